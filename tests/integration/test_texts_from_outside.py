@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import sqlite3
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ import pytest
 
 from sam_pipeline.consumer import cli as consume
 from sam_pipeline.consumer.commands import nagios
-from sam_pipeline.consumer.monitoring.snapshot import BrokerState, Snapshot
+from sam_pipeline.consumer.monitoring.snapshot import BrokerState
 from sam_pipeline.consumer.monitoring.state_file import write_state
 from sam_pipeline.publisher import cli as publish
 from sam_pipeline.schema.messages.message import Message
@@ -34,6 +34,7 @@ from sam_pipeline.sql.database.version import upgrade
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.http_stand_in import HttpStandIn
 from tests.support.builders import metric_message, metric_result
+from tests.support.consumer.snapshot import snapshot
 from tests.support.reports.pages import BAD_SITE, MARKED_DAY, fill
 
 EVIL = "evil\x1b[31m\a\b\x9b2J\x7f\u202e\u2066\u2028\x85\v\r\nFORGED: line"
@@ -54,10 +55,8 @@ class Seen:
     config: Path
 
     def __call__(self, main: Main, *arguments: str, config: Path | None = None) -> str:
-        try:
+        with suppress(SystemExit):
             main(["--config", str(config or self.config), *arguments])
-        except SystemExit:
-            pass
         output = "\n".join(self.capture.readouterr())
         require_harmless(output, arguments)
         return output
@@ -96,7 +95,6 @@ def seen(
         f'[database]\nurl = "sqlite:///{tmp_path}/sam.db"\n'
         f'[publisher]\nspool = "{tmp_path}/spool"\ntimeout_s = 2\n'
         f'[consumer]\nname = "c"\nbrokers = ["spool://{tmp_path}/in"]\n'
-        f'state_directory = "{tmp_path}/state"\n'
     )
     config.chmod(0o600)
     engine = make_engine(f"sqlite:///{tmp_path}/sam.db", create=True)
@@ -113,46 +111,39 @@ def seen(
         (nagios.main, ("--critical-age", EVIL)),
         *(
             (publish.main, (*RESULT, option, EVIL))
-            for option in ("--broker", "--timeout", "--class", "--destination", "--header", "--vo")
+            for option in ("--timeout", "--class", "--destination", "--header", "--vo")
         ),
         (publish.main, (*RESULT, "--header", f"x={EVIL}")),
         (publish.main, (*RESULT, "--header", f"{BARE}=x", "--dry-run")),
-        (publish.main, (*RESULT, "--broker", f"stomp://{BARE}")),
         (publish.main, (*RESULT, "--broker", f"activemq-rest+http://127.0.0.1:9/{BARE}")),
-        (publish.main, (*RESULT, "--broker", f"spool:///nowhere/{EVIL}", "--no-spool")),
+        (publish.main, (*RESULT, "--broker", f"spool:///proc/nowhere/{EVIL}", "--no-spool")),
         *(
-            (publish.main, ("result", *sum(RESULT_OPTIONS | {name: EVIL}.items(), ())))
-            for RESULT_OPTIONS in [
-                {"--metric": "m", "--status": "OK", "--host": "h", "--flavour": "CE"}
-            ]
-            for name in ()
+            (publish.main, ("result", *options, name, EVIL))
+            for options in [("--metric", "m", "--status", "OK", "--host", "h", "--flavour", "CE")]
+            for name in options[::2]
         ),
         (publish.main, ("send", EVIL)),
-        (publish.main, ("run", "--metric", EVIL, "--", f"/nowhere/{EVIL}")),
+        (publish.main, ("run", "--metric", EVIL, "--", f"/proc/nowhere/{EVIL}")),
         (publish.main, ("spool", "show", EVIL)),
         (publish.main, ("spool", "list", "--limit", EVIL)),
-        (consume.main, ("run", "--drain", "--to", f"spool:///nowhere/{EVIL}")),
         (consume.main, ("run", "--drain", "--timeout", EVIL)),
         (consume.main, ("dead-letter", "list", "--reason", EVIL, "--older-than", EVIL)),
         (consume.main, ("dead-letter", "edit", "1", "--header", EVIL)),
-        (consume.main, ("dead-letter", "edit", "1", "--body", f"/nowhere/{EVIL}")),
-        (db.main, ("import", "records", f"/nowhere/{EVIL}")),
+        (db.main, ("import", "records", f"/proc/nowhere/{EVIL}")),
         (db.main, ("import", "csv", "--class", EVIL, "x")),
-        (db.main, ("import", "csv", "--class", "downtime", f"/nowhere/{EVIL}")),
-        (db.main, ("import", "gocdb", "--endpoints", f"/nowhere/{EVIL}")),
+        (db.main, ("import", "csv", "--class", "downtime", f"/proc/nowhere/{EVIL}")),
+        (db.main, ("import", "gocdb", "--endpoints", f"/proc/nowhere/{EVIL}")),
         (db.main, ("import", "gocdb", "--window", EVIL)),
         (db.main, ("downtime", "cancel", EVIL)),
         (db.main, ("prune", "--keep-results", EVIL)),
         (db.main, ("sql", "--from", EVIL)),
-        (report.main, ("profile", "check", f"/nowhere/{EVIL}")),
+        (report.main, ("profile", "check", f"/proc/nowhere/{EVIL}")),
         (report.main, ("now", "--site", EVIL)),
         (report.main, ("now", "--report", EVIL)),
         (report.main, ("show", "--day", EVIL)),
         (report.main, ("show", "--report", EVIL, "--day", "2026-11-01")),
-        (report.main, ("explain", "--day", "2026-11-01", "--site", EVIL)),
         (report.main, ("exclusion", "remove", EVIL)),
-        (report.main, ("run", "--profile", f"/nowhere/{EVIL}", "--day", "2026-11-01")),
-        (report.main, ("run", "--day", "2026-11-01", "--conf", EVIL)),
+        (report.main, ("run", "--profile", f"/proc/nowhere/{EVIL}", "--day", "2026-11-01")),
     ],
 )
 def test_arguments(seen: Seen, main: Main, arguments: tuple[str, ...]) -> None:
@@ -170,6 +161,7 @@ def test_arguments(seen: Seen, main: Main, arguments: tuple[str, ...]) -> None:
         "[{section}]\n" + f'{{key}} = ["{ESCAPED}"]',
         f"[{EVIL}",
     ],
+    ids=["no section", "unknown key", "text", "list", "no TOML"],
 )
 def test_a_configuration(seen: Seen, program: Main, document: str, tmp_path: Path) -> None:
     section, command, key = {
@@ -198,7 +190,7 @@ def test_the_environment(
         "SAM_PUBLISHER_BROKERS": EVIL,
         "SAM_CONSUMER_NAME": EVIL,
         "SAM_CONSUMER_BROKERS": f"stomp://{BARE}",
-        "SAM_DATABASE_URL": f"sqlite:////nowhere/{NAME}",
+        "SAM_DATABASE_URL": f"sqlite:////proc/nowhere/{NAME}",
         "http_proxy": f"http://{BARE}",
     }.items():
         monkeypatch.setenv(name, value)
@@ -214,8 +206,8 @@ def evil_messages() -> Iterator[Message]:
     is_json = {"content-type": "application/json"}
     yield Message({"messageClass": "metricOutput", **is_json}, json.dumps(records).encode())
     yield Message({"messageClass": EVIL, **is_json}, b"{}")
-    yield Message({"messageClass": "metricOutput", "samMessageId": EVIL}, EVIL.encode())
-    yield Message({"messageClass": "metricOutput", EVIL: EVIL}, b"\xff" + EVIL.encode())
+    yield Message({"messageClass": "metricOutput", "samMessageId": EVIL}, BARE.encode())
+    yield Message({"messageClass": "metricOutput", EVIL: EVIL}, b"\xff" + BARE.encode())
     yield metric_message(destination=f"/topic/{EVIL}", recordCount=EVIL, samFormat=EVIL)
 
 
@@ -230,7 +222,7 @@ def test_messages_in_the_spool_of_a_publisher(seen: Seen, tmp_path: Path) -> Non
     for arguments in (("list",), ("status",), ("verify",), ("drain",), ("repair",), ("verify",)):
         for options in ((), ("--json", "-v")):
             seen(publish.main, "spool", *arguments, *options)
-    ids = [name for name in spool.names()]
+    ids = list(spool.names())
     assert ids
     for options in ((), ("--json",)):
         assert "evil" in seen(publish.main, "spool", "show", *ids, *options)
@@ -259,18 +251,18 @@ def test_the_answers_of_brokers(seen: Seen) -> None:
             )
             config.chmod(0o600)
             seen(consume.main, "run", "--drain", "--timeout", "0.5", config=config)
-    lines = f"HTTP/1.1 500 {BARE}\r\nLocation: {BARE}\r\nContent-Length: {len(EVIL.encode())}\r\n\r\n"
+    lines = (
+        f"HTTP/1.1 500 {BARE}\r\nLocation: {BARE}\r\nContent-Length: {len(EVIL.encode())}\r\n\r\n"
+    )
     for status in ("500", "400", "302", "200"):
         answer = lines.replace("500", status, 1).encode() + EVIL.encode()
         with HttpStandIn(lambda asked, answer=answer: answer) as server:
             for kind in ("activemq-rest+http", "rabbitmq-api+http"):
                 url = f"{kind}://127.0.0.1:{server.port}/a/b"
-                assert "evil" in seen(publish.main, *RESULT, "--broker", url, "-v")
+                seen(publish.main, *RESULT, "--broker", url, "-v")
 
 
-def test_the_output_of_a_plugin_is_passed_on_and_nothing_else(
-    seen: Seen, tmp_path: Path
-) -> None:
+def test_the_output_of_a_plugin_is_passed_on_and_nothing_else(seen: Seen, tmp_path: Path) -> None:
     plugin = tmp_path / NAME.replace(":", "")
     plugin.write_text(f"#!/bin/sh\nprintf '%s' '{EVIL}'; exit 9\n")
     plugin.chmod(0o700)
@@ -293,6 +285,7 @@ def test_messages_that_a_consumer_loads(seen: Seen, tmp_path: Path) -> None:
         ("list", "--all"),
         ("show", "--all"),
         ("replay", "--all"),
+        ("edit", "1", "--body", f"/proc/nowhere/{EVIL}"),
         ("edit", "1", "--header", f"x={EVIL}", "--replay"),
         ("drop", "--all"),
         ("list", "--all"),
@@ -305,22 +298,19 @@ def test_messages_that_a_consumer_loads(seen: Seen, tmp_path: Path) -> None:
 def test_the_state_of_a_daemon(seen: Seen, tmp_path: Path) -> None:
     now = datetime.now(UTC)
     counts = {EVIL: 3}
-    snapshot = Snapshot(
-        **{
-            **SNAPSHOT,
-            "name": "c",
-            "since": now,
-            "written_at": now,
-            "ended_at": now,
-            "ended_because": EVIL,
-            "ignored_keys": counts,
-            "dead_letters": counts,
-            "open_dead_letters": counts,
-            "rows_by_class": counts,
-            "brokers": (BrokerState(EVIL, 1, 1, (EVIL,), 1),),
-        }
+    state = snapshot(
+        name="c",
+        since=now,
+        written_at=now,
+        ended_at=now,
+        ended_because=EVIL,
+        ignored_keys=counts,
+        dead_letters=counts,
+        open_dead_letters=counts,
+        rows_by_class=counts,
+        brokers=(BrokerState(EVIL, 1, 1, (EVIL,), 1),),
     )
-    write_state(tmp_path / "state", snapshot)
+    write_state(tmp_path / "state", state)
 
     for main, command in ((consume.main, ("status",)), (nagios.main, ())):
         for options in ((), ("--json",)):
@@ -396,14 +386,14 @@ def test_reports(
         for options in ((), ("--format", "json")):
             assert "evil" in seen(report.main, *command, *period, *options)
     for options in ((), ("--group",), ("--ticket",), ("--json",), ("--host", EVIL)):
-        output = seen(
-            report.main, "explain", "--site", site, "--day", str(MARKED_DAY), *options
-        )
+        output = seen(report.main, "explain", "--site", site, "--day", str(MARKED_DAY), *options)
         assert "evil" in output
     for command in (("now",), ("exclusion", "list", "--all"), ("seal", "--list")):
         for options in ((), ("--json",)):
             seen(report.main, *command, *options)
     seen(report.main, "now", "--site", site)
+    for day in (str(MARKED_DAY), "2026-11-04"):
+        assert "evil" in seen(report.main, "explain", "--site", EVIL, "--day", day)
     out = tmp_path / NAME
     for format in ("csv", "json", "argo", "openmetrics", "parquet"):
         seen(report.main, "export", "--format", format, "--out", f"{out}/{format}", *period)
@@ -414,29 +404,30 @@ def test_reports(
         require_harmless(page.read_text(), page)
 
 
+NAMED = (BAD_SITE, "ada", "boss", "nightly", "late results", "results changed", "FEDERATION-00")
+NAMED += ("m1", "power cut", "its clock was wrong", "new <kernel>", "wn1")
+
+
 def spoil(file: Path) -> str:
-    """Put the text into every name and free text of a database, and return a site's new name."""
-    texts = [BAD_SITE, "CE", "ada", "boss", "nightly", "late results", "results changed", "put"]
-    texts += ["FEDERATION-00", "m1", "power cut", "its clock was wrong", "new <kernel>", "submit"]
+    """Put the text into names and free texts of a database, and return a site's new name."""
     connection = sqlite3.connect(file)
-    connection.create_function("evil", 1, lambda text: spoiled(text, texts))
+    connection.create_function("spoiled", 1, spoiled)
     connection.execute("PRAGMA foreign_keys = OFF")
     tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
     for (table,) in connection.execute(tables).fetchall():
-        for _, column, kind, *_ in connection.execute(f'PRAGMA table_info("{table}")').fetchall():
-            if kind.upper().startswith(("TEXT", "VARCHAR", "")) and table != "alembic_version":
-                connection.execute(
-                    f'UPDATE "{table}" SET "{column}" = evil("{column}")'
-                    f" WHERE typeof(\"{column}\") = 'text'"
-                )
+        for _, column, *_ in connection.execute(f"PRAGMA table_info({table})").fetchall():
+            if column != "profile":  # which is checked when it is read
+                where = f"typeof({column}) = 'text'"
+                connection.execute(f"UPDATE {table} SET {column} = spoiled({column}) WHERE {where}")
     connection.commit()
     connection.close()
     return f"{BAD_SITE}{EVIL}"
 
 
-def spoiled(text: str, texts: list[str]) -> str:
-    if text in texts:
-        return f"{text}{EVIL}"
-    for plain in texts if text.startswith(("{", "[")) else ():
-        text = text.replace(json.dumps(plain), json.dumps(f"{plain}{EVIL}"))
-    return text
+def spoiled(text: str) -> str:
+    if text.startswith(("{", "[")):
+        for plain in NAMED:
+            text = text.replace(json.dumps(plain), json.dumps(f"{plain}{EVIL}"))
+        return re.sub(r'\.example\.org(?=")', f".example.org{ESCAPED}".replace("\\", r"\\"), text)
+    is_free = text.startswith("m-") or text.endswith((".example.org", "no answer"))
+    return f"{text}{EVIL}" if is_free or text in NAMED else text

@@ -92,10 +92,10 @@ def test_without_systemd_nothing_is_reported_and_nothing_fails(address: str | No
 def test_a_status_is_one_line(systemd: Systemd) -> None:
     notifier = Notifier(systemd.address)
 
-    notifier.send("STATUS=waiting\nREADY=1\nMAINPID=1")
+    notifier.send("STATUS=waiting\nREADY=1\nMAINPID=1\x1b[2J")
     notifier.close()
 
-    assert systemd.heard() == ["STATUS=waiting READY=1 MAINPID=1"]
+    assert systemd.heard() == [r"STATUS=waiting READY=1 MAINPID=1\x1b[2J"]
 
 
 def test_a_systemd_that_does_not_read_does_not_block_the_daemon(systemd: Systemd) -> None:
