@@ -128,7 +128,7 @@ def _run(
 ) -> Drain | None:
     """Consume until stopped, or until everything is loaded; then returns the drain."""
     name = config.process_name
-    sources = make_sources(config)
+    sources = make_sources(config, attempts.is_last_for_frame)
     drain = Drain(sources, args.timeout) if args.drain else None
     inbox = Inbox(BATCHES_WAITING * config.batch_size, config.buffer_bytes)
     rule = BatchRule(

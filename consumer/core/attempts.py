@@ -1,14 +1,18 @@
-"""Finds messages that kill the process.
+"""Finds messages that kill the process, or the sessions with a broker.
 
 A message that crashes the process would do so forever, since it is redelivered. So the ids of a
 batch are written to disk while it is decoded. After a crash these messages are stored in smaller
 and smaller batches. A message that repeatedly kills the process on its own is poison: it becomes a
 dead letter without being decoded.
+
+Likewise, a frame that can't be told from the next ones ends each session that receives it, since it
+is redelivered. After some sessions the source delivers what it has of it.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +24,10 @@ SIZES = (1_000_000, 32, 1, 1)
 """The size of a batch with a message that was pending at 0, 1, 2 or 3 deaths."""
 POISON = len(SIZES)
 """The number of deaths that make a message poison."""
+FRAME_ATTEMPTS = 3
+"""The number of sessions that try to read a frame."""
+MAX_FRAMES = 100
+"""The number of unreadable frames that are remembered."""
 
 
 class Attempts:
@@ -29,12 +37,17 @@ class Attempts:
         self._file = HintFile(path)
         self._deaths: dict[str, int] = {}
         """The number of deaths at which a message was pending, by message id."""
+        self._frames: dict[str, int] = {}
+        """The number of sessions that could not read a frame, by broker and message id."""
+        self._pending: Sequence[str] = ()
+        self._lock = threading.RLock()
         with suppress(ValueError, TypeError, AttributeError):  # the crash cut it short
             stored = json.loads(self._file.read() or b"{}")
             deaths = dict(stored.get("deaths", {}))
             for message_id in stored.get("pending", ()):
                 deaths[message_id] = deaths.get(message_id, 0) + 1
             self._deaths = deaths
+            self._frames = dict(stored.get("frames", {}))
         if self._deaths:
             self._write([])
 
@@ -84,11 +97,29 @@ class Attempts:
                 self._deaths.pop(delivery.message.message_id, None)
             self._write([])
 
+    def is_last_for_frame(self, broker: str, message_id: str) -> bool:
+        """Count a session that could not read a frame; whether it was the last to try.
+
+        The sources call it, each in its own thread.
+        """
+        with self._lock:
+            key = f"{broker} {message_id}"
+            count = self._frames.pop(key, 0) + 1
+            if count < FRAME_ATTEMPTS:
+                self._frames[key] = count
+            while len(self._frames) > MAX_FRAMES:
+                del self._frames[next(iter(self._frames))]
+            self._write(self._pending)
+        return count >= FRAME_ATTEMPTS
+
     def close(self) -> None:
         self._file.close()
 
     def _write(self, pending: Sequence[str]) -> None:
-        text = ""
-        if pending or self._deaths:
-            text = json.dumps({"pending": pending, "deaths": self._deaths})
-        self._file.replace(text.encode())
+        with self._lock:
+            self._pending = pending
+            text = ""
+            if pending or self._deaths or self._frames:
+                content = {"pending": pending, "deaths": self._deaths, "frames": self._frames}
+                text = json.dumps(content)
+            self._file.replace(text.encode())

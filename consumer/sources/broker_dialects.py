@@ -36,6 +36,8 @@ class BrokerDialect:
     ack_id: str = "ack"
     acks_in_transaction: bool = True
     """Ten times faster than plain acks on ActiveMQ, and a little faster on RabbitMQ."""
+    length_may_lie: bool = False
+    """A publisher can replace the `content-length` of the broker by its own."""
 
 
 _QUEUE_OF_RABBITMQ = {"durable": "true", "auto-delete": "false", "x-queue-name": "{name}"}
@@ -47,6 +49,7 @@ DIALECTS = (
         durable={"activemq.subscriptionName": "{name}"},  # with the client-id of CONNECT
         shared={},
         shared_as="/queue/Consumer.{short_name}.{topic}",
+        length_may_lie=True,  # as a property of a text message, over OpenWire or HTTP
     ),
     BrokerDialect(
         server="ActiveMQ-Artemis/",

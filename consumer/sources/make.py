@@ -7,15 +7,17 @@ from sam_pipeline.consumer.core.source import Source
 from sam_pipeline.consumer.sources.spool import SpoolSource
 from sam_pipeline.consumer.sources.stomp import StompSource
 from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
-from sam_pipeline.consumer.sources.stomp_session import Subscription
+from sam_pipeline.consumer.sources.stomp_session import IsLastAttempt, Subscription, never_last
 from sam_pipeline.schema.net.broker_url import SPOOL
 from sam_pipeline.schema.net.tls import TlsFiles
 
 
-def make_sources(config: ConsumerConfig) -> list[Source]:
+def make_sources(
+    config: ConsumerConfig, is_last_attempt: IsLastAttempt = never_last
+) -> list[Source]:
     """One source per configured broker, in the order of the configuration."""
     name = config.process_name
-    settings = stomp_settings(config, name)
+    settings = stomp_settings(config, name, is_last_attempt)
     owners: dict[Address, str] = {}
     state, max_bytes = config.state_directory, config.max_message_bytes
     return [
@@ -26,7 +28,9 @@ def make_sources(config: ConsumerConfig) -> list[Source]:
     ]
 
 
-def stomp_settings(config: ConsumerConfig, client_id: str) -> StompSettings:
+def stomp_settings(
+    config: ConsumerConfig, client_id: str, is_last_attempt: IsLastAttempt = never_last
+) -> StompSettings:
     """The settings that all network brokers share."""
     return StompSettings(
         consumer=config.name,
@@ -39,4 +43,6 @@ def stomp_settings(config: ConsumerConfig, client_id: str) -> StompSettings:
         password=config.password,
         tls_files=TlsFiles(config.ca_file, config.certificate_file, config.key_file),
         heart_beat_s=config.heart_beat_s,
+        max_message_bytes=config.max_message_bytes,
+        is_last_attempt=is_last_attempt,
     )

@@ -15,8 +15,9 @@ from dataclasses import replace
 from functools import partial
 
 from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
+from sam_pipeline.consumer.sources.lenient_reader import LenientReader
 from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
-from sam_pipeline.consumer.sources.stomp_session import MAX_BODY_BYTES, RECEIVE_BYTES, Subscription
+from sam_pipeline.consumer.sources.stomp_session import RECEIVE_BYTES, Subscription
 from sam_pipeline.schema.messages.message import MESSAGE_ID, new_message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import error_text
@@ -59,7 +60,8 @@ def _prove(
     try:
         login = settings.login(broker.user).headers()
         channel = settings.open_channel(broker, address)
-        with closing(StompSession(channel, RECEIVE_BYTES, MAX_BODY_BYTES)) as session:
+        reader = LenientReader(settings.max_message_bytes)
+        with closing(StompSession(channel, RECEIVE_BYTES, reader)) as session:
             dialect = dialect_of(session.log_in(login, soon()).get("server", ""))
             is_queue = destination.startswith(QUEUES)
             prefetch = 1 if is_queue else subscription.prefetch

@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from sam_pipeline.consumer.core.backoff import Delays
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.errors import SubscriptionRefused
-from sam_pipeline.consumer.sources.stomp_session import ConsumingSession, Login, Subscription
+from sam_pipeline.consumer.sources.stomp_session import (
+    MAX_MESSAGE_BYTES,
+    ConsumingSession,
+    IsLastAttempt,
+    Login,
+    Subscription,
+    never_last,
+)
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import Channel, connect, error_text
@@ -44,6 +51,10 @@ class StompSettings:
     """Called for each connection, since passwords change while the daemon runs."""
     tls_files: TlsFiles = field(default_factory=TlsFiles)
     heart_beat_s: float = 10.0
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    """A larger body is skipped while it arrives."""
+    is_last_attempt: IsLastAttempt = never_last
+    """Whether a frame that could not be read is now delivered as far as it is known."""
 
     def login(self, user: str | None) -> Login:
         """The login for a broker whose URL has this user; raises SessionLost."""
@@ -84,13 +95,17 @@ class StompLink:
         self._clock = clock
         self._loss = "not connected yet"
         """The reason why no session is subscribed; empty while one is."""
+        self._session: ConsumingSession | None = None
         self._refused: dict[str, SubscriptionRefused] = {}
         """Sessions omit these destinations, until one session has lasted RETRY_REFUSED_S."""
 
     @property
     def problem(self) -> str:
         """Why some or all messages are not delivered; empty while all subscriptions work."""
-        return self._loss or "; ".join(map(str, self._refused.values()))
+        problems = [*map(str, self._refused.values())]
+        if self._session and self._session.is_amid_a_message:
+            problems.append("a message is incomplete")
+        return self._loss or "; ".join(problems)
 
     def run(self, inbox: Inbox, stop: threading.Event) -> None:
         """Run sessions until stopped, or until one is lost and the address is not current."""
@@ -121,17 +136,24 @@ class StompLink:
         login = settings.login(broker.user)
         channel = settings.open_channel(broker, self._address)
         session = ConsumingSession(
-            channel, str(broker), inbox, login, heart_beat_s=settings.heart_beat_s
+            channel,
+            str(broker),
+            inbox,
+            login,
+            heart_beat_s=settings.heart_beat_s,
+            max_message_bytes=settings.max_message_bytes,
+            is_last_attempt=settings.is_last_attempt,
         )
         try:
             everything = settings.subscriptions
             not_refused = [item for item in everything if item.destination not in self._refused]
             # If the broker refused every destination, ask for all of them again.
             session.subscribe(settings.consumer, not_refused or everything)
-            self._loss = ""
+            self._loss, self._session = "", session
             logger.info("broker %s: subscribed as %s", self.name, settings.consumer)
             session.serve(stop, RETRY_REFUSED_S if self._refused else math.inf)
             self._refused.clear()
         finally:
+            self._session = None
             session.close()
             inbox.discard(session)

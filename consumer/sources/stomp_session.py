@@ -12,7 +12,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -20,12 +20,14 @@ from typing import NamedTuple
 from sam_pipeline.consumer.core.inbox import Delivery, Inbox
 from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
+from sam_pipeline.consumer.sources.lenient_reader import Fault, LenientReader, LostTrack
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.channel import Channel, error_text
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp_frame import Frame, encode
+from sam_pipeline.schema.net.stomp_frame import Frame, FrameError, NotAFrame, encode
 from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
+from sam_pipeline.schema.records.normalise import Limits
 
 REPLY_S = 15.0
 """The time limit for a broker to answer, or to read what we send."""
@@ -37,9 +39,21 @@ ROOM_S = 0.05
 """How often a session checks whether the inbox has room again."""
 SILENT_BEATS = 2.5
 """The heart-beat intervals without a sign of life after which the connection is lost."""
+PAUSE_S = 1.0
+"""A line end that arrives by itself after as long is a heart-beat, not a part of a body."""
+GOODBYE_S = 2.0
+"""How long to wait until a broker has read our last acks."""
 RECEIVE_BYTES = 1024 * 1024
-MAX_BODY_BYTES = 128 * 1024 * 1024
-"""More than any of the brokers allows in a frame by default."""
+HEART_BEATS = (b"\n", b"\r\n")
+LONGEST_KEY = 255
+"""The characters of a message id that identify an unreadable frame."""
+
+MAX_MESSAGE_BYTES = Limits().max_message_bytes
+"""By default."""
+
+_NOT_SUBSCRIBED = Stamp()
+_NO_TOKEN = ("", "")
+"""The token of a message without an ack id; acks are cumulative, so the next message acks it."""
 
 # These are valid only within the connection that delivered the message. The destination is kept for
 # people who look at a dead letter.
@@ -74,8 +88,25 @@ class Subscription(NamedTuple):
     shared: bool = False
 
 
+IsLastAttempt = Callable[[str, str], bool]
+"""Called with broker and message id of a frame that could not be read, in any thread."""
+
+
+def never_last(broker: str, message_id: str) -> bool:
+    """Attempts are not counted."""
+    return False
+
+
+class _Closing(Exception):
+    """The session reads no more."""
+
+
 class ConsumingSession(StompSession):
     """A session that is connected and logged in.
+
+    A MESSAGE that is malformed or too large is delivered as a marked message. If its end is not
+    known, the session ends when everything delivered before is acked; the last of several attempts
+    delivers as much of it as there is.
 
     `subscribe`, `serve` and `close` are for one thread, and the first two may raise SessionLost.
     Only `ack` is for another thread, the main loop.
@@ -89,9 +120,19 @@ class ConsumingSession(StompSession):
         login: Login,
         reply_s: float = REPLY_S,
         heart_beat_s: float = 10.0,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        is_last_attempt: IsLastAttempt = never_last,
     ) -> None:
         self._acks_due = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        super().__init__(channel, RECEIVE_BYTES, MAX_BODY_BYTES)
+        self._frames = LenientReader(max_message_bytes)
+        super().__init__(channel, RECEIVE_BYTES, self._frames)
+        self._is_last_attempt = is_last_attempt
+        self._lost_track = ""
+        """Why the session reads no more, but waits for acks; empty while it reads."""
+        self._partial_since = 0.0
+        """When a frame began that is incomplete; 0 if there is none."""
+        self._delivered = self._acked = 0
+        """How many messages; one is counted by this thread and one by the main loop."""
         self.broker = broker
         self._inbox = inbox
         self._reply_s = reply_s
@@ -105,6 +146,8 @@ class ConsumingSession(StompSession):
             headers = {**login.headers(), "heart-beat": f"{heart_beat_ms},{heart_beat_ms}"}
             answer = self.log_in(headers, Deadline.after(reply_s))
             self._dialect = dialect_of(answer.get("server", ""))
+            if self._dialect.length_may_lie:
+                self._frames.be_wary()
         except BaseException:
             self.drop()
             raise
@@ -125,6 +168,8 @@ class ConsumingSession(StompSession):
             headers |= {"id": str(number), "ack": "client"}
             try:
                 self.ask("SUBSCRIBE", headers, Deadline.after(self._reply_s))
+            except _Closing:  # by a message of an earlier subscription: `serve` waits for acks
+                return
             except SessionLost as loss:
                 if not loss.by_error:
                     raise
@@ -134,12 +179,17 @@ class ConsumingSession(StompSession):
         """Deliver, ack and send heart-beats until `stop` is set; acks due by then are sent."""
         ends_at = time.monotonic() + max_s
         while not stop.is_set() and time.monotonic() < ends_at:
-            if not self._inbox.has_room:
+            if self._lost_track:
+                if self._acked == self._delivered:
+                    break
+                self._heard_at = time.monotonic()
+                self._sleep([self._acks_due], TICK_S)
+            elif not self._inbox.has_room:
                 self._heard_at = time.monotonic()  # the broker may send, but we do not read
                 self._sleep([self._acks_due], ROOM_S)
             elif self._channel.has_arrived():
                 try:
-                    self.receive(Deadline.after(self._reply_s))
+                    super().receive(Deadline.after(self._reply_s))
                 except TimeoutError as error:  # a part of a TLS record arrived, but no more
                     raise self.lose(error_text(error)) from error
             elif not self._acks:  # wait a little for bytes, or for acks to send
@@ -154,6 +204,8 @@ class ConsumingSession(StompSession):
             if self._send_every_s and now - self._sent_at > self._send_every_s:
                 self._push(b"\n")
         self._acknowledge()
+        if self._lost_track:
+            raise self._leave()
 
     def ack(self, tokens: Sequence[tuple[str, str]]) -> None:
         """Called by the main loop, with the tokens in the order of the deliveries."""
@@ -161,8 +213,16 @@ class ConsumingSession(StompSession):
         for subscription_id, ack_id in tokens:
             last.pop(subscription_id, None)
             last[subscription_id] = ack_id
+        last.pop("", None)  # of messages without an ack id
         self._acks.append(last)
+        self._acked += len(tokens)
         os.eventfd_write(self._acks_due, 1)
+
+    @property
+    def is_amid_a_message(self) -> bool:
+        """Whether a message has been incomplete for a while; for any thread."""
+        began = self._partial_since
+        return began > 0 and time.monotonic() - began > PAUSE_S
 
     def __del__(self) -> None:
         os.close(self._acks_due)  # only now no further ack is possible
@@ -173,23 +233,65 @@ class ConsumingSession(StompSession):
             ready.register(file, select.POLLIN)
         ready.poll(timeout_s * 1000)
 
+    def receive(self, deadline: Deadline) -> None:
+        super().receive(deadline)
+        if self._lost_track:
+            raise _Closing
+
     def _take(self, data: bytes) -> None:
-        self._heard_at = time.monotonic()
+        paused_s = time.monotonic() - self._heard_at
+        self._heard_at += paused_s
+        if self._lost_track and data:
+            return
+        # No broker sends a heart-beat in the midst of a frame.
+        if data in HEART_BEATS and paused_s > PAUSE_S and (error := self._frames.stalled()):
+            rest: list[Frame] = []
+            self._cannot_read(error, rest)
+            self._deliver(rest)
+            return
         super()._take(data)
+        if not self._frames.is_within_frame:
+            self._partial_since = 0.0
+        elif not self._partial_since:
+            self._partial_since = self._heard_at
+
+    def _cannot_read(self, error: FrameError, messages: list[Frame]) -> None:
+        """Read no more; at the last attempt, deliver the frame at fault, too.
+
+        Bytes that do not begin a frame belong to the message before them: its body has a NUL.
+        """
+        if not self._stamps:
+            self.lose(str(error))
+            return
+        self._lost_track = str(error)
+        frame = error.frame if isinstance(error, LostTrack) else None
+        if isinstance(error, NotAFrame) and messages:
+            command, headers, body, _ = messages.pop()
+            rest = self._frames.unread().partition(b"\0")[0]
+            frame = Frame(command, headers, body + b"\0" + rest, Fault(str(error)))
+        if frame and frame.headers.get(self._dialect.ack_id):
+            message_id = frame.headers.get("message-id", "")[:LONGEST_KEY]
+            if self._is_last_attempt(self.broker, message_id):
+                messages.append(frame)
 
     def _deliver(self, messages: Sequence[Frame]) -> None:
         deliveries = []
+        self._partial_since = 0.0
         for frame in messages:
-            headers: dict[str, str] = frame.headers  # changed in place: the frame is not used again
+            headers, fault = frame.headers, frame.fault
             try:
-                subscription_id, ack_id = headers["subscription"], headers[self._dialect.ack_id]
-                stamp = self._stamps[subscription_id]
+                token = headers["subscription"], headers[self._dialect.ack_id]
+                stamp = self._stamps[token[0]]
             except KeyError as error:
-                raise self.lose(f"a MESSAGE without a known {error}") from None
-            for name in SESSION_HEADERS:
+                token, stamp = _NO_TOKEN, _NOT_SUBSCRIBED
+                fault = (fault or Fault()).and_also(f"a MESSAGE without a known {error}")
+            for name in SESSION_HEADERS:  # changed in place: the frame is not used again
                 headers.pop(name, None)
             message = stamp.stamped(Message(headers, frame.body))
-            deliveries.append(Delivery(message, self, (subscription_id, ack_id)))
+            if fault is not None:
+                message = fault.refused(message)
+            deliveries.append(Delivery(message, self, token))
+        self._delivered += len(deliveries)
         self._inbox.put(deliveries)
 
     def _acknowledge(self) -> None:
@@ -214,6 +316,15 @@ class ConsumingSession(StompSession):
         self.send(frames, Deadline.after(self._reply_s))
         if self._send_failure:
             with suppress(TimeoutError):  # an ERROR frame of the broker explains more
-                self.receive(Deadline.after(LAST_READ_S))
+                super().receive(Deadline.after(LAST_READ_S))
             raise self.lose(self._send_failure)
         self._sent_at = time.monotonic()
+
+    def _leave(self) -> SessionLost:
+        """End the session after the broker has read our acks: closing at once may discard them."""
+        self._push(encode("DISCONNECT", {"receipt": "DISCONNECT"}))
+        self._channel.deadline = Deadline.after(GOODBYE_S)
+        with suppress(OSError):
+            while self._channel.receive(RECEIVE_BYTES):
+                pass
+        return self.lose(self._lost_track)

@@ -15,6 +15,8 @@ CLASS = "messageClass"
 COUNT = "recordCount"
 MESSAGE_ID = "samMessageId"
 CONTENT_TYPE = "content-type"
+USER_HEADERS = ("JMSXUserID", "user-id")
+"""The headers in which ActiveMQ and RabbitMQ name the login of the publisher, if configured."""
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 

@@ -10,11 +10,21 @@ from collections.abc import Mapping
 
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.messages.foreign import FORMAT, RENAME
-from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, COUNT, MESSAGE_ID, Message
+from sam_pipeline.schema.messages.message import (
+    CLASS,
+    CONTENT_TYPE,
+    COUNT,
+    MESSAGE_ID,
+    USER_HEADERS,
+    Message,
+)
 from sam_pipeline.schema.records.normalise import MONITORING_HOST_HEADERS
 
 REFUSED = "samRefused"
 REFUSED_TEXT = "samRefusedText"
+HEAD = "samHead"
+"""The beginning of a malformed head as received; bytes that are not UTF-8 are escaped."""
+MARKS = (REFUSED, REFUSED_TEXT, HEAD)
 
 BAD_FRAME = "bad-frame"
 TOO_LARGE = "too-large"
@@ -24,14 +34,17 @@ KEPT_BYTES = 64 * 1024
 
 KEPT_HEADERS = (
     *(CLASS, MESSAGE_ID, CONTENT_TYPE, COUNT, FORMAT, RENAME),
-    *(*MONITORING_HOST_HEADERS, "destination", "timestamp"),
+    *(*MONITORING_HOST_HEADERS, *USER_HEADERS, "destination", "timestamp"),
 )
 """The headers that are kept of a message with too many: they decide what becomes of its body."""
 
 
-def mark_refused(message: Message, reason: str, text: str) -> Message:
+def mark_refused(message: Message, reason: str, text: str, head: bytes = b"") -> Message:
     """The message with a mark; `reason` is BAD_FRAME or TOO_LARGE, `text` a sentence."""
-    return Message({**message.headers, REFUSED: reason, REFUSED_TEXT: text}, message.body)
+    headers = {**message.headers, REFUSED: reason, REFUSED_TEXT: text}
+    if head:
+        headers[HEAD] = head.decode("utf-8", "backslashreplace")
+    return Message(headers, message.body)
 
 
 def refusal_of(message: Message) -> MessageRefused | None:
@@ -45,12 +58,13 @@ def refusal_of(message: Message) -> MessageRefused | None:
 
 
 class LimitedBody:
-    """A body that arrives in pieces; no more than `limit` bytes of it are in memory."""
+    """A body that arrives in pieces; no more than `limit` bytes or KEPT_BYTES are in memory."""
 
     def __init__(self, limit: int) -> None:
         from hashlib import sha256  # slow to import, and needed for large bodies only
 
         self._limit = limit
+        self._most = max(limit, KEPT_BYTES)
         self._length = 0
         self._digest = sha256()
         self._beginning = bytearray()
@@ -58,14 +72,14 @@ class LimitedBody:
     def add(self, piece: bytes) -> None:
         self._length += len(piece)
         self._digest.update(piece)
-        self._beginning += piece[: self._limit - len(self._beginning)]
+        self._beginning += piece[: self._most - len(self._beginning)]
 
     def message(self, headers: Mapping[str, str]) -> Message:
-        """The message; if the body exceeds the limit, marked, with the first KEPT_BYTES only.
+        """The message; if the body is not whole, marked, with its first KEPT_BYTES.
 
         A message without an id gets the digest of the whole body: others may begin alike.
         """
-        if self._length <= self._limit:
+        if self._length <= self._most:
             return Message(headers, bytes(self._beginning))
         digest = self._digest.hexdigest()
         beginning = bytes(self._beginning[:KEPT_BYTES])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 COMMANDS = frozenset(
     {
@@ -27,6 +27,8 @@ CONTENT_LENGTH = "content-length"
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 16 * 1024 * 1024
+LONGEST_LENGTH = 15
+"""The digits of a content-length, at most."""
 QUOTED_BYTES = 40
 """How many bytes of an unparsable frame an error message quotes."""
 
@@ -35,20 +37,28 @@ _LINE_ENDS = b"\r\n"
 _PLAIN_RECEIPT = re.compile(rb"[\r\n]*RECEIPT\nreceipt-id:([\w.-]+)\n\n\0")
 _ESCAPE = {"\\": "\\\\", "\r": "\\r", "\n": "\\n", ":": "\\c"}
 _ESCAPED = str.maketrans(_ESCAPE)
-_UNESCAPE = {escape: character for character, escape in _ESCAPE.items()}
-_ESCAPE_SEQUENCE = re.compile(r"\\.?", re.DOTALL)
+UNESCAPE = {escape: character for character, escape in _ESCAPE.items()}
+ESCAPE_SEQUENCE = re.compile(r"\\.?", re.DOTALL)
 
 
 class FrameError(ValueError):
     """The peer's bytes are not STOMP 1.2, or exceed a limit of the reader."""
 
 
+class NotAFrame(FrameError):
+    """Where a frame should begin, there is something else."""
+
+
 class Frame(NamedTuple):
-    """Names and values of the headers are unescaped; of a repeated name the first counts."""
+    """Names and values of the headers are unescaped; of a repeated name the first counts.
+
+    `fault`: what a reader that tolerates malformed frames found wrong with this one.
+    """
 
     command: str
     headers: dict[str, str]
     body: bytes = b""
+    fault: Any = None
 
 
 def encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
@@ -76,7 +86,10 @@ def encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes
 
 
 class FrameReader:
-    """Cuts the incoming bytes, in pieces of any size, into frames."""
+    """Cuts the incoming bytes, in pieces of any size, into frames.
+
+    A subclass may tolerate what is malformed or too large, by methods that raise an error here.
+    """
 
     def __init__(
         self, max_head_bytes: int = MAX_HEAD_BYTES, max_body_bytes: int = MAX_BODY_BYTES
@@ -90,6 +103,12 @@ class FrameReader:
         """Command and headers of a frame whose body is not complete yet."""
         self._searched = 0
         """The offset up to which that body was searched for a NUL, in vain."""
+        self._skipped = 0
+        """How many bytes of that body are not in the buffer any more."""
+        self._fault: Any = None
+        """What is wrong with that frame."""
+        self._in_long_head = False
+        self._is_wary = False
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames that are complete now; those not consumed come with the next call.
@@ -117,10 +136,16 @@ class FrameReader:
             body = bytes(self._buffer[self._at : end])
             self._at = end + 1
             self._head = None
-            yield Frame(head.command, head.headers, body) if body else head
+            if self._fault is None:
+                yield Frame(head.command, head.headers, body) if body else head
+            else:
+                fault, self._fault, self._skipped = self._fault, None, 0
+                yield Frame(head.command, head.headers, body, fault)
 
     def _read_head(self) -> Optional[Frame]:
         """Command and headers, if they are complete; then the body begins at `_at`."""
+        if self._in_long_head:
+            return self._read_long_head()
         buffer, start = self._buffer, self._at
         while start < len(buffer) and buffer[start] in _LINE_ENDS:  # heart-beats
             start += 1
@@ -131,17 +156,20 @@ class FrameReader:
         if crlf >= 0:
             end, width = crlf, 3
         if end >= 0:
+            head = buffer[start:end]
+            try:
+                frame = parse_head(head)
+            except FrameError as error:
+                frame = self._read_malformed_head(head, error)
             self._at = self._searched = end + width
-            return parse_head(buffer[start:end])
+            return frame
         # Bytes that can't begin a frame are refused before the peer has sent all of them.
         line, newline, _ = bytes(buffer[start : start + QUOTED_BYTES]).partition(b"\n")
         command = line.rstrip(b"\r").decode("ascii", "replace")
         known = command in COMMANDS if newline else any(c.startswith(command) for c in COMMANDS)
         if not known:
-            raise FrameError(f"no STOMP frame begins {_quoted(buffer[start:])}")
-        if len(buffer) >= limit:
-            raise FrameError(f"the headers of {command} exceed {self._max_head} bytes")
-        return None
+            raise NotAFrame(f"no STOMP frame begins {_quoted(buffer[start:])}")
+        return self._read_long_head() if len(buffer) >= limit else None
 
     def _end_of_body(self, head: Frame) -> Optional[int]:
         """The offset of the NUL after the body, which begins at `_at`; None until it arrives."""
@@ -149,19 +177,48 @@ class FrameReader:
         if length is None:
             end = self._buffer.find(0, self._searched)
             self._searched = len(self._buffer) if end < 0 else end
-            if self._searched - self._at > self._max_body:
-                raise FrameError(f"the body of {head.command} exceeds {self._max_body} bytes")
+            if self._skipped or self._searched - self._at > self._max_body:
+                self._skip(head, self._searched)
             return None if end < 0 else end
-        if not (length.isascii() and length.isdigit()):
-            raise FrameError(f"{head.command} has the content-length {length[:QUOTED_BYTES]!r}")
-        if len(length) > len(str(self._max_body)) or int(length) > self._max_body:
-            raise FrameError(f"the body of {head.command} exceeds {self._max_body} bytes")
-        end = self._at + int(length)
+        if not (length.isascii() and length.isdigit() and len(length) <= LONGEST_LENGTH):
+            self._need_length(head, length)
+            return None
+        size = int(length)
+        end = self._at + size - self._skipped
+        if self._is_wary:
+            self._look_for_next(head, min(end, len(self._buffer)))
+        if size > self._max_body:
+            self._skip(head, min(end, len(self._buffer)))
         if end >= len(self._buffer):
             return None
         if self._buffer[end]:
-            raise FrameError(f"{head.command} does not end after its {length} bytes")
+            raise self._lost_track(head, f"{head.command} does not end after its {length} bytes")
         return end
+
+    def _read_malformed_head(self, head: bytearray, error: FrameError) -> Frame:
+        """A frame with such a head."""
+        raise error
+
+    def _read_long_head(self) -> Optional[Frame]:
+        """A head that exceeds the limit; of its first bytes at `_at` the command is known."""
+        command = self._buffer[self._at : self._buffer.find(b"\n", self._at)].decode().rstrip()
+        raise FrameError(f"the headers of {command} exceed {self._max_head} bytes")
+
+    def _skip(self, head: Frame, end: int) -> None:
+        """Drop the part of a body above the limit that ends at this offset."""
+        raise FrameError(f"the body of {head.command} exceeds {self._max_body} bytes")
+
+    def _need_length(self, head: Frame, length: str) -> None:
+        """Called while the frame arrives, whose content-length makes no sense."""
+        problem = f"{head.command} has the content-length {length[:QUOTED_BYTES]!r}"
+        raise self._lost_track(head, problem)
+
+    def _look_for_next(self, head: Frame, end: int) -> None:
+        """Called if `_is_wary`: look for frames in a body of a given length, up to this offset."""
+
+    def _lost_track(self, head: Frame, problem: str) -> FrameError:
+        """The error for a frame whose end is not known."""
+        return FrameError(problem)
 
 
 def parse_head(head: bytearray) -> Frame:
@@ -178,7 +235,7 @@ def parse_head(head: bytearray) -> Frame:
         text = text.replace("\r\n", "\n").rstrip("\r")
     command, *lines = text.split("\n")
     if command not in COMMANDS:
-        raise FrameError(f"no STOMP frame begins {_quoted(head)}")
+        raise NotAFrame(f"no STOMP frame begins {_quoted(head)}")
     lines.reverse()  # of a repeated name the first counts, and a dict keeps the last
     try:
         headers = dict([line.split(":", 1) for line in lines])
@@ -198,7 +255,7 @@ def _unescaped(text: str) -> str:
     if text.count("\\") == text.count("\\c"):  # nearly always, and faster
         return text.replace("\\c", ":")
     try:
-        return _ESCAPE_SEQUENCE.sub(lambda match: _UNESCAPE[match[0]], text)
+        return ESCAPE_SEQUENCE.sub(lambda match: UNESCAPE[match[0]], text)
     except KeyError as error:
         raise FrameError(f"a header with the escape {error} that STOMP does not know") from None
 

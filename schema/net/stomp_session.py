@@ -14,7 +14,6 @@ from typing import Callable, Optional
 from sam_pipeline.schema.net.channel import RECEIVE_BYTES, Channel, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp_frame import (
-    MAX_BODY_BYTES,
     Frame,
     FrameError,
     FrameReader,
@@ -48,7 +47,7 @@ class StompSession:
         self,
         channel: Channel,
         receive_bytes: int = RECEIVE_BYTES,
-        max_body_bytes: int = MAX_BODY_BYTES,
+        reader: Optional[FrameReader] = None,
     ) -> None:
         self._channel = channel
 
@@ -60,7 +59,7 @@ class StompSession:
         # A broker may stop reading until we have read what it sent.
         channel.arrived = take_while_sending
         self._receive_bytes = receive_bytes
-        self._reader = FrameReader(max_body_bytes=max_body_bytes)
+        self._reader = reader or FrameReader()
         self._connected: Optional[Frame] = None
         self._receipts: list[str] = []
         self._messages: deque[Frame] = deque()
@@ -191,9 +190,13 @@ class StompSession:
                 else:
                     self._connected = frame
         except FrameError as error:
-            self.lose(str(error))
+            self._cannot_read(error, messages)
         if messages:
             self._deliver(messages)
+
+    def _cannot_read(self, error: FrameError, messages: list[Frame]) -> None:
+        """The bytes after these messages are malformed."""
+        self.lose(str(error))
 
     def _deliver(self, messages: Sequence[Frame]) -> None:
         self._messages.extend(messages)

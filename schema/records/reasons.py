@@ -26,8 +26,8 @@ REASONS = {
         "ask the sender; `edit` loads the body under headers of yours",
     ),
     "too-large": (
-        "the body exceeds `max_message_bytes`; only its beginning is kept",
-        "raise the limit and let it be sent again",
+        "the body exceeds `max_message_bytes`; above 64 KiB only its beginning is kept",
+        "raise the limit, and replay it or let it be sent again",
     ),
     "too-many-records": (
         "the message has more than `max_records`, or in JSON more values than so many records need",

@@ -13,6 +13,7 @@ from datetime import datetime
 from sqlalchemy import Engine, text
 
 from sam_pipeline.schema.messages.message import CLASS, COUNT, Message
+from sam_pipeline.schema.messages.refused import MARKS, REFUSED, TOO_LARGE
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import EditRefused
 from sam_pipeline.sql.loading.batch import FLOOD
@@ -43,7 +44,8 @@ def edit_dead_letter(
     """Replace an open letter by one with a new body, new headers, or both; returns the new id.
 
     In `headers`, None removes a header; without a class in them the letter keeps its class. The
-    `recordCount` of the old body is removed when the body changes.
+    `recordCount` of the old body is removed when the body changes. The marks of a message that a
+    source refused are removed, unless only the beginning of its body is known.
 
     Raises:
         NoSuchDeadLetter
@@ -53,9 +55,14 @@ def edit_dead_letter(
         locked = lock_dead_letters(connection, [dead_letter_id])
         old = single_letter(connection, dead_letter_id, locked)
         refuse_settled(old)
-        merged = {**old.headers, **(headers or {})}
-        if body not in (None, old.body) and COUNT not in (headers or {}):
+        changes = headers or {}
+        merged = {**old.headers, **changes}
+        is_new_body = body not in (None, old.body)
+        if is_new_body and COUNT not in changes:
             merged.pop(COUNT, None)
+        # The body of a large message is not whole, so it is not loaded as it is.
+        if is_new_body or old.headers.get(REFUSED) != TOO_LARGE:
+            merged = {k: value for k, value in merged.items() if k in changes or k not in MARKS}
         new_headers = {name: value for name, value in merged.items() if value is not None}
         new = Message(new_headers, old.body if body is None else body)
         if (new.headers, new.body) == (old.headers, old.body):

@@ -17,12 +17,9 @@ from datetime import datetime
 from hashlib import sha256
 from typing import NamedTuple
 
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.message import USER_HEADERS, Message
 from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.schema.times import format_time
-
-USER_HEADERS = ("JMSXUserID", "user-id")
-"""The headers in which ActiveMQ and RabbitMQ name the login of the publisher, if configured."""
 
 MOST_SENDERS = 100
 """Senders of one source that are told apart in an hour, since publishers can forge the headers."""

@@ -9,8 +9,10 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from sam_pipeline.consumer.sources.lenient_reader import KEPT_NAMES, LenientReader
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.messages.refused import KEPT_BYTES, refusal_of
 from sam_pipeline.schema.net.stomp_frame import FrameError, FrameReader, encode
 from sam_pipeline.schema.records.classes import BUILT_IN, METRIC_OUTPUT
 from sam_pipeline.schema.records.json_form import write_json
@@ -181,6 +183,30 @@ def _read_frames(data: bytes, chance: random.Random) -> None:
         pass
 
 
+def _read_frames_leniently(data: bytes, chance: random.Random) -> None:
+    reader = LenientReader(MAX_BODY_BYTES)
+    if chance.randrange(2):
+        reader.be_wary()
+    if not chance.randrange(4):
+        data = data.replace(b"\n\n", b"\n" + b"long:" + b"x" * 70_000 + b"\n\n", 1)
+    try:
+        while data:
+            size = chance.randint(1, len(data))
+            for frame in reader.feed(data[:size]):
+                assert len(frame.body) <= KEPT_BYTES
+                if frame.fault is None:
+                    continue
+                assert frame.command in ("MESSAGE", "ERROR")
+                message = frame.fault.refused(Message(frame.headers, frame.body))
+                assert refusal_of(message), "a fault without a reason"
+                assert len(message.body) <= KEPT_BYTES
+                if "of them are kept" in frame.fault.problem:
+                    assert frame.headers.keys() <= KEPT_NAMES
+            data = data[size:]
+    except FrameError as error:
+        assert str(error)
+
+
 def _headers(chance: random.Random, required: Mapping[str, str]) -> dict[str, str]:
     """Headers with a random class, sometimes with an invalid value."""
     headers = {"messageClass": chance.choice(["metricOutput"] * 6 + list(COLUMNS)), **required}
@@ -237,5 +263,6 @@ TARGETS: Mapping[str, Target] = {
         [NSTREAM, b"[" + NSTREAM + b"," + NSTREAM + b"]"], JSON_TOKENS, _read_nstream
     ),
     "frames": Target(_frames(), FRAME_TOKENS, _read_frames),
+    "messages": Target(_frames(), FRAME_TOKENS, _read_frames_leniently),
     "elements": Target(_elements(), ELEMENT_TOKENS, _read_element),
 }

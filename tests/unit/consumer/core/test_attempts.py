@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer.core.attempts import Attempts
+from sam_pipeline.consumer.core.attempts import MAX_FRAMES, Attempts
 from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.schema.messages.message import Message
 
@@ -138,6 +138,37 @@ def test_a_message_that_was_finally_loaded_is_trusted_again(tmp_path: Path) -> N
 
     assert list(Attempts(path).parts(deliveries)) == [deliveries]
     assert path.stat().st_size == 0
+
+
+def test_the_third_session_that_cannot_read_a_frame_is_the_last_even_in_other_processes(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "attempts"
+    first = Attempts(path)
+
+    answers = [
+        first.is_last_for_frame("stomp://a:1", "m-1"),
+        first.is_last_for_frame("stomp://b:1", "m-1"),
+        first.is_last_for_frame("stomp://a:1", "m-2"),
+        Attempts(path).is_last_for_frame("stomp://a:1", "m-1"),
+        Attempts(path).is_last_for_frame("stomp://a:1", "m-1"),
+    ]
+
+    assert answers == [False] * 4 + [True]
+
+
+def test_unreadable_frames_change_nothing_for_the_pending_messages(tmp_path: Path) -> None:
+    path, deliveries = tmp_path / "attempts", batch(100)
+    attempts = Attempts(path)
+    for number in range(MAX_FRAMES + 1):
+        attempts.is_last_for_frame("stomp://a:1", f"m-{number}")
+    assert list(attempts.parts(deliveries)) == [deliveries]
+    with attempts.decoding(deliveries[:2]):
+        attempts.is_last_for_frame("stomp://a:1", "m-50")
+        killed = Attempts(path)
+
+    assert [len(part) for part in killed.parts(deliveries)] == [32, 68]
+    assert path.stat().st_size < 10_000
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"pending": 7}', b"\xff", b'{"deaths": [1]}'])

@@ -147,7 +147,7 @@ def inbox() -> Inbox:
 
 
 def logged_in(
-    broker: FakeBroker, inbox: Inbox, login: Login = SITE_A, **settings: float
+    broker: FakeBroker, inbox: Inbox, login: Login = SITE_A, **settings: Any
 ) -> ConsumingSession:
     channel = connect(*broker.address, Deadline.after(SOON_S))
     return ConsumingSession(channel, "stomp://a:1", inbox, login, **settings)
@@ -296,15 +296,112 @@ def test_a_full_inbox_does_not_make_the_broker_look_silent() -> None:
     assert [delivery.message.body for delivery in taken] == [b"", b"", b""]
 
 
-def test_a_message_without_a_known_subscription_ends_the_session(inbox: Inbox) -> None:
-    with FakeBroker() as broker:
-        session = logged_in(broker, inbox)
-        session.subscribe("site-a", [METRICS])
-        broker.deliver("never-subscribed", "a1")
+@pytest.mark.parametrize("unknown", [{"subscription": "9", "ack": "a1"}, {"subscription": "0"}, {}])
+def test_a_message_that_cannot_be_acked_by_itself_is_acked_with_the_next_one(
+    broker: FakeBroker, inbox: Inbox, unknown: dict[str, str]
+) -> None:
+    with served(broker, inbox, METRICS):
+        broker.send("MESSAGE", "body", **unknown)
+        broker.deliver("0", "a2")
+        batch = take(inbox, 2)
+        for delivery in batch:
+            acknowledge([delivery])
 
-        with pytest.raises(SessionLost, match="MESSAGE without a known 'never-subscribed'"):
+        assert broker.heard("ACK").headers["id"] == "a2"
+    assert batch[0].message.headers["samRefused"] == "bad-frame"
+    assert "without a known" in batch[0].message.headers["samRefusedText"]
+
+
+def test_a_frame_without_a_known_end_is_delivered_by_the_last_attempt_and_acked_before_the_end(
+    inbox: Inbox,
+) -> None:
+    attempts: list[tuple[str, str]] = []
+
+    def is_last_attempt(broker: str, message_id: str) -> bool:
+        attempts.append((broker, message_id))
+        return len(attempts) == 2
+
+    for turn in (1, 2):
+        with FakeBroker() as broker:
+            session = logged_in(broker, inbox, is_last_attempt=is_last_attempt)
+            session.subscribe("site-a", [METRICS])
+            broker.deliver("0", "good")
+            broker.send(
+                "MESSAGE", "body", subscription="0", ack="bad", message_id="m", content_length="2"
+            )
+            broker.deliver("0", "not-read")
+            thread, lost = serving(session)
+            batch = take(inbox, turn)
+            time.sleep(0.1)
+            assert thread.is_alive()  # it waits for the acks
+            acknowledge(batch)
+            assert broker.heard("ACK").headers["id"] == ["good", "bad"][turn - 1]
+            assert broker.heard("DISCONNECT")
+            broker.drop()
+            thread.join(SOON_S)
+
+        assert "does not end after its 2 bytes" in str(lost[0])
+    assert attempts == [("stomp://a:1", "m")] * 2
+    assert batch[1].message.body == b"body"
+    assert batch[1].message.headers["samRefused"] == "bad-frame"
+
+
+@pytest.mark.parametrize("message", [{}, {"content_length": "100"}, {"content_length": "9999999"}])
+def test_a_heart_beat_within_a_frame_shows_that_its_length_is_faked(
+    broker: FakeBroker, inbox: Inbox, monkeypatch: pytest.MonkeyPatch, message: dict[str, str]
+) -> None:
+    monkeypatch.setattr(stomp_session, "PAUSE_S", 0.1)
+    session = logged_in(broker, inbox, is_last_attempt=lambda broker, message_id: True)
+    session.subscribe("site-a", [METRICS])
+    broker.send("MESSAGE", "body", subscription="0", ack="bad", message_id="m", **message)
+    thread, lost = serving(session)
+    for _ in range(2):
+        time.sleep(0.3)
+        broker.connections[-1].sendall(b"\n")
+    batch = take(inbox, 1)
+    acknowledge(batch)
+    if message:
+        assert broker.heard("ACK").headers["id"] == "bad"
+        assert broker.heard("DISCONNECT")
+    broker.drop()
+    thread.join(SOON_S)
+
+    assert ("ends before its" in str(lost[0])) == bool(message)
+    assert batch[0].message.body == b"body"
+
+
+def test_bytes_that_are_no_frame_belong_to_the_message_before_them(
+    broker: FakeBroker, inbox: Inbox
+) -> None:
+    session = logged_in(broker, inbox, is_last_attempt=lambda broker, message_id: True)
+    session.subscribe("site-a", [METRICS])
+    broker.send("MESSAGE", "bo\0dy", subscription="0", ack="bad", message_id="m")
+    thread, lost = serving(session)
+    batch = take(inbox, 1)
+    acknowledge(batch)
+    assert broker.heard("ACK").headers["id"] == "bad"
+    broker.drop()
+    thread.join(SOON_S)
+
+    assert batch[0].message.body == b"bo\0dy"
+    assert batch[0].message.headers["samRefused"] == "bad-frame"
+    assert "no STOMP frame begins 'dy" in str(lost[0])
+
+
+def serving(session: ConsumingSession) -> tuple[threading.Thread, list[SessionLost]]:
+    """A thread that serves the session, and the error that ended it."""
+    lost: list[SessionLost] = []
+
+    def serve() -> None:
+        try:
             session.serve(threading.Event())
+        except SessionLost as loss:
+            lost.append(loss)
         session.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread, lost
 
 
 @contextmanager

@@ -1,0 +1,281 @@
+"""A reader that no MESSAGE stops: a malformed or large one has a fault, and the next is read."""
+
+from __future__ import annotations
+
+import hashlib
+import tracemalloc
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sam_pipeline.consumer.sources.lenient_reader import LONGEST_LINE, LenientReader, LostTrack
+from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
+from sam_pipeline.schema.messages.refused import (
+    BAD_FRAME,
+    HEAD,
+    KEPT_BYTES,
+    REFUSED,
+    REFUSED_TEXT,
+    TOO_LARGE,
+)
+from sam_pipeline.schema.net.stomp_frame import Frame, FrameError
+
+MAX_BODY = KEPT_BYTES + 1000
+PIECES = st.lists(st.integers(1, 40), min_size=1, max_size=5)
+OURS = b"subscription:0\nack:a-1\nmessage-id:m-1\nmessageClass:metricOutput\nsamMessageId:s-1\n"
+GOOD = b"MESSAGE\n" + OURS + b"\ngood\0\n"
+
+
+def frames_of(
+    pieces: Iterable[bytes], reader: LenientReader | None = None, max_body: int = MAX_BODY
+) -> list[Frame]:
+    reader = reader or LenientReader(max_body)
+    return [frame for piece in pieces for frame in reader.feed(piece)]
+
+
+def cut(data: bytes, sizes: list[int]) -> list[bytes]:
+    """The data in pieces of these sizes, repeated in a cycle."""
+    pieces = []
+    while data:
+        size = sizes[len(pieces) % len(sizes)]
+        pieces.append(data[:size])
+        data = data[size:]
+    return pieces
+
+
+def refused(frame: Frame) -> Message:
+    marked: Message = frame.fault.refused(Message(frame.headers, frame.body))
+    return marked
+
+
+@pytest.mark.parametrize(
+    ("line", "problem", "header"),
+    [
+        (b"comment:caf\xe9", "not UTF-8", ("comment", r"caf\xe9")),
+        (b"no colon", "without a colon", ("ack", "a-1")),
+        (rb"comment:a\tb\c", r"escape", ("comment", r"a\tb:")),
+        (b"\xff:1", "not UTF-8", (r"\xff", "1")),
+    ],
+)
+@given(sizes=PIECES)
+def test_a_malformed_head_is_a_fault_and_the_body_is_whole(
+    line: bytes, problem: str, header: tuple[str, str], sizes: list[int]
+) -> None:
+    head = b"MESSAGE\n" + OURS + line + b"\nack:forged"
+
+    bad, good = frames_of(cut(head + b"\n\nbody\0" + GOOD, sizes))
+    message = refused(bad)
+
+    assert header in message.headers.items()
+    assert message.headers["ack"] == "a-1"
+    assert message.headers[REFUSED] == BAD_FRAME
+    assert problem in message.headers[REFUSED_TEXT]
+    assert message.headers[HEAD].encode() == head.replace(b"\xe9", rb"\xe9").replace(
+        b"\xff", rb"\xff"
+    )
+    assert (message.body, message.message_id) == (b"body", "s-1")
+    assert (good.body, good.fault) == (b"good", None)
+
+
+@given(
+    st.integers(0, 30),
+    st.sampled_from([b"\n", b"\r\n"]),
+    st.lists(st.integers(1000, 90_000), min_size=1, max_size=4),
+)
+def test_of_a_long_head_the_headers_that_matter_and_the_beginning_are_kept(
+    before: int, end: bytes, sizes: list[int]
+) -> None:
+    others = [b"h%d:" % number + b"x" * 9000 for number in range(30)]
+    lines = [b"MESSAGE", *others[:before], *OURS.split(), *others[before:], b"ack:forged"]
+    head = end.join(lines) + end + end
+
+    bad, good = frames_of(cut(head + b"body\0" + GOOD, sizes))
+    message = refused(bad)
+
+    assert bad.headers == dict(line.split(":") for line in OURS.decode().split())
+    assert message.headers[REFUSED] == BAD_FRAME
+    assert message.headers[REFUSED_TEXT].startswith("32 headers of 270")
+    assert message.headers[HEAD].encode() == head[:KEPT_BYTES]
+    assert message.body == b"body"
+    assert (good.body, good.fault) == (b"good", None)
+
+
+def test_a_message_that_is_delivered_again_has_the_same_fault() -> None:
+    padding = b"x:" + b"x" * KEPT_BYTES
+
+    frames = frames_of(
+        b"MESSAGE\nsubscription:0\nack:" + ack + b"\nmessage-id:m\n" + padding + b"\n\nbody\0"
+        for ack in (b"1", b"23\nredelivered:true")
+    )
+
+    assert len({frame.fault.problem for frame in frames}) == 1
+
+
+def test_a_header_without_end_takes_little_memory() -> None:
+    reader, piece = LenientReader(MAX_BODY), b"x" * 1_000_000
+    pieces = [b"MESSAGE\n" + OURS + b"a:", *[piece] * 30, b"\n\nbody\0" + GOOD]
+
+    tracemalloc.start()
+    bad, good = frames_of(pieces, reader)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 6_000_000
+    assert bad.headers["ack"] == "a-1"
+    assert good.body == b"good"
+
+
+def test_a_known_header_that_is_too_long_is_not_kept() -> None:
+    line = b"samMessageId:" + b"x" * LONGEST_LINE
+    padding = b"a:" + b"x" * KEPT_BYTES
+
+    (bad,) = frames_of([b"MESSAGE\nack:1\n" + line + b"\n" + padding + b"\n\n\0"])
+
+    assert bad.headers == {"ack": "1"}
+
+
+@pytest.mark.parametrize("sized", [True, False])
+@given(
+    length=st.integers(MAX_BODY - 1, 3 * MAX_BODY),
+    sizes=st.lists(st.integers(1000, 90_000), min_size=1, max_size=5),
+)
+def test_a_body_above_the_limit_is_skipped(sized: bool, length: int, sizes: list[int]) -> None:
+    body = bytes(range(1, 251)) * (length // 250) + b"x" * (length % 250)
+    header = b"content-length:%d\n" % length if sized else b""
+
+    large, good = frames_of(cut(b"MESSAGE\n" + OURS + header + b"\n" + body + b"\0" + GOOD, sizes))
+
+    assert (good.body, good.fault) == (b"good", None)
+    if length <= MAX_BODY:
+        assert (large.body, large.fault) == (body, None)
+        return
+    message = refused(large)
+    assert message.headers[REFUSED] == TOO_LARGE
+    assert f"{length} bytes" in message.headers[REFUSED_TEXT]
+    assert hashlib.sha256(body).hexdigest() in message.headers[REFUSED_TEXT]
+    assert message.body == body[:KEPT_BYTES]
+    assert HEAD not in message.headers
+
+
+def test_of_a_large_body_with_a_malformed_head_both_are_reported() -> None:
+    (frame,) = frames_of([b"MESSAGE\n" + OURS + b"a:\xe9\n\n" + b"x" * 80_000 + b"\0"])
+
+    message = refused(frame)
+
+    assert message.headers[REFUSED] == TOO_LARGE
+    assert "80000 bytes" in message.headers[REFUSED_TEXT]
+    assert "not UTF-8" in message.headers[REFUSED_TEXT]
+    assert r"a:\xe9" in message.headers[HEAD]
+
+
+def test_two_large_bodies_without_an_id_that_begin_alike_are_two_messages() -> None:
+    frames = frames_of(
+        b"MESSAGE\nack:1\n\n" + b"x" * 80_000 + end + b"\0" for end in (b"1", b"2", b"1")
+    )
+
+    ids = [refused(frame).headers[MESSAGE_ID] for frame in frames]
+
+    assert ids[0] == ids[2] != ids[1]
+
+
+@pytest.mark.parametrize("sized", [True, False])
+def test_a_large_body_takes_little_memory(sized: bool) -> None:
+    count, limit = 60, 4_000_000
+    header = b"content-length:%d\n" % (count * 1_000_000) if sized else b""
+    pieces = [b"MESSAGE\n" + OURS + header + b"\n", *[b"x" * 1_000_000] * count, b"\0" + GOOD]
+
+    tracemalloc.start()
+    large, good = frames_of(pieces, max_body=limit)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 6 * limit < count * 1_000_000
+    assert f"{count}000000 bytes" in refused(large).headers[REFUSED_TEXT]
+    assert good.body == b"good"
+
+
+@pytest.mark.parametrize(
+    ("length", "body", "problem"),
+    [
+        (b"many", b"body\0", "content-length 'many'"),
+        (b"2", b"body\0", "does not end after its 2 bytes"),
+        (b"9", b"body\0" + GOOD, "does not end after its 9 bytes"),
+        (b"9" * 99, b"body\0", "content-length '999"),
+        (b"80000", b"body\0" + b"x" * 90_000, "does not end after its 80000 bytes"),
+    ],
+)
+def test_a_message_whose_end_is_not_known_is_an_error_with_what_there_is_of_it(
+    length: bytes, body: bytes, problem: str
+) -> None:
+    head = b"MESSAGE\n" + OURS + b"content-length:" + length + b"\n\n"
+
+    with pytest.raises(LostTrack, match=problem) as caught:
+        frames_of([head, body])
+    frame = caught.value.frame
+    message = refused(frame)
+
+    assert frame.headers["ack"] == "a-1"
+    assert (message.body, message.headers[REFUSED]) == (b"body", BAD_FRAME)
+    assert problem in message.headers[REFUSED_TEXT]
+
+
+@pytest.mark.parametrize("length", [4 + 1 + len(GOOD) - 2, 500, 5_000_000])
+@given(sizes=PIECES)
+def test_a_faked_length_does_not_swallow_the_next_messages(length: int, sizes: list[int]) -> None:
+    reader = LenientReader(MAX_BODY)
+    reader.be_wary()
+    head = b"MESSAGE\n" + OURS + b"content-length:%d\n\n" % length
+
+    with pytest.raises(LostTrack, match="another one begins") as caught:
+        frames_of(cut(head + b"body\0\n" + GOOD * 20, sizes), reader)
+
+    assert caught.value.frame.body == b"body"
+
+
+def test_a_body_that_stays_incomplete_is_an_error_on_request() -> None:
+    reader = LenientReader(MAX_BODY)
+
+    assert frames_of([GOOD], reader)
+    assert reader.stalled() is None
+    assert frames_of([b"MESSAGE\n" + OURS + b"content-length:90\n\nbody\0"], reader) == []
+    error = reader.stalled()
+
+    assert isinstance(error, LostTrack)
+    assert "before its 90 bytes" in str(error)
+    assert error.frame.body == b"body"
+
+
+@pytest.mark.parametrize("command", [b"RECEIPT\nreceipt-id:1", b"CONNECTED\nversion:1.2"])
+@pytest.mark.parametrize(
+    "rest", [b"a:\xe9\n\n\0", b"no colon\n\n\0", b"a:" + b"x" * KEPT_BYTES, b"\n" + b"x" * 80_000]
+)
+def test_a_malformed_frame_confirms_nothing(command: bytes, rest: bytes) -> None:
+    with pytest.raises(FrameError):
+        frames_of([command + b"\n" + rest])
+
+
+def test_an_error_is_read_however_it_is_spelt() -> None:
+    error, large = frames_of(
+        [b"ERROR\nmessage:caf\xe9\n\n\0", b"ERROR\nmessage:no\n\n" + b"x" * 80_000 + b"\0"]
+    )
+
+    assert error.headers == {"message": r"caf\xe9"}
+    assert large.headers == {"message": "no"}
+
+
+@given(st.binary(max_size=200), PIECES, st.booleans())
+def test_arbitrary_bytes_raise_only_the_documented_error(
+    data: bytes, sizes: list[int], wary: bool
+) -> None:
+    reader = LenientReader(50)
+    if wary:
+        reader.be_wary()
+
+    try:
+        frames = frames_of(cut(b"MESSAGE\n" + data, sizes), reader)
+    except FrameError as error:
+        assert str(error)
+    else:
+        assert all(frame.fault is None or refused(frame) for frame in frames)
