@@ -122,6 +122,7 @@ def soak(
             batch_size=BATCH_SIZE,
             heart_beat_s=HEART_BEAT_S,
             metrics_port=metrics_port,
+            dead_letters_per_hour=10**6,  # so that the letters have all keys
         )
         senders = _senders(site, urls, destination)
         with Scene(site, brokers, postgres, metrics_port) as scene:

@@ -86,6 +86,8 @@ def test_a_second_consumer_on_another_machine_is_refused_until_the_first_is_gone
             assert second.process.wait(30) == 69
             assert second.lines("another sam-consume", f"@{gethostname()} {first.process.pid}")
             assert not second.lines(broker.url, SUBSCRIBED)
+        first.process.send_signal(signal.SIGHUP)
+        first.wait_until_subscribed(broker.url, times=2)
         publish(broker.host, broker.port, destination, messages)
         site.wait_for_rows(100)
         first.process.kill()
