@@ -24,7 +24,7 @@ MAX_APPLICATION = 63
 
 POLL_S = 0.1
 GRACE_S = 2.0
-"""How long a killed process may seem to hold the name, until the server has ended its session."""
+"""How long an ended process may seem to hold the name, until the server has ended its session."""
 
 logger = logging.getLogger(__name__)
 
@@ -76,18 +76,26 @@ class HeldName:
         grace = Deadline.after(GRACE_S)
         while not self._session.try_lock(lock, self._shared):
             others = self._session.others(lock, self._shared)
-            # The server may not have noticed that an earlier connection of this process is dead.
-            others = [other for other in others if other.application != self._application]
-            loader = next((other for other in others if other.may_load), None)
-            if loader is None:
+            loaders = [other for other in others if other.may_load]
+            if not loaders:
                 self._warn_of(others)
                 return
             if grace.expired:
-                problem = f"another sam-consume named {self._name!r} uses this database"
-                advice = "stop it, or configure another name"
-                raise SourceTaken(f"{problem} ({_described(loader)}): {advice}")
+                self._require_ours(loaders)
+                return
             time.sleep(POLL_S)
         self._reported = ""
+
+    def _require_ours(self, holders: Sequence[LockHolder]) -> None:
+        """Raise SourceTaken unless each of them is an earlier connection of this process.
+
+        If the network failed, the server notices only after a minute that such a one is dead.
+        """
+        for holder in holders:
+            if holder.application != self._application:
+                problem = f"another sam-consume named {self._name!r} uses this database"
+                advice = "stop it, or configure another name"
+                raise SourceTaken(f"{problem} ({_described(holder)}): {advice}")
 
     def _warn_of(self, strangers: Sequence[LockHolder]) -> None:
         text = ", ".join(map(_described, strangers))

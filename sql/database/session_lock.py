@@ -6,7 +6,7 @@ They work only on a direct connection: a pooler in transaction mode would hand t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -98,10 +98,8 @@ class LockSession:
         return not in_recovery
 
     def close(self) -> None:
-        """Release the locks; on return nobody finds them any more, if the server still answers."""
-        with self._connection as connection, suppress(*DATABASE_ERRORS):
-            if not connection.invalidated:  # otherwise it would connect again
-                connection.execute(text("SELECT pg_advisory_unlock_all()"))
+        """End the session without waiting for the server, which then releases its locks."""
+        self._connection.close()
 
     def _first(self, statement: Any, parameters: dict[str, str]) -> Row[Any]:
         with self._translated():
