@@ -20,7 +20,7 @@ from sam_pipeline.sql.loading.batch import (
     whole_message,
 )
 from sam_pipeline.sql.loading.catalogue import ClassView
-from sam_pipeline.sql.loading.staging import copy_rows
+from sam_pipeline.sql.loading.staging import copy_rows, open_staging
 
 logger = logging.getLogger(__name__)
 
@@ -80,14 +80,41 @@ def in_key_order(view: ClassView, rows: Sequence[PendingRow]) -> Sequence[Pendin
 
 
 def _insert_rows(
-    connection: Connection, view: ClassView, rows: Sequence[PendingRow], is_retry: bool = False
+    connection: Connection, view: ClassView, rows: Sequence[PendingRow]
 ) -> list[RecordFailure]:
-    """Insert all rows but those that the database refuses, which repeated halving finds.
+    """Insert all rows but those that the database refuses.
+
+    A part with such a row is halved until the row is found. After it, parts grow again from a
+    single row, so that one bad row among n takes some log n attempts, and n of them about n.
 
     After an internal error of the server all rows are tried once more: they may not be at fault.
     """
-    if not rows:
-        return []
+    refused: list[RecordFailure] = []
+    start, size = 0, len(rows)
+    failing_until = 0  # a row before this one is known to be bad
+    while start < len(rows):
+        part = rows[start : start + size]
+        failure = _insert_part(connection, view, part, is_retry=failing_until > 0)
+        if failure is None:
+            start += len(part)
+            size = max((failing_until - start) // 2, 1) if start < failing_until else 2 * size
+        elif len(part) > 1:
+            if not failing_until and view.bulk:
+                with connection.begin_nested():
+                    open_staging(connection, view)
+            failing_until = start + len(part)
+            size = len(part) // 2
+        else:
+            refused.append(failure)
+            start += 1
+            size = 1
+    return refused
+
+
+def _insert_part(
+    connection: Connection, view: ClassView, rows: Sequence[PendingRow], is_retry: bool
+) -> RecordFailure | None:
+    """Insert rows; returns the failure of the first one if the database refuses any of them."""
     try:
         with connection.begin_nested():
             if connection.dialect.name == "postgresql":
@@ -100,7 +127,7 @@ def _insert_rows(
                         values[-1][view.message_id_column] = message_id
                 into = insert(table(view.name, *map(column, view.all_columns)))
                 connection.execute(into, values)
-        return []
+        return None
     except DRIVER_ERRORS as error:
         kind, text = kind_of(error), f"{view.name}: {message_of(error)}"
         if kind is Kind.RETRY:
@@ -109,16 +136,10 @@ def _insert_rows(
             raise _ClassBroken(text) from error
         if kind is Kind.HICCUP and not is_retry:
             logger.warning("trying once more: %s", text)
-            return _insert_rows(connection, view, rows, is_retry=True)
-        if len(rows) == 1:
-            [(message, _, row)] = rows
-            text += _unquoted_values(text, view, row.values)
-            return [RecordFailure(message, row.number, REFUSED, text, row.raw)]
-    half = len(rows) // 2
-    return [
-        *_insert_rows(connection, view, rows[:half], is_retry),
-        *_insert_rows(connection, view, rows[half:], is_retry),
-    ]
+            return _insert_part(connection, view, rows, is_retry=True)
+        message, _, row = rows[0]
+        text += _unquoted_values(text, view, row.values)
+        return RecordFailure(message, row.number, REFUSED, text, row.raw)
 
 
 def _unquoted_values(text: str, view: ClassView, values: Mapping[str, str]) -> str:

@@ -74,7 +74,7 @@ def store_text(connection: Connection, view: ClassView, rows: bytes) -> None:
     columns = _RESULT if _has_joined_names(view) else view.all_columns
     into = f"pg_temp.{_quoted(f'staged_{view.name}')}" if view.bulk else _quoted(view.name)
     if view.bulk:
-        connection.execute(_OPEN, {"class": view.name})
+        open_staging(connection, view)
     driver: Any = connection.connection
     with driver.cursor() as cursor:
         # COPY is sent four times faster than INSERT.
@@ -84,6 +84,14 @@ def store_text(connection: Connection, view: ClassView, rows: bytes) -> None:
         connection.exec_driver_sql(
             f"SELECT {_quoted(f'{view.name}_load')}()", execution_options={"no_parameters": True}
         )
+
+
+def open_staging(connection: Connection, view: ClassView) -> None:
+    """Create the staging table of a class, or empty it.
+
+    A table that is created in a savepoint is gone after its rollback, and created again each time.
+    """
+    connection.execute(_OPEN, {"class": view.name})
 
 
 def _has_joined_names(view: ClassView) -> bool:
