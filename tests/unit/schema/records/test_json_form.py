@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sam_pipeline.schema.errors import MessageRefused
-from sam_pipeline.schema.records.json_form import MIN_VALUES, read_json, write_json
+from sam_pipeline.schema.records.json_form import MAX_DEPTH, MIN_VALUES, read_json, write_json
 from sam_pipeline.schema.records.text import BadRecord, ReadRecord
 from tests.support.builders import metric_result
 
@@ -81,3 +81,24 @@ def test_commas_in_texts_are_not_values() -> None:
 
     assert isinstance(record, ReadRecord)
     assert record.fields == {"hostName": text}
+
+
+def nested(levels: int) -> str:
+    return "[" * levels + "]" * levels
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 300, 500, 980, 5000])
+def test_an_item_that_is_nested_too_deeply_makes_the_body_one_bad_record(levels: int) -> None:
+    body = f'[{{"a": "1"}}, {nested(levels)}, {nested(levels)}]'.encode()
+
+    [record] = read_json(body)
+
+    assert isinstance(record, BadRecord)
+    assert (record.reason, record.raw) == ("not-json", body)
+
+
+def test_an_item_at_the_limit_of_depth_is_a_bad_record_by_itself() -> None:
+    good, deep = read_json(f'[{{"a": "1"}}, {nested(MAX_DEPTH)}]'.encode())
+
+    assert isinstance(good, ReadRecord) and isinstance(deep, BadRecord)
+    assert deep.raw == nested(MAX_DEPTH).encode()
