@@ -291,7 +291,9 @@ def decode_batches(
             batch.failures.append(whole_message(message, reason, text))
         else:
             decoded = decode_cached(message, view.columns, now, limits, view.times)
-            count = len(decoded.rows) + len(decoded.bad)
+            count = len(decoded.rows)
+            if decoded.bad:
+                count += sum(refused.records for refused in decoded.bad)
             if records + count > max_records and batch.size:
                 yield batch
                 batch, records = Batch(), 0

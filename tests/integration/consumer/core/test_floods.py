@@ -1,5 +1,5 @@
-"""Floods of bad records through `sam-consume run`: the next good record soon becomes a row, the main
-loop turns, the disk is not filled, and every message is counted."""
+"""Floods of bad records through `sam-consume run`: the next good record soon becomes a row, the
+main loop turns, the disk is not filled, and every message is counted."""
 
 from __future__ import annotations
 
