@@ -34,6 +34,8 @@ class BrokerDialect:
     shared_as: str = "{destination}"
     """The destination if several processes share the messages of a topic."""
     ack_id: str = "ack"
+    falls_silent: bool = False
+    """A message can stop a subscription for good, until it is made anew."""
     acks_in_transaction: bool = True
     """Ten times faster than plain acks on ActiveMQ, and a little faster on RabbitMQ."""
     length_may_lie: bool = False
@@ -60,6 +62,7 @@ DIALECTS = (
         # A publisher can replace the `ack` header of the broker by its own, but not this one.
         ack_id="message-id",
         acks_in_transaction=False,  # it acks at once, even within a transaction
+        falls_silent=True,  # after a message with a `priority` of 99
     ),
     BrokerDialect(
         server="RabbitMQ/",

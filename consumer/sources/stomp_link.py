@@ -97,7 +97,8 @@ class StompLink:
         """The reason why no session is subscribed; empty while one is."""
         self._session: ConsumingSession | None = None
         self._refused: dict[str, SubscriptionRefused] = {}
-        """Sessions omit these destinations, until one session has lasted RETRY_REFUSED_S."""
+        """Sessions omit these destinations, until RETRY_REFUSED_S after the last refusal."""
+        self._ask_again_at = math.inf
 
     @property
     def problem(self) -> str:
@@ -124,6 +125,7 @@ class StompLink:
                             "broker %s: %s; continuing with the other destinations", self.name, loss
                         )
                     self._refused[loss.destination] = loss
+                    self._ask_again_at = time.monotonic() + RETRY_REFUSED_S
                 elif str(loss) != self._loss:
                     logger.warning("broker %s: %s; trying again", self.name, loss)
                 self._loss = str(loss)
@@ -149,10 +151,13 @@ class StompLink:
             not_refused = [item for item in everything if item.destination not in self._refused]
             # If the broker refused every destination, ask for all of them again.
             session.subscribe(settings.consumer, not_refused or everything)
+            level = logging.INFO if self._loss else logging.DEBUG
             self._loss, self._session = "", session
-            logger.info("broker %s: subscribed as %s", self.name, settings.consumer)
-            session.serve(stop, RETRY_REFUSED_S if self._refused else math.inf)
-            self._refused.clear()
+            logger.log(level, "broker %s: subscribed as %s", self.name, settings.consumer)
+            session.serve(stop, self._ask_again_at - time.monotonic())
+            if time.monotonic() >= self._ask_again_at:
+                self._refused.clear()
+                self._ask_again_at = math.inf
         finally:
             self._session = None
             session.close()

@@ -43,6 +43,8 @@ PAUSE_S = 1.0
 """A line end that arrives by itself after as long is a heart-beat, not a part of a body."""
 GOODBYE_S = 2.0
 """How long to wait until a broker has read our last acks."""
+QUIET_S = 60.0
+"""After this time without a message a subscription of a broker that falls silent is made anew."""
 RECEIVE_BYTES = 1024 * 1024
 HEART_BEATS = (b"\n", b"\r\n")
 LONGEST_KEY = 255
@@ -140,6 +142,8 @@ class ConsumingSession(StompSession):
         self._acks: deque[dict[str, str]] = deque()
         """The last ack id of each subscription, one entry per batch, oldest first."""
         self._transactions = 0
+        self._delivered_at: dict[str, float] = {}
+        """When each subscription began or last delivered a message."""
         self._sent_at = self._heard_at = time.monotonic()
         try:
             heart_beat_ms = int(heart_beat_s * 1000)
@@ -164,6 +168,7 @@ class ConsumingSession(StompSession):
         """Subscribe, and wait until the broker confirms; may raise SubscriptionRefused."""
         for number, (destination, stamp, prefetch, shared) in enumerate(subscriptions):
             self._stamps[str(number)] = stamp
+            self._delivered_at[str(number)] = time.monotonic()
             headers = subscribe_headers(self._dialect, consumer, destination, prefetch, shared)
             headers |= {"id": str(number), "ack": "client"}
             try:
@@ -176,7 +181,10 @@ class ConsumingSession(StompSession):
                 raise SubscriptionRefused(destination, str(loss)) from loss
 
     def serve(self, stop: threading.Event, max_s: float = math.inf) -> None:
-        """Deliver, ack and send heart-beats until `stop` is set; acks due by then are sent."""
+        """Deliver, ack and send heart-beats until `stop` is set; acks due by then are sent.
+
+        It also ends after `max_s`, or when a subscription has perhaps fallen silent for good.
+        """
         ends_at = time.monotonic() + max_s
         while not stop.is_set() and time.monotonic() < ends_at:
             if self._lost_track:
@@ -203,6 +211,14 @@ class ConsumingSession(StompSession):
                 raise self.lose(f"no sign of life for {silent_s:.1f} s")
             if self._send_every_s and now - self._sent_at > self._send_every_s:
                 self._push(b"\n")
+            # While messages are pending, the broker may be waiting for their acks.
+            if (
+                self._dialect.falls_silent
+                and not self._partial_since
+                and self._delivered == self._acked
+                and now - min(self._delivered_at.values(), default=now) > QUIET_S
+            ):
+                break
         self._acknowledge()
         if self._lost_track:
             raise self._leave()
@@ -292,6 +308,8 @@ class ConsumingSession(StompSession):
                 message = fault.refused(message)
             deliveries.append(Delivery(message, self, token))
         self._delivered += len(deliveries)
+        if self._dialect.falls_silent:
+            self._delivered_at.update((id_, self._heard_at) for *_, (id_, _) in deliveries if id_)
         self._inbox.put(deliveries)
 
     def _acknowledge(self) -> None:
