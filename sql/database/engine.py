@@ -72,7 +72,14 @@ def make_engine(url: str, *, create: bool = False) -> Engine:
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         return _sqlite_engine(parsed, create)
-    return create_engine(parsed, connect_args=postgresql_arguments(parsed), pool_pre_ping=True)
+    arguments = postgresql_arguments(parsed)
+    engine = create_engine(parsed, connect_args=arguments, pool_pre_ping=True)
+    driver: Any = engine.dialect.loaded_dbapi
+    try:
+        driver.extensions.make_dsn(**engine.dialect.create_connect_args(parsed)[1])
+    except driver.ProgrammingError as error:  # it names the parameter
+        raise ConfigError([f"{_shown(parsed)}: {str(error).strip()}"]) from None
+    return engine
 
 
 def postgresql_arguments(url: URL) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 TIMEOUT_S = 120.0
 POLL_S = 0.02
+"""The first of the growing intervals at which the command lines are read."""
 
 
 @dataclass
@@ -32,10 +33,10 @@ class Watched:
             env=dict(self.environment),
             text=True,
         )
-        end = time.monotonic() + timeout_s
-        while process.poll() is None and time.monotonic() < end:
+        began = time.monotonic()
+        while process.poll() is None and (elapsed_s := time.monotonic() - began) < timeout_s:
             self.seen += command_lines()
-            time.sleep(POLL_S)
+            time.sleep(max(POLL_S, elapsed_s / 10))
         out, err = process.communicate(timeout=timeout_s)
         assert "Traceback" not in err, (command, err)
         self.seen += [out, err]

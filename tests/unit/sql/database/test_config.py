@@ -9,7 +9,7 @@ import pytest
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.sql.database.config import DatabaseConfig, load_database, note_on_plain_text
-from sam_pipeline.sql.database.engine import parse_url, postgresql_arguments
+from sam_pipeline.sql.database.engine import make_engine, parse_url, postgresql_arguments
 
 
 @pytest.fixture(autouse=True)
@@ -121,6 +121,13 @@ def test_variables_of_libpq_count_for_the_note(monkeypatch: pytest.MonkeyPatch) 
 
 def test_postgresql_without_a_driver_means_psycopg2() -> None:
     assert parse_url("postgresql://db/sam").drivername == "postgresql+psycopg2"
+
+
+def test_an_unknown_parameter_of_a_url_is_refused() -> None:
+    with pytest.raises(ConfigError, match='"ssl_mode"') as caught:
+        make_engine("postgresql://sam:secret@db/sam?ssl_mode=verify-full")
+
+    assert "secret" not in str(caught.value)
 
 
 def test_arguments_in_the_url_beat_our_defaults() -> None:
