@@ -35,6 +35,12 @@ def test_a_body_within_the_limit_is_whole(pieces: list[bytes]) -> None:
     assert refusal_of(message) is None
 
 
+def test_a_body_above_the_limit_that_can_be_kept_whole_is_left_to_the_decoder() -> None:
+    body = b"a" * KEPT_BYTES
+
+    assert body_of(body, limit=4).message(HEADERS) == Message(HEADERS, body)
+
+
 def test_of_a_larger_body_the_beginning_the_length_and_the_digest_are_kept() -> None:
     pieces = [b"a" * KEPT_BYTES, b"b" * KEPT_BYTES, b"c"]
 
