@@ -25,7 +25,13 @@ from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.channel import Channel, error_text
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp_frame import Frame, FrameError, NotAFrame, encode
+from sam_pipeline.schema.net.stomp_frame import (
+    MAX_HEAD_BYTES,
+    Frame,
+    FrameError,
+    NotAFrame,
+    encode,
+)
 from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
 from sam_pipeline.schema.records.normalise import Limits
 
@@ -133,6 +139,8 @@ class ConsumingSession(StompSession):
         """Why the session reads no more, but waits for acks; empty while it reads."""
         self._partial_since = 0.0
         """When a frame began that is incomplete; 0 if there is none."""
+        self._received = 0
+        """How many bytes of undelivered messages have arrived."""
         self._delivered = self._acked = 0
         """How many messages; one is counted by this thread and one by the main loop."""
         self.broker = broker
@@ -265,6 +273,7 @@ class ConsumingSession(StompSession):
             self._cannot_read(error, rest)
             self._deliver(rest)
             return
+        self._received += len(data)
         super()._take(data)
         if not self._frames.is_within_frame:
             self._partial_since = 0.0
@@ -310,7 +319,10 @@ class ConsumingSession(StompSession):
         self._delivered += len(deliveries)
         if self._dialect.falls_silent:
             self._delivered_at.update((id_, self._heard_at) for *_, (id_, _) in deliveries if id_)
-        self._inbox.put(deliveries)
+        # What is not a body is a head: counting the bytes of each head would take longer.
+        self._received -= sum([len(frame.body) for frame in messages])
+        self._inbox.put(deliveries, min(max(self._received, 0), len(messages) * MAX_HEAD_BYTES))
+        self._received = min(self._received, 0)  # part of a body has been counted as a head
 
     def _acknowledge(self) -> None:
         """Send the last ack of each subscription in the order of delivery: acks are cumulative.

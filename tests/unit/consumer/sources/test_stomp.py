@@ -211,6 +211,21 @@ def test_a_message_keeps_its_headers_but_not_those_of_the_session(
     }
 
 
+def test_long_heads_take_room_in_the_inbox(broker: FakeBroker) -> None:
+    inbox = Inbox(1000, max_bytes=50_000)
+    with served(broker, inbox, METRICS):
+        for number in "123":
+            broker.send(
+                "MESSAGE", "b", subscription="0", ack=number, message_id=number, a="x" * 20_000
+            )
+        eventually(lambda: not inbox.has_room)
+        take(inbox, 3)
+        broker.send("MESSAGE", "b" * 10_000, subscription="0", ack="4", message_id="4")
+        eventually(lambda: inbox.size_bytes > 0)
+
+        assert 10_000 < inbox.size_bytes < 11_000
+
+
 def test_acks_of_a_batch_are_one_transaction_with_the_last_of_each_subscription_in_order(
     broker: FakeBroker, inbox: Inbox
 ) -> None:
