@@ -6,13 +6,6 @@ BEGIN
         RAISE WARNING 'nothing was granted: the database has no schema yet; run `sam-db upgrade`';
         RETURN;
     END IF;
-    IF (
-        SELECT count(*) FROM pg_roles WHERE rolname IN ('sam_loader', 'sam_reporter', 'sam_reader')
-    ) < 3 THEN
-        RAISE WARNING 'nothing was granted: roles are missing; run `sam-db sql --roles`';
-        RETURN;
-    END IF;
-
     -- By default every role may execute a function.
     REVOKE EXECUTE ON FUNCTION
         demand,
@@ -57,6 +50,13 @@ BEGIN
         sweep_runs,
         seal_month
     FROM PUBLIC;
+
+    IF (
+        SELECT count(*) FROM pg_roles WHERE rolname IN ('sam_loader', 'sam_reporter', 'sam_reader')
+    ) < 3 THEN
+        RAISE WARNING 'nothing was granted: roles are missing; run `sam-db sql --roles`';
+        RETURN;
+    END IF;
 
     GRANT SELECT ON alembic_version TO sam_loader, sam_reporter, sam_reader;
 

@@ -8,7 +8,7 @@ same time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -22,7 +22,13 @@ from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.transaction import load_transaction
-from sam_pipeline.sql.loading.batch import CLASS_BROKEN, FLOOD, RecordFailure
+from sam_pipeline.sql.loading.batch import (
+    CLASS_BROKEN,
+    FLOOD,
+    Batch,
+    RecordFailure,
+    split_batch,
+)
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import (
     OPEN,
@@ -182,14 +188,19 @@ def _replay_portion(
     limits: Limits,
     skip_locked: bool = False,
 ) -> list[Replayed]:
-    """Load letters again in one transaction."""
+    """Load letters again in one transaction.
+
+    If they have more records or days than it may store, each half has a transaction of its own; the
+    rows of a single letter are stored piece by piece before the transaction that settles it.
+    """
     if not ids:
         return []
     catalogue.forget()  # the view may have been repaired since
+    rest: tuple[Batch, list[RecordFailure]] | None = None
 
     def action(connection: Connection) -> list[Replayed]:
         contents = lock_dead_letters(connection, ids, skip_locked)
-        attempt = _Attempt(connection, catalogue, now, limits)
+        attempt = _Attempt(connection, catalogue, now, limits, rest)
         outcomes, open_letters = [], []
         for item in contents:
             letter = item.letter
@@ -204,17 +215,51 @@ def _replay_portion(
         outcomes += attempt.replay(open_letters)
         return sorted(outcomes, key=lambda outcome: outcome.dead_letter_id)
 
+    try:
+        return load_transaction(engine, action)
+    except _TooLarge as too_large:
+        if len(ids) > 1:
+            more = (now, limits, skip_locked)
+            half = len(ids) // 2
+            return [
+                *_replay_portion(engine, catalogue, ids[:half], *more),
+                *_replay_portion(engine, catalogue, ids[half:], *more),
+            ]
+        *pieces, last = too_large.pieces
+    failures: list[RecordFailure] = []
+    for piece in pieces:
+
+        def insert_piece(connection: Connection, piece: Batch = piece) -> Sequence[RecordFailure]:
+            contents = lock_dead_letters(connection, ids, skip_locked)
+            is_open = bool(contents) and contents[0].letter.state == OPEN
+            return insert_batch(connection, piece).failures if is_open else ()
+
+        catalogue.partitions.make(piece.days)
+        failures += load_transaction(engine, insert_piece)
+    rest = (last, failures)
     return load_transaction(engine, action)
+
+
+class _TooLarge(Exception):
+    """The letters have too many records or days for one transaction, but not for `pieces`."""
+
+    def __init__(self, pieces: Sequence[Batch]) -> None:
+        super().__init__()
+        self.pieces = pieces
 
 
 @dataclass
 class _Attempt:
-    """Loads open and locked letters in the caller's transaction."""
+    """Loads open and locked letters in the caller's transaction.
+
+    `rest`: the records of a single letter that are not stored yet, and the failures of the others.
+    """
 
     connection: Connection
     catalogue: Catalogue
     now: datetime
     limits: Limits
+    rest: tuple[Batch, list[RecordFailure]] | None
     attempts_left: int = ATTEMPTS
 
     def replay(self, contents: Sequence[DeadLetterContent]) -> list[Replayed]:
@@ -257,15 +302,23 @@ class _Attempt:
         return outcomes
 
     def _load(self, messages: Sequence[Message]) -> list[RecordFailure]:
-        """Insert the messages; returns the failures.
+        """Insert the messages; returns the failures, or raises _TooLarge.
 
         If the class looks broken, one message may be the cause. Halving finds it, so that the
         others are loaded; the number of attempts is limited, as the class may indeed be broken.
         """
         if not messages:
             return []
+        if self.rest is not None:
+            last, earlier = self.rest
+            failures = [*earlier, *insert_batch(self.connection, last).failures]
+            [message] = messages
+            return [replace(failure, message=message) for failure in failures]
         self.attempts_left -= 1
         batch = decode_batch(self.catalogue, messages, self.now, self.limits)
+        pieces = split_batch(batch)
+        if len(pieces) > 1:
+            raise _TooLarge(pieces)
         failures = insert_batch(self.connection, batch).failures
         without_view = {id(failure.message) for failure in batch.failures}
         broken: list[RecordFailure] = []

@@ -61,7 +61,7 @@ def bystander(engine: Engine) -> Iterator[None]:
                 connection = psycopg2.connect(dsn)
                 with connection, connection.cursor() as cursor:
                     cursor.execute("CREATE TABLE bystander (a integer PRIMARY KEY, b text UNIQUE)")
-                    cursor.execute("SELECT count(*) FROM pg_class JOIN pg_attribute ON true = true")
+                    cursor.execute("SELECT count(*) FROM pg_class")
                     cursor.execute("DROP TABLE bystander")
                 connection.close()
                 done += 1
@@ -109,7 +109,7 @@ def test_ten_years_load_without_other_clients_noticing(roomy: Engine) -> None:
         "all records in one message": (DAYS, 0),
         "late results": (len(range(9, DAYS, 9)), 0),
     }
-    since = query(roomy, "SELECT hostName, since FROM current_status ORDER BY hostName")
+    since = query(roomy, "SELECT host_name, since FROM current_status ORDER BY host_name")
     assert since == [
         ("a.example.org", format_time(NOW - timedelta(days=DAYS - 1))),
         ("b.example.org", format_time(NOW - timedelta(days=8))),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.sql.database.engine import make_engine, writing
@@ -339,3 +341,40 @@ def test_a_replay_does_not_wait_for_letters_that_another_one_has_locked(postgres
     assert meanwhile == Parked(0, any=True)
     assert time.monotonic() - began < 20  # the lock would be waited for 30 s
     assert replay_some_parked(postgresql).loaded == 3
+
+
+def test_a_letter_of_many_days_is_replayed_in_several_transactions(engine: Engine) -> None:
+    """And so are many letters of a few days each."""
+    results = [
+        metric_result(timestamp=f"{NOW - timedelta(days=n):%Y-%m-%dT12:00:00Z}") for n in range(120)
+    ]
+    bad = metric_result(metricStatus="FINE")
+    repair = drop_trigger(engine)
+    load_now(engine, metric_message(*results[:70], bad), *map(metric_message, results[70:]))
+    numbers = [letter.dead_letter_id for letter in list_dead_letters(engine)]
+    assert len(numbers) == 51
+    execute(engine, repair)
+    stored_before_commits = [0]
+
+    def before_commit(_: object) -> None:
+        if not counting.locked():  # counting commits, too
+            with counting:
+                stored_before_commits.append(days_stored(engine))
+
+    counting = threading.Lock()
+    with acting_as("loader", engine) as loader:
+        event.listen(loader, "commit", before_commit)
+        replayed = list(replay_dead_letters(loader, numbers, lambda: LATER))
+        event.remove(loader, "commit", before_commit)
+
+    assert {letter.outcome for letter in replayed} == {"loaded"}
+    assert sum(letter.new_dead_letters for letter in replayed) == 1
+    assert days_stored(engine) == 120
+    days = [*stored_before_commits, 120]
+    assert max(after - before for before, after in pairwise(days)) <= 50
+
+
+def days_stored(engine: Engine) -> int:
+    """The days with results that other sessions see."""
+    [(count,)] = query(engine, "SELECT count(DISTINCT timestamp) FROM metricOutput")
+    return int(count)
