@@ -66,7 +66,7 @@ class Loop:
             self.sink.upkeep(news)
 
     def _store(self, batch: Sequence[Delivery]) -> Tally:
-        """Store and commit the batch; raises SinkAway if nothing was committed."""
+        """Store and commit the batch; raises SinkAway if not all of it was committed."""
         self.inbox.raise_failure()  # a source may have failed while the sink was away
         decoding = partial(self.attempts.decoding, batch)
         return self.sink.load(batch, self.attempts.poison(batch), decoding)

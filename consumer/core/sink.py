@@ -27,7 +27,7 @@ class Sink(Protocol):
         """Store and commit the messages, those with ids in `poison` without decoding them.
 
         Each message is decoded inside a block of `decoding`. Everything is committed when it
-        returns, and nothing when it raises.
+        returns. When it raises, a part may be: load all of it again, which changes nothing there.
         """
 
     def upkeep(self, news: bool) -> None:

@@ -330,7 +330,7 @@ CREATE TABLE loaded_batch (
     checks integer NOT NULL
 );
 COMMENT ON TABLE loaded_batch IS
-    'Audit of loaders: one row for each batch, inserted in its transaction. brokers is JSON '
+    'Audit of loaders: one row for each of their transactions, inserted in it. brokers is JSON '
     '{"broker": messages}. rows counts rows that were stored or already there, dead_letters new '
     'dead letters, repeated_dead_letters those that were already there, summarised_dead_letters '
     'those that exceeded a limit and are counted in a summary only, and checks messages that only '

@@ -205,12 +205,13 @@ def test_halves_do_not_help_against_a_full_disk_or_too_many_connections(
     assert query(with_notes, "SELECT last_value FROM attempts") == [(1,)]
 
 
-def test_rows_survive_a_single_internal_error_of_the_server(with_notes: Engine) -> None:
-    raise_if(with_notes, "attempt = 3", "XX000")
+@pytest.mark.parametrize("count", [1, 5])
+def test_rows_survive_a_single_internal_error_of_the_server(with_notes: Engine, count: int) -> None:
+    raise_if(with_notes, f"attempt = {count}", "XX000")
 
-    assert load_now(with_notes, *notes(5)).rows == 5
+    assert load_now(with_notes, *notes(count)).rows == count
 
-    assert words(with_notes) == [(str(n),) for n in range(5)]
+    assert words(with_notes) == [(str(n),) for n in range(count)]
     assert list_dead_letters(with_notes) == []
 
 
