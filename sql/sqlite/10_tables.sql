@@ -334,11 +334,11 @@ CREATE INDEX dead_letter_open ON dead_letter (reason) WHERE state = 'open';
 
 -- Audit -----------------------------------------------------------------------------------------
 
--- Audit of loaders: one row for each batch, inserted in its transaction. brokers is JSON {"broker":
--- messages}. rows counts rows that were stored or already there, dead_letters new dead letters,
--- repeated_dead_letters those that were already there, summarised_dead_letters those that exceeded a
--- limit and are counted in a summary only, and checks messages that only prove that a path works.
--- SQLite has no users.
+-- Audit of loaders: one row for each of their transactions, inserted in it. brokers is JSON
+-- {"broker": messages}. rows counts rows that were stored or already there, dead_letters new dead
+-- letters, repeated_dead_letters those that were already there, summarised_dead_letters those that
+-- exceeded a limit and are counted in a summary only, and checks messages that only prove that a
+-- path works. SQLite has no users.
 CREATE TABLE loaded_batch (
     batch_id integer PRIMARY KEY,
     loaded_at integer NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS integer)),

@@ -343,33 +343,33 @@ def test_a_replay_does_not_wait_for_letters_that_another_one_has_locked(postgres
     assert replay_some_parked(postgresql).loaded == 3
 
 
-def test_a_letter_of_many_days_is_replayed_in_several_transactions(engine: Engine) -> None:
+def test_a_letter_of_many_days_is_replayed_in_several_transactions(own_engine: Engine) -> None:
     """And so are many letters of a few days each."""
     results = [
         metric_result(timestamp=f"{NOW - timedelta(days=n):%Y-%m-%dT12:00:00Z}") for n in range(120)
     ]
     bad = metric_result(metricStatus="FINE")
-    repair = drop_trigger(engine)
-    load_now(engine, metric_message(*results[:70], bad), *map(metric_message, results[70:]))
-    numbers = [letter.dead_letter_id for letter in list_dead_letters(engine)]
+    repair = drop_trigger(own_engine)
+    load_now(own_engine, metric_message(*results[:70], bad), *map(metric_message, results[70:]))
+    numbers = [letter.dead_letter_id for letter in list_dead_letters(own_engine)]
     assert len(numbers) == 51
-    execute(engine, repair)
+    execute(own_engine, repair)
     stored_before_commits = [0]
 
     def before_commit(_: object) -> None:
         if not counting.locked():  # counting commits, too
             with counting:
-                stored_before_commits.append(days_stored(engine))
+                stored_before_commits.append(days_stored(own_engine))
 
     counting = threading.Lock()
-    with acting_as("loader", engine) as loader:
+    with acting_as("loader", own_engine) as loader:
         event.listen(loader, "commit", before_commit)
         replayed = list(replay_dead_letters(loader, numbers, lambda: LATER))
         event.remove(loader, "commit", before_commit)
 
     assert {letter.outcome for letter in replayed} == {"loaded"}
     assert sum(letter.new_dead_letters for letter in replayed) == 1
-    assert days_stored(engine) == 120
+    assert days_stored(own_engine) == 120
     days = [*stored_before_commits, 120]
     assert max(after - before for before, after in pairwise(days)) <= 50
 
