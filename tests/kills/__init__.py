@@ -1,1 +1,1 @@
-"""Kills consumer, broker and database at random under load and checks that nothing is lost."""
+"""Kills and freezes everything under load, and checks that nothing is lost or stored twice."""

@@ -25,6 +25,7 @@ from tests.kills.soak import soak
 from tests.services import ServiceMissing
 from tests.services.brokers import BROKERS
 from tests.services.postgres import PostgresServer, running_postgres
+from tests.services.process import ServerDied
 
 PARTITION_S = 300.0
 PARTITION_SHARE = 0.2
@@ -58,7 +59,7 @@ def _run(names: tuple[str, ...], postgres: PostgresServer, duration_s: float, se
         brokers = [stack.enter_context(BROKERS[name]()) for name in names]
         try:
             figures = soak(directory, brokers, postgres, faults, seed, partition_s)
-        except AssertionError as failure:
+        except (AssertionError, ServerDied) as failure:
             print(f"  FAILED, logs in {directory}: {failure}", flush=True)
             return False
     print(figures, flush=True)
