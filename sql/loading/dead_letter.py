@@ -208,7 +208,7 @@ def stored_time(connection: Connection, moment: datetime) -> datetime | int:
     return int(moment.timestamp()) if connection.dialect.name == "sqlite" else moment
 
 
-def printable(value: str) -> str:
+def storable(value: str) -> str:
     """The text with escapes for characters that a database can't store."""
     return value.encode("utf-8", "backslashreplace").decode().replace("\0", r"\x00")
 

@@ -23,8 +23,8 @@ from sam_pipeline.sql.loading.dead_letter import (
     DeadLetterContent,
     edition_id,
     lock_dead_letters,
-    printable,
     single_letter,
+    storable,
     stored_time,
 )
 from sam_pipeline.sql.loading.dead_letter_store import digest_of, insert_letter
@@ -73,7 +73,7 @@ def edit_dead_letter(
             "message_id": edition_id(old.letter),
             "record_number": old.letter.record_number,
             "body_digest": digest_of(new.body, new.headers),
-            "message_class": printable(new.headers.get(CLASS) or old.letter.message_class),
+            "message_class": storable(new.headers.get(CLASS) or old.letter.message_class),
             "reason": old.letter.reason,  # until someone tries to load the new one
             "error": old.letter.error,
             "headers": json.dumps(dict(new.headers)),

@@ -22,7 +22,7 @@ from sam_pipeline.schema.messages.decode import MOST_REFUSED, WHOLE
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import REFUSED, REFUSED_TEXT
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN, FLOOD, MIXED, RecordFailure
-from sam_pipeline.sql.loading.dead_letter import EDITION, printable, stored_time
+from sam_pipeline.sql.loading.dead_letter import EDITION, storable, stored_time
 from sam_pipeline.sql.loading.letter_quota import SUMMARY, FloodSummary, Ration
 
 LONGEST_ID = 255
@@ -183,12 +183,12 @@ class _Letter(NamedTuple):
         if taken or len(message_id) > LONGEST_ID:
             message_id = f"sha256:{sha256(message_id.encode('utf-8', 'replace')).hexdigest()}"
         values = {
-            "message_id": printable(message_id),
+            "message_id": storable(message_id),
             "record_number": failure.number,
             "body_digest": digest_of(failure.body, message.headers),
-            "message_class": printable(message.message_class or ""),
+            "message_class": storable(message.message_class or ""),
             "reason": failure.reason,
-            "error": printable(failure.text),
+            "error": storable(failure.text),
             "headers": json.dumps(dict(message.headers)),
             "body": failure.body,
             "received_at": moment,
@@ -213,7 +213,7 @@ def _store_summary(connection: Connection, summary: FloodSummary, moment: dateti
         "body_digest": digest_of(b"", {}),
         "message_class": "",
         "reason": FLOOD,
-        "error": printable(str(summary)),
+        "error": storable(str(summary)),
         "headers": "{}",
         "body": b"",
         "received_at": moment,
@@ -224,7 +224,7 @@ def _store_summary(connection: Connection, summary: FloodSummary, moment: dateti
     key = {name: values[name] for name in _KEY}
     stored = connection.execute(_SUMMARIES[connection.dialect.name], key).scalar_one()
     summary.add_stored(stored)
-    error = printable(str(summary))
+    error = storable(str(summary))
     connection.execute(_UPDATE_SUMMARY, {**key, "error": error, "changed_at": moment})
     return False
 

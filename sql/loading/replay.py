@@ -37,7 +37,7 @@ from sam_pipeline.sql.loading.dead_letter import (
     DeadLetter,
     DeadLetterContent,
     lock_dead_letters,
-    printable,
+    storable,
     stored_time,
 )
 from sam_pipeline.sql.loading.dead_letter_store import collapsed, store_dead_letters
@@ -288,7 +288,7 @@ class _Attempt:
                 new = store_dead_letters(self.connection, records, self.now).new.total()
                 refused = [failure for failure in refused if failure.number == WHOLE]
             if refused:
-                reason, error = refused[0].reason, printable(refused[0].text)
+                reason, error = refused[0].reason, storable(refused[0].text)
                 outcomes.append(Replayed(number, FAILED, OPEN, reason, error))
                 failed.append({"id": number, "reason": reason, "error": error, "now": now})
             else:
