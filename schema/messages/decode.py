@@ -103,17 +103,9 @@ def decode(
     bad: list[Refused] = []
     further: dict[str, int] = {}
     ignored: dict[str, int] = {}
-
-    def refuse(reason: str, text: str) -> None:
-        if len(bad) >= MOST_REFUSED:
-            further[reason] = further.get(reason, 0) + 1
-            if further[reason] > 1:
-                return
-        bad.append(Refused(number, reason, text, record.raw))
-
     for number, record in enumerate(records, 1):
         if isinstance(record, BadRecord):
-            refuse(record.reason, record.text)
+            _add_refused(Refused(number, record.reason, record.text, record.raw), bad, further)
             continue
         try:
             normalised = normalise(record.fields, class_name, headers, now, limits, times)
@@ -123,7 +115,7 @@ def decode(
         except MessageRefused as refusal:
             return _refused_whole(message, refusal)
         except RecordRefused as refusal:
-            refuse(refusal.reason, refusal.text)
+            _add_refused(Refused(number, refusal.reason, refusal.text, record.raw), bad, further)
             continue
         for row in normalised:
             values = {column_of[key]: value for key, value in row.items()}
@@ -134,8 +126,20 @@ def decode(
                 if value and not column_of[key]:
                     key = key[:LONGEST_KEY]
                     ignored[key] = ignored.get(key, 0) + 1
-    bad[MOST_REFUSED:] = [one._replace(records=further[one.reason]) for one in bad[MOST_REFUSED:]]
+    if further:
+        bad[MOST_REFUSED:] = [
+            refused._replace(records=further[refused.reason]) for refused in bad[MOST_REFUSED:]
+        ]
     return Decoded(tuple(rows), tuple(bad), ignored)
+
+
+def _add_refused(refused: Refused, bad: list[Refused], further: dict[str, int]) -> None:
+    """Add it to `bad` if it is one of the first, or else the first `further` one of its reason."""
+    if len(bad) >= MOST_REFUSED:
+        further[refused.reason] = further.get(refused.reason, 0) + 1
+        if further[refused.reason] > 1:
+            return
+    bad.append(refused)
 
 
 def _refused_whole(message: Message, refusal: MessageRefused) -> Decoded:
