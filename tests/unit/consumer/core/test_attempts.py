@@ -101,7 +101,7 @@ def test_after_two_deaths_a_message_is_loaded_alone(tmp_path: Path) -> None:
 def test_a_death_without_pending_messages_is_not_attributed_to_any(
     tmp_path: Path, ending: str
 ) -> None:
-    path, deliveries = tmp_path / "attempts", batch(10)
+    path, deliveries = tmp_path / "attempts", batch(100)
     attempts = Attempts(path)
     with suppress(Killed), attempts.decoding(deliveries):
         if ending == "stopped while decoding":
