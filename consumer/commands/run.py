@@ -20,6 +20,7 @@ from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.errors import SourceUnreachable
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.reporter import reporting
+from sam_pipeline.consumer.process.allocator import return_large_blocks
 from sam_pipeline.consumer.process.clock import require_set_clock
 from sam_pipeline.consumer.process.name_lock import name_locked
 from sam_pipeline.consumer.process.signals import StopRequest, handling_signals
@@ -83,6 +84,7 @@ def _spool_url(text: str) -> Broker:
 
 def run_consumer(args: argparse.Namespace) -> int:
     """Load until stopped or drained; a reload starts again with the new configuration."""
+    return_large_blocks()
     request = StopRequest()
     config = load_consumer(args, args.instance)
     require_set_clock(datetime.now(UTC))

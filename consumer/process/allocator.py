@@ -1,0 +1,22 @@
+"""Settings of the C library's memory allocator."""
+
+from __future__ import annotations
+
+import ctypes
+
+LARGE_BYTES = 2 * 1024 * 1024
+"""More than any piece of an ordinary batch, so that these settings cost it nothing."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+
+
+def return_large_blocks() -> None:
+    """Make glibc return each large block to the system when it is freed.
+
+    By default it keeps blocks as large as the largest one that was ever freed, in a heap for each
+    thread. After some large messages these heaps are fragmented, and the process stays large.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # another C library has an allocator of its own
+        mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, 2 * LARGE_BYTES)
