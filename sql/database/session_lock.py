@@ -16,14 +16,7 @@ from sqlalchemy import Engine, Row, text
 from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.errors import DATABASE_ERRORS, DatabaseAway, translated
 
-# The server also releases the locks of a machine that has died, after a minute instead of the two
-# hours of the kernel's defaults.
-_OPEN = text("""
-    SELECT set_config('application_name', :application, false),
-        set_config('tcp_keepalives_idle', '30', false),
-        set_config('tcp_keepalives_interval', '10', false),
-        set_config('tcp_keepalives_count', '3', false)
-""")
+_OPEN = text("SELECT set_config('application_name', :application, false)")
 _TRY = {
     False: text("SELECT pg_try_advisory_lock(hashtextextended(:name, 0))"),
     True: text("SELECT pg_try_advisory_lock_shared(hashtextextended(:name, 0))"),
