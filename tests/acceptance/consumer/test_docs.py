@@ -389,7 +389,6 @@ MAKES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "bad-weight": ("groupType: VO\nweight: much\nEOT\n", {"messageClass": "siteGroup"}),
     "too-old": (text_of(timestamp="2001-01-01T00:00:00Z"), {}),
     "in-the-future": (text_of(timestamp="2999-01-01T00:00:00Z"), {}),
-    "bad-frame": (text_of(), {"samRefused": "bad-frame"}),
     "too-large": (text_of(detailsData="x" * 3000), {}),
     "too-many-records": ("key: value\nEOT\n" * 31, {}),
     "truncated": (text_of(detailsData="x").removesuffix("EOT\n"), {}),
