@@ -181,7 +181,7 @@ class ConsumerConfig:
         "the limit on messages that wait in memory; beyond it the brokers wait", _POSITIVE, 16 * MIB
     )
     max_message_bytes: int = _key(
-        "a larger message becomes the dead letter *too-large*",
+        "a larger message becomes the dead letter *too-large*, with its first 64 KiB",
         _POSITIVE,
         _DEFAULT.max_message_bytes,
     )

@@ -29,6 +29,7 @@ def test_a_unit_declares_how_the_daemon_is_run(name: str) -> None:
     assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
     assert (service["NoNewPrivileges"], service["ProtectSystem"]) == ("yes", "strict")
     assert service["StateDirectory"] == "sam"
+    assert service["MemoryMax"] == "300M"
     assert ("--instance %i" in service["ExecStart"]) == (name == UNITS[1])
     assert "#LoadCredential=" in (DEPLOY / name).read_text()
 
