@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 
 LARGE_BYTES = 2 * 1024 * 1024
-"""More than any piece of an ordinary batch, so that these settings cost it nothing."""
+"""More than any piece of an ordinary batch, so that returning it costs such a batch nothing."""
+SPARE_BYTES = 32 * 1024 * 1024
+"""How much free memory the heap may keep at its end for the next batch."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
@@ -19,4 +21,4 @@ def return_large_blocks() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # another C library has an allocator of its own
         mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, 2 * LARGE_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, SPARE_BYTES)
