@@ -208,11 +208,11 @@ class FaultProxy:
                 if frame.command == self.resets_at:
                     raise Cut(reset=True)
                 if frame.command == self.halves:
-                    encoded = encode(*frame)
+                    encoded = encode(frame.command, frame.headers, frame.body)
                     yield encoded[: len(encoded) // 2]
                     self._stopping.wait()
                 elif frame.command != self.eats:
-                    yield encode(*frame)
+                    yield encode(frame.command, frame.headers, frame.body)
 
     def _dripped(self, data: bytes) -> Iterator[bytes]:
         if not self.drip_s:
