@@ -25,8 +25,8 @@ examples:
   sam-db partitions
   sam-db partitions --ahead 14 --json
 
-Loaders create missing partitions themselves; creating them ahead saves the first batch of a day
-that work. Row counts are estimates from the last ANALYZE or VACUUM; bytes include indexes.
+The consumer creates those of the coming days that it would load, and any that a result needs. Row
+counts are estimates from the last ANALYZE or VACUUM; bytes include indexes.
 """
 
 
