@@ -156,7 +156,8 @@ def test_a_body_of_60_mb_of_a_broker_stays_within_the_memory_of_the_service(
     with limited_consumer(workplace):
         wait_until(lambda: ": subscribed" in log.read_text(), timeout_s=WAIT_S)
         for message in (large, metric_message()):
-            publish(broker.host, broker.port, f"{prefix}.metricOutput", [message])
+            where = f"{prefix}.metricOutput"
+            publish(broker.host, broker.port, where, [message], timeout_s=WAIT_S)
         wait_until(lambda: rows(workplace) == 1, timeout_s=WAIT_S)
 
     assert letters(workplace) == [("too-large", "a-large", 64 * 1024)]
