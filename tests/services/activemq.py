@@ -123,7 +123,7 @@ def _server(directory: Path, rules: Rules) -> ActiveMQServer:
     process = ServerProcess(
         command=[
             java_for("activemq"),
-            "-Xmx512m",
+            "-Xmx1g",
             f"-Dlog4j2.configurationFile={log4j}",
             f"-Dactivemq.home={directory}",
             f"-Dactivemq.base={directory}",
