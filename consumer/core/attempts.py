@@ -5,8 +5,8 @@ batch are written to disk while it is decoded. After a crash these messages are 
 and smaller batches. A message that repeatedly kills the process on its own is poison: it becomes a
 dead letter without being decoded.
 
-Likewise, a frame that can't be told from the next ones ends each session that receives it, since it
-is redelivered. After some sessions the source delivers what it has of it.
+Likewise, a frame whose end is unknown ends each session that receives it, since it is redelivered.
+After some sessions the source delivers what it has of it.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class BrokerDialect:
     """The destination if several processes share the messages of a topic."""
     ack_id: str = "ack"
     falls_silent: bool = False
-    """A message can stop a subscription for good, until it is made anew."""
+    """A message can stop a subscription until it is renewed."""
     acks_in_transaction: bool = True
     """Ten times faster than plain acks on ActiveMQ, and a little faster on RabbitMQ."""
     length_may_lie: bool = False

@@ -50,7 +50,7 @@ PAUSE_S = 1.0
 GOODBYE_S = 2.0
 """How long to wait until a broker has read our last acks."""
 QUIET_S = 60.0
-"""After this time without a message a subscription of a broker that falls silent is made anew."""
+"""A subscription of a broker that falls silent is renewed after this time without a message."""
 RECEIVE_BYTES = 1024 * 1024
 HEART_BEATS = (b"\n", b"\r\n")
 LONGEST_KEY = 255

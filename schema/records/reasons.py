@@ -30,7 +30,7 @@ REASONS = {
         "raise the limit, and replay it or let it be sent again",
     ),
     "too-many-records": (
-        "the message has more than `max_records`, or in JSON more values than so many records need",
+        "the message has more than `max_records`, or, in JSON, too many values",
         "raise the limit, then replay",
     ),
     "truncated": ("a record ends without `EOT`", "its end is lost: send it again"),

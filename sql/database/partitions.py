@@ -13,15 +13,15 @@ from sam_pipeline.sql.errors import SqlError
 MAX_DAYS = 50
 """Days whose partitions a transaction creates, or fills.
 
-A day costs thirteen locks to create and some seven to fill. All sessions of a PostgreSQL server
-share room for some 7 000 by default; when it is full, those of other databases fail, too.
+A day costs thirteen locks to create and about seven to fill. By default all sessions of a
+PostgreSQL server share room for about 7,000; when it is full, those of other databases fail, too.
 """
 
 _MAKE = text("SELECT make_partitions(CAST(:days AS date[]))")
 
 
 class Partitions:
-    """Creates partitions, and remembers the days that have some.
+    """Creates partitions, and remembers which days have theirs.
 
     A prune may drop one that is remembered. Then the function that stores the rows creates it.
     """
@@ -44,13 +44,13 @@ class Partitions:
             return
         try:
             for at in range(0, len(missing), MAX_DAYS):
-                some = missing[at : at + MAX_DAYS]
+                part = missing[at : at + MAX_DAYS]
                 load_transaction(
                     self._engine,
-                    lambda connection: connection.execute(_MAKE, {"days": some}),  # noqa: B023
+                    lambda connection: connection.execute(_MAKE, {"days": part}),  # noqa: B023
                 )
                 on_commit()
-                self._known |= frozenset(some)
+                self._known |= frozenset(part)
         except SqlError:
             self._known = frozenset()
             raise

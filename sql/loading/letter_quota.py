@@ -22,7 +22,7 @@ from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.schema.times import format_time
 
 MOST_SENDERS = 100
-"""Senders of one source that are told apart in an hour, since publishers can forge the headers."""
+"""Senders of one source that are counted by themselves, per hour: publishers can forge headers."""
 OTHERS = "(others)"
 
 MOST_SAMPLES = 20

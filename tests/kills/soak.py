@@ -177,8 +177,8 @@ def _partition(scene: Scene, proxy: FaultProxy, duration_s: float) -> float:
 
 def _send_last(senders: Senders) -> None:
     """Records that the consumer can't have loaded: the oracle must find them where they are."""
-    nobody = replace(senders, urls=[f"stomp://127.0.0.1:{free_ports(1)[0]}"], prefix="last")
-    for sender in (senders, nobody):
+    unreachable = replace(senders, urls=[f"stomp://127.0.0.1:{free_ports(1)[0]}"], prefix="last")
+    for sender in (senders, unreachable):
         for _ in islice(sender.one_shots(random.Random(0)), LAST):
             pass
 

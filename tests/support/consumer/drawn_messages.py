@@ -145,7 +145,7 @@ def _content_type(chance: random.Random, is_json: bool) -> list[Header]:
 
 
 def _oddities(chance: random.Random) -> list[Header]:
-    """Headers that confuse somebody; none that a broker defines as its own order to drop it."""
+    """Headers that may confuse a reader; none that a broker defines as its own order to drop it."""
     odd: list[list[Header]] = [
         [(COUNT.encode(), chance.choice([b"1", b"-1", b"99999999999", b"\xd9\xa3", b"x"]))],
         [(b"samFormat", chance.choice([b"nstream", b"unknown", b"\xff"]))],
