@@ -16,9 +16,11 @@ from sam_pipeline.publisher.delivery.publication import (
 )
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
 from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
+from sam_pipeline.schema.errors import ConfigError, RecordRefused
 
 __all__ = [
     "BrokerUnavailable",
+    "ConfigError",
     "MessageRejected",
     "NoBrokerTookIt",
     "Publication",
@@ -26,6 +28,7 @@ __all__ = [
     "Publisher",
     "PublisherConfig",
     "Receipt",
+    "RecordRefused",
     "Rejection",
     "load_config",
     "publish",

@@ -11,7 +11,8 @@
 Once `publish_record` has returned, or the block was left, every record is confirmed by a broker or
 on disk in the spool; otherwise `NoBrokerTookIt` was raised, which names the lost messages. No call
 takes longer than `timeout_s`, by the monotonic clock, plus the time to write to the spool. A
-message that is sent again has the same id.
+message that is sent again has the same id. Without `with`, call `close()`; what a forgotten
+Publisher still has goes to the spool, with a warning.
 
 A Publisher must be used by one thread at a time; each thread may have its own. After a fork it
 belongs to the parent process; a child makes its own.
@@ -28,8 +29,12 @@ from typing import Any
 from sam_pipeline.publisher.delivery.publication import Courier, NoBrokerTookIt, Publication
 from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
+from sam_pipeline.publisher.spool.bounded import BoundedSpool
+from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import MAX_BYTES, MAX_RECORDS, Message, new_message
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.times import format_time
@@ -37,12 +42,15 @@ from sam_pipeline.schema.times import format_time
 BATCH = 100
 """Messages are delivered as soon as this many wait."""
 
+logger = lazy_logger(__name__)
+
 
 def publish_record(
-    record: Mapping[str, str], config: PublisherConfig | None = None, **settings: Any
+    record: Mapping[str, object], config: PublisherConfig | None = None, **settings: Any
 ) -> Publication:
     """Publish one record: on return a broker or the spool has it.
 
+    Values are texts, numbers, booleans, dates and aware times; a key with None counts as absent.
     `timestamp` defaults to now, `gatheredAt` to this host. Without a `config`, that of
     `sam-publish` is read; `settings` such as `brokers=("stomp://msg.example.org",)` override it.
 
@@ -65,7 +73,7 @@ class Publisher:
     def __init__(self, config: PublisherConfig | None = None, **settings: Any) -> None:
         """The settings are fields of PublisherConfig; they override file and environment.
 
-        A list is accepted for a tuple, and a string for a path.
+        A list is accepted for a tuple, and a string for a path; or for a list, with commas.
 
         Raises:
             ConfigError: the configuration is bad.
@@ -78,6 +86,8 @@ class Publisher:
         for name, value in settings.items():
             if "Path" in str(types[name]) and isinstance(value, str):
                 fields[name] = Path(value)
+            elif "tuple" in str(types[name]) and isinstance(value, str):
+                fields[name] = tuple(filter(None, map(str.strip, value.split(","))))
             elif isinstance(value, list):
                 fields[name] = tuple(value)
         self.config = config._replace(**fields) if config else load_config(None, fields)
@@ -86,46 +96,54 @@ class Publisher:
         self.last = Publication()
         """The outcome of the messages that were delivered last."""
         self._courier = Courier(self.config)
-        self._texts: list[str] = []
-        self._size = 0
-        self._messages: list[Message] = []
-        self._process = os.getpid()
+        self._waiting = _Waiting(self.config)
+        self._finalizer: Any = None
+        self._closed = False
 
     def __enter__(self) -> Publisher:
+        self._check_usable()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Deliver everything that was added, even if the block ends with an error.
+        """Like `close`, even if the block ends with an error."""
+        self.close()
+
+    def close(self) -> None:
+        """Deliver everything that was added; a second call does nothing.
 
         Raises:
             NoBrokerTookIt: some messages are lost.
         """
-        self._check_process()  # the connection is the parent's, and must not be closed here
+        if self._closed:
+            return
+        self._check_usable()  # the connection is the parent's, and must not be closed here
         try:
             deadline = Deadline.after(self.config.timeout_s)
-            self._pack()
             self._deliver(deadline)
             self.last = self.last._replace(drained=self._courier.drain(deadline))
         finally:
             self._courier.close()
+            self._closed = True
 
-    def add(self, record: Mapping[str, str]) -> None:
+    def add(self, record: Mapping[str, object]) -> None:
         """Add a record of the configured class to the next message.
+
+        Values are texts, numbers, booleans, dates and aware times; a key with None counts as
+        absent.
 
         Raises:
             RecordRefused: this record can never be loaded; the others are not affected.
             NoBrokerTookIt: messages that were due for delivery are lost.
         """
+        from sam_pipeline.publisher.probe.values import record_of_values  # not for sam-publish
+
+        self._check_usable()
         now = datetime.now(timezone.utc)
+        fields = record_of_values(record)
         if self.config.message_class.lower() == "metricoutput":
-            record = {"timestamp": format_time(now), "gatheredAt": this_host(), **record}
-        for row in normalise(record, self.config.message_class, {}, now):
-            text = write_wlcg(row)
-            size = len(text.encode("utf-8", "replace"))
-            if len(self._texts) == MAX_RECORDS or self._size + size > MAX_BYTES:
-                self._pack()
-            self._texts.append(text)
-            self._size += size
+            fields = {"timestamp": format_time(now), "gatheredAt": this_host(), **fields}
+        for row in normalise(fields, self.config.message_class, {}, now):
+            self._waiting.add(write_wlcg(row))
         self._deliver_if_due()
 
     def add_message(self, message: Message) -> None:
@@ -134,7 +152,8 @@ class Publisher:
         Raises:
             NoBrokerTookIt: messages that were due for delivery are lost.
         """
-        self._messages.append(message)
+        self._check_usable()
+        self._waiting.messages.append(message)
         self._deliver_if_due()
 
     def flush(self) -> None:
@@ -143,35 +162,104 @@ class Publisher:
         Raises:
             NoBrokerTookIt: some messages are lost; this object does not keep them.
         """
-        self._pack()
+        self._check_usable()
         self._deliver(Deadline.after(self.config.timeout_s))
 
-    def _pack(self) -> None:
-        if self._texts:
-            text, count = "".join(self._texts), len(self._texts)
-            self._texts, self._size = [], 0
-            self._messages.append(new_message(self.config.message_class, text, record_count=count))
-
     def _deliver_if_due(self) -> None:
-        if len(self._messages) >= BATCH:
-            self._deliver(Deadline.after(self.config.timeout_s))
+        if self._finalizer is None:
+            from weakref import finalize
 
-    def _deliver(self, deadline: Deadline) -> None:
-        self._check_process()
-        messages, self._messages = self._messages, []
+            self._finalizer = finalize(self, self._waiting.rescue)
+        if len(self._waiting.messages) >= BATCH:
+            self._deliver(Deadline.after(self.config.timeout_s), partly=True)
+
+    def _deliver(self, deadline: Deadline, *, partly: bool = False) -> None:
+        """Deliver everything, or `partly` the complete messages.
+
+        An interrupt leaves all of them waiting: to send one twice, with one id, is harmless.
+        """
+        if not partly:
+            self._waiting.pack()
+        messages = self._waiting.messages
         if not messages:
             return
         try:
-            self._count(self._courier.deliver(messages, deadline))
+            publication = self._courier.deliver(messages, deadline)
         except NoBrokerTookIt as error:
-            self._count(error.publication)
+            self._delivered(error.publication)
             raise
+        self._delivered(publication)
 
-    def _count(self, publication: Publication) -> None:
+    def _delivered(self, publication: Publication) -> None:
+        self._waiting.messages.clear()
         self.last = publication
         self.published += len(publication.receipts)
         self.spooled += len(publication.spooled)
 
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
+    def _check_usable(self) -> None:
+        if os.getpid() != self._waiting.process:
             raise RuntimeError("a Publisher can't be used after a fork: make one in this process")
+        if self._closed:
+            raise RuntimeError("the Publisher is closed: make another one")
+
+
+class _Waiting:
+    """What was added to a Publisher and not delivered yet; it outlives a Publisher that is dropped.
+
+    It belongs to the process that made it.
+    """
+
+    def __init__(self, config: PublisherConfig) -> None:
+        self.messages: list[Message] = []
+        self.process = os.getpid()
+        self._config = config
+        self._texts: list[str] = []
+        """The records of the next message."""
+        self._size = 0
+
+    def add(self, text: str) -> None:
+        """Add the text of a record."""
+        size = len(text.encode("utf-8", "replace"))
+        if len(self._texts) == MAX_RECORDS or self._size + size > MAX_BYTES:
+            self.pack()
+        self._texts.append(text)
+        self._size += size
+
+    def pack(self) -> None:
+        """Make a message of the records that are not part of one yet."""
+        if self._texts:
+            text, count = "".join(self._texts), len(self._texts)
+            self._texts, self._size = [], 0
+            self.messages.append(new_message(self._config.message_class, text, record_count=count))
+
+    def rescue(self) -> None:
+        """Spool what a Publisher had when it was dropped, or when the program ended.
+
+        No broker is asked: the end of a program must not wait for one.
+        """
+        if os.getpid() != self.process:
+            return
+        self.pack()
+        config, problem = self._config, "the spool is off"
+        sizes = [message.record_count or 1 for message in self.messages]
+        stored = 0
+        try:
+            if config.spool is not None:
+                messages = [config.addressed(message) for message in self.messages]
+                for _ in BoundedSpool(config.spool, config).add_all(messages):
+                    stored += 1
+        except SpoolError as error:
+            problem = str(error)
+        self.messages.clear()
+        dropped, advice = "a Publisher was dropped, not closed", "use `with`, or call close()"
+        if stored < len(sizes):
+            text = "%s: %s of its %s records are lost: %s; %s"
+            logger.warning(text, dropped, sum(sizes[stored:]), sum(sizes), problem, advice)
+        elif sizes:
+            logger.warning(
+                "%s: spooled its %s in %s; %s",
+                dropped,
+                plural(sum(sizes), "record"),
+                config.spool,
+                advice,
+            )

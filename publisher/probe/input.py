@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from datetime import datetime
 from typing import BinaryIO
 
 from sam_pipeline.publisher.errors import NoSuchInput
+from sam_pipeline.publisher.probe.values import is_key
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.messages.message import CLASS, MESSAGE_ID, Message, new_message_id
 from sam_pipeline.schema.program.command import NO_INPUT, NO_PERMISSION
@@ -24,8 +24,6 @@ BLOCK_BYTES = 512 * 1024
 """Bytes read at a time: an input of any length needs little memory."""
 MAX_LINE_BYTES = 4096
 """The first line of a record is searched for a key up to this length."""
-
-_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ def read_records(
             if isinstance(item, BadRecord):
                 raise RecordRefused(item.reason, item.text)
             for key in item.fields if is_json else ():  # read_wlcg checks its keys itself
-                if not _KEY.fullmatch(key):
+                if not is_key(key):
                     raise RecordRefused("no-key", f"{key[:60]!r} is not a valid key")
             if known is METRIC_OUTPUT:
                 yield from normalise(item.fields, message_class, {}, now)

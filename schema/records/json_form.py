@@ -6,6 +6,8 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from datetime import date, datetime
+from math import isfinite
 from typing import Any
 
 from sam_pipeline.schema.errors import MessageRefused
@@ -18,6 +20,7 @@ from sam_pipeline.schema.records.text import (
     Record,
     too_many,
 )
+from sam_pipeline.schema.times import format_time
 
 MAX_DEPTH = 32
 """Arrays and objects inside each other in one item; a flat record has one."""
@@ -85,6 +88,32 @@ def write_json(records: Iterable[Mapping[str, str]]) -> str:
     return json.dumps(list(records), ensure_ascii=False)
 
 
+def text_of(key: str, value: object) -> str:
+    """The text of a value: itself, or that of a number, a boolean, a day or an aware time.
+
+    Raises:
+        Malformed: the value of this key has no text.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple, Mapping)):
+        raise Malformed("nested", f"has a nested value of {key[:60]!r}")
+    if isinstance(value, datetime):
+        if value.utcoffset() is None:
+            raise Malformed("bad-time", f"has a time without a time zone as {key[:60]!r}")
+        return format_time(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, int) or (isinstance(value, float) and isfinite(value)):
+        try:
+            return json.dumps(value)
+        except ValueError:  # Python limits the digits of an integer
+            raise Malformed("not-json", f"has too many digits in {key[:60]!r}") from None
+    raise Malformed("not-json", f"has a value of {key[:60]!r} that is not a JSON value")
+
+
 def _commas_outside_strings(body: bytes) -> int:
     without_escapes = body.replace(rb"\\", b"").replace(rb"\"", b"")
     strings = _STRING.finditer(without_escapes)
@@ -118,12 +147,9 @@ def _read_item(
             names.add(name)
             if value is None:
                 continue
-            if isinstance(value, bool):
-                value = "true" if value else "false"
-            if nested_as_text and isinstance(value, list):
-                value = _dump(value).decode()
-            if not isinstance(value, str):
-                raise Malformed("nested", f"has a nested value of {key[:60]!r}")
+            if not isinstance(value, str):  # read as text: all but a boolean, a list or an object
+                is_nested = nested_as_text and isinstance(value, list)
+                value = _dump(value).decode() if is_nested else text_of(key, value)
             if not (key.isprintable() and value.isprintable()):  # a quick test that nearly all pass
                 if _SURROGATE.search(f"{key}{value}"):
                     raise Malformed("bad-text", f"has a lone surrogate in {key[:60]!r}")

@@ -66,7 +66,7 @@ WALLS: Mapping[str, Wall] = {
     "publisher.cli": Wall(f"{PUBLISHER} publisher.commands"),
     "publisher.__main__": Wall("publisher.cli"),
     "publisher.__init__": Wall(
-        "publisher.api publisher.delivery publisher.errors publisher.settings"
+        "publisher.api publisher.delivery publisher.errors publisher.settings schema.errors"
     ),
     #
     "sql.errors": Wall("schema", "sqlalchemy psycopg2"),

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import gc
+import math
 import threading
 import time
+from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
-from sam_pipeline.publisher import NoBrokerTookIt, Publisher, PublisherConfig, publish_record
-from sam_pipeline.schema.errors import ConfigError, RecordRefused
+from sam_pipeline.publisher import (
+    ConfigError,
+    NoBrokerTookIt,
+    Publisher,
+    PublisherConfig,
+    RecordRefused,
+    publish_record,
+)
 from sam_pipeline.schema.records.text import read_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker, closed_port
@@ -46,6 +55,151 @@ def test_timestamp_and_measuring_host_of_a_record_are_optional(spool: DirectoryQ
     fields = dict(read.fields) if not isinstance(read.fields, str) else {}
     assert fields["timestamp"].endswith("Z")
     assert fields["gatheredAt"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("metricStatus", 2, "CRITICAL"),
+        ("timestamp", 1763640000, "2025-11-20T12:00:00Z"),
+        ("timestamp", 1763640000.75, "2025-11-20T12:00:00Z"),
+        ("timestamp", datetime(2026, 11, 20, 12, tzinfo=UTC), "2026-11-20T12:00:00Z"),
+        (
+            "timestamp",
+            datetime(2026, 11, 20, 14, tzinfo=timezone(timedelta(hours=2))),
+            "2026-11-20T12:00:00Z",
+        ),
+        ("summaryData", True, "true"),
+        ("summaryData", 0.25, "0.25"),
+        ("summaryData", date(2026, 11, 20), "2026-11-20"),
+        ("summaryData", None, None),
+    ],
+)
+def test_a_value_may_be_whatever_json_has_or_a_time(
+    spool: DirectoryQueue, key: str, value: object, expected: str | None
+) -> None:
+    publish_record({**metric_result(), key: value}, config_for(spool))
+
+    (read,) = read_wlcg(spool.read(next(spool.names())).body)
+    assert dict(read.fields).get(key) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "named"),
+    [
+        ({"serviceFlavour": ["CE", "SRM"]}, "nested", r"'serviceFlavour': list \['CE', 'SRM'\]"),
+        ({"summaryData": {"text": "fine"}}, "nested", "'summaryData': dict"),
+        ({"timestamp": datetime(2026, 11, 20)}, "bad-time", "'timestamp': datetime"),
+        ({"summaryData": math.nan}, "not-json", "'summaryData' .*: float nan"),
+        ({"summaryData": b"bytes"}, "not-json", "'summaryData' .*: bytes"),
+        ({"summaryData": 10**5000}, "not-json", "'summaryData': int"),
+        ({"summaryData": "a\0b"}, "nul-byte", "summaryData"),
+        ({"summary data": "fine"}, "no-key", "'summary data'"),
+        ({7: "seven"}, "no-key", "int 7"),
+        ({"HostName": "ce02.example.org"}, "duplicate-key", "HostName"),
+    ],
+)
+def test_a_key_or_value_that_no_record_has_is_refused_with_its_name_and_type(
+    spool: DirectoryQueue, changes: dict[str, object], reason: str, named: str
+) -> None:
+    with pytest.raises(RecordRefused, match=named) as caught:
+        publish_record({**metric_result(), **changes}, config_for(spool))
+
+    assert caught.value.reason == reason
+    assert spool.count() == 0
+
+
+@pytest.mark.parametrize("record", [None, "hostName: ce01", ["hostName"], {}, {"hostName": None}])
+def test_what_is_not_a_record_is_refused(spool: DirectoryQueue, record: dict[str, object]) -> None:
+    with pytest.raises(RecordRefused):
+        publish_record(record, config_for(spool))
+
+
+def test_close_publishes_as_the_end_of_a_block_does_and_may_be_repeated(
+    spool: DirectoryQueue,
+) -> None:
+    with FakeBroker() as broker:
+        publisher = Publisher(config_for(spool, broker.url))
+        publisher.add(metric_result())
+        publisher.close()
+        publisher.close()
+
+        assert len(broker.taken) == 1
+
+
+def test_a_closed_publisher_takes_nothing_more(spool: DirectoryQueue) -> None:
+    publisher = Publisher(config_for(spool))
+    publisher.close()
+
+    for use in (
+        lambda: publisher.add(metric_result()),
+        lambda: publisher.add_message(metric_message()),
+        publisher.flush,
+        publisher.__enter__,
+    ):
+        with pytest.raises(RuntimeError, match="closed"):
+            use()
+
+
+def test_a_publisher_that_was_dropped_spools_its_records_and_warns(
+    spool: DirectoryQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FakeBroker() as broker:
+        publisher = Publisher(config_for(spool, broker.url))
+        for _ in range(150):
+            publisher.add(metric_result())
+        del publisher
+        gc.collect()
+
+        assert broker.connections == 0
+    assert spool.count() == 2
+    [warning] = caplog.messages
+    assert "150 records" in warning
+    assert "close()" in warning
+
+
+def test_a_publisher_that_was_dropped_without_a_spool_says_how_many_records_are_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    publisher = Publisher(PublisherConfig())
+    publisher.add(metric_result())
+    publisher.add(metric_result())
+    del publisher
+    gc.collect()
+
+    [warning] = caplog.messages
+    assert "2 of its 2 records are lost" in warning
+
+
+def test_a_publisher_that_was_dropped_after_a_flush_is_silent(
+    spool: DirectoryQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    publisher = Publisher(config_for(spool))
+    publisher.add(metric_result())
+    publisher.flush()
+    del publisher
+    gc.collect()
+
+    assert spool.count() == 1
+    assert not caplog.messages
+
+
+def test_records_of_an_interrupted_delivery_are_spooled(
+    spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    publisher = Publisher(config_for(spool, dead_url()))
+    publisher.add(metric_result())
+    with monkeypatch.context() as patched:
+        patched.setattr(publisher._courier, "deliver", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            publisher.close()
+    del publisher
+    gc.collect()
+
+    assert spool.count() == 1
 
 
 def test_a_record_that_can_never_be_loaded_is_refused_and_the_others_are_sent(
@@ -212,6 +366,12 @@ def test_without_a_configuration_that_of_the_command_is_read(
     publish_record(metric_result(), brokers=[f"spool://{queue.path}"], spool=str(tmp_path / "s"))
 
     assert queue.count() == 1
+
+
+def test_brokers_may_be_one_text(spool: DirectoryQueue) -> None:
+    publisher = Publisher(config_for(spool), brokers="stomp://a.example.org, stomp://b.example.org")
+
+    assert publisher.config.brokers == ("stomp://a.example.org", "stomp://b.example.org")
 
 
 def test_an_unknown_setting_is_an_error() -> None:
