@@ -28,7 +28,9 @@ from sam_pipeline.schema.log import lazy_logger
 
 if TYPE_CHECKING:
     import argparse
+    from typing import Callable, TextIO
 
+    from sam_pipeline.publisher.probe.plugin import PluginRun
     from sam_pipeline.schema.records.text import Record
 
 READER_PATIENCE_S = 5.0
@@ -41,8 +43,10 @@ Run a monitoring plugin and publish its result. Its output and exit code are pas
 all other messages are written to standard error.
 
 Exit codes 0 to 3 are OK, WARNING, CRITICAL and UNKNOWN. A plugin that takes too long is killed
-with its whole process group. A plugin that is killed, ends with any other exit code, or writes
-output that is not UTF-8 or larger than 1 MB is published as UNKNOWN, with the reason.
+with its whole process group, and so it is if this command is terminated. A plugin that is killed or
+ends with any other exit code is published as UNKNOWN, with the reason. In the record, bytes that
+are not UTF-8 are replaced, output beyond 1 MB is cut, and standard error is the text of a plugin
+that wrote nothing to standard output.
 """
 EXAMPLES = """\
 examples:
@@ -81,31 +85,69 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def handle(args: argparse.Namespace) -> int:
-    """Return the exit code of the plugin, whether or not its result could be published."""
-    # Through the blocks that kill the plugin, which dying by the signal would skip.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    run = run_plugin(args.plugin, args.plugin_timeout, pass_on)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # publishing has its own time limit
-    name = Path(args.plugin[0]).name
-    if run.trouble:
-        logger.warning("%s %s", name, run.trouble)
-    record: Record = {"metricName": f"org.nagios.{Path(name).stem}", "hostName": this_host()}
-    record.update(record_of(run, name), **record_of_options(args))
+    """Return the exit code of the plugin, whatever becomes of its result."""
+    received: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as after nohup
+            # Once the plugin has ended, they change nothing: publishing has its own time limit.
+            signal.signal(number, lambda number, _: received.append(number))
+    run = run_plugin(
+        args.plugin,
+        args.plugin_timeout,
+        pass_on_to(sys.stdout, "output"),
+        pass_on_to(sys.stderr, "standard error"),
+        received,
+    )
     try:
-        config = config_of(args)
-        messages = messages_of(record, config, args)
-        publish_and_report(messages, config, args, logger.info, sys.stderr)
-    except SamError as error:
-        logger.error("the result is lost: %s", error)
+        publish(run, args)
+    except Exception as error:
+        with suppress(Exception):  # not even a log that can't be written replaces the exit code
+            logger.debug("traceback of the error", exc_info=True)
+            logger.error("the result is lost: %s", reason_of(error))
         return UNKNOWN if args.publish_failure == "unknown" else run.exit_code
     return run.exit_code
 
 
-def pass_on(chunk: bytes) -> None:
-    """Write a chunk of the plugin's output to ours; give up if nobody reads it."""
-    output = sys.stdout.fileno()
+def publish(run: PluginRun, args: argparse.Namespace) -> None:
+    """Publish the result of a run.
+
+    Raises:
+        Exception: whatever prevented it; the result is lost.
+    """
+    name = Path(args.plugin[0]).name
+    result, warnings = record_of(run, name)
+    for warning in warnings:
+        logger.warning("%s %s", name, warning)
+    record: Record = {"metricName": f"org.nagios.{Path(name).stem}", "hostName": this_host()}
+    record.update(result, **record_of_options(args))
+    config = config_of(args)
+    publish_and_report(messages_of(record, config, args), config, args, logger.info, sys.stderr)
+
+
+def reason_of(error: Exception) -> str:
+    """Why a result is lost, in one line."""
+    if isinstance(error, SamError):
+        return "; ".join(error.lines)
+    return str(error) if isinstance(error, OSError) else f"a bug: {type(error).__name__}: {error}"
+
+
+def pass_on_to(stream: TextIO, name: str) -> Callable[[bytes], None]:
+    """Write chunks of the plugin's output to ours, until that fails or nobody reads it."""
+    descriptor = stream.fileno()
     writable = select.poll()
-    writable.register(output, select.POLLOUT)
-    with suppress(OSError):
-        while chunk and writable.poll(READER_PATIENCE_S * 1000):
-            chunk = chunk[os.write(output, chunk[: select.PIPE_BUF]) :]  # never blocks
+    writable.register(descriptor, select.POLLOUT)
+    given_up = False
+
+    def pass_on(chunk: bytes) -> None:
+        nonlocal given_up
+        while chunk and not given_up:
+            try:
+                if not writable.poll(READER_PATIENCE_S * 1000):
+                    raise TimeoutError(f"nobody read it for {READER_PATIENCE_S:g} s")
+                chunk = chunk[os.write(descriptor, chunk[: select.PIPE_BUF]) :]  # never blocks
+            except OSError as error:
+                given_up = True
+                reason = error.strerror or error
+                logger.warning("the plugin's %s is not passed on any more: %s", name, reason)
+
+    return pass_on

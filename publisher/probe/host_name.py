@@ -21,7 +21,7 @@ def this_host() -> str:
     try:
         # A str would be encoded as IDNA, whose codec is slow to import, too.
         host, aliases, _ = within(deadline, gethostbyaddr, name.encode())
-    except (OSError, UnicodeError):  # including TimeoutError
+    except (OSError, UnicodeError, RuntimeError):  # including TimeoutError; no more threads
         return name
     full_name = next((alias for alias in [host, *aliases] if "." in alias), name)
     return name if full_name.startswith("localhost") else str(full_name)

@@ -1,12 +1,13 @@
 """Run a monitoring plugin and turn its result into a record.
 
 The plugin's output and exit code are passed on unchanged, so that any scheduler can call this
-instead of the plugin; standard input and standard error are inherited. A run without a valid result
-is published as UNKNOWN, with the reason.
+instead of the plugin; standard input is inherited. Its exit code is the status, whatever its output
+looks like. A run without a valid exit code is published as UNKNOWN, with the reason.
 """
 
 from __future__ import annotations
 
+import codecs
 import os
 import select
 import signal
@@ -16,7 +17,7 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from typing import NamedTuple
 
-from sam_pipeline.publisher.probe.plugin_output import split_output
+from sam_pipeline.publisher.probe.plugin_output import Output, split_output
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.records.normalise import STATUSES
 from sam_pipeline.schema.records.text import Record
@@ -42,32 +43,41 @@ TROUBLE = {
 POLL_S = 0.1
 CHUNK_BYTES = 65536
 
+PassOn = Callable[[bytes], object]
+
 
 class PluginRun(NamedTuple):
-    """`exit_code` is to be passed on; `trouble` says why the result is not valid ("" if it is)."""
+    """`exit_code` is to be passed on; `trouble` says why it is not a status ("" if it is)."""
 
     started_at: datetime
     exit_code: int
     output: bytes = b""
+    errors: bytes = b""
+    """What it wrote to standard error."""
     trouble: str = ""
 
 
 def run_plugin(
-    command: Sequence[str], timeout_s: float, pass_on: Callable[[bytes], None]
+    command: Sequence[str],
+    timeout_s: float,
+    pass_on: PassOn,
+    pass_on_errors: PassOn,
+    received: Sequence[int] = (),
 ) -> PluginRun:
-    """Run the plugin in its own process group, which is killed after the timeout, or if we end."""
+    """Run the plugin in its own process group, which is killed after the timeout.
+
+    It is also killed when `received` is no longer empty: it grows by the signals that end us.
+    """
     started_at = datetime.now(timezone.utc)
-    release = defer_signal(signal.SIGTERM)  # until the block that kills the plugin is entered
+    pipe = subprocess.PIPE
     try:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+        process = subprocess.Popen(command, stdout=pipe, stderr=pipe, start_new_session=True)
     except OSError as error:
-        release()
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         return PluginRun(started_at, code, trouble=f"cannot be run: {error.strerror or error}")
-    output = _Output(process, pass_on)
+    output = _PluginPipes(process, pass_on, pass_on_errors)
     try:
-        release()
-        _follow(process, output, Deadline.after(timeout_s))
+        _follow(process, output, Deadline.after(timeout_s), received)
         returncode = process.poll()
     finally:
         if process.poll() is None:
@@ -76,86 +86,121 @@ def run_plugin(
             _signal_group(process, signal.SIGKILL)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(GRACE_S)
-        output.pipe.close()
+        output.close()
     code, trouble = UNKNOWN if returncode is None else returncode, ""
-    if returncode is None:
+    if returncode is None and received:
+        code = KILLED + received[0]
+        trouble = f"was killed: sam-publish received {signal.Signals(received[0]).name}"
+    elif returncode is None:
         trouble = f"was killed: it took longer than {timeout_s:g} s"
     elif returncode < 0:
         code, trouble = KILLED - returncode, f"was killed by signal {-returncode}"
     elif returncode > UNKNOWN:
         trouble = TROUBLE.get(code, f"ended with exit code {code}, which is not a status")
-    return PluginRun(started_at, code, bytes(output.head), trouble)
+    return PluginRun(started_at, code, bytes(output.head), bytes(output.error_head), trouble)
 
 
-def record_of(run: PluginRun, name: str) -> Record:
-    """The keys of the record that the run determines: status, summary, details, time and so on."""
-    head, trouble = run.output[:MAX_OUTPUT_BYTES], run.trouble
-    if len(run.output) > MAX_OUTPUT_BYTES:
-        trouble = trouble or f"wrote more than {MAX_OUTPUT_BYTES} bytes"
-    try:
-        text = head.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = head.decode("utf-8-sig", "replace")
-        trouble = trouble or "wrote output that is not UTF-8"
-    text = text.replace("\0", "\ufffd").replace("\r\n", "\n")
-    output = split_output(text)
+def record_of(run: PluginRun, name: str) -> tuple[Record, list[str]]:
+    """The keys of the record that the run determines, and what to warn of.
+
+    If the plugin wrote nothing to standard output, its standard error is the text.
+    """
+    has_output = bool(run.output.strip())
+    text, warnings = readable(run.output if has_output else run.errors)
+    if has_output:
+        output = split_output(text)
+    else:
+        output = Output(text.strip().partition("\n")[0].strip(), text.strip("\n").rstrip(), "")
+    summary, details = output.summary or "no output", output.details
+    if run.trouble:
+        summary, details = f"{name} {run.trouble}", text.rstrip()
+        warnings = [run.trouble, *warnings]
+    if len(run.output if has_output else run.errors) > MAX_OUTPUT_BYTES:
+        details = f"{details}\n[cut: {name} wrote more than {MAX_OUTPUT_BYTES} bytes]"
     record = {
-        "metricStatus": STATUSES[run.exit_code] if not trouble else STATUSES[UNKNOWN],
-        "summaryData": output.summary or "no output",
+        "metricStatus": STATUSES[UNKNOWN if run.trouble else run.exit_code],
+        "summaryData": summary,
         "performanceData": output.performance_data,
-        "detailsData": output.details,
+        "detailsData": details,
         "timestamp": format_time(run.started_at),
     }
-    if trouble:
-        record.update(summaryData=f"{name} {trouble}", detailsData=text.rstrip())
-    return record
+    return record, warnings
 
 
-def defer_signal(number: int) -> Callable[[], None]:
-    """Defer a signal until the returned function is called."""
-    received: list[int] = []
-    handler = signal.signal(number, lambda number, _: received.append(number))
+def readable(output: bytes) -> tuple[str, list[str]]:
+    """The output as text that a record can hold, and what was cut or replaced."""
+    changes = []
+    is_cut = len(output) > MAX_OUTPUT_BYTES
+    if is_cut:
+        changes.append(f"wrote more than {MAX_OUTPUT_BYTES} bytes: the rest is not in the record")
+        # Not inside a word: half a number of the performance data would be another number.
+        output = (output[:MAX_OUTPUT_BYTES].rsplit(maxsplit=1) or [b""])[0]
+    try:
+        text, _ = codecs.utf_8_decode(output, "strict", not is_cut)
+    except UnicodeDecodeError:
+        text, _ = codecs.utf_8_decode(output, "replace", not is_cut)
+        changes.append("wrote bytes that are not UTF-8: replaced by U+FFFD in the record")
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+        changes.append("wrote NUL bytes: replaced by U+FFFD in the record")
+    return text.removeprefix("\ufeff").replace("\r\n", "\n"), changes
 
-    def release() -> None:
-        signal.signal(number, handler)
-        if received:
-            os.kill(os.getpid(), number)
 
-    return release
+class _PluginPipes:
+    """Both outputs of a plugin: everything is passed on, and their beginnings stored."""
 
-
-class _Output:
-    """The output of a plugin: all of it is passed on, and the beginning stored."""
-
-    def __init__(self, process: subprocess.Popen[bytes], pass_on: Callable[[bytes], None]) -> None:
-        assert process.stdout is not None, "opened as a pipe"
-        self.pipe = process.stdout
-        self.head = bytearray()
-        self.complete = False
-        self._pass_on = pass_on
+    def __init__(
+        self, process: subprocess.Popen[bytes], pass_on: PassOn, pass_on_errors: PassOn
+    ) -> None:
+        assert process.stdout and process.stderr, "opened as pipes"
+        self.head, self.error_head = bytearray(), bytearray()
+        self._pipes = (process.stdout, process.stderr)
+        self._open = {
+            process.stdout.fileno(): (self.head, pass_on),
+            process.stderr.fileno(): (self.error_head, pass_on_errors),
+        }
         self._readable = select.poll()
-        self._readable.register(self.pipe, select.POLLIN)
+        for descriptor in self._open:
+            self._readable.register(descriptor, select.POLLIN)
+
+    @property
+    def complete(self) -> bool:
+        return not self._open
 
     def take(self, wait_s: float) -> bool:
-        """Pass on the next chunk; False if none arrived in time."""
-        if self.complete or not self._readable.poll(wait_s * 1000):
-            return False
-        chunk = os.read(self.pipe.fileno(), CHUNK_BYTES)
-        self.complete = not chunk
-        self._pass_on(chunk)
-        self.head += chunk[: MAX_OUTPUT_BYTES + 1 - len(self.head)]
-        return True
+        """Pass on what has arrived; False if nothing did in time."""
+        ready = self._readable.poll(wait_s * 1000) if self._open else []
+        for descriptor, _ in ready:
+            head, pass_on = self._open[descriptor]
+            chunk = os.read(descriptor, CHUNK_BYTES)
+            if not chunk:
+                self._readable.unregister(descriptor)
+                del self._open[descriptor]
+                continue
+            pass_on(chunk)
+            head += chunk[: MAX_OUTPUT_BYTES + 1 - len(head)]
+        return bool(ready)
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
 
 
-def _follow(process: subprocess.Popen[bytes], output: _Output, deadline: Deadline) -> None:
-    """Pass on output until the plugin ends, or the deadline passes."""
-    while process.poll() is None and not deadline.expired:
+def _follow(
+    process: subprocess.Popen[bytes],
+    output: _PluginPipes,
+    deadline: Deadline,
+    received: Sequence[int] = (),
+) -> None:
+    """Pass on output until the plugin ends, the deadline passes, or we receive a signal."""
+    while process.poll() is None and not deadline.expired and not received:
+        wait_s = min(POLL_S, deadline.remaining())
         if not output.complete:
-            output.take(min(POLL_S, deadline.remaining()))
+            output.take(wait_s)
             continue
         with suppress(subprocess.TimeoutExpired):
-            process.wait(deadline.remaining())
-    # A child process may outlive the plugin, keep the pipe open, or even write for ever.
+            process.wait(wait_s)
+    # A child process may outlive the plugin, keep a pipe open, or even write for ever.
     rest = Deadline.after(POLL_S)
     while not rest.expired and output.take(0):
         pass

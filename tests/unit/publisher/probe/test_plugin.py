@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sam_pipeline.publisher.probe.plugin import PluginRun, record_of
+from sam_pipeline.publisher.probe.plugin import MAX_OUTPUT_BYTES, PluginRun, record_of
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import normalise
@@ -12,22 +12,82 @@ from tests.support.builders import NOW, metric_message, metric_result
 
 
 def test_the_record_has_the_start_time_of_the_plugin() -> None:
-    record = record_of(PluginRun(NOW, 0, b"fine"), "check_it")
+    record, _ = record_of(PluginRun(NOW, 0, b"fine"), "check_it")
 
     assert record["timestamp"] == "2026-11-20T12:30:00Z"
 
 
 def test_the_output_of_a_failed_plugin_is_in_the_details() -> None:
-    record = record_of(PluginRun(NOW, 9, b"some words\nmore", "ended badly"), "check_it")
+    run = PluginRun(NOW, 9, b"some words\nmore", trouble="ended badly")
 
+    record, warnings = record_of(run, "check_it")
+
+    assert record["metricStatus"] == "UNKNOWN"
     assert record["detailsData"] == "some words\nmore"
+    assert warnings == ["ended badly"]
+
+
+@pytest.mark.parametrize(
+    ("output", "summary", "stem"),
+    [
+        (b"CRIT caf\xe9\n", "CRIT caf\ufffd", "not UTF-8"),
+        (b"CRIT a\0b\n", "CRIT a\ufffdb", "NUL"),
+        (b"CRIT | a=1\n" + b"caf\xc3\xa9 " * MAX_OUTPUT_BYTES, "CRIT", "wrote more than"),
+        (b"CRIT " + b"x" * MAX_OUTPUT_BYTES, "CRIT", "wrote more than"),
+    ],
+)
+def test_an_exit_code_is_the_status_whatever_the_output_looks_like(
+    output: bytes, summary: str, stem: str
+) -> None:
+    record, [warning] = record_of(PluginRun(NOW, 2, output), "check_it")
+
+    assert (record["metricStatus"], record["summaryData"]) == ("CRITICAL", summary)
+    assert stem in warning
+
+
+def test_output_that_is_too_long_is_cut_between_words_with_a_note() -> None:
+    output = b"OK | " + b"load=12345 " * (MAX_OUTPUT_BYTES // 11 + 1)
+
+    record, _ = record_of(PluginRun(NOW, 0, output), "check_it")
+
+    assert set(record["performanceData"].split()) == {"load=12345"}
+    assert record["detailsData"].endswith(
+        f"[cut: check_it wrote more than {MAX_OUTPUT_BYTES} bytes]"
+    )
+
+
+def test_characters_at_the_cut_are_not_replaced() -> None:
+    output = b"x" + "é".encode() * MAX_OUTPUT_BYTES
+
+    record, [warning] = record_of(PluginRun(NOW, 0, output), "check_it")
+
+    assert set(record["summaryData"]) == {"x", "é"}
+    assert "more than" in warning
+
+
+def test_standard_error_is_the_text_of_a_plugin_without_output() -> None:
+    errors = b"\nTraceback (most recent call last):\n  oh | no\nValueError: 7\n"
+
+    record, _ = record_of(PluginRun(NOW, 1, b" \n", errors), "check_it")
+
+    assert record["metricStatus"] == "WARNING"
+    assert record["summaryData"] == "Traceback (most recent call last):"
+    assert record["detailsData"] == errors.decode().strip()
+    assert record["performanceData"] == ""
+
+
+def test_standard_error_beside_output_is_not_recorded() -> None:
+    record, warnings = record_of(PluginRun(NOW, 0, b"fine\n", b"noise \xff"), "check_it")
+
+    assert (record["summaryData"], record["detailsData"]) == ("fine", "")
+    assert warnings == []
 
 
 @pytest.mark.parametrize(
     "output", [b"", b"\n \n", b"\r\n", b"\0", b"|", b"\xef\xbb\xbf", b"x" * 2000 + b"\r\n|y\0"]
 )
 def test_any_output_makes_a_record_that_can_be_sent(output: bytes) -> None:
-    record = {**metric_result(), **record_of(PluginRun(NOW, 1, output), "check_it")}
+    record = {**metric_result(), **record_of(PluginRun(NOW, 1, output), "check_it")[0]}
 
     [sent] = normalise(record, "metricOutput", {}, NOW)
 
@@ -39,7 +99,7 @@ def test_any_output_makes_a_record_that_can_be_sent(output: bytes) -> None:
 def test_performance_data_of_all_lines_is_one_list() -> None:
     output = b"DISK OK | /=10%;80;90\n/ is fine\n/var too | /var=2%\n'/my disk'=7%\n"
 
-    record = record_of(PluginRun(NOW, 0, output), "check_disk")
+    record, _ = record_of(PluginRun(NOW, 0, output), "check_disk")
 
     assert record["summaryData"] == "DISK OK"
     assert record["detailsData"] == "/ is fine\n/var too"
