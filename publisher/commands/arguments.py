@@ -87,6 +87,13 @@ def add_message_options(parser: argparse.ArgumentParser) -> None:
         help="if no broker takes a message, spool it and exit with 75",
     )
     group.add_argument(
+        "--no-drain",
+        dest="drain",
+        action="store_const",
+        const=False,
+        help="do not send spooled messages of earlier calls",
+    )
+    group.add_argument(
         "--dry-run", action="store_true", help="print the messages as they would be sent, and exit"
     )
 

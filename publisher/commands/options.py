@@ -26,7 +26,7 @@ def config_of(args: argparse.Namespace) -> PublisherConfig:
 
 def flags_of(args: argparse.Namespace) -> dict[str, Any]:
     """The options that set fields of the configuration, by field; None if not given."""
-    names = ("brokers", "timeout_s", "message_class", "destination")
+    names = ("brokers", "timeout_s", "message_class", "destination", "drain")
     flags = {name: getattr(args, name, None) for name in names}
     if flags["brokers"]:
         flags["brokers"] = tuple(flags["brokers"])

@@ -41,6 +41,8 @@ MAX_BATCH_S = LOCK_AGE_S / 2
 MIN_WAIT_S, IDLE_WAIT_S, MAX_WAIT_S = 0.5, 4.0, 30.0
 """Between two rounds the wait doubles, up to the second figure while the spool is empty, which is
 cheap to find out, and up to the third while no broker takes anything."""
+IN_PASSING = 0.2
+"""The share of a call's time limit in which it may send messages of earlier calls."""
 REST_S = 300.0
 """A rejected element is not sent again for this time."""
 
@@ -92,7 +94,8 @@ def drain(
     def patience() -> Deadline:
         return Deadline.after(config.timeout_s)
 
-    with Route(config, Memory(config.state, brokers), patience, ask_all=True) as route:
+    memory = Memory(config.state, brokers, credentials=config.credentials)
+    with Route(config, memory, patience, ask_all=True) as route:
         for candidate in route.candidates():
             address = candidate.address
             try:
@@ -114,13 +117,15 @@ def drain(
 def drain_in_passing(
     transport: Transport, address: BrokerAddress, config: PublisherConfig, deadline: Deadline
 ) -> int:
-    """Send elements of earlier calls until the deadline; return their number.
+    """Send elements of earlier calls for a share of the time limit; return their number.
 
     One process at a time does this. Errors are only logged: this call has delivered its messages.
     """
     if config.spool is None or _is_at(address.broker, config.spool):
         return 0
+    deadline = Deadline.after(min(deadline.remaining(), IN_PASSING * config.timeout_s))
     queue, totals = DirectoryQueue(config.spool), DrainTotals()
+    left = 0
     try:
         if queue.has_elements():
             drainer_lock = open_directory(os.fspath(config.spool))
@@ -128,13 +133,21 @@ def drain_in_passing(
                 if flock_at_once(drainer_lock):
                     queue.purge()
                     one_pass = _Pass(queue, config, totals, rejected_rest=True)
-                    one_pass.send_to(transport, lambda: deadline)
+                    try:
+                        one_pass.send_to(transport, lambda: deadline)
+                    except BrokerUnavailable:
+                        if not deadline.expired:
+                            raise
+                    left = queue.count() if deadline.expired else 0
             finally:
                 os.close(drainer_lock)
     except (BrokerUnavailable, SpoolError) as error:
         logger.warning("could not drain the spool: %s", error)
     _log_rejections(totals)
-    if totals.sent:
+    if left:
+        of = f"{totals.sent:,} of {totals.sent + left:,} spooled messages"
+        logger.info("sent %s to %s; the rest is sent by the next calls", of, address)
+    elif totals.sent:
         logger.info("drained %s spooled messages to %s", totals.sent, address)
     return totals.sent
 

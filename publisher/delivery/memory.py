@@ -4,7 +4,8 @@ One small JSON file in the state directory, for all publishers of one user on on
 
     {"stomp://msg.example.org:61613 192.0.2.7": {"worked_at": 1763700000.0},
      "stomp://msg2.example.org:61613 192.0.2.8":
-         {"failures": 3, "rests_until": 1763700020.0, "reason": "connection refused"}}
+         {"failures": 3, "rests_until": 1763700020.0, "reason": "connection refused",
+          "credentials": "5be1c0d2a94e77f01c20c3b6"}}
 
 It only saves time. If it is lost, damaged or stale, that costs a look-up and a failed connection;
 so it is never fsynced or locked, and the last of two writers wins. Times are those of the system
@@ -35,6 +36,9 @@ FORGOTTEN_S = 7 * 86400.0
 MAX_FACTS = 200
 MAX_BYTES = 256 * 1024
 MAX_REASON = 200
+SALT_BYTES = 8
+DIGEST_BYTES = 4
+"""Enough to notice a change, and too few to find out a secret."""
 
 logger = lazy_logger(__name__)
 
@@ -48,6 +52,8 @@ class Fact(NamedTuple):
     rests_until: float = 0.0
     reason: str = ""
     """The reason of the last failure."""
+    credentials: str = ""
+    """Salt and digest of the credentials that were used then."""
 
     @property
     def newest(self) -> float:
@@ -61,12 +67,18 @@ class Memory:
     """Facts about brokers, kept in the directory; without one, as long as this object lives."""
 
     def __init__(
-        self, directory: Path | None, brokers: Sequence[Broker], clock: Callable[[], float] = time
+        self,
+        directory: Path | None,
+        brokers: Sequence[Broker],
+        clock: Callable[[], float] = time,
+        credentials: Callable[[Broker], str] = lambda _: "",
     ) -> None:
+        """A change of a broker's `credentials` ends its rest; they are secret, and not stored."""
         self._path = directory / FILE if directory else None
         self._facts: dict[str, Fact] = {}
         self.brokers = brokers
         self._clock = clock
+        self._credentials = credentials
         self._changed = False
 
     def refresh(self) -> None:
@@ -107,7 +119,12 @@ class Memory:
         fact = self._facts.get(_key(address), NOTHING)
         now = self._clock()
         # A rest that is further ahead than it can be: the clock was set back since.
-        return fact if now < fact.rests_until <= now + MAX_REST_S else None
+        if not now < fact.rests_until <= now + MAX_REST_S:
+            return None
+        salt = fact.credentials[: 2 * SALT_BYTES]
+        return (
+            fact if fact.credentials == _digest(self._credentials(address.broker), salt) else None
+        )
 
     def worked(self, address: BrokerAddress) -> None:
         """Forget the failures of the address, and try it first from now on."""
@@ -126,7 +143,8 @@ class Memory:
         rest_s = min(MAX_REST_S, MIN_REST_S * 2 ** min(failures - 1, 20))
         # A random part, at least half, so that a thousand hosts do not return at the same moment.
         rest_s *= 0.5 + int.from_bytes(os.urandom(2), "big") / 0x1FFFE
-        fact = Fact(0.0, failures, self._clock() + rest_s, reason[:MAX_REASON])
+        digest = _digest(self._credentials(address.broker), os.urandom(SALT_BYTES).hex())
+        fact = Fact(0.0, failures, self._clock() + rest_s, reason[:MAX_REASON], digest)
         self._facts[_key(address)] = fact
         self._changed = True
 
@@ -155,6 +173,13 @@ def _key(address: BrokerAddress) -> str:
     return f"{address.broker} {address.ip}"
 
 
+def _digest(credentials: str, salt: str) -> str:
+    from hashlib import blake2s  # slow to import, and needed for brokers that failed only
+
+    key = salt.encode()
+    return salt + blake2s(credentials.encode(), digest_size=DIGEST_BYTES, key=key).hexdigest()
+
+
 def is_literal(address: BrokerAddress) -> bool:
     """Whether the broker's URL contains the address itself instead of a name."""
     return address.ip in ("", address.broker.host)
@@ -166,5 +191,6 @@ def _parsed(values: dict[str, Any]) -> Fact:
         int(values.get("failures", 0)),
         float(values.get("rests_until", 0)),
         str(values.get("reason", "")),
+        str(values.get("credentials", "")),
     )
     return fact if all(0 <= number < 1e12 for number in fact[:3]) else NOTHING

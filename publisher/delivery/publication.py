@@ -94,8 +94,8 @@ class NoBrokerTookIt(PublishError):
 def publish(messages: Sequence[Message], config: PublisherConfig) -> Publication:
     """Publish the messages to the configured brokers within `config.timeout_s`.
 
-    On return each message is confirmed by a broker or on disk in the spool. The remaining time is
-    used to send spooled messages of earlier calls.
+    On return each message is confirmed by a broker or on disk in the spool. Spooled messages of
+    earlier calls are sent, too, in at most a fifth of that time.
 
     Raises:
         NoBrokerTookIt: some messages were lost; its `publication` has the others.
@@ -140,7 +140,9 @@ class Courier:
             from sam_pipeline.publisher.delivery.route import Route
 
             if self._memory is None:
-                self._memory = Memory(self._config.state, self._config.broker_list)
+                config = self._config
+                brokers = config.broker_list
+                self._memory = Memory(config.state, brokers, credentials=config.credentials)
             ask_all = self._config.spool is None or self._config.require_broker
             with Route(self._config, self._memory, lambda: deadline, ask_all=ask_all) as route:
                 if self._connection:
@@ -170,7 +172,7 @@ class Courier:
 
     def drain(self, deadline: Deadline) -> int:
         """Send spooled messages of earlier calls to the same broker; return their number."""
-        if self._connection is None:
+        if self._connection is None or not self._config.drain:
             return 0
         from sam_pipeline.publisher.delivery.drain import drain_in_passing
 

@@ -96,6 +96,7 @@ class PublisherConfig(NamedTuple):
     spool_when_full: str = REFUSE
     state: Optional[Path] = None
     """Directory for the memory of brokers and the size of the spool; None for no memory."""
+    drain: bool = True
     require_broker: bool = False
     """Fail if a message could only be spooled; an option, not a key of the file."""
 
@@ -147,6 +148,7 @@ class PublisherConfig(NamedTuple):
             "spool_max_bytes": {"check": _above_zero, "what": "limit of the spool"},
             "spool_when_full": {"check": _one_of(REFUSE, DROP_OLDEST), "what": "or `drop-oldest`"},
             "state": {"what": "state directory, instead of `$STATE_DIRECTORY`"},
+            "drain": {"what": "send spooled messages of earlier calls, too"},
             "require_broker": {"key": None},
         }
 
@@ -187,6 +189,26 @@ class PublisherConfig(NamedTuple):
             return secrets.token(self.token_file, os.environ)
         except ConfigError as error:
             raise BrokerUnavailable("bearer token", str(error)) from error
+
+    def credentials(self, broker: Broker) -> str:
+        """What this broker sees of us and how we trust it: login, token, proxy and TLS files.
+
+        It is secret: only to be compared. Of a file for TLS it has the state, not the contents.
+        """
+        facts: list[object] = [self.insecure]
+        for read in (lambda: self.login(broker), self.token, lambda: self.proxy_for(broker)):
+            try:
+                found = read()
+            except BrokerUnavailable as problem:
+                found = str(problem)
+            facts.append(found if found is None or isinstance(found, (str, tuple)) else vars(found))
+        for path in (self.ca_file, self.certificate_file, self.key_file):
+            state = None
+            with suppress(OSError):
+                status = os.stat(path) if path else None
+                state = status and (status.st_mtime_ns, status.st_ctime_ns, status.st_size)
+            facts.append((path, state))
+        return repr(facts)
 
     def has_secrets(self) -> dict[str, bool]:
         """Which secrets are set; a secret in a file that can't be used counts as unset."""

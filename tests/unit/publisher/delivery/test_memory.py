@@ -73,6 +73,21 @@ def test_a_name_is_looked_up_again_after_an_hour(tmp_path: Path) -> None:
     assert memory(tmp_path, NOW + TRUSTED_S).last_worked() == (AT_SECOND, False)
 
 
+def test_changed_credentials_end_the_rest_of_an_address_and_are_not_stored(tmp_path: Path) -> None:
+    def of(credentials: str) -> Memory:
+        known = Memory(tmp_path, [FIRST], lambda: NOW, lambda broker: f"{broker} {credentials}")
+        known.refresh()
+        return known
+
+    first = of("wrong password")
+    first.failed(AT_FIRST, "login refused")
+    first.save()
+
+    assert of("wrong password").rest_of(AT_FIRST) is not None
+    assert of("right password").rest_of(AT_FIRST) is None
+    assert "password" not in (tmp_path / FILE).read_text()
+
+
 def test_a_failed_address_is_paused_and_the_next_process_knows_the_reason(tmp_path: Path) -> None:
     failed(tmp_path)
 

@@ -163,8 +163,8 @@ def test_a_pause_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _later_memory(seconds: float) -> Any:
     from sam_pipeline.publisher.delivery.memory import Memory
 
-    def later(*arguments: Any) -> Memory:
-        return Memory(*arguments, clock=lambda: time.time() + seconds)
+    def later(*arguments: Any, **keywords: Any) -> Memory:
+        return Memory(*arguments, clock=lambda: time.time() + seconds, **keywords)
 
     return later
 

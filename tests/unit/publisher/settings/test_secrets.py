@@ -351,3 +351,37 @@ def test_a_refused_broker_url_is_reported_without_its_password(url: str) -> None
         parse_broker(url)
 
     assert PASSWORD[:8] not in str(refusal.value)
+
+
+def test_credentials_change_with_each_secret_and_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = parse_broker("stomp+ssl://probe@msg.example.org")
+    paths = [tmp_path / name for name in ("password", "token", "ca.pem", "cert.pem", "key.pem")]
+    for path in paths:
+        path.write_text("first\n")
+        path.chmod(0o600)
+    password, token, ca, certificate, key = paths
+    config = PublisherConfig(
+        password_file=password,
+        token_file=token,
+        ca_file=ca,
+        certificate_file=certificate,
+        key_file=key,
+    )
+
+    seen = [config.credentials(broker)]
+    assert config.credentials(broker) == seen[0]
+    for path in paths:
+        path.write_text("the second\n")
+        seen.append(config.credentials(broker))
+    monkeypatch.setenv("SAM_PUBLISHER_PASSWORD", "third")
+    seen.append(config.credentials(broker))
+    monkeypatch.setenv("https_proxy", "http://proxy.example.org:3128")
+    seen.append(config.credentials(broker))
+    seen.append(config._replace(proxy="http://other.example.org").credentials(broker))
+    password.unlink()
+    token.unlink()
+    seen.append(config.credentials(broker))
+
+    assert len(set(seen)) == len(seen)
