@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any
 
-from sam_pipeline.schema.program.command import CommandParser, common_options, program_parser, run
+from sam_pipeline.schema.program.command import (
+    CommandParser,
+    add_commands,
+    common_options,
+    program_parser,
+    run,
+)
 
 PROGRAM = "sam-consume"
 
@@ -36,24 +40,5 @@ def make_parser() -> CommandParser:
     common = common_options()
     description = "Load messages from all configured brokers into the database."
     parser = program_parser(PROGRAM, description, EXAMPLES, common)
-    commands: Any = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Command)
-    for name, (module, text) in COMMANDS.items():
-        description = f"{text[0].upper()}{text[1:]}."
-        commands.add_parser(
-            name, parents=[common], help=text, description=description, module=module
-        )
+    add_commands(parser, "sam_pipeline.consumer.commands", COMMANDS, common)
     return parser
-
-
-class _Command(CommandParser):
-    """Imports the module of a command when it is called, so that a relay never needs SQLAlchemy."""
-
-    def __init__(self, module: str = "", **keywords: Any) -> None:
-        super().__init__(**keywords)
-        self._module = module
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if self._module:
-            import_module(f"sam_pipeline.consumer.commands.{self._module}").add_options(self)
-            self._module = ""
-        return super().parse_known_args(args, namespace)

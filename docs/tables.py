@@ -37,11 +37,15 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.UNAVAILABLE: "not stored: no broker took it, and there is no spool",
         command.BUG: "a bug: please report it",
         command.CANNOT_CREATE: "not stored: no broker took it, and the spool cannot be written",
-        command.IO_ERROR: "not stored: no broker took it, and the spool is full",
+        command.IO_ERROR: "not stored: no broker took it, and the spool is full; or published, but"
+        " standard output could not be written",
         command.TRY_LATER: "no broker took it, with `--require-broker` or in a batch job",
         command.NO_PERMISSION: "not stored: no broker took it, and the spool belongs to another"
         " user",
         command.CONFIG: "configuration error",
+        command.INTERRUPTED: "interrupted",
+        command.TERMINATED: "`run` was terminated, and killed the plugin; its result is published"
+        " (other signals: 128 and their number)",
     },
     "consumer": {
         command.OK: "stopped on request; or drained, and every record is a row",
@@ -49,22 +53,24 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.BAD_DATA: "drained or replayed: there are new dead letters, or some failed again",
         command.NO_INPUT: "`edit --body`: no such file",
         command.UNAVAILABLE: "a broker or the database was away longer than `--timeout`; the name"
-        " runs already; the clock was never set",
+        " runs already; the clock was never set; a package is missing",
         command.BUG: "a bug: please report it",
         command.CANNOT_CREATE: "the state directory or a spool cannot be created",
-        command.IO_ERROR: "the state directory or a spool cannot be written",
+        command.IO_ERROR: "the state directory, a spool or standard output cannot be written",
         command.NO_PERMISSION: "the database refuses the login, or the role may not do this",
         command.CONFIG: "configuration; no such database, or a schema of another version",
+        command.INTERRUPTED: "interrupted (the daemon stops in order, with 0)",
     },
     "reports": {
         command.OK: "success, also if a day has no data or nothing is due",
         command.USAGE: "usage error: a day in the future, an unknown report or site, a frozen day",
         command.NO_INPUT: "no such profile",
-        command.UNAVAILABLE: "Java or Spark is missing, Spark failed, or the database cannot be"
+        command.UNAVAILABLE: "Java or a package is missing, Spark failed, or the database cannot be"
         " reached",
         command.BUG: "a bug: please report it",
         command.CANNOT_CREATE: "a file cannot be created",
-        command.IO_ERROR: "the disk of the database or of the files is full",
+        command.IO_ERROR: "the disk of the database or of the files is full, or standard output"
+        " could not be written",
         command.TRY_LATER: "a later run of the same day was published first: try again",
         command.NO_PERMISSION: "the database refuses the login, or the role may not do this",
         command.CONFIG: "configuration error: a bad profile, a missing database, a schema of"

@@ -5,18 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sam_pipeline.schema.program import command
-from sam_pipeline.spark_jobs.commands import (
-    exclusion,
-    explain,
-    export,
-    now,
-    profile,
-    run,
-    seal,
-    show,
-    site,
-    trends,
-)
 
 PROGRAM = "sam-report"
 EXAMPLES = """\
@@ -33,6 +21,21 @@ examples:
 """
 
 
+COMMANDS = {
+    "run": ("run", "compute reports with Spark and store them"),
+    "show": ("show", "print stored figures"),
+    "now": ("now", "print the current status of every metric, and silent instances"),
+    "explain": ("explain", "explain the figures of a site on a day"),
+    "site": ("site", "write an offline HTML site"),
+    "profile": ("profile", "check profiles"),
+    "exclusion": ("exclusion", "exclude wrong measurements from reports"),
+    "seal": ("seal", "freeze the published figures of a month"),
+    "export": ("export", "write figures and timelines as files for other programs"),
+    "trends": ("trends", "print what changed its status most often"),
+}
+"""The module in `commands` and the help text of each command."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, and return its exit code."""
     return command.run(PROGRAM, make_parser(), argv, lambda args: int(args.handler(args)))
@@ -42,7 +45,5 @@ def make_parser() -> command.CommandParser:
     common = command.common_options()
     description = "Compute and show availability and reliability of sites, from metric results."
     parser = command.program_parser(PROGRAM, description, EXAMPLES, common)
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (run, show, now, explain, site, profile, exclusion, seal, export, trends):
-        module.add(commands, common)
+    command.add_commands(parser, "sam_pipeline.spark_jobs.commands", COMMANDS, common)
     return parser

@@ -6,7 +6,6 @@ SamError
 ├── ProfileError        a profile is not valid: all its problems at once
 ├── MixedVOs            two VOs measured one instance, and the profile names none
 ├── JavaMissing         Spark cannot start
-├── SparkMissing        Spark is not installed
 ├── SparkFailed         Spark failed during the computation
 ├── CannotMakeFile      an output directory cannot be created, or is not writable
 ├── CannotWriteFile     the disk is full or broken; the old file is intact
@@ -43,12 +42,6 @@ class MixedVOs(SamError):
 
 class JavaMissing(SamError):
     """Spark needs a Java runtime, and none of a supported version was found."""
-
-    exit_code = command.UNAVAILABLE
-
-
-class SparkMissing(SamError):
-    """Spark is not installed; only `run` needs it."""
 
     exit_code = command.UNAVAILABLE
 

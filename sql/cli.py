@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from sam_pipeline.schema.program.command import CommandParser, common_options, program_parser, run
-from sam_pipeline.sql.commands import (
-    check,
-    classes,
-    current,
-    downtime,
-    import_files,
-    partitions,
-    prune,
-    repair,
-    sql,
-    upgrade,
+from sam_pipeline.schema.program.command import (
+    CommandParser,
+    add_commands,
+    common_options,
+    program_parser,
+    run,
 )
 
 PROGRAM = "sam-db"
@@ -35,27 +28,30 @@ on standard output; `check` and `repair` exit 78 if a problem remains.
 """
 
 COMMANDS = {
-    "upgrade": (upgrade, "upgrade the schema to this program's version; creates the SQLite file"),
-    "current": (current, "print the version of the schema; exit 78 if this program needs another"),
+    "upgrade": ("upgrade", "upgrade the schema to this program's version; creates the SQLite file"),
+    "current": (
+        "current",
+        "print the version of the schema; exit 78 if this program needs another",
+    ),
     "check": (
-        check,
+        "check",
         "report all problems with schema, grants and settings; exit 78 if there are any",
     ),
-    "repair": (repair, "recreate missing and altered views, functions, triggers and grants"),
+    "repair": ("repair", "recreate missing and altered views, functions, triggers and grants"),
     "classes": (
-        classes,
+        "classes",
         "list the message classes: views that accept inserts, their columns and problems",
     ),
-    "sql": (sql, "print the SQL of an upgrade, for a DBA"),
-    "import": (import_files, "load records and tables from files"),
-    "downtime": (downtime, "announce, cancel and list downtimes, including past ones"),
-    "prune": (prune, "remove old results, details, audit rows and dead letters by whole days"),
+    "sql": ("sql", "print the SQL of an upgrade, for a DBA"),
+    "import": ("import_files", "load records and tables from files"),
+    "downtime": ("downtime", "announce, cancel and list downtimes, including past ones"),
+    "prune": ("prune", "remove old results, details, audit rows and dead letters by whole days"),
     "partitions": (
-        partitions,
+        "partitions",
         "list the day partitions of PostgreSQL, and create those of the coming days",
     ),
 }
-"""The module and the help text of each command."""
+"""The module in `commands` and the help text of each command."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,14 +62,5 @@ def make_parser() -> CommandParser:
     common = common_options()
     description = "Manage the database: its schema, grants and data."
     parser = program_parser(PROGRAM, description, EXAMPLES, common)
-    commands: Any = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, (module, text) in COMMANDS.items():
-        command = commands.add_parser(
-            name,
-            parents=[common],
-            help=text,
-            description=f"{text[0].upper()}{text[1:]}.",
-            epilog=module.EXAMPLES,
-        )
-        module.add_options(command)
+    add_commands(parser, "sam_pipeline.sql.commands", COMMANDS, common)
     return parser

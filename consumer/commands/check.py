@@ -79,7 +79,6 @@ def run_check(args: argparse.Namespace) -> int:
         print_lines(*[f"note: {note}" for note in notes], file=sys.stderr)
         if not problems:
             print_lines("no problem found")
-    sys.stdout.flush()  # print the round trips before the problems
     if problems:
         raise ConfigError(problems)
     return OK

@@ -16,6 +16,7 @@ from sam_pipeline.schema.program.command import (
     common_options,
     print_json,
     print_lines,
+    program_parser,
     run,
 )
 from sam_pipeline.schema.program.wording import one_line
@@ -50,12 +51,8 @@ and 0 otherwise. The exit status is that of monitoring plugins:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns the exit code of a monitoring plugin."""
-    parser = _Parser(
-        prog=PROGRAM,
-        parents=[common_options()],
-        description="Check the state of the consumer on this host for a monitoring system.",
-        epilog=EXAMPLES,
-    )
+    description = "Check the state of the consumer on this host for a monitoring system."
+    parser = program_parser(PROGRAM, description, EXAMPLES, common_options(), _Parser)
     add_instance(parser)
     for name, meaning, defaults in LEVELS:
         for level, default in zip(("warning", "critical"), defaults, strict=True):
@@ -67,7 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 default=default,
                 help=f"{level.upper()} at N {meaning} (default: {shown})",
             )
-    return run(PROGRAM, parser, argv, check_consumer)
+    code = run(PROGRAM, parser, argv, check_consumer)
+    return code if code in range(len(NAMES)) else UNKNOWN
 
 
 class _Parser(CommandParser):

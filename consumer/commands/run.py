@@ -28,7 +28,7 @@ from sam_pipeline.consumer.sinks.spool import SpoolSink
 from sam_pipeline.consumer.sources.make import make_sources
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import SPOOL, Broker, parse_broker
-from sam_pipeline.schema.program.command import BAD_DATA, OK, print_json, print_lines
+from sam_pipeline.schema.program.command import BAD_DATA, OK, print_done, print_json
 
 BATCHES_WAITING = 4
 """The number of batches for which the inbox has room."""
@@ -112,13 +112,14 @@ def run_consumer(args: argparse.Namespace) -> int:
         logger.info("stopped: %s", state.tally)
         return OK
     done = f"{'moved' if args.to else 'loaded'} {state.tally}"
+    code = OK if state.tally.all_loaded else BAD_DATA
     if args.json:
         print_json(state.tally.as_json())
     else:
-        print_lines(done)
+        print_done(args, done, success=code == OK and not drain.unreached)
     if drain.unreached:
         raise SourceUnreachable(drain.unreached, drain.timeout_s)
-    return OK if state.tally.all_loaded else BAD_DATA
+    return code
 
 
 def _run(

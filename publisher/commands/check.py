@@ -35,6 +35,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(handler=handle)
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.add_argument(
         "--connect", action="store_true", help="send a check message to each broker"
@@ -74,7 +75,6 @@ def handle(args: argparse.Namespace) -> int:
             print_lines(f"note: {note}", file=sys.stderr)
         if not problems:
             print_lines("no problem found")
-    sys.stdout.flush()  # before the problems on stderr
     if problems:
         raise ConfigError(problems)
     return OK

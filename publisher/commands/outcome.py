@@ -10,7 +10,15 @@ from sam_pipeline.publisher.delivery.publication import BATCH, Courier, NoBroker
 from sam_pipeline.publisher.settings.config import DESTINATION
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.program.command import BAD_DATA, OK, TRY_LATER, print_json, print_lines
+from sam_pipeline.schema.program.command import (
+    BAD_DATA,
+    OK,
+    TRY_LATER,
+    print_done,
+    print_json,
+    print_lines,
+    print_text,
+)
 from sam_pipeline.schema.program.wording import plural
 
 if TYPE_CHECKING:
@@ -35,7 +43,7 @@ def publish_and_report(
     messages: Iterable[Message],
     config: PublisherConfig,
     args: argparse.Namespace,
-    print_line: Callable[[str], object] = print_lines,
+    print_line: Callable[[str], object] | None = None,
     output: TextIO | None = None,
     refused: Sequence[RefusedRecord] = (),
     meanwhile: Callable[[], bool] | None = None,
@@ -43,6 +51,7 @@ def publish_and_report(
     """Publish the messages while they are read, report where they went, return the exit code.
 
     Args:
+        print_line: prints a line of the report (default: on standard output, except with -q).
         output: gets the messages of a dry run, or the report as JSON (default: standard output).
         refused: grows while the messages are read.
         meanwhile: work to do while a broker is at work; returns False if there is none.
@@ -65,7 +74,7 @@ def publish_and_report(
                 text = preview.decode(errors="backslashreplace")
                 print_lines(*text.removesuffix("\n").split("\n"), file=output)
             else:
-                output.buffer.write(preview)
+                print_text(preview, output)
         return BAD_DATA if refused else OK
     report = Report(config, sys.maxsize if args.json else MAX_LISTED)
     failure: NoBrokerTookIt | None = None
@@ -86,17 +95,19 @@ def publish_and_report(
         else:
             deadline = Deadline.after(config.timeout_s - report.elapsed_s)
             report.drained = courier.drain(deadline)
+    code = BAD_DATA if refused or report.rejected else OK
+    if config.require_broker and report.spooled:
+        code = TRY_LATER
     if args.json:
         print_json(report.document(refused), file=output)
-    else:
+    elif print_line is not None:
         for line in report.lines():
             print_line(line)
+    else:
+        print_done(args, *report.lines(), success=failure is None and code == OK)
     if failure:
-        sys.stdout.flush()  # before the error on stderr
         raise failure
-    if config.require_broker and report.spooled:
-        return TRY_LATER
-    return BAD_DATA if refused or report.rejected else OK
+    return code
 
 
 class Report:

@@ -35,6 +35,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(handler=handle)
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.add_argument("--metric", required=True, metavar="NAME", help="name of the metric")
     parser.add_argument("--status", required=True, help="OK, WARNING, CRITICAL, UNKNOWN or 0 to 3")

@@ -57,6 +57,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(handler=handle)
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.usage = f"{PROGRAM} run [options] -- PLUGIN [ARGS...]"
     parser.add_argument(

@@ -44,6 +44,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(handler=handle)
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.add_argument(
         "files", nargs="*", metavar="FILE", help="`-`, or no FILE, reads standard input"

@@ -28,8 +28,10 @@ from sam_pipeline.schema.program.command import (
     UNAVAILABLE,
     CommandParser,
     common_options,
+    print_done,
     print_json,
     print_lines,
+    print_text,
     to_json,
     whole_number,
 )
@@ -60,6 +62,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(handler=handle)
     parser.description = DESCRIPTION
     actions: Any = parser.add_subparsers(
         dest="action", metavar="ACTION", required=True, parser_class=CommandParser
@@ -173,7 +176,8 @@ def verify_or_repair(
         for row in rows():
             line = f"{row['name']}: {row['problem']}: {row.get('action', row['text'])}"
             print_lines(line)
-        print_lines(f"{queue.path}: {plural(left, 'problem') if left else 'no problem found'}")
+        outcome = f"{queue.path}: {plural(left, 'problem') if left else 'no problem found'}"
+        print_done(args, outcome, success=args.action == "repair" and not left)
     return BAD_DATA if left else OK
 
 
@@ -233,6 +237,12 @@ def drain_spool(args: argparse.Namespace, config: PublisherConfig, queue: Direct
     finally:
         signal.signal(signal.SIGTERM, before)
     elapsed_s, left = time.monotonic() - started, queue.count()
+    code = OK
+    if not args.loop:  # which ends only because it is terminated
+        if not result.complete:
+            code = UNAVAILABLE
+        elif result.rejections or result.set_aside:
+            code = BAD_DATA
     if args.json:
         document = {
             "sent": result.sent,
@@ -243,14 +253,9 @@ def drain_spool(args: argparse.Namespace, config: PublisherConfig, queue: Direct
         }
         print_json(document)
     else:
-        print_lines(
-            f"drained {result.sent} messages from {queue.path} in {elapsed_s:.1f} s, {left} left"
-        )
-    if args.loop:  # ended because it was terminated
-        return OK
-    if not result.complete:
-        return UNAVAILABLE
-    return BAD_DATA if result.rejections or result.set_aside else OK
+        line = f"drained {result.sent} messages from {queue.path} in {elapsed_s:.1f} s, {left} left"
+        print_done(args, line, success=code == OK)
+    return code
 
 
 def _facts(element: Element) -> dict[str, Any]:
@@ -296,6 +301,6 @@ def _print_array(rows: Iterable[dict[str, Any]]) -> None:
     """Print a JSON array row by row: it may be of any length."""
     separator = "["
     for row in rows:
-        sys.stdout.write(f"{separator}\n{to_json(row)}")
+        print_text(f"{separator}\n{to_json(row)}")
         separator = ","
     print_lines(*["[]"] if separator == "[" else ["", "]"])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, NoReturn, Optional, TextIO
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Callable, NoReturn, Optional, TextIO, Union
 
 from sam_pipeline.schema import errors
 from sam_pipeline.schema.errors import SamError
@@ -26,11 +27,15 @@ TRY_LATER = 75
 NO_PERMISSION = errors.NO_PERMISSION
 CONFIG = errors.CONFIG
 INTERRUPTED = 130
+TERMINATED = 143
 
 MAX_INTEGER = 2**63 - 1
 """The largest integer of the databases."""
 if TYPE_CHECKING:
     from datetime import date
+
+_unwritten: list[OSError] = []
+"""Why standard output could not be written in this call of `run`."""
 
 _DEFAULTS = {"config": None, "verbosity": 0, "log_format": "text", "json": False}
 
@@ -57,12 +62,60 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"{self.prog}: error: {printable(message)}\nTry: {self.prog} --help\n")
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        print_text(message, file or sys.stderr)
+
+
+class LazyCommand(CommandParser):
+    """A command whose module is imported, and whose options are added, when it is called.
+
+    So a program starts quickly, and without the packages that only some of its commands need.
+    """
+
+    def __init__(
+        self, module: str = "", common: Optional[argparse.ArgumentParser] = None, **keywords: Any
+    ) -> None:
+        super().__init__(**keywords)
+        self._module, self._common = module, common
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self._common is not None:
+            import_module(self._module).add_options(self)
+            self._add_container_actions(self._common)
+            self._common = None
+        return super().parse_known_args(args, namespace)
+
+
+def add_commands(
+    parser: argparse.ArgumentParser,
+    package: str,
+    commands: Mapping[str, tuple[str, str]],
+    common: argparse.ArgumentParser,
+) -> None:
+    """Add the commands of a program: by name, the module in `package` and the help text."""
+    actions: Any = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, parser_class=LazyCommand
+    )
+    for name, (module, text) in commands.items():
+        description = f"{text[0].upper()}{text[1:]}."
+        actions.add_parser(
+            name,
+            help=text,
+            description=description,
+            module=f"{package}.{module}",
+            common=common,
+        )
+
 
 def program_parser(
-    program: str, description: str, examples: str, common: argparse.ArgumentParser
+    program: str,
+    description: str,
+    examples: str,
+    common: argparse.ArgumentParser,
+    parser_class: type[CommandParser] = CommandParser,
 ) -> CommandParser:
     """The parser of a program, with the common options and `--version`."""
-    parser = CommandParser(prog=program, description=description, epilog=examples, parents=[common])
+    parser = parser_class(prog=program, description=description, epilog=examples, parents=[common])
     parser.add_argument("--version", action=_Version, help="print the version and exit")
     return parser
 
@@ -76,7 +129,11 @@ def common_options() -> argparse.ArgumentParser:
         "-v", dest="verbosity", action="store_const", const=1, help="log debug messages, too"
     )
     group.add_argument(
-        "-q", dest="verbosity", action="store_const", const=-1, help="log errors only"
+        "-q",
+        dest="verbosity",
+        action="store_const",
+        const=-1,
+        help="log errors only, and do not report what was done",
     )
     group.add_argument("--log-format", choices=["text", "json"], help="format of the log on stderr")
     group.add_argument("--json", action="store_true", help="print the result as one JSON document")
@@ -128,48 +185,83 @@ def run(
 ) -> int:
     """Parse `argv`, set up logging and call `handler`; return the exit code.
 
-    An error becomes one line on stderr and an exit code.
+    An error becomes lines on stderr and an exit code. Output that can't be written is an error too,
+    but never stops the handler.
     """
-    args = argparse.Namespace(**{**_DEFAULTS, **vars(parser.parse_args(argv))})
-
-    def set_up_logging() -> None:
-        from sam_pipeline.schema.program import log_output
-
-        log_output.set_up(args.verbosity, args.log_format)
-
-    if "logging" in sys.modules:
-        set_up_logging()
-    else:
-        when_first_used(set_up_logging)
+    _open_closed_streams()
+    _unwritten.clear()
+    lines: list[str] = []
+    ended: Optional[SystemExit] = None
     try:
+        args = argparse.Namespace(**{**_DEFAULTS, **vars(parser.parse_args(argv))})
+
+        def set_up_logging() -> None:
+            from sam_pipeline.schema.program import log_output
+
+            log_output.set_up(args.verbosity, args.log_format)
+
+        if "logging" in sys.modules:
+            set_up_logging()
+        else:
+            when_first_used(set_up_logging)
         code = handler(args)
-        sys.stdout.flush()
+    except SystemExit as exit:  # --help, a usage error, a signal
+        ended, code = exit, exit.code if isinstance(exit.code, int) else OK
     except SamError as error:
-        return _fail(program, error.lines, error.exit_code)
+        lines, code = [*error.lines], error.exit_code
     except KeyboardInterrupt:
-        return _fail(program, ["interrupted"], INTERRUPTED)
-    except BrokenPipeError:  # nobody reads our output any more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+        lines, code = ["interrupted"], INTERRUPTED
     except OSError as error:
         logger.debug("traceback of the error", exc_info=True)
-        return _fail(program, [str(error)], IO_ERROR)
+        lines, code = [str(error)], IO_ERROR
     except Exception as error:
-        logger.debug("traceback of the bug", exc_info=True)
-        bug = f"a bug: {type(error).__name__}: {error}"
-        return _fail(program, [f"{bug} (-v shows the traceback)"], BUG)
+        lines, code = _missing_package(error), UNAVAILABLE
+        if not lines:
+            logger.debug("traceback of the bug", exc_info=True)
+            bug = f"a bug: {type(error).__name__}: {error}"
+            lines, code = [f"{bug} (-v shows the traceback)"], BUG
+    _flush(sys.stdout)
+    if _unwritten:
+        lines.append(f"standard output can't be written: {_unwritten[0].strerror}")
+        code = code or IO_ERROR
+    print_lines(*[f"{program}: error: {line}" for line in lines], file=sys.stderr)
+    _flush(sys.stderr)
+    if ended is not None and not _unwritten:
+        raise ended
     return code
 
 
 def print_lines(*lines: object, file: Optional[TextIO] = None) -> None:
-    """Print each argument on a line of its own (see `printable`), on standard output or `file`."""
+    """Print each argument on a line of its own (see `printable`), on standard output or `file`.
+
+    Like all printing here it never fails: `run` reports what could not be written.
+    """
     for line in lines:
-        print(printable(str(line)), file=file)
+        print_text(f"{printable(str(line))}\n", file)
+
+
+def print_done(args: argparse.Namespace, *lines: object, success: bool = True) -> None:
+    """Report at once what was done, like `print_lines`; with -q only if it was not a success."""
+    if args.verbosity >= 0 or not success:
+        print_lines(*lines)
+        _flush(sys.stdout)
 
 
 def print_json(value: object, file: Optional[TextIO] = None) -> None:
     """Print one JSON document, on standard output or `file`: see `to_json`."""
-    print(to_json(value), file=file)
+    print_text(f"{to_json(value)}\n", file)
+
+
+def print_text(text: Union[str, bytes], file: Optional[TextIO] = None) -> None:
+    """Print a text as it is, on standard output or `file`."""
+    file = file or sys.stdout
+    try:
+        if isinstance(text, str):
+            file.write(text)
+        else:
+            file.buffer.write(text)
+    except OSError as error:
+        _discard(file, error)
 
 
 def text_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
@@ -210,10 +302,42 @@ def to_json(value: object) -> str:
     return printable_json(json.dumps(value, indent=2, ensure_ascii=False, default=encode))
 
 
-def _fail(program: str, lines: Iterable[str], code: int) -> int:
+def _open_closed_streams() -> None:
+    """Write to /dev/null where the caller has closed standard output or standard error.
+
+    Otherwise the next file or socket would take its place, and errors would go to standard output.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_WRONLY)
+            setattr(sys, name, open(descriptor, "w", closefd=False))  # noqa: SIM115
+
+
+def _flush(stream: TextIO) -> None:
+    """Flush at the end of a program, where Python itself would fail with a traceback and 120."""
     try:
-        for line in lines:
-            print_lines(f"{program}: error: {line}", file=sys.stderr)
-    except (OSError, ValueError):  # stderr is full or closed: the exit code remains
-        pass
-    return code
+        stream.flush()
+    except OSError as error:
+        _discard(stream, error, at_the_end=True)
+
+
+def _discard(stream: TextIO, error: OSError, at_the_end: bool = False) -> None:
+    """Discard what follows on standard output, or at the end on standard error, and note why.
+
+    It is no error that a reader such as `head` has read enough.
+    """
+    if stream is sys.stdout and not isinstance(error, BrokenPipeError):
+        _unwritten.append(error)
+    if stream is sys.stdout or at_the_end:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+def _missing_package(error: Exception) -> list[str]:
+    """The line that says how to install the package of an import that failed."""
+    if not isinstance(error, ModuleNotFoundError):
+        return []
+    from sam_pipeline.schema.program.extras import how_to_install
+
+    return how_to_install(error.name or "")

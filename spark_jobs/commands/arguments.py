@@ -8,7 +8,7 @@ import time
 from datetime import UTC, date, datetime
 from typing import Any
 
-from sam_pipeline.schema.program.command import CommandParser, day_argument
+from sam_pipeline.schema.program.command import CommandParser, common_options, day_argument
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period, moment, month_of
@@ -16,13 +16,11 @@ from sam_pipeline.spark_jobs.rules.days import Period, moment, month_of
 logger = logging.getLogger(__name__)
 
 
-def add_command(
-    commands: Any, common: argparse.ArgumentParser, name: str, summary: str, examples: str
-) -> CommandParser:
-    """Add a subcommand to `commands` (of add_subparsers); its help starts with the summary."""
-    parser: CommandParser = commands.add_parser(
+def add_action(actions: Any, name: str, summary: str, examples: str) -> CommandParser:
+    """Add an action to `actions` (of add_subparsers); its help starts with the summary."""
+    parser: CommandParser = actions.add_parser(
         name,
-        parents=[common],
+        parents=[common_options()],
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}.",
         epilog=examples,

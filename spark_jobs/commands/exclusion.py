@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from typing import Any
 
 from sqlalchemy import Connection
 
 from sam_pipeline.schema.program.command import (
     OK,
+    print_done,
     print_json,
     print_lines,
     text_table,
     whole_number,
 )
 from sam_pipeline.schema.times import format_time, parse_time
-from sam_pipeline.spark_jobs.commands.arguments import add_command
+from sam_pipeline.spark_jobs.commands.arguments import add_action
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
 from sam_pipeline.spark_jobs.rules.days import day_start, moment
@@ -49,12 +49,10 @@ _COLUMNS = ("id", "what", "start", "end", "reason", "who", "added at")
 logger = logging.getLogger(__name__)
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    group = add_command(
-        commands, common, "exclusion", "exclude wrong measurements from reports", EXAMPLES
-    )
+def add_options(group: argparse.ArgumentParser) -> None:
+    group.epilog = EXAMPLES
     actions = group.add_subparsers(metavar="ACTION", required=True)
-    command = add_command(actions, common, "add", "add an exclusion, and print its id", EXAMPLES)
+    command = add_action(actions, "add", "add an exclusion, and print its id", EXAMPLES)
     kind = command.add_mutually_exclusive_group(required=True)
     kind.add_argument("--monitoring-host", metavar="H", help="exclude the results it measured")
     kind.add_argument("--metric", metavar="M", help="exclude a metric, everywhere or as below")
@@ -74,14 +72,12 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     command.add_argument("--reason", required=True, metavar="TEXT", help="shown with the exclusion")
     _add_who(command)
     command.set_defaults(handler=run_add)
-    command = add_command(actions, common, "list", "list the exclusions in force", EXAMPLES)
+    command = add_action(actions, "list", "list the exclusions in force", EXAMPLES)
     command.add_argument(
         "--all", dest="everything", action="store_true", help="include removed exclusions"
     )
     command.set_defaults(handler=run_list)
-    command = add_command(
-        actions, common, "remove", "remove an exclusion; its history stays", EXAMPLES
-    )
+    command = add_action(actions, "remove", "remove an exclusion; its history stays", EXAMPLES)
     command.add_argument(
         "exclusion_id", metavar="ID", type=whole_number(1, 999_999_999), help="as listed by `list`"
     )
@@ -123,7 +119,7 @@ def run_add(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"exclusion_id": exclusion_id})
     else:
-        print_lines(exclusion_id)
+        print_done(args, exclusion_id)
     return OK
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from sam_pipeline.schema.program.command import OK, day_argument, print_json, print_lines
 from sam_pipeline.spark_jobs.commands.arguments import (
-    add_command,
     add_report_option,
     requested_period,
     warn_if_empty,
@@ -31,10 +29,8 @@ without effect.
 """
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = add_command(
-        commands, common, "explain", "explain the figures of a site on a day", EXAMPLES
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
     command.add_argument(
         "--day", type=day_argument, required=True, metavar="YYYY-MM-DD", help="a published day"
     )

@@ -7,13 +7,12 @@ import calendar
 import logging
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sam_pipeline.schema.program.command import OK, print_json, print_lines
+from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.commands.arguments import (
-    add_command,
     add_period_options,
     add_report_option,
     requested_period,
@@ -58,14 +57,8 @@ FORMATS = ("parquet", "csv", "json", "argo", "openmetrics")
 logger = logging.getLogger(__name__)
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = add_command(
-        commands,
-        common,
-        "export",
-        "write figures and timelines as files for other programs",
-        EXAMPLES,
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
     command.add_argument(
         "--format", choices=FORMATS, required=True, help="the file format, see below"
     )
@@ -114,7 +107,7 @@ def run_export(args: argparse.Namespace) -> int:
     for report in dict.fromkeys(file.report for file in written):
         rows = [file.rows for file in written if file.report == report]
         counts = f"{plural(len(rows), 'file')} with {plural(sum(rows), 'row')}"
-        print_lines(f"{report}: {counts} below {args.out}")
+        print_done(args, f"{report}: {counts} below {args.out}")
     return OK
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
 
 from sam_pipeline.schema.program.command import OK, print_json, print_lines
-from sam_pipeline.spark_jobs.commands.arguments import add_command
 from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
 from sam_pipeline.spark_jobs.runs import current_status as now
@@ -26,14 +24,8 @@ without any, those of the newest published days.
 """
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = add_command(
-        commands,
-        common,
-        "now",
-        "print the current status of every metric, and silent instances",
-        EXAMPLES,
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
     command.add_argument("--site", help="this site in detail (default: a line for each site)")
     command.add_argument(
         "--format", choices=["table", "json"], help="the output format (default: table)"

@@ -19,7 +19,7 @@ from sam_pipeline.schema.program.command import (
     whole_number,
 )
 from sam_pipeline.schema.program.wording import plural
-from sam_pipeline.spark_jobs.commands.arguments import add_command, utc_today
+from sam_pipeline.spark_jobs.commands.arguments import add_action, utc_today
 from sam_pipeline.spark_jobs.inputs import observed
 from sam_pipeline.spark_jobs.inputs.observed import Observed
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
@@ -52,10 +52,10 @@ class Checked:
     period: Period | None = None
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = add_command(commands, common, "profile", "check profiles", EXAMPLES)
+def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
     actions = command.add_subparsers(metavar="ACTION", required=True)
-    check = add_command(actions, common, "check", "list all problems of profiles", EXAMPLES)
+    check = add_action(actions, "check", "list all problems of profiles", EXAMPLES)
     check.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a profile")
     check.add_argument(
         "--days",

@@ -5,17 +5,15 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
-from typing import Any
 
-from sam_pipeline.schema.program.command import OK, print_json, print_lines
+from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.spark_jobs.commands.arguments import (
-    add_command,
     add_period_options,
     requested_or_due,
     utc_today,
 )
 from sam_pipeline.spark_jobs.config import load_report
-from sam_pipeline.spark_jobs.errors import ReportUsage, SparkMissing
+from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.observed import never_seen
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
 from sam_pipeline.spark_jobs.runs.due import due_reports, requested_reports
@@ -37,10 +35,8 @@ All days of a period are published together. An open day is computed up to now.
 logger = logging.getLogger(__name__)
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = add_command(
-        commands, common, "run", "compute reports with Spark and store them", EXAMPLES
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
     command.add_argument(
         "--profile",
         type=Path,
@@ -96,15 +92,11 @@ def run_report(args: argparse.Namespace) -> int:
         due = {task.profile.name for task in tasks}
         for profile in () if args.json else profiles:
             if profile.name not in due:
-                print_lines(f"{profile.name}: nothing is due")
+                print_done(args, f"{profile.name}: nothing is due")
         if not tasks:
             if args.json:
                 print_json([])
             return OK
-        try:
-            # Slow to import.
-            from sam_pipeline.spark_jobs.compute.reports import run_reports
-        except ModuleNotFoundError as error:
-            message = f"Spark is missing ({error.name}): pip install 'sam-pipeline[reports]'"
-            raise SparkMissing(message) from error
+        from sam_pipeline.spark_jobs.compute.reports import run_reports  # slow to import
+
         return run_reports(args, tasks, change_no, engine)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from typing import Any
 
-from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
+from sam_pipeline.schema.program.command import OK, print_done, print_json, print_lines, text_table
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.commands.arguments import (
-    add_command,
     add_report_option,
     month_argument,
 )
@@ -37,10 +35,8 @@ _COLUMNS = ("report", "month", "who", "sealed at", "candidate days", "figures ch
 logger = logging.getLogger(__name__)
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = add_command(
-        commands, common, "seal", "freeze the published figures of a month", EXAMPLES
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
     action = command.add_mutually_exclusive_group(required=True)
     action.add_argument(
         "--month",
@@ -102,7 +98,7 @@ def run_seal(args: argparse.Namespace) -> int:
             days, figures = len(entry.candidates), entry.figures
             line += f", candidates of {plural(days, 'day')} published"
             line += f": {plural(figures, 'figure')} changed"
-        print_lines(line)
+        print_done(args, line)
     return OK
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.spark_jobs.commands.arguments import (
-    add_command,
     add_period_options,
     add_report_option,
     add_table_option,
@@ -48,8 +47,8 @@ of it without any result.
 logger = logging.getLogger(__name__)
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = add_command(commands, common, "show", "print stored figures", EXAMPLES)
+def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
     command.add_argument(
         "--level", choices=list(NAMES), default=SITE, help="what to list (default: %(default)s)"
     )

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from sam_pipeline.schema.program.command import OK, print_json, print_lines
+from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.spark_jobs.commands.arguments import (
-    add_command,
     add_period_options,
     add_report_option,
     requested_period,
@@ -22,8 +20,8 @@ examples:
 """
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = add_command(commands, common, "site", "write an offline HTML site", EXAMPLES)
+def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
     add_period_options(command)
     command.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="the output directory"
@@ -43,5 +41,5 @@ def run_site(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"index": str(index), "pages": written})
     else:
-        print_lines(index)
+        print_done(args, index)
     return OK

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sam_pipeline.schema.program.command import OK, print_json, print_lines
+from sam_pipeline.schema.program.command import OK, print_json, print_lines, print_text
 from sam_pipeline.spark_jobs.commands.arguments import table_format, time_or_none
 from sam_pipeline.spark_jobs.exports.spreadsheet import csv_table
 from sam_pipeline.spark_jobs.rules.days import Period
@@ -61,7 +60,7 @@ def print_tables(args: argparse.Namespace, tables: Sequence[ReportTable]) -> int
     if style == "json":
         print_json(flat)
     elif tables:
-        sys.stdout.write(f"{csv_table(flat)}\n")
+        print_text(f"{csv_table(flat)}\n")
     return OK
 
 

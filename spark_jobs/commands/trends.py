@@ -9,7 +9,6 @@ from typing import Any
 
 from sam_pipeline.schema.program.command import text_table, whole_number
 from sam_pipeline.spark_jobs.commands.arguments import (
-    add_command,
     add_period_options,
     add_report_option,
     add_table_option,
@@ -34,10 +33,8 @@ days the changes within each day are added up: as in ARGO, a change at midnight 
 """
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = add_command(
-        commands, common, "trends", "print what changed its status most often", EXAMPLES
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
     levels = [level for level in NAMES if level != GROUP]
     command.add_argument(
         "--level", choices=levels, default=SITE, help="what to list (default: %(default)s)"

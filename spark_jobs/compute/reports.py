@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 import time
 from collections.abc import Sequence
 
@@ -13,7 +12,7 @@ from pyspark.errors import PySparkException
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.errors import SamError
-from sam_pipeline.schema.program.command import OK, print_json, print_lines
+from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.spark_jobs.compute import session
 from sam_pipeline.spark_jobs.compute.facts import Summary
@@ -62,8 +61,7 @@ def run_reports(
         progress.end()
         summaries.append(summary)
         if not args.json:
-            print_lines(summary)
-            sys.stdout.flush()
+            print_done(args, summary)
 
     def now() -> int:
         return int(time.time())

@@ -27,6 +27,7 @@ table, nor for a setting on the server's command line. Exit 78 if there is a pro
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
     command.set_defaults(handler=run_check)
 
 
@@ -68,5 +69,4 @@ def print_problems(
 def require_none(problems: Sequence[Problem], database: str) -> None:
     """Raise ConfigError with the number of problems, if there are any."""
     if problems:
-        sys.stdout.flush()  # so that the printed problems precede the error
         raise ConfigError([f"{database}: {plural(len(problems), 'problem')}, see above"])

@@ -13,6 +13,7 @@ EXAMPLES = "example:\n  sam-db current --json"
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
     command.set_defaults(handler=run_current)
 
 

@@ -14,6 +14,7 @@ from sam_pipeline.schema.program.command import (
     OK,
     common_options,
     day_argument,
+    print_done,
     print_json,
     print_lines,
     text_table,
@@ -58,6 +59,7 @@ logger = logging.getLogger(__name__)
 
 
 def add_options(group: argparse.ArgumentParser) -> None:
+    group.epilog = EXAMPLES
     actions = group.add_subparsers(metavar="ACTION", required=True)
     common = [common_options()]
     add, cancel, listing = (
@@ -201,10 +203,9 @@ def _print_changed(args: argparse.Namespace, changed: ChangedDowntimes) -> None:
         ]
         print_json({"downtimes": downtimes, "due_days": changed.due_days})
         return
-    for downtime_id in dict.fromkeys(change.after["downtimeId"] for change in changed.changes):
-        print_lines(downtime_id)
+    print_done(args, *dict.fromkeys(change.after["downtimeId"] for change in changed.changes))
     if changed.due_days:
-        print_lines(f"due: {' '.join(map(str, changed.due_days))}")
+        print_done(args, f"due: {' '.join(map(str, changed.due_days))}")
 
 
 def _downtime_document(row: Row) -> dict[str, object]:

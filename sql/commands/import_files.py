@@ -13,6 +13,7 @@ from sam_pipeline.schema.program.command import (
     BAD_DATA,
     OK,
     common_options,
+    print_done,
     print_json,
     print_lines,
     whole_number,
@@ -60,6 +61,7 @@ DELIMITERS = {"tab": "\t", "\\t": "\t"}
 
 
 def add_options(group: argparse.ArgumentParser) -> None:
+    group.epilog = EXAMPLES
     actions = group.add_subparsers(metavar="FORMAT", required=True)
 
     def add(name: str, summary: str, description: str) -> argparse.ArgumentParser:
@@ -146,6 +148,7 @@ def run_records(args: argparse.Namespace) -> int:
     finally:
         engine.dispose()
     totals, seconds = job.totals, job.progress.elapsed_s
+    code = BAD_DATA if totals.refused or job.damaged_files else OK
     if args.json:
         facts = {**asdict(totals), "seconds": round(seconds, 3), "dry_run": args.dry_run}
         print_json({"files": args.files, **facts, "problems": job.problems})
@@ -155,10 +158,11 @@ def run_records(args: argparse.Namespace) -> int:
                 print_lines(problem)
             if totals.refused > MAX_PROBLEMS:
                 print_lines(f"and {grouped(totals.refused - MAX_PROBLEMS)} more")
-        print_lines(_summary(totals, seconds, args.dry_run))
+        summary = _summary(totals, seconds, args.dry_run)
+        print_done(args, summary, success=code == OK and not args.dry_run)
         if sum(totals.dead_letters.values()):
             print_lines("sam-db: see `sam-consume dead-letter list`", file=sys.stderr)
-    return BAD_DATA if totals.refused or job.damaged_files else OK
+    return code
 
 
 def run_csv(args: argparse.Namespace) -> int:
@@ -176,7 +180,7 @@ def run_csv(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"file": table.name, "class": args.message_class.name, **asdict(done)})
     elif not done.bad:
-        print_lines(f"{table.name}: {lines} lines, {rows}")
+        print_done(args, f"{table.name}: {lines} lines, {rows}")
     else:
         outcome = rows if done.rows or args.keep_going else "nothing was imported"
         print_lines(f"{table.name}: {grouped(len(done.bad))} of {lines} lines are bad; {outcome}")

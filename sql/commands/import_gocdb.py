@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, text
 from sam_pipeline.schema.program.command import (
     OK,
     day_argument,
+    print_done,
     print_json,
     print_lines,
     text_table,
@@ -135,7 +136,7 @@ def run_gocdb(args: argparse.Namespace) -> int:
             ]
         print_json(document)
         return OK
-    print_lines(*text_table(COLUMNS, counts))
+    print_done(args, *text_table(COLUMNS, counts), success=not args.dry_run)
     if args.dry_run:
         print_lines("", "nothing was written; these rows would be:")
         for change in changes:

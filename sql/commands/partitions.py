@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from sam_pipeline.schema.program.command import (
     OK,
+    print_done,
     print_json,
-    print_lines,
     text_table,
     whole_number,
 )
@@ -31,6 +31,7 @@ counts are estimates from the last ANALYZE or VACUUM; bytes include indexes.
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
     command.add_argument(
         "--ahead",
         metavar="DAYS",
@@ -54,8 +55,8 @@ def run_partitions(args: argparse.Namespace) -> int:
         keys = (*COLUMNS, "made")
         print_json([dict(zip(keys, (*row, row[0] in new_names), strict=True)) for row in rows])
     elif engine.dialect.name == "sqlite":
-        print_lines(f"{name_of(engine)}: no partitions; SQLite stores all days in one table")
+        print_done(args, f"{name_of(engine)}: no partitions; SQLite stores all days in one table")
     else:
         lines = [(*row, "created now" if row[0] in new_names else "") for row in rows]
-        print_lines(*text_table((*COLUMNS, ""), lines))
+        print_done(args, *text_table((*COLUMNS, ""), lines))
     return OK

@@ -7,7 +7,7 @@ import logging
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from sam_pipeline.schema.program.command import OK, print_json, print_lines
+from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.database.open import open_database
@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
     for name, (_, kept) in KINDS.items():
         command.add_argument(
             f"--keep-{name.replace('_', '-')}",
@@ -74,7 +75,8 @@ def run_prune(args: argparse.Namespace) -> int:
             amount = f"{removed.rows} rows"
             if removed.partitions is not None:
                 amount = f"{removed.partitions} days, {removed.bytes} bytes"
-            print_lines(f"{name_of(engine)}: {verb} {label} before {before}: {amount}")
+            line = f"{name_of(engine)}: {verb} {label} before {before}: {amount}"
+            print_done(args, line, success=not args.dry_run)
     if args.json:
         print_json({**document, "left": pruned.left, "not_dropped": pruned.not_dropped})
     return OK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from sam_pipeline.schema.program.command import OK, print_lines
+from sam_pipeline.schema.program.command import OK, print_done
 from sam_pipeline.sql.checks.repair import repair
 from sam_pipeline.sql.commands.check import print_problems, require_none
 from sam_pipeline.sql.database.config import load_database
@@ -23,6 +23,7 @@ Exit 77 if the user may not act as the owner of the schema, 78 if a problem rema
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
     command.set_defaults(handler=run_repair)
 
 
@@ -31,8 +32,8 @@ def run_repair(args: argparse.Namespace) -> int:
     (done, problems), name = repair(engine), name_of(engine)
     engine.dispose()
     if not args.json:
-        for line in done or ([] if problems else ["nothing to repair"]):
-            print_lines(f"{name}: {line}")
+        lines = done or ([] if problems else ["nothing to repair"])
+        print_done(args, *[f"{name}: {line}" for line in lines], success=not problems)
     print_problems(name, problems, args.json, done=done)
     require_none(problems, name)
     return OK

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from sam_pipeline.schema.program.command import OK, print_json
+from sam_pipeline.schema.program.command import OK, print_json, print_text
 from sam_pipeline.sql.database.config import load_database
 from sam_pipeline.sql.database.engine import parse_url
 from sam_pipeline.sql.database.version import (
@@ -27,6 +26,7 @@ the whole schema.
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
     parts = command.add_mutually_exclusive_group()
     parts.add_argument(
         "--from", dest="start", metavar="VERSION", help="only the steps after this version"
@@ -51,5 +51,5 @@ def run_sql(args: argparse.Namespace) -> int:
         about = {"dialect": dialect, "from": args.start, "version": wanted_version()}
         print_json({**about, "script": script})
     else:
-        sys.stdout.write(script)
+        print_text(script)
     return OK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from sam_pipeline.schema.program.command import OK, print_json, print_lines
+from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.sql.database.config import load_database
 from sam_pipeline.sql.database.engine import make_engine, name_of
 from sam_pipeline.sql.database.version import upgrade, wanted_version
@@ -20,6 +20,7 @@ to.
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
     command.set_defaults(handler=run_upgrade)
 
 
@@ -30,7 +31,7 @@ def run_upgrade(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"database": name, "version": version, "applied": applied})
     elif applied:
-        print_lines(f"{name}: applied {', '.join(applied)}, now version {version}")
+        print_done(args, f"{name}: applied {', '.join(applied)}, now version {version}")
     else:
-        print_lines(f"{name}: already version {version}")
+        print_done(args, f"{name}: already version {version}")
     return OK

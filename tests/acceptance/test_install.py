@@ -79,3 +79,21 @@ def test_an_install_without_dependencies_publishes(tmp_path: Path, wheel: str) -
     shown = output_of(program, "result", *options, "--dry-run")
 
     assert "metricStatus: OK" in shown
+
+
+def test_an_install_without_extras_has_help_and_says_what_is_missing(
+    tmp_path: Path, wheel: str
+) -> None:
+    directory = Path(installed(tmp_path / "venv", wheel)).parent
+    programs = ("sam-publish", "sam-consume", "sam-db", "sam-report", "check_sam_consumer")
+
+    for program in programs:
+        assert output_of(str(directory / program), "--version").startswith(f"{program} 0")
+        assert "examples:" in output_of(str(directory / program), "--help")
+    for program, command in (("sam-db", "check"), ("sam-report", "now"), ("sam-consume", "check")):
+        failed = subprocess.run(
+            [directory / program, command], capture_output=True, text=True, cwd=tmp_path
+        )
+        [line] = failed.stderr.splitlines()
+        assert failed.returncode == 69, line
+        assert "pip install '.[consumer]'" in line

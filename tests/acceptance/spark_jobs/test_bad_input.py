@@ -134,8 +134,8 @@ def test_without_spark_a_run_exits_69_and_readers_still_work(tmp_path: Path) -> 
     refused = workplace.run("sam-report", "run", *options)
 
     assert (refused.code, refused.out) == (69, ""), str(refused)
-    assert "Spark is missing" in refused.err
-    assert "pip install 'sam-pipeline[reports]'" in refused.err
+    assert "pyspark is not installed" in refused.err
+    assert "pip install '.[reports]'" in refused.err
     workplace.succeed("sam-report", "show", "--day", str(YESTERDAY))
 
 

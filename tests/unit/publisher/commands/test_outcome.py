@@ -34,7 +34,7 @@ def test_run_does_not_wait_for_a_reader_that_has_stopped(
 
 
 def test_time_spent_reading_does_not_count_against_the_deadline(tmp_path: Path) -> None:
-    args = argparse.Namespace(dry_run=False, json=False)
+    args = argparse.Namespace(dry_run=False, json=False, verbosity=0)
     lines: list[str] = []
 
     def read_slowly() -> Iterator[Message]:

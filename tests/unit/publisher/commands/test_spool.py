@@ -32,7 +32,9 @@ class Scene:
 
     def run(self, action: str, **options: Any) -> tuple[int, str]:
         chosen = {"json": False, "limit": None, "ids": [], "loop": False, **options}
-        code = spool_command.run_action(argparse.Namespace(action=action, **chosen), self.config)
+        code = spool_command.run_action(
+            argparse.Namespace(action=action, verbosity=0, **chosen), self.config
+        )
         return code, self._capture.readouterr().out
 
     def run_json(self, action: str, **options: Any) -> Any:

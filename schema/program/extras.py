@@ -1,0 +1,18 @@
+"""The optional packages, by the extra of the distribution that installs them."""
+
+from __future__ import annotations
+
+EXTRAS = {
+    "consumer": ("alembic", "defusedxml", "prometheus_client", "psycopg2", "sqlalchemy"),
+    "reports": ("jinja2", "numpy", "pandas", "py4j", "pyarrow", "pyspark"),
+}
+
+
+def how_to_install(module: str) -> list[str]:
+    """A line with the command that installs a missing module; none if no extra has it."""
+    package = module.partition(".")[0]
+    return [
+        f"{package} is not installed: run pip install '.[{extra}]' in the checkout of sam-pipeline"
+        for extra, packages in EXTRAS.items()
+        if package in packages
+    ]

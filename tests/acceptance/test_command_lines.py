@@ -1,0 +1,207 @@
+"""What all programs have in common: standard output that can't be written, and -q."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import PROGRAMS, Answer, Workplace, embedded
+from tests.support.reports.stored import query
+
+RESULT = ("--metric", "m", "--status", "OK", "--host", "ce01.example.org", "--flavour", "CE")
+PROFILE = 'name = "critical"\nvalidity_s = "off"\n[flavours.CE]\nmetrics = ["m"]\n'
+RECORD = """\
+hostName: ce02.example.org
+serviceFlavour: CE
+metricName: m
+metricStatus: OK
+timestamp: 2024-02-28T12:00:00Z
+EOT
+"""
+DAY = ("--from", "2024-02-28", "--to", "2024-02-28")
+TIMES = ("--start", "2024-02-28T08:00Z", "--end", "2024-02-28T12:00Z", "--reason", "power cut")
+IO_ERROR = 74
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
+    """A database with only its schema, an empty spool and a file with one record."""
+    workplace = embedded(tmp_path_factory.mktemp("site"))
+    workplace.write("results.txt", RECORD)
+    return workplace
+
+
+def redirected(workplace: Workplace, redirection: str, *command: str) -> Answer:
+    """Run a command in a shell that redirects its output."""
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", PROGRAMS / command[0], *command[1:]],
+        cwd=workplace.directory,
+        env=workplace.clean_environment(command),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return Answer(command, done.returncode, done.stdout, done.stderr)
+
+
+def results_of(workplace: Workplace) -> int:
+    [row] = query(workplace.database, "SELECT count(*) AS n FROM metric_result")
+    return int(row["n"])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("sam-publish", "result", *RESULT),
+        ("sam-publish", "result", *RESULT, "--json"),
+        ("sam-publish", "send", "results.txt"),
+    ],
+)
+def test_a_result_is_published_if_standard_output_is_full_and_the_command_exits_74(
+    workplace: Workplace, command: Sequence[str]
+) -> None:
+    spooled = workplace.spooled("spool")
+
+    answer = redirected(workplace, "> /dev/full", *command)
+
+    assert answer.code == IO_ERROR, str(answer)
+    [line] = answer.err.splitlines()
+    assert line.startswith("sam-publish: error: standard output")
+    assert workplace.spooled("spool") == spooled + 1
+
+
+def test_a_drain_and_an_import_load_everything_if_standard_output_is_full(
+    workplace: Workplace,
+) -> None:
+    workplace.succeed("sam-publish", "result", *RESULT)
+    before = results_of(workplace)
+
+    drained = redirected(workplace, "> /dev/full", "sam-consume", "run", "--drain")
+
+    assert drained.code == IO_ERROR, str(drained)
+    assert results_of(workplace) > before
+    record = workplace.write("other.txt", RECORD.replace("ce02", "ce03"))
+    before = results_of(workplace)
+    imported = redirected(workplace, ">/dev/full", "sam-db", "import", "records", str(record))
+    assert imported.code == IO_ERROR, str(imported)
+    assert results_of(workplace) == before + 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("sam-publish", "--help"), ("sam-db", "sql", "--dialect", "sqlite"), ("sam-report", "now")],
+)
+def test_output_that_was_asked_for_and_could_not_be_written_is_one_error_line(
+    workplace: Workplace, command: Sequence[str]
+) -> None:
+    answer = redirected(workplace, "> /dev/full", *command)
+
+    assert answer.code == IO_ERROR, str(answer)
+    assert len(answer.err.splitlines()) == 1
+
+
+def test_an_error_keeps_its_exit_code_if_both_outputs_are_full(workplace: Workplace) -> None:
+    lost = ("sam-publish", "result", *RESULT, "--broker", "stomp://127.0.0.1:1", "--no-spool")
+
+    answer = redirected(workplace, "> /dev/full 2> /dev/full", *lost)
+
+    assert answer.code == 69, str(answer)
+
+
+@pytest.mark.parametrize(
+    "redirection", [">&-", ">&- 2>&-", "<&- >&- 2>&-", "| true", "2> /dev/full"]
+)
+def test_a_result_is_published_with_exit_code_0_if_nobody_reads_the_output(
+    workplace: Workplace, redirection: str
+) -> None:
+    spooled = workplace.spooled("spool")
+    command = "exec" if "|" not in redirection else ""
+
+    done = subprocess.run(
+        [
+            *("bash", "-o", "pipefail", "-c", f'{command} "$@" {redirection}', "bash"),
+            *(str(PROGRAMS / "sam-publish"), "result", *RESULT),
+        ],
+        cwd=workplace.directory,
+        env=workplace.clean_environment(),
+        capture_output=True,
+        text=True,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert workplace.spooled("spool") == spooled + 1
+
+
+QUIET = (
+    ("sam-db", "-q", "upgrade"),
+    ("sam-report", "-q", "run", "--profile", "profile.toml", "--due"),  # nothing is due
+    ("sam-db", "repair", "-q"),
+    ("sam-db", "-q", "partitions"),
+    ("sam-db", "-q", "prune", "--keep-results", "4000d", "--keep-details", "60d"),
+    ("sam-db", "-q", "import", "records", "results.txt"),
+    ("sam-db", "-q", "downtime", "add", "--site", "A", *TIMES),
+    ("sam-publish", "-q", "result", *RESULT),
+    ("sam-publish", "-q", "send", "results.txt"),
+    ("sam-publish", "-q", "spool", "repair"),
+    ("sam-publish", "-q", "spool", "drain"),
+    ("sam-consume", "-q", "run", "--drain"),
+    ("sam-report", "-q", "exclusion", "add", "--group", "A", *TIMES),
+    ("sam-report", "-q", "site", *DAY, "--out", "site"),
+    ("sam-report", "-q", "export", "--format", "csv", *DAY, "--out", "export"),
+)
+
+
+def test_quiet_commands_print_nothing_on_success(tmp_path: Path) -> None:
+    workplace = embedded(tmp_path)
+    workplace.write("results.txt", RECORD)
+    workplace.write("profile.toml", PROFILE)
+
+    answers = [workplace.succeed(*command) for command in QUIET]
+
+    assert [f"{answer}" for answer in answers if answer.out or answer.err] == []
+    assert workplace.succeed("sam-db", "-q", "downtime", "list").out
+    assert workplace.succeed("sam-publish", "-q", "spool", "status").out
+    assert workplace.succeed("sam-db", "-q", "prune", "--keep-audit", "1d", "--dry-run").out
+
+
+def test_a_quiet_drain_reports_new_dead_letters(workplace: Workplace) -> None:
+    workplace.succeed("sam-publish", "-q", "send", "--class", "weather", stdin="sky: blue\nEOT\n")
+
+    answer = workplace.run("sam-consume", "-q", "run", "--drain")
+
+    assert answer.code == 65, str(answer)
+    assert "unknown-class" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("missing", "command", "extra"),
+    [
+        ("jinja2", ("sam-report", "site", *DAY, "--out", "site"), "reports"),
+        ("pyarrow", ("sam-report", "export", "--format", "csv", *DAY, "--out", "x"), "reports"),
+        ("sqlalchemy", ("sam-consume", "dead-letter", "list"), "consumer"),
+    ],
+)
+def test_a_missing_package_is_one_line_with_the_command_that_installs_it(
+    workplace: Workplace, missing: str, command: Sequence[str], extra: str
+) -> None:
+    hook = workplace.write(
+        "hook/sitecustomize.py", f"import sys\nsys.modules['{missing}'] = None\n"
+    )
+    path = os.pathsep.join([str(hook.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+    done = subprocess.run(
+        [str(PROGRAMS / command[0]), *command[1:]],
+        cwd=workplace.directory,
+        env={**workplace.clean_environment(command), "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+
+    [line] = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (69, ""), line
+    assert f"{missing} is not installed" in line
+    assert f"pip install '.[{extra}]'" in line
