@@ -26,6 +26,7 @@ examples:
 COMMANDS = {
     "run": ("run", "load messages until stopped"),
     "check": ("check", "report all problems of the configuration and the database"),
+    "config": ("config", "show each key of the configuration, and where its value comes from"),
     "status": ("status", "show state, lag, backlog, rates and counts of the daemon"),
     "dead-letter": ("dead_letters", "list, edit, replay or drop records that could not be loaded"),
 }

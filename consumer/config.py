@@ -26,7 +26,7 @@ from sam_pipeline.schema.net.broker_url import (
     parse_broker,
     problem_of_login,
 )
-from sam_pipeline.schema.program.config import examine, load, state_dir
+from sam_pipeline.schema.program.config import Findings, examine, load, state_dir
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.secret_file import (
     find_secret,
@@ -301,6 +301,11 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
     return config
 
 
+def examine_consumer(args: argparse.Namespace) -> Findings:
+    """The values and problems of the section, for `config show`."""
+    return examine(ConsumerConfig, SECTION, args.config, os.environ)
+
+
 def load_identity(args: argparse.Namespace) -> ConsumerConfig:
     """Only name and brokers, for accounts that may not read the secrets; raises ConfigError."""
     return _load_keys(args, {"name", "broker_urls"}, instance=args.instance)
@@ -320,8 +325,8 @@ def _load_keys(
     args: argparse.Namespace, names: Collection[str], instance: int | None = None
 ) -> ConsumerConfig:
     """The configuration with some keys, whatever the problems of the others."""
-    findings = examine(ConsumerConfig, SECTION, args.config, os.environ)
-    if findings.bad & set(names):
+    findings = examine_consumer(args)
+    if findings.bad & set(names) or findings.unknown_variables:
         raise ConfigError(findings.problems)
     values = {name: value for name, value in findings.values.items() if name in names}
     return ConsumerConfig(**{"broker_urls": (), **values, **_surroundings(instance)})

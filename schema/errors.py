@@ -40,11 +40,10 @@ class SamError(Exception):
 class ConfigError(SamError):
     """Bad configuration; one line per problem: `sam.toml:7: [publisher] spool: …`."""
 
-    exit_code = CONFIG
-
-    def __init__(self, problems: Sequence[str]) -> None:
+    def __init__(self, problems: Sequence[str], exit_code: int = CONFIG) -> None:
         super().__init__(*problems)
         self.problems: tuple[str, ...] = tuple(problems)
+        self.exit_code = exit_code
 
 
 class RecordRefused(SamError):

@@ -27,6 +27,7 @@ COMMANDS = {
     "now": ("now", "print the current status of every metric, and silent instances"),
     "explain": ("explain", "explain the figures of a site on a day"),
     "site": ("site", "write an offline HTML site"),
+    "config": ("config", "show each key of the configuration, and where its value comes from"),
     "profile": ("profile", "check profiles"),
     "exclusion": ("exclusion", "exclude wrong measurements from reports"),
     "seal": ("seal", "freeze the published figures of a month"),

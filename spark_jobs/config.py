@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from sam_pipeline.schema.program.config import load
+from sam_pipeline.schema.program.config import Findings, examine, load
 
 SECTION = "report"
 
@@ -30,6 +30,11 @@ def load_report(args: argparse.Namespace) -> ReportConfig:
     profiles = getattr(args, "profile", None)
     profiles = tuple(profiles) if profiles else None
     return load(ReportConfig, SECTION, args.config, os.environ, profiles=profiles)
+
+
+def examine_report(args: argparse.Namespace) -> Findings:
+    """The values and problems of `[report]`, for `config show`."""
+    return examine(ReportConfig, SECTION, args.config, os.environ)
 
 
 def find_java() -> str | None:

@@ -43,6 +43,7 @@ COMMANDS = {
         "list the message classes: views that accept inserts, their columns and problems",
     ),
     "sql": ("sql", "print the SQL of an upgrade, for a DBA"),
+    "config": ("config", "show each key of the configuration, and where its value comes from"),
     "import": ("import_files", "load records and tables from files"),
     "downtime": ("downtime", "announce, cancel and list downtimes, including past ones"),
     "prune": ("prune", "remove old results, details, audit rows and dead letters by whole days"),

@@ -7,7 +7,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
+from sam_pipeline.consumer.commands.arguments import add_target, problem_of_target
 from sam_pipeline.consumer.config import ConsumerConfig, load_consumer
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.round_trip import round_trips
@@ -22,6 +24,7 @@ EXAMPLES = """\
 examples:
   sam-consume check
   sam-consume check --connect          also send a message through each broker, and wait for it
+  sam-consume check --to spool:///var/spool/sam-in      of a relay, which needs no database
   sam-consume --config /etc/sam/sam.toml check --json
 
 Exit status: 78 if there is a problem. The message has the class sam-check: consumers count and ack
@@ -34,6 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--connect", action="store_true", help="also test the path from each broker and destination"
     )
+    add_target(parser)
     parser.set_defaults(handler=run_check)
 
 
@@ -45,6 +49,9 @@ def run_check(args: argparse.Namespace) -> int:
         config = load_consumer(args)
         directories = [("state directory", config.state_directory)]
         directories += [("spool", path) for path in config.spools.values()]
+        if args.to:
+            directories.append(("--to", Path(args.to.path)))
+            problems += filter(None, [problem_of_target(args.to, config)])
         for name, path in directories:
             if problem := unusable(path):
                 problems.append(f"{name} {problem}")
@@ -58,7 +65,8 @@ def run_check(args: argparse.Namespace) -> int:
             problems += [f"[consumer] {problem}" for problem in error.problems]
     except ConfigError as error:
         problems += error.problems
-    problems += _database_problems(args, config)
+    if args.to is None:  # a relay needs no database
+        problems += _database_problems(args, config)
     notes = [*_notes(args, config)]
     if config and args.connect:
         settings = stomp_settings(config, f"{config.name}-check-{os.getpid()}")
@@ -115,13 +123,15 @@ def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) 
 
 def _notes(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[str]:
     """Settings that work, but expose passwords."""
-    from sam_pipeline.sql.database.config import load_database, note_on_plain_text
-
     if config:
         for broker in config.brokers:
             if problem_of_login(broker, config.user, insecure=False):
                 user = broker.user or config.user
                 yield f"{broker}: the password of {user} is sent in plain text"
+    if args.to:
+        return
+    from sam_pipeline.sql.database.config import load_database, note_on_plain_text
+
     with suppress(ConfigError):
         if note := note_on_plain_text(load_database(args).url):
             yield note

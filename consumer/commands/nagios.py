@@ -80,7 +80,8 @@ def check_consumer(args: argparse.Namespace) -> int:
         config = load_identity(args)
         snapshot = read_state(config.state_directories, config.process_name)
     except Exception as error:
-        return _print(args, UNKNOWN, str(error) or type(error).__name__, {}, "")
+        text = str(error).replace("\n", "; ") or type(error).__name__
+        return _print(args, UNKNOWN, text, {}, "")
     now = datetime.now(UTC)
     health = snapshot.health(now, is_alive(snapshot))
     since = min(filter(None, (snapshot.behind_since, snapshot.waiting_since)), default=now)

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sam_pipeline.consumer.commands.arguments import add_instance
+from sam_pipeline.consumer.commands.arguments import add_instance, add_target, problem_of_target
 from sam_pipeline.consumer.config import ConsumerConfig, load_consumer
 from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.drain import Drain
@@ -27,7 +27,6 @@ from sam_pipeline.consumer.process.signals import StopRequest, handling_signals
 from sam_pipeline.consumer.sinks.spool import SpoolSink
 from sam_pipeline.consumer.sources.make import make_sources
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import SPOOL, Broker, parse_broker
 from sam_pipeline.schema.program.command import BAD_DATA, OK, print_done, print_json
 
 BATCHES_WAITING = 4
@@ -62,24 +61,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds that a drain waits for a broker or the database (default: %(default)g)",
     )
-    parser.add_argument(
-        "--to",
-        type=_spool_url,
-        metavar="spool:///PATH",
-        help="move the messages to this directory queue; no database is needed",
-    )
+    add_target(parser)
     add_instance(parser)
     parser.set_defaults(handler=run_consumer)
-
-
-def _spool_url(text: str) -> Broker:
-    try:
-        broker = parse_broker(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if broker.kind != SPOOL:
-        raise argparse.ArgumentTypeError(f"{text}: expected spool:///PATH")
-    return broker
 
 
 def run_consumer(args: argparse.Namespace) -> int:
@@ -150,8 +134,8 @@ def _run(
 @contextmanager
 def _opened_sink(args: argparse.Namespace, config: ConsumerConfig, state: State) -> Iterator[Sink]:
     """The database, where the name is released at the end, or the spool of a relay."""
-    if args.to in config.brokers:
-        raise ConfigError([f"--to {args.to}: this is one of the brokers to read from"])
+    if problem := problem_of_target(args.to, config):
+        raise ConfigError([problem])
     if args.to is not None:
         yield SpoolSink(Path(args.to.path))
         return

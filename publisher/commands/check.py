@@ -17,7 +17,7 @@ from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import AMS, SPOOL, is_loopback
 from sam_pipeline.schema.net.tls import tls_context
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
-from sam_pipeline.schema.program.config import Findings
+from sam_pipeline.schema.program.config import Findings, no_file_found
 from sam_pipeline.schema.spool.disk import unusable
 
 COLUMNS = ("broker", "address", "proven", "seconds")
@@ -85,6 +85,8 @@ def find_problems(config: PublisherConfig, findings: Findings) -> Iterator[str]:
     brokers = config.broker_list
     if not brokers and "brokers" not in findings.bad:
         yield f"{findings.origin('brokers')} is missing: all messages would stay in the spool"
+        if findings.file is None:
+            yield no_file_found()
     if any(broker.kind == AMS for broker in brokers) and not findings.bad & {"token_file"}:
         key = findings.origin("token_file")
         try:

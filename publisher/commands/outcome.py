@@ -6,8 +6,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from sam_pipeline.publisher.commands.arguments import PROGRAM
 from sam_pipeline.publisher.delivery.publication import BATCH, Courier, NoBrokerTookIt
-from sam_pipeline.publisher.settings.config import DESTINATION
+from sam_pipeline.publisher.settings.config import DESTINATION, advice_without_brokers
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import (
@@ -98,6 +99,9 @@ def publish_and_report(
     code = BAD_DATA if refused or report.rejected else OK
     if config.require_broker and report.spooled:
         code = TRY_LATER
+    if (report.spooled or failure) and not config.brokers and args.verbosity >= 0:
+        # Not logged, since `import logging` is slow.
+        print_lines(f"{PROGRAM}: warning: {advice_without_brokers(args.config)}", file=sys.stderr)
     if args.json:
         print_json(report.document(refused), file=output)
     elif print_line is not None:

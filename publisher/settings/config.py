@@ -17,12 +17,15 @@ from sam_pipeline.publisher.settings.job_scratch import scratch_of
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import CLASS, Message, default_destination
-from sam_pipeline.schema.program.config import Findings, examine, load, state_dir
-from sam_pipeline.schema.secret_file import (
-    problem_of_certificate,
-    problem_of_secret,
-    read_secret,
+from sam_pipeline.schema.program.config import (
+    Findings,
+    examine,
+    find_file,
+    load,
+    no_file_found,
+    state_dir,
 )
+from sam_pipeline.schema.secret_file import problem_of_certificate, problem_of_secret
 
 if TYPE_CHECKING:
     from sam_pipeline.publisher.settings.proxy import Proxy
@@ -215,9 +218,7 @@ class PublisherConfig(NamedTuple):
         readers: Mapping[str, Callable[[], object]] = {
             "password": lambda: secrets.password(self.password_file, os.environ),
             "token": lambda: secrets.token(self.token_file, os.environ),
-            "proxy password": lambda: (
-                self.proxy_password_file and read_secret(self.proxy_password_file)
-            ),
+            "proxy password": lambda: secrets.proxy_password(self.proxy_password_file, os.environ),
         }
         is_set = dict.fromkeys(readers, False)
         for name, read in readers.items():
@@ -295,6 +296,13 @@ def examine_config(path: str | None, flags: Mapping[str, Any]) -> tuple[Publishe
     return _with_directories(config), findings
 
 
+def advice_without_brokers(path: str | None) -> str:
+    """What to do if no broker is configured, and which configuration file was read."""
+    file = find_file(path, os.environ)
+    read = f"the configuration file is {file}" if file else no_file_found()
+    return f"no broker is configured: use --broker, or `brokers` in [publisher]; {read}"
+
+
 def _require_safe_logins(config: PublisherConfig) -> None:
     from sam_pipeline.schema.net.broker_url import problem_of_login
 
@@ -310,9 +318,13 @@ def _require_safe_logins(config: PublisherConfig) -> None:
 def _with_directories(config: PublisherConfig, no_spool: bool = False) -> PublisherConfig:
     """The configuration with defaults for the directories of state and spool."""
     state = config.state or state_dir(os.environ)
+    spool = config.spool or state / "spool"
+    if not (state.is_absolute() and spool.is_absolute()) and not _has_working_directory():
+        logger.warning("no spool: %s is relative, and the working directory was removed", spool)
+        return config._replace(state=None, spool=None, require_broker=True)
     if no_spool:
         return config._replace(state=state, spool=None)
-    complete = config._replace(state=state, spool=config.spool or state / "spool")
+    complete = config._replace(state=state, spool=spool)
     variable = None if config.spool else complete.scratch_of_spool()
     if variable is None:
         return complete
@@ -320,3 +332,11 @@ def _with_directories(config: PublisherConfig, no_spool: bool = False) -> Publis
     advice = "set `spool` to a permanent directory, or only brokers can take messages"
     logger.warning(f"{problem}; {advice}", complete.spool, variable)
     return complete._replace(spool=None, require_broker=True)
+
+
+def _has_working_directory() -> bool:
+    try:
+        os.getcwd()
+    except OSError:  # it was removed
+        return False
+    return True

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Optional
 from urllib.parse import unquote, urlsplit
 
-from sam_pipeline.publisher.settings.secrets import basic_login
+from sam_pipeline.publisher.settings.secrets import basic_login, proxy_password
 from sam_pipeline.schema.net.broker_url import STOMP, Broker
 from sam_pipeline.schema.program.wording import one_line
-from sam_pipeline.schema.secret_file import read_secret
 
 KEY = "[publisher] proxy"
 NONE = "none"
@@ -85,9 +84,9 @@ def chosen(
         return None
     if key:
         proxy = parse_proxy(key, KEY)
-        if proxy.user is None or password_file is None:
+        if proxy.user is None:
             return proxy
-        return replace(proxy, password=read_secret(password_file))
+        return replace(proxy, password=proxy_password(password_file, environ))
     source = _first_set(VARIABLES[broker.kind == STOMP, broker.tls], environ)
     if not source or not environ[source]:
         return None

@@ -19,8 +19,10 @@ from sam_pipeline.schema.secret_file import credential_file, find_secret, read_s
 
 PASSWORD = "SAM_PUBLISHER_PASSWORD"
 TOKEN = "SAM_PUBLISHER_TOKEN"
+PROXY_PASSWORD = "SAM_PUBLISHER_PROXY_PASSWORD"
 PASSWORD_CREDENTIAL = "sam-publisher-password"
 TOKEN_CREDENTIAL = "sam-publisher-token"
+PROXY_PASSWORD_CREDENTIAL = "sam-publisher-proxy-password"
 
 
 def password(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
@@ -30,6 +32,15 @@ def password(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
         ConfigError: the file can't be used.
     """
     return find_secret(file, PASSWORD, PASSWORD_CREDENTIAL, environ)
+
+
+def proxy_password(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
+    """The password for the proxy of the key `proxy`, from the same sources.
+
+    Raises:
+        ConfigError: the file can't be used.
+    """
+    return find_secret(file, PROXY_PASSWORD, PROXY_PASSWORD_CREDENTIAL, environ)
 
 
 def token(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:

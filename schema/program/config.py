@@ -7,14 +7,25 @@ reports all problems at once.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.errors import CONFIG, NO_PERMISSION, ConfigError
+from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.secret_file import exposure
 
 SECTIONS = ("database", "publisher", "consumer", "report")
+SECRETS: Mapping[str, tuple[str, ...]] = {
+    "publisher": ("password", "token", "proxy_password"),
+    "consumer": ("password",),
+}
+"""By section: secrets that a variable may hold, but no key of the file."""
+
+_SHARED_VARIABLES = ("SAM_CONFIG", "SAM_DATABASE_URL", "SAM_REPORT_PROFILES")
+_PREFIXES = ("SAM_PUBLISHER_", "SAM_CONSUMER_")
+"""Variables of these sections are checked by the program that reads the section."""
 
 _NAMES_OF_SECRETS = ("password", "passwd", "passcode", "secret", "token")
 """How keys end whose value is a secret; that of `password_file` is not."""
@@ -22,6 +33,10 @@ _NAMES_OF_SECRETS = ("password", "passwd", "passcode", "secret", "token")
 _LINE_OF_ERROR = r"\(at line (\d+), column \d+\)"
 
 T = TypeVar("T")
+
+logger = lazy_logger(__name__)
+_skipped: set[str] = set()
+"""Default files that were skipped with a warning; each is mentioned once."""
 
 
 class Findings(NamedTuple):
@@ -35,6 +50,11 @@ class Findings(NamedTuple):
     """Values of the right type that their check rejected, by field name."""
     origin: Callable[[str], str]
     """Where a field is set: `sam.toml:7: [publisher] spool`, a variable, the command line."""
+    source: Callable[..., str]
+    """The same for a field, or something in it, without naming it; "default" if it is not set."""
+    unknown_variables: tuple[str, ...]
+    """The problems of variables whose name begins with SAM_; part of `problems`."""
+    file: Path | None
 
 
 def load(
@@ -67,7 +87,7 @@ def examine(
     """Like `load`, but collects problems instead of raising them.
 
     Raises:
-        ConfigError: the file does not exist, or is not TOML.
+        ConfigError: the file does not exist, can't be read, or is not TOML.
     """
     problems: list[str] = []
     file = find_file(path, environ)
@@ -75,10 +95,13 @@ def examine(
     document = _read_section(file, section, problems) if file else {}
     reader = _Reader(problems, file.parent if file else Path())
     values = reader.table(config_class, document, table)
-    fields = _fields(config_class)
+    fields = fields_of(config_class)
     overrides: dict[str, str] = {}
+    variables = {name: f"SAM_{section}_{name}".upper() for name in SECRETS.get(section, ())}
+    overrides.update({name: text for name, text in variables.items() if environ.get(text)})
     for field in fields:
-        variable = f"SAM_{section}_{field.key}".upper()
+        if field.key:
+            variable = variables[field.name] = f"SAM_{section}_{field.key}".upper()
         if field.key and environ.get(variable):
             overrides[field.name] = variable
             try:
@@ -94,28 +117,56 @@ def examine(
     def origin(name: str) -> str:
         return overrides.get(name) or table.locate(keys[name])
 
+    def source(name: str, *path: str | int) -> str:
+        override = overrides.get(name, "").partition(":")[0]
+        return override or table.position(keys.get(name, name), *path) or "default"
+
     given = {field.name for field in fields if field.key in document or field.name in overrides}
     bad = given - set(values) | _check(fields, values, given, origin, problems)
+    if file is None and bad - given:  # keys are missing
+        problems.append(no_file_found(environ))
+    unknown = tuple(_unknown_variables(variables.values(), section, environ))
+    problems += unknown
     good = {name: value for name, value in values.items() if name not in bad}
     rejected = {name: value for name, value in values.items() if name in bad}
-    return Findings(good, tuple(problems), frozenset(bad), rejected, origin)
+    return Findings(good, tuple(problems), frozenset(bad), rejected, origin, source, unknown, file)
 
 
 def find_file(path: str | None, environ: Mapping[str, str]) -> Path | None:
     """The sam.toml to read; None if there is none.
 
+    A default file that can't be read, such as one in the home directory of another account, is
+    skipped with a warning.
+
     Raises:
-        ConfigError: the file named by the flag or `$SAM_CONFIG` does not exist.
+        ConfigError: the file named by the flag or `$SAM_CONFIG` does not exist or can't be read.
     """
     name = path or environ.get("SAM_CONFIG")
     if name:
-        if not Path(name).is_file():
-            raise ConfigError([f"{name}: no such configuration file"])
+        try:
+            _require_readable(name)
+        except FileNotFoundError:
+            raise ConfigError([f"{name}: no such configuration file"]) from None
+        except OSError as error:
+            code = NO_PERMISSION if isinstance(error, PermissionError) else CONFIG
+            raise ConfigError([f"{name}: {_reason(error)}"], code) from None
         return Path(name).absolute()
-    home = Path(environ.get("HOME") or "/")
-    user = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
-    paths = [Path("sam.toml").absolute(), user / "sam" / "sam.toml", Path("/etc/sam/sam.toml")]
-    return next((path for path in paths if path.is_file()), None)
+    for default in _default_files(environ):
+        try:
+            _require_readable(default)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            _skip(str(default), _reason(error))
+            continue
+        return default
+    return None
+
+
+def no_file_found(environ: Mapping[str, str] = os.environ) -> str:
+    """The places that were searched for a configuration file, for messages."""
+    searched = ", ".join(map(str, _default_files(environ)))
+    return f"no configuration file was found (searched: {searched}; --config names another one)"
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:
@@ -124,6 +175,53 @@ def state_dir(environ: Mapping[str, str]) -> Path:
         return Path(environ["STATE_DIRECTORY"].split(":")[0])
     home = Path(environ.get("HOME") or "/")
     return Path(environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "sam"
+
+
+def _default_files(environ: Mapping[str, str]) -> list[Path]:
+    """Where a file is searched for if none is named, in this order."""
+    home = Path(environ.get("HOME") or "/")
+    user = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    paths = [user / "sam" / "sam.toml", Path("/etc/sam/sam.toml")]
+    try:
+        return [Path("sam.toml").absolute(), *paths]
+    except OSError:
+        _skip("./sam.toml", "the working directory was removed")
+        return paths
+
+
+def _require_readable(path: str | Path) -> None:
+    """Raises OSError unless this is a file that can be read."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a named pipe would block
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(None, "Not a regular file")
+    finally:
+        os.close(descriptor)
+
+
+def _skip(place: str, reason: str) -> None:
+    if place not in _skipped:
+        _skipped.add(place)
+        logger.warning("%s: %s: this location of the configuration is skipped", place, reason)
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or "can't be read").lower()
+
+
+def _unknown_variables(
+    known: Collection[str], section: str, environ: Mapping[str, str]
+) -> Iterator[str]:
+    """The problems of variables that no program reads; `known` are those of the section."""
+    names = [name for name in environ if name.startswith("SAM_") and name not in known]
+    others = tuple(prefix for prefix in _PREFIXES if prefix != f"SAM_{section}_".upper())
+    for name in names:
+        if name not in _SHARED_VARIABLES and not name.startswith(others):
+            rest = name.split("_", 2)[2:]
+            of_others = [f"{prefix}{key}" for prefix in others for key in rest]
+            candidates = [*known, *_SHARED_VARIABLES, *of_others]
+            suggestion = _suggestion(name, candidates) or ": names with SAM_ are reserved"
+            yield f"{name}: unknown variable{suggestion}"
 
 
 class _Table(NamedTuple):
@@ -138,11 +236,17 @@ class _Table(NamedTuple):
         name = f"{self.name} {adjective}{key}"
         if self.file is None:
             return name
+        position = self.position(key) if key else self.position()
+        return f"{position or self.file}: {name}"
+
+    def position(self, *path: str | int) -> str | None:
+        """`FILE:LINE` of a key, if the file sets it; of the table itself without a path."""
+        if self.file is None:
+            return None
         from sam_pipeline.schema.program.toml_lines import lines_of
 
-        lines = lines_of(self.file.read_text(encoding="utf-8"))
-        line = lines.get((*self.path, key) if key else self.path)
-        return f"{self.file}:{line}: {name}" if line else f"{self.file}: {name}"
+        line = lines_of(self.file.read_text(encoding="utf-8")).get((*self.path, *path))
+        return f"{self.file}:{line}" if line else None
 
     def item(self, key: str, number: int) -> _Table:
         """One table of the array of tables under a key; numbers start at 1."""
@@ -191,9 +295,14 @@ def _secrets(values: Any, table: _Table) -> Iterator[str]:
                 yield from _secrets(item, table.item(key, number))
 
 
+def names_a_secret(key: str) -> bool:
+    """Whether the value of such a key is a secret."""
+    return key.lower().endswith(_NAMES_OF_SECRETS)
+
+
 def _is_secret(key: str, value: str) -> bool:
     """Whether a value is a secret, or a URL that contains one."""
-    if key.lower().endswith(_NAMES_OF_SECRETS):
+    if names_a_secret(key):
         return bool(value)
     _, scheme, rest = value.partition("://")
     user, _, password = (rest if scheme else value).rpartition("@")[0].partition(":")
@@ -212,7 +321,7 @@ class _Reader:
     ) -> dict[str, Any]:
         if not document:  # saves 1 % of publishing a result
             return {}
-        names = {field.key: field.name for field in _fields(config_class) if field.key}
+        names = {field.key: field.name for field in fields_of(config_class) if field.key}
         hints = get_type_hints(config_class)
         values: dict[str, Any] = {}
         for key, value in document.items():
@@ -232,7 +341,7 @@ class _Reader:
             if not isinstance(value, list):
                 raise ValueError(f"expected a list, not {_redacted(value)}")
             kind = get_args(kind)[0]
-            if not _is_dataclass(kind):
+            if not is_dataclass(kind):
                 return tuple(self._value(kind, item, table, key) for item in value)
             return tuple(
                 self._nested(kind, item, table.item(key, number))
@@ -246,7 +355,10 @@ class _Reader:
                 raise ValueError(f"expected a string for each name, not {', '.join(wrong)}")
             return dict(value)
         if kind is Path and isinstance(value, str):
-            return self._base / Path(value).expanduser()
+            try:
+                return self._base / Path(value).expanduser()
+            except RuntimeError:  # this account has no home directory
+                raise ValueError(f"{value}: the home directory is unknown") from None
         if kind is float and type(value) is int:
             return float(value)
         if type(value) is not kind:
@@ -259,22 +371,25 @@ class _Reader:
             raise ValueError(f"expected a list of tables, not {_redacted(document)}")
         before = len(self._problems)
         values = self.table(kind, document, table)
-        fields = _fields(kind)
+        fields = fields_of(kind)
         keys = {field.name: field.key or field.name for field in fields}
         given = {field.name for field in fields if field.key in document}
         _check(fields, values, given, lambda name: table.locate(keys[name]), self._problems)
         return kind(**values) if len(self._problems) == before else None
 
 
-class _Field(NamedTuple):
+class Field(NamedTuple):
+    """A key of a section, or None for a field that only a flag sets."""
+
     name: str
     key: str | None
     check: Callable[[Any], str | None] | None
-    required: bool
+    optional: bool
+    default: Any
 
 
 def _check(
-    fields: Iterable[_Field],
+    fields: Iterable[Field],
     values: Mapping[str, Any],
     given: Collection[str],
     origin: Callable[[str], str],
@@ -285,7 +400,7 @@ def _check(
     for field in fields:
         reasons = None
         if field.name not in values:
-            if field.required and field.name not in given:
+            if not field.optional and field.name not in given:
                 problems.append(f"{origin(field.name)} is missing")
                 bad.add(field.name)
         elif field.check and values[field.name] is not None:
@@ -296,26 +411,29 @@ def _check(
     return bad
 
 
-def _fields(config_class: Any) -> list[_Field]:
-    if _is_dataclass(config_class):
+def fields_of(config_class: Any) -> list[Field]:
+    """The fields of the class of a section."""
+    if is_dataclass(config_class):
         from dataclasses import MISSING, fields
 
-        described = [
-            (item.name, item.metadata, item.default is MISSING and item.default_factory is MISSING)
+        described = {item.name: item.metadata for item in fields(config_class)}
+        defaults = {
+            item.name: item.default if item.default_factory is MISSING else item.default_factory()
             for item in fields(config_class)
-        ]
+            if item.default is not MISSING or item.default_factory is not MISSING
+        }
     else:
-        metadata, optional = config_class.metadata(), config_class._field_defaults
-        described = [
-            (name, metadata.get(name, {}), name not in optional) for name in config_class._fields
-        ]
+        metadata, defaults = config_class.metadata(), config_class._field_defaults
+        described = {name: metadata.get(name, {}) for name in config_class._fields}
     return [
-        _Field(name, about.get("key", name), about.get("check"), required)
-        for name, about, required in described
+        Field(
+            name, about.get("key", name), about.get("check"), name in defaults, defaults.get(name)
+        )
+        for name, about in described.items()
     ]
 
 
-def _is_dataclass(kind: Any) -> bool:
+def is_dataclass(kind: Any) -> bool:
     """Like `dataclasses.is_dataclass`, whose import takes as long as Python's own start."""
     return hasattr(kind, "__dataclass_fields__")
 
@@ -328,7 +446,7 @@ def _plain_type(hint: Any) -> Any:
 
 
 def _from_text(kind: Any, text: str) -> Any:
-    if get_origin(kind) is tuple and not _is_dataclass(get_args(kind)[0]):
+    if get_origin(kind) is tuple and not is_dataclass(get_args(kind)[0]):
         parts = filter(None, map(str.strip, text.split(",")))
         return tuple(_from_text(get_args(kind)[0], part) for part in parts)
     if get_origin(kind) in (tuple, dict):

@@ -11,6 +11,7 @@ from sqlalchemy import make_url
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import is_loopback
 from sam_pipeline.schema.program import config
+from sam_pipeline.schema.program.config_show import Part
 from sam_pipeline.sql.database.engine import parse_url
 
 VARIABLE = "SAM_DATABASE_URL"
@@ -50,6 +51,12 @@ def load_database(args: argparse.Namespace) -> DatabaseConfig:
         path = file.parent / str(parsed.database)  # relative to sam.toml
         url = parsed.set(database=str(path)).render_as_string(hide_password=False)
     return DatabaseConfig(url)
+
+
+def database_part(args: argparse.Namespace) -> Part:
+    """The section for `config show`; some commands need no database."""
+    findings = config.examine(_OptionalUrl, "database", args.config, os.environ)
+    return Part("database", _OptionalUrl, findings)
 
 
 def has_database(args: argparse.Namespace) -> bool:

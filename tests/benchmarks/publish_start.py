@@ -133,7 +133,7 @@ def _pairs(
 
 
 def _cost(command: Sequence[str], environment: Mapping[str, str]) -> Cost:
-    silence = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+    silence = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)]
     started = time.perf_counter()
     process = os.posix_spawn(command[0], command, environment, file_actions=silence)
     _, status, usage = os.wait4(process, 0)

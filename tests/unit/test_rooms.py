@@ -108,9 +108,11 @@ WALLS: Mapping[str, Wall] = {
         " consumer.commands.arguments sql.database"
     ),
     "consumer.commands.check": Wall(
-        f"{CONSUMER} consumer.sources {DATABASE} sql.loading sql.checks",
+        f"{CONSUMER} consumer.sources consumer.commands.arguments {DATABASE} sql.loading"
+        " sql.checks",
         "sqlalchemy",
     ),
+    "consumer.commands.config": Wall(f"{CONSUMER} {DATABASE}"),
     "consumer.commands.dead_letters": Wall(
         f"{CONSUMER} consumer.commands.arguments consumer.commands.dead_letter_tables"
         " consumer.commands.letter_editor"

@@ -295,6 +295,16 @@ def test_a_proxy_gets_user_and_password(
     assert all("proxy-authorization" in headers for headers in proxy.headers)
 
 
+def test_the_password_of_a_proxy_may_be_in_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAM_PUBLISHER_PROXY_PASSWORD", SECRET)
+    with FakeBroker() as broker, ProxyServer("user", SECRET, hosts=KNOWN) as proxy:
+        config = PublisherConfig((by_name(broker.url),), proxy=proxy.url_with("user"))
+        publish([metric_message()], config)
+
+    assert len(broker.taken) == 1
+    assert config.has_secrets()["proxy password"]
+
+
 def test_the_password_of_a_proxy_is_read_again_at_each_connect(tmp_path: Path) -> None:
     with FakeBroker() as broker, ProxyServer("user", "new", hosts=KNOWN) as proxy:
         file = secret_file(tmp_path, "old")

@@ -9,6 +9,8 @@ import pytest
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program import config
+from sam_pipeline.spark_jobs.config import ReportConfig
+from sam_pipeline.sql.database.config import DatabaseConfig
 from tests.services import PRIVILEGED, missing
 
 
@@ -90,6 +92,112 @@ def test_a_named_file_must_exist_but_no_file_is_needed(tmp_path: Path) -> None:
         load(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match="no such configuration file"):
         load(env={"SAM_CONFIG": str(tmp_path / "none.toml")})
+
+
+def test_a_named_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not a regular file") as caught:
+        load(tmp_path)
+
+    assert caught.value.exit_code == 78
+
+
+def test_a_default_file_that_cannot_be_read_is_skipped_with_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sam.toml").mkdir()
+    file = tmp_path / "home" / ".config" / "sam" / "sam.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('[consumer]\nname = "a"\n')
+    environ = {"HOME": str(tmp_path / "home")}
+
+    found = [config.find_file(None, environ) for _ in range(2)]
+
+    assert found == [file, file]
+    (line,) = caplog.messages
+    assert line.startswith(f"{tmp_path}/sam.toml: not a regular file")
+
+
+def test_a_working_directory_that_was_removed_is_skipped_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(config, "_skipped", set())
+    directory = tmp_path / "removed"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    directory.rmdir()
+
+    assert load(env={"SAM_CONSUMER_NAME": "a"}).name == "a"
+    assert [line.partition(":")[0] for line in caplog.messages] == ["./sam.toml"]
+
+
+def test_a_home_directory_that_is_not_a_directory_has_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert load(env={"SAM_CONSUMER_NAME": "a", "HOME": "/dev/null"}).name == "a"
+    assert caplog.messages == []
+
+
+def test_a_missing_key_is_reported_with_the_places_that_were_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
+) -> None:
+    monkeypatch.chdir(tmp_path / "..")
+    file.write_text("[consumer]\n")
+
+    with pytest.raises(ConfigError) as without_file:
+        load(env={"XDG_CONFIG_HOME": "/x"})
+    with pytest.raises(ConfigError) as with_file:
+        load(file)
+
+    missing, searched = without_file.value.problems
+    assert missing == "[consumer] name is missing"
+    assert f"{tmp_path.parent}/sam.toml, /x/sam/sam.toml, /etc/sam/sam.toml" in searched
+    assert len(with_file.value.problems) == 1
+
+
+def test_unknown_variables_are_problems_that_name_the_nearest_one() -> None:
+    env = {
+        "SAM_CONSUMER_NAM": "a",
+        "SAM_CONSUMER_NAME": "a",
+        "SAM_DATABASE_URI": "x",
+        "SAM_PUBLSHER_SPOOL": "x",
+        "SAM_0123456789": "",
+        "SAMPLE": "x",
+        "SAM_PUBLISHER_ANYTHING": "checked by the publisher",
+        "SAM_CONSUMER_PASSWORD": "secret",
+    }
+
+    with pytest.raises(ConfigError) as caught:
+        load(env=env)
+
+    assert caught.value.problems == (
+        "SAM_CONSUMER_NAM: unknown variable (did you mean SAM_CONSUMER_NAME?)",
+        "SAM_DATABASE_URI: unknown variable (did you mean SAM_DATABASE_URL?)",
+        "SAM_PUBLSHER_SPOOL: unknown variable (did you mean SAM_PUBLISHER_SPOOL?)",
+        "SAM_0123456789: unknown variable: names with SAM_ are reserved",
+    )
+
+
+def test_every_variable_of_the_small_sections_is_known_to_all_programs() -> None:
+    sections = {"database": DatabaseConfig, "report": ReportConfig}
+    variables = {
+        f"SAM_{section}_{field.key}".upper()
+        for section, config_class in sections.items()
+        for field in config.fields_of(config_class)
+    }
+
+    assert load(env={"SAM_CONSUMER_NAME": "a", **dict.fromkeys(variables, "x")}).name == "a"
+
+
+def test_a_path_below_an_unknown_home_directory_is_a_problem(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text('[consumer]\nname = "a"\nspool = "~nobody-of-this-name/spool"\n')
+
+    with pytest.raises(ConfigError, match=r"sam\.toml:3: .* home directory is unknown"):
+        load(file)
 
 
 def test_a_file_that_is_not_toml_is_reported_with_its_line(tmp_path: Path) -> None:

@@ -1,0 +1,138 @@
+"""`config show`: each key with its value and where that comes from; passwords are masked."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
+from sam_pipeline.schema.program.config import (
+    SECRETS,
+    Findings,
+    fields_of,
+    is_dataclass,
+    names_a_secret,
+    no_file_found,
+)
+
+DESCRIPTION = """\
+Show each key of the configuration with its value and where that comes from: a line of the file, an
+environment variable, the command line, or the default. Passwords and tokens are masked. Problems
+are reported after the table (exit code 78).
+"""
+MASK = "***"
+COLUMNS = ("key", "value", "source")
+
+_SECRET_IN_QUERY = r"((?:password|passwd|passcode|secret|token)=)[^&]*"
+
+
+class Part(NamedTuple):
+    """A section: its name, its class, and what was found."""
+
+    section: str
+    config_class: Any
+    findings: Findings
+
+
+class Setting(NamedTuple):
+    """A key with its masked value."""
+
+    key: str
+    value: Any
+    source: str
+
+
+def add_options(parser: argparse.ArgumentParser, program: str) -> None:
+    """The description of the command `config`, and its action."""
+    parser.description = DESCRIPTION
+    parser.epilog = f"examples:\n  {program} config show\n  {program} config show --json\n"
+    parser.add_argument("action", choices=["show"], help="print the configuration")
+
+
+def show(args: argparse.Namespace, *parts: Part) -> int:
+    """Print the settings of all sections.
+
+    Raises:
+        ConfigError: there are problems; raised after the settings were printed.
+    """
+    settings = [setting for part in parts for setting in settings_of(part)]
+    problems = list(dict.fromkeys(p for part in parts for p in part.findings.problems))
+    file = parts[0].findings.file
+    if args.json:
+        document = [setting._asdict() for setting in settings]
+        print_json({"file": file and str(file), "settings": document, "problems": problems})
+    else:
+        print_lines(f"configuration file: {file}" if file else no_file_found())
+        rows = [(key, as_text(value), source) for key, value, source in settings]
+        print_lines(*text_table(COLUMNS, rows))
+    if problems:
+        raise ConfigError(problems)
+    return OK
+
+
+def settings_of(part: Part) -> Iterator[Setting]:
+    """The settings of a section, and which secrets variables hold."""
+    section, config_class, findings = part
+    given = {**findings.rejected, **findings.values}
+    for field in fields_of(config_class):
+        if field.key is None:
+            continue
+        name = f"{section}.{field.key}"
+        value = given.get(field.name, "invalid" if field.name in findings.bad else field.default)
+        tables = value if isinstance(value, tuple) and any(map(is_dataclass, value)) else ()
+        for number, table in enumerate(tables, 1):
+            for inner in fields_of(type(table)) if table else ():  # None is a bad one
+                source = findings.source(field.name, number, inner.key)
+                setting = masked(inner.key or "", getattr(table, inner.name))
+                yield Setting(f"{name}[{number}].{inner.key}", setting, source)
+        if isinstance(value, dict):
+            for key, item in value.items():
+                yield Setting(f"{name}.{key}", masked("", item), findings.source(field.name, key))
+        if not tables and not (value and isinstance(value, dict)):
+            source = findings.source(field.name)
+            if source == "default" and not field.optional:
+                value, source = None, "missing"
+            yield Setting(name, masked(field.key, value), source)
+    for name in SECRETS.get(section, ()):
+        source = findings.source(name)
+        yield Setting(f"{section}.{name}", None if source == "default" else MASK, source)
+
+
+def masked(key: str, value: Any) -> Any:
+    """A value as JSON has it, without the password of a URL."""
+    if isinstance(value, (tuple, list)):
+        return [masked(key, item) for item in value]
+    if isinstance(value, dict):
+        return {name: masked("", item) for name, item in value.items()}
+    if isinstance(value, Path):
+        return str(value)
+    if not isinstance(value, str):
+        return value
+    if names_a_secret(key):
+        return MASK
+    text = re.sub(_SECRET_IN_QUERY, rf"\1{MASK}", value, flags=re.IGNORECASE)
+    login, at, rest = text.rpartition("@")  # a password may contain an @, a / or a ?
+    scheme, slashes, login = login.partition("://") if "://" in login else ("", "", login)
+    user, colon, _ = login.partition(":")
+    if not colon or scheme == "spool":
+        return text
+    return f"{scheme}{slashes}{user}:{MASK}{at}{rest}"
+
+
+def as_text(value: Any) -> str:
+    """A masked value for the table."""
+    if value is None or value in ("", [], {}):
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list):
+        return ", ".join(map(as_text, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={as_text(item)}" for name, item in value.items())
+    return str(value)

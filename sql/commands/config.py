@@ -1,0 +1,17 @@
+"""`sam-db config show`: the configuration of the database, and where it comes from."""
+
+from __future__ import annotations
+
+import argparse
+
+from sam_pipeline.schema.program import config_show
+from sam_pipeline.sql.database.config import database_part
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    config_show.add_options(parser, "sam-db")
+    parser.set_defaults(handler=show)
+
+
+def show(args: argparse.Namespace) -> int:
+    return config_show.show(args, database_part(args))

@@ -1,0 +1,287 @@
+"""The configuration as the commands see it: its place, its variables, `config show`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.support.commands import PROGRAMS, Answer
+
+AS_ANYBODY = (
+    ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+)
+"""Root may read everything, unless it gives these capabilities up."""
+RESULT = ("result", "--metric", "m", "--status", "OK", "--host", "ce01", "--flavour", "CE")
+SKIPPED = "this location of the configuration is skipped"
+SHOW = {
+    "sam-publish": "publisher.brokers",
+    "sam-consume": "consumer.brokers",
+    "sam-db": "database.url",
+    "sam-report": "report.profiles",
+}
+"""A key that `config show` of each program prints."""
+
+Command = Callable[..., Answer]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SAM_", "XDG_"))}
+    return {**kept, "HOME": str(tmp_path), "STATE_DIRECTORY": str(tmp_path / "state")}
+
+
+@pytest.fixture
+def command(tmp_path: Path, environment: dict[str, str]) -> Command:
+    """Runs an installed program in a directory without sam.toml, after other shell commands."""
+    (tmp_path / "here").mkdir()
+
+    def run(program: str, *arguments: str, before: str = ":", **variables: str) -> Answer:
+        shell = ["sh", "-c", f'{before} && exec "$@"', "sh"]
+        line = [*shell, *AS_ANYBODY, str(PROGRAMS / program), *arguments]
+        done = subprocess.run(
+            line,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=tmp_path / "here",
+            env={**environment, **variables},
+            check=False,
+        )
+        return Answer((program, *arguments), done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[Path]:
+    """A directory that this account may not look into."""
+    directory = tmp_path / "locked"
+    directory.mkdir(mode=0o000)
+    yield directory
+    directory.chmod(0o700)
+
+
+def taken(tmp_path: Path) -> int:
+    return DirectoryQueue(tmp_path / "broker").count()
+
+
+@pytest.mark.parametrize("program", [*SHOW, "check_sam_consumer"])
+def test_a_home_directory_of_another_account_is_skipped_with_one_warning(
+    command: Command, locked: Path, program: str
+) -> None:
+    show = ("config", "show") if program in SHOW else ()
+
+    answer = command(program, *show, HOME=str(locked), SAM_CONSUMER_BROKERS="spool:///nowhere")
+
+    assert answer.code in (0, 3), str(answer)
+    assert "no state of a daemon" in answer.out or program in SHOW
+    (line,) = answer.err.splitlines()
+    assert f"{locked}/.config/sam/sam.toml: permission denied" in line
+    assert SKIPPED in line
+
+
+def test_a_result_is_published_from_a_home_directory_that_cannot_be_read(
+    command: Command, locked: Path, tmp_path: Path
+) -> None:
+    answer = command(
+        "sam-publish", *RESULT, "--broker", f"spool://{tmp_path}/broker", HOME=str(locked)
+    )
+
+    assert answer.code == 0, str(answer)
+    assert answer.out.startswith("published ")
+    assert taken(tmp_path) == 1
+
+
+@pytest.mark.parametrize("before", ["chmod 0 .", 'rmdir "$PWD"'])
+def test_a_plugin_is_published_from_a_directory_that_cannot_be_read_or_was_removed(
+    command: Command, tmp_path: Path, before: str
+) -> None:
+    broker = ("--broker", f"spool://{tmp_path}/broker")
+
+    answer = command("sam-publish", "run", *broker, "--", "sh", "-c", "exit 2", before=before)
+
+    (tmp_path / "here").exists() and (tmp_path / "here").chmod(0o700)
+    assert answer.code == 2, str(answer)
+    assert answer.err.count(SKIPPED) == 1
+    assert "sam.toml" in answer.err
+    assert taken(tmp_path) == 1
+
+
+@pytest.mark.parametrize("variable", ["SAM_PUBLISHER_SPOOL", "XDG_STATE_HOME"])
+def test_a_relative_spool_below_a_removed_directory_does_not_lose_the_result(
+    command: Command, tmp_path: Path, variable: str
+) -> None:
+    broker = ("--broker", f"spool://{tmp_path}/broker")
+    relative = {"STATE_DIRECTORY": "", variable: "relative"}
+
+    answer = command("sam-publish", *RESULT, *broker, before='rmdir "$PWD"', **relative)
+
+    assert answer.code == 0, str(answer)
+    assert "no spool: relative" in answer.err
+    assert taken(tmp_path) == 1
+
+
+@pytest.mark.parametrize("program", SHOW)
+@pytest.mark.parametrize("by_option", [True, False])
+def test_a_named_configuration_that_cannot_be_read_is_an_error(
+    command: Command, locked: Path, program: str, by_option: bool
+) -> None:
+    named = str(locked / "sam.toml")
+    option, variable = (["--config", named], {}) if by_option else ([], {"SAM_CONFIG": named})
+
+    answer = command(program, *option, "config", "show", **variable)
+
+    assert answer.code == 77, str(answer)
+    assert answer.err.startswith(f"{program}: error: {named}: permission denied")
+
+
+def test_a_misspelt_variable_is_an_error_and_nothing_is_sent(
+    command: Command, tmp_path: Path
+) -> None:
+    misspelt = {"SAM_PUBLISHER_BROKER": f"spool://{tmp_path}/broker", "SAM_PUBLISHER_CLAS": "x"}
+
+    answer = command("sam-publish", *RESULT, **misspelt)
+
+    assert answer.code == 78, str(answer)
+    assert (
+        "SAM_PUBLISHER_BROKER: unknown variable (did you mean SAM_PUBLISHER_BROKERS?)" in answer.err
+    )
+    assert "SAM_PUBLISHER_CLAS: unknown variable (did you mean SAM_PUBLISHER_CLASS?)" in answer.err
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("arguments", [("run", "--drain"), ("check",), ("status",)])
+def test_misspelt_variables_of_all_sections_of_the_consumer_are_reported_at_once(
+    command: Command, arguments: tuple[str, ...]
+) -> None:
+    answer = command(
+        "sam-consume", *arguments, SAM_CONSUMER_BROKER="x", SAM_DATABASE_URI="sqlite:///x"
+    )
+
+    assert answer.code == 78, str(answer)
+    assert answer.err.count("did you mean SAM_CONSUMER_BROKERS?") == 1
+    assert answer.err.count("did you mean SAM_DATABASE_URL?") == 1
+
+
+@pytest.mark.parametrize("program", SHOW)
+def test_every_program_knows_the_variables_of_the_others_and_refuses_unknown_ones(
+    command: Command, program: str
+) -> None:
+    known = {
+        "SAM_DATABASE_URL": "sqlite:////tmp/sam.db",
+        "SAM_REPORT_PROFILES": "",
+        "SAM_PUBLISHER_PASSWORD": "hidden",
+        "SAM_PUBLISHER_PROXY_PASSWORD": "hidden",
+        "SAM_CONSUMER_PASSWORD": "hidden",
+        "SAM_CONSUMER_BROKERS": "spool:///nowhere",
+        "SAM_CONFIG": "",
+    }
+
+    good = command(program, "config", "show", **known)
+    bad = command(program, "config", "show", SAM_PUBLSHER_BROKERS="x", SAM_SITE="y", **known)
+
+    assert (good.code, good.err) == (0, ""), str(good)
+    assert "hidden" not in good.out
+    assert bad.code == 78
+    assert "SAM_PUBLSHER_BROKERS: unknown variable (did you mean SAM_PUBLISHER_BROKERS?)" in bad.err
+    assert "SAM_SITE: unknown variable" in bad.err
+
+
+def test_a_result_without_any_broker_is_spooled_with_a_hint(
+    command: Command, tmp_path: Path
+) -> None:
+    answer = command("sam-publish", *RESULT)
+    quiet = command("sam-publish", "-q", *RESULT)
+
+    assert answer.code == 0
+    assert answer.out.startswith("spooled ")
+    (hint,) = answer.err.splitlines()
+    assert "no broker is configured" in hint
+    assert f"no configuration file was found (searched: {tmp_path}/here/sam.toml, " in hint
+    assert "/etc/sam/sam.toml" in hint
+    assert (quiet.code, quiet.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "line", ["sam-publish check", "sam-consume run", "sam-consume check", "sam-db check"]
+)
+def test_a_missing_key_is_reported_with_the_places_that_were_searched(
+    command: Command, tmp_path: Path, line: str
+) -> None:
+    answer = command(*line.split())
+
+    assert answer.code == 78, str(answer)
+    assert " is missing" in answer.err
+    assert answer.err.count(f"searched: {tmp_path}/here/sam.toml, ") == 1
+
+
+def test_config_show_tells_where_each_value_comes_from_and_hides_passwords(
+    command: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "here" / "sam.toml"
+    file.write_text(
+        '[publisher]\nuser = "probe"\nbrokers = ["stomp://a:hidden@b"]\ntimeout_s = "x"\n'
+        '[consumer]\nname = "site-a"\nbrokers = ["stomp://a:hidden@b"]\n'
+        '[[consumer.subscription]]\ndestination = "/topic/a"\n'
+        '[report]\nprofiles = ["a.toml"]\n'
+    )
+    file.chmod(0o600)
+    variables = {"SAM_PUBLISHER_TOKEN": "hidden", "SAM_DATABASE_URL": "postgresql://u:hidden@h/sam"}
+
+    answers = {program: command(program, "config", "show", **variables) for program in SHOW}
+    as_json = command("sam-publish", "config", "show", "--json", "--timeout", "3", **variables)
+
+    for program, key in SHOW.items():
+        answer = answers[program]
+        assert answer.code == (78 if program in ("sam-publish", "sam-consume") else 0), str(answer)
+        assert key in answer.out
+        assert "hidden" not in answer.out + answer.err
+    shown = answers["sam-publish"]
+    rows = {row[0]: row[1:] for row in map(str.split, shown.out.splitlines()) if row}
+    assert shown.out.startswith(f"configuration file: {file}\n")
+    assert rows["publisher.user"] == ["probe", f"{file}:2"]
+    assert rows["publisher.brokers"][1] == f"{file}:3"
+    assert rows["publisher.timeout_s"] == ["invalid", f"{file}:4"]
+    assert rows["publisher.token"] == ["***", "SAM_PUBLISHER_TOKEN"]
+    assert rows["publisher.order"] == ["listed", "default"]
+    assert rows["publisher.spool"] == [str(tmp_path / "state" / "spool"), "default"]
+    assert f"{file}:4: [publisher] timeout_s: expected a number" in shown.err
+    assert "consumer.subscription[1].destination  /topic/a" in answers["sam-consume"].out
+    assert "SAM_DATABASE_URL" in answers["sam-db"].out
+    document = json.loads(as_json.out)
+    settings = {item["key"]: item for item in document["settings"]}
+    assert document["file"] == str(file)
+    assert settings["publisher.timeout_s"]["value"] == 3
+    assert settings["publisher.timeout_s"]["source"] == "command line"
+    assert {problem.partition(": ")[0] for problem in document["problems"]} == {
+        f"{file}:3",
+        f"{file}:4",
+    }
+
+
+def test_a_relay_is_checked_without_a_database(command: Command, tmp_path: Path) -> None:
+    source = f"spool://{tmp_path}/in"
+    target = tmp_path / "here" / "out"
+    target.mkdir(mode=0o500)
+
+    good = command(
+        "sam-consume", "check", "--to", f"spool://{tmp_path}/out", SAM_CONSUMER_BROKERS=source
+    )
+    unusable = command(
+        "sam-consume", "check", "--to", f"spool://{target}", SAM_CONSUMER_BROKERS=source
+    )
+    circular = command("sam-consume", "check", "--to", source, SAM_CONSUMER_BROKERS=source)
+    usage = command("sam-consume", "check", "--to", "stomp://a", SAM_CONSUMER_BROKERS=source)
+
+    assert (good.code, good.out) == (0, "no problem found\n"), str(good)
+    assert unusable.code == 78
+    assert str(target) in unusable.err
+    assert circular.code == 78
+    assert "one of the brokers to read from" in circular.err
+    assert usage.code == 64
