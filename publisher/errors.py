@@ -3,14 +3,13 @@
 PublishError
 ├── BrokerUnavailable   try the next broker, then the spool
 ├── MessageRejected     try another broker with this message; go on with the others here
-├── NoBrokerTookIt      (in publication.py) some messages are lost: send them again
-└── NoSuchInput         the input can't be read; nothing was sent
+└── NoBrokerTookIt      (in publication.py) some messages are lost: send them again
 """
 
 from __future__ import annotations
 
 from sam_pipeline.schema.errors import BAD_DATA, SamError
-from sam_pipeline.schema.program.command import NO_INPUT, UNAVAILABLE
+from sam_pipeline.schema.program.command import UNAVAILABLE
 
 
 class PublishError(SamError):
@@ -38,13 +37,3 @@ class MessageRejected(PublishError):
         self.broker = str(broker)
         self.position = position
         self.reason = reason
-
-
-class NoSuchInput(PublishError):
-    """A file named on the command line can't be read."""
-
-    exit_code = NO_INPUT
-
-    def __init__(self, text: str, exit_code: int) -> None:
-        super().__init__(text)
-        self.exit_code = exit_code

@@ -4,6 +4,7 @@ SamError                 its lines on stderr (mostly one) and `exit_code`, no tr
 ├── ConfigError          the configuration is bad; has all its problems
 ├── RecordRefused        one record can never be loaded (normalise)
 │   └── MessageRefused   a message can't be loaded, whatever its records (decode)
+├── UnreadableInput      a file of records can't be opened or read
 ├── SpoolError           the directory queue can't be used
 │   └── DamagedElement   one element can't be read; the others can
 └── …                    the `errors.py` of each room
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 BAD_DATA = 65
+NO_INPUT = 66
 BUG = 70
 CANNOT_CREATE = 73
 IO_ERROR = 74
@@ -62,6 +64,19 @@ class RecordRefused(SamError):
 
 class MessageRefused(RecordRefused):
     """A message that can't be loaded as a whole: it exceeds a limit, or a header is invalid."""
+
+
+class UnreadableInput(SamError):
+    """A file of records can't be opened or read; `consequence` says what was not done."""
+
+    def __init__(self, name: str, error: OSError, consequence: str) -> None:
+        super().__init__(f"{name}: {(error.strerror or str(error)).lower()}; {consequence}")
+        if isinstance(error, PermissionError):
+            self.exit_code = NO_PERMISSION
+        elif isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError)):
+            self.exit_code = NO_INPUT
+        else:
+            self.exit_code = IO_ERROR
 
 
 class SpoolError(SamError):

@@ -15,8 +15,7 @@ from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
 from sam_pipeline.publisher.probe.input import (
     RefusedRecord,
     raw_message,
-    read_blocks,
-    read_records,
+    read_files,
     read_sources,
 )
 from sam_pipeline.schema.messages.message import MAX_RECORDS, pack
@@ -31,13 +30,15 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Publish records from files or standard input: text (`key: value` lines, each record ended by EOT)
-or JSON (an object or an array of objects), packed into messages of at most 100 records or 64 kB.
+or JSON (an array of objects, or one object per line), gzipped or not, packed into messages of at
+most 100 records or 64 kB.
 
 A bad record is refused with its file and line (exit code 65); the others are published.
 """
 EXAMPLES = """\
 examples:
   sam-publish send results.txt
+  sam-publish send results.jsonl.gz
   sam-publish send --class serviceEndpoint endpoints.json
   sam-publish send --dry-run results.txt
 """
@@ -63,13 +64,12 @@ def handle(args: argparse.Namespace) -> int:
 
     def records() -> Iterator[Record]:
         now = datetime.now(timezone.utc)
-        for block in read_blocks(args.files):
-            for record in read_records(block, config.message_class, now):
-                if isinstance(record, RefusedRecord):
-                    print_lines(f"sam-publish: error: {record}", file=sys.stderr)
-                    refused.append(record)
-                else:
-                    yield record
+        for record in read_files(args.files, config.message_class, now):
+            if isinstance(record, RefusedRecord):
+                print_lines(f"sam-publish: error: {record}", file=sys.stderr)
+                refused.append(record)
+            else:
+                yield record
 
     messages: Iterator[Message]
     if args.raw:

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import codecs
-import sys
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import BinaryIO
 
-from sam_pipeline.publisher.errors import NoSuchInput
 from sam_pipeline.publisher.probe.values import is_key
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.messages.message import CLASS, MESSAGE_ID, Message, new_message_id
-from sam_pipeline.schema.program.command import NO_INPUT, NO_PERMISSION
 from sam_pipeline.schema.records.classes import KNOWN_KEYS, METRIC_OUTPUT, built_in
+from sam_pipeline.schema.records.input_file import BLOCK_BYTES, STDIN, InputFile, refuse_missing
 from sam_pipeline.schema.records.json_form import read_json
 from sam_pipeline.schema.records.normalise import normalise
+from sam_pipeline.schema.records.splitter import LONGEST_RECORD, Splitter
 from sam_pipeline.schema.records.text import BadRecord, Record, read_wlcg
 
-STDIN = "-"
-BLOCK_BYTES = 512 * 1024
-"""Bytes read at a time: an input of any length needs little memory."""
 MAX_LINE_BYTES = 4096
 """The first line of a record is searched for a key up to this length."""
+
+_JSON_PLACE = r": line (\d+) column (\d+) \(char \d+\)$"
 
 
 @dataclass(frozen=True)
@@ -33,6 +31,7 @@ class InputBlock:
     name: str
     body: bytes
     line: int = 1
+    is_json: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,40 +48,64 @@ class RefusedRecord:
 
 
 def read_sources(names: Sequence[str]) -> list[InputBlock]:
-    """The contents of all files; without a name, or for `-`, of standard input.
+    """The unchanged contents of all files; without a name, or for `-`, of standard input.
 
     Raises:
-        NoSuchInput: a file can't be read; nothing was sent yet.
+        UnreadableInput: a file can't be read; nothing was sent yet.
     """
+    refuse_missing(names, "nothing was sent")
     blocks = []
     for name in names or [STDIN]:
-        with _opened(name) as file:
-            blocks.append(InputBlock(_title(name), _bytes_of(file, name)))
+        with InputFile(name, decompress=False) as file:
+            blocks.append(InputBlock(file.name, file.read()))
     return blocks
 
 
-def read_blocks(names: Sequence[str]) -> Iterator[InputBlock]:
-    """Like `read_sources`, but in blocks of whole records; a JSON file is a single block.
+def read_files(
+    names: Sequence[str], message_class: str, now: datetime
+) -> Iterator[Record | RefusedRecord]:
+    """The records of all files in order: each as it will be sent, or why it is refused.
+
+    Files may be gzipped. Of a file that is damaged, the records before the damage are read.
 
     Raises:
-        NoSuchInput: a file can't be opened, before the first block; or reading it failed.
+        UnreadableInput: a file can't be opened, before the first record; or reading it failed.
     """
-    for name in names:
-        if name != STDIN:
-            _opened(name).close()
+    refuse_missing(names, "nothing was sent")
     for name in names or [STDIN]:
-        with _opened(name) as file:
-            body, line, searched = _bytes_of(file, name, BLOCK_BYTES), 1, 0
-            if _is_json(body):
-                body += _bytes_of(file, name)
-            while more := _bytes_of(file, name, BLOCK_BYTES):
-                end = _end_of_records(body, searched)
-                searched = 0 if end else max(0, len(body) - MAX_LINE_BYTES)
-                if end:
-                    yield InputBlock(_title(name), body[:end], line)
-                    line += body.count(b"\n", 0, end)
-                body = body[end:] + more
-            yield InputBlock(_title(name), body, line)
+        with InputFile(name) as file:
+            for block in read_blocks(file):
+                if isinstance(block, RefusedRecord):
+                    yield block
+                else:
+                    yield from read_records(block, message_class, now)
+
+
+def read_blocks(file: InputFile) -> Iterator[InputBlock | RefusedRecord]:
+    """The file in blocks of whole records, each JSON object by itself; last, why it ended early."""
+    body, line, searched = file.read(BLOCK_BYTES), 1, 0
+    if _is_json(body):
+        file.unread(body)
+        yield from _read_objects(file)
+        return
+    while more := file.read(BLOCK_BYTES):
+        end = _end_of_records(body, searched)
+        searched = 0 if end else max(0, len(body) - MAX_LINE_BYTES)
+        if end:
+            yield InputBlock(file.name, body[:end], line)
+            line += body.count(b"\n", 0, end)
+        body = body[end:] + more
+        if len(body) > LONGEST_RECORD:
+            text = f"no line EOT in {LONGEST_RECORD} bytes; the rest of the file was not read"
+            yield RefusedRecord(file.name, line, "too-large", text)
+            return
+    if file.damage:
+        whole = body.rfind(b"\nEOT\n") + len(b"\nEOT\n") if b"\nEOT\n" in body else 0
+        if whole:
+            yield InputBlock(file.name, body[:whole], line)
+        yield _damage(file.name, line + body.count(b"\n", 0, whole), file.damage)
+    else:
+        yield InputBlock(file.name, body, line)
 
 
 def read_records(
@@ -93,13 +116,15 @@ def read_records(
     Records of metricOutput are checked and normalised. Of other classes only the form is checked:
     the values that are allowed are known to the database.
     """
-    is_json, known = _is_json(source.body), built_in(message_class)
-    items = read_json(source.body) if is_json else read_wlcg(source.body, message_class=known)
+    known = built_in(message_class)
+    items = (
+        read_json(source.body) if source.is_json else read_wlcg(source.body, message_class=known)
+    )
     for item in items:
         try:
             if isinstance(item, BadRecord):
                 raise RecordRefused(item.reason, item.text)
-            for key in item.fields if is_json else ():  # read_wlcg checks its keys itself
+            for key in item.fields if source.is_json else ():  # read_wlcg checks its keys itself
                 if not is_key(key):
                     raise RecordRefused("no-key", f"{key[:60]!r} is not a valid key")
             if known is METRIC_OUTPUT:
@@ -107,8 +132,7 @@ def read_records(
             else:
                 yield item.fields
         except RecordRefused as refusal:
-            text = refusal.text.replace(f"line {item.line}: ", "", 1)
-            yield RefusedRecord(source.name, source.line - 1 + item.line, refusal.reason, text)
+            yield _refused(source, item.line, refusal)
 
 
 def raw_message(source: InputBlock, message_class: str, headers: Mapping[str, str]) -> Message:
@@ -117,28 +141,30 @@ def raw_message(source: InputBlock, message_class: str, headers: Mapping[str, st
     return Message({**ours, **headers}, source.body)
 
 
-def _title(name: str) -> str:
-    return "<stdin>" if name == STDIN else name
+def _read_objects(file: InputFile) -> Iterator[InputBlock | RefusedRecord]:
+    """The objects of a JSON file: of an array, one in each line, or one after the other."""
+    splitter = Splitter(file, METRIC_OUTPUT.name, METRIC_OUTPUT.keys)
+    for raw, line, _ in splitter:
+        yield InputBlock(file.name, raw, line, is_json=True)
+    if splitter.damage:
+        yield _damage(file.name, splitter.damaged_line, splitter.damage)
+    elif not splitter.position.record:
+        yield RefusedRecord(file.name, 1, "empty", "an array without a record")
 
 
-def _opened(name: str) -> BinaryIO:
-    try:
-        return open(sys.stdin.fileno() if name == STDIN else name, "rb", closefd=name != STDIN)
-    except OSError as error:
-        raise _unreadable(name, error, "nothing was sent") from error
+def _damage(name: str, line: int, damage: str) -> RefusedRecord:
+    return RefusedRecord(name, line, "truncated", f"{damage}; the records before it were read")
 
 
-def _bytes_of(file: BinaryIO, name: str, size: int = -1) -> bytes:
-    try:
-        return file.read(size)
-    except OSError as error:
-        raise _unreadable(name, error, "the rest of it was not sent") from error
-
-
-def _unreadable(name: str, error: OSError, consequence: str) -> NoSuchInput:
-    code = NO_PERMISSION if isinstance(error, PermissionError) else NO_INPUT
-    reason = (error.strerror or str(error)).lower()
-    return NoSuchInput(f"{name}: {reason}; {consequence}", code)
+def _refused(source: InputBlock, line: int, refusal: RecordRefused) -> RefusedRecord:
+    """The refusal of a record, with positions in the file instead of the block."""
+    text = refusal.text.replace(f"line {line}: ", "", 1)
+    if source.is_json:
+        text = text.removeprefix("item 1 ")
+        if place := re.search(_JSON_PLACE, text):
+            at = source.line - 1 + int(place[1])
+            text = f"{text[: place.start()]} in line {at}, column {place[2]}"
+    return RefusedRecord(source.name, source.line - 1 + line, refusal.reason, text)
 
 
 def _end_of_records(body: bytes, begin: int) -> int:

@@ -18,7 +18,7 @@ from sam_pipeline.schema.program.wording import printable, printable_json
 OK = 0
 USAGE = 64
 BAD_DATA = errors.BAD_DATA
-NO_INPUT = 66
+NO_INPUT = errors.NO_INPUT
 UNAVAILABLE = 69
 BUG = errors.BUG
 CANNOT_CREATE = errors.CANNOT_CREATE

@@ -27,10 +27,10 @@ from sam_pipeline.schema.records.classes import (
     SITE_GROUP,
     MessageClass,
 )
+from sam_pipeline.schema.records.input_file import refuse_missing
 from sam_pipeline.sql.commands import import_gocdb
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.imports.checkpoint import ImportTotals
-from sam_pipeline.sql.imports.input_file import refuse_missing
 from sam_pipeline.sql.imports.records import MAX_PROBLEMS, Import, limits_of_history, usable_view
 from sam_pipeline.sql.imports.table import import_table, opened_table
 from sam_pipeline.sql.loading.catalogue import Catalogue
@@ -121,7 +121,7 @@ def add_options(group: argparse.ArgumentParser) -> None:
 
 def run_records(args: argparse.Namespace) -> int:
     args.files = list(dict.fromkeys(args.files))
-    refuse_missing(args.files)
+    refuse_missing(args.files, "no file was imported")
     engine = open_database(args)
     try:
         job = Import(

@@ -18,10 +18,10 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, text
 
 from sam_pipeline.schema.program.replacing import replacing
+from sam_pipeline.schema.records.input_file import InputFile
+from sam_pipeline.schema.records.splitter import Position
 from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.errors import DatabaseRefused, StatementFailed
-from sam_pipeline.sql.imports.input_file import InputFile
-from sam_pipeline.sql.imports.splitter import Position
 
 HEAD_BYTES = 64 * 1024
 MAX_KEYS = 100

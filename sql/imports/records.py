@@ -25,12 +25,12 @@ from sam_pipeline.schema.messages.message import (
 )
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.records.classes import built_in
+from sam_pipeline.schema.records.input_file import InputFile
 from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.schema.records.splitter import Position, Splitter
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.errors import PERMISSION_DENIED, DatabaseRefused
 from sam_pipeline.sql.imports.checkpoint import Checkpoint, ImportTotals, size_of
-from sam_pipeline.sql.imports.input_file import InputFile
-from sam_pipeline.sql.imports.splitter import Position, Splitter
 from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN, RecordFailure
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView

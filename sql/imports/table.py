@@ -18,14 +18,13 @@ from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.messages.message import JSON, Message
 from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.records.classes import DOWNTIME, MessageClass, Names
+from sam_pipeline.schema.records.input_file import BLOCK_BYTES, InputFile
 from sam_pipeline.schema.records.json_form import write_json
 from sam_pipeline.schema.records.normalise import Limits, normalise
 from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.input_file import InputFile
 from sam_pipeline.sql.imports.records import BATCH_BYTES, LINE, record_message, refuse_broken_class
-from sam_pipeline.sql.imports.splitter import BLOCK_BYTES
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.insert import insert_batch

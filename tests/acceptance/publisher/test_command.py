@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -169,6 +171,47 @@ def test_send_packs_100_records_per_message_by_default(sam_publish: Publish) -> 
     assert len(single.taken) == 150
     assert done.stdout.startswith("published 150 messages (150 records)")
     assert single.url in done.stdout
+
+
+@pytest.mark.parametrize("is_piped", [False, True])
+def test_send_reads_json_lines_and_gzip_from_files_and_pipes(
+    is_piped: bool, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    lines = "".join(f"{json.dumps(metric_result(hostName=f'h{at}'))}\n" for at in range(150))
+    halves = [half.encode() for half in (lines[: len(lines) // 2], lines[len(lines) // 2 :])]
+    packed = b"".join(map(gzip.compress, halves))
+    (tmp_path / "results.jsonl").write_text(lines)
+    (tmp_path / "results.jsonl.gz").write_bytes(packed)
+    source = "cat {} | SEND" if is_piped else "SEND {}"
+
+    for name in ("results.jsonl", "results.jsonl.gz"):
+        with FakeBroker() as broker:
+            send = f"{sys.executable} -m sam_pipeline.publisher send --broker {broker.url}"
+            line = source.replace("SEND", send).format(name)
+            subprocess.run(["sh", "-c", line], cwd=tmp_path, env=environment, check=True)
+
+            assert [frame.headers["recordCount"] for frame in broker.taken] == ["100", "50"]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_send_of_a_truncated_gzip_publishes_the_complete_records_and_reports_the_rest(
+    sam_publish: Publish, tmp_path: Path, form: str
+) -> None:
+    results = [metric_result(hostName=f"h{at}") for at in range(150)]
+    write = write_wlcg if form == "text" else lambda result: f"{json.dumps(result)}\n"
+    texts = [write(result) for result in results]
+    (tmp_path / "results.gz").write_bytes(gzip.compress("".join(texts).encode())[:-60])
+
+    with FakeBroker() as broker:
+        done = sam_publish("send", "results.gz", "--broker", broker.url)
+
+        sent = sum(int(frame.headers["recordCount"]) for frame in broker.taken)
+    assert done.returncode == 65
+    assert 100 < sent < 150
+    [line] = done.stderr.splitlines()
+    first_line = "".join(texts[:sent]).count("\n") + 1
+    assert line.startswith(f"sam-publish: error: results.gz:{first_line}: record refused, ")
+    assert re.search(r"gzip .* after \d+ bytes", line)
 
 
 def test_send_of_an_empty_input_is_refused(sam_publish: Publish, spool: DirectoryQueue) -> None:

@@ -20,12 +20,12 @@ from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
+from sam_pipeline.schema.records.input_file import InputFile
+from sam_pipeline.schema.records.splitter import Position
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.imports.checkpoint import NOT_RESUMABLE, Checkpoint, ImportTotals, size_of
-from sam_pipeline.sql.imports.input_file import InputFile
 from sam_pipeline.sql.imports.records import Import, limits_of_history, usable_view
-from sam_pipeline.sql.imports.splitter import Position
 from sam_pipeline.sql.imports.table import Imported, import_table, opened_table
 from sam_pipeline.sql.loading.batch import Batch
 from sam_pipeline.sql.loading.catalogue import Catalogue

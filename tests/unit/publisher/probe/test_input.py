@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from sam_pipeline.publisher.probe import input as records
-from sam_pipeline.publisher.probe.input import InputBlock, RefusedRecord, read_blocks, read_records
+from sam_pipeline.publisher.probe.input import (
+    InputBlock,
+    RefusedRecord,
+    read_blocks,
+    read_files,
+    read_records,
+)
+from sam_pipeline.schema.errors import UnreadableInput
+from sam_pipeline.schema.records import splitter
+from sam_pipeline.schema.records.input_file import InputFile
 from sam_pipeline.schema.records.text import Record, write_wlcg
 from tests.support.builders import NOW, metric_result
 
 
-def read(body: str, message_class: str = "metricOutput") -> list[Record | RefusedRecord]:
-    return list(read_records(InputBlock("in.txt", body.encode()), message_class, NOW))
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def read(
+    body: str | bytes, message_class: str = "metricOutput", name: str = "in.txt"
+) -> list[Record | RefusedRecord]:
+    Path(name).write_bytes(body if isinstance(body, bytes) else body.encode())
+    return list(read_files([name], message_class, NOW))
 
 
 def test_text_and_json_give_the_same_records() -> None:
@@ -89,14 +108,6 @@ def test_a_key_of_json_that_text_cannot_hold_is_refused() -> None:
     assert refused.reason == "no-key"
 
 
-def in_blocks(file: Path, message_class: str = "metricOutput") -> list[Record | RefusedRecord]:
-    return [
-        item
-        for block in read_blocks([str(file)])
-        for item in read_records(block, message_class, NOW)
-    ]
-
-
 @pytest.mark.parametrize("size", [1, 7, 64, 300, 5000])
 def test_an_input_read_in_blocks_gives_the_same_as_one_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
@@ -116,7 +127,7 @@ def test_an_input_read_in_blocks_gives_the_same_as_one_read_at_once(
     expected = list(read_records(InputBlock(str(file), file.read_bytes()), "metricOutput", NOW))
     monkeypatch.setattr(records, "BLOCK_BYTES", size)
 
-    assert in_blocks(file) == expected
+    assert list(read_files([str(file)], "metricOutput", NOW)) == expected
     assert len(expected) > 6
 
 
@@ -127,15 +138,105 @@ def test_a_long_input_is_never_completely_in_memory(
     file.write_text(write_wlcg(metric_result()) * 1000)
     monkeypatch.setattr(records, "BLOCK_BYTES", 10_000)
 
-    sizes = [len(block.body) for block in read_blocks([str(file)])]
+    with InputFile(str(file)) as opened:
+        blocks = list(read_blocks(opened))
+
+    sizes = [len(block.body) for block in blocks if isinstance(block, InputBlock)]
 
     assert sum(sizes) == file.stat().st_size
     assert max(sizes) < 21_000
 
 
-def test_json_is_read_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "in.json"
-    file.write_text(" \n" + json.dumps([metric_result()] * 50))
-    monkeypatch.setattr(records, "BLOCK_BYTES", 100)
+RECORDS = [metric_result(hostName=f"ce{number}.example.org") for number in range(50)]
+WLCG = "".join(map(write_wlcg, RECORDS))
+JSON_FORMS = {
+    "array": json.dumps(RECORDS),
+    "pretty": json.dumps(RECORDS, indent=2),
+    "lines": "".join(f"{json.dumps(record)}\n" for record in RECORDS),
+    "no line feed": "".join(map(json.dumps, RECORDS)),
+}
 
-    assert len(in_blocks(file)) == 50
+
+@pytest.mark.parametrize("size", [100, 10**6])
+@pytest.mark.parametrize("form", JSON_FORMS)
+def test_json_may_be_an_array_or_one_object_per_line(
+    form: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splitter, "BLOCK_BYTES", size)
+
+    assert read(JSON_FORMS[form]) == read(WLCG)
+
+
+def test_a_bad_object_among_lines_is_refused_with_its_line_and_the_others_are_read() -> None:
+    lines = JSON_FORMS["lines"].splitlines()
+    lines[1] = '{"hostName": "a", metricName}'
+    lines[3] = '{"hostName": {"a": 1}}'
+
+    items = read("\n".join(lines))
+
+    bad = [item for item in items if isinstance(item, RefusedRecord)]
+    assert [(item.line, item.reason) for item in bad] == [(2, "not-json"), (4, "nested")]
+    assert "line 2, column" in bad[0].text
+    assert "item" not in bad[1].text
+    assert len(items) == len(RECORDS)
+
+
+def test_an_array_without_an_end_is_refused_after_its_complete_objects() -> None:
+    *items, refused = read(JSON_FORMS["pretty"][:-100])
+
+    assert isinstance(refused, RefusedRecord)
+    assert refused.reason == "truncated"
+    assert len([item for item in items if isinstance(item, dict)]) == len(RECORDS) - 1
+
+
+@pytest.mark.parametrize("body", [WLCG, *JSON_FORMS.values()], ids=["wlcg", *JSON_FORMS])
+def test_a_gzip_of_several_members_is_read_as_one(body: str) -> None:
+    half = len(body) // 2
+    packed = gzip.compress(body[:half].encode()) + gzip.compress(body[half:].encode())
+
+    assert read(packed) == read(body)
+
+
+@pytest.mark.parametrize("body", [WLCG, JSON_FORMS["lines"]], ids=["wlcg", "lines"])
+def test_of_a_truncated_gzip_the_complete_records_are_read_and_the_rest_is_refused(
+    body: str,
+) -> None:
+    packed = gzip.compress(body.encode())
+
+    *items, refused = read(packed[:-60])
+
+    assert isinstance(refused, RefusedRecord)
+    assert refused.reason == "truncated"
+    assert "after" in refused.text
+    assert "bytes" in refused.text
+    assert 0 < len(items) < len(RECORDS)
+    assert items == read(body)[: len(items)]
+    lines = body.splitlines()
+    assert refused.line <= len(lines)
+    assert "ce" + str(len(items)) in "\n".join(lines[refused.line - 1 :][:12])
+
+
+@pytest.mark.parametrize("head", [b"hostName: a\ndetailsData: ", b'[{"hostName": "', b"\n", b"[ "])
+def test_a_gzip_that_expands_without_end_is_refused_in_little_memory(
+    head: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "LONGEST_RECORD", 1_000_000)
+    monkeypatch.setattr(splitter, "LONGEST_RECORD", 1_000_000)
+    filling = b" " * 50_000_000
+    Path("bomb.gz").write_bytes(gzip.compress(head + filling))
+    del filling
+    tracemalloc.start()
+
+    [refused] = read_files(["bomb.gz"], "metricOutput", NOW)
+
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(refused, RefusedRecord)
+    assert peak < 10_000_000
+
+
+def test_closed_standard_input_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+
+    with pytest.raises(UnreadableInput, match="standard input is closed"):
+        list(read_files([], "metricOutput", NOW))

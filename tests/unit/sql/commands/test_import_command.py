@@ -183,7 +183,7 @@ def test_an_unreadable_file_has_an_exit_code(
         raise PermissionError(13, "Permission denied")
 
     # root may read everything
-    monkeypatch.setattr("sam_pipeline.sql.imports.input_file.open", refuse, raising=False)
+    monkeypatch.setattr("sam_pipeline.schema.records.input_file.open", refuse, raising=False)
 
     assert main(["import", "records", "a.txt"]) == NO_PERMISSION
     assert main(["import", "csv", "--class", "siteGroup", "a.csv"]) == NO_PERMISSION

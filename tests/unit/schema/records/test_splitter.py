@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.input_file import InputFile
+from sam_pipeline.schema.records.splitter import Position, RawRecord, Splitter
 from sam_pipeline.schema.records.text import read_wlcg, write_wlcg
-from sam_pipeline.sql.imports.input_file import InputFile
-from sam_pipeline.sql.imports.splitter import Position, RawRecord, Splitter
 from tests.support.builders import metric_result
 
 RECORDS = [
@@ -30,7 +30,7 @@ JSON_FORMS = {"array": ARRAY, "lines": LINES, "pretty": PRETTY}
 @pytest.fixture(params=[1, 7, 100, 1000, 10**6])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """The number of bytes read at a time."""
-    monkeypatch.setattr("sam_pipeline.sql.imports.splitter.BLOCK_BYTES", request.param)
+    monkeypatch.setattr("sam_pipeline.schema.records.splitter.BLOCK_BYTES", request.param)
     return int(request.param)
 
 
@@ -71,7 +71,7 @@ def test_every_form_of_json_gives_the_same_objects(form: str, path: Path) -> Non
 def test_reading_can_start_after_any_record(
     body: bytes, packed: bool, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sam_pipeline.sql.imports.splitter.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("sam_pipeline.schema.records.splitter.BLOCK_BYTES", 1000)
     body = gzip.compress(body) if packed else body
     whole, _ = read(path, body)
 
@@ -142,8 +142,8 @@ def test_an_array_that_is_not_closed_is_reported(path: Path) -> None:
 def test_a_record_without_an_end_stops_the_reading(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sam_pipeline.sql.imports.splitter.BLOCK_BYTES", 1000)
-    monkeypatch.setattr("sam_pipeline.sql.imports.splitter.LONGEST_RECORD", 4000)
+    monkeypatch.setattr("sam_pipeline.schema.records.splitter.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("sam_pipeline.schema.records.splitter.LONGEST_RECORD", 4000)
     body = TEXT[: TEXT.index(b"\nEOT\nhost") + 5] + b"detailsData: x\n" + b"all the same\n" * 1000
 
     records, splitter = read(path, body)
@@ -167,7 +167,7 @@ def test_malformed_json_loses_no_byte_except_separators(
 ) -> None:
     path = tmp_path_factory.mktemp("odd") / "records"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sam_pipeline.sql.imports.splitter.BLOCK_BYTES", size)
+        patch.setattr("sam_pipeline.schema.records.splitter.BLOCK_BYTES", size)
         kept = b"".join(raws(path, body.encode()))
 
     separators = b" \t\r\n,[]"

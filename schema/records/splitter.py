@@ -13,18 +13,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sam_pipeline.schema.records.classes import built_in
+from sam_pipeline.schema.records.input_file import BLOCK_BYTES, InputFile
 from sam_pipeline.schema.records.text import read_wlcg
-from sam_pipeline.sql.imports.input_file import InputFile
 
-BLOCK_BYTES = 512 * 1024
 LONGEST_RECORD = 16 * 1024 * 1024
-"""The limit on the bytes of a record, which bounds the memory of an import."""
+"""The limit on the bytes of a record, which bounds the memory of a reader."""
 
-_SEPARATORS = re.compile(rb"(?:\xef\xbb\xbf)?[\s,\[\]]*+")
-# Nearly all records are objects without nested ones, which one regular expression finds fast.
-_FLAT_OBJECT = re.compile(rb'\{(?:[^"{}\[\]]++|"(?:[^"\\\n]++|\\.)*+")*+\}')
-_TOKEN = re.compile(rb'"(?:[^"\\\n]++|\\.)*+"?|[{}\[\]]|\n[ \t\r]*+(?=\{)')
-_NO_OBJECT = re.compile(rb"[^\n{\]]++")
+_SEPARATORS = re.compile(rb"(?:\xef\xbb\xbf)?[\s,\[\]]*")
+# Nearly all records are objects without nested ones, which one regular expression finds fast. In
+# both of these, a character can match in one way only, so that no text takes quadratic time.
+_STRING = rb'"[^"\\\n]*(?:\\.[^"\\\n]*)*'
+_FLAT_OBJECT = re.compile(rb'\{[^"{}\[\]]*(?:' + _STRING + rb'"[^"{}\[\]]*)*\}')
+_TOKEN = re.compile(_STRING + rb'"?|[{}\[\]]|\n[ \t\r]*(?=\{)')
+_NO_OBJECT = re.compile(rb"[^\n{\]]+")
 
 
 class Position(NamedTuple):
@@ -33,6 +34,9 @@ class Position(NamedTuple):
     offset: int = 0
     line: int = 0
     record: int = 0
+
+
+START = Position()
 
 
 class RawRecord(NamedTuple):
@@ -47,15 +51,17 @@ class RawRecord(NamedTuple):
 class Splitter:
     """Iterates over the records of a file from `position` on, and advances it.
 
-    If the records end before the file does, `damage` is the reason.
+    If the records end before the file does, `damage` is the reason, and `damaged_line` the number
+    of the first line that is not part of a record.
     """
 
     file: InputFile
     class_name: str
     columns: Sequence[str]
-    position: Position
+    position: Position = START
     is_json: bool = False
     damage: str | None = None
+    damaged_line: int = 0
 
     def __iter__(self) -> Iterator[RawRecord]:
         buffer = self.file.read(BLOCK_BYTES)
@@ -75,6 +81,7 @@ class Splitter:
                 yield RawRecord(body, line + raw.count(b"\n", 0, begin) + 1, self.position)
         if first == b"[" and not self.damage and not raw.rstrip().endswith(b"]"):
             self.damage = "the JSON array is not closed: the file is truncated"
+            self.damaged_line = self.position.line + 1
 
     def _slices(self, buffer: bytes) -> Iterator[bytes]:
         """Slices of one record each; the last slice of a block may continue in the next block."""
@@ -83,16 +90,19 @@ class Splitter:
             yield from complete
             if len(rest) > LONGEST_RECORD:
                 end = "closing bracket" if self.is_json else "line EOT"
-                line = self.position.line + 1
-                self.damage = f"no {end} in {LONGEST_RECORD} bytes from line {line} on"
+                self.damaged_line = self.position.line + 1
+                self.damage = f"no {end} in {LONGEST_RECORD} bytes from line {self.damaged_line} on"
                 return
             more = self.file.read(max(BLOCK_BYTES, len(rest)))
             if not more:
                 break
             buffer = rest + more
         self.damage = self.file.damage
-        if not self.damage:  # otherwise the last record is incomplete
+        if not self.damage:
             yield rest
+        else:  # the last record is incomplete
+            blanks = rest[: _separators_end(rest, 0)]
+            self.damaged_line = self.position.line + 1 + blanks.count(b"\n")
 
     def _cut(self, buffer: bytes) -> list[bytes]:
         """The buffer in slices of one record each, preceded by its separators.
