@@ -16,6 +16,9 @@ CHECK_CLASS = "sam-check"
 TIME_KEYS = ("timestamp", "startTime", "endTime", "validFrom", "validTo")
 """Keys whose values are times, in every class."""
 
+PERIOD_KEYS = TIME_KEYS[1:]
+"""Of them those at which a period begins or ends: there `YYYY-MM-DD` is the midnight it begins."""
+
 DETAILS = "detailsData"
 """The key of a text of many lines, which is always the last of a record."""
 

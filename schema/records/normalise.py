@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from sam_pipeline.schema.records.classes import (
     DETAILS,
     DOWNTIME,
     METRIC_OUTPUT,
+    PERIOD_KEYS,
     SITE_GROUP,
     TIME_KEYS,
     Names,
@@ -46,6 +48,7 @@ _CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?"
 _SURROGATE = r"[\ud800-\udfff]"
 _FREE_TEXT = frozenset({"summarydata", DETAILS.lower(), "performancedata", "description"})
 _TIMES = frozenset(key.lower() for key in TIME_KEYS)
+_PERIODS = frozenset(key.lower() for key in PERIOD_KEYS)
 _SPELLINGS = {known.name: Names([*known.keys, *TIME_KEYS]) for known in BUILT_IN.values()}
 
 _SHARED = 10_000
@@ -180,6 +183,9 @@ def _time(key: str, value: str, kind: str = MOMENT) -> str:
             return value
         raise ValueError(f"{value[:40]!r} is not a time of day (expected hh:mm:ss)")
     except ValueError as error:
+        if kind == MOMENT and key.lower() in _PERIODS:
+            with suppress(ValueError):
+                return f"{parse_day(value).isoformat()}T00:00:00Z"
         raise RecordRefused("bad-time", f"{key}: {error}") from None
 
 

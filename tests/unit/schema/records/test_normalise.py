@@ -224,3 +224,23 @@ def test_our_ids_sort_by_creation_time() -> None:
 def test_times_before_1000_are_written_with_four_digits() -> None:
     assert parse_time("0999-01-01T00:00:00Z").year == 999
     assert row({"timestamp": "0999-01-01T00:00:00Z"}, "x")["timestamp"] == "0999-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize("key", ["validFrom", "validTo", "startTime", "endTime", "VALIDFROM"])
+def test_a_date_is_the_midnight_at_which_a_period_begins_or_ends(key: str) -> None:
+    assert row({key: "2026-01-31"}, "ourOwnClass") == {key: "2026-01-31T00:00:00Z"}
+
+
+def test_a_group_may_be_valid_from_a_date() -> None:
+    group = {"siteName": "S", "groupName": "G", "groupType": "T", "validfrom": "2026-01-31"}
+
+    assert row(group, "siteGroup")["validFrom"] == "2026-01-31T00:00:00Z"
+
+
+@pytest.mark.parametrize("value", ["2026-02-30", "2026-1-31", "31/01/2026"])
+def test_what_only_looks_like_a_date_is_refused(value: str) -> None:
+    assert refusal({"validFrom": value}, "ourOwnClass") == "bad-time"
+
+
+def test_the_time_of_a_result_needs_more_than_a_date() -> None:
+    assert refusal(metric_result(timestamp="2026-11-20")) == "bad-time"
