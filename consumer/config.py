@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.messages.destination import problem_of_destination
 from sam_pipeline.schema.messages.foreign import FORMATS, Stamp, make_stamp, rename_problems
 from sam_pipeline.schema.net.broker_url import (
     SPOOL,
@@ -69,11 +70,12 @@ def _check_brokers(urls: tuple[str, ...]) -> str | None:
 
 
 def _check_destination(destination: str) -> str | None:
-    if destination.startswith("/"):
-        return None
-    if not destination.startswith(f"{SPOOL}://"):
-        return f"expected /topic/…, /queue/… or the URL of a spool, not {destination!r}"
-    return _check_url(destination)
+    if destination.startswith(f"{SPOOL}:"):
+        return _check_url(destination)
+    problem = problem_of_destination(destination, wildcards=True)
+    if problem and not destination.startswith("/"):
+        problem += f"; or the URL of a spool, {SPOOL}:///DIRECTORY"
+    return problem
 
 
 def _check_url(url: str) -> str | None:

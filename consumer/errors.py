@@ -1,7 +1,6 @@
 """The errors of the consumer, by what the caller does next.
 
     ConsumerError            the program ends with one line
-    ├── ClockNotSet          the clock of the host is earlier than this program
     ├── SourceUnreachable    a drain did not reach these brokers; the others were loaded
     ├── SinkAway             nothing was stored: try again later; in a drain it ends the program
     ├── SourceTaken          another process uses the same name, or reads this spool with it
@@ -17,29 +16,14 @@ The errors of `sql.errors`, except DatabaseAway, end the program.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from sam_pipeline.schema.errors import SamError
 from sam_pipeline.schema.net.stomp_session import SessionLost
 from sam_pipeline.schema.program.command import UNAVAILABLE, USAGE
-from sam_pipeline.schema.times import format_time
 
 
 class ConsumerError(SamError):
     """Base of the errors that end the program."""
-
-
-class ClockNotSet(ConsumerError):
-    """The clock of the host is not set; no message is taken from the brokers."""
-
-    exit_code = UNAVAILABLE
-
-    def __init__(self, now: datetime) -> None:
-        super().__init__(
-            f"the clock of this host shows {format_time(now)}, which is before the release of this"
-            " program: every result would be refused as too far in the future; set the clock (NTP),"
-            " then start again"
-        )
 
 
 class SourceUnreachable(ConsumerError):

@@ -32,9 +32,11 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
     "publisher": {
         command.OK: "published, or stored in the spool",
         command.USAGE: "usage error",
-        command.BAD_DATA: "some records were refused; the others were sent",
+        command.BAD_DATA: "some records were refused, and the others sent; or the destination was"
+        " refused, and nothing sent",
         command.NO_INPUT: "an input file is missing",
-        command.UNAVAILABLE: "not stored: no broker took it, and there is no spool",
+        command.UNAVAILABLE: "not stored: no broker took it, and there is no spool; or the clock"
+        " was never set",
         command.BUG: "a bug: please report it",
         command.CANNOT_CREATE: "not stored: no broker took it, and the spool cannot be written",
         command.IO_ERROR: "not stored: no broker took it, and the spool is full; or published, but"

@@ -37,7 +37,7 @@ from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.records.text import write_wlcg
-from sam_pipeline.schema.times import format_time
+from sam_pipeline.schema.times import format_time, require_set_clock
 
 BATCH = 100
 """Messages are delivered as soon as this many wait."""
@@ -56,6 +56,7 @@ def publish_record(
 
     Raises:
         RecordRefused: the record can never be loaded.
+        ClockNotSet: the clock of this host can't be right.
         NoBrokerTookIt: neither a broker nor the spool took it.
         ConfigError: the configuration is bad.
     """
@@ -129,10 +130,11 @@ class Publisher:
         """Add a record of the configured class to the next message.
 
         Values are texts, numbers, booleans, dates and aware times; a key with None counts as
-        absent.
+        absent. Details that make the record too large are shortened, with a warning.
 
         Raises:
             RecordRefused: this record can never be loaded; the others are not affected.
+            ClockNotSet: the clock of this host can't be right.
             NoBrokerTookIt: messages that were due for delivery are lost.
         """
         from sam_pipeline.publisher.probe.values import record_of_values  # not for sam-publish
@@ -141,6 +143,7 @@ class Publisher:
         now = datetime.now(timezone.utc)
         fields = record_of_values(record)
         if self.config.message_class.lower() == "metricoutput":
+            require_set_clock(now)
             fields = {"timestamp": format_time(now), "gatheredAt": this_host(), **fields}
         for row in normalise(fields, self.config.message_class, {}, now):
             self._waiting.add(write_wlcg(row))
@@ -150,9 +153,13 @@ class Publisher:
         """Add a message; a missing class or destination is set as configured.
 
         Raises:
+            MessageRefused: no consumer could receive it, or it is too large.
             NoBrokerTookIt: messages that were due for delivery are lost.
         """
+        from sam_pipeline.publisher.delivery.limits import require_deliverable
+
         self._check_usable()
+        require_deliverable(message, self.config)
         self._waiting.messages.append(message)
         self._deliver_if_due()
 
@@ -218,10 +225,16 @@ class _Waiting:
         self._size = 0
 
     def add(self, text: str) -> None:
-        """Add the text of a record."""
+        """Add the text of a record; raises MessageRefused if it is too large, even shortened."""
         size = len(text.encode("utf-8", "replace"))
         if len(self._texts) == MAX_RECORDS or self._size + size > MAX_BYTES:
             self.pack()
+        if size > MAX_BYTES:
+            from sam_pipeline.publisher.delivery.limits import fitted
+
+            message = new_message(self._config.message_class, text, record_count=1)
+            self.messages.append(fitted(message, self._config))
+            return
         self._texts.append(text)
         self._size += size
 

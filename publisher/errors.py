@@ -28,12 +28,16 @@ class BrokerUnavailable(PublishError):
 
 
 class MessageRejected(PublishError):
-    """The broker read and refused the message at `position` of those it was sent."""
+    """The broker read and refused the message at `position` of those it was sent.
+
+    With `for_good`, no broker of its kind can ever take the message, and it was not sent.
+    """
 
     exit_code = BAD_DATA
 
-    def __init__(self, broker: object, position: int, reason: str) -> None:
+    def __init__(self, broker: object, position: int, reason: str, for_good: bool = False) -> None:
         super().__init__(f"{broker}: {reason}")
         self.broker = str(broker)
         self.position = position
         self.reason = reason
+        self.for_good = for_good

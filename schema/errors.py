@@ -5,6 +5,7 @@ SamError                 its lines on stderr (mostly one) and `exit_code`, no tr
 ├── RecordRefused        one record can never be loaded (normalise)
 │   └── MessageRefused   a message can't be loaded, whatever its records (decode)
 ├── UnreadableInput      a file of records can't be opened or read
+├── ClockNotSet          the clock of this host is earlier than this program
 ├── SpoolError           the directory queue can't be used
 │   └── DamagedElement   one element can't be read; the others can
 └── …                    the `errors.py` of each room
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 
 BAD_DATA = 65
 NO_INPUT = 66
+UNAVAILABLE = 69
 BUG = 70
 CANNOT_CREATE = 73
 IO_ERROR = 74
@@ -77,6 +79,12 @@ class UnreadableInput(SamError):
             self.exit_code = NO_INPUT
         else:
             self.exit_code = IO_ERROR
+
+
+class ClockNotSet(SamError):
+    """The clock of this host is not set, so that no time of a result can be trusted."""
+
+    exit_code = UNAVAILABLE
 
 
 class SpoolError(SamError):

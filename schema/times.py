@@ -5,12 +5,27 @@ from __future__ import annotations
 import re
 from datetime import date, datetime, timedelta, timezone
 
+from sam_pipeline.schema.errors import ClockNotSet
+
 _ISO = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.\d{1,30})?\s?(Z|z|[+-]\d\d:?\d\d)?",
     re.ASCII,
 )
 _EPOCH = r"([0-9]{1,11})(?:\.[0-9]{1,30})?"  # compiled when needed
 _DAY = r"\d{4}-\d\d-\d\d"
+
+
+NOT_BEFORE = datetime(2026, 11, 1, tzinfo=timezone.utc)
+"""The date of this program: a clock that shows an earlier time was never set."""
+
+
+def require_set_clock(now: datetime) -> None:
+    """Raises ClockNotSet: results of such a clock could never be loaded."""
+    if now < NOT_BEFORE:
+        raise ClockNotSet(
+            f"the clock of this host shows {format_time(now)}, which is before the release of this"
+            " program: the times of results can't be trusted; set the clock (NTP), then try again"
+        )
 
 
 def parse_time(text: str) -> datetime:

@@ -21,13 +21,13 @@ from sam_pipeline.consumer.errors import SourceUnreachable
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.reporter import reporting
 from sam_pipeline.consumer.process.allocator import return_large_blocks
-from sam_pipeline.consumer.process.clock import require_set_clock
 from sam_pipeline.consumer.process.name_lock import name_locked
 from sam_pipeline.consumer.process.signals import StopRequest, handling_signals
 from sam_pipeline.consumer.sinks.spool import SpoolSink
 from sam_pipeline.consumer.sources.make import make_sources
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.command import BAD_DATA, OK, print_done, print_json
+from sam_pipeline.schema.times import require_set_clock
 
 BATCHES_WAITING = 4
 """The number of batches for which the inbox has room."""

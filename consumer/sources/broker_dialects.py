@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sam_pipeline.schema.net.stomp_session import QUEUES, SessionLost
+from sam_pipeline.schema.messages.destination import QUEUES
+from sam_pipeline.schema.net.stomp_session import SessionLost
 
 VIRTUAL_TOPIC = "/topic/VirtualTopic."
 """The prefix of topics of ActiveMQ Classic that fill one queue per shared name."""

@@ -18,13 +18,14 @@ from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_
 from sam_pipeline.consumer.sources.lenient_reader import LenientReader
 from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
 from sam_pipeline.consumer.sources.stomp_session import RECEIVE_BYTES, Subscription
+from sam_pipeline.schema.messages.destination import QUEUES
 from sam_pipeline.schema.messages.message import MESSAGE_ID, new_message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.resolver import Resolver
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
-from sam_pipeline.schema.net.stomp_session import QUEUES, SessionLost, StompSession
+from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
 from sam_pipeline.schema.records.classes import CHECK_CLASS
 
 LOOK_UP_TIMEOUT_S = 15.0

@@ -21,6 +21,10 @@ from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 
+def refusal_of(broker: Broker, message: Message) -> str:
+    return ""
+
+
 def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
     return serialise(message) + b"\n"
 

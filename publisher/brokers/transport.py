@@ -65,6 +65,9 @@ class BrokerKind(Protocol):
     ) -> Transport:
         """Raises BrokerUnavailable."""
 
+    def refusal_of(self, broker: Broker, message: Message) -> str:
+        """Why no broker of this kind can take the message; empty if one can."""
+
     def preview(self, broker: Broker, config: PublisherConfig, message: Message) -> bytes:
         """The exact bytes that would be sent, with secrets hidden."""
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.commands.arguments import add_broker_options
 from sam_pipeline.publisher.commands.options import flags_of
-from sam_pipeline.publisher.delivery.round_trips import round_trips
+from sam_pipeline.publisher.delivery.round_trips import check_message, round_trips
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig, examine_config
 from sam_pipeline.schema.errors import ConfigError
@@ -57,7 +58,8 @@ def handle(args: argparse.Namespace) -> int:
     config, findings = examine_config(args.config, flags_of(args))
     problems = [*findings.problems, *find_problems(config, findings)]
     notes = list(find_likely_mistakes(config, findings))
-    trips = list(round_trips(config)) if args.connect else []
+    is_addressed = not findings.bad & {"destination", "message_class"}
+    trips = list(round_trips(config)) if args.connect and is_addressed else []
     problems += [f"{findings.origin('brokers')}: {trip.problem}" for trip in trips if trip.problem]
     secrets = config.has_secrets()
     if args.json:
@@ -82,7 +84,7 @@ def handle(args: argparse.Namespace) -> int:
 
 def find_problems(config: PublisherConfig, findings: Findings) -> Iterator[str]:
     """Problems that the check of a single key does not find."""
-    brokers = config.broker_list
+    brokers, message = config.broker_list, check_message(config)
     if not brokers and "brokers" not in findings.bad:
         yield f"{findings.origin('brokers')} is missing: all messages would stay in the spool"
         if findings.file is None:
@@ -113,6 +115,9 @@ def find_problems(config: PublisherConfig, findings: Findings) -> Iterator[str]:
                 config.login(broker)
         except BrokerUnavailable as error:
             yield f"{findings.origin('brokers')}: {error}"
+        if refusal := kind_of(broker).refusal_of(broker, message):
+            key = findings.origin("destination" if config.destination else "brokers")
+            yield f"{key}: {broker}: {refusal}"
         if broker.kind == SPOOL and (reason := unusable(Path(broker.path))):
             yield f"{findings.origin('brokers')}: {reason}"
     if config.spool is not None and (reason := unusable(config.spool)):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sam_pipeline.publisher.commands.arguments import RECORD_KEYS
 from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig, load_config
+from sam_pipeline.schema.messages.message import default_destination
 
 if TYPE_CHECKING:
     import argparse
@@ -18,8 +19,18 @@ def config_of(args: argparse.Namespace) -> PublisherConfig:
     """The configuration, with the options that were given.
 
     Raises:
+        MessageRefused: no consumer could receive what is sent to the destination of the options.
         ConfigError: all problems at once.
     """
+    message_class, destination = (
+        getattr(args, option, None) for option in ("message_class", "destination")
+    )
+    if destination is not None or message_class:
+        from sam_pipeline.schema.messages.destination import require_destination
+
+        for name in (destination, message_class and default_destination(message_class)):
+            if name is not None:
+                require_destination(name)
     no_spool = getattr(args, "no_spool", False)
     return load_config(args.config, flags_of(args), no_spool=no_spool)
 

@@ -142,7 +142,7 @@ class Report:
         for message in publication.spooled:
             self._add_message(message, "spooled", self._spool)
         self.spooled += len(publication.spooled)
-        for message, address, reason in publication.rejections:
+        for message, address, reason, _ in publication.rejections:
             rejected = {"message_id": message.message_id, "broker": str(address), "reason": reason}
             self.rejected.append(rejected)
         for failure in publication.failures:

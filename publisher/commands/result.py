@@ -14,9 +14,9 @@ from sam_pipeline.publisher.commands.arguments import (
 from sam_pipeline.publisher.commands.options import config_of, headers_of, record_of
 from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.probe.host_name import this_host
-from sam_pipeline.schema.messages.message import pack
+from sam_pipeline.schema.messages.message import MAX_BYTES, pack
 from sam_pipeline.schema.records.normalise import normalise
-from sam_pipeline.schema.times import format_time
+from sam_pipeline.schema.times import format_time, require_set_clock
 
 if TYPE_CHECKING:
     import argparse
@@ -69,8 +69,14 @@ def messages_of(record: Record, config: PublisherConfig, args: argparse.Namespac
         RecordRefused: it can never be loaded.
     """
     now = datetime.now(timezone.utc)
+    require_set_clock(now)
     record.setdefault("timestamp", format_time(now))
     if "gatheredAt" not in record:
         record["gatheredAt"] = this_host()  # may have to ask DNS
     rows = normalise(record, config.message_class, {}, now)
-    return list(pack(rows, config.message_class, headers=headers_of(args, config)))
+    messages = list(pack(rows, config.message_class, headers=headers_of(args, config)))
+    if any(len(message.body) > MAX_BYTES for message in messages):
+        from sam_pipeline.publisher.delivery.limits import fitted
+
+        return [fitted(message, config) for message in messages]
+    return messages

@@ -18,8 +18,11 @@ from sam_pipeline.publisher.probe.input import (
     read_files,
     read_sources,
 )
+from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.messages.message import MAX_RECORDS, pack
 from sam_pipeline.schema.program.command import print_lines
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT, built_in
+from sam_pipeline.schema.times import require_set_clock
 
 if TYPE_CHECKING:
     import argparse
@@ -64,17 +67,38 @@ def handle(args: argparse.Namespace) -> int:
 
     def records() -> Iterator[Record]:
         now = datetime.now(timezone.utc)
-        for record in read_files(args.files, config.message_class, now):
+        if built_in(config.message_class) is METRIC_OUTPUT:
+            require_set_clock(now)
+        for record in read_files(args.files, config.message_class, now, fit):
             if isinstance(record, RefusedRecord):
-                print_lines(f"sam-publish: error: {record}", file=sys.stderr)
-                refused.append(record)
+                report(record)
             else:
                 yield record
 
+    def fit(record: Record) -> Record:
+        from sam_pipeline.publisher.delivery.limits import fitted_record
+
+        return fitted_record(record, config, headers)
+
+    def raw_messages() -> Iterator[Message]:
+        from sam_pipeline.publisher.delivery.limits import require_deliverable
+
+        for block in read_sources(args.files):
+            message = raw_message(block, config.message_class, headers)
+            try:
+                require_deliverable(message, config)
+            except MessageRefused as refusal:
+                report(RefusedRecord(block.name, block.line, refusal.reason, refusal.text))
+            else:
+                yield message
+
+    def report(record: RefusedRecord) -> None:
+        print_lines(f"sam-publish: error: {record}", file=sys.stderr)
+        refused.append(record)
+
     messages: Iterator[Message]
     if args.raw:
-        blocks = read_sources(args.files)
-        messages = (raw_message(block, config.message_class, headers) for block in blocks)
+        messages = raw_messages()
     else:
         max_records = 1 if args.one_per_message else MAX_RECORDS
         messages = pack(records(), config.message_class, max_records, headers=headers)

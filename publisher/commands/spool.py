@@ -15,12 +15,13 @@ from typing import Any
 from sam_pipeline.publisher.commands.arguments import add_broker_options
 from sam_pipeline.publisher.commands.options import config_of
 from sam_pipeline.publisher.delivery.drain import DrainTotals, drain, drain_until
+from sam_pipeline.publisher.delivery.limits import refusals_of
 from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
 from sam_pipeline.publisher.spool import inspection
 from sam_pipeline.publisher.spool.count import CountFile
 from sam_pipeline.publisher.spool.inspection import Element, elements, quarantined, read
 from sam_pipeline.schema.errors import ConfigError, SpoolError
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.message import MAX_BYTES, Message
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
     NO_INPUT,
@@ -108,7 +109,8 @@ def run_action(args: argparse.Namespace, config: PublisherConfig) -> int:
 
 def list_elements(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
     """Print one line per element, oldest first."""
-    rows = (_facts(read(queue, element)) for element in islice(elements(queue), args.limit))
+    chosen = (read(queue, element) for element in islice(elements(queue), args.limit))
+    rows = ({**_facts(element), "refusals": _refusals(element, config)} for element in chosen)
     if args.json:
         _print_array(rows)
         return OK
@@ -116,6 +118,7 @@ def list_elements(args: argparse.Namespace, config: PublisherConfig, queue: Dire
     for row in rows:
         state = "damaged" if row["damage"] else "locked" if row["locked"] else ""
         rest = row["damage"] or f"{row['message_id']}  {row['destination'] or ''}"
+        rest += "".join(f"  not for {broker}: {why}" for broker, why in row["refusals"].items())
         cells = {**row, "written_at": format_time(row["written_at"]), "state": state, "rest": rest}
         line = ROW.format_map({k: "" if value is None else value for k, value in cells.items()})
         print_lines(line.rstrip())
@@ -185,7 +188,11 @@ def show_status(args: argparse.Namespace, config: PublisherConfig, queue: Direct
     """Print the size of the spool, its limits, and its locked, quarantined and dropped elements."""
     count = size_bytes = locked = 0
     oldest = None
+    refusals: dict[str, int] = {}
     for element in elements(queue):
+        if element.entry.status.st_size > MAX_BYTES:  # smaller ones fit into every broker
+            for broker in _refusals(read(queue, element), config):
+                refusals[broker] = refusals.get(broker, 0) + 1
         oldest = oldest or written_at(element.entry.name)
         count += 1
         size_bytes += element.entry.status.st_size
@@ -199,6 +206,7 @@ def show_status(args: argparse.Namespace, config: PublisherConfig, queue: Direct
         "when_full": config.spool_when_full,
         "oldest": oldest,
         "locked": locked,
+        "refusals": refusals,
         "quarantined": quarantined(queue.path),
         "dropped": CountFile(queue.path, config.state).read().dropped,
     }
@@ -212,6 +220,9 @@ def show_status(args: argparse.Namespace, config: PublisherConfig, queue: Direct
     print_lines(f"locked       {locked}")
     print_lines(f"quarantined  {state['quarantined']} in {queue.path}.bad")
     print_lines(f"dropped      {state['dropped']}")
+    for broker, number in refusals.items():
+        why = f"{number} too large for it: `spool drain` sends them to another broker"
+        print_lines(f"not for      {broker}: {why}")
     return OK
 
 
@@ -271,6 +282,11 @@ def _facts(element: Element) -> dict[str, Any]:
         "destination": message.headers.get(DESTINATION) if message else None,
         "damage": element.damage or None,
     }
+
+
+def _refusals(element: Element, config: PublisherConfig) -> dict[str, str]:
+    """By broker that can never take the message of an element: why."""
+    return refusals_of(element.message, config) if element.message else {}
 
 
 def _content(element: Element) -> dict[str, Any]:

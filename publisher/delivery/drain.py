@@ -18,7 +18,7 @@ from sam_pipeline.publisher.brokers.transport import Transport, kind_of, outcome
 from sam_pipeline.publisher.delivery.memory import Memory
 from sam_pipeline.publisher.delivery.route import Route
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message
@@ -57,7 +57,8 @@ class DrainTotals:
         self.rejected: dict[str, str] = {}
         """The broker and its reason, by rejected element; these stay in the spool."""
         self.set_aside = 0
-        """Damaged elements, which are now in the quarantine beside the spool."""
+        """Elements that can't be sent, damaged ones or such without a valid destination; they are
+        now in the quarantine beside the spool."""
         self.complete = False
         """Every element was offered to a broker."""
 
@@ -220,7 +221,7 @@ class _Pass:
                 for name in self._names:
                     message = self._read_locked(name)
                     if message is not None:
-                        batch.append((name, self._config.addressed(message)))
+                        batch.append((name, message))
                         size += len(message.body)
                     if len(batch) == BATCH or size >= BATCH_BYTES:
                         break
@@ -236,7 +237,9 @@ class _Pass:
                         self._totals.rejected.pop(name, None)
                         self._totals.sent += 1
                         continue
-                    self._totals.rejected[name] = str(rejection)
+                    # What only brokers of another kind take is no news: `spool status` shows it.
+                    if not (rejection.for_good and self._rejected_rest):
+                        self._totals.rejected[name] = str(rejection)
                     if self._rejected_rest:
                         # The lock stays until it expires: otherwise every call would send it
                         # again, and each refusal costs a connection.
@@ -250,12 +253,17 @@ class _Pass:
                 self._unlock(name)
 
     def _read_locked(self, name: str) -> Optional[Message]:
-        """Lock an element and read its message; None if it is locked, or can't be read."""
+        """Lock an element and read its message; None if it is locked, or can't be sent."""
+        from sam_pipeline.schema.messages.destination import problem_of_destination
+
         try:
             if not self._queue.lock(name):
                 return None
             self._locked.add(name)
-            return self._queue.read(name)
+            message = self._config.addressed(self._queue.read(name))
+            if problem := problem_of_destination(message.headers[DESTINATION]):
+                raise DamagedElement(f"element {name}: {problem}")
+            return message
         except DamagedElement as damage:
             try:
                 path = self._queue.quarantine(name, str(damage))

@@ -43,6 +43,8 @@ class Rejection(NamedTuple):
     message: Message
     address: BrokerAddress
     reason: str
+    for_good: bool = False
+    """No broker of this kind can ever take it."""
 
 
 class Publication(NamedTuple):
@@ -98,8 +100,13 @@ def publish(messages: Sequence[Message], config: PublisherConfig) -> Publication
     earlier calls are sent, too, in at most a fifth of that time.
 
     Raises:
+        MessageRefused: no consumer could receive one of them, or it is too large; none was sent.
         NoBrokerTookIt: some messages were lost; its `publication` has the others.
     """
+    from sam_pipeline.publisher.delivery.limits import require_deliverable
+
+    for message in messages:
+        require_deliverable(message, config)
     deadline = Deadline.after(config.timeout_s)
     with Courier(config) as courier:
         publication = courier.deliver(messages, deadline)
@@ -159,10 +166,11 @@ class Courier:
             failures = route.failures
         else:
             spool_error = batch.spool(self._config)
-        rejections = tuple(batch.refused.values())
+        # A broker of another kind may take it when it is back.
+        rejections = tuple(r for r in batch.refused.values() if not (r.for_good and failures))
         receipts, spooled = tuple(batch.receipts), tuple(batch.spooled)
         publication = Publication(receipts, spooled, rejections, tuple(failures))
-        counts = Counter((str(address), reason) for _, address, reason in rejections)
+        counts = Counter((str(rejection.address), rejection.reason) for rejection in rejections)
         for (broker, reason), count in counts.items():
             logger.error("%s messages rejected by %s: %s", count, broker, reason)
         if batch.missing:
@@ -245,7 +253,9 @@ class _Batch:
                 position = positions[index]
                 message = self.pending.pop(position)
                 if rejection:
-                    self.refused[position] = Rejection(message, address, rejection.reason)
+                    self.refused[position] = Rejection(
+                        message, address, rejection.reason, rejection.for_good
+                    )
                     continue
                 del self.missing[position]
                 self.receipts.append(Receipt(message, address))

@@ -16,14 +16,17 @@ from sam_pipeline.schema.net.round_trip import RoundTrip, timed
 from sam_pipeline.schema.records.classes import CHECK_CLASS
 
 
-def round_trips(config: PublisherConfig) -> Iterator[RoundTrip]:
-    """One for each address of each broker, each in an equal share of the remaining time.
-
-    The message goes where results would go; consumers count its class and load nothing.
-    """
+def check_message(config: PublisherConfig) -> Message:
+    """A message to where results would go; consumers count its class and load nothing."""
     destination = config.destination_of(config.message_class)
     message = new_message(CHECK_CLASS, f"sam-publish check on {socket.gethostname()}\n")
-    message = Message({**message.headers, DESTINATION: destination}, message.body)
+    return Message({**message.headers, DESTINATION: destination}, message.body)
+
+
+def round_trips(config: PublisherConfig) -> Iterator[RoundTrip]:
+    """One for each address of each broker, each in an equal share of the remaining time."""
+    message = check_message(config)
+    destination = message.headers[DESTINATION]
     deadline = Deadline.after(config.timeout_s)
     brokers = config.broker_list
     for number, broker in enumerate(brokers, 1):

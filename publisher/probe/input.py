@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from sam_pipeline.publisher.probe.values import is_key
 from sam_pipeline.schema.errors import RecordRefused
-from sam_pipeline.schema.messages.message import CLASS, MESSAGE_ID, Message, new_message_id
+from sam_pipeline.schema.messages.message import (
+    CLASS,
+    MAX_BYTES,
+    MESSAGE_ID,
+    Message,
+    new_message_id,
+)
 from sam_pipeline.schema.records.classes import KNOWN_KEYS, METRIC_OUTPUT, built_in
 from sam_pipeline.schema.records.input_file import BLOCK_BYTES, STDIN, InputFile, refuse_missing
 from sam_pipeline.schema.records.json_form import read_json
@@ -20,6 +26,13 @@ from sam_pipeline.schema.records.text import BadRecord, Record, read_wlcg
 
 MAX_LINE_BYTES = 4096
 """The first line of a record is searched for a key up to this length."""
+
+LARGE_BYTES = MAX_BYTES // 4
+"""A record that is larger may not fit into a message: what is not UTF-8 grows when it is replaced.
+"""
+
+Fit = Callable[[Record], Record]
+"""Shortens a large record; raises MessageRefused if that is not possible."""
 
 _JSON_PLACE = r": line (\d+) column (\d+) \(char \d+\)$"
 
@@ -62,7 +75,7 @@ def read_sources(names: Sequence[str]) -> list[InputBlock]:
 
 
 def read_files(
-    names: Sequence[str], message_class: str, now: datetime
+    names: Sequence[str], message_class: str, now: datetime, fit: Fit = lambda record: record
 ) -> Iterator[Record | RefusedRecord]:
     """The records of all files in order: each as it will be sent, or why it is refused.
 
@@ -78,7 +91,7 @@ def read_files(
                 if isinstance(block, RefusedRecord):
                     yield block
                 else:
-                    yield from read_records(block, message_class, now)
+                    yield from read_records(block, message_class, now, fit)
 
 
 def read_blocks(file: InputFile) -> Iterator[InputBlock | RefusedRecord]:
@@ -109,12 +122,12 @@ def read_blocks(file: InputFile) -> Iterator[InputBlock | RefusedRecord]:
 
 
 def read_records(
-    source: InputBlock, message_class: str, now: datetime
+    source: InputBlock, message_class: str, now: datetime, fit: Fit = lambda record: record
 ) -> Iterator[Record | RefusedRecord]:
     """The records of a block in order: each as it will be sent, or why it is refused.
 
-    Records of metricOutput are checked and normalised. Of other classes only the form is checked:
-    the values that are allowed are known to the database.
+    Records of built-in classes are checked and normalised. Of other classes only the form is
+    checked: the values that are allowed are known to the database.
     """
     known = built_in(message_class)
     items = (
@@ -127,10 +140,8 @@ def read_records(
             for key in item.fields if source.is_json else ():  # read_wlcg checks its keys itself
                 if not is_key(key):
                     raise RecordRefused("no-key", f"{key[:60]!r} is not a valid key")
-            if known is METRIC_OUTPUT:
-                yield from normalise(item.fields, message_class, {}, now)
-            else:
-                yield item.fields
+            rows = normalise(item.fields, message_class, {}, now) if known else [item.fields]
+            yield from map(fit, rows) if len(item.raw) > LARGE_BYTES else rows
         except RecordRefused as refusal:
             yield _refused(source, item.line, refusal)
 

@@ -68,8 +68,14 @@ def _above_zero(number: float) -> str | None:
     return None if number > 0 else f"expected more than 0, not {number:g}"
 
 
-def _not_empty(text: str) -> str | None:
-    return None if text.strip() else "is empty"
+def _problem_of_destination(destination: str) -> str | None:
+    from sam_pipeline.schema.messages.destination import problem_of_destination
+
+    return problem_of_destination(destination)
+
+
+def _problem_of_class(name: str) -> str | None:
+    return _problem_of_destination(default_destination(name)) if name.strip() else "is empty"
 
 
 def _one_of(*choices: str) -> Any:
@@ -124,8 +130,15 @@ class PublisherConfig(NamedTuple):
             },
             "order": {"check": _one_of(*ORDERS), "what": "or `shuffled`, to spread the load"},
             "timeout_s": {"check": _above_zero, "what": "for a call in total"},
-            "message_class": {"key": "class", "check": _not_empty, "what": "class of the messages"},
-            "destination": {"check": _not_empty, "what": "instead of `/topic/grid.probe.CLASS`"},
+            "message_class": {
+                "key": "class",
+                "check": _problem_of_class,
+                "what": "class of the messages",
+            },
+            "destination": {
+                "check": _problem_of_destination,
+                "what": "`/topic/NAME` or `/queue/NAME`, instead of `/topic/grid.probe.CLASS`",
+            },
             "user": {"what": "login for brokers whose URL has none"},
             "password_file": {
                 "check": problem_of_secret,

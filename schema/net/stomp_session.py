@@ -23,8 +23,6 @@ from sam_pipeline.schema.net.stomp_frame import (
 VERSION = "1.2"
 VIRTUAL_HOST = "/"
 """RabbitMQ refuses the name of the host here; the others ignore the header."""
-QUEUES = ("/queue/", "/amq/queue/")
-"""Prefixes of destinations that store messages and share them among their consumers."""
 GOODBYE_S = 2.0
 CLOSED = "it closed the connection"
 

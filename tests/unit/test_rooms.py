@@ -46,7 +46,7 @@ WALLS: Mapping[str, Wall] = {
     "schema.net": Wall(GROUND),
     "schema.program": Wall(GROUND, "tomli"),
     "schema.records": Wall(GROUND),
-    "schema.messages": Wall(f"{GROUND} schema.records"),
+    "schema.messages": Wall(f"{GROUND} schema.records schema.program.wording"),
     "schema.spool": Wall(f"{GROUND} schema.messages"),
     #
     "publisher.errors": Wall("schema"),

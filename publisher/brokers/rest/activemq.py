@@ -18,7 +18,9 @@ from sam_pipeline.publisher.brokers.rest.one_by_one import (
     TOPIC,
     CannotTravel,
     OneByOne,
+    RefusedByBroker,
     destination_of,
+    reason_not_to_travel,
     rejecting,
     travelling_headers,
 )
@@ -86,11 +88,15 @@ class ActiveMQRest(OneByOne):
         if answer.status == 200 and answer.body.strip() == SENT and "messageid" in answer.headers:
             return
         if answer.status in (400, 413) or "not authorized" in answer.message:
-            raise CannotTravel(_JAVA_EXCEPTIONS.sub("", str(answer)))
+            raise RefusedByBroker(_JAVA_EXCEPTIONS.sub("", str(answer)))
         raise BrokerUnavailable(self._address, _unexpected(answer))
 
 
 connect = ActiveMQRest
+
+
+def refusal_of(broker: Broker, message: Message) -> str:
+    return reason_not_to_travel(lambda: _send_request(broker, message, ""))
 
 
 def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
@@ -113,6 +119,8 @@ def _send_request(broker: Broker, message: Message, client_id: str) -> HttpReque
     kind, name = destination_of(message)
     if not message.body:
         raise CannotTravel("the body is empty")
+    if len(message.body) > MAX_FORM_BYTES:  # the form is longer still, and slow to write
+        raise CannotTravel(_too_long(len(message.body)))
     try:
         text = message.body.decode()
     except UnicodeDecodeError:
@@ -128,10 +136,12 @@ def _send_request(broker: Broker, message: Message, client_id: str) -> HttpReque
         for field, value in fields
     ).encode()
     if len(form) > MAX_FORM_BYTES:
-        raise CannotTravel(
-            f"the form of {len(form)} bytes exceeds the servlet's limit of {MAX_FORM_BYTES}"
-        )
+        raise CannotTravel(_too_long(len(form)))
     return HttpRequest("POST", _target(broker, name, kind, client_id), FORM, form)
+
+
+def _too_long(size: int) -> str:
+    return f"a form of at least {size} bytes exceeds the servlet's limit of {MAX_FORM_BYTES}"
 
 
 def _target(broker: Broker, name: str, kind: str, client_id: str) -> str:

@@ -20,7 +20,9 @@ from sam_pipeline.publisher.brokers.rest.http import preview as preview_request
 from sam_pipeline.publisher.brokers.rest.one_by_one import (
     TOPIC,
     CannotTravel,
+    RefusedByBroker,
     destination_of,
+    reason_not_to_travel,
     rejecting,
     travelling_headers,
 )
@@ -74,7 +76,7 @@ class Ams:
                 topic = _topic_of(message)
                 reason = self._refused.get(topic) or self._refused.get(message.message_id)
                 if reason:
-                    raise CannotTravel(reason)
+                    raise RefusedByBroker(reason)
                 by_topic.setdefault(topic, []).append(_encoded(position, message))
         for topic, items in by_topic.items():
             for batch in chunks(items, lambda item: len(item.text), MAX_BATCH, MAX_BATCH_BYTES):
@@ -116,6 +118,10 @@ class Ams:
 
 
 connect = Ams
+
+
+def refusal_of(broker: Broker, message: Message) -> str:
+    return reason_not_to_travel(lambda: (_topic_of(message), _encoded(0, message)))
 
 
 def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:

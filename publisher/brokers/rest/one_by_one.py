@@ -31,7 +31,11 @@ _STOMP_HEADERS = {DESTINATION, "persistent"}
 
 
 class CannotTravel(Exception):
-    """The protocol can't carry the message, or the broker refuses it; the message says why."""
+    """The protocol can't carry the message; the text says why."""
+
+
+class RefusedByBroker(CannotTravel):
+    """The broker refuses the message, which others of its kind may take."""
 
 
 @contextmanager
@@ -40,7 +44,17 @@ def rejecting(broker: object, position: int = 0) -> Iterator[None]:
     try:
         yield
     except CannotTravel as error:
-        raise MessageRejected(broker, position, str(error)) from error
+        for_good = not isinstance(error, RefusedByBroker)
+        raise MessageRejected(broker, position, str(error), for_good) from error
+
+
+def reason_not_to_travel(encode: Callable[[], object]) -> str:
+    """Why a message can't be encoded; empty if it can."""
+    try:
+        encode()
+    except CannotTravel as error:
+        return str(error)
+    return ""
 
 
 class OneByOne(ABC):

@@ -15,9 +15,10 @@ from sam_pipeline.publisher.brokers.rest.http import JSON, HttpRequest, login_sh
 from sam_pipeline.publisher.brokers.rest.http import preview as preview_request
 from sam_pipeline.publisher.brokers.rest.one_by_one import (
     QUEUE,
-    CannotTravel,
     OneByOne,
+    RefusedByBroker,
     destination_of,
+    reason_not_to_travel,
     rejecting,
     travelling_headers,
 )
@@ -84,7 +85,7 @@ class RabbitMQApi(OneByOne):
     def _publish(self, message: Message, deadline: Deadline) -> None:
         answer = self._session.request(_publish_request(self._address.broker, message), deadline)
         if answer.status in (400, 403, 413) and not _BROKER_ERROR.search(answer.message):
-            raise CannotTravel(str(answer))
+            raise RefusedByBroker(str(answer))
         if answer.status != 200:
             hint = " (no such virtual host or exchange)" if answer.status == 404 else ""
             raise BrokerUnavailable(self._address, f"{answer}{hint}")
@@ -96,7 +97,7 @@ class RabbitMQApi(OneByOne):
             _, exchange = _vhost_and_exchange(self._address.broker)
             unbound = f"no queue is bound to {exchange} with the key {name}"
             missing = f"there is no queue {name}" if kind == QUEUE else unbound
-            raise CannotTravel(f"{missing}, so RabbitMQ dropped it")
+            raise RefusedByBroker(f"{missing}, so RabbitMQ dropped it")
 
     def _ask(self, method: str, path: str, document: object, deadline: Deadline) -> Any:
         request = HttpRequest(method, path, JSON, json.dumps(document).encode())
@@ -113,6 +114,10 @@ class RabbitMQApi(OneByOne):
 
 
 connect = RabbitMQApi
+
+
+def refusal_of(broker: Broker, message: Message) -> str:
+    return reason_not_to_travel(lambda: _publish_request(broker, message))
 
 
 def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:

@@ -7,9 +7,10 @@ from sam_pipeline.publisher.brokers.stomp.headers import send_headers
 from sam_pipeline.publisher.brokers.stomp.session import MISSING, PublishingSession, judged, says
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
+from sam_pipeline.schema.messages.destination import QUEUES
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp_session import QUEUES, SessionLost
+from sam_pipeline.schema.net.stomp_session import SessionLost
 
 ROUND_TRIP = "round trip"
 SUBSCRIPTION = "check"

@@ -36,6 +36,10 @@ Unit = Sequence[int]
 """The positions of the messages that one receipt confirms."""
 
 
+def refusal_of(broker: Broker, message: Message) -> str:
+    return ""
+
+
 def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
     return _send_frame(message, {RECEIPT: "1"}) + b"\n"
 

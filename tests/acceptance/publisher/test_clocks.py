@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.services import missing
 from tests.services.process import free_ports
 from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.fault_proxy import FaultProxy
 from tests.support.commands import Workplace
+from tests.support.faketime import under
 from tests.support.reports.stored import query
 
-LIBRARY = "/usr/lib/*/faketime/libfaketime.so.1"
 CLOCKS = ("+0s", "-1h", "-2d", "+1h")
 """The last one to fail remembers, an hour ahead, until when the broker rests."""
 ROUNDS = 2
 TIMESTAMP = "2026-11-20T12:00:00Z"
-
-
-def under(clock: str, workplace: Workplace) -> Workplace:
-    """The workplace with commands whose clock is wrong; only their monotonic clock is right."""
-    library = next(Path("/").glob(LIBRARY.lstrip("/")), None)
-    if library is None:
-        missing("libfaketime", "apt-get install faketime")
-    variables = {"LD_PRELOAD": str(library), "FAKETIME": clock, "DONT_FAKE_MONOTONIC": "1"}
-    return replace(workplace, environment=variables)
 
 
 @pytest.fixture

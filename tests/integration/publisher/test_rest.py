@@ -12,6 +12,7 @@ import pytest
 
 from sam_pipeline.publisher.delivery.publication import publish
 from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.channel import NO_ANSWER
 from sam_pipeline.schema.spool.queue import DirectoryQueue
@@ -147,7 +148,7 @@ def test_a_message_for_a_frozen_servlet_is_spooled_once_at_the_deadline(
     assert [spool.read(element).message_id for element in spool.names()] == [message.message_id]
 
 
-def test_a_form_above_the_servlet_limit_is_rejected_without_being_sent(
+def test_a_form_above_the_servlet_limit_is_refused_without_being_sent_or_spooled(
     activemq5: ActiveMQ5Server, spool: DirectoryQueue, name: str
 ) -> None:
     config = config_for(activemq5, spool)
@@ -156,12 +157,12 @@ def test_a_form_above_the_servlet_limit_is_rejected_without_being_sent(
     )
 
     with subscribed(activemq5, f"/topic/{name}") as frames:
-        publication = publish([too_long, fits], config)
+        with pytest.raises(MessageRefused, match="limit of 200000"):
+            publish([too_long], config)
+        publish([fits], config)
         assert next(frames).body == fits.body
 
-    assert [rejection.message for rejection in publication.rejections] == [too_long]
-    assert "limit of 200000" in publication.rejections[0].reason
-    assert spool.count() == 1
+    assert spool.count() == 0
 
 
 def test_a_missing_servlet_makes_the_broker_unavailable(

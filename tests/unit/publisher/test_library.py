@@ -19,6 +19,8 @@ from sam_pipeline.publisher import (
     RecordRefused,
     publish_record,
 )
+from sam_pipeline.schema import times
+from sam_pipeline.schema.errors import ClockNotSet, MessageRefused
 from sam_pipeline.schema.records.text import read_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker, closed_port
@@ -385,3 +387,53 @@ def test_a_bad_setting_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(ConfigError, match="order: expected listed or shuffled"):
         Publisher(order="random")
+
+
+def test_a_message_to_where_nobody_can_subscribe_is_refused_and_the_others_are_sent(
+    spool: DirectoryQueue,
+) -> None:
+    with FakeBroker() as broker, Publisher(config_for(spool, broker.url)) as publisher:
+        publisher.add_message(metric_message())
+        with pytest.raises(MessageRefused, match=r"did you mean /topic/grid\.x\?"):
+            publisher.add_message(metric_message(destination="/topics/grid.x"))
+
+    assert len(broker.taken) == 1
+
+
+def test_a_destination_where_nobody_can_subscribe_is_a_configuration_error() -> None:
+    with pytest.raises(ConfigError, match="did you mean /topic/x"):
+        Publisher(destination="/topics/x")
+
+
+def test_details_that_are_too_large_are_shortened(
+    spool: DirectoryQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FakeBroker() as broker, Publisher(config_for(spool, broker.url)) as publisher:
+        publisher.add(metric_result(voName="first"))
+        publisher.add(metric_result(detailsData="x" * 5_000_000))
+        publisher.add(metric_result(voName="last"))
+
+    first, large, last = (frame.body for frame in broker.taken)
+    assert b"first" in first
+    assert b"last" in last
+    assert len(large) <= 4 * 1024 * 1024
+    assert b"bytes were left out here]\nEOT\n" in large
+    assert "were left out" in caplog.text
+
+
+def test_a_record_that_is_too_large_without_its_details_is_refused(spool: DirectoryQueue) -> None:
+    with pytest.raises(RecordRefused, match="too-large"):
+        publish_record(metric_result(performanceData="x" * 5_000_000), config_for(spool))
+
+    assert spool.count() == 0
+
+
+def test_a_result_of_a_clock_that_was_never_set_is_refused(
+    spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(times, "NOT_BEFORE", datetime(9000, 1, 1, tzinfo=UTC))
+
+    with pytest.raises(ClockNotSet, match="set the clock"):
+        publish_record(metric_result(timestamp=None), config_for(spool))
+
+    assert spool.count() == 0

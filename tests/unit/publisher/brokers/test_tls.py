@@ -323,7 +323,7 @@ def test_another_certificate_than_the_revoked_one_is_accepted(
     assert len(broker.taken) == 1
 
 
-@pytest.mark.parametrize("size", [10, 5_000_000])
+@pytest.mark.parametrize("size", [10, 4_000_000])
 def test_a_refusal_during_a_request_is_reported(
     files: TlsFiles, config: PublisherConfig, size: int
 ) -> None:

@@ -295,3 +295,42 @@ def test_a_check_message_goes_to_the_destination_of_results_with_its_own_class(
     keys = list(dict.fromkeys(document["routing_key"] for document in published))
     assert keys == ["grid.probe.metricOutput", "other"]
     assert published[0]["properties"]["headers"]["messageClass"] == "sam-check"
+
+
+def test_a_destination_where_nobody_can_subscribe_is_a_problem_and_gets_no_check_message(
+    check: Check, file: Path
+) -> None:
+    with HttpStandIn(lambda request: json_reply(200, {"routed": True})) as server:
+        url = f"rabbitmq-api+http://{HOST}:{server.port}/%2F/amq.topic"
+        file.write_text(f'[publisher]\nbrokers = ["{url}"]\ndestination = "/topics/x"\n')
+        code, _, errors = check("--connect")
+
+    assert code == 78
+    (error,) = errors
+    assert "sam.toml:3: [publisher] destination" in error
+    assert "did you mean /topic/x?" in error
+    assert server.asked == []
+
+
+def test_a_destination_that_a_kind_of_broker_does_not_have_is_a_problem(
+    check: Check, file: Path
+) -> None:
+    file.write_text(
+        '[publisher]\nbrokers = ["stomp://b", "ams+https://a/v1/projects/p"]\n'
+        'destination = "/queue/x"\ntoken_file = "token"\n'
+    )
+    secret(file.with_name("token"))
+
+    code, _, errors = check()
+
+    assert code == 78
+    assert [error for error in errors if "ams+https" in error and "AMS has only topics" in error]
+
+
+def test_a_class_with_a_blank_is_a_problem(check: Check, file: Path) -> None:
+    file.write_text('[publisher]\nbrokers = ["stomp://b"]\nclass = "disk usage"\n')
+
+    code, _, errors = check()
+
+    assert code == 78
+    assert "[publisher] class" in errors[0]

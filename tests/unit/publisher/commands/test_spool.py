@@ -74,6 +74,7 @@ def test_list_shows_each_element_with_its_content_oldest_first(scene: Scene) -> 
         "message_id": message.message_id,
         "destination": "/queue/mine",
         "damage": None,
+        "refusals": {},
     }
     assert (second["element"], second["locked"]) == (names[1], True)
 
@@ -247,9 +248,27 @@ def test_status_reports_counts_and_limits(scene: Scene) -> None:
         "max_bytes": 1024**3,
         "when_full": "refuse",
         "locked": 1,
+        "refusals": {},
         "quarantined": 1,
         "dropped": 0,
     }
+
+
+def test_list_and_status_name_the_brokers_for_which_an_element_is_too_large(scene: Scene) -> None:
+    servlet = "activemq-rest+http://msg.example.org:8161/api/message"
+    scene.config = scene.config._replace(brokers=(servlet, "stomp://msg.example.org"))
+    scene.add()
+    scene.add(Message(metric_message().headers, b"x" * 300_000))
+
+    _, listed = scene.run("list")
+    _, status = scene.run("status")
+
+    assert [servlet in line for line in listed.splitlines()] == [False, False, True]
+    assert "limit of 200000" in listed
+    assert [line.split()[:4] for line in status.splitlines() if "http" in line] == [
+        ["not", "for", f"{servlet}:", "1"]
+    ]
+    assert scene.run_json("status")["refusals"] == {servlet: 1}
 
 
 def test_status_reports_the_total_number_of_dropped_messages(scene: Scene) -> None:

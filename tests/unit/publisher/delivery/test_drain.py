@@ -20,6 +20,7 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker, Frame, closed_port
+from tests.support.brokers.http_stand_in import HOST, HttpStandIn, reply
 from tests.support.builders import metric_message
 
 
@@ -484,3 +485,46 @@ def _until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < ends_at, "the condition never became true"
         time.sleep(0.01)
+
+
+SERVLET_LIMIT = 200_000
+
+
+@pytest.mark.parametrize("destination", ["/topics/grid.probe.metricOutput", "foo", "/topic/a b"])
+def test_an_element_to_where_nobody_can_subscribe_is_set_aside_and_the_others_are_sent(
+    spool: DirectoryQueue, destination: str
+) -> None:
+    first = filled(spool, 1)
+    spool.add(metric_message(destination=destination))
+    last = filled(spool, 1)
+
+    with FakeBroker() as broker:
+        totals = drain(config_for(spool, broker.url))
+
+    assert broker.ids == [*first, *last]
+    assert (totals.sent, totals.set_aside, totals.complete) == (2, 1, True)
+    assert spool.count() == 0
+    (reason,) = Path(f"{spool.path}.bad").glob("*.reason")
+    assert repr(destination) in reason.read_text()
+
+
+def test_an_element_too_large_for_one_broker_waits_for_another_without_an_error(
+    spool: DirectoryQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    large = Message(metric_message().headers, b"x" * (SERVLET_LIMIT + 1))
+    spool.add(large)
+
+    with HttpStandIn(lambda _: reply(200, b"Message sent", messageID="1")) as server:
+        url = f"activemq-rest+http://{HOST}:{server.port}/api/message"
+        with caplog.at_level("ERROR"):
+            publish([metric_message()], config_for(spool, url))
+        sent = [asked for asked in server.asked if b"samMessageId" in asked.body]
+        assert len(sent) == 1
+        assert caplog.messages == []
+        spool.unlock(next(spool.names()))  # the lock expires
+        with FakeBroker() as broker:
+            totals = drain(config_for(spool, url, broker.url))
+
+    assert broker.ids == [large.message_id]
+    assert (totals.sent, totals.rejected) == (1, {})
+    assert spool.count() == 0

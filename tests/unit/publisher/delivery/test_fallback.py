@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
+from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker, Frame, closed_port
+from tests.support.brokers.http_stand_in import HOST, HttpStandIn, reply
 from tests.support.builders import metric_message
 
 SLACK_S = 0.7
@@ -343,3 +345,34 @@ def test_a_directory_queue_that_cannot_be_written_is_an_unavailable_broker(
 
     assert "is not a directory" in publication.failures[0].reason
     assert spool.count() == 1
+
+
+def test_a_message_too_large_for_one_broker_waits_for_another_that_is_away(
+    spool: DirectoryQueue,
+) -> None:
+    large = Message(metric_message().headers, b"x" * 300_000)
+
+    with HttpStandIn(lambda _: reply(200, b"Message sent", messageID="1")) as server:
+        servlet = f"activemq-rest+http://{HOST}:{server.port}/api/message"
+        publication = publish([large], config_for(spool, servlet, dead_url()))
+
+    assert publication.rejections == ()
+    assert publication.spooled == (large._replace(headers=publication.spooled[0].headers),)
+    assert spooled_ids(spool) == [large.message_id]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        metric_message(destination="/topics/grid.probe.metricOutput"),
+        Message(metric_message().headers, b"x" * (4 * 1024 * 1024 + 1)),
+    ],
+)
+def test_nothing_is_sent_or_spooled_if_no_consumer_could_load_one_of_the_messages(
+    spool: DirectoryQueue, message: Message
+) -> None:
+    with FakeBroker() as broker, pytest.raises(MessageRefused):
+        publish([metric_message(), message], config_for(spool, broker.url))
+
+    assert broker.taken == []
+    assert spool.count() == 0

@@ -17,7 +17,7 @@ from sam_pipeline.publisher.probe.input import (
     read_files,
     read_records,
 )
-from sam_pipeline.schema.errors import UnreadableInput
+from sam_pipeline.schema.errors import MessageRefused, UnreadableInput
 from sam_pipeline.schema.records import splitter
 from sam_pipeline.schema.records.input_file import InputFile
 from sam_pipeline.schema.records.text import Record, write_wlcg
@@ -93,12 +93,49 @@ def test_a_list_of_flavours_is_one_record_each() -> None:
     assert flavours == ["CE", "SE"]
 
 
-@pytest.mark.parametrize("message_class", ["downtime", "ourOwnClass"])
-def test_records_of_other_classes_are_only_checked_for_syntax(message_class: str) -> None:
-    valid, invalid = read("colour: red\nsize: not a time\nEOT\nno line\nEOT\n", message_class)
+def test_records_of_other_classes_are_only_checked_for_syntax() -> None:
+    valid, invalid = read("colour: red\nsize: not a time\nEOT\nno line\nEOT\n", "ourOwnClass")
 
     assert valid == {"colour": "red", "size": "not a time"}
     assert isinstance(invalid, RefusedRecord)
+
+
+GROUP = "siteName: S\ngroupName: G\ngroupType: T\n"
+
+
+@pytest.mark.parametrize(
+    ("message_class", "record", "reason"),
+    [
+        ("siteGroup", GROUP, "missing-key"),
+        ("SITEGROUP", f"{GROUP}validFrom: soon\n", "bad-time"),
+        ("siteGroup", f"{GROUP}validFrom: 2026-01-01\nweight: many\n", "bad-weight"),
+        ("serviceEndpoint", "siteName: S\nhostName: a b\nserviceFlavour: CE\n", "bad-host"),
+        ("downtime", "startTime: 2026-01-01\nendTime: 2026-01-02\n", "missing-key"),
+    ],
+)
+def test_records_of_built_in_classes_are_checked_as_by_the_consumer(
+    message_class: str, record: str, reason: str
+) -> None:
+    valid = f"{GROUP}validFrom: 2026-01-31\nEOT\n"
+    first, refused = read(f"{valid}{record}EOT\n", message_class)
+
+    assert isinstance(refused, RefusedRecord)
+    assert (refused.reason, refused.line) == (reason, 6)
+    assert isinstance(first, dict) == (message_class.lower() == "sitegroup")
+
+
+def test_a_large_record_is_shortened_by_the_sender_or_refused_by_its_line() -> None:
+    def refuse(record: Record) -> Record:
+        raise MessageRefused("too-large", "5 bytes")
+
+    small, large = write_wlcg(metric_result()), write_wlcg(metric_result(detailsData="x" * 20_000))
+    block = InputBlock("in.txt", (small + large + small).encode())
+
+    first, refused, last = read_records(block, "metricOutput", NOW, refuse)
+
+    assert str(refused) == "in.txt:11: record refused, too-large: 5 bytes"
+    assert isinstance(first, dict)
+    assert first == last
 
 
 def test_a_key_of_json_that_text_cannot_hold_is_refused() -> None:

@@ -1,0 +1,112 @@
+"""Refuses what no consumer could load before it is sent or spooled; shortens details instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sam_pipeline.publisher.brokers.transport import kind_of
+from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
+from sam_pipeline.schema.errors import MessageRefused
+from sam_pipeline.schema.log import lazy_logger
+from sam_pipeline.schema.messages.destination import require_destination
+from sam_pipeline.schema.messages.message import MAX_BYTES, Message, new_message
+from sam_pipeline.schema.records.classes import DETAILS
+from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.schema.records.text import END, ReadRecord, Record, read_wlcg, write_wlcg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_MESSAGE_BYTES = Limits().max_message_bytes
+"""The limit of a consumer whose configuration sets none."""
+
+_DETAILS = f"\n{DETAILS}: ".encode()
+_END = f"\n{END}\n".encode()
+
+logger = lazy_logger(__name__)
+
+
+def require_deliverable(message: Message, config: PublisherConfig) -> None:
+    """Raises MessageRefused if no consumer could receive the message, or it is too large."""
+    addressed = config.addressed(message)
+    require_destination(addressed.headers[DESTINATION])
+    if problem := _problem_of_size(addressed, config):
+        raise MessageRefused("too-large", f"message {message.message_id}: {problem}")
+
+
+def fitted(message: Message, config: PublisherConfig) -> Message:
+    """A message of one record; if it is too large, with as much of its details as fits.
+
+    Raises:
+        MessageRefused: it is too large without its details.
+    """
+    problem = _problem_of_size(config.addressed(message), config)
+    if not problem:
+        return message
+    head, key, details = message.body.removesuffix(_END).partition(_DETAILS)
+
+    def beginning(size: int) -> bytes:
+        return details[:size].decode("utf-8", "ignore").encode()
+
+    def shortened(size: int) -> Message:
+        kept = beginning(size)
+        mark = f"\n[{len(details) - len(kept)} bytes were left out here]"
+        return Message(message.headers, b"".join((head, key, kept, mark.encode(), _END)))
+
+    def is_too_large(candidate: Message) -> bool:
+        return bool(_problem_of_size(config.addressed(candidate), config))
+
+    fits, too_many = 0, min(len(details), MAX_MESSAGE_BYTES)
+    if not key or is_too_large(shortened(fits)):
+        raise MessageRefused("too-large", f"message {message.message_id}: {problem}")
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        if is_too_large(shortened(middle)):
+            too_many = middle
+        else:
+            fits = middle
+    logger.warning(
+        "message %s is too large, %s bytes of its details were left out: %s",
+        message.message_id,
+        len(details) - len(beginning(fits)),
+        problem,
+    )
+    return shortened(fits)
+
+
+def fitted_record(record: Record, config: PublisherConfig, headers: Mapping[str, str]) -> Record:
+    """A record that fits into a message, if necessary with shortened details.
+
+    Raises:
+        MessageRefused: it is too large without its details.
+    """
+    text = write_wlcg(record)
+    if len(text) * 4 <= MAX_BYTES:  # no character has more bytes
+        return record
+    message = new_message(config.message_class, text, record_count=1, headers=headers)
+    shortened = fitted(message, config)
+    if shortened is message:
+        return record
+    (read,) = read_wlcg(shortened.body)
+    assert isinstance(read, ReadRecord), "our own text"
+    return read.fields
+
+
+def refusals_of(message: Message, config: PublisherConfig) -> dict[str, str]:
+    """By broker: why no broker of its kind can take the message; only those that can't."""
+    addressed = config.addressed(message)
+    brokers = config.broker_list
+    reasons = {str(broker): kind_of(broker).refusal_of(broker, addressed) for broker in brokers}
+    return {broker: reason for broker, reason in reasons.items() if reason}
+
+
+def _problem_of_size(message: Message, config: PublisherConfig) -> str:
+    """Why the message is too large for consumers, or for every configured broker; or empty."""
+    size = len(message.body)
+    if size > MAX_MESSAGE_BYTES:
+        return f"{size} bytes, above the consumers' limit of {MAX_MESSAGE_BYTES}"
+    if size <= MAX_BYTES or not config.brokers:  # every kind of broker takes 64 kB
+        return ""
+    refusals = refusals_of(message, config)
+    brokers = set(map(str, config.broker_list))
+    return next(iter(refusals.values())) if len(refusals) == len(brokers) else ""

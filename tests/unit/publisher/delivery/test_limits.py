@@ -1,0 +1,133 @@
+"""What no consumer could load is refused before it is sent; details are shortened."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import pytest
+
+from sam_pipeline.publisher import PublisherConfig
+from sam_pipeline.publisher.brokers.rest import activemq
+from sam_pipeline.publisher.delivery.limits import (
+    MAX_MESSAGE_BYTES,
+    fitted,
+    fitted_record,
+    require_deliverable,
+)
+from sam_pipeline.schema.errors import MessageRefused
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.records.text import ReadRecord, read_wlcg
+from tests.support.builders import metric_message, metric_result
+
+SERVLET = "activemq-rest+http://msg.example.org:8161/api/message"
+RABBIT = "rabbitmq-api+https://msg.example.org/%2F/amq.topic"
+STOMP = PublisherConfig(brokers=("stomp://msg.example.org",))
+REST = PublisherConfig(brokers=(SERVLET,))
+MARK = re.compile(r"\n\[(\d+) bytes were left out here\]$")
+
+
+def details_of(message: Message) -> str:
+    (read,) = read_wlcg(message.body)
+    assert isinstance(read, ReadRecord)
+    return read.fields["detailsData"]
+
+
+def with_details(details: str) -> Message:
+    return metric_message(metric_result(detailsData=details))
+
+
+@pytest.mark.parametrize("text", ["x", "line\n", "\u00e9\u20ac\U0001f600", "a=b&c;{}"])
+@pytest.mark.parametrize("config", [STOMP, REST, PublisherConfig()])
+def test_details_are_shortened_to_what_fits_with_a_mark_and_a_warning(
+    text: str, config: PublisherConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    details = text * (6_000_000 // len(text.encode()))
+    message = with_details(details)
+
+    with caplog.at_level(logging.WARNING):
+        shortened = fitted(message, config)
+
+    kept = details_of(shortened)
+    mark = MARK.search(kept)
+    assert mark is not None
+    beginning = kept[: mark.start()]
+    assert details.startswith(beginning)
+    left_out = len(details.encode()) - len(beginning.encode())
+    assert int(mark[1]) == left_out
+    assert shortened.headers == message.headers
+    assert len(caplog.messages) == 1
+    assert str(left_out) in caplog.text
+    if config is REST:
+        broker = parse_broker(SERVLET)
+        assert activemq.refusal_of(broker, config.addressed(shortened)) == ""
+        assert len(shortened.body) > activemq.MAX_FORM_BYTES / 4
+    else:
+        assert MAX_MESSAGE_BYTES - 10 < len(shortened.body) <= MAX_MESSAGE_BYTES
+
+
+def test_a_message_that_fits_is_unchanged() -> None:
+    message = with_details("x" * 150_000)
+
+    assert fitted(message, STOMP) is message
+    assert fitted(message, REST) is message
+    assert fitted(with_details("x" * 300_000), PublisherConfig(brokers=(SERVLET, RABBIT)))
+
+
+def test_what_has_no_details_to_shorten_is_refused() -> None:
+    with pytest.raises(MessageRefused, match=r"5000\d\d\d bytes") as refused:
+        fitted(metric_message(metric_result(performanceData="x" * 5_000_000)), STOMP)
+
+    assert refused.value.reason == "too-large"
+
+
+def test_a_long_summary_is_shortened_like_details() -> None:
+    record = metric_result(summaryData="short\n" + "y" * 5_000_000)
+
+    shortened = fitted_record(record, STOMP, {})
+
+    assert shortened["summaryData"] == "short"
+    assert shortened["detailsData"].startswith("short\nyyy")
+    assert MARK.search(shortened["detailsData"])
+
+
+def test_a_small_record_is_unchanged() -> None:
+    record = metric_result()
+
+    assert fitted_record(record, REST, {}) is record
+
+
+@pytest.mark.parametrize(
+    ("config", "size", "refused"),
+    [
+        (STOMP, MAX_MESSAGE_BYTES, False),
+        (STOMP, MAX_MESSAGE_BYTES + 1, True),
+        (PublisherConfig(), MAX_MESSAGE_BYTES + 1, True),
+        (REST, 190_000, False),
+        (REST, 200_000, True),
+        (PublisherConfig(brokers=(SERVLET, "stomp://b")), 200_000, False),
+        (PublisherConfig(brokers=(SERVLET, "spool:///x")), 200_000, False),
+    ],
+)
+def test_a_message_is_refused_if_consumers_or_all_brokers_would_refuse_its_size(
+    config: PublisherConfig, size: int, refused: bool
+) -> None:
+    message = Message(metric_message().headers, b"x" * size)
+
+    if refused:
+        with pytest.raises(MessageRefused, match="too-large"):
+            require_deliverable(message, config)
+    else:
+        require_deliverable(message, config)
+
+
+@pytest.mark.parametrize("destination", ["/topics/x", "foo", "/topic/a.>"])
+def test_a_message_to_where_nobody_can_subscribe_is_refused(destination: str) -> None:
+    with pytest.raises(MessageRefused, match="is not a destination"):
+        require_deliverable(metric_message(destination=destination), STOMP)
+
+
+def test_a_class_that_makes_no_destination_is_refused() -> None:
+    with pytest.raises(MessageRefused, match="is not a destination"):
+        require_deliverable(Message({"messageClass": "disk usage"}, b""), STOMP)
