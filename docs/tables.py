@@ -46,8 +46,8 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         " user",
         command.CONFIG: "configuration error",
         command.INTERRUPTED: "interrupted",
-        command.TERMINATED: "`run` was terminated, and killed the plugin; its result is published"
-        " (other signals: 128 and their number)",
+        command.TERMINATED: "terminated: what was read is published or in the spool; `run` killed"
+        " the plugin and published its result (other signals: 128 and their number)",
     },
     "consumer": {
         command.OK: "stopped on request; or drained, and every record is a row",

@@ -4,6 +4,8 @@ PublishError
 ├── BrokerUnavailable   try the next broker, then the spool
 ├── MessageRejected     try another broker with this message; go on with the others here
 └── NoBrokerTookIt      (in publication.py) some messages are lost: send them again
+
+Terminated              by SIGTERM: wait for no broker, spool what was read
 """
 
 from __future__ import annotations
@@ -41,3 +43,7 @@ class MessageRejected(PublishError):
         self.position = position
         self.reason = reason
         self.for_good = for_good
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived while a broker was waited for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from sam_pipeline.publisher.commands.arguments import PROGRAM
@@ -14,6 +15,7 @@ from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
     OK,
+    TERMINATED,
     TRY_LATER,
     print_done,
     print_json,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, TextIO
 
     from sam_pipeline.publisher.delivery.publication import Publication
+    from sam_pipeline.publisher.delivery.termination import Termination
     from sam_pipeline.publisher.probe.input import RefusedRecord
     from sam_pipeline.publisher.settings.config import PublisherConfig
     from sam_pipeline.schema.messages.message import Message
@@ -41,17 +44,19 @@ PREPOSITION = {"published": "to", "spooled": "in"}
 
 
 def publish_and_report(
-    messages: Iterable[Message],
+    bursts: Iterable[Iterable[Message]],
     config: PublisherConfig,
     args: argparse.Namespace,
     print_line: Callable[[str], object] | None = None,
     output: TextIO | None = None,
     refused: Sequence[RefusedRecord] = (),
     meanwhile: Callable[[], bool] | None = None,
+    termination: Termination | None = None,
 ) -> int:
     """Publish the messages while they are read, report where they went, return the exit code.
 
     Args:
+        bursts: messages that are published together; each has the whole time limit.
         print_line: prints a line of the report (default: on standard output, except with -q).
         output: gets the messages of a dry run, or the report as JSON (default: standard output).
         refused: grows while the messages are read.
@@ -69,7 +74,7 @@ def publish_and_report(
         broker = next(iter(config.broker_list), Broker(SPOOL, path=str(config.spool)))
         kind = kind_of(broker)
         output = output or sys.stdout
-        for message in messages:
+        for message in chain.from_iterable(bursts):
             preview = kind.preview(broker, config, config.addressed(message))
             if output.isatty():
                 text = preview.decode(errors="backslashreplace")
@@ -79,26 +84,31 @@ def publish_and_report(
         return BAD_DATA if refused else OK
     report = Report(config, sys.maxsize if args.json else MAX_LISTED)
     failure: NoBrokerTookIt | None = None
-    remaining = iter(messages)
-    with Courier(config, meanwhile) as courier:
-        for batch in chunks(remaining, lambda message: len(message.body), BATCH, BATCH_BYTES):
-            started = time.monotonic()
-            deadline = Deadline.after(config.timeout_s - report.elapsed_s)
-            try:
-                report.add(courier.deliver(batch, deadline))
-            except NoBrokerTookIt as error:
-                report.add(error.publication)
-                error.lost += sum(1 for _ in remaining)
-                error.total = report.total + error.lost
-                failure = error
+    with Courier(config, meanwhile, termination) as courier:
+        for messages in bursts:
+            remaining = iter(messages)
+            elapsed_s = 0.0
+            for batch in chunks(remaining, lambda message: len(message.body), BATCH, BATCH_BYTES):
+                started = time.monotonic()
+                try:
+                    report.add(courier.deliver(batch, Deadline.after(config.timeout_s - elapsed_s)))
+                except NoBrokerTookIt as error:
+                    report.add(error.publication)
+                    error.lost += sum(1 for _ in remaining)
+                    error.total = report.total + error.lost
+                    failure = error
+                    break
+                elapsed_s += time.monotonic() - started
+            report.elapsed_s += elapsed_s
+            if failure:
                 break
-            report.elapsed_s += time.monotonic() - started
-        else:
-            deadline = Deadline.after(config.timeout_s - report.elapsed_s)
-            report.drained = courier.drain(deadline)
+            report.drained += courier.drain(Deadline.after(config.timeout_s - elapsed_s))
     code = BAD_DATA if refused or report.rejected else OK
     if config.require_broker and report.spooled:
         code = TRY_LATER
+    terminated = termination is not None and termination.received
+    if terminated:
+        code = TERMINATED
     if (report.spooled or failure) and not config.brokers and args.verbosity >= 0:
         # Not logged, since `import logging` is slow.
         print_lines(f"{PROGRAM}: warning: {advice_without_brokers(args.config)}", file=sys.stderr)
@@ -111,6 +121,10 @@ def publish_and_report(
         print_done(args, *report.lines(), success=failure is None and code == OK)
     if failure:
         raise failure
+    if terminated:
+        published = report.total - report.spooled
+        counts = f"{plural(published, 'message')} published, {report.spooled} spooled"
+        print_lines(f"{PROGRAM}: terminated: {counts}", file=sys.stderr)
     return code
 
 

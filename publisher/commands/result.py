@@ -59,7 +59,13 @@ def handle(args: argparse.Namespace) -> int:
     record = record_of(args)
     if record.get("detailsData") == "-":
         record["detailsData"] = sys.stdin.buffer.read().decode("utf-8", "replace").rstrip()
-    return publish_and_report(messages_of(record, config, args), config, args)
+    messages = [messages_of(record, config, args)]
+    if not config.brokers:  # there is nothing to wait for
+        return publish_and_report(messages, config, args)
+    from sam_pipeline.publisher.delivery.termination import Termination
+
+    with Termination() as termination:
+        return publish_and_report(messages, config, args, termination=termination)
 
 
 def messages_of(record: Record, config: PublisherConfig, args: argparse.Namespace) -> list[Message]:

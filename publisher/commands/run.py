@@ -122,7 +122,8 @@ def publish(run: PluginRun, args: argparse.Namespace) -> None:
     record: Record = {"metricName": f"org.nagios.{Path(name).stem}", "hostName": this_host()}
     record.update(result, **record_of_options(args))
     config = config_of(args)
-    publish_and_report(messages_of(record, config, args), config, args, logger.info, sys.stderr)
+    messages = messages_of(record, config, args)
+    publish_and_report([messages], config, args, logger.info, sys.stderr)
 
 
 def reason_of(error: Exception) -> str:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from datetime import datetime, timezone
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from sam_pipeline.publisher.commands.arguments import add_broker_options, add_message_options
+from sam_pipeline.publisher.commands.arguments import (
+    add_broker_options,
+    add_message_options,
+    seconds_argument,
+)
 from sam_pipeline.publisher.commands.options import config_of, headers_of
 from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.delivery.publication import BATCH
 from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
+from sam_pipeline.publisher.delivery.termination import Termination
 from sam_pipeline.publisher.probe.input import (
+    Pause,
     RefusedRecord,
     raw_message,
     read_files,
@@ -22,6 +29,7 @@ from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.messages.message import MAX_RECORDS, pack
 from sam_pipeline.schema.program.command import print_lines
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, built_in
+from sam_pipeline.schema.records.pipe import PipePatience
 from sam_pipeline.schema.times import require_set_clock
 
 if TYPE_CHECKING:
@@ -36,7 +44,9 @@ Publish records from files or standard input: text (`key: value` lines, each rec
 or JSON (an array of objects, or one object per line), gzipped or not, packed into messages of at
 most 100 records or 64 kB.
 
-A bad record is refused with its file and line (exit code 65); the others are published.
+A bad record is refused with its file and line (exit code 65); the others are published. What a pipe
+brings is published at the latest --flush-s later. After SIGTERM nothing more is read, and what was
+read goes to the spool (exit code 143).
 """
 EXAMPLES = """\
 examples:
@@ -56,6 +66,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--one-per-message", action="store_true", help="do not pack records")
     form.add_argument("--raw", action="store_true", help="send each file unchanged, as one message")
+    parser.add_argument(
+        "--flush-s",
+        type=seconds_argument,
+        default=1.0,
+        metavar="S",
+        help="publish records from a pipe at the latest this many seconds after they arrived "
+        "(default: 1)",
+    )
     add_broker_options(parser)
     add_message_options(parser)
 
@@ -65,11 +83,24 @@ def handle(args: argparse.Namespace) -> int:
     headers = headers_of(args, config)
     refused: list[RefusedRecord] = []
 
-    def records() -> Iterator[Record]:
-        now = datetime.now(timezone.utc)
+    def now() -> datetime:
+        return datetime.now(timezone.utc)
+
+    def bursts(patience: PipePatience) -> Iterator[Iterator[Message]]:
+        """The messages up to each pause."""
         if built_in(config.message_class) is METRIC_OUTPUT:
-            require_set_clock(now)
-        for record in read_files(args.files, config.message_class, now, fit):
+            require_set_clock(now())
+        max_records = 1 if args.one_per_message else MAX_RECORDS
+        found = read_files(args.files, config.message_class, now, fit, patience)
+        for first in found:
+            records = accepted(chain([first], found))
+            yield pack(records, config.message_class, max_records, headers=headers)
+
+    def accepted(found: Iterator[Record | RefusedRecord | Pause]) -> Iterator[Record]:
+        """The records up to the next pause that are not refused."""
+        for record in found:
+            if isinstance(record, Pause):
+                return
             if isinstance(record, RefusedRecord):
                 report(record)
             else:
@@ -96,13 +127,18 @@ def handle(args: argparse.Namespace) -> int:
         print_lines(f"sam-publish: error: {record}", file=sys.stderr)
         refused.append(record)
 
-    messages: Iterator[Message]
     if args.raw:
-        messages = raw_messages()
-    else:
-        max_records = 1 if args.one_per_message else MAX_RECORDS
-        messages = pack(records(), config.message_class, max_records, headers=headers)
-    if args.files and all(map(os.path.isfile, args.files)):  # reading a pipe could block
-        ahead = ReadAhead(messages, BATCH)
-        return publish_and_report(ahead, config, args, refused=refused, meanwhile=ahead.work)
-    return publish_and_report(messages, config, args, refused=refused)
+        return publish_and_report([raw_messages()], config, args, refused=refused)
+    with Termination() as termination:
+        read = bursts(PipePatience(args.flush_s, termination.descriptor))
+        if args.files and all(map(os.path.isfile, args.files)):  # reading a pipe could block
+            ahead = ReadAhead(chain.from_iterable(read), BATCH)
+            return publish_and_report(
+                [ahead],
+                config,
+                args,
+                refused=refused,
+                meanwhile=ahead.work,
+                termination=termination,
+            )
+        return publish_and_report(read, config, args, refused=refused, termination=termination)

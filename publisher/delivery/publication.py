@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
+from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError, Terminated
 from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.log import lazy_logger
@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # imported only once a broker is used: saves 5 % of a start w
     from sam_pipeline.publisher.brokers.transport import Transport
     from sam_pipeline.publisher.delivery.memory import Memory
     from sam_pipeline.publisher.delivery.route import BrokerCandidate, Route
+    from sam_pipeline.publisher.delivery.termination import Termination
     from sam_pipeline.publisher.settings.config import PublisherConfig
 
 BATCH = 1000
@@ -120,11 +121,18 @@ class Courier:
     """
 
     def __init__(
-        self, config: PublisherConfig, meanwhile: Callable[[], bool] | None = None
+        self,
+        config: PublisherConfig,
+        meanwhile: Callable[[], bool] | None = None,
+        termination: Termination | None = None,
     ) -> None:
-        """While a broker is at work, `meanwhile` is called until it returns False."""
+        """While a broker is at work, `meanwhile` is called until it returns False.
+
+        After a `termination` no broker is waited for, if there is a spool.
+        """
         self._config = config
         self._meanwhile = meanwhile
+        self._termination = termination if config.spool else None
         self._memory: Memory | None = None
         self._connection: tuple[Transport, BrokerCandidate] | None = None
 
@@ -142,7 +150,8 @@ class Courier:
         """
         batch = _Batch([self._config.addressed(message) for message in messages])
         failures: list[BrokerUnavailable] = []
-        if self._config.brokers:
+        termination = self._termination
+        if self._config.brokers and not (termination and termination.received):
             from sam_pipeline.publisher.delivery.memory import Memory
             from sam_pipeline.publisher.delivery.route import Route
 
@@ -152,14 +161,23 @@ class Courier:
                 self._memory = Memory(config.state, brokers, credentials=config.credentials)
             ask_all = self._config.spool is None or self._config.require_broker
             with Route(self._config, self._memory, lambda: deadline, ask_all=ask_all) as route:
-                if self._connection:
-                    try:
-                        batch.send(*self._connection, deadline)
-                    except BrokerUnavailable as failure:
-                        # Perhaps it was idle for too long: the broker may be tried again.
-                        logger.info("connection ended: %s", failure)
-                        self.close()
-                self._try_brokers(batch, route.candidates(), route, deadline)
+                try:
+                    if termination:
+                        termination.interrupts = True
+                    if self._connection:
+                        try:
+                            batch.send(*self._connection, deadline)
+                        except BrokerUnavailable as failure:
+                            # Perhaps it was idle for too long: the broker may be tried again.
+                            logger.info("connection ended: %s", failure)
+                            self.close()
+                    self._try_brokers(batch, route.candidates(), route, deadline)
+                    if termination:
+                        termination.interrupts = False
+                except (KeyboardInterrupt, Terminated) as interrupt:
+                    self._connection = None  # not closed: a DISCONNECT could follow half a frame
+                    if isinstance(interrupt, KeyboardInterrupt):
+                        raise
                 spool_error = batch.spool(self._config)
                 if spool_error:  # brokers were left out only because there is a spool
                     self._try_brokers(batch, route.left_out(), route, deadline)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from sam_pipeline.schema.records.classes import KNOWN_KEYS, METRIC_OUTPUT, built
 from sam_pipeline.schema.records.input_file import BLOCK_BYTES, STDIN, InputFile, refuse_missing
 from sam_pipeline.schema.records.json_form import read_json
 from sam_pipeline.schema.records.normalise import normalise
+from sam_pipeline.schema.records.pipe import PipePatience
 from sam_pipeline.schema.records.splitter import LONGEST_RECORD, Splitter
 from sam_pipeline.schema.records.text import BadRecord, Record, read_wlcg
 
@@ -45,6 +47,10 @@ class InputBlock:
     body: bytes
     line: int = 1
     is_json: bool = False
+
+
+class Pause:
+    """In the place of a record: no other may follow for a long time."""
 
 
 @dataclass(frozen=True)
@@ -75,38 +81,59 @@ def read_sources(names: Sequence[str]) -> list[InputBlock]:
 
 
 def read_files(
-    names: Sequence[str], message_class: str, now: datetime, fit: Fit = lambda record: record
-) -> Iterator[Record | RefusedRecord]:
+    names: Sequence[str],
+    message_class: str,
+    clock: Callable[[], datetime],
+    fit: Fit = lambda record: record,
+    patience: PipePatience | None = None,
+) -> Iterator[Record | RefusedRecord | Pause]:
     """The records of all files in order: each as it will be sent, or why it is refused.
 
-    Files may be gzipped. Of a file that is damaged, the records before the damage are read.
+    Files may be gzipped. Of a file that is damaged, the records before the damage are read. With
+    `patience`, a Pause follows the records of a pipe that should wait no longer for more.
 
     Raises:
         UnreadableInput: a file can't be opened, before the first record; or reading it failed.
     """
     refuse_missing(names, "nothing was sent")
     for name in names or [STDIN]:
-        with InputFile(name) as file:
+        if patience and not os.path.isfile(name):
+            yield Pause()  # what was read until now
+        with InputFile(name, patience=patience) as file:
             for block in read_blocks(file):
-                if isinstance(block, RefusedRecord):
-                    yield block
+                if isinstance(block, InputBlock):
+                    yield from read_records(block, message_class, clock(), fit)
                 else:
-                    yield from read_records(block, message_class, now, fit)
+                    yield block
 
 
-def read_blocks(file: InputFile) -> Iterator[InputBlock | RefusedRecord]:
+def read_blocks(file: InputFile) -> Iterator[InputBlock | RefusedRecord | Pause]:
     """The file in blocks of whole records, each JSON object by itself; last, why it ended early."""
     body, line, searched = file.read(BLOCK_BYTES), 1, 0
+    while file.paused and not body.strip():
+        body += file.read(BLOCK_BYTES)
     if _is_json(body):
         file.unread(body)
         yield from _read_objects(file)
         return
-    while more := file.read(BLOCK_BYTES):
+    is_empty = True
+    while True:
+        if file.paused:
+            end = len(body) if _ends_with_record(body) else _end_of_records(body, 0)
+            if end:
+                yield InputBlock(file.name, body[:end], line)
+                line += body.count(b"\n", 0, end)
+                body, searched, is_empty = body[end:], 0, False
+            yield Pause()
+        more = file.read(BLOCK_BYTES)
+        if not more and not file.paused:
+            break
         end = _end_of_records(body, searched)
         searched = 0 if end else max(0, len(body) - MAX_LINE_BYTES)
         if end:
             yield InputBlock(file.name, body[:end], line)
             line += body.count(b"\n", 0, end)
+            is_empty = False
         body = body[end:] + more
         if len(body) > LONGEST_RECORD:
             text = f"no line EOT in {LONGEST_RECORD} bytes; the rest of the file was not read"
@@ -117,7 +144,7 @@ def read_blocks(file: InputFile) -> Iterator[InputBlock | RefusedRecord]:
         if whole:
             yield InputBlock(file.name, body[:whole], line)
         yield _damage(file.name, line + body.count(b"\n", 0, whole), file.damage)
-    else:
+    elif body.strip() or is_empty:
         yield InputBlock(file.name, body, line)
 
 
@@ -152,11 +179,11 @@ def raw_message(source: InputBlock, message_class: str, headers: Mapping[str, st
     return Message({**ours, **headers}, source.body)
 
 
-def _read_objects(file: InputFile) -> Iterator[InputBlock | RefusedRecord]:
+def _read_objects(file: InputFile) -> Iterator[InputBlock | RefusedRecord | Pause]:
     """The objects of a JSON file: of an array, one in each line, or one after the other."""
     splitter = Splitter(file, METRIC_OUTPUT.name, METRIC_OUTPUT.keys)
     for raw, line, _ in splitter:
-        yield InputBlock(file.name, raw, line, is_json=True)
+        yield InputBlock(file.name, raw, line, is_json=True) if raw else Pause()
     if splitter.damage:
         yield _damage(file.name, splitter.damaged_line, splitter.damage)
     elif not splitter.position.record:
@@ -190,6 +217,10 @@ def _end_of_records(body: bytes, begin: int) -> int:
         if line.rstrip() == b"EOT" and colon and KNOWN_KEYS[key.decode("latin-1")]:
             return end + 1 + len(line) + 1
     return 0
+
+
+def _ends_with_record(body: bytes) -> bool:
+    return body[-MAX_LINE_BYTES:].rstrip().rpartition(b"\n")[2] == b"EOT"
 
 
 def _is_json(body: bytes) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from sam_pipeline.schema.errors import UnreadableInput
+from sam_pipeline.schema.records.pipe import Pipe, PipePatience
 
 STDIN = "-"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -19,16 +20,22 @@ BLOCK_BYTES = 512 * 1024
 class InputFile:
     """Reads a file from start to end; `damage` is the reason if it stopped before the end.
 
-    A gzip may have several members. It is recognised by its first bytes, also from a pipe.
+    A gzip may have several members. It is recognised by its first bytes, also from a pipe. With
+    `patience`, `read` returns what a pipe has brought when it pauses; then `paused` is true.
 
     Raises:
         UnreadableInput: the file can't be opened; `read` raises it, too.
     """
 
-    def __init__(self, name: str, decompress: bool = True) -> None:
+    def __init__(
+        self, name: str, decompress: bool = True, patience: PipePatience | None = None
+    ) -> None:
         self.name = _title(name)
         self.damage: str | None = None
-        self._file = _opened(name, "it was not read")
+        self.paused = False
+        self._file: BinaryIO | Pipe = _opened(name, "it was not read")
+        if patience and not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            self._file = Pipe(self._file, patience)
         self._next = _Rejoined(self._read_raw(len(GZIP_MAGIC)), self._file)
         self._bytes: BinaryIO | _Rejoined = self._next
         self._damages: tuple[type[Exception], ...] = ()
@@ -57,13 +64,18 @@ class InputFile:
     def share(self) -> float | None:
         """The part of the file that has been read, 0 to 1; None if its size is unknown."""
         result = self.stat_result
-        return self._file.tell() / result.st_size if result and result.st_size else None
+        if not result or not result.st_size or isinstance(self._file, Pipe):
+            return None
+        return self._file.tell() / result.st_size
 
     def read(self, size: int = sys.maxsize) -> bytes:
-        """The next `size` bytes; fewer only at the end, or where the file is damaged."""
+        """The next `size` bytes; fewer only at the end or a pause, or where the file is damaged."""
         parts = [self._unread[:size]]
         self._unread = self._unread[size:]
         size -= len(parts[0])
+        if self.paused and parts[0]:
+            return parts[0]
+        self.paused = False
         while size > 0 and not self.damage:
             try:
                 part = self._bytes.read1(min(size, BLOCK_BYTES))  # type: ignore[union-attr]
@@ -74,6 +86,7 @@ class InputFile:
             except OSError as error:
                 raise UnreadableInput(self.name, error, "the rest of it was not read") from error
             if not part:
+                self.paused = isinstance(self._file, Pipe) and self._file.paused
                 break
             parts.append(part)
             size -= len(part)
@@ -98,7 +111,7 @@ class InputFile:
 class _Rejoined:
     """A file whose first bytes were read already: a pipe can't be read again."""
 
-    def __init__(self, head: bytes, file: BinaryIO) -> None:
+    def __init__(self, head: bytes, file: BinaryIO | Pipe) -> None:
         self.head = head
         self._file = file
 
@@ -109,7 +122,7 @@ class _Rejoined:
     def read1(self, size: int) -> bytes:
         """At least one byte, except at the end."""
         first, self.head = self.head[:size], self.head[size:]
-        return first or self._file.read1(size)  # type: ignore[attr-defined]
+        return first or self._file.read1(size)  # type: ignore[union-attr]
 
 
 def refuse_missing(names: Sequence[str], consequence: str) -> None:

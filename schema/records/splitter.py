@@ -51,8 +51,8 @@ class RawRecord(NamedTuple):
 class Splitter:
     """Iterates over the records of a file from `position` on, and advances it.
 
-    If the records end before the file does, `damage` is the reason, and `damaged_line` the number
-    of the first line that is not part of a record.
+    An empty record is a pause of a pipe. If the records end before the file does, `damage` is the
+    reason, and `damaged_line` the number of the first line that is not part of a record.
     """
 
     file: InputFile
@@ -77,7 +77,7 @@ class Splitter:
             offset, line, record = self.position
             end_line = line + raw.count(b"\n")
             self.position = Position(offset + len(raw), end_line, record + bool(body))
-            if body:
+            if body or (self.file.paused and not raw):
                 yield RawRecord(body, line + raw.count(b"\n", 0, begin) + 1, self.position)
         if first == b"[" and not self.damage and not raw.rstrip().endswith(b"]"):
             self.damage = "the JSON array is not closed: the file is truncated"
@@ -93,8 +93,13 @@ class Splitter:
                 self.damaged_line = self.position.line + 1
                 self.damage = f"no {end} in {LONGEST_RECORD} bytes from line {self.damaged_line} on"
                 return
+            if self.file.paused:
+                if self.is_json and _FLAT_OBJECT.fullmatch(rest.rstrip(), _separators_end(rest, 0)):
+                    yield rest
+                    rest = b""
+                yield b""
             more = self.file.read(max(BLOCK_BYTES, len(rest)))
-            if not more:
+            if not more and not self.file.paused:
                 break
             buffer = rest + more
         self.damage = self.file.damage

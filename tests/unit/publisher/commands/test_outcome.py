@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,9 +24,7 @@ def test_run_does_not_wait_for_a_reader_that_has_stopped(
     monkeypatch.setattr(run_command, "READER_PATIENCE_S", 0.1)
     reading, writing = os.pipe()
     with open(reading, "rb"), open(writing, "w") as output:
-        monkeypatch.setattr(sys, "stdout", output)
-
-        run_command.pass_on(b"x" * 1_000_000)
+        run_command.pass_on_to(output, "output")(b"x" * 1_000_000)
 
         os.set_blocking(reading, False)
         assert 0 < len(os.read(reading, 1_000_000)) < 1_000_000
@@ -43,7 +40,7 @@ def test_time_spent_reading_does_not_count_against_the_deadline(tmp_path: Path) 
 
     with FakeBroker() as broker:
         config = PublisherConfig(brokers=(broker.url,), timeout_s=0.25, spool=tmp_path / "spool")
-        code = publish_and_report(read_slowly(), config, args, print_line=lines.append)
+        code = publish_and_report([read_slowly()], config, args, print_line=lines.append)
 
     assert code == 0
     assert lines[0].startswith("published ")

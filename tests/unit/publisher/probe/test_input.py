@@ -33,7 +33,7 @@ def read(
     body: str | bytes, message_class: str = "metricOutput", name: str = "in.txt"
 ) -> list[Record | RefusedRecord]:
     Path(name).write_bytes(body if isinstance(body, bytes) else body.encode())
-    return list(read_files([name], message_class, NOW))
+    return list(read_files([name], message_class, lambda: NOW))
 
 
 def test_text_and_json_give_the_same_records() -> None:
@@ -164,7 +164,7 @@ def test_an_input_read_in_blocks_gives_the_same_as_one_read_at_once(
     expected = list(read_records(InputBlock(str(file), file.read_bytes()), "metricOutput", NOW))
     monkeypatch.setattr(records, "BLOCK_BYTES", size)
 
-    assert list(read_files([str(file)], "metricOutput", NOW)) == expected
+    assert list(read_files([str(file)], "metricOutput", lambda: NOW)) == expected
     assert len(expected) > 6
 
 
@@ -264,7 +264,7 @@ def test_a_gzip_that_expands_without_end_is_refused_in_little_memory(
     del filling
     tracemalloc.start()
 
-    [refused] = read_files(["bomb.gz"], "metricOutput", NOW)
+    [refused] = read_files(["bomb.gz"], "metricOutput", lambda: NOW)
 
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -276,4 +276,4 @@ def test_closed_standard_input_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("sys.stdin", None)
 
     with pytest.raises(UnreadableInput, match="standard input is closed"):
-        list(read_files([], "metricOutput", NOW))
+        list(read_files([], "metricOutput", lambda: NOW))
