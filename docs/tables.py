@@ -53,7 +53,7 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.OK: "stopped on request; or drained, and every record is a row",
         command.USAGE: "usage",
         command.BAD_DATA: "drained or replayed: there are new dead letters, or some failed again",
-        command.NO_INPUT: "`edit --body`: no such file",
+        command.NO_INPUT: "`dead-letter`: no letter has that id, or `edit --body`: no such file",
         command.UNAVAILABLE: "a broker or the database was away longer than `--timeout`; the name"
         " runs already; the clock was never set; a package is missing",
         command.BUG: "a bug: please report it",
@@ -66,7 +66,7 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
     "reports": {
         command.OK: "success, also if a day has no data or nothing is due",
         command.USAGE: "usage error: a day in the future, an unknown report or site, a frozen day",
-        command.NO_INPUT: "no such profile",
+        command.NO_INPUT: "no such profile, or no exclusion has that id",
         command.UNAVAILABLE: "Java or a package is missing, Spark failed, or the database cannot be"
         " reached",
         command.BUG: "a bug: please report it",

@@ -2,6 +2,7 @@
 
 SamError
 ├── ReportUsage         the command line asks for the impossible, such as a day in the future
+├── NoExclusion         no exclusion has that id
 ├── NoProfile           the file of a profile cannot be read
 ├── ProfileError        a profile is not valid: all its problems at once
 ├── MixedVOs            two VOs measured one instance, and the profile names none
@@ -22,6 +23,12 @@ class ReportUsage(SamError):
     """The command line asks for something that does not exist; the message lists what does."""
 
     exit_code = command.USAGE
+
+
+class NoExclusion(SamError):
+    """No exclusion has that id."""
+
+    exit_code = command.NO_INPUT
 
 
 class NoProfile(SamError):

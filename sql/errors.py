@@ -11,7 +11,8 @@ SqlError
 ├── RepairRefused         a repair would drop objects that are not ours; nothing was changed
 ├── CannotCreate          the SQLite file can't be created
 ├── BadInput              a file to import is missing, unreadable or invalid; see `exit_code`
-├── DowntimeRefused       no downtime has that id, or it can't end at that time
+├── NoSuchDowntime        no downtime has that id
+├── DowntimeRefused       the downtime can't end at that time
 ├── NoSuchDeadLetter      no dead letter has that number
 └── EditRefused           the dead letter was replayed or dropped, or the edit changes nothing
 
@@ -92,8 +93,12 @@ class DowntimeRefused(SqlError):
     exit_code = command.USAGE
 
 
+class NoSuchDowntime(SqlError):
+    exit_code = command.NO_INPUT
+
+
 class NoSuchDeadLetter(SqlError):
-    exit_code = command.USAGE
+    exit_code = command.NO_INPUT
 
     def __init__(self, dead_letter_id: int) -> None:
         super().__init__(f"there is no dead letter {dead_letter_id}")

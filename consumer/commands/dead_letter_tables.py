@@ -9,7 +9,7 @@ from dataclasses import asdict
 from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.loading.dead_letter import OPEN, DeadLetter, DeadLetterContent
-from sam_pipeline.sql.loading.replay import FAILED, LOADED, Replayed
+from sam_pipeline.sql.loading.replay import FAILED, LOADED, REPLACED, Replayed
 
 LONGEST_ERROR = 200
 """Characters of an error in a list."""
@@ -41,16 +41,17 @@ def outcome_table(outcomes: Iterable[Replayed]) -> list[str]:
         reason, error = "", ""
         if outcome.outcome == FAILED:
             reason, error = outcome.reason, _first_line(outcome.error)
+        elif outcome.outcome == REPLACED:
+            ids = ", ".join(map(str, outcome.dead_letters))
+            error = f"its bad records are dead letters now: {ids}"
         elif outcome.outcome != LOADED:
             reason = f"already {outcome.state}"
-        elif outcome.new_dead_letters:
-            error = f"{outcome.new_dead_letters} bad records became new dead letters"
         rows.append((outcome.dead_letter_id, outcome.outcome, reason, error))
     return text_table(("id", "outcome", "reason", "error"), rows)
 
 
-def letter_lines(content: DeadLetterContent) -> list[str]:
-    """Facts, headers and the beginning of the body; bytes that are not UTF-8 are escaped."""
+def letter_lines(content: DeadLetterContent, full: bool = False) -> list[str]:
+    """Facts, headers and the body or its beginning; bytes that are not UTF-8 are escaped."""
     facts = asdict(content.letter) | {"edited_as": content.edited_as}
     for name in ("received_at", "changed_at"):
         facts[name] = format_time(facts[name])
@@ -60,10 +61,11 @@ def letter_lines(content: DeadLetterContent) -> list[str]:
             first, *more = str(value).split("\n") if name == "error" else [str(value)]
             lines += [f"{name}: {first}", *(f"  {line}" for line in more)]
     headers = [f"{key}: {content.headers[key]}" for key in sorted(content.headers)]
-    shown, hidden = content.body[:SHOWN_BYTES], len(content.body) - SHOWN_BYTES
+    shown = content.body if full else content.body[:SHOWN_BYTES]
+    hidden = len(content.body) - len(shown)
     body = shown.decode(errors="backslashreplace").rstrip("\n").split("\n")
-    if hidden > 0:
-        body += ["", f"({hidden} more bytes; --json prints all)"]
+    if hidden:
+        body += ["", f"({hidden} more bytes; --full prints all)"]
     return [*lines, "", *headers, "", *body]
 
 

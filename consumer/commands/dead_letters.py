@@ -1,4 +1,4 @@
-"""`sam-consume dead-letter`: list, show, edit, replay and drop records that could not be loaded."""
+"""`sam-consume dead-letter`: list, show, edit, replay, drop and restore records not loaded."""
 
 from __future__ import annotations
 
@@ -28,20 +28,31 @@ from sam_pipeline.schema.program.command import (
     NO_INPUT,
     OK,
     common_options,
+    print_done,
     print_json,
     print_lines,
     whole_number,
 )
 from sam_pipeline.schema.program.progress import Progress
+from sam_pipeline.schema.program.wording import did_you_mean, did_you_mean_or_list, plural
+from sam_pipeline.schema.records import reasons as schema_reasons
+from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.loading import batch
+from sam_pipeline.sql.loading.catalogue import class_views
 from sam_pipeline.sql.loading.dead_letter import (
+    DROPPED,
     NO_LIMIT,
+    OPEN,
+    REPLAYED,
     LetterFilter,
+    classes_of_letters,
     dead_letter_ids,
     drop_dead_letters,
     list_dead_letters,
+    restore_dead_letters,
     show_dead_letter,
 )
 from sam_pipeline.sql.loading.dead_letter_edit import edit_dead_letter, refuse_settled
@@ -52,21 +63,26 @@ from sam_pipeline.sql.topology.moments import age_argument
 EXAMPLES = """\
 examples:
   sam-consume dead-letter list --reason unknown-class
-  sam-consume dead-letter list --all --limit 20      the newest ones in any state
+  sam-consume dead-letter list --state any --limit 20      the newest ones in any state
   sam-consume dead-letter show 17
   sam-consume dead-letter edit 17 --replay           in $VISUAL or $EDITOR, then load it
   sam-consume dead-letter edit 17 --header messageClass=metricOutput
   sam-consume dead-letter edit 17 --body fixed.txt
   sam-consume dead-letter replay --class metricOutput
   sam-consume dead-letter drop --reason too-old --older-than 30d
+  sam-consume dead-letter restore 17                 after a drop by mistake
 
-Select letters either by ID or by filters; several filters narrow the selection. Editing creates a
-new letter and drops the old one, which keeps its bytes. A letter that was replayed or dropped is
-never loaded again. The daemon replays letters with the reason class-broken by itself once the view
-works.
+Select letters either by ID or by filters; several filters narrow the selection, and --all selects
+every letter. Editing creates a new letter and drops the old one, which keeps its bytes. A letter
+that was replayed or dropped is never loaded again, unless it is restored. The daemon replays
+letters with the reason class-broken by itself once the view works.
 """
 
-ALL_OPEN = "select all open letters"
+ANY = "any"
+LISTED = 50
+"""The newest letters that `list` prints without --limit or --full."""
+SHOWN_BYTES = 64 * 1024
+"""`show` begins no further letter after this much text without --full."""
 
 logger = logging.getLogger(__name__)
 
@@ -89,9 +105,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         return action
 
     action = add("list", run_list, "list open letters: id, time, class, reason, error")
-    _add_selection(action, everything="also list replayed and dropped letters")
-    action.add_argument("--limit", metavar="N", type=whole_number(), help="list only the newest N")
-    _add_selection(add("show", run_show, "show body, headers and error"), ALL_OPEN)
+    _add_selection(action, OPEN)
+    _add_state(action)
+    length = action.add_mutually_exclusive_group()
+    length.add_argument(
+        "--limit",
+        metavar="N",
+        type=whole_number(),
+        help=f"list only the newest N (default: {LISTED}; with --json all)",
+    )
+    length.add_argument("--full", action="store_true", help="list all")
+    action = add("show", run_show, "show body, headers and error")
+    _add_selection(action, OPEN)
+    _add_state(action)
+    action.add_argument(
+        "--full", action="store_true", help="print all letters, and all of them, however long"
+    )
     action = add("edit", run_edit, "replace a letter by one with a new body or new headers")
     action.add_argument("id", metavar="ID", type=whole_number())
     action.add_argument(
@@ -109,13 +138,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="set a header, or remove it with K=, without opening an editor (repeatable)",
     )
     action.add_argument("--replay", action="store_true", help="load the new letter afterwards")
-    _add_selection(add("replay", run_replay, "load letters again; those that fail stay"), ALL_OPEN)
-    _add_selection(add("drop", run_drop, "mark letters as dropped, for good"), ALL_OPEN)
+    _add_selection(add("replay", run_replay, "load letters again; those that fail stay"), OPEN)
+    _add_selection(add("drop", run_drop, "mark letters as dropped: they are not loaded"), OPEN)
+    _add_selection(add("restore", run_restore, "open letters again that were dropped"), DROPPED)
 
 
-def _add_selection(action: argparse.ArgumentParser, everything: str) -> None:
+def _add_selection(action: argparse.ArgumentParser, state: str) -> None:
+    """The options that select letters; without ids only those in a state."""
+    action.set_defaults(state=state)
     action.add_argument("ids", metavar="ID", type=whole_number(), nargs="*")
-    action.add_argument("--reason", metavar="R", help="select letters with this reason")
+    action.add_argument(
+        "--reason", metavar="R", type=_reason, help="select letters with this reason"
+    )
     action.add_argument(
         "--class", dest="message_class", metavar="C", help="select letters of this class"
     )
@@ -125,37 +159,56 @@ def _add_selection(action: argparse.ArgumentParser, everything: str) -> None:
         type=age_argument,
         help="select letters older than AGE, for example 30d",
     )
-    action.add_argument("--all", dest="everything", action="store_true", help=everything)
+    action.add_argument(
+        "--all", dest="everything", action="store_true", help=f"select all {state} letters"
+    )
+
+
+def _add_state(action: argparse.ArgumentParser) -> None:
+    action.add_argument(
+        "--state",
+        choices=[OPEN, REPLAYED, DROPPED, ANY],
+        help=f"select letters in this state (default: {OPEN})",
+    )
 
 
 def run_list(args: argparse.Namespace) -> int:
     """Print the selected letters as a table, or all open letters without a selection."""
-    selected = _selected(args, any_state=args.everything or bool(args.ids), by_default=True)
-    engine = open_database(args)
-    letters = list_dead_letters(engine, selected, args.limit or NO_LIMIT)
+    selected = _selected(args, by_default=True)
+    engine = _opened(args)
+    limit = args.limit or (NO_LIMIT if args.full or args.json else LISTED)
+    letters = list_dead_letters(engine, selected, limit)
     if args.ids:
         dead_letter_ids(engine, selected)  # an unknown id is an error
-    if args.limit and len(letters) == args.limit:
-        total = len(dead_letter_ids(engine, selected))
-        logger.info("showing the newest %d of %d dead letters", args.limit, total)
     if args.json:
         print_json(documents(letters))
     else:
         print_lines(*letter_table(letters))
+    if len(letters) == limit and (total := len(dead_letter_ids(engine, selected))) > limit:
+        logger.info("showing the newest %d of %d dead letters; --full lists all", limit, total)
     return OK
 
 
 def run_show(args: argparse.Namespace) -> int:
     """Print the selected letters with headers and body."""
-    selected = _selected(args, any_state=bool(args.ids))
-    engine = open_database(args)
-    contents = (show_dead_letter(engine, number) for number in dead_letter_ids(engine, selected))
+    selected = _selected(args)
+    engine = _opened(args)
+    ids = dead_letter_ids(engine, selected)
+    contents = (show_dead_letter(engine, number) for number in ids)
     if args.json:
         shown = documents(contents)
         print_json(shown[0] if len(args.ids) == 1 else shown)
-    else:
-        for index, content in enumerate(contents):
-            print_lines(*["", ""] * bool(index), *letter_lines(content))
+        return OK
+    printed = 0
+    for index, content in enumerate(contents):
+        if printed >= SHOWN_BYTES and not args.full:
+            logger.info(
+                "showing the first %d of %d dead letters; --full shows all", index, len(ids)
+            )
+            break
+        lines = letter_lines(content, args.full)
+        print_lines(*["", ""] * bool(index), *lines)
+        printed += sum(map(len, lines))
     return OK
 
 
@@ -186,54 +239,69 @@ def run_edit(args: argparse.Namespace) -> int:
         replayed = asdict(outcomes[0]) if outcomes else None
         print_json({"dead_letter_id": edited, "edited_from": args.id, "replayed": replayed})
     else:
-        print_lines(f"dead letter {args.id} was replaced by dead letter {edited}")
-        if outcomes:
-            print_lines(*outcome_table(outcomes))
+        print_done(args, f"dead letter {args.id} was replaced by dead letter {edited}")
+        _print_outcomes(args, outcomes)
     return _exit_code(outcomes)
 
 
 def run_replay(args: argparse.Namespace) -> int:
     """Load the selected letters again, and print the outcome of each."""
-    selected = _selected(args, any_state=bool(args.ids))
-    engine, limits = open_database(args), load_limits(args)
+    selected = _selected(args)
+    engine, limits = _opened(args), load_limits(args)
+    ids = dead_letter_ids(engine, selected)
     outcomes: list[Replayed] = []
     try:
-        for outcome in _replayed(engine, dead_letter_ids(engine, selected), limits):
+        for outcome in _replayed(engine, ids, limits):
             outcomes.append(outcome)
     finally:  # print what was committed, even after an error
         if args.json:
             print_json([asdict(outcome) for outcome in outcomes])
         else:
-            print_lines(*outcome_table(outcomes))
+            _print_outcomes(args, outcomes)
         counts = Counter(outcome.outcome for outcome in outcomes)
-        parts = [f"{len(outcomes)} dead letters", *(f"{n} {name}" for name, n in counts.items())]
-        new = sum(outcome.new_dead_letters for outcome in outcomes)
-        logger.info("%s", ", ".join([*parts, f"{new} new for bad records"] if new else parts))
+        parts = [plural(len(outcomes), "dead letter")]
+        logger.info("%s", ", ".join([*parts, *(f"{n} {name}" for name, n in counts.items())]))
     return _exit_code(outcomes)
 
 
 def run_drop(args: argparse.Namespace) -> int:
     """Drop the selected letters that are open."""
-    selected = _selected(args, any_state=bool(args.ids))
-    engine = open_database(args)
+    return _change(args, drop_dead_letters, "dropped", "not open")
+
+
+def run_restore(args: argparse.Namespace) -> int:
+    """Open the selected letters that were dropped, unless an edited letter has replaced them."""
+    return _change(args, restore_dead_letters, "restored", "not to be restored")
+
+
+def _change(
+    args: argparse.Namespace,
+    change: Callable[[Engine, LetterFilter, datetime], int],
+    done: str,
+    not_done: str,
+) -> int:
+    """Change the state of letters, and print how many were changed, and how many ids were not."""
+    selected = _selected(args)
+    engine = _opened(args)
     dead_letter_ids(engine, selected)  # an unknown id is an error
-    dropped = drop_dead_letters(engine, selected, datetime.now(UTC))
-    not_open = len(set(args.ids)) - dropped if args.ids else 0
+    changed = change(engine, selected, datetime.now(UTC))
+    others = len(set(args.ids)) - changed if args.ids else 0
     if args.json:
-        print_json({"dropped": dropped, "not_open": not_open})
+        print_json({done: changed, not_done.replace(" ", "_"): others})
     else:
-        skipped = f", {not_open} were not open" if not_open else ""
-        print_lines(f"dropped {dropped} dead letters{skipped}")
+        skipped = f", {others} {'was' if others == 1 else 'were'} {not_done}" if others else ""
+        print_done(args, f"{done} {plural(changed, 'dead letter')}{skipped}")
     return OK
 
 
-def _selected(args: argparse.Namespace, any_state: bool, by_default: bool = False) -> LetterFilter:
-    filters = (args.reason, args.message_class, args.older_than, args.everything)
-    if args.ids and any(filters):
+def _selected(args: argparse.Namespace, by_default: bool = False) -> LetterFilter:
+    filters = (args.reason, args.message_class, args.older_than, args.everything or None)
+    is_filtered = any(value is not None for value in filters)
+    if args.ids and is_filtered:
         args.usage_error(
             "select letters by ID or by --reason, --class, --older-than, --all, but not both"
         )
-    if not by_default and not args.ids and not any(filters):
+    if not by_default and not args.ids and not is_filtered:
         args.usage_error("select letters by ID, or by --reason, --class, --older-than, --all")
     age = timedelta(days=args.older_than) if args.older_than else None
     return LetterFilter(
@@ -241,8 +309,24 @@ def _selected(args: argparse.Namespace, any_state: bool, by_default: bool = Fals
         reason=args.reason,
         message_class=args.message_class,
         received_before=datetime.now(UTC) - age if age else None,
-        any_state=any_state,
+        state=None if args.ids or args.state == ANY else args.state,
     )
+
+
+def _opened(args: argparse.Namespace) -> Engine:
+    """The database; a class that neither it nor a dead letter has is a usage error."""
+    engine = open_database(args)
+    if args.message_class is not None:
+        names = {*classes_of_letters(engine), *(view.name for view in class_views(engine))}
+        if folded(args.message_class) not in map(folded, names):
+            hint = did_you_mean_or_list(args.message_class, names)
+            args.usage_error(f"--class {args.message_class}: no dead letter has this class; {hint}")
+    return engine
+
+
+def _print_outcomes(args: argparse.Namespace, outcomes: Sequence[Replayed]) -> None:
+    if outcomes:
+        print_done(args, *outcome_table(outcomes), success=_exit_code(outcomes) == OK)
 
 
 def _replayed(engine: Engine, ids: Sequence[int], limits: Limits) -> Iterator[Replayed]:
@@ -259,6 +343,14 @@ def _replayed(engine: Engine, ids: Sequence[int], limits: Limits) -> Iterator[Re
 
 def _exit_code(outcomes: Sequence[Replayed]) -> int:
     return OK if all(outcome.all_loaded for outcome in outcomes) else BAD_DATA
+
+
+def _reason(text: str) -> str:
+    known = sorted({**schema_reasons.REASONS, **batch.REASONS})
+    if text in known:
+        return text
+    hint = " ".join(filter(None, [did_you_mean(text, known), f"(one of {', '.join(known)})"]))
+    raise argparse.ArgumentTypeError(f"{text!r} is not a reason: {hint}")
 
 
 def _header(text: str) -> tuple[str, str | None]:

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
-from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.errors import NoExclusion, ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import EXCLUSION_COLUMNS, Exclusion
 from sam_pipeline.spark_jobs.runs.published import as_moment
 from sam_pipeline.spark_jobs.runs.record import stored_time
@@ -53,11 +53,12 @@ def remove(connection: Connection, exclusion_id: int, who: str, now: int) -> Exc
     """Remove an exclusion and return it; its history stays.
 
     Raises:
-        ReportUsage: no exclusion has that id, or it was removed before.
+        NoExclusion: no exclusion has that id.
+        ReportUsage: it was removed before.
     """
     known = {entry.exclusion.exclusion_id: entry for entry in entries(connection)}
     if exclusion_id not in known:
-        raise ReportUsage(f"no exclusion {exclusion_id}: `sam-report exclusion list` shows them")
+        raise NoExclusion(f"no exclusion {exclusion_id}: `sam-report exclusion list` shows them")
     row = {"exclusion_id": exclusion_id, "now": stored_time(connection, now), "who": who}
     if connection.execute(_REMOVE, row).rowcount != 1:
         by = known[exclusion_id].removed_by

@@ -37,7 +37,7 @@ _LETTER = """
     changed_at
 """
 _SELECTED = """
-    (:any_state OR state = 'open')
+    (CAST(:state AS text) IS NULL OR state = :state)
     AND (:any_id OR dead_letter_id IN :ids)
     AND (CAST(:reason AS text) IS NULL OR reason = :reason)
     AND (CAST(:class AS text) IS NULL OR lower(message_class) = lower(:class))
@@ -58,6 +58,15 @@ _NUMBERS = text(f"""
 _DROP = text(f"""
     UPDATE dead_letter SET state = 'dropped', changed_at = :now WHERE state = 'open' AND {_SELECTED}
 """).bindparams(_IDS)
+_DROPPED = text(f"""
+    SELECT dead_letter_id, message_id, record_number FROM dead_letter
+    WHERE state = 'dropped' AND {_SELECTED} ORDER BY dead_letter_id
+""").bindparams(_IDS)
+_RESTORE = text("""
+    UPDATE dead_letter SET state = 'open', changed_at = :now
+    WHERE dead_letter_id IN :ids AND state = 'dropped'
+""").bindparams(_IDS)
+_CLASSES = text("SELECT DISTINCT message_class FROM dead_letter ORDER BY message_class")
 _CONTENT = f"""
     SELECT {_LETTER}, headers, body FROM dead_letter WHERE dead_letter_id IN :ids
     ORDER BY dead_letter_id
@@ -114,13 +123,13 @@ class DeadLetterContent:
 
 @dataclass(frozen=True)
 class LetterFilter:
-    """Selects all open letters; each field narrows the selection, `any_state` widens it."""
+    """Selects the letters in a state (None: any); the other fields narrow the selection."""
 
     ids: Sequence[int] | None = None
     reason: str | None = None
     message_class: str | None = None
     received_before: datetime | None = None
-    any_state: bool = False
+    state: str | None = OPEN
 
 
 ALL_OPEN = LetterFilter()
@@ -139,12 +148,12 @@ def dead_letter_ids(engine: Engine, selected: LetterFilter = ALL_OPEN) -> list[i
     """The ids of the letters that match, oldest first.
 
     Raises:
-        NoSuchDeadLetter: with `any_state`, one of the ids does not exist.
+        NoSuchDeadLetter: in any state, one of the ids does not exist.
     """
     with reading(engine) as connection:
         numbers = list(connection.execute(_NUMBERS, _bound(connection, selected)).scalars())
     missing = set(selected.ids or ()) - set(numbers)
-    if missing and selected.any_state:
+    if missing and selected.state is None:
         raise NoSuchDeadLetter(min(missing))
     return numbers
 
@@ -163,10 +172,35 @@ def open_by_reason(engine: Engine) -> dict[str, int]:
 
 
 def drop_dead_letters(engine: Engine, selected: LetterFilter, now: datetime) -> int:
-    """Mark the open letters that match as dropped, for good; returns their number."""
+    """Mark the open letters that match as dropped; returns their number."""
     with writing(engine) as connection:
         bound = {**_bound(connection, selected), "now": stored_time(connection, now)}
         return connection.execute(_DROP, bound).rowcount
+
+
+def restore_dead_letters(engine: Engine, selected: LetterFilter, now: datetime) -> int:
+    """Open the dropped letters that match; returns their number.
+
+    A letter that was replaced by an edited one stays dropped.
+    """
+    restored = 0
+    with writing(engine) as connection:
+        rows = connection.execute(_DROPPED, _bound(connection, selected)).all()
+        for row in rows:
+            key = {
+                "message_id": _edition_id(row.message_id, row.dead_letter_id),
+                "record_number": row.record_number,
+            }
+            if connection.execute(_EDITION_OF, key).scalar() is None:
+                bound = {"ids": [row.dead_letter_id], "now": stored_time(connection, now)}
+                restored += connection.execute(_RESTORE, bound).rowcount
+    return restored
+
+
+def classes_of_letters(engine: Engine) -> list[str]:
+    """The classes of all letters, as their senders wrote them."""
+    with reading(engine) as connection:
+        return list(connection.execute(_CLASSES).scalars())
 
 
 def lock_dead_letters(
@@ -200,7 +234,7 @@ def single_letter(
 
 def edition_id(letter: DeadLetter) -> str:
     """The message id, in the table, of the letter that replaces this one."""
-    return f"{letter.message_id}{EDITED}{letter.dead_letter_id}"
+    return _edition_id(letter.message_id, letter.dead_letter_id)
 
 
 def stored_time(connection: Connection, moment: datetime) -> datetime | int:
@@ -213,9 +247,14 @@ def storable(value: str) -> str:
     return value.encode("utf-8", "backslashreplace").decode().replace("\0", r"\x00")
 
 
+def _edition_id(message_id: str, dead_letter_id: int) -> str:
+    edition = EDITION.fullmatch(message_id)
+    return f"{edition[1] if edition else message_id}{EDITED}{dead_letter_id}"
+
+
 def _bound(connection: Connection, selected: LetterFilter) -> dict[str, object]:
     return {
-        "any_state": selected.any_state,
+        "state": selected.state,
         "any_id": selected.ids is None,
         "ids": list(selected.ids or ()),
         "reason": selected.reason,

@@ -52,6 +52,10 @@ _SUMMARY = """
     WHERE message_id = :message_id AND record_number = :record_number AND body_digest = :body_digest
 """
 _SUMMARIES = {"sqlite": text(_SUMMARY), "postgresql": text(f"{_SUMMARY} FOR UPDATE")}
+_ID = text("""
+    SELECT dead_letter_id FROM dead_letter
+    WHERE message_id = :message_id AND record_number = :record_number AND body_digest = :body_digest
+""")
 # It is open again if someone has dropped it meanwhile.
 _UPDATE_SUMMARY = text("""
     UPDATE dead_letter SET error = :error, state = 'open', changed_at = :changed_at
@@ -142,6 +146,16 @@ def collapsed(failures: Iterable[RecordFailure]) -> list[RecordFailure]:
         message = refused[0].message
         result.append(RecordFailure(message, WHOLE, reason, "\n".join(lines), message.body))
     return result
+
+
+def letters_of(connection: Connection, failures: Iterable[RecordFailure]) -> tuple[int, ...]:
+    """The ids of the stored letters of failures, whichever call has stored them."""
+    ids = []
+    for failure in failures:
+        letter = _Letter.of(failure, 0)
+        key = {name: letter.values[name] for name in _KEY}
+        ids.append(connection.execute(_ID, key).scalar_one())
+    return tuple(ids)
 
 
 def digest_of(body: bytes, headers: Mapping[str, str]) -> bytes:

@@ -40,11 +40,11 @@ from sam_pipeline.sql.loading.dead_letter import (
     storable,
     stored_time,
 )
-from sam_pipeline.sql.loading.dead_letter_store import collapsed, store_dead_letters
+from sam_pipeline.sql.loading.dead_letter_store import collapsed, letters_of, store_dead_letters
 from sam_pipeline.sql.loading.insert import insert_batch
 from sam_pipeline.sql.loading.load import decode_batch
 
-LOADED, FAILED, SKIPPED = "loaded", "failed", "skipped"
+LOADED, REPLACED, FAILED, SKIPPED = "loaded", "replaced", "failed", "skipped"
 
 MAX_LETTERS = 500
 MAX_BYTES = 1024 * 1024
@@ -86,9 +86,9 @@ _PARKED_LAST = text(f"""
 class Replayed:
     """The outcome for one letter.
 
-    `outcome`: loaded; failed, and still open for `reason`; or skipped, because its `state` was
-    replayed or dropped before. If a whole message was loaded, its records that failed are new
-    letters, but if they are more than 20, the letter stays open instead.
+    `outcome`: loaded; replaced by the `dead_letters` of its bad records, while the others are rows;
+    failed, and still open for `reason`; or skipped, because its `state` was replayed or dropped
+    before. If more than 20 records of a message are bad, its letter has failed.
     """
 
     dead_letter_id: int
@@ -96,12 +96,12 @@ class Replayed:
     state: str
     reason: str
     error: str
-    new_dead_letters: int = 0
+    dead_letters: tuple[int, ...] = ()
 
     @property
     def all_loaded(self) -> bool:
-        """Whether the letter became rows without a new dead letter."""
-        return self.state == REPLAYED and not self.new_dead_letters
+        """Whether all records of the letter became rows, now or before."""
+        return self.state == REPLAYED and not self.dead_letters
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,8 @@ def replay_parked(
         """How many of them need no further attempt."""
         outcomes = _replay_portion(engine, catalogue, ids, now(), limits, skip_locked=True)
         return sum(
-            outcome.outcome == LOADED or outcome.reason != CLASS_BROKEN for outcome in outcomes
+            outcome.outcome in (LOADED, REPLACED) or outcome.reason != CLASS_BROKEN
+            for outcome in outcomes
         )
 
     with reading(engine) as connection:
@@ -281,19 +282,21 @@ class _Attempt:
         # In the order in which loaders, too, store dead letters.
         for message, letter in sorted(pairs, key=lambda pair: pair[0].message_id):
             number, refused = letter.dead_letter_id, failures.get(id(message), [])
-            new = 0
+            replacing: tuple[int, ...] = ()
             if letter.record_number == WHOLE:
                 # If there are too many, one failure stands for all: this letter stays open.
                 records = [failure for failure in refused if failure.number != WHOLE]
-                new = store_dead_letters(self.connection, records, self.now).new.total()
+                store_dead_letters(self.connection, records, self.now)
+                replacing = letters_of(self.connection, records)
                 refused = [failure for failure in refused if failure.number == WHOLE]
             if refused:
                 reason, error = refused[0].reason, storable(refused[0].text)
                 outcomes.append(Replayed(number, FAILED, OPEN, reason, error))
                 failed.append({"id": number, "reason": reason, "error": error, "now": now})
             else:
-                facts = (LOADED, REPLAYED, letter.reason, letter.error)
-                outcomes.append(Replayed(number, *facts, new))
+                outcome = REPLACED if replacing else LOADED
+                facts = (outcome, REPLAYED, letter.reason, letter.error)
+                outcomes.append(Replayed(number, *facts, replacing))
                 loaded.append(number)
         if loaded:
             self.connection.execute(_REPLAYED, {"ids": loaded, "now": now})

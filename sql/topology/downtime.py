@@ -17,7 +17,7 @@ from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.transaction import load_transaction
-from sam_pipeline.sql.errors import DowntimeRefused
+from sam_pipeline.sql.errors import DowntimeRefused, NoSuchDowntime
 from sam_pipeline.sql.loading.catalogue import MESSAGE_ID
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.topology.moments import days_of
@@ -77,7 +77,8 @@ def cancel(
     Downtimes that are already cancelled are not changed and not returned.
 
     Raises:
-        DowntimeRefused: an id is unknown, or `end` lies outside its downtime.
+        NoSuchDowntime: an id is unknown.
+        DowntimeRefused: `end` lies outside its downtime.
     """
 
     def changes_to(stored: Sequence[Row]) -> list[DowntimeChange]:
@@ -85,7 +86,7 @@ def cancel(
         for downtime_id in ids:
             rows = [row for row in stored if row["downtimeId"] == downtime_id]
             if not rows:
-                raise DowntimeRefused(f"there is no downtime {downtime_id}; nothing was changed")
+                raise NoSuchDowntime(f"there is no downtime {downtime_id}; nothing was changed")
             for row in rows:
                 start, old_end = row["startTime"], row["endTime"]
                 if start >= old_end:

@@ -283,13 +283,13 @@ def test_messages_that_a_consumer_loads(seen: Seen, tmp_path: Path) -> None:
 
     assert "ignored keys" in seen(consume.main, "run", "--drain", "--timeout", "2", "-v")
     for command in (
-        ("list", "--all"),
+        ("list", "--state", "any"),
         ("show", "--all"),
         ("replay", "--all"),
         ("edit", "1", "--body", f"/proc/nowhere/{EVIL}"),
         ("edit", "1", "--header", f"x={EVIL}", "--replay"),
         ("drop", "--all"),
-        ("list", "--all"),
+        ("list", "--state", "any"),
     ):
         for options in ((), ("--json",)):
             seen(consume.main, "dead-letter", *command, *options)

@@ -116,7 +116,77 @@ def test_dropped_letters_are_counted_and_never_loaded(workplace: Workplace) -> N
     assert again.out.startswith("dropped 0 dead letters, 2 ")
     replayed = dead_letter(workplace, "replay", first, "--json")
     assert (replayed.code, replayed.json[0]["state"]) == (BAD_DATA, "dropped")
-    assert [letter["state"] for letter in listed(workplace, "--all")] == ["dropped", "dropped"]
+    assert [letter["state"] for letter in listed(workplace, "--state", "any")] == [
+        "dropped",
+        "dropped",
+    ]
+
+
+def test_a_misspelt_reason_or_class_drops_nothing_and_names_the_nearest(small: Workplace) -> None:
+    park(small, BAD)
+
+    by_reason = dead_letter(small, "drop", "--reason", "bad-satus")
+    by_class = dead_letter(small, "drop", "--class", "metricOuput")
+
+    assert (by_reason.code, by_class.code) == (USAGE, USAGE)
+    assert "did you mean bad-status?" in by_reason.err
+    assert "unknown-class" in by_reason.err
+    assert "did you mean metricOutput?" in by_class.err
+    assert [letter["state"] for letter in listed(small)] == ["open"]
+
+
+def test_a_letter_that_was_dropped_by_mistake_is_restored_and_replayed(
+    workplace: Workplace,
+) -> None:
+    park(workplace, "sky: blue\nEOT\n", message_class="rain")
+    park(workplace, BAD)
+    rain, bad = (str(letter["dead_letter_id"]) for letter in listed(workplace))
+    dead_letter(workplace, "edit", bad, "--body", "-", stdin=GOOD)
+    assert dead_letter(workplace, "drop", rain).code == 0
+
+    restored = dead_letter(workplace, "restore", "--all", "--json")
+    edited = dead_letter(workplace, "restore", bad)
+
+    assert (restored.code, restored.json["restored"]) == (0, 1)
+    assert edited.out.startswith("restored 0 dead letters, 1 ")  # another letter has replaced it
+    make_class(workplace, "rain")
+    assert cells(dead_letter(workplace, "replay", rain)) == [[rain, "loaded"]]
+
+
+def test_a_replay_says_which_dead_letters_replace_a_message(
+    workplace: Workplace,
+) -> None:
+    repair = break_class(workplace)
+    workplace.succeed("sam-publish", "send", "--raw", workplace.write("two.txt", GOOD + BAD))
+    assert workplace.run("sam-consume", "run", "--drain").code == BAD_DATA
+    [parked] = listed(workplace)
+    execute(workplace.database, repair)
+
+    replayed = dead_letter(workplace, "replay", str(parked["dead_letter_id"]))
+
+    assert replayed.code == BAD_DATA
+    [new] = listed(workplace)
+    assert new["reason"] == "bad-status"
+    [[number, outcome, text]] = cells(replayed)
+    assert (number, outcome) == (str(parked["dead_letter_id"]), "replaced")
+    assert text.endswith(f" {new['dead_letter_id']}")
+    assert statuses(workplace) == ["OK"]
+
+
+def test_long_lists_and_letters_are_cut_unless_all_of_them_is_asked_for(small: Workplace) -> None:
+    with_details = f"{BAD.removesuffix('EOT' + chr(10))}detailsData: {'x' * 50_000}\nEOT\n"
+    park(small, *(with_details.replace("ce01", f"ce{number}") for number in range(6)))
+    park(small, *(BAD.replace("ce01", f"wn{number}") for number in range(54)))
+    assert len(listed(small)) == 60
+
+    newest, shown = dead_letter(small, "list"), dead_letter(small, "show", "--all")
+
+    assert len(cells(newest)) == 50
+    assert "the newest 50 of 60" in newest.err
+    assert len(cells(dead_letter(small, "list", "--full"))) == 60
+    assert len(shown.out) < 100_000
+    assert "--full" in shown.err
+    assert len(dead_letter(small, "show", "--all", "--full").out) > 300_000
 
 
 def test_the_daemon_loads_parked_messages_once_their_class_is_repaired(
@@ -193,13 +263,13 @@ def test_an_editor_that_changes_nothing_changes_nothing(
     small: Workplace, editor: str, stem: str
 ) -> None:
     park(small, BAD)
-    before = listed(small, "--all")
+    before = listed(small, "--state", "any")
 
     answer = dead_letter(with_editor(small, editor), "edit", str(before[0]["dead_letter_id"]))
 
     assert answer.code == USAGE, str(answer)
     assert stem in answer.err
-    assert listed(small, "--all") == before
+    assert listed(small, "--state", "any") == before
     assert left_behind(small) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -119,23 +120,33 @@ def test_a_replay_loads_a_dead_letter_once_its_class_exists(
         ("show 9223372036854775808", "is not a whole number"),
         ("edit 1 --header x", "NAME=VALUE"),
         ("list --limit 0", "is not a whole number"),
-        ("show 4711", "no dead letter 4711"),
-        ("list 4711", "no dead letter 4711"),
-        ("drop 4711", "no dead letter 4711"),
-        ("replay 4711", "no dead letter 4711"),
-        ("edit 4711 --body -", "no dead letter 4711"),
+        ("drop --reason tpyo", "is not a reason"),
+        ("list --reason to-old", "did you mean too-old?"),
+        ("list --reason ''", "one of bad-frame"),
+        ("list --class metricOuput", "did you mean metric"),
+        ("drop --class ''", "no dead letter has this class"),
+        ("list --state closed", "invalid choice"),
     ],
 )
 def test_an_invalid_selection_is_refused(
     site: Site, typed: str, stem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
-        code: object = sam_consume(site, "dead-letter", *typed.split())
+        code: object = sam_consume(site, "dead-letter", *shlex.split(typed))
     except SystemExit as ended:  # the parser exits
         code = ended.code
 
     assert code == 64
     assert stem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["show", "list", "drop", "restore", "replay", "edit --body -"])
+def test_an_unknown_id_exits_66(
+    site: Site, action: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sam_consume(site, "dead-letter", *action.split(), "4711") == 66
+
+    assert "no dead letter 4711" in capsys.readouterr().err
 
 
 def test_check_accepts_a_valid_configuration(

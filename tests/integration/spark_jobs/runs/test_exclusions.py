@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import ProgrammingError
 
 import sam_pipeline.spark_jobs.cli
-from sam_pipeline.schema.program.command import OK, USAGE
+from sam_pipeline.schema.program.command import NO_INPUT, OK, USAGE
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.rules.days import Period, as_day
 from sam_pipeline.spark_jobs.runs.published import published_runs
@@ -125,7 +125,7 @@ def test_a_removed_or_unknown_exclusion_cannot_be_removed(
     error = capsys.readouterr().err
     unknown = exclusion("remove", "4711")
 
-    assert (again, unknown) == (USAGE, USAGE)
+    assert (again, unknown) == (USAGE, NO_INPUT)
     assert re.search(rf"exclusion {exclusion_id} .*removed.* Joe", error)
     assert "no exclusion 4711" in capsys.readouterr().err
 

@@ -36,7 +36,7 @@ def load_now(engine: Engine, *messages: Message) -> None:
 
 def only_letter(engine: Engine) -> DeadLetter:
     with acting_as("loader", engine) as loader:
-        [letter] = list_dead_letters(loader, LetterFilter(any_state=True))
+        [letter] = list_dead_letters(loader, LetterFilter(state=None))
     return letter
 
 
@@ -124,11 +124,11 @@ def test_open_letters_are_counted_by_reason(engine: Engine, three_letters: list[
 def test_dropped_letters_stay_as_rows_and_are_dropped_once(
     engine: Engine, three_letters: list[int]
 ) -> None:
-    assert drop(engine, LetterFilter(ids=three_letters[:2], any_state=True)) == 2
-    assert drop(engine, LetterFilter(ids=three_letters[:2], any_state=True)) == 0
+    assert drop(engine, LetterFilter(ids=three_letters[:2], state=None)) == 2
+    assert drop(engine, LetterFilter(ids=three_letters[:2], state=None)) == 0
 
     assert numbers(list_dead_letters(engine)) == three_letters[2:]
-    states = [letter.state for letter in list_dead_letters(engine, LetterFilter(any_state=True))]
+    states = [letter.state for letter in list_dead_letters(engine, LetterFilter(state=None))]
     assert states == ["dropped", "dropped", "open"]
 
 
@@ -148,7 +148,7 @@ def test_an_unknown_id_is_an_error(engine: Engine) -> None:
     with pytest.raises(NoSuchDeadLetter):
         edit(engine, 4711, b"x")
     with pytest.raises(NoSuchDeadLetter):
-        dead_letter_ids(engine, LetterFilter(ids=[4711], any_state=True))
+        dead_letter_ids(engine, LetterFilter(ids=[4711], state=None))
 
 
 def test_an_edit_makes_a_new_letter_and_the_old_one_keeps_its_bytes_and_headers(

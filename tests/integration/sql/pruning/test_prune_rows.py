@@ -64,9 +64,7 @@ def batches_by_age(engine: Engine) -> Counter[int]:
 
 
 def letters_by_state(engine: Engine) -> Counter[str]:
-    return Counter(
-        letter.state for letter in list_dead_letters(engine, LetterFilter(any_state=True))
-    )
+    return Counter(letter.state for letter in list_dead_letters(engine, LetterFilter(state=None)))
 
 
 def test_exactly_the_batches_of_days_before_the_bound_are_removed(engine: Engine) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import writing
-from sam_pipeline.sql.errors import DowntimeRefused
+from sam_pipeline.sql.errors import DowntimeRefused, NoSuchDowntime
 from sam_pipeline.sql.loading.fold import fold_all, take_changes
 from sam_pipeline.sql.topology.downtime import (
     ChangedDowntimes,
@@ -118,7 +118,7 @@ def test_an_end_outside_the_downtime_changes_nothing(engine: Engine, end: str) -
 def test_an_unknown_id_keeps_the_others_from_being_cancelled(engine: Engine) -> None:
     announce(engine, rows(), NOW)
 
-    with pytest.raises(DowntimeRefused, match="no downtime D9"):
+    with pytest.raises(NoSuchDowntime, match="no downtime D9"):
         cancel(engine, ["D1", "D9"], None, "cancelled (joe)", NOW)
 
     assert len(counted(engine)) == 1

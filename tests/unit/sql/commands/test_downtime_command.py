@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.schema.program.command import OK, USAGE
+from sam_pipeline.schema.program.command import NO_INPUT, OK
 from sam_pipeline.sql.cli import main
 from tests.support.database.sam_db import Output, answer, refusal
 
@@ -99,8 +99,8 @@ def test_cancel_may_end_it_early(capsys: Output) -> None:
     )
 
 
-def test_an_unknown_id_is_a_usage_error(capsys: Output) -> None:
-    assert main(["downtime", "cancel", "X9"]) == USAGE
+def test_an_unknown_id_exits_66(capsys: Output) -> None:
+    assert main(["downtime", "cancel", "X9"]) == NO_INPUT
     assert capsys.readouterr().err == (
         "sam-db: error: there is no downtime X9; nothing was changed\n"
     )
