@@ -141,7 +141,7 @@ class Publisher:
 
         self._check_usable()
         now = datetime.now(timezone.utc)
-        fields = record_of_values(record)
+        fields = self.config.completed(record_of_values(record))
         if self.config.message_class.lower() == "metricoutput":
             require_set_clock(now)
             fields = {"timestamp": format_time(now), "gatheredAt": this_host(), **fields}

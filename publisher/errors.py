@@ -1,6 +1,7 @@
 """The errors of publishing, by what the caller does next.
 
 PublishError
+├── PublishUsage        the command line lacks an option
 ├── BrokerUnavailable   try the next broker, then the spool
 ├── MessageRejected     try another broker with this message; go on with the others here
 └── NoBrokerTookIt      (in publication.py) some messages are lost: send them again
@@ -11,11 +12,17 @@ Terminated              by SIGTERM: wait for no broker, spool what was read
 from __future__ import annotations
 
 from sam_pipeline.schema.errors import BAD_DATA, SamError
-from sam_pipeline.schema.program.command import UNAVAILABLE
+from sam_pipeline.schema.program.command import UNAVAILABLE, USAGE
 
 
 class PublishError(SamError):
     """Base of all errors of the publisher."""
+
+
+class PublishUsage(PublishError):
+    """An option is missing that the configuration does not replace."""
+
+    exit_code = USAGE
 
 
 class BrokerUnavailable(PublishError):

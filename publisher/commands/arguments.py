@@ -6,23 +6,6 @@ import argparse
 
 PROGRAM = "sam-publish"
 
-RECORD_KEYS = {
-    "metric": "metricName",
-    "status": "metricStatus",
-    "host": "hostName",
-    "flavour": "serviceFlavour",
-    "uri": "serviceURI",
-    "site": "siteName",
-    "vo": "voName",
-    "fqan": "voFqan",
-    "summary": "summaryData",
-    "details": "detailsData",
-    "performance_data": "performanceData",
-    "timestamp": "timestamp",
-    "gathered_at": "gatheredAt",
-}
-"""The key of a record that each option sets."""
-
 
 def add_record_options(parser: argparse.ArgumentParser) -> None:
     """The optional keys of a record."""

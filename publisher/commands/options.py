@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sam_pipeline.publisher.commands.arguments import RECORD_KEYS
-from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig, load_config
+from sam_pipeline.publisher.settings.config import (
+    DESTINATION,
+    RECORD_KEYS,
+    PublisherConfig,
+    load_config,
+)
 from sam_pipeline.schema.messages.message import default_destination
 
 if TYPE_CHECKING:

@@ -13,7 +13,9 @@ from sam_pipeline.publisher.commands.arguments import (
 )
 from sam_pipeline.publisher.commands.options import config_of, headers_of, record_of
 from sam_pipeline.publisher.commands.outcome import publish_and_report
+from sam_pipeline.publisher.errors import PublishUsage
 from sam_pipeline.publisher.probe.host_name import this_host
+from sam_pipeline.publisher.settings.config import RECORD_KEYS
 from sam_pipeline.schema.messages.message import MAX_BYTES, pack
 from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.times import format_time, require_set_clock
@@ -39,8 +41,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.add_argument("--metric", required=True, metavar="NAME", help="name of the metric")
     parser.add_argument("--status", required=True, help="OK, WARNING, CRITICAL, UNKNOWN or 0 to 3")
-    parser.add_argument("--host", required=True, help="host of the service")
-    parser.add_argument("--flavour", required=True, help="flavour of the service, such as CE")
+    parser.add_argument("--host", help="host of the service")
+    parser.add_argument("--flavour", help="flavour of the service, such as CE")
     parser.add_argument("--summary", metavar="TEXT", help="the result in one line")
     parser.add_argument(
         "--details", metavar="TEXT", help="any number of lines; `-` reads standard input"
@@ -56,7 +58,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def handle(args: argparse.Namespace) -> int:
     config = config_of(args)
-    record = record_of(args)
+    record = config.completed(record_of(args))
+    missing = [name for name in ("host", "flavour") if RECORD_KEYS[name] not in record]
+    if missing:
+        options = ", ".join(f"--{name}" for name in missing)
+        raise PublishUsage(f"required, unless [publisher.record] has defaults: {options}")
     if record.get("detailsData") == "-":
         record["detailsData"] = sys.stdin.buffer.read().decode("utf-8", "replace").rstrip()
     messages = [messages_of(record, config, args)]

@@ -64,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--metric", metavar="NAME", help="name of the metric (default: org.nagios.PLUGIN)"
     )
     parser.add_argument("--host", help="host of the service (default: this host)")
-    parser.add_argument("--flavour", default="Host", help="flavour of the service (default: Host)")
+    parser.add_argument("--flavour", help="flavour of the service (default: Host)")
     add_record_options(parser)
     parser.add_argument(
         "--plugin-timeout",
@@ -119,9 +119,14 @@ def publish(run: PluginRun, args: argparse.Namespace) -> None:
     result, warnings = record_of(run, name)
     for warning in warnings:
         logger.warning("%s %s", name, warning)
-    record: Record = {"metricName": f"org.nagios.{Path(name).stem}", "hostName": this_host()}
-    record.update(result, **record_of_options(args))
     config = config_of(args)
+    record: Record = {
+        "metricName": f"org.nagios.{Path(name).stem}",
+        "serviceFlavour": "Host",
+        **config.completed({**result, **record_of_options(args)}),
+    }
+    if "hostName" not in record:
+        record["hostName"] = this_host()
     messages = messages_of(record, config, args)
     publish_and_report([messages], config, args, logger.info, sys.stderr)
 

@@ -91,7 +91,7 @@ def handle(args: argparse.Namespace) -> int:
         if built_in(config.message_class) is METRIC_OUTPUT:
             require_set_clock(now())
         max_records = 1 if args.one_per_message else MAX_RECORDS
-        found = read_files(args.files, config.message_class, now, fit, patience)
+        found = read_files(args.files, config.message_class, now, fit, patience, config.completed)
         for first in found:
             records = accepted(chain([first], found))
             yield pack(records, config.message_class, max_records, headers=headers)

@@ -33,8 +33,8 @@ LARGE_BYTES = MAX_BYTES // 4
 """A record that is larger may not fit into a message: what is not UTF-8 grows when it is replaced.
 """
 
-Fit = Callable[[Record], Record]
-"""Shortens a large record; raises MessageRefused if that is not possible."""
+Change = Callable[[Record], Record]
+"""`fit` shortens a large record, or raises MessageRefused; `completed` adds configured values."""
 
 _JSON_PLACE = r": line (\d+) column (\d+) \(char \d+\)$"
 
@@ -84,8 +84,9 @@ def read_files(
     names: Sequence[str],
     message_class: str,
     clock: Callable[[], datetime],
-    fit: Fit = lambda record: record,
+    fit: Change = lambda record: record,
     patience: PipePatience | None = None,
+    completed: Change = lambda record: record,
 ) -> Iterator[Record | RefusedRecord | Pause]:
     """The records of all files in order: each as it will be sent, or why it is refused.
 
@@ -102,7 +103,7 @@ def read_files(
         with InputFile(name, patience=patience) as file:
             for block in read_blocks(file):
                 if isinstance(block, InputBlock):
-                    yield from read_records(block, message_class, clock(), fit)
+                    yield from read_records(block, message_class, clock(), fit, completed)
                 else:
                     yield block
 
@@ -149,7 +150,11 @@ def read_blocks(file: InputFile) -> Iterator[InputBlock | RefusedRecord | Pause]
 
 
 def read_records(
-    source: InputBlock, message_class: str, now: datetime, fit: Fit = lambda record: record
+    source: InputBlock,
+    message_class: str,
+    now: datetime,
+    fit: Change = lambda record: record,
+    completed: Change = lambda record: record,
 ) -> Iterator[Record | RefusedRecord]:
     """The records of a block in order: each as it will be sent, or why it is refused.
 
@@ -167,7 +172,8 @@ def read_records(
             for key in item.fields if source.is_json else ():  # read_wlcg checks its keys itself
                 if not is_key(key):
                     raise RecordRefused("no-key", f"{key[:60]!r} is not a valid key")
-            rows = normalise(item.fields, message_class, {}, now) if known else [item.fields]
+            fields = completed(item.fields)
+            rows = normalise(fields, message_class, {}, now) if known else [fields]
             yield from map(fit, rows) if len(item.raw) > LARGE_BYTES else rows
         except RecordRefused as refusal:
             yield _refused(source, item.line, refusal)

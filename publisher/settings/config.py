@@ -39,6 +39,25 @@ ORDERS = ("listed", "shuffled")
 REFUSE, DROP_OLDEST = "refuse", "drop-oldest"
 GIB = 1024**3
 
+RECORD_KEYS = {
+    "metric": "metricName",
+    "status": "metricStatus",
+    "host": "hostName",
+    "flavour": "serviceFlavour",
+    "uri": "serviceURI",
+    "site": "siteName",
+    "vo": "voName",
+    "fqan": "voFqan",
+    "summary": "summaryData",
+    "details": "detailsData",
+    "performance_data": "performanceData",
+    "timestamp": "timestamp",
+    "gathered_at": "gatheredAt",
+}
+"""The key of a record that each option of the command line sets."""
+RECORD_DEFAULTS = ("host", "flavour", "site", "vo", "fqan", "gathered_at")
+"""The options that may have a default in `[publisher.record]`: those that many records share."""
+
 logger = lazy_logger(__name__)
 
 _PROXY_VARIABLES = {
@@ -82,6 +101,16 @@ def _one_of(*choices: str) -> Any:
     return lambda text: None if text in choices else f"expected {' or '.join(choices)}, not {text}"
 
 
+def _problems_of_record(names: Mapping[str, str]) -> str:
+    from sam_pipeline.schema.program.wording import did_you_mean_or_list
+
+    return "\n".join(
+        f"unknown key {name} ({did_you_mean_or_list(name, RECORD_DEFAULTS)})"
+        for name in names
+        if name not in RECORD_DEFAULTS
+    )
+
+
 class PublisherConfig(NamedTuple):
     """Where messages go, and within which time; without a `spool` none is stored."""
 
@@ -106,6 +135,8 @@ class PublisherConfig(NamedTuple):
     state: Optional[Path] = None
     """Directory for the memory of brokers and the size of the spool; None for no memory."""
     drain: bool = True
+    record: dict[str, str] = {}  # noqa: RUF012 - nothing changes it
+    """Values for the keys that a record of metricOutput lacks, by option of the command line."""
     require_broker: bool = False
     """Fail if a message could only be spooled; an option, not a key of the file."""
 
@@ -165,6 +196,11 @@ class PublisherConfig(NamedTuple):
             "spool_when_full": {"check": _one_of(REFUSE, DROP_OLDEST), "what": "or `drop-oldest`"},
             "state": {"what": "state directory, instead of `$STATE_DIRECTORY`"},
             "drain": {"what": "send spooled messages of earlier calls, too"},
+            "record": {
+                "check": _problems_of_record,
+                "what": "values for keys that a metric result lacks: `host`, `flavour`, `site`,"
+                " `vo`, `fqan`, `gathered_at`",
+            },
             "require_broker": {"key": None},
         }
 
@@ -263,6 +299,16 @@ class PublisherConfig(NamedTuple):
             return proxy.chosen(broker, self.proxy, self.proxy_password_file, os.environ)
         except (ValueError, ConfigError) as error:
             raise BrokerUnavailable(broker, str(error)) from error
+
+    def completed(self, record: dict[str, str]) -> dict[str, str]:
+        """The record with the configured defaults for keys that it lacks, if it is a result."""
+        if not self.record or self.message_class.lower() != "metricoutput":
+            return record
+        given = {key.lower() for key, value in record.items() if value.strip()}
+        if "servicetype" in given:  # an older name of serviceFlavour
+            given.add("serviceflavour")
+        defaults = {RECORD_KEYS[name]: value for name, value in self.record.items()}
+        return {**record, **{k: v for k, v in defaults.items() if k.lower() not in given}}
 
     def destination_of(self, message_class: str) -> str:
         """The destination for messages of this class that have none."""

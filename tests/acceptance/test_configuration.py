@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from sam_pipeline.schema.spool.queue import DirectoryQueue
+from sam_pipeline.schema.times import format_time
 from tests.support.commands import PROGRAMS, Answer
 
 AS_ANYBODY = (
@@ -285,3 +287,72 @@ def test_a_relay_is_checked_without_a_database(command: Command, tmp_path: Path)
     assert circular.code == 78
     assert "one of the brokers to read from" in circular.err
     assert usage.code == 64
+
+
+@pytest.fixture
+def with_defaults(tmp_path: Path) -> Path:
+    """The queue that results go to, by a configuration with values that they share."""
+    queue = tmp_path / "broker"
+    (tmp_path / "sam.toml").write_text(
+        f'[publisher]\nbrokers = ["spool://{queue}"]\n'
+        '[publisher.record]\nsite = "SITE-A"\nvo = "ops"\nflavour = "CE"\nhost = "ce09"\n'
+    )
+    return queue
+
+
+def only_body(queue: Path) -> str:
+    (name,) = DirectoryQueue(queue).names()
+    return DirectoryQueue(queue).read(name).body.decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (
+            "result --metric m --status OK --site OTHER",
+            ["siteName: OTHER", "voName: ops", "serviceFlavour: CE", "hostName: ce09"],
+        ),
+        (
+            "run --vo atlas -- true",
+            ["siteName: SITE-A", "voName: atlas", "serviceFlavour: CE", "hostName: ce09"],
+        ),
+        (
+            "send record.txt",
+            ["siteName: SITE-B", "voName: ops", "serviceFlavour: CE", "hostName: ce01"],
+        ),
+    ],
+)
+def test_values_that_results_share_are_configured_once(
+    command: Command, tmp_path: Path, with_defaults: Path, arguments: str, lines: list[str]
+) -> None:
+    (tmp_path / "here" / "record.txt").write_text(
+        "metricName: m\nmetricStatus: OK\nhostname: ce01\nSITENAME: SITE-B\nvoName:\n"
+        f"timestamp: {format_time(datetime.now(UTC))}\nEOT\n"
+    )
+
+    answer = command("sam-publish", "--config", str(tmp_path / "sam.toml"), *arguments.split())
+
+    assert answer.code == 0, str(answer)
+    body = only_body(with_defaults)
+    assert [line for line in lines if f"{line}\n" not in body] == []
+
+
+def test_a_result_needs_a_flavour_from_an_option_or_the_configuration(command: Command) -> None:
+    answer = command("sam-publish", "result", "--metric", "m", "--status", "OK", "--host", "ce01")
+
+    assert answer.code == 64, str(answer)
+    assert "--flavour" in answer.err
+    assert "--host" not in answer.err
+
+
+def test_an_unknown_key_of_shared_values_is_an_error_with_the_nearest_one(
+    command: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "here" / "sam.toml"
+    file.write_text('[publisher]\n[publisher.record]\nflavor = "CE"\nstatus = "OK"\n')
+
+    answer = command("sam-publish", *RESULT)
+
+    assert answer.code == 78, str(answer)
+    assert f"{file}:2: [publisher] record: unknown key flavor (did you mean flavour" in answer.err
+    assert "unknown key status" in answer.err

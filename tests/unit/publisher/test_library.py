@@ -48,6 +48,23 @@ def test_one_record_is_confirmed_when_the_call_returns(spool: DirectoryQueue) ->
     assert [receipt.message.message_id for receipt in publication.receipts] == broker.ids
 
 
+def test_a_record_gets_the_configured_values_for_keys_that_it_lacks(spool: DirectoryQueue) -> None:
+    shared = {"site": "SITE-A", "vo": "ops", "gathered_at": "wn9.example.org", "flavour": "SE"}
+    record = {"METRICNAME": "m", "metricStatus": "OK", "hostName": "ce01", "serviceType": "CE"}
+    with FakeBroker() as broker:
+        config = config_for(spool, broker.url)._replace(record=shared)
+        publish_record({**record, "siteName": "SITE-B", "voName": " "}, config)
+        with Publisher(config._replace(message_class="ownClass")) as publisher:
+            publisher.add({"a": "b"})
+
+    (row, *_), own = (list(read_wlcg(frame.body)) for frame in broker.taken)
+    assert row.fields["siteName"] == "SITE-B"
+    assert row.fields["voName"] == "ops"
+    assert row.fields["gatheredAt"] == "wn9.example.org"
+    assert row.fields["serviceFlavour"] == "CE"
+    assert [item.fields for item in own] == [{"a": "b"}]
+
+
 def test_timestamp_and_measuring_host_of_a_record_are_optional(spool: DirectoryQueue) -> None:
     record = metric_result(timestamp=None, gatheredAt=None, voName=None)
 
