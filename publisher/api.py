@@ -30,7 +30,7 @@ from sam_pipeline.publisher.delivery.publication import Courier, NoBrokerTookIt,
 from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
 from sam_pipeline.publisher.spool.bounded import BoundedSpool
-from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import MAX_BYTES, MAX_RECORDS, Message, new_message
 from sam_pipeline.schema.net.deadline import Deadline
@@ -91,7 +91,15 @@ class Publisher:
                 fields[name] = tuple(filter(None, map(str.strip, value.split(","))))
             elif isinstance(value, list):
                 fields[name] = tuple(value)
-        self.config = config._replace(**fields) if config else load_config(None, fields)
+        if config is None:
+            self.config = load_config(None, fields)
+        else:  # it was not checked
+            from sam_pipeline.schema.messages.destination import problem_of_destination
+
+            self.config = config._replace(**fields)
+            destination = self.config.destination_of(self.config.message_class)
+            if problem := problem_of_destination(destination):
+                raise ConfigError([problem])
         self.published = 0
         self.spooled = 0
         self.last = Publication()

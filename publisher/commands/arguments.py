@@ -106,6 +106,7 @@ def seconds_argument(text: str) -> float:
 def header_argument(text: str) -> tuple[str, str]:
     """The argparse `type` of a message header, `NAME=VALUE`."""
     from sam_pipeline.publisher.brokers.stomp.headers import OURS, belongs_to_broker, is_header_name
+    from sam_pipeline.publisher.settings.config import DESTINATION
 
     name, equals, value = text.partition("=")
     if not equals or not is_header_name(name) or not value.isprintable():
@@ -113,5 +114,6 @@ def header_argument(text: str) -> tuple[str, str]:
     if belongs_to_broker(name):
         raise argparse.ArgumentTypeError(f"{name} is reserved by brokers: choose another name")
     if name.lower() in OURS:
-        raise argparse.ArgumentTypeError(f"{name} is set by {PROGRAM} itself")
+        advice = ": use --destination" if name.lower() == DESTINATION else ""
+        raise argparse.ArgumentTypeError(f"{name} is set by {PROGRAM} itself{advice}")
     return name, value

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sam_pipeline.publisher.api import publish_record
 from sam_pipeline.publisher.delivery.publication import publish
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.errors import MessageRefused
@@ -20,7 +21,7 @@ from tests.services.activemq5 import ActiveMQ5Server
 from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.choice import on_brokers
 from tests.support.brokers.subscriber import subscribed
-from tests.support.builders import metric_message
+from tests.support.builders import metric_message, metric_result
 
 Server = ActiveMQ5Server | RabbitMQServer
 OURS = ("messageClass", "recordCount", "samMessageId", "content-type", "x-note", "nagios_host")
@@ -163,6 +164,19 @@ def test_a_form_above_the_servlet_limit_is_refused_without_being_sent_or_spooled
         assert next(frames).body == fits.body
 
     assert spool.count() == 0
+
+
+def test_details_that_are_too_large_for_the_servlet_arrive_shortened(
+    activemq5: ActiveMQ5Server, spool: DirectoryQueue, name: str
+) -> None:
+    config = config_for(activemq5, spool)._replace(destination=f"/topic/{name}")
+
+    with subscribed(activemq5, f"/topic/{name}") as frames:
+        publish_record(metric_result(detailsData="a b\n" * 60_000), config)
+        body = next(frames).body
+
+    assert body.endswith(b" bytes were left out here]\nEOT\n")
+    assert len(body) > 100_001  # where a raw body would be cut
 
 
 def test_a_missing_servlet_makes_the_broker_unavailable(

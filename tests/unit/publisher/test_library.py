@@ -417,9 +417,14 @@ def test_a_message_to_where_nobody_can_subscribe_is_refused_and_the_others_are_s
     assert len(broker.taken) == 1
 
 
-def test_a_destination_where_nobody_can_subscribe_is_a_configuration_error() -> None:
+@pytest.mark.parametrize("config", [None, PublisherConfig()])
+def test_a_destination_where_nobody_can_subscribe_is_a_configuration_error(
+    config: PublisherConfig | None,
+) -> None:
     with pytest.raises(ConfigError, match="did you mean /topic/x"):
-        Publisher(destination="/topics/x")
+        Publisher(config, destination="/topics/x")
+    with pytest.raises(ConfigError, match="blank"):
+        Publisher(config, message_class="disk usage")
 
 
 def test_details_that_are_too_large_are_shortened(
