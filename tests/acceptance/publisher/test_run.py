@@ -85,6 +85,31 @@ def test_a_failure_of_ours_keeps_the_exit_code_of_the_plugin_and_says_that_the_r
     assert "Traceback" not in kept.stderr
 
 
+def test_a_removed_working_directory_loses_neither_the_exit_code_nor_the_result(host: Host) -> None:
+    line = f"mkdir gone; cd gone; rmdir ../gone; {host.to_queue} {CRITICAL}"
+
+    done = host.shell(line)
+
+    assert (done.returncode, done.stdout) == (2, "broken\n"), done.stderr
+    assert LOST not in done.stderr
+    assert host.record()["metricStatus"] == "CRITICAL"
+
+
+@pytest.mark.parametrize("redirection", [">&-", ">/dev/full", "2>&-", "2>/dev/full", ">&- 2>&-"])
+def test_a_closed_or_full_output_loses_neither_the_exit_code_nor_the_result(
+    host: Host, redirection: str
+) -> None:
+    script = "sh -c 'echo broken; echo bad >&2; exit 2'"
+
+    done = host.shell(f"{host.to_queue} -- {script} {redirection}")
+
+    assert done.returncode == 2, done.stderr
+    assert "bug" not in done.stderr
+    assert LOST not in done.stderr
+    record = host.record()
+    assert (record["metricStatus"], record["summaryData"]) == ("CRITICAL", "broken")
+
+
 @pytest.mark.parametrize(
     ("script", "stem"),
     [
