@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Callable, TextIO
 
     from sam_pipeline.publisher.probe.plugin import PluginRun
+    from sam_pipeline.schema.program.command import CommandParser
     from sam_pipeline.schema.records.text import Record
 
 READER_PATIENCE_S = 5.0
@@ -56,10 +57,11 @@ examples:
 """
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: CommandParser) -> None:
     parser.set_defaults(handler=handle)
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.usage = f"{PROGRAM} run [options] -- PLUGIN [ARGS...]"
+    parser.advice = f"options of the plugin need a -- before it: {parser.usage}"
     parser.add_argument(
         "--metric", metavar="NAME", help="name of the metric (default: org.nagios.PLUGIN)"
     )

@@ -47,7 +47,13 @@ argparse._ = str  # type: ignore[attr-defined]
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that exits with 64 after a usage error, and keeps the line breaks of help texts."""
+    """A parser that exits with 64 after a usage error, and keeps the line breaks of help texts.
+
+    An unknown option is reported by the command that does not know it, with the nearest name.
+    """
+
+    advice = ""
+    """What to write instead of unknown options, if there is no `--` before them."""
 
     def __init__(self, **keywords: Any) -> None:
         # Without a width argparse imports shutil, which would make publishing a result 4 % slower.
@@ -59,7 +65,17 @@ class CommandParser(argparse.ArgumentParser):
         keywords.setdefault("formatter_class", formatter)
         super().__init__(allow_abbrev=False, **keywords)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._given = sys.argv[1:] if args is None else list(args)
+        namespace, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return namespace, unknown
+
     def error(self, message: str) -> NoReturn:
+        from sam_pipeline.schema.program.usage import explained
+
+        message = explained(self, self._given, message)
         self.exit(USAGE, f"{self.prog}: error: {printable(message)}\nTry: {self.prog} --help\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:

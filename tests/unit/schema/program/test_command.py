@@ -38,6 +38,50 @@ def test_usage_errors_exit_64(capsys: pytest.CaptureFixture[str]) -> None:
     assert "sam-x --help" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ("--colour red do", "--colour belongs after the command: sam-x do --colour …"),
+        ("--colour=red", "--colour belongs after the command: sam-x COMMAND --colour …"),
+        ("--config x dp", "did you mean do?"),
+        ("do --color red", "--color: did you mean --colour?"),
+        ("do --colour red --sise=7", "--sise: did you mean --size?"),
+        ("do plugin -w 9", "write -- first"),
+    ],
+)
+def test_a_usage_error_says_what_was_probably_meant(
+    argv: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = command.CommandParser(prog="sam-x", parents=[command.common_options()])
+    do = main.add_subparsers(metavar="COMMAND", required=True).add_parser("do")
+    do.advice = "write -- first"
+    do.add_argument("--colour", required=True)
+    do.add_argument("--size")
+    do.add_argument("plugin", nargs="*")
+    argv = argv.replace("do plugin", "do --colour red plugin")
+
+    with pytest.raises(SystemExit) as caught:
+        command.run("sam-x", main, argv.split(), lambda args: 0)
+
+    first, _ = capsys.readouterr().err.splitlines()
+    assert caught.value.code == 64
+    assert message in first
+
+
+def test_words_after_a_double_dash_are_not_taken_for_options(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    parser = command.CommandParser(prog="sam-x")
+    parser.advice = "write -- first"
+    parser.add_argument("--colour", required=True)
+    parser.add_argument("plugin", nargs="*")
+
+    with pytest.raises(SystemExit):
+        command.run("sam-x", parser, ["--", "plugin", "--color"], lambda args: 0)
+
+    assert "mean" not in capsys.readouterr().err
+
+
 def test_an_error_is_one_line_and_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     def fail(args: argparse.Namespace) -> int:
         raise ConfigError(["first", "second"])
