@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from sam_pipeline.schema.messages.message import Message
     from sam_pipeline.schema.records.text import Record
 
+HOST_STATES = {"UP": "OK", "DOWN": "CRITICAL", "UNREACHABLE": "UNKNOWN"}
+"""The statuses of Nagios' states of hosts; of an unreachable one it knows nothing."""
+
 DESCRIPTION = "Publish one metric result."
 EXAMPLES = """\
 examples:
@@ -40,7 +43,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler=handle)
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.add_argument("--metric", required=True, metavar="NAME", help="name of the metric")
-    parser.add_argument("--status", required=True, help="OK, WARNING, CRITICAL, UNKNOWN or 0 to 3")
+    parser.add_argument(
+        "--status",
+        required=True,
+        help="OK, WARNING, CRITICAL, UNKNOWN or 0 to 3; of a host UP, DOWN, UNREACHABLE, too",
+    )
     parser.add_argument("--host", help="host of the service")
     parser.add_argument("--flavour", help="flavour of the service, such as CE")
     parser.add_argument("--summary", metavar="TEXT", help="the result in one line")
@@ -49,6 +56,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--performance-data", metavar="TEXT", help="such as `load1=0.4;9;12 load5=0.3`"
+    )
+    parser.add_argument(
+        "--from-nagios",
+        action="store_true",
+        help=r"the texts are macros of Nagios: in the details `\n` is a line end, `\\` a backslash",
     )
     add_record_options(parser)
     parser.add_argument("--timestamp", metavar="TIME", help="time of the result (default: now)")
@@ -63,8 +75,12 @@ def handle(args: argparse.Namespace) -> int:
     if missing:
         options = ", ".join(f"--{name}" for name in missing)
         raise PublishUsage(f"required, unless [publisher.record] has defaults: {options}")
-    if record.get("detailsData") == "-":
-        record["detailsData"] = sys.stdin.buffer.read().decode("utf-8", "replace").rstrip()
+    record["metricStatus"] = HOST_STATES.get(args.status.upper(), args.status)
+    if args.from_nagios:
+        record["detailsData"] = unescaped(record.get("detailsData", "")).rstrip()
+    elif record.get("detailsData") == "-":
+        details = sys.stdin.buffer.read() if sys.stdin else b""  # it may be closed
+        record["detailsData"] = details.decode("utf-8", "replace").rstrip()
     messages = [messages_of(record, config, args)]
     if not config.brokers:  # there is nothing to wait for
         return publish_and_report(messages, config, args)
@@ -72,6 +88,14 @@ def handle(args: argparse.Namespace) -> int:
 
     with Termination() as termination:
         return publish_and_report(messages, config, args, termination=termination)
+
+
+def unescaped(text: str) -> str:
+    """The text of `$LONGSERVICEOUTPUT$`, in which Nagios escapes line ends and backslashes.
+
+    It escapes neither in the other macros.
+    """
+    return "\\".join(part.replace("\\n", "\n") for part in text.split("\\\\"))
 
 
 def messages_of(record: Record, config: PublisherConfig, args: argparse.Namespace) -> list[Message]:

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from tests.support.builders import metric_result
 DESTINATION = "/topic/grid.probe.metricOutput"
 OK_RESULT = ("result", "--metric", "m", "--status", "OK", "--host", "ce01", "--flavour", "CE")
 NO_BROKER = "no broker is configured"
+DRY_RUN = ("--broker", "stomp://msg.example.org", "--dry-run")
 LOST = "1 of 1 messages were neither"
 """How the report of messages that neither a broker nor the spool took begins."""
 
@@ -143,6 +145,63 @@ def test_a_bad_status_is_refused(sam_publish: Publish, spool: DirectoryQueue) ->
     assert done.returncode == 65
     assert "metricStatus 'FINE'" in done.stderr
     assert spool.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [
+        ("UP", "OK"),
+        ("Down", "CRITICAL"),
+        ("unreachable", "UNKNOWN"),
+        ("Ok", "OK"),
+        ("1", "WARNING"),
+    ],
+)
+def test_states_of_hosts_are_statuses(sam_publish: Publish, state: str, status: str) -> None:
+    done = sam_publish(*OK_RESULT, "--status", state, *DRY_RUN)
+
+    assert done.returncode == 0
+    assert f"\nmetricStatus: {status}\n" in done.stdout
+
+
+def test_backslashes_are_unescaped_only_in_details_from_nagios(sam_publish: Publish) -> None:
+    texts = ("--details", r"C:\new\\n\\\nend", "--summary", r"in C:\new")
+
+    plain = sam_publish(*OK_RESULT, *texts, *DRY_RUN)
+    nagios = sam_publish(*OK_RESULT, *texts, *DRY_RUN, "--from-nagios")
+
+    assert "detailsData: C:\\new\\\\n\\\\\\nend\nEOT" in plain.stdout
+    assert "detailsData: C:\new\\n\\\nend\nEOT" in nagios.stdout
+    assert "summaryData: in C:\\new\n" in nagios.stdout
+
+
+def test_details_from_a_closed_standard_input_are_empty(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    with FakeBroker() as broker:
+        arguments = [*OK_RESULT, "--details", "-", "--broker", broker.url]
+        line = f"{sys.executable} -m sam_pipeline.publisher {shlex.join(arguments)} <&-"
+        subprocess.run(["sh", "-c", line], cwd=tmp_path, env=environment, check=True)
+
+        assert b"detailsData" not in broker.taken[0].body
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("run check_load -w 9 -c 12", " -- PLUGIN"),
+        ("--broker stomp://a result", "sam-publish result --broker"),
+        ("result --metric m --status OK --host h --flavor CE", "did you mean --flavour?"),
+        ("reslt", "did you mean result?"),
+    ],
+)
+def test_a_usage_error_says_what_to_write_instead(
+    sam_publish: Publish, line: str, hint: str
+) -> None:
+    done = sam_publish(*line.split())
+
+    assert done.returncode == 64
+    assert hint in done.stderr
 
 
 def test_send_refuses_a_bad_record_and_publishes_the_others(

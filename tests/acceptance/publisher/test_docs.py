@@ -53,6 +53,40 @@ def test_without_a_broker_the_results_are_spooled_where_the_page_says(place: Wor
     assert place.spooled("state/sam/spool") == 3
 
 
+def test_the_commands_for_nagios_publish_what_its_macros_say(
+    place: Workplace, broker: FakeBroker
+) -> None:
+    macros = {
+        "SERVICEDESC": "org.example.Disk",
+        "SERVICESTATE": "CRITICAL",
+        "HOSTSTATE": "UNREACHABLE",
+        "HOSTNAME": "se01.example.org",
+        "_SERVICEFLAVOUR": "SE",
+        "LASTSERVICECHECK": "1795176000",
+        "LASTHOSTCHECK": "1795176000",
+        "SERVICEOUTPUT": r"-1 % left in C:\new",
+        "HOSTOUTPUT": "-",
+        "LONGSERVICEOUTPUT": r"first line\nC:\\new\n",
+        "LONGHOSTOUTPUT": "-",
+        "SERVICEPERFDATA": "free=-1%;5;2",
+        "HOSTPERFDATA": "",
+    }
+    (definitions,) = PAGE.texts("cfg")
+    lines = re.findall(r"command_line +(.*)", definitions.replace("\\\n", " "))
+    commands = [re.sub(r"\$(\w+)\$", lambda macro: macros[macro[1]], line) for line in lines]
+
+    done = shell(place, *commands)
+
+    assert (done.code, done.out) == (0, ""), str(done)
+    service, host = (frame.body.decode() for frame in broker.taken)
+    assert "metricStatus: CRITICAL\n" in service
+    assert "summaryData: -1 % left in C:\\new\n" in service
+    assert "performanceData: free=-1%;5;2\n" in service
+    assert service.endswith("detailsData: first line\nC:\\new\nEOT\n")
+    assert "metricStatus: UNKNOWN\n" in host
+    assert host.endswith("detailsData: -\nEOT\n")
+
+
 def test_the_script_publishes(place: Workplace, broker: FakeBroker) -> None:
     (script,) = PAGE.texts("python")
     place.write("probe.py", script)
