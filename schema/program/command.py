@@ -53,7 +53,7 @@ class CommandParser(argparse.ArgumentParser):
     """
 
     advice = ""
-    """What to write instead of unknown options, if there is no `--` before them."""
+    """What to write instead of unknown options that no `--` precedes."""
 
     def __init__(self, **keywords: Any) -> None:
         # Without a width argparse imports shutil, which would make publishing a result 4 % slower.
@@ -75,7 +75,7 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         from sam_pipeline.schema.program.usage import explained
 
-        message = explained(self, self._given, message)
+        message = explained(self, self._given, message, self.advice)
         self.exit(USAGE, f"{self.prog}: error: {printable(message)}\nTry: {self.prog} --help\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:

@@ -4,36 +4,38 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sam_pipeline.schema.program.wording import did_you_mean
-
-if TYPE_CHECKING:
-    from sam_pipeline.schema.program.command import CommandParser
 
 UNRECOGNIZED = "unrecognized arguments"
 
 
-def explained(parser: CommandParser, given: Sequence[str], message: str) -> str:
-    """The message of argparse, and what was probably meant."""
+def explained(
+    parser: argparse.ArgumentParser, given: Sequence[str], message: str, advice: str
+) -> str:
+    """The message of argparse, and what was probably meant.
+
+    `advice` says what to write instead of unknown options that no `--` precedes.
+    """
     commands = next((a for a in parser._actions if isinstance(a, argparse._SubParsersAction)), None)
     if commands:
         return _of_program(parser, commands, given, message)
-    hints = []
-    known = [name[2:] for name in parser._option_string_actions if name.startswith("--")]
-    for option in _unknown_options(parser, given, end="--"):
-        near = did_you_mean(option[2:], known)
-        if near:
-            hints.append(f"{option}: {near.replace('mean ', 'mean --', 1)}")
-    if parser.advice and UNRECOGNIZED in message and "--" not in given:
-        hints.append(parser.advice)
+    unknown = _unknown_options(parser, given, end="--")
+    hints = [f"{option}: {near}" for option in unknown if (near := _near_option(parser, option))]
+    if advice and UNRECOGNIZED in message and "--" not in given:
+        hints.append(advice)
     return "; ".join([message, *hints])
 
 
-def _of_program(parser: CommandParser, commands: Any, given: Sequence[str], message: str) -> str:
+def _of_program(
+    parser: argparse.ArgumentParser, commands: Any, given: Sequence[str], message: str
+) -> str:
     """The message of a parser with subcommands."""
     command = next((argument for argument in given if argument in commands.choices), "")
     for option in _unknown_options(parser, given, end=command):
+        if near_option := _near_option(parser, option):
+            return f"unknown option {option}: {near_option}"
         name = command or commands.metavar
         return f"{option} belongs after the command: {parser.prog} {name} {option} …"
     near = [
@@ -44,7 +46,9 @@ def _of_program(parser: CommandParser, commands: Any, given: Sequence[str], mess
     return "; ".join([message, *filter(None, near)])
 
 
-def _unknown_options(parser: CommandParser, given: Sequence[str], end: str) -> Iterator[str]:
+def _unknown_options(
+    parser: argparse.ArgumentParser, given: Sequence[str], end: str
+) -> Iterator[str]:
     """The long options before `end` that the parser does not know."""
     for argument in given:
         if argument == end:
@@ -52,3 +56,9 @@ def _unknown_options(parser: CommandParser, given: Sequence[str], end: str) -> I
         name = argument.partition("=")[0]
         if name.startswith("--") and name not in parser._option_string_actions:
             yield name
+
+
+def _near_option(parser: argparse.ArgumentParser, option: str) -> str:
+    """`did you mean --flavour?`; empty if no option is similar."""
+    known = [name[2:] for name in parser._option_string_actions if name.startswith("--")]
+    return did_you_mean(option[2:], known).replace("mean ", "mean --", 1)

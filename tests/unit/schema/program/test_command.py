@@ -43,6 +43,7 @@ def test_usage_errors_exit_64(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("--colour red do", "--colour belongs after the command: sam-x do --colour …"),
         ("--colour=red", "--colour belongs after the command: sam-x COMMAND --colour …"),
+        ("--verson do --colour red", "--verson: did you mean --version?"),
         ("--config x dp", "did you mean do?"),
         ("do --color red", "--color: did you mean --colour?"),
         ("do --colour red --sise=7", "--sise: did you mean --size?"),
@@ -52,7 +53,7 @@ def test_usage_errors_exit_64(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_usage_error_says_what_was_probably_meant(
     argv: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main = command.CommandParser(prog="sam-x", parents=[command.common_options()])
+    main = command.program_parser("sam-x", "", "", command.common_options())
     do = main.add_subparsers(metavar="COMMAND", required=True).add_parser("do")
     do.advice = "write -- first"
     do.add_argument("--colour", required=True)
