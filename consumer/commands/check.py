@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from sam_pipeline.consumer.commands.arguments import add_target, problem_of_target
@@ -15,6 +16,7 @@ from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.round_trip import round_trips
 from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.net.broker_url import STOMP, problem_of_login
+from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
 from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.net.tls import TlsFiles, tls_context
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
@@ -27,7 +29,8 @@ examples:
   sam-consume check --to spool:///var/spool/sam-in      of a relay, which needs no database
   sam-consume --config /etc/sam/sam.toml check --json
 
-Exit status: 78 if there is a problem. The message has the class sam-check: consumers count and ack
+Exit status: 78 if there is a problem, such as an expired certificate; one that expires within 14
+days is a note. The message has the class sam-check: consumers count and ack
 it without loading anything.
 """
 
@@ -63,6 +66,7 @@ def run_check(args: argparse.Namespace) -> int:
                 tls_context(TlsFiles(config.ca_file, config.certificate_file, config.key_file))
         except ConfigError as error:
             problems += [f"[consumer] {problem}" for problem in error.problems]
+        problems += (f"[consumer] {found.text}" for found in _dated(config) if found.is_problem)
     except ConfigError as error:
         problems += error.problems
     if args.to is None:  # a relay needs no database
@@ -121,9 +125,15 @@ def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) 
         yield str(error)
 
 
+def _dated(config: ConsumerConfig) -> Iterator[CertificateFinding]:
+    now = datetime.now(UTC)
+    return examine_certificates(config.certificate_file, config.ca_file, now)
+
+
 def _notes(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[str]:
-    """Settings that work, but expose passwords."""
+    """Settings that work, but expose passwords or soon will not work."""
     if config:
+        yield from (found.text for found in _dated(config) if not found.is_problem)
         for broker in config.brokers:
             if problem_of_login(broker, config.user, insecure=False):
                 user = broker.user or config.user

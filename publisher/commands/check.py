@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
 
 from sam_pipeline.publisher.brokers.transport import kind_of
@@ -16,6 +17,7 @@ from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig, examine_config
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import AMS, SPOOL, is_loopback
+from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
 from sam_pipeline.schema.net.tls import tls_context
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
 from sam_pipeline.schema.program.config import Findings, no_file_found
@@ -24,9 +26,10 @@ from sam_pipeline.schema.spool.disk import unusable
 COLUMNS = ("broker", "address", "proven", "seconds")
 
 DESCRIPTION = """\
-Check configuration, files, their modes and secrets, and report all problems at once (exit code
-78). With --connect, send a message of class `sam-check` to each broker and wait for it to come
-back. Consumers count such messages, but do not load them.
+Check configuration, files, their modes, secrets and certificates, and report all problems at once
+(exit code 78). A certificate that expires within 14 days is only a note. With --connect, send a
+message of class `sam-check` to each broker and wait for it to come back. Consumers count such
+messages, but do not load them.
 """
 EXAMPLES = """\
 examples:
@@ -107,6 +110,9 @@ def find_problems(config: PublisherConfig, findings: Findings) -> Iterator[str]:
                     is_ca = config.ca_file and problem.startswith(f"{config.ca_file}:")
                     key = findings.origin("ca_file" if is_ca else "certificate_file")
                     yield f"{key}: {problem}"
+        for certificate in _examined_certificates(config):
+            if certificate.is_problem:
+                yield f"{_key_of(certificate, config, findings)}: {certificate.text}"
     for broker in brokers:
         try:  # a key that is bad by itself was reported by its own check
             if not findings.bad & {"proxy", "proxy_password_file"}:
@@ -130,6 +136,9 @@ def find_likely_mistakes(config: PublisherConfig, findings: Findings) -> Iterato
     if scratch:
         origin = findings.origin("spool")
         yield f"{origin}: {config.spool} is below ${scratch} and is removed with the job"
+    for certificate in _examined_certificates(config):
+        if not certificate.is_problem:
+            yield f"{_key_of(certificate, config, findings)}: {certificate.text}"
     proxies = set()
     for broker in config.broker_list:
         with suppress(BrokerUnavailable):  # reported by `find_problems`
@@ -149,3 +158,14 @@ def find_likely_mistakes(config: PublisherConfig, findings: Findings) -> Iterato
             yield f"{proxy}: the password of {proxy.user} is sent in plain text"
     if config.password_file and not any(b.user or config.user for b in config.broker_list):
         yield f"{findings.origin('password_file')}: is not used, because no user is configured"
+
+
+def _examined_certificates(config: PublisherConfig) -> Iterator[CertificateFinding]:
+    now = datetime.now(timezone.utc)
+    return examine_certificates(config.certificate_file, config.ca_file, now)
+
+
+def _key_of(certificate: CertificateFinding, config: PublisherConfig, findings: Findings) -> str:
+    """The key of the configuration that names the file."""
+    is_ours = certificate.path == config.certificate_file
+    return findings.origin("certificate_file" if is_ours else "ca_file")

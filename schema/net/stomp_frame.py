@@ -32,6 +32,9 @@ LONGEST_LENGTH = 15
 QUOTED_BYTES = 40
 """How many bytes of an unparsable frame an error message quotes."""
 
+TLS_ALERT = b"\x15\x03"
+"""What a TLS server answers to a frame."""
+
 _LINE_ENDS = b"\r\n"
 # Most of what a publisher reads: in one step it takes a third of the time.
 _PLAIN_RECEIPT = re.compile(rb"[\r\n]*RECEIPT\nreceipt-id:([\w.-]+)\n\n\0")
@@ -168,6 +171,8 @@ class FrameReader:
         command = line.rstrip(b"\r").decode("ascii", "replace")
         known = command in COMMANDS if newline else any(c.startswith(command) for c in COMMANDS)
         if not known:
+            if buffer.startswith(TLS_ALERT, start):
+                raise NotAFrame("it speaks TLS on this port: use stomp+ssl://")
             raise NotAFrame(f"no STOMP frame begins {_quoted(buffer[start:])}")
         return self._read_long_head() if len(buffer) >= limit else None
 

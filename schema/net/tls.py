@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import ssl
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -174,12 +175,21 @@ class TlsChannel(Channel):
             ours = self._tls_files.certificate_file
             if ours is None:
                 return f"{CERTIFICATE_REQUIRED}: {ABOUT_US[reason]}"
-            return f"it rejected our certificate {ours}: {ABOUT_US[reason]}"
+            return f"it rejected our certificate {ours}: {_out_of_use(ours) or ABOUT_US[reason]}"
         if reason in OTHER_PROTOCOL:
             return NO_TLS
         if reason in OLD_PROTOCOL:
             return TOO_OLD
         return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
+
+
+def _out_of_use(certificate: Path) -> str:
+    """Whether a certificate, or one of its signers, is out of its time: brokers seldom say so."""
+    from sam_pipeline.schema.net.certificate import validities
+
+    now = datetime.now(timezone.utc)
+    problems = (validity.problem(now) for validity in validities(certificate))
+    return next((f"it {problem}" for problem in problems if problem), "")
 
 
 def _problem_of(error: OSError, expected: str) -> str:

@@ -70,8 +70,15 @@ class TlsFiles:
     def future_host(self) -> trustme.LeafCert:
         return self.ca.issue_cert(HOST, not_before=NOW + YEAR, not_after=NOW + 2 * YEAR)
 
-    def client(self) -> trustme.LeafCert:
-        return self.ca.issue_cert("wn17.example.org", common_name="probe")
+    def client(
+        self, begin: datetime | None = None, end: datetime | None = None
+    ) -> trustme.LeafCert:
+        return self.ca.issue_cert(
+            "wn17.example.org", common_name="probe", not_before=begin, not_after=end
+        )
+
+    def expired_client(self) -> trustme.LeafCert:
+        return self.client(NOW - 2 * YEAR, NOW - YEAR)
 
     def delegated_client(self) -> trustme.LeafCert:
         """Signed by an intermediate authority, which servers do not know by themselves."""

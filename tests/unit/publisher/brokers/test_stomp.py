@@ -65,7 +65,7 @@ def proven(broker: FakeBroker, message: Message, timeout_s: float = TIMEOUT_S) -
             "Unsupported version: it speaks STOMP 1.0,1.1, not 1.2",
         ),
         (b"HTTP/1.1 400 Bad Request\r\n", r"no STOMP frame begins 'HTTP/1.1 400 Bad Request\r\n'"),
-        (b"\x15\x03\x01\x00", r"no STOMP frame begins '\x15\x03\x01\x00'"),
+        (b"\x15\x03\x01\x00", "it speaks TLS on this port: use stomp+ssl://"),
         (b"CONNECTED\nversion:" + b"1" * 70_000, "the headers of CONNECTED exceed 65536 bytes"),
     ],
     ids=["1.0", "1.1", "ERROR", "HTTP", "TLS", "endless"],

@@ -298,6 +298,20 @@ def test_a_client_certificate_from_an_unknown_authority_is_reported(
 
 
 @BOTH_VERSIONS
+def test_an_expired_client_certificate_is_reported_with_its_date(
+    files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion
+) -> None:
+    config = known_by(config, files, files.expired_client())
+
+    with FakeBroker(tls=files.server(version=version, wants_ours=True)) as broker:
+        publication = publish_one(config, broker.url)
+
+    ours = config.certificate_file
+    assert f"it rejected our certificate {ours}: it expired on 20" in why(publication)
+    assert broker.logins == []
+
+
+@BOTH_VERSIONS
 def test_a_revoked_client_certificate_is_reported(
     files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion
 ) -> None:

@@ -152,7 +152,7 @@ def test_a_malformed_frame_is_an_error_with_a_reason(data: bytes, stem: str) -> 
     [
         (b"HTTP/1.1 400 Bad Request\r\n", r"'HTTP/1.1 400 Bad Request\r\n'"),
         (b"SSH-2.0-OpenSSH", "'SSH-2.0-OpenSSH'"),
-        (b"\x15\x03\x03\x00\x02", r"'\x15\x03\x03\x00\x02'"),
+        (b"\x16\x03\x03\x00\x02", r"'\x16\x03\x03\x00\x02'"),
         (b"x" * 100_000, repr("x" * 40)),
     ],
 )
