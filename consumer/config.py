@@ -64,7 +64,8 @@ def _check_brokers(urls: tuple[str, ...]) -> str | None:
     if not urls:
         return "the list of brokers is empty"
     problems = [_check_url(url) for url in urls]
-    if len(set(urls)) < len(urls):
+    valid = [url for url, problem in zip(urls, problems, strict=True) if problem is None]
+    if len({str(parse_broker(url)) for url in valid}) < len(valid):
         problems.append("a broker is listed twice")
     return "; ".join(filter(None, problems)) or None
 
@@ -256,7 +257,7 @@ class ConsumerConfig:
 
     def stamp_of(self, spool: Broker) -> Stamp:
         """The headers for elements of a spool that lack them."""
-        stamps = (item.stamp for item in self.subscription if item.spool == spool)
+        stamps = (item.stamp for item in self.subscription if str(item.spool) == str(spool))
         return next(stamps, Stamp())
 
     def limits(self) -> Limits:
@@ -296,7 +297,7 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
                 "--instance needs shared = true, or each process would get all messages or none"
             )
             problems.append(f"subscription {destination}: {needed}")
-        if spool and spool not in config.brokers:
+        if spool and str(spool) not in config.spools:
             problems.append(f"subscription: {spool} is not one of the brokers")
     if problems:
         raise ConfigError([f"[{SECTION}] {problem}" for problem in problems])

@@ -24,14 +24,15 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to",
         type=_spool_url,
-        metavar="spool:///PATH",
-        help="move the messages to this directory queue; no database is needed",
+        metavar="spool:///PATH[?umask=007]",
+        help="move the messages to this directory queue, which accounts of a group share with"
+        " ?umask=007; no database is needed",
     )
 
 
 def problem_of_target(target: Broker | None, config: ConsumerConfig) -> str | None:
     """Whether a relay would move messages to where it reads them."""
-    if target in config.brokers:
+    if target and str(target) in config.spools:
         return f"--to {target}: this is one of the brokers to read from"
     return None
 

@@ -20,6 +20,7 @@ from sam_pipeline.schema.net.certificate import CertificateFinding, examine_cert
 from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.net.tls import TlsFiles, tls_context
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
+from sam_pipeline.schema.spool.access import unusable_queue
 from sam_pipeline.schema.spool.disk import unusable
 
 EXAMPLES = """\
@@ -50,14 +51,17 @@ def run_check(args: argparse.Namespace) -> int:
     config, trips = None, list[RoundTrip]()
     try:
         config = load_consumer(args)
-        directories = [("state directory", config.state_directory)]
-        directories += [("spool", path) for path in config.spools.values()]
+        if problem := unusable(config.state_directory):
+            problems.append(f"state directory {problem}")
         if args.to:
-            directories.append(("--to", Path(args.to.path)))
             problems += filter(None, [problem_of_target(args.to, config)])
-        for name, path in directories:
-            if problem := unusable(path):
-                problems.append(f"{name} {problem}")
+            if problem := unusable_queue(Path(args.to.path), writes=True, shared=args.to.shared):
+                problems.append(f"--to {problem}")
+        problems += [
+            f"{url}: {problem}"
+            for url, path in config.spools.items()
+            if (problem := unusable_queue(path))
+        ]
         if config.key_file and not config.certificate_file:
             problems.append("[consumer] key_file: it has no effect without certificate_file")
         try:

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime
-from pathlib import Path
 
 from sam_pipeline.consumer.commands.arguments import add_instance, add_target, problem_of_target
 from sam_pipeline.consumer.config import ConsumerConfig, load_consumer
@@ -137,7 +136,7 @@ def _opened_sink(args: argparse.Namespace, config: ConsumerConfig, state: State)
     if problem := problem_of_target(args.to, config):
         raise ConfigError([problem])
     if args.to is not None:
-        yield SpoolSink(Path(args.to.path))
+        yield SpoolSink(args.to)
         return
     from sam_pipeline.consumer.sinks.database import DatabaseSink
     from sam_pipeline.consumer.sinks.held_name import HeldName

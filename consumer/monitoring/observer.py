@@ -107,8 +107,9 @@ class Observer:
             return
         held = self._held()
         for name, path in self._spools.items():
-            with suppress(SpoolError):  # reported by the source; keep the last count
-                self._spool_elements[name] = max(DirectoryQueue(path).count() - held[name], 0)
+            with suppress(SpoolError):  # reported by the source, like the skipped; keep the count
+                count = DirectoryQueue(path, skipped=lambda *_: None).count()
+                self._spool_elements[name] = max(count - held[name], 0)
         ended = time.monotonic()
         self._next_count_at = ended + max(COUNT_EVERY_S, (ended - started) / COUNT_SHARE)
 

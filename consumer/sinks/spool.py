@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from pathlib import Path
 
 from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
 from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
@@ -21,8 +21,8 @@ class SpoolSink:
     once.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._queue = DirectoryQueue(path)
+    def __init__(self, broker: Broker) -> None:
+        self._queue = DirectoryQueue(broker.path, broker.shared)
 
     def prepare(self) -> None:
         try:

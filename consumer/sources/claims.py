@@ -7,6 +7,7 @@ this list a consumer that was killed releases its own locks at once when it is r
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from sam_pipeline.consumer.errors import SourceTaken
@@ -41,6 +42,10 @@ class Claims:
     def withdraw(self, name: str) -> None:
         """Another reader has the lock."""
         self._file.append(f"-{name}\n".encode("ascii"))
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Forget the history: only these elements are claimed."""
+        self._file.replace("".join(f"{name}\n" for name in names).encode("ascii"))
 
     def clear(self) -> None:
         self._file.replace(b"")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from sam_pipeline.consumer.core.backoff import Delays, growing_delays
 from sam_pipeline.consumer.core.inbox import Delivery, Inbox
 from sam_pipeline.consumer.sources.claims import Claims
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.spool.access import inaccessible, reason_of
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 POLL_S = 0.2
@@ -24,77 +27,164 @@ logger = logging.getLogger(__name__)
 
 
 class SpoolSource:
-    """The queue of one `spool:///` URL; of several readers, each element goes to only one."""
+    """The queue of one `spool:///` URL; of several readers, each element goes to only one.
+
+    A spool that can't be used is tried again, like a broker that is away. An element or a directory
+    that can't be used does not hold up the others.
+    """
 
     def __init__(
-        self, broker: Broker, consumer: str, state: Path, stamp: Stamp, max_body_bytes: int
+        self,
+        broker: Broker,
+        consumer: str,
+        state: Path,
+        stamp: Stamp,
+        max_body_bytes: int,
+        delays: Delays = growing_delays,
     ) -> None:
         """A message above `max_body_bytes` is delivered in part, marked as refused."""
         self.name = self.broker = str(broker)
         self._stamp = stamp
         self._max_body_bytes = max_body_bytes
         self._path = broker.path
-        self._queue = DirectoryQueue(broker.path)
+        self._queue = DirectoryQueue(broker.path, broker.shared, self._block)
         self._consumer = consumer
         self._state = state
+        self._delays = delays
         self._locked: set[str] = set()
-        self._read_once = False
+        self._acked: set[str] = set()
+        """Locked elements that are acked but could not be removed: they are not delivered again."""
+        self._to_unlock: set[str] = set()
+        """Elements that an earlier process has locked, or that could not be unlocked."""
+        self._blocked: dict[str, Exception] = {}
+        """The error by element or directory that is left alone until the next retry."""
+        self._problem = "not read yet"
+        self._logged: frozenset[str] = frozenset()
         self._purge_at = 0.0
 
     def run(self, inbox: Inbox, stop: threading.Event) -> None:
         claims = Claims(self._state, self._consumer, self._path)
+        self._to_unlock = claims.left_behind()
+        delays, retry_at = self._delays(), 0.0
         try:
-            self._take_back(claims.left_behind(), claims)
             while not stop.is_set():
-                self._purge(time.monotonic())
-                self._deliver_elements(inbox, stop, claims)
-                self._read_once = True
-                stop.wait(POLL_S)
+                if time.monotonic() >= retry_at:
+                    if self._blocked:
+                        claims.keep([*self._locked, *self._to_unlock])
+                    self._blocked.clear()
+                    retry_at = time.monotonic() + next(delays)
+                wait_s = POLL_S
+                try:
+                    self._read(inbox, stop, claims)
+                except SpoolError as error:
+                    self._report(str(error), error)
+                    wait_s = max(retry_at - time.monotonic(), POLL_S)
+                else:
+                    if self._blocked:
+                        problem = inaccessible(self._queue.path, self._blocked)
+                        self._report(problem, *self._blocked.values())
+                    else:
+                        self._report("")
+                        delays, retry_at = self._delays(), 0.0
+                stop.wait(wait_s)
         finally:
-            self._take_back(self._locked, claims)
+            self._to_unlock |= self._locked
+            self._release(claims)
             claims.close()
 
     def missing(self) -> Sequence[str]:
-        return [] if self._read_once else [f"{self.name} (not read yet)"]
+        return [f"{self.name} ({self._problem})"] if self._problem else []
 
     def ack(self, tokens: Sequence[str]) -> None:
-        """Remove the elements with these names."""
+        """Remove the elements with these names; one that can't be removed now is removed later."""
         for name in tokens:
-            self._queue.remove(name)
-            self._locked.discard(name)
+            try:
+                self._queue.remove(name)
+            except SpoolError:
+                self._acked.add(name)
+            else:
+                self._locked.discard(name)
 
-    def _take_back(self, names: Iterable[str], claims: Claims) -> None:
-        """Unlock elements that were never acked by this process, or by one that was killed."""
-        for name in names:
-            self._queue.unlock(name)
-        claims.clear()
+    def _read(self, inbox: Inbox, stop: threading.Event, claims: Claims) -> None:
+        """Deliver all elements that can be; the others are in `_blocked`.
 
-    def _deliver_elements(self, inbox: Inbox, stop: threading.Event, claims: Claims) -> None:
-        """Lock and deliver all elements that are not locked yet."""
-        if not self._locked:
-            claims.clear()
+        Raises:
+            SpoolError: the spool itself can't be used.
+        """
+        self._purge(time.monotonic())
+        for name in tuple(self._acked):
+            try:
+                self._queue.remove(name)
+                self._acked.discard(name)
+                self._locked.discard(name)
+            except SpoolError as error:
+                self._block(name, error)
+        self._release(claims)
         for name in self._queue.names():
             if stop.is_set():
                 return
-            if name in self._locked:
+            if name in self._locked or name in self._blocked:
                 continue
-            claims.add(name)
-            if not self._queue.lock(name):  # another reader has locked or removed it
-                claims.withdraw(name)
-                continue
-            self._locked.add(name)
             try:
-                message = self._stamp.stamped(self._queue.read(name, self._max_body_bytes))
-            except DamagedElement as error:
-                target = self._queue.quarantine(name, str(error))
+                self._deliver(name, inbox, stop, claims)
+            except SpoolError as error:
+                if not isinstance(error.__cause__, FileNotFoundError):  # else it was removed
+                    self._block(name, error)
+
+    def _deliver(self, name: str, inbox: Inbox, stop: threading.Event, claims: Claims) -> None:
+        """Lock, read and deliver an element, or set it aside if it is damaged.
+
+        Raises:
+            SpoolError: it stays where it is.
+        """
+        claims.add(name)
+        locked = False
+        try:
+            locked = self._queue.lock(name)
+        finally:
+            if not locked:
+                claims.withdraw(name)
+        if not locked:  # another reader has locked or removed it
+            return
+        try:
+            message = self._stamp.stamped(self._queue.read(name, self._max_body_bytes))
+        except DamagedElement as error:
+            self._to_unlock.add(name)
+            target = self._queue.quarantine(name, str(error))
+            self._to_unlock.discard(name)
+            inbox.damaged += 1
+            logger.error("spool %s: %s; moved to %s", self.name, error, target)
+            return
+        except SpoolError:
+            self._to_unlock.add(name)
+            raise
+        self._locked.add(name)
+        while not stop.is_set() and not inbox.wait_for_room(ROOM_S):
+            self._purge(time.monotonic())
+        headers = message.headers
+        inbox.put([Delivery(message, self, name)], sum(map(len, (*headers, *headers.values()))))
+
+    def _release(self, claims: Claims) -> None:
+        """Unlock what was never acked; what can't be unlocked now stays claimed."""
+        for name in tuple(self._to_unlock):
+            with suppress(SpoolError):
+                self._queue.unlock(name)
+                self._to_unlock.discard(name)
                 self._locked.discard(name)
-                inbox.damaged += 1
-                logger.error("spool %s: %s; moved to %s", self.name, error, target)
-                continue
-            while not stop.is_set() and not inbox.wait_for_room(ROOM_S):
-                self._purge(time.monotonic())
-            headers = message.headers
-            inbox.put([Delivery(message, self, name)], sum(map(len, (*headers, *headers.values()))))
+        if not self._locked and not self._to_unlock:
+            claims.clear()
+
+    def _block(self, name: str, error: Exception) -> None:
+        self._blocked[name] = error
+
+    def _report(self, problem: str, *errors: Exception) -> None:
+        """Keep the problem for `missing`; log it if a reason of it is new."""
+        logged, self._logged = self._logged, frozenset(map(reason_of, errors))
+        self._problem = problem
+        if not self._logged <= logged:
+            logger.error("spool %s: %s; trying again", self.name, problem)
+        elif logged and not problem:
+            logger.info("spool %s: all elements can be read again", self.name)
 
     def _purge(self, now: float) -> None:
         """Every PURGE_S, refresh our locks and remove stale ones."""

@@ -33,9 +33,10 @@ def round_trip(
     address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
 ) -> str:
     """Write an element, read it back and remove it."""
-    queue = DirectoryQueue(address.broker.path)
+    broker = address.broker
+    queue = DirectoryQueue(broker.path, broker.shared)
     try:
-        name = BoundedSpool(queue.path, config).add(message)
+        name = BoundedSpool(queue.path, config, broker.shared).add(message)
         if not queue.lock(name):
             return "confirmed, and read by another process at once"
         came_back = queue.read(name)
@@ -54,7 +55,8 @@ class SpoolTransport:
 
     def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
         self._address = address
-        self._spool = BoundedSpool(Path(address.broker.path), config)
+        broker = address.broker
+        self._spool = BoundedSpool(Path(broker.path), config, broker.shared)
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         try:

@@ -21,7 +21,7 @@ from sam_pipeline.schema.net.certificate import CertificateFinding, examine_cert
 from sam_pipeline.schema.net.tls import tls_context
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
 from sam_pipeline.schema.program.config import Findings, no_file_found
-from sam_pipeline.schema.spool.disk import unusable
+from sam_pipeline.schema.spool.access import unusable_queue
 
 COLUMNS = ("broker", "address", "proven", "seconds")
 
@@ -124,10 +124,14 @@ def find_problems(config: PublisherConfig, findings: Findings) -> Iterator[str]:
         if refusal := kind_of(broker).refusal_of(broker, message):
             key = findings.origin("destination" if config.destination else "brokers")
             yield f"{key}: {broker}: {refusal}"
-        if broker.kind == SPOOL and (reason := unusable(Path(broker.path))):
-            yield f"{findings.origin('brokers')}: {reason}"
-    if config.spool is not None and (reason := unusable(config.spool)):
-        yield f"{findings.origin('spool')}: {reason}"
+        if broker.kind == SPOOL:
+            reason = unusable_queue(Path(broker.path), writes=True, shared=broker.shared)
+            if reason:
+                yield f"{findings.origin('brokers')}: {reason}"
+    if config.spool is not None:
+        reason = unusable_queue(config.spool, writes=True, shared=config.shares_spool)
+        if reason:
+            yield f"{findings.origin('spool')}: {reason}"
 
 
 def find_likely_mistakes(config: PublisherConfig, findings: Findings) -> Iterator[str]:

@@ -7,8 +7,8 @@ import signal
 import sys
 import time
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from threading import Event
 from typing import Any
 
@@ -19,13 +19,15 @@ from sam_pipeline.publisher.delivery.limits import refusals_of
 from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
 from sam_pipeline.publisher.spool import inspection
 from sam_pipeline.publisher.spool.count import CountFile
-from sam_pipeline.publisher.spool.inspection import Element, elements, quarantined, read
+from sam_pipeline.publisher.spool.inspection import Element, drop, elements, read, set_aside
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import MAX_BYTES, Message
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
     NO_INPUT,
+    NO_PERMISSION,
     OK,
+    TRY_LATER,
     UNAVAILABLE,
     CommandParser,
     common_options,
@@ -38,6 +40,7 @@ from sam_pipeline.schema.program.command import (
 )
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import plural
+from sam_pipeline.schema.spool.directory import is_hex
 from sam_pipeline.schema.spool.queue import DirectoryQueue, written_at
 from sam_pipeline.schema.times import format_time
 
@@ -52,8 +55,16 @@ TITLES = {
     "rest": "message id, destination",
 }
 
+REASON = {
+    "rejected": "{} rejected by the brokers",
+    "locked": "{} locked by other processes, which send them or died less than 10 minutes ago",
+    "inaccessible": "{} not accessible to this account",
+}
+"""Why a drain left elements in the spool."""
+
 DESCRIPTION = (
-    "Inspect, repair or drain the spool, where messages wait that no broker has taken yet."
+    "Inspect, repair or drain the spool, where messages wait that no broker has taken yet. Damaged"
+    " ones are set aside in a directory beside it, whose name ends with `.bad`."
 )
 DRAIN_EXAMPLES = """\
 examples:
@@ -83,6 +94,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     show_action.add_argument("ids", nargs="+", metavar="ID", help="an element's name or message id")
     add_action("verify", "read every element and report problems; change nothing")
     add_action("repair", "quarantine damaged elements, remove leftovers of killed processes")
+    drop_action = add_action("drop", "remove elements, also ones that were set aside, for ever")
+    drop_action.add_argument("ids", nargs="+", metavar="ID", help="an element's name or message id")
     drain_action = add_action("drain", "send all elements to the first broker that takes them")
     drain_action.epilog = DRAIN_EXAMPLES
     drain_action.add_argument("--loop", action="store_true", help="repeat until terminated")
@@ -99,17 +112,20 @@ def run_action(args: argparse.Namespace, config: PublisherConfig) -> int:
     actions = {
         "list": list_elements,
         "show": show_elements,
+        "drop": drop_elements,
         "verify": verify_or_repair,
         "repair": verify_or_repair,
         "drain": drain_spool,
         "status": show_status,
     }
-    return actions[args.action](args, config, DirectoryQueue(config.spool))
+    queue = DirectoryQueue(config.spool, config.shares_spool)
+    return actions[args.action](args, config, queue)
 
 
 def list_elements(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
-    """Print one line per element, oldest first."""
-    chosen = (read(queue, element) for element in islice(elements(queue), args.limit))
+    """Print one line per element, oldest first, then those that were set aside."""
+    everything = chain(elements(queue), set_aside(queue))
+    chosen = (read(queue, element) for element in islice(everything, args.limit))
     rows = ({**_facts(element), "refusals": _refusals(element, config)} for element in chosen)
     if args.json:
         _print_array(rows)
@@ -117,6 +133,7 @@ def list_elements(args: argparse.Namespace, config: PublisherConfig, queue: Dire
     print_lines(ROW.format_map(TITLES))
     for row in rows:
         state = "damaged" if row["damage"] else "locked" if row["locked"] else ""
+        state = "aside" if row["set_aside"] else state
         rest = row["damage"] or f"{row['message_id']}  {row['destination'] or ''}"
         rest += "".join(f"  not for {broker}: {why}" for broker, why in row["refusals"].items())
         cells = {**row, "written_at": format_time(row["written_at"]), "state": state, "rest": rest}
@@ -127,21 +144,7 @@ def list_elements(args: argparse.Namespace, config: PublisherConfig, queue: Dire
 
 def show_elements(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
     """Print the elements with these names or message ids, in the order of the arguments."""
-    wanted = dict.fromkeys(args.ids)
-    by_id: dict[str, Element] = {}
-    for element in elements(queue):
-        if not wanted:
-            break
-        if any("/" not in name for name in wanted) or element.entry.name in wanted:
-            element = read(queue, element)
-        message_id = element.message.message_id if element.message else ""
-        for name in {element.entry.name, message_id} & wanted.keys():
-            by_id[name] = element
-            del wanted[name]
-    if wanted:
-        missing = f"not in the spool {queue.path}: {', '.join(wanted)} (drained, perhaps)"
-        raise SpoolError(missing, NO_INPUT)
-    chosen = [by_id[name] for name in args.ids]
+    chosen = _find(queue, args.ids)
     if args.json:
         documents = [_facts(element) | _content(element) for element in chosen]
         print_json(documents if len(documents) > 1 else documents[0])
@@ -149,6 +152,22 @@ def show_elements(args: argparse.Namespace, config: PublisherConfig, queue: Dire
         for index, element in enumerate(chosen):
             print_lines(*[""] * bool(index), *_lines(element))
     return BAD_DATA if any(element.damage for element in chosen) else OK
+
+
+def drop_elements(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
+    """Remove the elements with these names or message ids; none if one of them does not exist."""
+    chosen = {element.entry.name: element for element in _find(queue, args.ids)}
+    locked = [name for name, element in chosen.items() if not drop(queue, element)]
+    dropped = [element for name, element in chosen.items() if name not in locked]
+    if args.json:
+        print_json([_facts(element) for element in dropped])
+    else:
+        for entry, _, message, damage in dropped:
+            print_done(args, f"dropped {entry.name}: {message.message_id if message else damage}")
+    if locked:
+        text = f"not dropped, because another process is sending it: {', '.join(locked)}"
+        raise SpoolError(text, TRY_LATER)
+    return OK
 
 
 def verify_or_repair(
@@ -197,6 +216,7 @@ def show_status(args: argparse.Namespace, config: PublisherConfig, queue: Direct
         count += 1
         size_bytes += element.entry.status.st_size
         locked += element.locked
+    aside = [entry.status.st_size for entry in queue.aside()]
     state = {
         "path": str(queue.path),
         "messages": count,
@@ -207,7 +227,8 @@ def show_status(args: argparse.Namespace, config: PublisherConfig, queue: Direct
         "oldest": oldest,
         "locked": locked,
         "refusals": refusals,
-        "quarantined": quarantined(queue.path),
+        "quarantined": len(aside),
+        "quarantined_bytes": sum(aside),
         "dropped": CountFile(queue.path, config.state).read().dropped,
     }
     if args.json:
@@ -218,7 +239,8 @@ def show_status(args: argparse.Namespace, config: PublisherConfig, queue: Direct
     print_lines(f"bytes        {size_bytes} of {config.spool_max_bytes}")
     print_lines(f"oldest       {format_time(oldest) if oldest else '-'}")
     print_lines(f"locked       {locked}")
-    print_lines(f"quarantined  {state['quarantined']} in {queue.path}.bad")
+    size = f" ({sum(aside)} bytes), which count towards the limits" if aside else ""
+    print_lines(f"quarantined  {len(aside)} in {queue.path}.bad{size}")
     print_lines(f"dropped      {state['dropped']}")
     for broker, number in refusals.items():
         why = f"{number} too large for it: `spool drain` sends them to another broker"
@@ -247,26 +269,60 @@ def drain_spool(args: argparse.Namespace, config: PublisherConfig, queue: Direct
             progress.end()
     finally:
         signal.signal(signal.SIGTERM, before)
-    elapsed_s, left = time.monotonic() - started, queue.count()
+    elapsed_s, left = time.monotonic() - started, set(queue.names())
+    counts = {
+        "rejected": sum(result.rejections.values()),
+        "locked": len(result.locked & left),
+        "inaccessible": len(result.inaccessible),
+    }
     code = OK
     if not args.loop:  # which ends only because it is terminated
         if not result.complete:
             code = UNAVAILABLE
+        elif result.inaccessible:
+            code = NO_PERMISSION
         elif result.rejections or result.set_aside:
             code = BAD_DATA
+        elif counts["locked"]:
+            code = TRY_LATER
     if args.json:
         document = {
             "sent": result.sent,
-            "rejected": sum(result.rejections.values()),
+            **counts,
             "set_aside": result.set_aside,
-            "left": left,
+            "left": len(left),
             "elapsed_s": round(elapsed_s, 3),
         }
         print_json(document)
     else:
-        line = f"drained {result.sent} messages from {queue.path} in {elapsed_s:.1f} s, {left} left"
+        why = ", ".join(REASON[name].format(count) for name, count in counts.items() if count)
+        line = f"drained {result.sent} messages from {queue.path} in {elapsed_s:.1f} s"
+        line += f", {len(left)} left{why and f' ({why})'}"
         print_done(args, line, success=code == OK)
     return code
+
+
+def _find(queue: DirectoryQueue, ids: Sequence[str]) -> list[Element]:
+    """The elements with these names or message ids, in the order of the ids.
+
+    Raises:
+        SpoolError: one of the ids does not exist.
+    """
+    found: dict[str, dict[str, Element]] = {name: {} for name in ids}
+    by_name = all(is_hex(name[:8] + name[9:], 22) for name in found)
+    for element in chain(elements(queue), set_aside(queue)):
+        name = element.entry.name
+        if not by_name or name in found:
+            element = read(queue, element)
+        message_id = element.message.message_id if element.message else ""
+        for wanted in {name, message_id} & found.keys():
+            found[wanted][name] = element
+        if by_name and all(found.values()):
+            break
+    if missing := [name for name, matches in found.items() if not matches]:
+        text = f"not in the spool {queue.path}: {', '.join(missing)} (drained, perhaps)"
+        raise SpoolError(text, NO_INPUT)
+    return [element for matches in found.values() for element in matches.values()]
 
 
 def _facts(element: Element) -> dict[str, Any]:
@@ -277,6 +333,7 @@ def _facts(element: Element) -> dict[str, Any]:
         "written_at": written_at(element.entry.name),
         "size_bytes": element.entry.status.st_size,
         "locked": element.locked,
+        "set_aside": element.is_aside,
         "message_class": message.message_class if message else None,
         "message_id": message.message_id if message else None,
         "destination": message.headers.get(DESTINATION) if message else None,

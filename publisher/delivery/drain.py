@@ -59,6 +59,10 @@ class DrainTotals:
         self.set_aside = 0
         """Elements that can't be sent, damaged ones or such without a valid destination; they are
         now in the quarantine beside the spool."""
+        self.locked: set[str] = set()
+        """Elements that another process had locked."""
+        self.inaccessible: dict[str, Exception] = {}
+        """The error by element or directory that this account can't use."""
         self.complete = False
         """Every element was offered to a broker."""
 
@@ -85,10 +89,11 @@ def drain(
     totals = DrainTotals()
     if config.spool is None:
         return totals
-    queue = DirectoryQueue(config.spool)
+    queue = DirectoryQueue(config.spool, config.shares_spool, totals.inaccessible.__setitem__)
     queue.purge()
     totals.complete = all(name in pass_over for name in queue.names())
     if totals.complete:
+        _log(totals, config.spool)
         return totals
     brokers = [broker for broker in config.broker_list if not _is_at(broker, queue.path)]
 
@@ -110,7 +115,7 @@ def drain(
                 totals.complete = True
                 if not totals.rejected:
                     break
-    _log_rejections(totals)
+    _log(totals, config.spool)
     queue.purge()  # removes directories that are empty now
     return totals
 
@@ -125,8 +130,8 @@ def drain_in_passing(
     if config.spool is None or _is_at(address.broker, config.spool):
         return 0
     deadline = Deadline.after(min(deadline.remaining(), IN_PASSING * config.timeout_s))
-    queue, totals = DirectoryQueue(config.spool), DrainTotals()
-    left = 0
+    totals, left = DrainTotals(), 0
+    queue = DirectoryQueue(config.spool, config.shares_spool, totals.inaccessible.__setitem__)
     try:
         if queue.has_elements():
             drainer_lock = open_directory(os.fspath(config.spool))
@@ -144,7 +149,7 @@ def drain_in_passing(
                 os.close(drainer_lock)
     except (BrokerUnavailable, SpoolError) as error:
         logger.warning("could not drain the spool: %s", error)
-    _log_rejections(totals)
+    _log(totals, config.spool)
     if left:
         of = f"{totals.sent:,} of {totals.sent + left:,} spooled messages"
         logger.info("sent %s to %s; the rest is sent by the next calls", of, address)
@@ -176,6 +181,7 @@ def drain_until(
         totals.sent += latest.sent
         totals.rejected.update(latest.rejected)
         totals.set_aside += latest.set_aside
+        totals.locked, totals.inaccessible = latest.locked, latest.inaccessible
         totals.complete = latest.complete
         longest_s = IDLE_WAIT_S if totals.complete else MAX_WAIT_S
         wait_s = min_wait_s if latest.sent else min(wait_s * 2, longest_s)
@@ -183,9 +189,13 @@ def drain_until(
     return totals
 
 
-def _log_rejections(totals: DrainTotals) -> None:
+def _log(totals: DrainTotals, spool: Path) -> None:
     for rejection, count in totals.rejections.items():
         logger.error("%s spooled messages rejected by %s; they stay in the spool", count, rejection)
+    if totals.inaccessible:
+        from sam_pipeline.schema.spool.access import inaccessible
+
+        logger.error("%s", inaccessible(spool, totals.inaccessible))
 
 
 def _is_at(broker: Broker, spool: Path) -> bool:
@@ -258,7 +268,9 @@ class _Pass:
 
         try:
             if not self._queue.lock(name):
+                self._totals.locked.add(name)
                 return None
+            self._totals.locked.discard(name)
             self._locked.add(name)
             message = self._config.addressed(self._queue.read(name))
             if problem := problem_of_destination(message.headers[DESTINATION]):
@@ -269,14 +281,17 @@ class _Pass:
                 path = self._queue.quarantine(name, str(damage))
             except SpoolError as error:
                 logger.error("%s; could not be set aside: %s", damage, error)
+                self._totals.inaccessible[name] = error
                 self._unlock(name)
             else:
                 logger.error("%s; moved to %s", damage, path)
                 self._locked.discard(name)
                 self._totals.set_aside += 1
         except SpoolError as error:  # perhaps only this element belongs to another user
-            logger.warning("element %s skipped: %s", name, error)
-            self._unlock(name)
+            if not isinstance(error.__cause__, FileNotFoundError):  # else it was removed
+                self._totals.inaccessible[name] = error
+            if name in self._locked:
+                self._unlock(name)
         return None
 
     def _unlock(self, name: str) -> None:

@@ -286,7 +286,8 @@ class _Batch:
             return None
         positions = list(self.missing)
         try:
-            stored = BoundedSpool(config.spool, config).add_all(list(self.missing.values()))
+            spool = BoundedSpool(config.spool, config, config.shares_spool)
+            stored = spool.add_all(list(self.missing.values()))
             for position, message in zip(positions, stored):
                 del self.missing[position]
                 self.spooled.append(message)

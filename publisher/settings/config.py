@@ -37,6 +37,7 @@ DESTINATION = "destination"
 
 ORDERS = ("listed", "shuffled")
 REFUSE, DROP_OLDEST = "refuse", "drop-oldest"
+OF_OWNER, OF_GROUP = "0700", "2770"
 GIB = 1024**3
 
 RECORD_KEYS = {
@@ -132,6 +133,7 @@ class PublisherConfig(NamedTuple):
     spool_max_messages: int = 100_000
     spool_max_bytes: int = GIB
     spool_when_full: str = REFUSE
+    spool_mode: str = OF_OWNER
     state: Optional[Path] = None
     """Directory for the memory of brokers and the size of the spool; None for no memory."""
     drain: bool = True
@@ -194,6 +196,10 @@ class PublisherConfig(NamedTuple):
             "spool_max_messages": {"check": _above_zero, "what": "limit of the spool"},
             "spool_max_bytes": {"check": _above_zero, "what": "limit of the spool"},
             "spool_when_full": {"check": _one_of(REFUSE, DROP_OLDEST), "what": "or `drop-oldest`"},
+            "spool_mode": {
+                "check": _one_of(OF_OWNER, OF_GROUP),
+                "what": "or `2770`: the accounts of a group share the spool",
+            },
             "state": {"what": "state directory, instead of `$STATE_DIRECTORY`"},
             "drain": {"what": "send spooled messages of earlier calls, too"},
             "record": {
@@ -203,6 +209,11 @@ class PublisherConfig(NamedTuple):
             },
             "require_broker": {"key": None},
         }
+
+    @property
+    def shares_spool(self) -> bool:
+        """Whether the accounts of a group share the spool."""
+        return self.spool_mode == OF_GROUP
 
     @property
     def broker_list(self) -> list[Broker]:

@@ -1,6 +1,6 @@
 """The spool with its limits on messages and bytes; every message is stored through this class.
 
-    spool = BoundedSpool(config.spool, config)
+    spool = BoundedSpool(config.spool, config, config.shares_spool)
     for message in spool.add_all(messages):  # yields each once it is on disk
         …
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from sam_pipeline.publisher.settings.config import DROP_OLDEST, PublisherConfig
@@ -18,6 +19,7 @@ from sam_pipeline.publisher.spool.count import CountFile, SpoolCount
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.spool.directory import ASIDE, ELEMENT
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import BATCH, DirectoryQueue
 
@@ -31,10 +33,10 @@ logger = lazy_logger(__name__)
 class BoundedSpool:
     """The spool at `path`, with the limits of `config`."""
 
-    def __init__(self, path: Path, config: PublisherConfig) -> None:
+    def __init__(self, path: Path, config: PublisherConfig, shared: bool = False) -> None:
         self._path = path
         self._config = config
-        self._queue = DirectoryQueue(path)
+        self._queue = DirectoryQueue(path, shared)
         self._count = CountFile(path, config.state)
 
     def add(self, message: Message) -> str:
@@ -92,21 +94,28 @@ class BoundedSpool:
         )
 
     def _drop_oldest(self, count: SpoolCount, need: tuple[int, int]) -> None:
-        """Drop elements until there is room for `need` (messages, bytes), and some more."""
+        """Drop elements until there is room for `need` (messages, bytes), and some more.
+
+        Those that were set aside come first: no broker gets them.
+        """
         if not self._fits(SpoolCount(""), need):  # too much for an empty spool
             return
         limits = self._config.spool_max_messages, self._config.spool_max_bytes
         room = max(need[0], limits[0] // SLACK), max(need[1], limits[1] // SLACK)
         dropped, size_bytes = 0, 0
-        for name in self._queue.names():
+        for entry in chain(self._queue.aside(), self._queue.walk([ELEMENT])):
             if self._fits(count, room):
                 break
             with suppress(SpoolError):  # it belongs to another user: try the next one
-                if self._queue.lock(name):  # else another process works on it
-                    size = self._queue.size(name)
-                    self._queue.remove(name)
-                    dropped, size_bytes = dropped + 1, size_bytes + size
-                    count.messages, count.size_bytes = count.messages - 1, count.size_bytes - size
+                if entry.role == ASIDE:
+                    self._queue.remove_aside(entry.name)
+                elif self._queue.lock(entry.name):  # else another process works on it
+                    self._queue.remove(entry.name)
+                else:
+                    continue
+                size = entry.status.st_size
+                dropped, size_bytes = dropped + 1, size_bytes + size
+                count.messages, count.size_bytes = count.messages - 1, count.size_bytes - size
         count.dropped += dropped
         text = "the spool %s is full: dropped its %s oldest messages (%s bytes), %s in total"
         logger.error(text, self._path, dropped, size_bytes, count.dropped)

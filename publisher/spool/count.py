@@ -51,11 +51,13 @@ class SpoolCount:
         return abs(time.time() - self.counted_at) > RECOUNT_S
 
     def recount(self, queue: DirectoryQueue) -> None:
+        """Count the elements of the queue and those that were set aside."""
         self.messages = self.size_bytes = 0
         self.counted_at = time.time()
-        for entry in queue.walk([ELEMENT]):
-            self.messages += 1
-            self.size_bytes += entry.status.st_size
+        for entries in (queue.walk([ELEMENT]), queue.aside()):
+            for entry in entries:
+                self.messages += 1
+                self.size_bytes += entry.status.st_size
 
 
 class CountFile:

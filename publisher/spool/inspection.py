@@ -5,12 +5,19 @@ from __future__ import annotations
 import stat
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.spool.directory import DIRECTORY, ELEMENT, FOREIGN, LOCK, TEMPORARY, Entry
+from sam_pipeline.schema.spool.directory import (
+    ASIDE,
+    DIRECTORY,
+    ELEMENT,
+    FOREIGN,
+    LOCK,
+    TEMPORARY,
+    Entry,
+)
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 DAMAGED, LINK, MODE, UNREADABLE = "damaged", "link", "mode", "unreadable"
@@ -27,6 +34,11 @@ class Element(NamedTuple):
     locked: bool
     message: Optional[Message] = None
     damage: str = ""
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether it was set aside in the quarantine, because it is damaged."""
+        return self.entry.role == ASIDE
 
 
 class SpoolProblem(NamedTuple):
@@ -60,8 +72,30 @@ def elements(queue: DirectoryQueue) -> Iterator[Element]:
         yield Element(last, locked=False)
 
 
+def set_aside(queue: DirectoryQueue) -> Iterator[Element]:
+    """The damaged elements in the quarantine, each with the reason why it is there."""
+    return (
+        Element(entry, locked=False, damage=queue.reason_aside(entry.name))
+        for entry in queue.aside()
+    )
+
+
+def drop(queue: DirectoryQueue, element: Element) -> bool:
+    """Remove an element for ever; False if another process has locked or removed it."""
+    name = element.entry.name
+    if element.is_aside:
+        queue.remove_aside(name)
+        return True
+    locked = queue.lock(name)
+    if locked:
+        queue.remove(name)
+    return locked
+
+
 def read(queue: DirectoryQueue, element: Element) -> Element:
     """The element with its message, or with the reason why it can't be read."""
+    if element.is_aside:
+        return element
     try:
         return element._replace(message=queue.read(element.entry.name))
     except SpoolError as error:
@@ -114,14 +148,6 @@ def repair(queue: DirectoryQueue, seen: Seen = lambda _: None) -> Iterator[Spool
                 yield SpoolRepair(problem, False, f"not fixed: {error}")
         elif problem.name not in left:
             yield SpoolRepair(problem, False, "not fixed: remove it, or change its mode")
-
-
-def quarantined(spool: Path) -> int:
-    """The number of elements in the quarantine beside the spool."""
-    try:
-        return sum(not path.name.endswith(".reason") for path in Path(f"{spool}.bad").iterdir())
-    except OSError:
-        return 0
 
 
 def _expired(entry: Entry) -> SpoolProblem:

@@ -10,6 +10,8 @@ RABBITMQ_API = "rabbitmq-api"
 AMS = "ams"
 SPOOL = "spool"
 FORM = "expected SCHEME://[USER@]HOST:PORT"
+UMASKS = {"": False, "umask=077": False, "umask=007": True}
+"""What may follow the `?` of a spool, and whether a group shares it."""
 
 
 class Scheme(NamedTuple):
@@ -36,7 +38,7 @@ SCHEMES = {
 class Broker(NamedTuple):
     """One broker: `host`, `port` and `path` of a network broker, or the `path` of a directory.
 
-    `str()` gives its URL, without the user.
+    `str()` gives its URL, without the user and the umask.
     """
 
     scheme: str
@@ -44,6 +46,8 @@ class Broker(NamedTuple):
     port: int = 0
     path: str = ""
     user: Optional[str] = None
+    shared: bool = False
+    """`?umask=007`: a directory that the accounts of a group share."""
 
     @property
     def kind(self) -> str:
@@ -93,7 +97,12 @@ def parse_broker(url: str) -> Broker:
             raise ValueError(f"broker URL spool://{first}…: expected three slashes, spool:///path")
         if not parts.path.strip("/"):
             raise ValueError("broker URL spool:/// has no directory")
-        return Broker(SPOOL, path=unquote(parts.path))
+        if parts.query not in UMASKS or parts.fragment:
+            problem = "expected nothing after the directory but ?umask=007 or ?umask=077"
+            raise ValueError(
+                f"broker URL spool://{parts.path}: {problem} (? and # in its name are %3F and %23)"
+            )
+        return Broker(SPOOL, path=unquote(parts.path), shared=UMASKS[parts.query])
     if parts.password is not None:
         raise ValueError(f"broker URL of {parts.hostname}: must not contain a password")
     if not parts.hostname:

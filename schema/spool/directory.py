@@ -20,9 +20,13 @@ TEMPORARY_AGE_S = 300
 LOCK_AGE_S = 600
 """A lock that is older was abandoned: a process that needs longer refreshes its lock."""
 MAX_ELEMENT_BYTES = 2 * MAX_BODY_BYTES
+GROUP_FILE_MODE = 0o660
+"""The mode of the files in a queue that a group shares; otherwise it is 0600."""
 
 ELEMENT, LOCK, TEMPORARY, FOREIGN = "element", "lock", "temporary", "foreign"
 DIRECTORY = "directory"
+ASIDE = "aside"
+"""An element in the quarantine beside the queue, which is not one of its ROLES."""
 ROLES = (DIRECTORY, ELEMENT, LOCK, TEMPORARY, FOREIGN)
 
 _HEX = frozenset("0123456789abcdef")
@@ -58,8 +62,8 @@ def _now_us() -> int:
     return _last_us
 
 
-def directory_of_now() -> str:
-    return f"{_now_us() // 1_000_000 // GRANULARITY_S * GRANULARITY_S:08x}"
+def directory_of_now(minutes_ahead: int = 0) -> str:
+    return f"{(_now_us() // 1_000_000 // GRANULARITY_S + minutes_ahead) * GRANULARITY_S:08x}"
 
 
 def _fresh_name() -> str:
@@ -78,7 +82,7 @@ def role_of(name: str) -> str:
     return _ROLES.get(name[14:], FOREIGN) if is_hex(name[:14], 14) else FOREIGN
 
 
-def write_elements(directory: int, contents: Sequence[bytes]) -> list[str]:
+def write_elements(directory: int, contents: Sequence[bytes], shared: bool = False) -> list[str]:
     """Store all elements durably, or none: write, fsync, link the names, fsync the directory."""
     files: list[int] = []
     temporary: list[str] = []
@@ -89,6 +93,8 @@ def write_elements(directory: int, contents: Sequence[bytes]) -> list[str]:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             files.append(os.open(name, flags, 0o600, dir_fd=directory))
             temporary.append(name)
+            if shared:
+                os.fchmod(files[-1], GROUP_FILE_MODE)  # whatever the umask
             write_all(files[-1], content)
         while files:
             os.fsync(files[0])

@@ -7,13 +7,20 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sam_pipeline.schema.errors import CANNOT_CREATE, IO_ERROR, NO_PERMISSION, SpoolError
 
-_OWNER = "check owner and mode of the directory"
+OWNER_MODE, GROUP_MODE = 0o700, 0o2770
+"""The modes of the directories of a queue: of one account, or shared by a group.
+
+With the set-group-ID bit all directories and files in it get its group, whoever writes them.
+"""
+
+_OWNER = "check owner and mode of the directory, or share it by a group (mode 2770, umask=007)"
 _MEANING = {
     errno.ENOSPC: (IO_ERROR, "no space or no inodes are left: free some, then run it again"),
     errno.EDQUOT: (IO_ERROR, "your quota is used up: free some of it, or ask for more"),
@@ -33,9 +40,14 @@ def translated(failure: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        code, advice = _MEANING.get(error.errno or 0, (CANNOT_CREATE, ""))
-        why = f"{error.strerror or error}{advice and '; '}{advice}"
-        raise SpoolError(f"{failure}: {why}", code) from error
+        code, _ = _MEANING.get(error.errno or 0, (CANNOT_CREATE, ""))
+        raise SpoolError(f"{failure}: {with_advice(error)}", code) from error
+
+
+def with_advice(error: OSError) -> str:
+    """The reason of an error, and what to do about it if that is known."""
+    _, advice = _MEANING.get(error.errno or 0, (0, ""))
+    return f"{error.strerror or error}{advice and '; '}{advice}"
 
 
 def refuse_link(path: str) -> os.stat_result:
@@ -53,23 +65,35 @@ def refuse_link(path: str) -> os.stat_result:
     return status
 
 
-def refuse_unsafe(path: str) -> None:
+def refuse_unsafe(path: str, shared: bool = False) -> None:
     """Refuse a directory in which another user could read or remove files.
 
     Its owner can, and so can everybody if it is world-writable without the sticky bit. Root may
-    work in any user's directory, and a group may share one: its owner chose that.
+    work in any user's directory, and a group may share one: its owner chose that. In a directory
+    of another user we share only if we were configured to (`shared`) and are in its group.
 
     Raises:
         SpoolError: it is unsafe, or not a directory.
         OSError: it does not exist, or is not accessible.
     """
     status = refuse_link(path)
-    if os.geteuid() not in (0, status.st_uid) and status.st_uid != 0:
-        problem = f"{path} belongs to another user ({status.st_uid}), who could read or remove"
-        raise SpoolError(f"{problem} the messages: name another directory", NO_PERMISSION)
     if status.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
         problem = f"{path} is world-writable, so that any user could remove the messages"
         raise SpoolError(f"{problem}: chmod o-w, or name a directory below it", NO_PERMISSION)
+    if os.geteuid() not in (0, status.st_uid) and status.st_uid != 0:
+        problem = f"{path} belongs to another user ({status.st_uid})"
+        if not shared:
+            problem += ", who could read or remove the messages"
+            advice = "name another directory, or share it by a group (mode 2770, umask=007)"
+        elif not is_shared(status):
+            problem += f" and is not shared by its group (mode {stat.S_IMODE(status.st_mode):04o})"
+            advice = "chgrp GROUP and chmod 2770, or name another directory"
+        elif status.st_gid not in (os.getegid(), *os.getgroups()):
+            problem += f", and this account is not in its group ({status.st_gid})"
+            advice = "add it (usermod -aG), and start a new session"
+        else:
+            return
+        raise SpoolError(f"{problem}: {advice}", NO_PERMISSION)
 
 
 def unusable(path: Path) -> str | None:
@@ -83,6 +107,11 @@ def unusable(path: Path) -> str | None:
     if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
         return f"{path}: no permission to read and write {existing}"
     return None
+
+
+def is_shared(status: os.stat_result) -> bool:
+    """Whether the group of a directory may write in it and in all directories made there."""
+    return status.st_mode & (GROUP_MODE | stat.S_IWOTH) == GROUP_MODE
 
 
 def open_directory(path: str) -> int:
@@ -100,11 +129,12 @@ def open_directory(path: str) -> int:
         raise NotADirectoryError(errno.ENOTDIR, reason) from error
 
 
-def make_directory(path: str, mode: int = 0o700) -> None:
+def make_directory(path: str, mode: int = OWNER_MODE) -> None:
     """Make a directory and its missing parents durably: they survive a power cut."""
     above = os.path.dirname(path) or "."
+    make = _make_for_group if mode == GROUP_MODE else os.mkdir
     try:
-        os.mkdir(path, mode)
+        make(path, mode)
     except FileExistsError:
         return
     except FileNotFoundError:
@@ -112,8 +142,37 @@ def make_directory(path: str, mode: int = 0o700) -> None:
             raise
         make_directory(above, 0o777)  # the umask decides
         with suppress(FileExistsError):
-            os.mkdir(path, mode)
+            make(path, mode)
     sync_directory(above)
+
+
+def _make_for_group(path: str, mode: int) -> None:
+    """Make a directory with exactly this mode, whatever the umask.
+
+    It gets its name last: another account may write there as soon as it sees it.
+
+    Raises:
+        FileExistsError
+    """
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    unnamed = f"{path}.{time.time_ns():x}{os.getpid():x}.new"
+    os.mkdir(unnamed, 0o770)
+    try:
+        descriptor = open_directory(unnamed)
+        try:
+            # systemd's RestrictSUIDSGID= forbids to set this bit, but not to inherit it.
+            if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
+                os.fchmod(descriptor, mode)
+        finally:
+            os.close(descriptor)
+        os.rename(unnamed, path)  # replaces an empty one, whose writers then try again
+    except OSError as error:
+        with suppress(OSError):
+            os.rmdir(unnamed)
+        if error.errno == errno.ENOTEMPTY:
+            raise FileExistsError(*error.args) from error
+        raise
 
 
 def sync_directory(path: str) -> None:

@@ -10,6 +10,9 @@ gets its name, and the directory afterwards: once `add` returns, the message sur
 
 Any user with write permission in QUEUE could plant links there. None is followed: directories are
 opened with O_NOFOLLOW, and files relative to the descriptor of their directory.
+
+A queue belongs to one account (directories 0700, files 0600), or the accounts of a group share it
+(2770 and 0660): each of them writes, locks, removes, purges and sets aside.
 """
 
 from __future__ import annotations
@@ -21,15 +24,17 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable, Optional
 
-from sam_pipeline.schema.errors import DamagedElement
+from sam_pipeline.schema.errors import DamagedElement, SpoolError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.directory import (
+    ASIDE,
     DIRECTORY,
     ELEMENT,
     FOREIGN,
+    GROUP_FILE_MODE,
     LOCK,
     ROLES,
     TEMPORARY,
@@ -50,7 +55,10 @@ from sam_pipeline.schema.spool.directory import (
     write_elements,
 )
 from sam_pipeline.schema.spool.disk import (
+    GROUP_MODE,
+    OWNER_MODE,
     flock_at_once,
+    is_shared,
     make_directory,
     open_directory,
     refuse_link,
@@ -66,7 +74,13 @@ BATCH = 50
 """Files that `store_all` opens at a time: their fsyncs share a commit of the journal."""
 WHOLE_BYTES = 1024 * 1024
 """A larger element is read in pieces if there is a limit on its body."""
+MAX_REASON_BYTES = 10_000
+_REASON = ".reason"
 _TRIES = 10
+_DENIED_TRIES = 3
+
+Skipped = Callable[[str, OSError], object]
+"""Called with the name and the error of each directory of a queue that can't be listed."""
 
 logger = lazy_logger(__name__)
 
@@ -77,9 +91,18 @@ class DirectoryQueue:
     Every method raises SpoolError if the file system refuses, or if QUEUE is unsafe.
     """
 
-    def __init__(self, path: os.PathLike[str] | str) -> None:
+    def __init__(
+        self,
+        path: os.PathLike[str] | str,
+        shared: bool = False,
+        skipped: Optional[Skipped] = None,
+    ) -> None:
+        """`shared`: the accounts of a group share it; `skipped` (default: a warning)."""
         self.path = Path(path)
         self._root = os.fspath(self.path)
+        self._quarantine = f"{self._root}.bad"
+        self._shared = shared
+        self._skipped = skipped or self._log_skipped
 
     def add(self, message: Message) -> str:
         """Store the message durably and return its name."""
@@ -113,12 +136,15 @@ class DirectoryQueue:
 
     def has_elements(self) -> bool:
         """Whether there is any element, locked or not; does not list them all."""
-        swept_or_foreign = suppress(FileNotFoundError, NotADirectoryError, PermissionError)
+        swept_or_foreign = suppress(FileNotFoundError, NotADirectoryError)
         with self._translated("read"):
             for directory in self._directories():
-                with swept_or_foreign, self._opened(directory) as (at, _), os.scandir(at) as names:
-                    if any(role_of(entry.name) == ELEMENT for entry in names):
-                        return True
+                try:
+                    with swept_or_foreign, self._opened(directory) as (at, _), os.scandir(at) as it:
+                        if any(role_of(entry.name) == ELEMENT for entry in it):
+                            return True
+                except PermissionError as error:
+                    self._skipped(directory, error)
         return False
 
     def walk(self, roles: Collection[str] = ROLES) -> Iterator[Entry]:
@@ -180,13 +206,16 @@ class DirectoryQueue:
             unlink_element(*at)
 
     def quarantine(self, name: str, reason: str) -> Path:
-        """Move a locked element aside, with the reason in a file beside it."""
-        quarantine = f"{self._root}.bad"
-        target = Path(quarantine, name.replace("/", "."))
-        with self._translated("quarantine from"):
-            make_directory(quarantine)
-            refuse_unsafe(quarantine)
-            _write_new(f"{target}.reason", [f"{reason}\n".encode()])
+        """Move a locked element aside, with the reason in a file beside it.
+
+        If a group shares the queue, it shares the quarantine too.
+        """
+        target = Path(self._quarantine, name.replace("/", "."))
+        with translated(f"cannot move a damaged element to {self._quarantine}"):
+            shared = self._shared or is_shared(os.lstat(self._root))
+            make_directory(self._quarantine, GROUP_MODE if shared else OWNER_MODE)
+            refuse_unsafe(self._quarantine, shared)
+            _write_new(f"{target}{_REASON}", [f"{reason}\n".encode()], shared)
             # Another process may have moved it already.
             with suppress(FileNotFoundError), self._opened(name) as (directory, element):
                 try:
@@ -197,10 +226,35 @@ class DirectoryQueue:
                         crosses_devices and stat.S_ISREG(status_of(directory, element).st_mode)
                     ):
                         raise
-                    _copy(directory, element, f"{target}")
+                    _copy(directory, element, f"{target}", shared)
                     os.unlink(element, dir_fd=directory)
                 unlink_lock(directory, element)
         return target
+
+    def aside(self) -> Iterator[Entry]:
+        """The elements in the quarantine, `DDDDDDDD.EEEEEEEEEEEEEE`, oldest first."""
+        with suppress(FileNotFoundError), self._opened_quarantine("read") as quarantine:
+            for name in sorted(os.listdir(quarantine)):
+                if is_hex(name[:8], 8) and name[8] == "." and is_hex(name[9:], 14):
+                    with suppress(FileNotFoundError):
+                        yield Entry(name, ASIDE, status_of(quarantine, name))
+
+    def reason_aside(self, name: str) -> str:
+        """The reason why an element is in the quarantine; empty if it is not known."""
+        with suppress(SpoolError, ValueError), self._opened_quarantine("read") as quarantine:
+            descriptor, size = open_element(quarantine, f"{name}{_REASON}")
+            try:
+                return read_all(descriptor, min(size, MAX_REASON_BYTES)).decode().strip()
+            finally:
+                os.close(descriptor)
+        return ""
+
+    def remove_aside(self, name: str) -> None:
+        """Remove an element from the quarantine, with its reason."""
+        with self._opened_quarantine("remove from") as quarantine:
+            for file in (name, f"{name}{_REASON}"):
+                with suppress(FileNotFoundError):
+                    os.unlink(file, dir_fd=quarantine)
 
     def purge(self) -> None:
         """Remove leftovers of killed processes: old .tmp and .lck files, and empty directories."""
@@ -224,16 +278,24 @@ class DirectoryQueue:
 
     def _store(self, contents: Sequence[bytes]) -> list[str]:
         """Store all of them durably, or none; return their names."""
+        denied = 0
         for _ in range(_TRIES):
-            directory = directory_of_now()
+            directory = directory_of_now(denied)
             # No such directory yet, or it was purged; or another host made the same element name.
             with suppress(FileNotFoundError, FileExistsError):
-                refuse_unsafe(self._root)
-                with self._opened(directory) as (descriptor, _):
-                    names = write_elements(descriptor, contents)
+                refuse_unsafe(self._root, self._shared)
+                try:
+                    with self._opened(directory) as (descriptor, _):
+                        names = write_elements(descriptor, contents, self._shared)
+                except PermissionError:  # perhaps root made it: use that of the next minute
+                    denied += 1
+                    if denied == _DENIED_TRIES:
+                        raise
+                    continue
                 return [f"{directory}/{name}" for name in names]
-            make_directory(self._root)
-            make_directory(f"{self._root}/{directory}")
+            mode = GROUP_MODE if self._shared else OWNER_MODE
+            make_directory(self._root, mode)
+            make_directory(f"{self._root}/{directory}", mode)
         raise FileNotFoundError(errno.ENOENT, "other processes keep removing its directories")
 
     @contextmanager
@@ -245,6 +307,18 @@ class DirectoryQueue:
             yield descriptor, element
         finally:
             os.close(descriptor)
+
+    @contextmanager
+    def _opened_quarantine(self, action: str) -> Iterator[int]:
+        """The descriptor of the quarantine; raises FileNotFoundError if there is none."""
+        if not os.path.lexists(self._quarantine):
+            raise FileNotFoundError(errno.ENOENT, "no quarantine", self._quarantine)
+        with translated(f"cannot {action} {self._quarantine}"):
+            descriptor = open_directory(self._quarantine)
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
 
     def _directories(self) -> list[str]:
         try:
@@ -260,7 +334,7 @@ class DirectoryQueue:
         except (FileNotFoundError, NotADirectoryError):  # purged, or a link
             return []
         except PermissionError as error:  # it belongs to another user
-            logger.warning("%s/%s is skipped: %s", self._root, directory, error.strerror)
+            self._skipped(directory, error)
             return []
 
     def _walk(self, directory: str, roles: Collection[str]) -> Iterator[Entry]:
@@ -269,9 +343,17 @@ class DirectoryQueue:
             return
         with suppress(FileNotFoundError), self._opened(directory) as (descriptor, _):
             for name in names:
-                with suppress(FileNotFoundError):
+                try:
                     status = status_of(descriptor, name)
-                    yield Entry(f"{directory}/{name}", role_of(name), status)
+                except FileNotFoundError:
+                    continue
+                except PermissionError as error:  # names can be listed, but nothing more
+                    self._skipped(directory, error)
+                    return
+                yield Entry(f"{directory}/{name}", role_of(name), status)
+
+    def _log_skipped(self, directory: str, error: OSError) -> None:
+        logger.warning("%s/%s is skipped: %s", self._root, directory, error.strerror)
 
     def _translated(self, action: str) -> AbstractContextManager[None]:
         return translated(f"cannot {action} the spool {self._root}")
@@ -281,7 +363,7 @@ def written_at(name: str) -> datetime:
     """The time (UTC) at which an element was written, from its name."""
     from datetime import datetime, timezone
 
-    return datetime.fromtimestamp(int(name.split("/")[1][:8], 16), timezone.utc)
+    return datetime.fromtimestamp(int(name[9:17], 16), timezone.utc)
 
 
 def _read_limited(directory: int, element: str, max_body_bytes: int) -> Message:
@@ -296,17 +378,19 @@ def _read_limited(directory: int, element: str, max_body_bytes: int) -> Message:
         os.close(descriptor)
 
 
-def _copy(directory: int, element: str, path: str) -> None:
+def _copy(directory: int, element: str, path: str, shared: bool) -> None:
     descriptor, _ = open_element(directory, element)
     try:
-        _write_new(path, pieces_of(descriptor))
+        _write_new(path, pieces_of(descriptor), shared)
     finally:
         os.close(descriptor)
 
 
-def _write_new(path: str, pieces: Iterable[bytes]) -> None:
+def _write_new(path: str, pieces: Iterable[bytes], shared: bool) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
+        if shared:
+            os.fchmod(file, GROUP_FILE_MODE)
         for piece in pieces:
             write_all(file, piece)
     finally:

@@ -47,6 +47,13 @@ class Scene:
     def damage(self, name: str, content: bytes = b"") -> None:
         (self.queue.path / name).write_bytes(content)
 
+    def set_aside(self) -> str:
+        """The name of a damaged element of one byte in the quarantine."""
+        name = self.add()
+        self.damage(name, b"{")
+        self.queue.lock(name)
+        return self.queue.quarantine(name, "cut off").name
+
     def place(self, name: str, seconds_old: float) -> None:
         path = self.queue.path / name
         path.touch()
@@ -70,6 +77,7 @@ def test_list_shows_each_element_with_its_content_oldest_first(scene: Scene) -> 
         "element": names[0],
         "size_bytes": (scene.queue.path / names[0]).stat().st_size,
         "locked": False,
+        "set_aside": False,
         "message_class": "metricOutput",
         "message_id": message.message_id,
         "destination": "/queue/mine",
@@ -143,6 +151,54 @@ def test_show_reports_an_element_that_does_not_exist(scene: Scene) -> None:
         scene.run("show", ids=["nobody"])
 
     assert missing.value.exit_code == 66
+
+
+def test_what_was_set_aside_is_listed_with_its_reason(scene: Scene) -> None:
+    name = scene.set_aside()
+    scene.add()
+
+    _, row = scene.run_json("list")
+
+    assert (row["element"], row["set_aside"], row["damage"]) == (name, True, "cut off")
+    assert "aside" in scene.run("list")[1]
+    code, text = scene.run("show", ids=[name])
+    assert (code, "damage: cut off" in text) == (65, True)
+
+
+def test_elements_are_dropped_by_name_and_by_message_id_wherever_they_are(scene: Scene) -> None:
+    message = metric_message()
+    twice = [scene.add(message), scene.add(message)]
+    named, aside, kept = scene.add(), scene.set_aside(), scene.add()
+
+    code, text = scene.run("drop", ids=[message.message_id or "", named, aside])
+
+    assert code == 0
+    assert [line.split()[1] for line in text.splitlines()] == [
+        *(f"{n}:" for n in (*twice, named, aside))
+    ]
+    assert list(scene.queue.names()) == [kept]
+    assert list(Path(f"{scene.queue.path}.bad").iterdir()) == []
+
+
+def test_nothing_is_dropped_if_one_of_the_ids_does_not_exist(scene: Scene) -> None:
+    name = scene.add()
+
+    with pytest.raises(SpoolError, match=r"not in the spool .*: no-such-id") as error:
+        scene.run("drop", ids=[name, "no-such-id"])
+
+    assert error.value.exit_code == 66
+    assert scene.queue.count() == 1
+
+
+def test_an_element_that_another_process_is_sending_is_not_dropped(scene: Scene) -> None:
+    sending, name = scene.add(), scene.add()
+    scene.queue.lock(sending)
+
+    with pytest.raises(SpoolError, match=f"another process is sending it: {sending}") as error:
+        scene.run("drop", ids=[name, sending])
+
+    assert error.value.exit_code == 75
+    assert list(scene.queue.names()) == [sending]
 
 
 def test_verify_finds_nothing_in_an_intact_spool(scene: Scene) -> None:
@@ -233,9 +289,7 @@ def test_status_reports_counts_and_limits(scene: Scene) -> None:
     name = scene.add()
     scene.add()
     scene.queue.lock(name)
-    Path(f"{scene.queue.path}.bad").mkdir()
-    (Path(f"{scene.queue.path}.bad") / "a.b").touch()
-    (Path(f"{scene.queue.path}.bad") / "a.b.reason").touch()
+    scene.set_aside()
 
     state = scene.run_json("status")
 
@@ -250,6 +304,7 @@ def test_status_reports_counts_and_limits(scene: Scene) -> None:
         "locked": 1,
         "refusals": {},
         "quarantined": 1,
+        "quarantined_bytes": 1,
         "dropped": 0,
     }
 
@@ -312,8 +367,19 @@ def test_drain_reports_the_sent_and_the_remaining_messages(scene: Scene) -> None
     report = scene.run_json("drain")
 
     assert report.pop("elapsed_s") < 30
-    assert report == {"sent": 1, "rejected": 0, "set_aside": 0, "left": 1}
+    others = {"rejected": 0, "set_aside": 0, "inaccessible": 0}
+    assert report == {"sent": 1, "left": 1, "locked": 1, **others}
     assert target.count() == 1
+
+
+def test_a_drain_beside_others_says_that_they_have_the_rest_and_exits_75(scene: Scene) -> None:
+    to_another_spool(scene)
+    scene.queue.lock(scene.add())
+
+    code, text = scene.run("drain")
+
+    assert code == 75
+    assert "1 left (1 locked by other processes" in text
 
 
 def test_a_drain_that_sets_an_element_aside_exits_65(scene: Scene) -> None:

@@ -107,6 +107,23 @@ def test_an_element_that_is_locked_is_not_dropped(spool: DirectoryQueue) -> None
     assert spool.count() == 2
 
 
+def test_what_was_set_aside_counts_and_is_dropped_first(spool: DirectoryQueue) -> None:
+    for number in (1, 2):
+        name = spool.add(metric_message())
+        spool.lock(name)
+        spool.quarantine(name, f"reason {number}")
+    kept = spool.read(spool.add(metric_message()))
+
+    with pytest.raises(SpoolError, match=r"is full \(3 of 3 messages"):
+        room_in(spool, "other", spool_max_messages=3).add(metric_message())
+    room = room_in(spool, spool_max_messages=3, spool_when_full="drop-oldest")
+    for message in (newer := messages(2)):
+        room.add(message)
+
+    assert list(spool.aside()) == []
+    assert ids(spool) == [message.message_id for message in (kept, *newer)]
+
+
 def test_a_message_above_the_bound_drops_nothing(spool: DirectoryQueue) -> None:
     small = metric_message()
     bound = len(serialise(small)) + 10

@@ -1,0 +1,65 @@
+"""What of a queue this account can't use, in the words of all programs, and how to find out."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Optional
+
+from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.spool.directory import DIRECTORY, ELEMENT
+from sam_pipeline.schema.spool.disk import is_shared, refuse_unsafe, unusable, with_advice
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+
+
+def reason_of(error: Exception) -> str:
+    """Why a directory or an element can't be used, and what to do about it."""
+    return with_advice(error) if isinstance(error, OSError) else str(error)
+
+
+def inaccessible(path: Path, errors: Mapping[str, Exception]) -> str:
+    """What of a queue can't be used: how many, where, and the first one with its reason.
+
+    Args:
+        errors: by the names of directories and elements; those of elements have a slash.
+    """
+    name, error = next(iter(errors.items()))
+    elements = sum("/" in name for name in errors)
+    directories = len(errors) - elements
+    counts = [f"{elements} element{'s' * (elements != 1)}"] if elements else []
+    if directories:
+        counts.append(f"{directories} director{'y' if directories == 1 else 'ies'}")
+    unusable = f"{' and '.join(counts)} in {path} cannot be used"
+    return f"{unusable}, first {name}: {reason_of(error)}"
+
+
+def unusable_queue(path: Path, writes: bool = False, shared: bool = False) -> Optional[str]:
+    """Why this account can't use a queue, or something in it; None if it can, or can make it.
+
+    Unlike the queue it does not raise: the `check` commands report all problems.
+
+    Args:
+        writes: messages are stored there, as by a publisher or a relay.
+        shared: a group shares it.
+    """
+    problem = unusable(path)
+    if problem or not path.exists():
+        return problem
+    errors: dict[str, Exception] = {}
+    queue = DirectoryQueue(path, skipped=errors.__setitem__)
+    needed = {DIRECTORY: os.R_OK | os.W_OK | os.X_OK, ELEMENT: os.R_OK | os.W_OK}
+    try:
+        if writes:
+            refuse_unsafe(os.fspath(path), shared)
+            if shared and not is_shared(status := path.stat()):
+                mode = f"{stat.S_IMODE(status.st_mode):04o}"
+                return f"{path} is not shared by its group (mode {mode}): chgrp GROUP, chmod 2770"
+        for entry in queue.walk(needed):
+            if not os.access(path / entry.name, needed[entry.role]):
+                errors[entry.name] = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except SpoolError as error:
+        return str(error)
+    return inaccessible(path, errors) if errors else None
