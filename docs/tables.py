@@ -34,16 +34,17 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.USAGE: "usage error",
         command.BAD_DATA: "some records were refused, and the others sent; or the destination was"
         " refused, and nothing sent",
-        command.NO_INPUT: "an input file is missing",
+        command.NO_INPUT: "an input file is missing; `spool`: no such element",
         command.UNAVAILABLE: "not stored: no broker took it, and there is no spool; or the clock"
         " was never set",
         command.BUG: "a bug: please report it",
         command.CANNOT_CREATE: "not stored: no broker took it, and the spool cannot be written",
         command.IO_ERROR: "not stored: no broker took it, and the spool is full; or published, but"
         " standard output could not be written",
-        command.TRY_LATER: "no broker took it, with `--require-broker` or in a batch job",
+        command.TRY_LATER: "no broker took it, with `--require-broker` or in a batch job; `spool`:"
+        " other processes have locked elements",
         command.NO_PERMISSION: "not stored: no broker took it, and the spool belongs to another"
-        " user",
+        " user; `spool drain`: elements of another user are left",
         command.CONFIG: "configuration error",
         command.INTERRUPTED: "interrupted",
         command.TERMINATED: "terminated: what was read is published or in the spool; `run` killed"
@@ -54,7 +55,8 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.USAGE: "usage",
         command.BAD_DATA: "drained or replayed: there are new dead letters, or some failed again",
         command.NO_INPUT: "`dead-letter`: no letter has that id, or `edit --body`: no such file",
-        command.UNAVAILABLE: "a broker or the database was away longer than `--timeout`; the name"
+        command.UNAVAILABLE: "a broker or the database was away longer than `--timeout`, or a"
+        " spool or some of its elements could not be used for so long; the name"
         " runs already; the clock was never set; a package is missing",
         command.BUG: "a bug: please report it",
         command.CANNOT_CREATE: "the state directory or a spool cannot be created",

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import tomllib
 import uuid
@@ -23,7 +24,7 @@ from sam_pipeline.consumer.config import ConsumerConfig, SubscriptionConfig, loa
 from sam_pipeline.publisher.settings.config import load_config
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from tests.services import needed
+from tests.services import PRIVILEGED, missing, needed
 from tests.services.activemq import ActiveMQServer
 from tests.services.broker import StompServer
 from tests.services.postgres import PostgresServer, running_postgres
@@ -50,6 +51,7 @@ BY_FRAMES, BY_COMMAND = PAGE.texts("sh", "Replace a broker")
 (FOREIGN_TOML,) = PAGE.texts("toml", "Load records of foreign writers")
 RELAY, ONWARD = PAGE.texts("sh", "Relay messages")
 RELAY_TOML, ONWARD_TOML = PAGE.texts("toml", "Relay messages")
+SHARE, CORRECT = PAGE.texts("sh", "Share a spool between accounts")
 (MONITOR,) = PAGE.texts("sh", "Monitor the consumer")
 TOPIC = "grid.probe.metricOutput"
 RESULT = ["result", "--metric", "org.example.Ping", "--status", "OK", "--flavour", "CE", "--host"]
@@ -521,6 +523,25 @@ def test_a_relay_moves_messages_to_a_consumer_or_a_publisher(workplace: Workplac
         )
         succeed(workplace, ONWARD)
         assert [frame.headers["samMessageId"] for frame in broker.taken] == [before]
+
+
+def test_the_group_owns_the_spool_and_what_was_left_there(workplace: Workplace) -> None:
+    if os.geteuid() != 0:
+        missing("root", PRIVILEGED)
+    group = "40010"  # the commands that make it and add accounts would change this machine
+
+    def of_group(block: str) -> str:
+        block = re.sub(r"^(groupadd|usermod) .*\n", "", block, flags=re.MULTILINE)
+        return block.replace("sam-spool", group).replace("/var/spool", str(workplace.directory))
+
+    succeed(workplace, of_group(SHARE))
+    spool = workplace.directory / "sam-in"
+    (element := spool / DirectoryQueue(spool).add(metric_message())).chmod(0o600)
+    succeed(workplace, of_group(CORRECT))
+
+    for path in (spool, workplace.directory / "sam-in.bad", element.parent, element):
+        mode = 0o660 if path == element else 0o2770
+        assert (stat.S_IMODE(path.stat().st_mode), path.stat().st_gid) == (mode, int(group))
 
 
 def ids(path: Path) -> list[str]:
