@@ -180,6 +180,15 @@ def test_a_spool_that_is_not_a_broker_cannot_be_subscribed_to(tmp_path: Path) ->
     assert "spool:///x is not one of the brokers" in problems_of(tmp_path, other)
 
 
+def test_a_spool_is_the_same_with_and_without_its_umask(tmp_path: Path) -> None:
+    config = loaded(tmp_path, FOREIGN.replace("/nstream", "/nstream?umask=007", 1))
+    assert config.brokers[1].shared
+    assert config.stamp_of(config.brokers[1]) == make_stamp("", "nstream", {"site": "siteName"})
+
+    twice = '[consumer]\nbrokers = ["spool:///in", "spool:///in?umask=007"]\n'
+    assert "a broker is listed twice" in problems_of(tmp_path, twice)
+
+
 def test_a_spool_does_not_count_as_a_subscription_of_a_network_broker(tmp_path: Path) -> None:
     only = """[consumer]
 name = "a"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from sam_pipeline.consumer.sources.spool import SpoolSource
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.spool.disk import translated
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.builders import metric_message
 
@@ -159,6 +162,126 @@ def test_a_damaged_element_is_moved_aside_and_the_others_are_delivered(scene: Sc
     assert len(taken) == 1
     assert scene.inbox.damaged == 1
     assert (scene.path.with_name("spool.bad") / damaged.replace("/", ".")).read_bytes() == b"{"
+
+
+def refuse(
+    monkeypatch: pytest.MonkeyPatch, method: str, *names: str, error: int = errno.EACCES
+) -> None:
+    """Let the file system refuse a method of the queue, for these elements or for all."""
+    original = getattr(DirectoryQueue, method)
+
+    def refusing(queue: DirectoryQueue, *arguments: Any) -> Any:
+        if names and arguments[0] not in names:
+            return original(queue, *arguments)
+        with translated(f"cannot {method} in the spool {queue.path}"):
+            raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(DirectoryQueue, method, refusing)
+
+
+def wait_until_missing(source: SpoolSource, *texts: str) -> None:
+    deadline = time.monotonic() + SOON_S
+    while not all(text in str(source.missing()) for text in texts) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert all(text in str(source.missing()) for text in texts), source.missing()
+
+
+def wait_until_complete(source: SpoolSource) -> None:
+    deadline = time.monotonic() + SOON_S
+    while source.missing() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert source.missing() == []
+
+
+@pytest.mark.parametrize("method", ["lock", "read"])
+def test_an_element_that_cannot_be_used_is_reported_and_tried_again_beside_the_others(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    refused_message, message = add(scene.queue, 2)
+    name, _ = scene.queue.names()
+    refuse(monkeypatch, method, name)
+
+    with scene.delivering() as source:
+        assert [delivery.message for delivery in scene.take(1)] == [message]
+        wait_until_missing(source, "1 element in ", f"first {name}: ", "Permission denied")
+        monkeypatch.undo()
+        assert [delivery.message for delivery in scene.take(1)] == [refused_message]
+        wait_until_complete(source)
+
+    assert scene.locks() == []
+
+
+def test_a_damaged_element_that_cannot_be_moved_aside_does_not_hold_up_the_others(
+    scene: Scene,
+) -> None:
+    add(scene.queue, 2)
+    damaged, _ = scene.queue.names()
+    (scene.path / damaged).write_bytes(b"{")
+    Path(f"{scene.path}.bad").touch()
+
+    with scene.delivering() as source:
+        assert len(scene.take(1)) == 1
+        wait_until_missing(source, f"first {damaged}: ", f"{scene.path}.bad")
+
+    assert scene.inbox.damaged == 0
+    assert scene.locks() == []
+
+
+def test_a_spool_that_cannot_be_listed_is_tried_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(scene.queue, 1)
+    refuse(monkeypatch, "names")
+
+    with scene.delivering() as source:
+        wait_until_missing(source, "cannot names in the spool", "Permission denied")
+        monkeypatch.undo()
+        assert len(scene.take(1)) == 1
+        wait_until_complete(source)
+
+
+def test_an_acked_element_that_cannot_be_removed_is_removed_later_and_not_delivered_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(scene.queue, 1)
+
+    with scene.delivering() as source:
+        taken = scene.take(1)
+        refuse(monkeypatch, "remove")
+        acknowledge(taken)
+        wait_until_missing(source, "1 element in ", "Permission denied")
+        monkeypatch.undo()
+        wait_until_complete(source)
+        again = scene.inbox.take(BatchRule(1, 0, 0), wait_s=0.5)
+
+    assert again == []
+    assert scene.queue.count() == 0
+
+
+def test_an_element_that_another_reader_removes_is_not_a_problem(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(scene.queue, 2)
+    name, _ = scene.queue.names()
+    refuse(monkeypatch, "read", name, error=errno.ENOENT)
+
+    with scene.delivering() as source:
+        assert len(scene.take(1)) == 1
+        wait_until_complete(source)
+
+
+def test_locks_that_cannot_be_removed_stay_claimed_for_the_next_process(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(scene.queue, 2)
+    refuse(monkeypatch, "unlock")
+
+    with scene.delivering():
+        scene.take(2)
+    assert len(scene.locks()) == 2
+    monkeypatch.undo()
+    with scene.delivering():
+        assert len(scene.take(2)) == 2
 
 
 def test_a_source_stops_even_if_the_inbox_is_full(tmp_path: Path) -> None:

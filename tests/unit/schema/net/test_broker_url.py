@@ -32,6 +32,8 @@ from sam_pipeline.schema.net.broker_url import Broker, parse_broker, problem_of_
             Broker("ams+https", "msg.example.org", 443, "/v1/projects/sam"),
         ),
         ("spool:///var/spool/sam%20in", Broker("spool", path="/var/spool/sam in")),
+        ("spool:///in%3F?umask=077", Broker("spool", path="/in?")),
+        ("spool:///in?umask=007", Broker("spool", path="/in", shared=True)),
     ],
 )
 def test_a_url_names_one_broker(url: str, broker: Broker) -> None:
@@ -43,7 +45,7 @@ def test_a_url_is_shown_without_its_user() -> None:
 
     assert broker == Broker("stomp", "msg.example.org", 61613, user="me")
     assert str(broker) == "stomp://msg.example.org:61613"
-    assert str(parse_broker("spool:///var/spool/in")) == "spool:///var/spool/in"
+    assert str(parse_broker("spool:///var/spool/in?umask=007")) == "spool:///var/spool/in"
 
 
 @pytest.mark.parametrize(
@@ -78,6 +80,9 @@ def test_a_scheme_is_a_kind_over_tls_or_not(scheme: str, kind: str, tls: bool) -
         ("ams+https://msg.example.org/v1/projects/sam?key=x", "query"),
         ("spool://var/spool", "expected three slashes"),
         ("spool:///", "has no directory"),
+        ("spool:///in?umask=000", "expected nothing after the directory but ?umask=007"),
+        ("spool:///in?mode=2770", "expected nothing after the directory but ?umask=007"),
+        ("spool:///in#1", "%23"),
     ],
 )
 def test_a_bad_url_is_refused_with_a_reason(url: str, stem: str) -> None:

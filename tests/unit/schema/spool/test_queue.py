@@ -10,6 +10,7 @@ import stat
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool import disk
+from sam_pipeline.schema.spool import queue as queue_module
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue, written_at
 from tests.support.builders import metric_message
@@ -509,6 +511,77 @@ def test_a_directory_of_another_user_is_read_but_not_written_to(
 
     assert refusal.value.exit_code == 77
     assert list(queue.names()) == [name]
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_what_a_group_shares_has_its_mode_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    queue = DirectoryQueue(tmp_path / "spool", shared=True)
+    previous = os.umask(umask)
+    try:
+        damaged, element = queue.add(metric_message()), queue.add(metric_message())
+        queue.lock(damaged)
+        aside = queue.quarantine(damaged, "cut off")
+    finally:
+        os.umask(previous)
+
+    directories = [queue.path, (queue.path / element).parent, aside.parent]
+    files = [queue.path / element, aside, aside.with_name(f"{aside.name}.reason")]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in directories} == {0o2770}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o660}
+    assert {path.name for path in tmp_path.iterdir()} == {"spool", "spool.bad"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "group", "accepted"),
+    [
+        (0o2770, "ours", True),
+        (0o2775, "ours", True),
+        (0o2770, "other", False),
+        (0o0770, "ours", False),
+        (0o2750, "ours", False),
+        (0o2772, "ours", False),
+    ],
+)
+def test_a_directory_of_another_user_is_written_to_if_a_group_of_ours_shares_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, group: str, accepted: bool
+) -> None:
+    tmp_path.chmod(mode)
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    monkeypatch.setattr(os, "getegid", lambda: -1)
+    gid = tmp_path.stat().st_gid
+    monkeypatch.setattr(os, "getgroups", lambda: [gid if group == "ours" else gid + 1])
+    monkeypatch.setattr(os, "lstat", lambda path, original=os.lstat: of_user(original(path), 4711))
+
+    with nullcontext() if accepted else pytest.raises(SpoolError) as refusal:
+        disk.refuse_unsafe(str(tmp_path), shared=True)
+    with pytest.raises(SpoolError, match=r"belongs to another user|world-writable"):
+        disk.refuse_unsafe(str(tmp_path))
+
+    assert accepted or refusal.value.exit_code == 77
+
+
+def of_user(status: os.stat_result, uid: int) -> os.stat_result:
+    return os.stat_result((*status[:4], uid, *status[5:]))
+
+
+def test_a_directory_that_another_account_made_this_minute_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = DirectoryQueue(tmp_path / "spool")
+    theirs = queue.add(metric_message()).split("/")[0]
+    open_directory = queue_module.open_directory
+
+    def refuse(path: str) -> int:
+        if path.endswith(theirs):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return open_directory(path)
+
+    monkeypatch.setattr(queue_module, "open_directory", refuse)
+
+    ours = queue.add(metric_message())
+
+    assert ours > theirs
+    assert not ours.startswith(theirs)
 
 
 @pytest.mark.parametrize(("mode", "refused"), [(0o777, True), (0o1777, False), (0o770, False)])
