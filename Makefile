@@ -15,6 +15,8 @@ RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
 BROWSER := chromium=chromium
 FAULTS := strace=strace faketime=faketime nft=nftables ip=iproute2 tinyproxy=tinyproxy-bin openssl=openssl sqlite3=sqlite3
 SYSTEMD := systemd-analyze=systemd
+# What docs/install.md installs, by the packages' own names.
+INSTALL := $(foreach package,python3-venv postgresql default-jre-headless,/usr/share/doc/$(package)=$(package)) curl=curl
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo demo-full docs test check lint clean test-services pyz bench-publish bench-load bench-consume bench-report soak soak-reports fuzz
@@ -49,7 +51,7 @@ lint: $(VENV)/.tested
 	$(BIN)/mypy
 
 test-services: $(VENV)/.tested
-	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS) $(FAULTS) $(SYSTEMD) $(BROWSER)
+	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS) $(FAULTS) $(SYSTEMD) $(BROWSER) $(INSTALL)
 	@$(BIN)/python -m tests.services
 
 pyz: $(VENV)/.installed ## the publisher as one file for worker nodes: build/sam-publish.pyz

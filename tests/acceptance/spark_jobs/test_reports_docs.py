@@ -103,7 +103,7 @@ def test_the_command_of_the_systemd_unit_works(tmp_path: Path) -> None:
     [line] = re.findall(r"^ExecStart=(.*)$", SERVICE, re.MULTILINE)
     program, config, file, *words = shlex.split(line)
 
-    assert (Path(program).name, config, file) == ("sam-report", "--config", "/etc/sam/sam.toml")
+    assert (Path(program).name, config, file) == ("sam-report", "--config", "/etc/sam/report.toml")
     answer = workplace.succeed("sam-report", "--config", tmp_path / "sam.toml", *words)
 
     assert answer.out == "critical: nothing is due\n"

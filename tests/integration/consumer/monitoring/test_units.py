@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 from tests.services import missing
 
 DEPLOY = Path(__file__).parents[4] / "deploy"
+SERVICES = sorted(DEPLOY.glob("*.service"))
+WORST_EXPOSURE = 3.0  # of 10: what `systemd-analyze security` says of a service without any limits
 UNITS = ("sam-consume.service", "sam-consume@.service")
 
 
@@ -34,15 +37,26 @@ def test_a_unit_declares_how_the_daemon_is_run(name: str) -> None:
     assert "#LoadCredential=" in (DEPLOY / name).read_text()
 
 
-@pytest.mark.parametrize("name", UNITS)
-def test_systemd_accepts_the_unit(name: str, tmp_path: Path) -> None:
-    if not shutil.which("systemd-analyze"):
-        missing("systemd-analyze", "apt-get install systemd")
-    text = (DEPLOY / name).read_text().replace("/opt/sam/bin/sam-consume", sys.executable)
-    (tmp_path / name).write_text(text)
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda path: path.name)
+def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
+    text = re.sub(r"/opt/sam/bin/\S+", sys.executable, unit.read_text())
+    (tmp_path / unit.name).write_text(text)
 
-    done = subprocess.run(
-        ["systemd-analyze", "verify", str(tmp_path / name)], capture_output=True, text=True
-    )
+    done = analyze("verify", str(tmp_path / unit.name))
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda path: path.name)
+def test_a_service_is_hardened(unit: Path) -> None:
+    done = analyze(
+        "security", "--offline=true", f"--threshold={WORST_EXPOSURE * 10:.0f}", str(unit)
+    )
+
+    assert done.returncode == 0, done.stdout.splitlines()[-1]
+
+
+def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
+    if not shutil.which("systemd-analyze"):
+        missing("systemd-analyze", "apt-get install systemd")
+    return subprocess.run(["systemd-analyze", *arguments], capture_output=True, text=True)

@@ -1,0 +1,126 @@
+"""docs/install.md, to the letter, on a machine of its own where systemd runs the services."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.services import needed
+from tests.services.activemq import running_activemq
+from tests.services.machine import Machine, booted_machine
+from tests.services.process import wait_until
+from tests.support.network import own_network
+from tests.support.page import Page
+
+PAGE = Page("docs/install.md")
+BROKER_OF_THE_PAGE = "msg1.example.org:61613"
+PUBLISH = "sam-publish result --metric org.sam.CE-Ping --host ce01.example.org --flavour CE"
+ENDPOINT = json.dumps(
+    {
+        "siteName": "EXAMPLE-SITE",
+        "hostName": "ce01.example.org",
+        "serviceFlavour": "CE",
+        "validFrom": "2026-01-01T00:00:00Z",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine on which the page is followed, with the broker of this test as its own."""
+
+    machine: Machine
+    broker: str
+
+    def follow(self, section: str) -> list[str]:
+        """The output of each block of shell commands of a section."""
+        texts = PAGE.texts("sh", section)
+        here = [text.replace(BROKER_OF_THE_PAGE, self.broker) for text in texts]
+        return [self.machine.succeed(text) for text in here]
+
+    def rows(self, where: str = "true") -> int:
+        query = f"SELECT count(*) FROM metricoutput WHERE {where}"
+        return int(self.machine.succeed(f'su - postgres -c "psql -At sam -c \\"{query}\\""'))
+
+    def property(self, name: str) -> str:
+        return self.machine.succeed(f"systemctl show -P {name} sam-consume").strip()
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    """Where everything on the page up to the first result has been done."""
+    with own_network(), needed(running_activemq()) as broker, needed(booted_machine()) as machine:
+        host = Host(machine, f"{broker.host}:{broker.port}")
+        for section in ("Packages", "Account and programs", "Database", "Configuration"):
+            host.follow(section)
+        [report] = host.follow("Broker")
+        assert report.count("round trip") == 4
+        assert "no problem found" in report
+        host.follow("Services")
+        yield host
+
+
+def test_the_page_leads_to_a_service_that_stores_the_first_result(host: Host) -> None:
+    publish, query, look = PAGE.texts("sh", "First result")
+    assert "published" in host.machine.succeed(publish)
+
+    wait_until(lambda: host.rows() == 1, timeout_s=30)
+
+    assert "ce01.example.org | org.example.Ping | OK" in host.machine.succeed(query)
+    monitoring = host.machine.succeed(look)
+    assert "CONSUMER OK - site-a running" in monitoring
+    assert monitoring.endswith("-- No entries --\n")
+    assert host.machine.succeed("curl --silent --fail http://127.0.0.1:9464/readyz")
+
+
+def test_a_reload_reads_the_configuration_without_a_new_process(host: Host) -> None:
+    process = host.property("MainPID")
+    host.machine.succeed("sed -i 's/metrics_port = 9464/metrics_port = 9465/' /etc/sam/sam.toml")
+
+    host.machine.succeed("systemctl reload sam-consume")
+
+    url = "http://127.0.0.1:9465/readyz"
+    wait_until(lambda: host.machine.shell(f"curl -sf {url}").returncode == 0, timeout_s=30)
+    assert host.property("MainPID") == process
+    assert host.property("NRestarts") == "0"
+
+
+def test_the_nightly_report_computes_a_day_in_its_sandbox(host: Host) -> None:
+    yesterday = host.machine.succeed("date -u -d yesterday +%F").strip()
+    host.machine.succeed(
+        f"""
+        sam-publish send --class serviceEndpoint <<< '{ENDPOINT}'
+        {PUBLISH} --status OK --vo ops --timestamp {yesterday}T00:30:00Z
+        """
+    )
+    wait_until(lambda: host.rows("voname = 'ops'") == 1, timeout_s=30)
+
+    host.machine.succeed("systemctl start sam-report")
+
+    journal = host.machine.succeed("journalctl --output=cat -u sam-report")
+    assert f"critical {yesterday}: 1 result" in journal
+
+
+def test_an_upgrade_loses_no_result_that_is_published_meanwhile(host: Host) -> None:
+    [upgrade] = PAGE.texts("sh", "Upgrade")
+    stop, _, rest = upgrade.partition("\n")
+
+    host.machine.succeed(f"{stop}\n{PUBLISH} --status UNKNOWN\n{rest}")
+
+    wait_until(lambda: host.rows("metricstatus = 'UNKNOWN'") == 1, timeout_s=30)
+    assert host.property("ActiveState") == "active"
+
+
+def test_removal_leaves_nothing(host: Host) -> None:
+    host.follow("Removal")
+
+    left = host.machine.succeed(
+        "ls -d /etc/sam /opt/sam /var/lib/sam /usr/local/bin/sam-* 2>&1 || true"
+    )
+    assert left.count("No such file") == 4
+    assert host.machine.shell("getent passwd sam").returncode == 2
+    assert "0 unit files" in host.machine.shell("systemctl list-unit-files 'sam-*'").stdout
+    assert PAGE.unused("sh") == [], "no test runs them"

@@ -1,0 +1,148 @@
+"""A machine of the test's own: this one's files, copied on write, and a systemd with a journal.
+
+    with own_network(), booted_machine() as machine:
+        machine.shell("systemctl start postgresql")
+
+It shares the network of the thread that boots it, and ends with its owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.services import PRIVILEGED, ServiceMissing
+from tests.services.broker import CACHE
+from tests.services.process import ServerProcess, descendants
+
+ROOT = Path(__file__).parents[2]
+BOOT = Path(__file__).with_name("boot.sh")
+NAMESPACES = ("--mount", "--pid", "--uts", "--ipc")
+PYTHON = "/usr/bin/python3"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Of a bare host: root's shell, and pip's packages without the network.
+ENVIRONMENT = {
+    "PATH": PATH,
+    "HOME": "/root",
+    "USER": "root",
+    "LANG": "C.UTF-8",
+    "PIP_NO_INDEX": "1",
+    "PIP_FIND_LINKS": "/mnt",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+}
+
+
+@dataclass(frozen=True)
+class Machine:
+    process: ServerProcess
+    checkout: str = "/usr/local/src/sam-pipeline"
+
+    def shell(self, script: str, timeout_s: float = 180) -> subprocess.CompletedProcess[str]:
+        """Run a script as root in the checkout; stderr is part of its output."""
+        return subprocess.run(
+            [*self._enter(), "bash", "-euo", "pipefail", "-c", f"cd {self.checkout}\n{script}"],
+            env=ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout_s,
+        )
+
+    def succeed(self, script: str) -> str:
+        """The output of a script that must not fail."""
+        done = self.shell(script)
+        assert done.returncode == 0, f"{script}\n-> {done.returncode}\n{done.stdout}"
+        return done.stdout
+
+    def take(self, files: Sequence[str]) -> None:
+        """Copy files of our checkout into its checkout."""
+        pack = ["tar", "--create", "--null", "--files-from=-"]
+        archive = subprocess.run(
+            pack, cwd=ROOT, input="\0".join(files).encode(), capture_output=True, check=True
+        )
+        unpack = ["sh", "-c", f"mkdir -p {self.checkout} && tar --extract -C {self.checkout}"]
+        subprocess.run([*self._enter(), *unpack], input=archive.stdout, env=ENVIRONMENT, check=True)
+
+    def booted(self) -> bool:
+        with contextlib.suppress(IndexError):  # its first process is not there yet
+            command = [*self._enter(), "systemctl", "is-active", "basic.target"]
+            done = subprocess.run(command, capture_output=True, env=ENVIRONMENT)
+            return done.returncode == 0
+        return False
+
+    def _enter(self) -> list[str]:
+        first = descendants(self.process.pid)[0]
+        return ["nsenter", f"--target={first}", *NAMESPACES, "--cgroup", "--root", "--wd", "--"]
+
+
+@contextlib.contextmanager
+def booted_machine() -> Iterator[Machine]:
+    """A machine with our checkout and the wheels for it, until the end of the block."""
+    if os.geteuid() != 0:
+        raise ServiceMissing("the privilege to boot a systemd", PRIVILEGED)
+    if not Path("/lib/systemd/systemd").exists():
+        raise ServiceMissing("systemd", "apt-get install systemd")
+    with tempfile.TemporaryDirectory(prefix="sam-machine-") as name:
+        directory = Path(name) / "files"
+        directory.mkdir()
+        group = Path(name).name
+        process = ServerProcess(
+            [
+                *("unshare", *NAMESPACES, "--fork", "--kill-child"),
+                *(str(BOOT), str(directory), group, str(wheels())),
+            ],
+            log=Path(name) / "log",
+            ready=lambda: machine.booted(),
+        )
+        machine = Machine(process)
+        try:
+            process.start()
+            machine.take(tracked_files())
+            yield machine
+        finally:
+            process.kill()
+            _remove_group(directory, group)
+
+
+def wheels() -> Path:
+    """A directory with all packages that pip installs for us, filled when it is first needed."""
+    project = (ROOT / "pyproject.toml").read_bytes()
+    target = CACHE / f"wheels-{hashlib.sha256(project).hexdigest()[:12]}"
+    if not target.is_dir():
+        CACHE.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="wheels-", dir=CACHE) as name:
+            # Renamed only when complete, so that an interrupted build is repeated.
+            source, output = Path(name) / "source", Path(name) / "output"
+            copy = ["xargs", "-0", "cp", "--parents", "--no-dereference", "-t", str(source)]
+            source.mkdir()
+            subprocess.run(copy, cwd=ROOT, input="\0".join(tracked_files()), text=True, check=True)
+            pip = [sys.executable, "-m", "pip", "--python", PYTHON, "wheel", "--quiet"]
+            wanted = ["setuptools>=77", "wheel", f"{source}[consumer,reports]"]
+            subprocess.run([*pip, f"--wheel-dir={output}", *wanted], check=True)
+            for ours in output.glob("sam_pipeline-*"):
+                ours.unlink()  # it comes from the checkout
+            with contextlib.suppress(OSError):  # another process was faster
+                output.rename(target)
+    return target
+
+
+def tracked_files() -> list[str]:
+    """The files under version control, as they are in the checkout now."""
+    listing = ["git", "ls-files", "-z", "--cached"]
+    done = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [name for name in done.stdout.split("\0") if os.path.lexists(ROOT / name) and name]
+
+
+def _remove_group(directory: Path, group: str) -> None:
+    """Its processes are gone, and so is every mount of theirs; the group has to be removed."""
+    script = 'mount -t cgroup2 cgroup2 "$1" && find "$1/$2" -depth -type d -delete'
+    command = ["unshare", "--mount", "sh", "-c", script, "sh", str(directory), group]
+    subprocess.run(command, check=False, capture_output=True)
