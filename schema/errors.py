@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+USAGE = 64
 BAD_DATA = 65
 NO_INPUT = 66
 UNAVAILABLE = 69

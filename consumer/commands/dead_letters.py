@@ -41,7 +41,7 @@ from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.loading import batch
-from sam_pipeline.sql.loading.catalogue import class_views
+from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import (
     DROPPED,
     NO_LIMIT,
@@ -317,7 +317,7 @@ def _opened(args: argparse.Namespace) -> Engine:
     """The database; a class that neither it nor a dead letter has is a usage error."""
     engine = open_database(args)
     if args.message_class is not None:
-        names = {*classes_of_letters(engine), *(view.name for view in class_views(engine))}
+        names = {*classes_of_letters(engine), *Catalogue(engine).names()}
         if folded(args.message_class) not in map(folded, names):
             hint = did_you_mean_or_list(args.message_class, names)
             args.usage_error(f"--class {args.message_class}: no dead letter has this class; {hint}")

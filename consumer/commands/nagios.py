@@ -14,6 +14,7 @@ from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
 from sam_pipeline.schema.program.command import (
     CommandParser,
     common_options,
+    number,
     print_json,
     print_lines,
     program_parser,
@@ -59,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             shown = "never" if default is None else f"{default:g}"
             parser.add_argument(
                 f"--{level}-{name}",
-                type=float,
+                type=number,
                 metavar="N",
                 default=default,
                 help=f"{level.upper()} at N {meaning} (default: {shown})",

@@ -25,7 +25,7 @@ from sam_pipeline.consumer.process.signals import StopRequest, handling_signals
 from sam_pipeline.consumer.sinks.spool import SpoolSink
 from sam_pipeline.consumer.sources.make import make_sources
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.program.command import BAD_DATA, OK, print_done, print_json
+from sam_pipeline.schema.program.command import BAD_DATA, OK, number, print_done, print_json
 from sam_pipeline.schema.times import require_set_clock
 
 BATCHES_WAITING = 4
@@ -55,7 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--drain", action="store_true", help="load all waiting messages, then stop")
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=number,
         default=TIMEOUT_S,
         metavar="S",
         help="seconds that a drain waits for a broker or the database (default: %(default)g)",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from sam_pipeline.schema.program.command import text_argument
+
 PROGRAM = "sam-publish"
 
 
@@ -45,6 +47,7 @@ def add_message_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--class",
         dest="message_class",
+        type=text_argument,
         metavar="NAME",
         help="class of the messages (default: metricOutput)",
     )

@@ -16,7 +16,7 @@ from sam_pipeline.schema.log import lazy_logger, when_first_used
 from sam_pipeline.schema.program.wording import printable, printable_json
 
 OK = 0
-USAGE = 64
+USAGE = errors.USAGE
 BAD_DATA = errors.BAD_DATA
 NO_INPUT = errors.NO_INPUT
 UNAVAILABLE = errors.UNAVAILABLE
@@ -181,6 +181,28 @@ def whole_number(at_least: int = 1, at_most: int = MAX_INTEGER) -> Callable[[str
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number (expected {limits})")
 
     return convert
+
+
+def number(text: str) -> float:
+    """The argparse `type` of a number of at least 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number (expected 0 or more)")
+    return value
+
+
+def text_argument(text: str) -> str:
+    """The argparse `type` of a name or a text, which must not be empty, as `$UNSET` would be."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("is empty")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError("is not valid UTF-8") from None
+    return text.strip()
 
 
 def day_argument(text: str) -> date:

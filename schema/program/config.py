@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from sam_pipeline.schema.errors import CONFIG, NO_PERMISSION, ConfigError
+from sam_pipeline.schema.errors import CONFIG, NO_PERMISSION, USAGE, ConfigError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.secret_file import exposure
 
@@ -141,6 +141,8 @@ def find_file(path: str | None, environ: Mapping[str, str]) -> Path | None:
     Raises:
         ConfigError: the file named by the flag or `$SAM_CONFIG` does not exist or can't be read.
     """
+    if path == "":
+        raise ConfigError(["--config is empty"], USAGE)
     name = path or environ.get("SAM_CONFIG")
     if name:
         try:

@@ -8,7 +8,12 @@ import time
 from datetime import UTC, date, datetime
 from typing import Any
 
-from sam_pipeline.schema.program.command import CommandParser, common_options, day_argument
+from sam_pipeline.schema.program.command import (
+    CommandParser,
+    common_options,
+    day_argument,
+    text_argument,
+)
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period, moment, month_of
@@ -45,7 +50,9 @@ def add_period_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_report_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--report", metavar="NAME", help="only this report (default: all)")
+    parser.add_argument(
+        "--report", type=text_argument, metavar="NAME", help="only this report (default: all)"
+    )
 
 
 def add_table_option(parser: argparse.ArgumentParser) -> None:

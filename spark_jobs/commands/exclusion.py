@@ -13,6 +13,7 @@ from sam_pipeline.schema.program.command import (
     print_done,
     print_json,
     print_lines,
+    text_argument,
     text_table,
     whole_number,
 )
@@ -54,12 +55,19 @@ def add_options(group: argparse.ArgumentParser) -> None:
     actions = group.add_subparsers(metavar="ACTION", required=True)
     command = add_action(actions, "add", "add an exclusion, and print its id", EXAMPLES)
     kind = command.add_mutually_exclusive_group(required=True)
-    kind.add_argument("--monitoring-host", metavar="H", help="exclude the results it measured")
-    kind.add_argument("--metric", metavar="M", help="exclude a metric, everywhere or as below")
-    kind.add_argument("--group", metavar="SITE", help="exclude a whole site")
+    kind.add_argument(
+        "--monitoring-host", type=text_argument, metavar="H", help="exclude the results it measured"
+    )
+    kind.add_argument(
+        "--metric", type=text_argument, metavar="M", help="exclude a metric, everywhere or as below"
+    )
+    kind.add_argument("--group", type=text_argument, metavar="SITE", help="exclude a whole site")
     for name, metavar in (("site", "S"), ("flavour", "F"), ("host", "H")):
         command.add_argument(
-            f"--{name}", metavar=metavar, help=f"with --metric: only for this {name}"
+            f"--{name}",
+            type=text_argument,
+            metavar=metavar,
+            help=f"with --metric: only for this {name}",
         )
     for name in ("start", "end"):
         command.add_argument(
@@ -69,7 +77,13 @@ def add_options(group: argparse.ArgumentParser) -> None:
             metavar="TIME",
             help=f"the {name} of the exclusion, as in the examples",
         )
-    command.add_argument("--reason", required=True, metavar="TEXT", help="shown with the exclusion")
+    command.add_argument(
+        "--reason",
+        required=True,
+        type=text_argument,
+        metavar="TEXT",
+        help="shown with the exclusion",
+    )
     _add_who(command)
     command.set_defaults(handler=run_add)
     command = add_action(actions, "list", "list the exclusions in force", EXAMPLES)
@@ -86,7 +100,12 @@ def add_options(group: argparse.ArgumentParser) -> None:
 
 
 def _add_who(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--who", metavar="NAME", help="who decided it (default: your login name)")
+    command.add_argument(
+        "--who",
+        type=text_argument,
+        metavar="NAME",
+        help="who decided it (default: your login name)",
+    )
 
 
 def run_add(args: argparse.Namespace) -> int:
@@ -102,16 +121,16 @@ def run_add(args: argparse.Namespace) -> int:
     exclusion = Exclusion(
         exclusion_id=0,
         kind=next(kind for kind, value in kinds.items() if value is not None),
-        monitoring_host=_text(args, "monitoring_host"),
-        metric_name=_text(args, "metric"),
-        site=_text(args, "group") or _text(args, "site"),
-        service_flavour=_text(args, "flavour"),
+        monitoring_host=args.monitoring_host or "",
+        metric_name=args.metric or "",
+        site=args.group or args.site or "",
+        service_flavour=args.flavour or "",
         # The database stores host names like this.
-        host_name=_text(args, "host").rstrip(".").lower(),
+        host_name=(args.host or "").rstrip(".").lower(),
         start=start,
         end=end,
-        reason=_text(args, "reason"),
-        who=_text(args, "who") or who(),
+        reason=args.reason,
+        who=args.who or who(),
     )
     with writing(open_database(args)) as connection:
         exclusion_id = exclusions.add(connection, exclusion, int(time.time()))
@@ -166,30 +185,13 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_remove(args: argparse.Namespace) -> int:
     """Remove an exclusion."""
-    by = _text(args, "who") or who()
+    by = args.who or who()
     with writing(open_database(args)) as connection:
         removed = exclusions.remove(connection, args.exclusion_id, by, int(time.time()))
         _warn_of_frozen_days(connection, removed)
     if args.json:
         print_json({"exclusion_id": args.exclusion_id})
     return OK
-
-
-def _text(args: argparse.Namespace, name: str) -> str:
-    """The value of an option without surrounding blanks; '' if the option is missing.
-
-    Raises:
-        ReportUsage: the value is blank, or not valid UTF-8.
-    """
-    value: str | None = getattr(args, name)
-    option = f"--{name.replace('_', '-')}"
-    if value is not None and not value.strip():
-        raise ReportUsage(f"{option} is empty")
-    try:
-        (value or "").encode()
-    except UnicodeEncodeError:
-        raise ReportUsage(f"{option} is not valid UTF-8") from None
-    return (value or "").strip()
 
 
 def _warn_of_frozen_days(connection: Connection, exclusion: Exclusion) -> None:

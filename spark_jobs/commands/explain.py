@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from sam_pipeline.schema.program.command import OK, day_argument, print_json, print_lines
+from sam_pipeline.schema.program.command import (
+    OK,
+    day_argument,
+    print_json,
+    print_lines,
+    text_argument,
+)
 from sam_pipeline.spark_jobs.commands.arguments import (
     add_report_option,
     requested_period,
@@ -34,9 +40,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--day", type=day_argument, required=True, metavar="YYYY-MM-DD", help="a published day"
     )
-    command.add_argument("--site", required=True, help="the site to explain")
-    command.add_argument("--flavour", help="only this service flavour")
-    command.add_argument("--host", help="only this host")
+    command.add_argument("--site", required=True, type=text_argument, help="the site to explain")
+    command.add_argument("--flavour", type=text_argument, help="only this service flavour")
+    command.add_argument("--host", type=text_argument, help="only this host")
     forms = command.add_mutually_exclusive_group()
     forms.add_argument("--group", action="store_true", help="a line for each cause of failures")
     forms.add_argument("--ticket", action="store_true", help="at most 40 plain lines to paste")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from sam_pipeline.schema.program.command import OK, print_json, print_lines
+from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_argument
 from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
 from sam_pipeline.spark_jobs.runs import current_status as now
@@ -26,12 +26,15 @@ without any, those of the newest published days.
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLES
-    command.add_argument("--site", help="this site in detail (default: a line for each site)")
+    command.add_argument(
+        "--site", type=text_argument, help="this site in detail (default: a line for each site)"
+    )
     command.add_argument(
         "--format", choices=["table", "json"], help="the output format (default: table)"
     )
     command.add_argument(
         "--report",
+        type=text_argument,
         metavar="NAME",
         help="silent means expected by this report (default: by any report)",
     )

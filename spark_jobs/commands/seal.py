@@ -6,7 +6,14 @@ import argparse
 import logging
 import time
 
-from sam_pipeline.schema.program.command import OK, print_done, print_json, print_lines, text_table
+from sam_pipeline.schema.program.command import (
+    OK,
+    print_done,
+    print_json,
+    print_lines,
+    text_argument,
+    text_table,
+)
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.commands.arguments import (
@@ -47,7 +54,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
     action.add_argument(
         "--list", action="store_true", help="list the sealed months, and what would change in them"
     )
-    command.add_argument("--who", metavar="NAME", help="the person responsible for the figures")
+    command.add_argument(
+        "--who", type=text_argument, metavar="NAME", help="the person responsible for the figures"
+    )
     add_report_option(command)
     command.set_defaults(handler=lambda args: run_list(args) if args.list else run_seal(args))
 

@@ -18,7 +18,7 @@ from sam_pipeline.spark_jobs.compute import session
 from sam_pipeline.spark_jobs.compute.facts import Summary
 from sam_pipeline.spark_jobs.compute.job import run
 from sam_pipeline.spark_jobs.config import find_java, prepare_workers
-from sam_pipeline.spark_jobs.errors import ReportUsage, SparkFailed
+from sam_pipeline.spark_jobs.errors import SparkFailed
 from sam_pipeline.spark_jobs.inputs.announced import count_results
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period
@@ -35,13 +35,9 @@ def run_reports(
     """Compute the due reports one after the other, and print a summary of each.
 
     Raises:
-        ReportUsage: a `--conf` setting without a value.
         SparkFailed, DatabaseFull: see `failure`.
     """
-    for setting in args.conf:
-        if "=" not in setting:
-            raise ReportUsage(f"--conf {setting}: expected KEY=VALUE")
-    settings = dict(setting.split("=", 1) for setting in args.conf)
+    settings = dict(args.conf)
     # Reports on the same days share what they read.
     profiles_of: dict[Period, list[Profile]] = {}
     for report in due:

@@ -17,6 +17,7 @@ from sam_pipeline.schema.program.command import (
     print_done,
     print_json,
     print_lines,
+    text_argument,
     text_table,
 )
 from sam_pipeline.sql.database.open import open_database
@@ -77,21 +78,36 @@ def add_options(group: argparse.ArgumentParser) -> None:
         )
     )
 
-    add.add_argument("--site", required=True, metavar="S", help="site of the downtime")
-    add.add_argument("--host", metavar="H", help="default: the whole site")
-    add.add_argument("--flavour", metavar="F", help="default: all services of the host or site")
+    add.add_argument(
+        "--site", required=True, type=text_argument, metavar="S", help="site of the downtime"
+    )
+    add.add_argument("--host", type=text_argument, metavar="H", help="default: the whole site")
+    add.add_argument(
+        "--flavour",
+        type=text_argument,
+        metavar="F",
+        help="default: all services of the host or site",
+    )
     for name, summary in (("start", "when it starts"), ("end", "when it ends (exclusive)")):
         add.add_argument(
             f"--{name}", required=True, type=time_argument, metavar="TIME", help=summary
         )
     add.add_argument(
-        "--classification", default="SCHEDULED", metavar="C", help="default: SCHEDULED"
+        "--classification",
+        default="SCHEDULED",
+        type=text_argument,
+        metavar="C",
+        help="default: SCHEDULED",
     )
-    add.add_argument("--severity", default="OUTAGE", metavar="S", help="default: OUTAGE")
-    add.add_argument("--id", metavar="ID", help="id of the downtime (default: a new one)")
+    add.add_argument(
+        "--severity", default="OUTAGE", type=text_argument, metavar="S", help="default: OUTAGE"
+    )
+    add.add_argument(
+        "--id", type=text_argument, metavar="ID", help="id of the downtime (default: a new one)"
+    )
     add.set_defaults(handler=run_add, usage_error=add.error)
 
-    cancel.add_argument("ids", metavar="ID", nargs="+", help="id of a downtime")
+    cancel.add_argument("ids", type=text_argument, metavar="ID", nargs="+", help="id of a downtime")
     cancel.add_argument(
         "--end", type=time_argument, metavar="TIME", help="end them then instead of cancelling them"
     )
@@ -100,15 +116,20 @@ def add_options(group: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--reason",
             required=parser is add,
+            type=text_argument,
             metavar="TEXT",
-            default="",
             help="why; becomes part of the description",
         )
         parser.add_argument(
-            "--who", metavar="NAME", help="who gives the reason (default: your login name)"
+            "--who",
+            type=text_argument,
+            metavar="NAME",
+            help="who gives the reason (default: your login name)",
         )
 
-    listing.add_argument("--site", metavar="S", help="only downtimes of this site")
+    listing.add_argument(
+        "--site", type=text_argument, metavar="S", help="only downtimes of this site"
+    )
     for name, summary in (("from", "first UTC day"), ("to", "last UTC day, inclusive")):
         listing.add_argument(f"--{name}", type=day_argument, metavar="D", help=summary)
     listing.add_argument(
@@ -121,9 +142,6 @@ def run_add(args: argparse.Namespace) -> int:
     now = datetime.now(UTC)
     if args.end <= args.start:
         args.usage_error(f"--end {args.end} is not after --start {args.start}")
-    for name in ("site", "reason", "id"):
-        if getattr(args, name) is not None and not getattr(args, name).strip():
-            args.usage_error(f"--{name} is empty")
     new_id = f"local-{now:%Y%m%d}-{secrets.token_hex(4)}"
     fields = {
         "downtimeId": new_id if args.id is None else args.id,
@@ -134,7 +152,7 @@ def run_add(args: argparse.Namespace) -> int:
         "endTime": args.end,
         "classification": args.classification,
         "severity": args.severity,
-        "description": _signed(args.reason.strip(), args.who),
+        "description": _signed(args.reason, args.who),
     }
     try:
         rows = announcement(fields, now)
@@ -149,7 +167,7 @@ def run_add(args: argparse.Namespace) -> int:
 
 def run_cancel(args: argparse.Namespace) -> int:
     now = datetime.now(UTC)
-    reason = ": ".join(filter(None, ["ended" if args.end else "cancelled", args.reason.strip()]))
+    reason = ": ".join(filter(None, ["ended" if args.end else "cancelled", args.reason]))
     ids, why = list(dict.fromkeys(args.ids)), _signed(reason, args.who)
     changed = cancel(open_database(args), ids, args.end, why, now)
     for downtime_id in args.ids:

@@ -41,7 +41,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run_sql(args: argparse.Namespace) -> int:
-    if args.start and args.start not in versions():
+    if args.start is not None and args.start not in versions():
         args.usage_error(f"--from {args.start}: must be one of {', '.join(versions())}")
     dialect = args.dialect or parse_url(load_database(args).url).get_backend_name()
     if args.roles and dialect == "sqlite":

@@ -23,13 +23,15 @@ from sam_pipeline.schema.messages.message import (
     TEXT,
     Message,
 )
+from sam_pipeline.schema.program.command import USAGE
 from sam_pipeline.schema.program.progress import Progress
+from sam_pipeline.schema.program.wording import did_you_mean_or_list
 from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.schema.records.input_file import InputFile
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.records.splitter import Position, Splitter
 from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.errors import PERMISSION_DENIED, DatabaseRefused
+from sam_pipeline.sql.errors import PERMISSION_DENIED, BadInput, DatabaseRefused
 from sam_pipeline.sql.imports.checkpoint import Checkpoint, ImportTotals, size_of
 from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN, RecordFailure
@@ -176,13 +178,17 @@ def usable_view(catalogue: Catalogue, class_name: str) -> ClassView:
     """The view of a class.
 
     Raises:
-        ConfigError: it does not exist or can't be used, so that every record would fail.
+        BadInput: the database has no such class.
+        ConfigError: it can't be used, so that every record would fail.
     """
     view = catalogue.find(class_name)
     if view is None and built_in(class_name):
         raise ConfigError([f"{class_name}: the view or its trigger is missing (sam-db check)"])
     if view is None:
-        raise ConfigError([f"{class_name[:80]}: no class view of that name (sam-db classes)"])
+        hint = did_you_mean_or_list(class_name, catalogue.names())
+        raise BadInput(
+            f"--class {class_name[:80]}: there is no such class; {hint}", exit_code=USAGE
+        )
     if view.problem:
         raise ConfigError([f"{class_name}: {view.problem}"])
     return view

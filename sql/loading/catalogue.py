@@ -117,6 +117,11 @@ class Catalogue:
             self._views = {folded(view.name): view for view in views}
         return {name: self._views[name] for name in wanted & self._views.keys()}
 
+    def names(self) -> list[str]:
+        """The classes of the database."""
+        views = class_views(self._engine)  # PostgreSQL has their names in lower case
+        return [known.name if (known := built_in(view.name)) else view.name for view in views]
+
     def forget(self) -> None:
         """Read the views again when next needed, since one has changed."""
         self._views = {}

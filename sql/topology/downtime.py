@@ -12,6 +12,7 @@ from datetime import date, datetime, timedelta
 
 from sqlalchemy import Connection, Engine, text
 
+from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT
 from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.times import format_time, parse_time
@@ -124,10 +125,14 @@ def unknown_names(engine: Engine, rows: Iterable[Row]) -> list[str]:
         for key, label in names:
             if key not in row:
                 continue
+            known = {endpoint[key] for endpoint in endpoints}
             endpoints = [endpoint for endpoint in endpoints if endpoint[key] == row[key]]
             path.append(f"{label} {row[key]}")
             if not endpoints:
-                warnings.append(f"{' with '.join(path)} is not in the topology")
+                hint = did_you_mean(row[key], known)
+                warnings.append(
+                    f"{' with '.join(path)} is not in the topology{hint and f': {hint}'}"
+                )
                 break
     return warnings
 

@@ -1,14 +1,20 @@
-"""What all programs have in common: standard output that can't be written, and -q."""
+"""What all programs have in common: output that can't be written, -q, and wrong options."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from sam_pipeline.consumer.cli import main as sam_consume
+from sam_pipeline.publisher.cli import main as sam_publish
+from sam_pipeline.schema.program.command import USAGE
+from sam_pipeline.spark_jobs.cli import main as sam_report
+from sam_pipeline.sql.cli import main as sam_db
 from tests.support.commands import PROGRAMS, Answer, Workplace, embedded
 from tests.support.reports.stored import query
 
@@ -205,3 +211,109 @@ def test_a_missing_package_is_one_line_with_the_command_that_installs_it(
     assert (done.returncode, done.stdout) == (69, ""), line
     assert f"{missing} is not installed" in line
     assert f"pip install '.[{extra}]'" in line
+
+
+NUMBERS = "nonsense '' -1 1.5 nan inf 99999999999999999999"
+SECONDS = "nonsense '' -1 nan inf"
+TIMES_OF_DAY = "nonsense '' 08:00 2026-11-07T08:00 2026-11-07T25:00Z 2026-13-01T00:00Z"
+DAYS = "nonsense '' yesterday 2026-02-30 20261107 9999-01-01"
+MONTHS = "nonsense '' 2026-13 11/2026"
+AGES = "nonsense '' 30 13m 0d -1d 1.5d"
+TEXTS = "'' ' '"
+ADD_DOWNTIME = "downtime add --site A --reason x --start 2026-11-07T08:00Z --end 2026-11-07T12:00Z"
+EXCLUDE = "exclusion add --reason x --start 2026-11-07T08:00Z --end 2026-11-07T12:00Z"
+OPTIONS = (
+    (sam_publish, "result", "--broker --class", TEXTS),
+    (sam_publish, "send", "--broker", "nonsense ftp://x stomp://"),
+    (sam_publish, "send", "--timeout", f"0 {SECONDS}"),
+    (sam_publish, "send", "--header", "nonsense =x destination=/queue/x"),
+    (sam_publish, "run", "--plugin-timeout --publish-failure", "nonsense ''"),
+    (sam_publish, "spool list", "--limit", f"0 {NUMBERS}"),
+    (sam_publish, "check", "--log-format --config", "''"),
+    (sam_consume, "run --drain", "--timeout", SECONDS),
+    (sam_consume, "run", "--to", "nonsense '' stomp://msg.example.org"),
+    (sam_consume, "run", "--instance", f"0 {NUMBERS}"),
+    (sam_consume, "dead-letter list", "--reason --class --state", "nonsense ''"),
+    (sam_consume, "dead-letter list", "--limit", f"0 {NUMBERS}"),
+    (sam_consume, "dead-letter drop", "--older-than", AGES),
+    (sam_consume, "dead-letter edit 1", "--header", "nonsense =x"),
+    (sam_db, "prune", "--keep-results --keep-details --keep-audit --keep-dead-letters", AGES),
+    (sam_db, "partitions", "--ahead", NUMBERS),
+    (sam_db, "sql", "--from --dialect", "nonsense ''"),
+    (sam_db, "import records results.txt", "--class", "nonsense ''"),
+    (sam_db, "import records results.txt", "--age-limit", f"0 {NUMBERS}"),
+    (sam_db, "import csv results.txt", "--class", "nonsense '' metricOutput"),
+    (sam_db, "import csv results.txt --class downtime", "--delimiter", "nonsense ''"),
+    (sam_db, "import gocdb --downtimes x.xml", "--window", f"a..b {DAYS}"),
+    (sam_db, "import gocdb --downtimes x.xml", "--at --since", TIMES_OF_DAY),
+    (sam_db, ADD_DOWNTIME, "--start --end", TIMES_OF_DAY),
+    (sam_db, ADD_DOWNTIME, "--start", "2026-11-07T12:00Z"),
+    (sam_db, ADD_DOWNTIME, "--site --host --flavour --id --reason --who", TEXTS),
+    (sam_db, ADD_DOWNTIME, "--classification --severity", TEXTS),
+    (sam_db, "downtime cancel x", "--end", TIMES_OF_DAY),
+    (sam_db, "downtime list", "--from --to", DAYS.replace("9999-01-01", "")),
+    (sam_report, "run", "--day", DAYS),
+    (sam_report, "run --due", "--conf", "nonsense '' =x"),
+    (sam_report, "show", "--day", DAYS),
+    (sam_report, "show", "--month", MONTHS),
+    (sam_report, "show --day 2026-11-07", "--level --format --report", "nonsense ''"),
+    (sam_report, "now", "--format", "nonsense '' csv"),
+    (sam_report, "explain --site A", "--day", DAYS),
+    (sam_report, "explain --site A --day 2026-11-07", "--flavour --host --site --report", TEXTS),
+    (sam_report, "site --out x", "--day", DAYS),
+    (sam_report, "profile check profile.toml", "--days", f"0 {NUMBERS}"),
+    (sam_report, f"{EXCLUDE} --group A", "--start --end", TIMES_OF_DAY),
+    (sam_report, f"{EXCLUDE} --group A", "--end", "2026-11-07T07:00Z"),
+    (sam_report, EXCLUDE, "--group --metric --monitoring-host", TEXTS),
+    (sam_report, f"{EXCLUDE} --metric m", "--site --flavour --host --who --reason", TEXTS),
+    (sam_report, "exclusion remove", "", f"0 {NUMBERS}"),
+    (sam_report, "seal --who x", "--month", MONTHS),
+    (sam_report, "seal --month 2026-10", "--who", TEXTS),
+    (sam_report, "export --out x --day 2026-11-07", "--format", "nonsense ''"),
+    (sam_report, "export --out x --format csv", "--day", DAYS),
+    (sam_report, "trends --day 2026-11-07", "--top", f"0 {NUMBERS}"),
+)
+
+
+@pytest.mark.parametrize(
+    ("program", "command", "options", "values"),
+    OPTIONS,
+    ids=[f"{command} {options}" for _, command, options, _ in OPTIONS],
+)
+def test_a_wrong_value_of_an_option_exits_64(
+    workplace: Workplace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    program: Callable[[Sequence[str]], int],
+    command: str,
+    options: str,
+    values: str,
+) -> None:
+    required = ["--metric=m", "--status=OK", "--host=h", "--flavour=CE"]
+    argv = [*shlex.split(command), *(required if command == "result" else [])]
+    monkeypatch.chdir(workplace.directory)
+    monkeypatch.setenv("SAM_DATABASE_URL", workplace.database)
+
+    codes: dict[str, object] = {}
+    for option in options.split() or [""]:
+        for value in shlex.split(values):
+            try:
+                code: object = program([*argv, f"{option}={value}" if option else value])
+            except SystemExit as ended:
+                code = ended.code
+            codes[f"{option}={value}"] = code
+
+    assert {text: code for text, code in codes.items() if code != USAGE} == {}
+    assert "a bug" not in capsys.readouterr().err
+
+
+def test_a_misspelt_site_of_a_downtime_gets_a_hint(workplace: Workplace) -> None:
+    record = (
+        "siteName: EXAMPLE-SITE\nhostName: ce01\nserviceFlavour: CE\nvalidFrom: 2024-01-01\nEOT\n"
+    )
+    endpoint = workplace.write("endpoint.txt", record)
+    workplace.succeed("sam-db", "import", "records", "--class", "serviceEndpoint", endpoint)
+
+    answer = workplace.succeed("sam-db", "downtime", "add", "--site", "EXAMPEL-SITE", *TIMES)
+
+    assert "did you mean EXAMPLE-SITE?" in answer.err

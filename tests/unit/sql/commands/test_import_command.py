@@ -17,11 +17,11 @@ import pytest
 
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
-    CONFIG,
     INTERRUPTED,
     NO_INPUT,
     NO_PERMISSION,
     OK,
+    USAGE,
 )
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.records.classes import DOWNTIME, SITE_GROUP
@@ -226,7 +226,7 @@ def test_the_age_can_be_limited() -> None:
 def test_an_unknown_class_makes_no_dead_letters() -> None:
     file = write("a.txt", results("a"))
 
-    assert main(["import", "records", "--class", "metricOutptu", file]) == CONFIG
+    assert main(["import", "records", "--class", "metricOutptu", file]) == USAGE
 
     assert count("dead_letter") == 0
 
