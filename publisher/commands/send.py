@@ -138,7 +138,7 @@ def handle(args: argparse.Namespace) -> int:
                 config,
                 args,
                 refused=refused,
-                meanwhile=ahead.work,
+                meanwhile=termination.shielded(ahead.work),
                 termination=termination,
             )
         return publish_and_report(read, config, args, refused=refused, termination=termination)

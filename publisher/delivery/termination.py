@@ -14,6 +14,7 @@ from sam_pipeline.publisher.errors import Terminated
 if TYPE_CHECKING:
     import signal
     from types import FrameType
+    from typing import Callable
 else:
     import _signal as signal  # `import signal` would make a call with a broker 1 % slower
 
@@ -44,6 +45,19 @@ class Termination:
             signal.set_wakeup_fd(-1)
         os.close(self.descriptor)
         os.close(self._end)
+
+    def shielded(self, work: Callable[[], bool]) -> Callable[[], bool]:
+        """The work, which the signal does not interrupt: it raises Terminated afterwards."""
+
+        def shielded() -> bool:
+            interrupts, self.interrupts = self.interrupts, False
+            outcome = work()
+            if interrupts and self.received:
+                raise Terminated
+            self.interrupts = interrupts
+            return outcome
+
+        return shielded
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self.received = True

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 from sam_pipeline.publisher.probe import input as records
 from sam_pipeline.publisher.probe.input import (
     InputBlock,
+    Pause,
     RefusedRecord,
     read_blocks,
     read_files,
@@ -20,6 +24,7 @@ from sam_pipeline.publisher.probe.input import (
 from sam_pipeline.schema.errors import MessageRefused, UnreadableInput
 from sam_pipeline.schema.records import splitter
 from sam_pipeline.schema.records.input_file import InputFile
+from sam_pipeline.schema.records.pipe import PipePatience
 from sam_pipeline.schema.records.text import Record, write_wlcg
 from tests.support.builders import NOW, metric_result
 
@@ -277,3 +282,69 @@ def test_closed_standard_input_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(UnreadableInput, match="standard input is closed"):
         list(read_files([], "metricOutput", lambda: NOW))
+
+
+@contextmanager
+def pipe(
+    flush_s: float = 60.0,
+) -> Iterator[tuple[Iterator[object], Callable[[bytes], object], int]]:
+    """The records of a pipe as they are read, a function that writes to it, and what stops it."""
+    with ExitStack() as stack:
+        reading, writing, stopped, stop = (*os.pipe(), *os.pipe())
+        for descriptor in (reading, writing, stopped, stop):
+            stack.callback(os.close, descriptor)
+        found = read_files(
+            [f"/dev/fd/{reading}"],
+            "metricOutput",
+            lambda: NOW,
+            patience=PipePatience(flush_s, stopped),
+        )
+        assert isinstance(next(found), Pause)  # of what precedes the pipe
+        yield found, lambda data: os.write(writing, data), stop
+
+
+def in_lines(record: Record) -> bytes:
+    return write_wlcg(record).encode()
+
+
+def in_json(record: Record) -> bytes:
+    return json.dumps(record, indent=1).encode()
+
+
+@pytest.mark.parametrize("write", [in_lines, in_json])
+def test_records_of_a_pipe_come_before_a_pause_and_half_a_record_after_it(
+    write: Callable[[Record], bytes],
+) -> None:
+    first, second = write(metric_result(hostName="a")), write(metric_result(hostName="b"))
+
+    with pipe(flush_s=0.02) as (found, send, _):
+        send(first)
+        before = [next(found), next(found)]
+        send(second[:30])
+        half = next(found)
+        send(second[30:])
+        after = [next(found), next(found)]
+
+    assert [host_of(item) for item in [*before, half, *after]] == ["a", None, None, "b", None]
+
+
+@pytest.mark.parametrize("write", [in_lines, in_json])
+def test_a_pipe_that_is_stopped_gives_what_it_brought_and_refuses_half_a_record(
+    write: Callable[[Record], bytes],
+) -> None:
+    record = write(metric_result(hostName="a"))
+
+    with pipe(flush_s=0.02) as (found, send, stop):
+        send(record + record[:-6])
+        whole = [next(found), next(found)]
+        os.write(stop, b"!")
+        rest = list(found)
+
+    assert [host_of(item) for item in whole] == ["a", None]
+    assert [item.line for item in rest if isinstance(item, RefusedRecord)] == [
+        1 + record.count(b"\n")
+    ]
+
+
+def host_of(item: object) -> str | None:
+    return item["hostName"] if isinstance(item, dict) else None
