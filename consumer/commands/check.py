@@ -20,7 +20,7 @@ from sam_pipeline.schema.net.certificate import CertificateFinding, examine_cert
 from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.net.tls import TlsFiles, tls_context
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
-from sam_pipeline.schema.spool.access import unusable_queue
+from sam_pipeline.schema.spool.access import unusable_quarantine, unusable_queue
 from sam_pipeline.schema.spool.disk import unusable
 
 EXAMPLES = """\
@@ -135,9 +135,12 @@ def _dated(config: ConsumerConfig) -> Iterator[CertificateFinding]:
 
 
 def _notes(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[str]:
-    """Settings that work, but expose passwords or soon will not work."""
+    """What works, but exposes passwords, or will not work soon or with a damaged element."""
     if config:
         yield from (found.text for found in _dated(config) if not found.is_problem)
+        for url, path in config.spools.items():
+            if problem := unusable_quarantine(path):
+                yield f"{url}: {problem}"
         for broker in config.brokers:
             if problem_of_login(broker, config.user, insecure=False):
                 user = broker.user or config.user

@@ -21,7 +21,7 @@ from sam_pipeline.schema.net.certificate import CertificateFinding, examine_cert
 from sam_pipeline.schema.net.tls import tls_context
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
 from sam_pipeline.schema.program.config import Findings, no_file_found
-from sam_pipeline.schema.spool.access import unusable_queue
+from sam_pipeline.schema.spool.access import unusable_quarantine, unusable_queue
 
 COLUMNS = ("broker", "address", "proven", "seconds")
 
@@ -140,6 +140,8 @@ def find_likely_mistakes(config: PublisherConfig, findings: Findings) -> Iterato
     if scratch:
         origin = findings.origin("spool")
         yield f"{origin}: {config.spool} is below ${scratch} and is removed with the job"
+    if config.spool is not None and (problem := unusable_quarantine(config.spool)):
+        yield f"{findings.origin('spool')}: {problem}"
     for certificate in _examined_certificates(config):
         if not certificate.is_problem:
             yield f"{_key_of(certificate, config, findings)}: {certificate.text}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import time
 from collections.abc import Iterator
@@ -115,6 +116,10 @@ def problems(queue: DirectoryQueue, seen: Seen = lambda _: None) -> Iterator[Spo
             yield _expired(entry)
         elif entry.role in (DIRECTORY, ELEMENT) and mode & stat.S_IWOTH:
             yield SpoolProblem(name, MODE, "world-writable: chmod o-w")
+        elif entry.role == DIRECTORY:
+            path = queue.path / name
+            if not os.access(path, os.R_OK | os.X_OK) and path.exists():  # else just purged
+                yield SpoolProblem(name, UNREADABLE, "belongs to another user: its elements stay")
         elif entry.role == ELEMENT:
             try:
                 queue.read(name)

@@ -36,6 +36,13 @@ def inaccessible(path: Path, errors: Mapping[str, Exception]) -> str:
     return f"{unusable}, first {name}: {reason_of(error)}"
 
 
+def unusable_quarantine(path: Path) -> Optional[str]:
+    """Why damaged elements of a queue that can be used can't be set aside; None if they can."""
+    if not unusable(path) and (problem := unusable(Path(f"{path}.bad"))):
+        return f"damaged elements could not be set aside: {problem}"
+    return None
+
+
 def unusable_queue(path: Path, writes: bool = False, shared: bool = False) -> Optional[str]:
     """Why this account can't use a queue, or something in it; None if it can, or can make it.
 
@@ -46,7 +53,7 @@ def unusable_queue(path: Path, writes: bool = False, shared: bool = False) -> Op
         shared: a group shares it.
     """
     problem = unusable(path)
-    if problem or not path.exists():
+    if problem or not os.path.exists(path):
         return problem
     errors: dict[str, Exception] = {}
     queue = DirectoryQueue(path, skipped=errors.__setitem__)

@@ -101,7 +101,8 @@ def unusable(path: Path) -> str | None:
 
     Unlike the functions above it does not raise: the `check` commands report all problems.
     """
-    existing = next(above for above in (path, *path.absolute().parents) if above.exists())
+    # `Path.exists` raises an error for what is below a directory that we may not enter.
+    existing = next(above for above in (path, *path.absolute().parents) if os.path.exists(above))
     if not existing.is_dir():
         return f"{path}: {existing} is not a directory"
     if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):

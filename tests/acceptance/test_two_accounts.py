@@ -230,6 +230,16 @@ def test_an_element_that_root_has_left_in_a_spool_loses_no_result_of_its_owner(h
     assert f"1 directory in {host.spool} cannot be used" in drained.err
     checked = host.probes.run("sam-publish", "check", "--broker", "spool:///tmp/x", **spool)
     assert (checked.code, f"1 directory in {host.spool}" in checked.err) == (CONFIG, True)
+    assert f"could not be set aside: {host.spool}.bad: no permission" in checked.err
+    verified = host.probes.run("sam-publish", "spool", "verify", **spool)
+    assert (verified.code, "unreadable: belongs to another" in verified.out) == (BAD_DATA, True)
+
+
+def test_a_spool_below_a_directory_that_one_may_not_enter_is_a_problem_of_check(host: Host) -> None:
+    spool = host.service.home / "spool"
+    checked = host.probes.run("sam-publish", "check", "--broker", f"spool://{spool}")
+
+    assert (checked.code, str(host.service.home) in checked.err) == (CONFIG, True), str(checked)
 
 
 def test_a_drain_of_a_spool_that_it_cannot_read_exits_69_with_the_cure(host: Host) -> None:
