@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import stat
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ import pytest
 
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.process import free_ports, wait_until
-from tests.support.accounts import Account, account
+from tests.support.accounts import Account, account, open_directory
 from tests.support.commands import Answer
 from tests.support.reports.stored import query
 
@@ -120,13 +118,9 @@ class Host:
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    directory = Path(tempfile.mkdtemp())  # every account may enter it, unlike `tmp_path`
-    directory.chmod(0o755)
-    try:
+    with open_directory() as directory:
         probes = account(PROBES, directory, GROUP)
         yield Host(directory, probes, account(SERVICE, directory, GROUP, umask="027"))
-    finally:
-        shutil.rmtree(directory)
 
 
 def share(host: Host) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +77,17 @@ class Account:
         answer = self.run(*command, **variables)
         assert answer.code == 0, str(answer)
         return answer
+
+
+@contextmanager
+def open_directory() -> Iterator[Path]:
+    """A directory that every account may enter, unlike `tmp_path`."""
+    directory = Path(tempfile.mkdtemp())
+    directory.chmod(0o755)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)
 
 
 def account(uid: int, directory: Path, *groups: int, umask: str = "077") -> Account:

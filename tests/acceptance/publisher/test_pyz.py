@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import ssl
+import stat
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +20,7 @@ from deploy.pyz.build import ROOT, build, pythons
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import missing
+from tests.support.accounts import account, open_directory
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.builders import metric_result
 
@@ -94,6 +98,26 @@ def test_the_file_prints_its_version(node: WorkerNode) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
     assert succeeded(node.publish("--version")) == f"sam-publish {project['version']}\n"
+
+
+def test_accounts_of_a_group_share_a_spool(pyz: Path) -> None:
+    with open_directory() as directory:
+        spool, group = directory / "spool", 40010
+        spool.mkdir()
+        os.chown(spool, 0, group)
+        spool.chmod(0o2770)
+        copy = shutil.copy(pyz, directory)
+        shared = {"SAM_PUBLISHER_SPOOL": str(spool), "SAM_PUBLISHER_SPOOL_MODE": "2770"}
+
+        for uid in (40001, 40002):
+            probe = account(uid, directory, group)
+            done = probe.succeed(sys.executable, copy, *RESULT, **shared)
+            assert done.out.startswith("spooled "), str(done)
+        done = probe.succeed(sys.executable, copy, "spool", "verify", **shared)
+
+        assert "no problem found" in done.out
+        modes = {stat.S_IMODE(path.stat().st_mode) for path in spool.glob("*/*")}
+        assert modes == {0o660}
 
 
 @each_python
