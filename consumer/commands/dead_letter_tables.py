@@ -9,6 +9,7 @@ from dataclasses import asdict
 from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.loading.dead_letter import OPEN, DeadLetter, DeadLetterContent
+from sam_pipeline.sql.loading.letter_quota import Sender
 from sam_pipeline.sql.loading.replay import FAILED, LOADED, REPLACED, Replayed
 
 LONGEST_ERROR = 200
@@ -27,11 +28,14 @@ def letter_table(letters: Sequence[DeadLetter]) -> list[str]:
             letter.message_class,
             letter.reason,
             *([letter.state] if states else []),
+            str(Sender(letter.broker or "", letter.login or "")),
             _first_line(letter.error),
         )
         for letter in letters
     ]
-    return text_table(("id", "time", "class", "reason", *["state"] * states, "error"), rows)
+    return text_table(
+        ("id", "time", "class", "reason", *["state"] * states, "sender", "error"), rows
+    )
 
 
 def outcome_table(outcomes: Iterable[Replayed]) -> list[str]:

@@ -95,6 +95,7 @@ def check_consumer(args: argparse.Namespace) -> int:
         *([] if snapshot.lag_s is None else [("lag", "", snapshot.lag_s, "s")]),
         ("messages", "", snapshot.messages, "c"),
         ("rows", "", snapshot.rows, "c"),
+        ("duplicates", "", snapshot.duplicates, "c"),
     ]
     worst = LEVEL_OF_STATE.get(health.state, CRITICAL)
     texts, data = [f"{snapshot.name} {health}"], []

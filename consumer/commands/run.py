@@ -146,13 +146,14 @@ def _opened_sink(args: argparse.Namespace, config: ConsumerConfig, state: State)
     engine = make_engine(load_database(args).url)
     shared = all(subscription.shared for subscription in config.network_subscriptions)
     held = HeldName(engine, config.name, shared)
-    with closing(held):
-        yield DatabaseSink(
-            engine,
-            config.process_name,
-            config.limits(),
-            state,
-            config.dead_letters_per_hour,
-            config.dead_letter_bytes_per_hour,
-            held=held if config.reads_network else None,
-        )
+    sink = DatabaseSink(
+        engine,
+        config.process_name,
+        config.limits(),
+        state,
+        config.dead_letters_per_hour,
+        config.dead_letter_bytes_per_hour,
+        held=held if config.reads_network else None,
+    )
+    with closing(held), closing(sink):
+        yield sink

@@ -13,6 +13,7 @@ from sam_pipeline.consumer.errors import NoState
 from sam_pipeline.consumer.monitoring.snapshot import STOPPED, Health, Snapshot, to_document
 from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
 from sam_pipeline.schema.program.command import OK, UNAVAILABLE, print_json, print_lines, text_table
+from sam_pipeline.schema.program.wording import plural, rows_and_duplicates
 from sam_pipeline.schema.times import format_time
 
 EXAMPLES = """\
@@ -70,13 +71,14 @@ def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
         commit = f"{format_time(snapshot.last_commit)}, {age_s:.0f} s ago"
     new, open_letters = snapshot.dead_letters, snapshot.open_dead_letters
     rates = f"{snapshot.messages_per_s:.1f} messages/s, {snapshot.rows_per_s:.1f} rows/s"
+    rows = rows_and_duplicates(snapshot.rows, snapshot.duplicates)
     facts = [
         ("process", f"{snapshot.pid}, since {format_time(snapshot.since)}"),
         ("last commit", commit),
         ("lag", "unknown" if snapshot.lag_s is None else f"{snapshot.lag_s:.1f} s"),
         ("backlog", f"{snapshot.backlog} messages; {snapshot.held_bytes} bytes in memory"),
         ("rates", rates),
-        ("loaded", f"{snapshot.messages} messages, {snapshot.rows} rows, {snapshot.checks} checks"),
+        ("loaded", f"{plural(snapshot.messages, 'message')}: {rows}, {snapshot.checks} checks"),
         ("dead letters", f"{sum(new.values())} new{listed(new)}"),
     ]
     if snapshot.repeated_dead_letters:
@@ -100,5 +102,9 @@ def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
     lines = [f"{snapshot.name}: {health}", *(f"{name:<14}{value}" for name, value in facts)]
     lines += ["", *text_table(("broker", "messages", "held", "waiting", "missing"), brokers)]
     if snapshot.rows_by_class:
-        lines += ["", *text_table(("class", "rows"), list(snapshot.rows_by_class.items()))]
+        classes = [
+            (name, rows, snapshot.duplicates_by_class.get(name, 0))
+            for name, rows in snapshot.rows_by_class.items()
+        ]
+        lines += ["", *text_table(("class", "rows", "duplicates"), classes)]
     return lines

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sam_pipeline.consumer.core.inbox import Delivery, count_by_broker
-from sam_pipeline.schema.program.wording import printable
+from sam_pipeline.schema.program.wording import plural, printable, rows_and_duplicates
 
 MAX_KEYS = 100
 """The limit on ignored keys that are counted by name, since senders may invent any number."""
@@ -22,7 +22,9 @@ class Tally:
     messages: Counter[str] = field(default_factory=Counter)
     """By broker."""
     rows_by_class: Counter[str] = field(default_factory=Counter)
-    """Rows stored, now or before."""
+    """Rows stored."""
+    duplicates_by_class: Counter[str] = field(default_factory=Counter)
+    """Rows that changed nothing, since the database had them, or others that take precedence."""
     dead_letters: Counter[str] = field(default_factory=Counter)
     """New dead letters by reason."""
     repeated_dead_letters: int = 0
@@ -42,6 +44,11 @@ class Tally:
         return self.rows_by_class.total()
 
     @property
+    def duplicates(self) -> int:
+        """The duplicates of all classes."""
+        return self.duplicates_by_class.total()
+
+    @property
     def all_loaded(self) -> bool:
         """Whether every record became a row."""
         return not (self.dead_letters or self.summarised_dead_letters or self.damaged)
@@ -50,6 +57,7 @@ class Tally:
         """Add the messages of a batch and their outcome."""
         self.messages += count_by_broker(batch)
         self.rows_by_class.update(outcome.rows_by_class)
+        self.duplicates_by_class.update(outcome.duplicates_by_class)
         self.dead_letters.update(outcome.dead_letters)
         self.repeated_dead_letters += outcome.repeated_dead_letters
         self.summarised_dead_letters += outcome.summarised_dead_letters
@@ -64,6 +72,7 @@ class Tally:
         return {
             "messages": self.messages.total(),
             "rows": self.rows,
+            "duplicates": self.duplicates,
             "dead_letters": dict(self.dead_letters),
             "repeated_dead_letters": self.repeated_dead_letters,
             "summarised_dead_letters": self.summarised_dead_letters,
@@ -71,12 +80,16 @@ class Tally:
             "ignored_keys": dict(self.ignored_keys),
             "damaged_elements": self.damaged,
             "brokers": [{"broker": name, "messages": n} for name, n in self.messages.items()],
-            "classes": [{"class": name, "rows": n} for name, n in self.rows_by_class.items()],
+            "classes": [
+                {"class": name, "rows": rows, "duplicates": self.duplicates_by_class[name]}
+                for name, rows in self.rows_by_class.items()
+            ],
         }
 
     def __str__(self) -> str:
-        parts = [f"{self.messages.total()} messages{listed(self.messages)}", f"{self.rows} rows"]
-        parts.append(f"{self.dead_letters.total()} dead letters{listed(self.dead_letters)}")
+        letters = plural(self.dead_letters.total(), "dead letter")
+        parts = [rows_and_duplicates(self.rows, self.duplicates)]
+        parts.append(f"{letters}{listed(self.dead_letters)}")
         if self.repeated_dead_letters:
             parts.append(f"{self.repeated_dead_letters} stored before")
         if self.summarised_dead_letters:
@@ -87,7 +100,8 @@ class Tally:
             parts.append(f"ignored keys{listed(self.ignored_keys)}")
         if self.damaged:
             parts.append(f"{self.damaged} damaged spool elements quarantined")
-        return ", ".join(parts)
+        messages = plural(self.messages.total(), "message")
+        return f"{messages}{listed(self.messages)}: {', '.join(parts)}"
 
 
 def listed(counts: Mapping[str, int]) -> str:

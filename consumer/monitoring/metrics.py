@@ -164,7 +164,9 @@ def _numbers(
     brokers = {broker.broker: broker for broker in snapshot.brokers}
     messages = {name: broker.messages for name, broker in brokers.items()}
     yield Counter, "messages", "Messages committed and acked.", "broker", messages
-    yield Counter, "rows", "Rows stored, now or before.", "class", snapshot.rows_by_class
+    yield Counter, "rows", "Rows stored.", "class", snapshot.rows_by_class
+    text = "Rows that changed nothing: the database had them, or others that take precedence."
+    yield Counter, "duplicates", text, "class", snapshot.duplicates_by_class
     yield Counter, "dead_letters", "New dead letters.", "reason", snapshot.dead_letters
     repeated, summarised = snapshot.repeated_dead_letters, snapshot.summarised_dead_letters
     text = "Dead letters that were stored before."

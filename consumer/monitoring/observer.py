@@ -77,6 +77,7 @@ class Observer:
                 rows_per_s=rows_per_s,
                 messages=tally.messages.total(),
                 rows=tally.rows,
+                duplicates=tally.duplicates,
                 checks=tally.checks,
                 damaged_elements=tally.damaged + self._inbox.damaged,
                 log_lines_dropped=dropped_lines(),
@@ -91,6 +92,7 @@ class Observer:
                     for source in self._sources
                 ),
                 rows_by_class=dict(tally.rows_by_class),
+                duplicates_by_class=dict(tally.duplicates_by_class),
                 dead_letters=dict(tally.dead_letters),
                 repeated_dead_letters=tally.repeated_dead_letters,
                 summarised_dead_letters=tally.summarised_dead_letters,

@@ -79,11 +79,13 @@ class Snapshot:
     rows_per_s: float
     messages: int
     rows: int
+    duplicates: int
     checks: int
     damaged_elements: int
     log_lines_dropped: int
     brokers: tuple[BrokerState, ...]
     rows_by_class: Mapping[str, int]
+    duplicates_by_class: Mapping[str, int]
     dead_letters: Mapping[str, int]
     repeated_dead_letters: int
     summarised_dead_letters: int

@@ -18,20 +18,27 @@ from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
 from sam_pipeline.consumer.sinks.held_name import HeldName
+from sam_pipeline.consumer.sinks.letter_log import LetterLog
 from sam_pipeline.consumer.sinks.upkeep import make_tasks, run_due
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.version import require_current
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SqlError
 from sam_pipeline.sql.loading.audit import Audit
+from sam_pipeline.sql.loading.batch import CLASS_BROKEN
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import open_by_reason
+from sam_pipeline.sql.loading.dead_letter_store import NewLetter
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.letter_quota import LetterQuota
 from sam_pipeline.sql.loading.load import load
 
 WATCH_EVERY_S = 30.0
 """How often to count the open dead letters, and to check that the name is still held."""
+
+COUNT_EVERY_S = 1.0
+COUNT_SHARE = 0.02
+"""New dead letters are counted sooner: after this time, in at most this share of the time."""
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +69,12 @@ class DatabaseSink:
         self._clock = clock
         self._catalogue = Catalogue(engine)
         self._host = socket.gethostname()
-        self._tasks = make_tasks(engine, self._catalogue.partitions, limits)
-        self._watch_at = clock()
+        self._letter_log = LetterLog(clock)
+        self._tasks = make_tasks(
+            engine, self._catalogue.partitions, limits, self._letter_log.class_works
+        )
+        self._watch_at = self._count_at = clock()
+        """When to watch next, and from when on the open letters may be counted again."""
 
     def prepare(self) -> None:
         with self._away_translated():
@@ -72,13 +83,14 @@ class DatabaseSink:
 
     def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
         brokers = [delivery.session.broker for delivery in batch]
-        broker_by_message: dict[int, str] = {}
+        broken: set[str] = set()
 
-        def broker_of(message: Message) -> str:
-            if not broker_by_message:  # built when a record is refused, which is rare
-                ids = (id(delivery.message) for delivery in batch)
-                broker_by_message.update(zip(ids, brokers, strict=True))
-            return broker_by_message[id(message)]
+        def on_letters(letters: Sequence[NewLetter]) -> None:
+            self._letter_log.add(letters)
+            self._count_soon()
+            broken.update(
+                folded(letter.message_class) for letter in letters if letter.reason == CLASS_BROKEN
+            )
 
         with self._away_translated():
             loaded = load(
@@ -90,11 +102,16 @@ class DatabaseSink:
                 audit=Audit(self._consumer, self._host, os.getpid(), brokers),
                 poison=poison,
                 decoding=decoding,
-                ration=lambda now: self._quota.begin(now, broker_of),
+                quota=self._quota,
                 on_commit=self._state.turned,
+                on_letters=on_letters,
             )
+        for name in loaded.rows_by_class:
+            if folded(name) not in broken:
+                self._letter_log.class_works(name)
         return Tally(
             rows_by_class=loaded.rows_by_class,
+            duplicates_by_class=loaded.duplicates_by_class,
             dead_letters=loaded.dead_letters,
             checks=loaded.checks,
             ignored_keys=loaded.ignored_keys,
@@ -103,7 +120,9 @@ class DatabaseSink:
         )
 
     def upkeep(self, news: bool) -> None:
-        if self._clock() >= self._watch_at:
+        self._letter_log.write_due()
+        began = self._clock()
+        if began >= self._watch_at:
             # Without messages, this also shows whether the database is away.
             try:
                 self._hold_name()
@@ -113,12 +132,22 @@ class DatabaseSink:
                 self._state.cannot_commit(str(error))
             except SqlError as error:
                 logger.warning("open dead letters not counted: %s", error)
-            self._watch_at = self._clock() + WATCH_EVERY_S
+            now = self._clock()
+            self._watch_at = now + WATCH_EVERY_S
+            self._count_at = now + max(COUNT_EVERY_S, (now - began) / COUNT_SHARE)
         run_due(self._tasks, news)
 
     def finish(self) -> None:
         with suppress(SqlError):  # otherwise the next loader or report does it
             fold_all(self._engine)
+
+    def close(self) -> None:
+        """Log what is still to be logged."""
+        self._letter_log.write_due(everything=True)
+
+    def _count_soon(self) -> None:
+        """Count the open dead letters at one of the next turns."""
+        self._watch_at = min(self._watch_at, self._count_at)
 
     def _hold_name(self) -> None:
         if self._held is not None:

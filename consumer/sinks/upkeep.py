@@ -82,8 +82,13 @@ def run_due(tasks: Sequence[PeriodicTask], news: bool) -> None:
         news = task.run(news) or news
 
 
-def make_tasks(engine: Engine, partitions: Partitions, limits: Limits) -> list[PeriodicTask]:
-    """The tasks of every process that loads into this database."""
+def make_tasks(
+    engine: Engine, partitions: Partitions, limits: Limits, class_works: Callable[[str], None]
+) -> list[PeriodicTask]:
+    """The tasks of every process that loads into this database.
+
+    `class_works` is called with the name of a class of which parked messages were loaded.
+    """
     replayed = 0
 
     def create_coming() -> TurnResult:
@@ -97,6 +102,7 @@ def make_tasks(engine: Engine, partitions: Partitions, limits: Limits) -> list[P
         nonlocal replayed
         parked = replay_parked(engine, lambda: datetime.now(UTC), limits)
         if parked.loaded:
+            class_works(parked.message_class)
             if not replayed:
                 logger.info("replaying messages of a class that was broken")
             replayed += parked.loaded

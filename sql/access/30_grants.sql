@@ -65,8 +65,8 @@ BEGIN
     GRANT SELECT, INSERT, UPDATE (state, reason, error, changed_at) ON dead_letter TO sam_loader;
     -- The database sets the time and the user.
     GRANT INSERT (
-        consumer, host, process_id, brokers, messages, rows, dead_letters, repeated_dead_letters,
-        summarised_dead_letters, checks
+        consumer, host, process_id, brokers, messages, rows, duplicates, dead_letters,
+        repeated_dead_letters, summarised_dead_letters, checks
     ) ON loaded_batch TO sam_loader;
     GRANT EXECUTE ON FUNCTION
         lock_names,

@@ -12,11 +12,11 @@ from sqlalchemy import Connection, text
 # The database fills in the time and the login.
 _INSERT = text("""
     INSERT INTO loaded_batch (
-        consumer, host, process_id, brokers, messages, rows, dead_letters, repeated_dead_letters,
-        summarised_dead_letters, checks
+        consumer, host, process_id, brokers, messages, rows, duplicates, dead_letters,
+        repeated_dead_letters, summarised_dead_letters, checks
     )
     VALUES (
-        :consumer, :host, :process_id, :brokers, :messages, :rows, :dead_letters,
+        :consumer, :host, :process_id, :brokers, :messages, :rows, :duplicates, :dead_letters,
         :repeated_dead_letters, :summarised_dead_letters, :checks
     )
 """)
@@ -39,8 +39,8 @@ class Audit:
 def write_audit(connection: Connection, audit: Audit, **counts: int) -> None:
     """Insert the row in the caller's transaction: it exists if and only if the rows do.
 
-    `counts`: messages, rows, dead_letters, repeated_dead_letters, summarised_dead_letters and
-    checks.
+    `counts`: messages, rows, duplicates, dead_letters, repeated_dead_letters,
+    summarised_dead_letters and checks.
     """
     brokers = json.dumps(Counter(audit.brokers))
     connection.execute(_INSERT, {**asdict(audit), **counts, "brokers": brokers})

@@ -33,8 +33,8 @@ _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 EDITION = re.compile(rf"(.*){EDITED}(\d{{1,19}})", re.ASCII | re.DOTALL)
 
 _LETTER = """
-    dead_letter_id, message_id, record_number, message_class, reason, error, received_at, state,
-    changed_at
+    dead_letter_id, message_id, record_number, message_class, reason, error, broker, login,
+    received_at, state, changed_at
 """
 _SELECTED = """
     (CAST(:state AS text) IS NULL OR state = :state)
@@ -93,6 +93,7 @@ _BY_REASON = text("""
 class DeadLetter:
     """A record that could not be loaded; record 0 is the whole message.
 
+    `broker` (or a spool, or a file) delivered it, and named `login` as its sender; None: unknown.
     `edited_from` is the letter that this one replaces.
     """
 
@@ -102,6 +103,8 @@ class DeadLetter:
     message_class: str
     reason: str
     error: str
+    broker: str | None
+    login: str | None
     received_at: datetime
     state: str
     changed_at: datetime

@@ -76,6 +76,8 @@ def edit_dead_letter(
             "message_class": storable(new.headers.get(CLASS) or old.letter.message_class),
             "reason": old.letter.reason,  # until someone tries to load the new one
             "error": old.letter.error,
+            "broker": old.letter.broker,
+            "login": old.letter.login,
             "headers": json.dumps(dict(new.headers)),
             "body": new.body,
             "received_at": stored_time(connection, old.letter.received_at),

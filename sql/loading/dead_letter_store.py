@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
@@ -23,12 +23,14 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import REFUSED, REFUSED_TEXT
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN, FLOOD, MIXED, RecordFailure
 from sam_pipeline.sql.loading.dead_letter import EDITION, storable, stored_time
-from sam_pipeline.sql.loading.letter_quota import SUMMARY, FloodSummary, Ration
+from sam_pipeline.sql.loading.letter_quota import SUMMARY, FloodSummary, Ration, Sender, sender_of
 
 LONGEST_ID = 255
 """Characters of a message id that fit into an index; a longer id is replaced by its hash."""
 LONGEST_TEXT = 300
 """Characters of the error of one record among many."""
+
+UNKNOWN = Sender("", "")
 
 MAX_LETTERS = 500
 MAX_BYTES = 1024 * 1024
@@ -37,7 +39,7 @@ MAX_BYTES = 1024 * 1024
 _KEY = ("message_id", "record_number", "body_digest")
 _LETTER = table(
     "dead_letter",
-    *map(column, (*_KEY, "message_class", "reason", "error", "headers")),
+    *map(column, (*_KEY, "message_class", "reason", "error", "broker", "login", "headers")),
     column("body", LargeBinary),
     *map(column, ("received_at", "changed_at", "dead_letter_id")),
 )
@@ -63,6 +65,16 @@ _UPDATE_SUMMARY = text("""
 """)
 
 
+class NewLetter(NamedTuple):
+    """A failure that was stored as a new dead letter, or only counted in a summary."""
+
+    reason: str
+    message_class: str
+    message_id: str
+    error: str
+    sender: Sender
+
+
 @dataclass
 class StoredLetters:
     """What became of failures: each is a new letter, a repeated one, or counted in a summary."""
@@ -71,20 +83,29 @@ class StoredLetters:
     """By reason, with the new summaries."""
     repeated: int = 0
     summarised: int = 0
+    letters: list[NewLetter] = field(default_factory=list)
+    """All of them but the repeated ones."""
 
 
 def store_dead_letters(
     connection: Connection,
     failures: Sequence[RecordFailure],
     now: datetime,
+    source_of: Callable[[Message], str],
     ration: Ration | None = None,
 ) -> StoredLetters:
-    """Store failures in the caller's transaction, without a ration all of them."""
+    """Store failures in the caller's transaction, without a ration all of them.
+
+    `source_of`: the broker, spool or file that a message came from, "" if unknown.
+    """
     outcome = StoredLetters()
     if not failures:
         return outcome
     moment = stored_time(connection, now)
-    letters = [_Letter.of(failure, moment) for failure in collapsed(failures)]
+    letters = [
+        _Letter.of(failure, moment, sender_of(failure.message, source_of(failure.message)))
+        for failure in collapsed(failures)
+    ]
     # In the same order everywhere, so that loaders of the same messages wait but do not deadlock.
     ordered = sorted(letters, key=lambda letter: letter.key)
     for portion in chunks(ordered, lambda letter: letter.size_bytes, MAX_LETTERS, MAX_BYTES):
@@ -101,6 +122,7 @@ def store_dead_letters(
                     message, letter.values["message_id"], reason, letter.values["body"]
                 )
                 outcome.summarised += 1
+                outcome.letters.append(letter.new_letter)
             else:
                 admitted[letter.key] = letter
         stored = _insert(connection, [letter.values for letter in admitted.values()])
@@ -108,6 +130,7 @@ def store_dead_letters(
             reason = letter.values["reason"]
             if key in stored:
                 outcome.new[reason] += 1
+                outcome.letters.append(letter.new_letter)
             else:
                 outcome.repeated += 1
                 if ration and reason != CLASS_BROKEN:
@@ -179,7 +202,19 @@ class _Letter(NamedTuple):
     """The values of a letter by column, and its message."""
 
     message: Message
+    sender: Sender
     values: Mapping[str, Any]
+
+    @property
+    def new_letter(self) -> NewLetter:
+        values = self.values
+        return NewLetter(
+            values["reason"],
+            values["message_class"],
+            values["message_id"],
+            values["error"],
+            self.sender,
+        )
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -190,7 +225,7 @@ class _Letter(NamedTuple):
         return len(self.values["body"]) + len(self.values["headers"])
 
     @staticmethod
-    def of(failure: RecordFailure, moment: datetime | int) -> _Letter:
+    def of(failure: RecordFailure, moment: datetime | int, sender: Sender = UNKNOWN) -> _Letter:
         message = failure.message
         message_id = message.message_id
         taken = EDITION.fullmatch(message_id) or message_id.startswith(SUMMARY)
@@ -203,12 +238,13 @@ class _Letter(NamedTuple):
             "message_class": storable(message.message_class or ""),
             "reason": failure.reason,
             "error": storable(failure.text),
+            **_columns(sender),
             "headers": json.dumps(dict(message.headers)),
             "body": failure.body,
             "received_at": moment,
             "changed_at": moment,
         }
-        return _Letter(message, values)
+        return _Letter(message, sender, values)
 
 
 def _insert(connection: Connection, letters: list[Mapping[str, Any]]) -> set[tuple[Any, ...]]:
@@ -228,6 +264,7 @@ def _store_summary(connection: Connection, summary: FloodSummary, moment: dateti
         "message_class": "",
         "reason": FLOOD,
         "error": storable(str(summary)),
+        **_columns(summary.sender),
         "headers": "{}",
         "body": b"",
         "received_at": moment,
@@ -241,6 +278,10 @@ def _store_summary(connection: Connection, summary: FloodSummary, moment: dateti
     error = storable(str(summary))
     connection.execute(_UPDATE_SUMMARY, {**key, "error": error, "changed_at": moment})
     return False
+
+
+def _columns(sender: Sender) -> dict[str, str | None]:
+    return {"broker": storable(sender.source) or None, "login": storable(sender.user) or None}
 
 
 def _listed(counts: Counter[str]) -> str:

@@ -6,8 +6,9 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, column, insert, table
+from sqlalchemy import Connection
 
 from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.sql.errors import DRIVER_ERRORS, Kind, kind_of, message_of
@@ -20,7 +21,7 @@ from sam_pipeline.sql.loading.batch import (
     whole_message,
 )
 from sam_pipeline.sql.loading.catalogue import ClassView
-from sam_pipeline.sql.loading.staging import copy_rows, open_staging
+from sam_pipeline.sql.loading.staging import copy_rows, open_staging, quoted
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +35,14 @@ class _ClassBroken(Exception):
 
 @dataclass
 class Inserted:
-    """The number of rows stored of each class, and all records that failed."""
+    """The outcome of a batch: counts by class, and all records that failed.
+
+    A duplicate is a row that changed nothing, since the database had it, or one that takes
+    precedence.
+    """
 
     rows_by_class: dict[str, int]
+    duplicates_by_class: dict[str, int]
     failures: list[RecordFailure]
 
     @property
@@ -44,22 +50,30 @@ class Inserted:
         """The rows of all classes."""
         return sum(self.rows_by_class.values())
 
+    @property
+    def duplicates(self) -> int:
+        """The duplicates of all classes."""
+        return sum(self.duplicates_by_class.values())
+
 
 def insert_batch(connection: Connection, batch: Batch) -> Inserted:
     """Insert a batch in the caller's transaction; raises driver errors that a retry may solve."""
-    inserted = Inserted({}, list(batch.failures))
+    inserted = Inserted({}, {}, list(batch.failures))
     for name, part in sorted(batch.by_view.items()):
         rows = in_key_order(part.view, part.rows)
         try:
             with connection.begin_nested():
-                refused = _insert_rows(connection, part.view, rows)
+                refused, duplicates = _insert_rows(connection, part.view, rows)
         except _ClassBroken as error:
             inserted.failures += [
                 whole_message(message, CLASS_BROKEN, str(error)) for message in part.messages
             ]
             continue
         known = built_in(name)  # the catalogue of PostgreSQL has its name in lower case
-        inserted.rows_by_class[known.name if known else name] = len(rows) - len(refused)
+        name = known.name if known else name
+        inserted.rows_by_class[name] = len(rows) - len(refused) - duplicates
+        if duplicates:
+            inserted.duplicates_by_class[name] = duplicates
         inserted.failures += [*part.undecodable, *refused]
     return inserted
 
@@ -81,8 +95,9 @@ def in_key_order(view: ClassView, rows: Sequence[PendingRow]) -> Sequence[Pendin
 
 def _insert_rows(
     connection: Connection, view: ClassView, rows: Sequence[PendingRow]
-) -> list[RecordFailure]:
-    """Insert all rows but those that the database refuses.
+) -> tuple[list[RecordFailure], int]:
+    """Insert all rows but those that the database refuses; returns these, and how many of the
+    others were duplicates.
 
     A part with such a row is halved until the row is found. After it, parts grow again from a
     single row, so that one bad row among n takes some log n attempts, and n of them about n.
@@ -90,12 +105,14 @@ def _insert_rows(
     After an internal error of the server all rows are tried once more: they may not be at fault.
     """
     refused: list[RecordFailure] = []
+    duplicates = 0
     start, size = 0, len(rows)
     failing_until = 0  # a row before this one is known to be bad
     while start < len(rows):
         part = rows[start : start + size]
-        failure = _insert_part(connection, view, part, is_retry=failing_until > 0)
-        if failure is None:
+        outcome = _insert_part(connection, view, part, is_retry=failing_until > 0)
+        if isinstance(outcome, int):
+            duplicates += outcome
             start += len(part)
             size = max((failing_until - start) // 2, 1) if start < failing_until else 2 * size
         elif len(part) > 1:
@@ -105,29 +122,23 @@ def _insert_rows(
             failing_until = start + len(part)
             size = len(part) // 2
         else:
-            refused.append(failure)
+            refused.append(outcome)
             start += 1
             size = 1
-    return refused
+    return refused, duplicates
 
 
 def _insert_part(
     connection: Connection, view: ClassView, rows: Sequence[PendingRow], is_retry: bool
-) -> RecordFailure | None:
-    """Insert rows; returns the failure of the first one if the database refuses any of them."""
+) -> int | RecordFailure:
+    """Insert rows; returns how many were duplicates, or if the database refuses any row, the
+    failure of the first one.
+    """
     try:
         with connection.begin_nested():
             if connection.dialect.name == "postgresql":
-                copy_rows(connection, view, [(row.values, id_) for _, id_, row in rows])
-            else:
-                values: list[dict[str, str | None]] = []
-                for _, message_id, row in rows:
-                    values.append({name: row.values.get(name) for name in view.columns})
-                    if view.message_id_column:
-                        values[-1][view.message_id_column] = message_id
-                into = insert(table(view.name, *map(column, view.all_columns)))
-                connection.execute(into, values)
-        return None
+                return copy_rows(connection, view, [(row.values, id_) for _, id_, row in rows])
+            return _insert_one_by_one(connection, view, rows)
     except DRIVER_ERRORS as error:
         kind, text = kind_of(error), f"{view.name}: {message_of(error)}"
         if kind is Kind.RETRY:
@@ -140,6 +151,25 @@ def _insert_part(
         message, _, row = rows[0]
         text += _unquoted_values(text, view, row.values)
         return RecordFailure(message, row.number, REFUSED, text, row.raw)
+
+
+def _insert_one_by_one(connection: Connection, view: ClassView, rows: Sequence[PendingRow]) -> int:
+    """Insert rows into a view of SQLite; returns how many were duplicates.
+
+    The trigger of a view can't say what it did, but a duplicate changes no row of any table.
+    """
+    names = view.all_columns
+    columns, marks = ", ".join(map(quoted, names)), ", ".join("?" * len(names))
+    statement = f"INSERT INTO {quoted(view.name)} ({columns}) VALUES ({marks})"
+    driver: Any = connection.connection.driver_connection
+    cursor, duplicates = driver.cursor(), 0
+    changes = driver.total_changes
+    for _, message_id, row in rows:
+        values = [row.values.get(name) for name in view.columns]
+        cursor.execute(statement, [*values, message_id] if view.message_id_column else values)
+        before, changes = changes, driver.total_changes
+        duplicates += changes == before
+    return duplicates
 
 
 def _unquoted_values(text: str, view: ClassView, values: Mapping[str, str]) -> str:

@@ -40,9 +40,9 @@ from sam_pipeline.sql.loading.batch import (
     whole_message,
 )
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
-from sam_pipeline.sql.loading.dead_letter_store import store_dead_letters
+from sam_pipeline.sql.loading.dead_letter_store import NewLetter, StoredLetters, store_dead_letters
 from sam_pipeline.sql.loading.insert import Inserted, insert_batch
-from sam_pipeline.sql.loading.letter_quota import Ration
+from sam_pipeline.sql.loading.letter_quota import LetterQuota, Ration
 
 T = TypeVar("T")
 
@@ -58,13 +58,15 @@ POISON_TEXT = (
 class Loaded:
     """The outcome of some messages.
 
-    `rows_by_class`: rows stored, now or before. `refused`: records that failed. `dead_letters`: new
-    ones, by reason. `checks`: messages that only test the path. `ignored_keys`: how often a key had
-    no column. `repeated_dead_letters`: letters that were stored before. `summarised_dead_letters`:
-    letters beyond a limit, which are only counted in a summary.
+    `rows_by_class`: rows stored. `duplicates_by_class`: rows that changed nothing. `refused`:
+    records that failed. `dead_letters`: new ones, by reason. `checks`: messages that only test the
+    path. `ignored_keys`: how often a key had no column. `repeated_dead_letters`: letters that were
+    stored before. `summarised_dead_letters`: letters beyond a limit, which are only counted in a
+    summary.
     """
 
     rows_by_class: Counter[str] = field(default_factory=Counter)
+    duplicates_by_class: Counter[str] = field(default_factory=Counter)
     refused: int = 0
     dead_letters: Counter[str] = field(default_factory=Counter)
     checks: int = 0
@@ -77,8 +79,14 @@ class Loaded:
         """The rows of all classes."""
         return sum(self.rows_by_class.values())
 
+    @property
+    def duplicates(self) -> int:
+        """The duplicates of all classes."""
+        return sum(self.duplicates_by_class.values())
+
     def add(self, other: Loaded) -> None:
         self.rows_by_class.update(other.rows_by_class)
+        self.duplicates_by_class.update(other.duplicates_by_class)
         self.refused += other.refused
         self.dead_letters.update(other.dead_letters)
         self.checks += other.checks
@@ -97,18 +105,19 @@ def load(
     audit: Audit | None = None,
     poison: Collection[str] = (),
     decoding: Callable[[], AbstractContextManager[object]] = nullcontext,
-    ration: Callable[[datetime], Ration] | None = None,
+    quota: LetterQuota | None = None,
     before_commit: Callable[[Connection, Sequence[RecordFailure]], None] | None = None,
     on_commit: Callable[[], None] = lambda: None,
+    on_letters: Callable[[Sequence[NewLetter]], None] = lambda letters: None,
 ) -> Loaded:
     """Store everything and commit: on return the messages can be acked.
 
     Messages whose ids are in `poison` become dead letters without being decoded; all others are
-    decoded inside a block of `decoding`, to which a crash can be attributed. With an `audit`
-    each transaction adds a row to `load_audit`. `ration`, called with the time, limits the dead
-    letters of one transaction. `before_commit` is called in each transaction that completes
-    messages, with their records that failed; if it raises, that transaction is rolled back.
-    `on_commit` is called after each transaction.
+    decoded inside a block of `decoding`, to which a crash can be attributed. With an `audit` each
+    transaction adds a row to `load_audit`, and dead letters name the broker. `quota` limits the
+    dead letters of a sender. `before_commit` is called in each transaction that completes messages,
+    with their records that failed; if it raises, that transaction is rolled back. `on_commit` is
+    called after each transaction, and `on_letters` after one that stored dead letters.
 
     Raises:
         DatabaseAway: not everything was committed; load all of it again later.
@@ -122,9 +131,10 @@ def load(
         audit,
         poison,
         decoding,
-        ration,
+        quota,
         before_commit,
         on_commit,
+        on_letters,
     )
     loading.store(0, len(messages))
     return loading.loaded
@@ -142,9 +152,10 @@ class _Loading:
     audit: Audit | None
     poison: Collection[str]
     decoding: Callable[[], AbstractContextManager[object]]
-    ration: Callable[[datetime], Ration] | None
+    quota: LetterQuota | None
     before_commit: Callable[[Connection, Sequence[RecordFailure]], None] | None
     on_commit: Callable[[], None]
+    on_letters: Callable[[Sequence[NewLetter]], None]
     loaded: Loaded = field(default_factory=Loaded)
 
     def store(self, start: int, stop: int) -> None:
@@ -179,10 +190,13 @@ class _Loading:
             inserted = self._commit(piece, partial(self._insert, piece, audit))
             failures += inserted.failures
             self.loaded.rows_by_class.update(inserted.rows_by_class)
-        loaded, used = self._commit(last, partial(self._finish, last, failures, audit))
+            self.loaded.duplicates_by_class.update(inserted.duplicates_by_class)
+        loaded, letters, used = self._commit(last, partial(self._finish, last, failures, audit))
         if used:
             used.commit()
         self.loaded.add(loaded)
+        if letters:
+            self.on_letters(letters)
         if CLASS_BROKEN in self.loaded.dead_letters:
             self.catalogue.forget()
 
@@ -206,6 +220,7 @@ class _Loading:
                 audit.of_part(0, 0),
                 messages=0,
                 rows=inserted.rows,
+                duplicates=inserted.duplicates,
                 dead_letters=0,
                 repeated_dead_letters=0,
                 summarised_dead_letters=0,
@@ -219,18 +234,22 @@ class _Loading:
         earlier: Sequence[RecordFailure],
         audit: Audit | None,
         connection: Connection,
-    ) -> tuple[Loaded, Ration | None]:
+    ) -> tuple[Loaded, Sequence[NewLetter], Ration | None]:
         """Insert the last rows of a batch, and store all failures."""
         inserted = insert_batch(connection, batch)
         failures = [*earlier, *inserted.failures]
-        used = self.ration(self.now) if self.ration and failures else None
-        letters = store_dead_letters(connection, failures, self.now, used)
+        used, letters = None, StoredLetters()
+        if failures:
+            source_of = self._source_of()
+            used = self.quota.begin(self.now, source_of) if self.quota else None
+            letters = store_dead_letters(connection, failures, self.now, source_of, used)
         if audit is not None:
             write_audit(
                 connection,
                 audit,
                 messages=batch.size,
                 rows=inserted.rows,
+                duplicates=inserted.duplicates,
                 dead_letters=letters.new.total(),
                 repeated_dead_letters=letters.repeated,
                 summarised_dead_letters=letters.summarised,
@@ -240,6 +259,7 @@ class _Loading:
             self.before_commit(connection, failures)
         loaded = Loaded(
             Counter(inserted.rows_by_class),
+            Counter(inserted.duplicates_by_class),
             sum(failure.records for failure in failures),
             letters.new,
             batch.checks,
@@ -247,7 +267,13 @@ class _Loading:
             letters.repeated,
             letters.summarised,
         )
-        return loaded, used
+        return loaded, letters.letters, used
+
+    def _source_of(self) -> Callable[[Message], str]:
+        """Names the broker of a message, as the audit has it."""
+        brokers = self.audit.brokers if self.audit else [""] * len(self.messages)
+        by_message = dict(zip(map(id, self.messages), brokers, strict=False))
+        return lambda message: by_message[id(message)]
 
 
 def decode_batch(

@@ -106,10 +106,11 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Parked:
-    """How many parked letters were `loaded`, and whether there were `any`."""
+    """How many parked letters of a class were `loaded`, and whether there were `any` of a class."""
 
     loaded: int
     any: bool
+    message_class: str = ""
 
 
 def replay_dead_letters(
@@ -155,7 +156,8 @@ def replay_parked(
         view = catalogue.find(class_name)
         if view is None or view.problem:
             continue
-        bound = {"names": list(spellings), "limit": PARKED_LETTERS}
+        names = list(spellings)
+        bound = {"names": names, "limit": PARKED_LETTERS}
         with reading(engine) as connection:
             ids = connection.execute(_PARKED_IDS, bound).scalars().all()
             newest = connection.execute(_PARKED_LAST, bound).scalars().all()
@@ -163,7 +165,7 @@ def replay_parked(
         loaded = load(ids[:1]) or load(newest)
         if loaded:
             loaded += load(next(_portions(engine, ids, PARKED_BYTES), []))
-            return Parked(loaded, any=True)
+            return Parked(loaded, any=True, message_class=names[0])
     return Parked(0, any=bool(class_names))
 
 
@@ -274,6 +276,11 @@ class _Attempt:
             if letter.record_number != WHOLE:
                 headers.pop(COUNT, None)  # it counts the records of the original message
             pairs.append((Message(headers, content.body), letter))
+        brokers = {id(message): letter.broker or "" for message, letter in pairs}
+
+        def broker_of(message: Message) -> str:
+            return brokers[id(message)]
+
         failures: dict[int, list[RecordFailure]] = {}
         for failure in collapsed(self._load([message for message, _ in pairs])):
             failures.setdefault(id(failure.message), []).append(failure)
@@ -286,7 +293,7 @@ class _Attempt:
             if letter.record_number == WHOLE:
                 # If there are too many, one failure stands for all: this letter stays open.
                 records = [failure for failure in refused if failure.number != WHOLE]
-                store_dead_letters(self.connection, records, self.now)
+                store_dead_letters(self.connection, records, self.now, broker_of)
                 replacing = letters_of(self.connection, records)
                 refused = [failure for failure in refused if failure.number == WHOLE]
             if refused:

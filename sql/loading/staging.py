@@ -40,9 +40,12 @@ _MAX_CACHED_LENGTH = 1000
 """Characters of a cached beginning of a line."""
 
 
-def copy_rows(connection: Connection, view: ClassView, rows: Sequence[tuple[Row, str]]) -> None:
-    """Store rows, each with the id of its message, in the caller's transaction."""
-    store_text(connection, view, copy_text(view, rows))
+def copy_rows(connection: Connection, view: ClassView, rows: Sequence[tuple[Row, str]]) -> int:
+    """Store rows, each with the id of its message, in the caller's transaction.
+
+    Returns how many were duplicates.
+    """
+    return store_text(connection, view, copy_text(view, rows))
 
 
 def copy_text(view: ClassView, rows: Iterable[tuple[Row, str]]) -> bytes:
@@ -69,21 +72,24 @@ def copy_text(view: ClassView, rows: Iterable[tuple[Row, str]]) -> bytes:
     return "".join(lines).encode()
 
 
-def store_text(connection: Connection, view: ClassView, rows: bytes) -> None:
-    """Store the result of `copy_text` in the caller's transaction."""
+def store_text(connection: Connection, view: ClassView, rows: bytes) -> int:
+    """Store the result of `copy_text` in the caller's transaction; returns how many rows were
+    duplicates. Without a staging table it is unknown what the trigger did: none.
+    """
     columns = _RESULT if _has_joined_names(view) else view.all_columns
-    into = f"pg_temp.{_quoted(f'staged_{view.name}')}" if view.bulk else _quoted(view.name)
+    into = f"pg_temp.{quoted(f'staged_{view.name}')}" if view.bulk else quoted(view.name)
     if view.bulk:
         open_staging(connection, view)
     driver: Any = connection.connection
     with driver.cursor() as cursor:
         # COPY is sent four times faster than INSERT.
-        statement = f"COPY {into} ({', '.join(map(_quoted, columns))}) FROM STDIN"
+        statement = f"COPY {into} ({', '.join(map(quoted, columns))}) FROM STDIN"
         cursor.copy_expert(statement, io.BytesIO(rows))
-    if view.bulk:
-        connection.exec_driver_sql(
-            f"SELECT {_quoted(f'{view.name}_load')}()", execution_options={"no_parameters": True}
-        )
+    if not view.bulk:
+        return 0
+    load = f"SELECT {quoted(f'{view.name}_load')}()"
+    loaded = connection.exec_driver_sql(load, execution_options={"no_parameters": True})
+    return loaded.scalar() or 0  # a function of somebody's own class may return void
 
 
 def open_staging(connection: Connection, view: ClassView) -> None:
@@ -92,6 +98,12 @@ def open_staging(connection: Connection, view: ClassView) -> None:
     A table that is created in a savepoint is gone after its rollback, and created again each time.
     """
     connection.execute(_OPEN, {"class": view.name})
+
+
+def quoted(name: str) -> str:
+    """An identifier of SQL."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
 
 
 def _has_joined_names(view: ClassView) -> bool:
@@ -123,11 +135,6 @@ class _ConstantFields(dict[tuple[str | None, ...], str]):
 
 
 _constant_fields = _ConstantFields()
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
 
 
 def _line(values: Sequence[str | None]) -> str:

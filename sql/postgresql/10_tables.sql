@@ -295,6 +295,8 @@ CREATE TABLE dead_letter (
     message_class text NOT NULL,
     reason text NOT NULL,
     error text NOT NULL,
+    broker text,
+    login text,
     headers text NOT NULL,
     body bytea NOT NULL,
     body_digest bytea NOT NULL,
@@ -305,8 +307,9 @@ CREATE TABLE dead_letter (
 );
 COMMENT ON TABLE dead_letter IS
     'A record that could not be loaded, byte for byte, with the headers of its message as JSON. '
-    'Record number 0 stands for the whole message. The digest (SHA-256) is part of the key, because '
-    'senders choose message ids: other bytes under a known id are another letter.';
+    'Record number 0 stands for the whole message. broker is the broker, spool or file it came '
+    'from, and login the login that the broker named as its sender. The digest (SHA-256) is part of '
+    'the key, because senders choose message ids: other bytes under a known id are another letter.';
 CREATE INDEX dead_letter_open ON dead_letter (reason) WHERE state = 'open';
 COMMENT ON INDEX dead_letter_open IS
     'Counts open dead letters without reading them. The message class is not a key: senders '
@@ -324,6 +327,7 @@ CREATE TABLE loaded_batch (
     brokers text NOT NULL,
     messages integer NOT NULL,
     rows integer NOT NULL,
+    duplicates integer NOT NULL DEFAULT 0,
     dead_letters integer NOT NULL,
     repeated_dead_letters integer NOT NULL DEFAULT 0,
     summarised_dead_letters integer NOT NULL DEFAULT 0,
@@ -331,10 +335,10 @@ CREATE TABLE loaded_batch (
 );
 COMMENT ON TABLE loaded_batch IS
     'Audit of loaders: one row for each of their transactions, inserted in it. brokers is JSON '
-    '{"broker": messages}. rows counts rows that were stored or already there, dead_letters new '
-    'dead letters, repeated_dead_letters those that were already there, summarised_dead_letters '
-    'those that exceeded a limit and are counted in a summary only, and checks messages that only '
-    'prove that a path works. The database sets time and user.';
+    '{"broker": messages}. rows counts rows that were stored, duplicates those that changed nothing, '
+    'dead_letters new dead letters, repeated_dead_letters those that were already there, '
+    'summarised_dead_letters those that exceeded a limit and are counted in a summary only, and '
+    'checks messages that only prove that a path works. The database sets time and user.';
 CREATE INDEX loaded_batch_loaded_at ON loaded_batch (loaded_at);
 COMMENT ON INDEX loaded_batch_loaded_at IS
     'Finds recent batches, and those that are old enough to be pruned.';

@@ -580,6 +580,7 @@ SELECT
     brokers,
     messages,
     rows,
+    duplicates,
     dead_letters,
     repeated_dead_letters,
     summarised_dead_letters,

@@ -438,8 +438,10 @@ COMMENT ON FUNCTION metricOutput_add IS
     'Store the staged results. Fails unless all of them are valid and new, and all their names '
     'exist.';
 
-CREATE FUNCTION metricOutput_merge() RETURNS void
+CREATE FUNCTION metricOutput_merge() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    stored_rows integer;
 BEGIN
     PERFORM metricOutput_check();
     PERFORM metricOutput_names();
@@ -493,27 +495,34 @@ BEGIN
     INSERT INTO load_news (instance_ids, measured_ats, statuses, summaries)
     SELECT array_agg(instance_id), array_agg(measured_at), array_agg(status), array_agg(summary)
     FROM stored
-    HAVING count(*) > 0;
+    HAVING count(*) > 0
+    RETURNING cardinality(instance_ids) INTO stored_rows;
+    RETURN (SELECT count(*) FROM pg_temp.staged_metricoutput) - coalesce(stored_rows, 0);
 END
 $$;
 COMMENT ON FUNCTION metricOutput_merge IS
-    'Store the staged results, new or known, or reject the first one that is not valid.';
+    'Store the staged results, new or known, or reject the first one that is not valid; returns '
+    'how many were duplicates.';
 
-CREATE FUNCTION metricOutput_load() RETURNS void
+CREATE FUNCTION metricOutput_load() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    duplicates integer := 0;
 BEGIN
     BEGIN
         PERFORM metricOutput_add();
     EXCEPTION
         WHEN unique_violation OR not_null_violation OR check_violation THEN
-            PERFORM metricOutput_merge();
+            duplicates := metricOutput_merge();
     END;
     PERFORM close_staging('metricoutput');
+    RETURN duplicates;
 END
 $$;
 COMMENT ON FUNCTION metricOutput_load IS
-    'Store the staged results. Nearly always all of them are valid and new, so the function first '
-    'tries metricOutput_add(), which does half the work.';
+    'Store the staged results; returns how many were duplicates, which changed nothing. Nearly '
+    'always all of them are valid and new, so the function first tries metricOutput_add(), which '
+    'does half the work.';
 
 CREATE FUNCTION metricOutput_stage() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -545,10 +554,11 @@ COMMENT ON TRIGGER metricOutput_end ON metricOutput IS 'Stores the staged result
 
 -- serviceEndpoint: the first row is kept, with the earliest validTo of all ----------------------
 
-CREATE FUNCTION serviceEndpoint_load() RETURNS void
+CREATE FUNCTION serviceEndpoint_load() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
     r record;
+    stored_rows integer;
 BEGIN
     FOR r IN SELECT * FROM pg_temp.staged_serviceendpoint ORDER BY ctid LOOP
         PERFORM demand(r.siteName <> '', 'siteName', r.siteName, 'is not a site name');
@@ -600,10 +610,13 @@ BEGIN
     ON CONFLICT (site_id, endpoint_id, vo_id, valid_from) DO UPDATE SET
         valid_to = excluded.valid_to
     WHERE excluded.valid_to < coalesce(known.valid_to, 'infinity');
+    GET DIAGNOSTICS stored_rows = ROW_COUNT;
     PERFORM close_staging('serviceendpoint');
+    RETURN (SELECT count(*) FROM pg_temp.staged_serviceendpoint) - stored_rows;
 END
 $$;
-COMMENT ON FUNCTION serviceEndpoint_load IS 'Store the staged endpoints.';
+COMMENT ON FUNCTION serviceEndpoint_load IS
+    'Store the staged endpoints; returns how many were duplicates, which changed nothing.';
 
 CREATE FUNCTION serviceEndpoint_stage() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -626,10 +639,11 @@ COMMENT ON TRIGGER serviceEndpoint_end ON serviceEndpoint IS 'Stores the staged 
 
 -- siteGroup: like serviceEndpoint ---------------------------------------------------------------
 
-CREATE FUNCTION siteGroup_load() RETURNS void
+CREATE FUNCTION siteGroup_load() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
     r record;
+    stored_rows integer;
 BEGIN
     FOR r IN SELECT * FROM pg_temp.staged_sitegroup ORDER BY ctid LOOP
         PERFORM demand(r.siteName <> '', 'siteName', r.siteName, 'is not a site name');
@@ -679,10 +693,13 @@ BEGIN
     ON CONFLICT (site_id, site_group_id, valid_from) DO UPDATE SET
         valid_to = excluded.valid_to
     WHERE excluded.valid_to < coalesce(known.valid_to, 'infinity');
+    GET DIAGNOSTICS stored_rows = ROW_COUNT;
     PERFORM close_staging('sitegroup');
+    RETURN (SELECT count(*) FROM pg_temp.staged_sitegroup) - stored_rows;
 END
 $$;
-COMMENT ON FUNCTION siteGroup_load IS 'Store the staged members of groups.';
+COMMENT ON FUNCTION siteGroup_load IS
+    'Store the staged members of groups; returns how many were duplicates, which changed nothing.';
 
 CREATE FUNCTION siteGroup_stage() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -705,10 +722,11 @@ COMMENT ON TRIGGER siteGroup_end ON siteGroup IS 'Stores the staged members of g
 
 -- downtime: the newest announcement wins; without a timestamp one counts as the oldest ----------
 
-CREATE FUNCTION downtime_load() RETURNS void
+CREATE FUNCTION downtime_load() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
     r record;
+    stored_rows integer;
 BEGIN
     FOR r IN SELECT * FROM pg_temp.staged_downtime ORDER BY ctid LOOP
         PERFORM demand(
@@ -775,10 +793,13 @@ BEGIN
         announced_at = excluded.announced_at,
         message_id = excluded.message_id
     WHERE excluded.announced_at > coalesce(known.announced_at, '-infinity');
+    GET DIAGNOSTICS stored_rows = ROW_COUNT;
     PERFORM close_staging('downtime');
+    RETURN (SELECT count(*) FROM pg_temp.staged_downtime) - stored_rows;
 END
 $$;
-COMMENT ON FUNCTION downtime_load IS 'Store the staged downtimes.';
+COMMENT ON FUNCTION downtime_load IS
+    'Store the staged downtimes; returns how many were duplicates, which changed nothing.';
 
 CREATE FUNCTION downtime_stage() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$

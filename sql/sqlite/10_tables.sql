@@ -311,8 +311,9 @@ CREATE TABLE new_change (
 -- Dead letters ----------------------------------------------------------------------------------
 
 -- A record that could not be loaded, byte for byte, with the headers of its message as JSON. Record
--- number 0 stands for the whole message. The digest (SHA-256) is part of the key, because senders
--- choose message ids: other bytes under a known id are another letter.
+-- number 0 stands for the whole message. broker is the broker, spool or file it came from, and login
+-- the login that the broker named as its sender. The digest (SHA-256) is part of the key, because
+-- senders choose message ids: other bytes under a known id are another letter.
 CREATE TABLE dead_letter (
     dead_letter_id integer PRIMARY KEY,
     message_id text NOT NULL,
@@ -320,6 +321,8 @@ CREATE TABLE dead_letter (
     message_class text NOT NULL,
     reason text NOT NULL,
     error text NOT NULL,
+    broker text,
+    login text,
     headers text NOT NULL,
     body blob NOT NULL,
     body_digest blob NOT NULL,
@@ -335,10 +338,10 @@ CREATE INDEX dead_letter_open ON dead_letter (reason) WHERE state = 'open';
 -- Audit -----------------------------------------------------------------------------------------
 
 -- Audit of loaders: one row for each of their transactions, inserted in it. brokers is JSON
--- {"broker": messages}. rows counts rows that were stored or already there, dead_letters new dead
--- letters, repeated_dead_letters those that were already there, summarised_dead_letters those that
--- exceeded a limit and are counted in a summary only, and checks messages that only prove that a
--- path works. SQLite has no users.
+-- {"broker": messages}. rows counts rows that were stored, duplicates those that changed nothing,
+-- dead_letters new dead letters, repeated_dead_letters those that were already there,
+-- summarised_dead_letters those that exceeded a limit and are counted in a summary only, and checks
+-- messages that only prove that a path works. SQLite has no users.
 CREATE TABLE loaded_batch (
     batch_id integer PRIMARY KEY,
     loaded_at integer NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS integer)),
@@ -349,6 +352,7 @@ CREATE TABLE loaded_batch (
     brokers text NOT NULL,
     messages integer NOT NULL,
     rows integer NOT NULL,
+    duplicates integer NOT NULL DEFAULT 0,
     dead_letters integer NOT NULL,
     repeated_dead_letters integer NOT NULL DEFAULT 0,
     summarised_dead_letters integer NOT NULL DEFAULT 0,

@@ -45,7 +45,7 @@ PARTITION_RATE = 0.5
 """Messages per second that pile up at a broker at least, and become the backlog."""
 
 _LETTERS = "SELECT body FROM dead_letter"
-_LOADED = "SELECT coalesce(sum(rows), 0) FROM loaded_batch"
+_REPEATED = "SELECT coalesce(sum(duplicates), 0) FROM loaded_batch"
 
 
 @dataclass
@@ -205,7 +205,7 @@ def _figures(
         dead_letters=len(letters),
         spool=len(spool),
         backlog=len(held),
-        again=int(site.scalar(_LOADED)) - len(rows),
+        again=int(site.scalar(_REPEATED)),
         account=account(
             ledger.accepted, ledger.uncertain, stored=[*rows, *letters], waiting=[*spool, *held]
         ),

@@ -33,7 +33,7 @@ from tests.support.consumer.site import Site, eventually
 
 SUBSCRIBED = ": subscribed"
 LOST = "trying again"
-STOPPED = re.compile(r"stopped: (\d+) messages.*?, (\d+) rows")
+STOPPED = re.compile(r"stopped: (\d+) messages?.*?: (\d+) rows?, ")
 WAIT_S = 60.0
 QUIET_S = 30.0
 

@@ -55,7 +55,7 @@ def test_dead_letters_are_listed_by_reason_as_a_table(
     sam_consume(with_dead_letters, "dead-letter", "list", "--reason", "unknown-class")
 
     header, _, line = capsys.readouterr().out.splitlines()
-    assert header.split() == ["id", "time", "class", "reason", "error"]
+    assert header.split() == ["id", "time", "class", "reason", "sender", "error"]
     assert "fireDrill" in line
 
 

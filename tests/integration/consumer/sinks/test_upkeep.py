@@ -31,7 +31,7 @@ def test_partitions_of_coming_days_exist_before_any_message_needs_them(
     with acting_as("loader", own_engine) as loader:
         limits = Limits(future=timedelta(days=max_future_days))
 
-        run_due(make_tasks(loader, Catalogue(loader).partitions, limits), news=True)
+        run_due(make_tasks(loader, Catalogue(loader).partitions, limits, print), news=True)
 
     with reading(own_engine) as connection:
         days = {partition.day for partition in partitions(connection)}

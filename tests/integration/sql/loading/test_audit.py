@@ -23,7 +23,14 @@ from sam_pipeline.sql.loading.load import POISON_TEXT, Loaded, load
 from sam_pipeline.sql.loading.replay import replay_dead_letters
 from tests.support.builders import NOW, metric_message, metric_result
 from tests.support.database.roles import acting_as
-from tests.support.database.sql_rows import downtime, query, stored
+from tests.support.database.sql_rows import (
+    Values,
+    downtime,
+    query,
+    service_endpoint,
+    site_group,
+    stored,
+)
 
 BROKERS = ("stomp://msg.example.org:61613", "spool:///var/spool/sam") * 2
 AUDIT = Audit("site-a", "consumer1.example.org", 4711, BROKERS)
@@ -53,7 +60,8 @@ def test_a_batch_writes_a_row_with_consumer_brokers_and_counts(engine: Engine) -
         "consumer1.example.org",
         4711,
     )
-    assert (row["messages"], row["rows"], row["dead_letters"], row["checks"]) == (3, 2, 1, 1)
+    counts = [row[name] for name in ("messages", "rows", "duplicates", "dead_letters", "checks")]
+    assert counts == [3, 1, 1, 1, 1]
     at = row["loaded_at"]
     at = at if isinstance(at, datetime) else datetime.fromisoformat(at)
     assert began <= at <= datetime.now(UTC) + timedelta(seconds=1)
@@ -107,8 +115,41 @@ def test_rows_are_counted_by_class_name_as_spelled_on_the_wire(engine: Engine) -
 
     loaded = load_now(engine, metric_message(metric_result()), metric_message(), planned)
 
-    assert loaded.rows_by_class == {"metricOutput": 2, "downtime": 1}
-    assert loaded.rows == 3
+    assert loaded.rows_by_class == {"metricOutput": 1, "downtime": 1}
+    assert loaded.duplicates_by_class == {"metricOutput": 1}
+
+
+@pytest.mark.parametrize(
+    ("class_name", "record", "changed"),
+    [
+        ("metricOutput", metric_result(), {"metricStatus": "CRITICAL"}),
+        ("downtime", downtime(), {"timestamp": "2026-11-19T00:00:00Z"}),
+        ("serviceEndpoint", service_endpoint(), {"validTo": "2026-12-01T00:00:00Z"}),
+        ("siteGroup", site_group(), {"validTo": "2026-12-01T00:00:00Z"}),
+    ],
+)
+def test_a_row_that_changes_nothing_is_a_duplicate_and_one_that_takes_precedence_is_not(
+    engine: Engine, class_name: str, record: Values, changed: Values
+) -> None:
+    def message(*records: Values) -> Message:
+        return new_message(class_name, json.dumps(records), content_type="application/json")
+
+    outcomes = [
+        load_now(engine, message(record)),
+        load_now(engine, message(record, record), message(record)),
+        load_now(engine, message({**record, **changed})),
+        load_now(engine, message(record)),
+    ]
+
+    assert [(outcome.rows, outcome.duplicates) for outcome in outcomes] == [
+        (1, 0),
+        (0, 3),
+        (1, 0),
+        (0, 1),
+    ]
+    assert query(engine, "SELECT rows, duplicates FROM load_audit ORDER BY batch_id") == [
+        (outcome.rows, outcome.duplicates) for outcome in outcomes
+    ]
 
 
 def test_an_import_writes_a_row_with_its_file_and_counts(engine: Engine, tmp_path: Path) -> None:

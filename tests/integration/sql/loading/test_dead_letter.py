@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.errors import EditRefused, NoSuchDeadLetter
+from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import (
     DeadLetter,
@@ -26,12 +27,14 @@ from tests.support.builders import NOW, metric_message, metric_result
 from tests.support.database.roles import acting_as
 
 LATER = NOW + timedelta(hours=1)
+BROKER = "stomp://msg.example.org:61613"
 BAD = metric_result(metricStatus="FINE", detailsData="ü")
 
 
 def load_now(engine: Engine, *messages: Message) -> None:
     with acting_as("loader", engine) as loader:
-        load(loader, Catalogue(loader), messages, NOW)
+        audit = Audit("site-a", "host", 1, [BROKER] * len(messages))
+        load(loader, Catalogue(loader), messages, NOW, audit=audit)
 
 
 def only_letter(engine: Engine) -> DeadLetter:
@@ -67,6 +70,8 @@ def test_a_dead_letter_holds_the_one_bad_record_and_all_headers(engine: Engine) 
         message_class="metricOutput",
         reason="bad-status",
         error=letter.error,
+        broker=BROKER,
+        login=None,
         received_at=NOW,
         state="open",
         changed_at=NOW,
@@ -154,7 +159,7 @@ def test_an_unknown_id_is_an_error(engine: Engine) -> None:
 def test_an_edit_makes_a_new_letter_and_the_old_one_keeps_its_bytes_and_headers(
     engine: Engine,
 ) -> None:
-    message = metric_message(metric_result(), BAD, destination="/topic/x")
+    message = metric_message(metric_result(), BAD, destination="/topic/x", JMSXUserID="probe")
     load_now(engine, message)
     old = only_letter(engine)
     before = show_dead_letter(engine, old.dead_letter_id)
@@ -177,6 +182,8 @@ def test_an_edit_makes_a_new_letter_and_the_old_one_keeps_its_bytes_and_headers(
         message_class="metricOutput",
         reason="bad-status",
         error=old.error,
+        broker=BROKER,
+        login="probe",
         received_at=NOW,
         state="open",
         changed_at=LATER,

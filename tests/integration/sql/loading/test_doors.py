@@ -186,7 +186,7 @@ def batches(draw: st.DrawFn) -> list[Batch]:
 # The doors ------------------------------------------------------------------------------------
 
 Rows = Sequence[Mapping[str, str | None]]
-Door = Callable[[Connection, ClassView, Rows], None]
+Door = Callable[[Connection, ClassView, Rows], object]
 
 
 def one_by_one(connection: Connection, view: ClassView, rows: Rows) -> None:
@@ -211,9 +211,9 @@ def by_copy(connection: Connection, view: ClassView, rows: Rows) -> None:
     in_bulk(connection, replace(view, bulk=False), rows)
 
 
-def in_bulk(connection: Connection, view: ClassView, rows: Rows) -> None:
-    """COPY past the trigger, as the loader does."""
-    copy_rows(
+def in_bulk(connection: Connection, view: ClassView, rows: Rows) -> int:
+    """COPY past the trigger, as the loader does; returns how many were duplicates."""
+    return copy_rows(
         connection,
         view,
         [

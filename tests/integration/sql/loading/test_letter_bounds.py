@@ -45,7 +45,7 @@ def load_now(engine: Engine, *messages: Message, quota: LetterQuota | None = Non
             messages,
             NOW,
             audit=Audit("site-a", "host", 1, ["stomp://broker:61613"] * len(messages)),
-            ration=lambda now: quota.begin(now, lambda message: "stomp://broker:61613"),
+            quota=quota,
         )
 
 

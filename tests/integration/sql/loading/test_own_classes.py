@@ -16,6 +16,7 @@ from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView, class_views
 from sam_pipeline.sql.loading.dead_letter import list_dead_letters
 from sam_pipeline.sql.loading.load import Loaded, load
 from tests.support.builders import NOW, metric_message
+from tests.support.database.dialects import only_on
 from tests.support.database.own_class import add_trigger, make_class, run
 from tests.support.database.sql_rows import query
 
@@ -53,6 +54,24 @@ def find_view(engine: Engine, name: str) -> ClassView:
     view = Catalogue(engine).find(name)
     assert view is not None
     return view
+
+
+@only_on("sqlite", "bare_engine")
+def test_records_that_the_trigger_does_not_store_are_duplicates(own_engine: Engine) -> None:
+    """PostgreSQL does not report what the trigger of a view did with the rows of a COPY."""
+    run(
+        own_engine,
+        "CREATE TABLE kept (words text PRIMARY KEY)",
+        "CREATE VIEW note AS SELECT * FROM kept",
+    )
+    into = "INSERT INTO kept (words) VALUES (NEW.words) ON CONFLICT DO NOTHING;"
+    add_trigger(own_engine, "note", into)
+
+    first = load_now(own_engine, note(words="a"), note(words="b"))
+    second = load_now(own_engine, note(words="a"), note(words="c"), note(words="c"))
+
+    assert (first.rows, first.duplicates) == (2, 0)
+    assert (second.rows_by_class, second.duplicates_by_class) == ({"note": 1}, {"note": 2})
 
 
 def test_a_dotted_class_name_is_a_quoted_view_and_found_in_any_case(own_engine: Engine) -> None:

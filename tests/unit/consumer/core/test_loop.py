@@ -151,6 +151,7 @@ def test_the_tally_counts_by_broker_and_reason(tmp_path: Path) -> None:
     assert scene.state.tally.as_json() == {
         "messages": 3,
         "rows": 2,
+        "duplicates": 0,
         "dead_letters": {"bad-status": 1},
         "repeated_dead_letters": 0,
         "summarised_dead_letters": 0,
@@ -161,7 +162,7 @@ def test_the_tally_counts_by_broker_and_reason(tmp_path: Path) -> None:
             {"broker": "spool:///in", "messages": 2},
             {"broker": "stomp://a:1", "messages": 1},
         ],
-        "classes": [{"class": "metricOutput", "rows": 2}],
+        "classes": [{"class": "metricOutput", "rows": 2, "duplicates": 0}],
     }
     assert not scene.state.tally.all_loaded
 

@@ -255,11 +255,15 @@ def test_only_a_limited_number_of_ignored_keys_is_counted_by_name() -> None:
 def test_rows_are_counted_by_class() -> None:
     tally = Tally()
 
-    tally.add([delivery()], Tally(rows_by_class=Counter({"metricOutput": 2, "downtime": 1})))
+    outcome = Tally(
+        rows_by_class=Counter({"metricOutput": 2, "downtime": 1}),
+        duplicates_by_class=Counter({"metricOutput": 1}),
+    )
+    tally.add([delivery()], outcome)
 
     assert tally.as_json()["classes"] == [
-        {"class": "metricOutput", "rows": 2},
-        {"class": "downtime", "rows": 1},
+        {"class": "metricOutput", "rows": 2, "duplicates": 1},
+        {"class": "downtime", "rows": 1, "duplicates": 0},
     ]
 
 

@@ -253,6 +253,7 @@ def test_the_plugin_gives_performance_data(home: Home, capsys: pytest.CaptureFix
         "lag=0.25s;;;0",
         "messages=12345678c;;;0",
         "rows=14c;;;0",
+        "duplicates=0c;;;0",
     ]
 
 
