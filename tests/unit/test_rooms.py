@@ -93,9 +93,10 @@ WALLS: Mapping[str, Wall] = {
     # Nothing else of the consumer imports `sql`: the relay starts without SQLAlchemy.
     "consumer.sinks.upkeep": Wall(f"{CONSUMER} consumer.core {DATABASE} sql.loading", "sqlalchemy"),
     "consumer.sinks.held_name": Wall(f"{CONSUMER} {DATABASE}", "sqlalchemy"),
+    "consumer.sinks.letter_log": Wall(f"{CONSUMER} sql.loading"),
     "consumer.sinks.database": Wall(
-        f"{CONSUMER} consumer.core consumer.sinks.held_name consumer.sinks.upkeep {DATABASE}"
-        " sql.loading",
+        f"{CONSUMER} consumer.core consumer.sinks.held_name consumer.sinks.letter_log"
+        f" consumer.sinks.upkeep {DATABASE} sql.loading",
         "sqlalchemy",
     ),
     "consumer.monitoring": Wall(f"{CONSUMER} consumer.core consumer.process", "prometheus_client"),
