@@ -121,7 +121,13 @@ connect = Ams
 
 
 def refusal_of(broker: Broker, message: Message) -> str:
-    return reason_not_to_travel(lambda: (_topic_of(message), _encoded(0, message)))
+    def encode() -> None:
+        _topic_of(message)
+        size = len(_encoded(0, message).text)
+        if size > MAX_BATCH_BYTES:
+            raise CannotTravel(f"a request of {size} bytes exceeds AMS's limit of about 1 MB")
+
+    return reason_not_to_travel(encode)
 
 
 def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:

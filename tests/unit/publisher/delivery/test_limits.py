@@ -13,17 +13,18 @@ from sam_pipeline.publisher.delivery.limits import (
     MAX_MESSAGE_BYTES,
     fitted,
     fitted_record,
+    refusals_of,
     require_deliverable,
 )
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.records.text import ReadRecord, read_wlcg
 from tests.support.builders import metric_message, metric_result
 
 SERVLET = "activemq-rest+http://msg.example.org:8161/api/message"
 RABBIT = "rabbitmq-api+https://msg.example.org/%2F/amq.topic"
 STOMP = PublisherConfig(brokers=("stomp://msg.example.org",))
+AMS = PublisherConfig(brokers=("ams+https://msg.example.org/v1/projects/p",))
 REST = PublisherConfig(brokers=(SERVLET,))
 MARK = re.compile(r"\n\[(\d+) bytes were left out here\]$")
 
@@ -38,10 +39,17 @@ def with_details(details: str) -> Message:
     return metric_message(metric_result(detailsData=details))
 
 
-@pytest.mark.parametrize("text", ["x", "line\n", "\u00e9\u20ac\U0001f600", "a=b&c;{}"])
-@pytest.mark.parametrize("config", [STOMP, REST, PublisherConfig()])
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        (STOMP, "\u00e9\u20ac\U0001f600"),
+        (PublisherConfig(), "x"),
+        (AMS, "line\n"),
+        *((REST, text) for text in ("x", "line\n", "\u00e9\u20ac\U0001f600", "a=b&c;{}")),
+    ],
+)
 def test_details_are_shortened_to_what_fits_with_a_mark_and_a_warning(
-    text: str, config: PublisherConfig, caplog: pytest.LogCaptureFixture
+    config: PublisherConfig, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     details = text * (6_000_000 // len(text.encode()))
     message = with_details(details)
@@ -59,10 +67,9 @@ def test_details_are_shortened_to_what_fits_with_a_mark_and_a_warning(
     assert shortened.headers == message.headers
     assert len(caplog.messages) == 1
     assert str(left_out) in caplog.text
-    if config is REST:
-        broker = parse_broker(SERVLET)
-        assert activemq.refusal_of(broker, config.addressed(shortened)) == ""
-        assert len(shortened.body) > activemq.MAX_FORM_BYTES / 4
+    if config in (REST, AMS):
+        assert refusals_of(shortened, config) == {}
+        assert len(shortened.body) > (activemq.MAX_FORM_BYTES if config is REST else 1e6) / 4
     else:
         assert MAX_MESSAGE_BYTES - 10 < len(shortened.body) <= MAX_MESSAGE_BYTES
 
