@@ -22,6 +22,7 @@ from sam_pipeline.publisher.spool.count import CountFile
 from sam_pipeline.publisher.spool.inspection import Element, drop, elements, read, set_aside
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import MAX_BYTES, Message
+from sam_pipeline.schema.net.broker_url import SPOOL, STOMP
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
     NO_INPUT,
@@ -208,8 +209,9 @@ def show_status(args: argparse.Namespace, config: PublisherConfig, queue: Direct
     count = size_bytes = locked = 0
     oldest = None
     refusals: dict[str, int] = {}
+    over_http = any(broker.kind not in (STOMP, SPOOL) for broker in config.broker_list)
     for element in elements(queue):
-        if element.entry.status.st_size > MAX_BYTES:  # smaller ones fit into every broker
+        if over_http and element.entry.status.st_size > MAX_BYTES:  # the others fit everywhere
             for broker in _refusals(read(queue, element), config):
                 refusals[broker] = refusals.get(broker, 0) + 1
         oldest = oldest or written_at(element.entry.name)
