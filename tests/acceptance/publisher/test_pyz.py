@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import shutil
 import ssl
@@ -122,14 +124,15 @@ def test_accounts_of_a_group_share_a_spool(pyz: Path) -> None:
 
 @each_python
 def test_a_result_is_spooled_and_sent_by_the_next_call(node: WorkerNode) -> None:
-    assert succeeded(node.publish(*RESULT)).startswith("spooled ")
+    done = node.publish(*RESULT)
+    assert (done.returncode, done.stdout.split()[0]) == (0, "spooled"), done.stderr
     assert "messages" in succeeded(node.publish("spool", "status"))
 
     with FakeBroker() as broker:
-        output = succeeded(node.publish(*RESULT, "--broker", broker.url, "-q"))
+        done = node.publish(*RESULT, "--broker", broker.url)
 
         assert len(broker.taken) == 2
-    assert output.startswith("published ")
+    assert (done.returncode, done.stdout.split()[0]) == (0, "published"), done.stderr
     assert node.spool.count() == 0
 
 
@@ -138,7 +141,7 @@ def test_records_are_sent_as_configured(node: WorkerNode) -> None:
     """Python before 3.11 reads the configuration with the parser in the file."""
     with FakeBroker() as broker:
         (node.directory / "sam.toml").write_text(f'[publisher]\nbrokers = ["{broker.url}"]\n')
-        output = succeeded(node.publish("send", "-q", stdin=write_wlcg(metric_result()) * 3))
+        output = succeeded(node.publish("send", stdin=write_wlcg(metric_result()) * 3))
 
         assert broker.taken[0].headers["recordCount"] == "3"
     assert "3 records" in output
@@ -148,11 +151,35 @@ def test_records_are_sent_as_configured(node: WorkerNode) -> None:
 def test_a_plugin_is_run(node: WorkerNode) -> None:
     with FakeBroker() as broker:
         done = node.publish(
-            "run", "--broker", broker.url, "--", "sh", "-c", "echo fine | cat; exit 1"
+            "run", "--broker", broker.url, "--", "sh", "-c", r"printf 'a\0b' >&2; exit 1"
         )
 
-        assert b"metricStatus: WARNING\n" in broker.taken[0].body
-    assert (done.returncode, done.stdout) == (1, "fine\n")
+        body = broker.taken[0].body.decode()
+        assert "metricStatus: WARNING\n" in body
+        assert "summaryData: a\ufffdb\n" in body
+    assert done.returncode == 1
+    assert "NUL" in done.stderr
+
+
+@each_python
+def test_json_lines_are_sent_from_a_gzip(node: WorkerNode) -> None:
+    lines = f"{json.dumps(metric_result())}\n" * 3
+    (node.directory / "results.gz").write_bytes(gzip.compress(lines.encode())[:-8])
+
+    with FakeBroker() as broker:
+        done = node.publish("send", "--broker", broker.url, "results.gz")
+
+        assert broker.taken[0].headers["recordCount"] == "3"
+    assert done.returncode == 65
+    assert "results.gz:4: record refused, truncated" in done.stderr
+
+
+@each_python
+def test_a_usage_error_names_the_nearest_option(node: WorkerNode) -> None:
+    done = node.publish(*RESULT, "--sumary", "x")
+
+    assert done.returncode == 64
+    assert "--sumary: did you mean --summary?" in done.stderr
 
 
 @each_python
