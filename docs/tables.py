@@ -65,6 +65,21 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.CONFIG: "configuration; no such database, or a schema of another version",
         command.INTERRUPTED: "interrupted (the daemon stops in order, with 0)",
     },
+    "database": {
+        command.OK: "success; of `check` and `repair`: no problem remains",
+        command.USAGE: "usage error: an unknown option, class or version, or a wrong value",
+        command.BAD_DATA: "`import`: some records, lines or files were bad; the others are stored",
+        command.NO_INPUT: "no such file to import, or no downtime has that id",
+        command.UNAVAILABLE: "the database cannot be reached, or a package is missing",
+        command.BUG: "a bug: please report it",
+        command.CANNOT_CREATE: "the SQLite file cannot be created",
+        command.IO_ERROR: "the disk of the database is full, or standard output could not be"
+        " written",
+        command.NO_PERMISSION: "the database refuses the login, or the role may not do this",
+        command.CONFIG: "configuration error; a missing database, a schema of another version; a"
+        " problem remains",
+        command.INTERRUPTED: "interrupted; `import` resumes if the command is repeated",
+    },
     "reports": {
         command.OK: "success, also if a day has no data or nothing is due",
         command.USAGE: "usage error: a day in the future, an unknown report or site, a frozen day",
@@ -161,6 +176,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
         ((_code(reason), *texts) for reason, texts in dead_letter_reasons().items()),
     ),
     "consumer-exit-codes": lambda: exit_codes("consumer"),
+    "database-exit-codes": lambda: exit_codes("database"),
     "profile-keys": profile_keys,
     "operation-and": lambda: operation(AND),
     "operation-or": lambda: operation(OR),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sam_pipeline.schema.program.command import text_table, whole_number
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.commands.arguments import (
     add_period_options,
     add_report_option,
@@ -88,6 +89,6 @@ class TrendTable(ReportTable):
             columns = [*NAMES[self.level], "changes", "first_change", "last_change", *occurring]
             yield from text_table(columns, [[row[column] for column in columns] for row in rows])
             yield ""
-        count = f"{self.changing} of {self.things} {self.level}s changed their status"
+        count = f"{self.changing} of {plural(self.things, self.level)} changed status"
         left_out = len(self.shown) < self.changing
         yield f"{count}; shown: the first {len(self.shown)}" if left_out else count

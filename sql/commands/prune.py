@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.schema.program.progress import Progress
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.pruning.prune import prune
@@ -72,9 +73,9 @@ def run_prune(args: argparse.Namespace) -> int:
         before, removed = getattr(bounds, name), getattr(pruned, name)
         document[name] = {"before": before, **asdict(removed)}
         if before and not args.json:
-            amount = f"{removed.rows} rows"
+            amount = plural(removed.rows, "row")
             if removed.partitions is not None:
-                amount = f"{removed.partitions} days, {removed.bytes} bytes"
+                amount = f"{plural(removed.partitions, 'day')}, {removed.bytes} bytes"
             line = f"{name_of(engine)}: {verb} {label} before {before}: {amount}"
             print_done(args, line, success=not args.dry_run)
     if args.json:
