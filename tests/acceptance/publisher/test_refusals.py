@@ -191,13 +191,10 @@ def test_a_result_of_a_clock_that_was_never_set_is_not_confirmed(workplace: Work
         unset.run(*RESULT),
         unset.run("sam-publish", "send", stdin="hostName: ce01\nEOT\n"),
     ]
-    ran = unset.run("sam-publish", "run", "--", "sh", "-c", "exit 2")
 
     for answer in answers:
         assert answer.code == UNAVAILABLE, str(answer)
         assert "the clock of this host shows 1970-01-0" in answer.err
-    assert ran.code == 2
-    assert "the result is lost: the clock of this host shows 1970-01-0" in ran.err
     assert nothing_stored(workplace)
 
 
