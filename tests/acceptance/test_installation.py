@@ -73,7 +73,7 @@ def test_the_page_leads_to_a_service_that_stores_the_first_result(host: Host) ->
     publish, query, look = PAGE.texts("sh", "First result")
     assert "published" in host.machine.succeed(publish)
 
-    wait_until(lambda: host.rows() == 1, timeout_s=30)
+    wait_until(lambda: host.rows() == 1, timeout_s=60)
 
     assert "ce01.example.org | org.example.Ping | OK" in host.machine.succeed(query)
     monitoring = host.machine.succeed(look)
@@ -89,7 +89,7 @@ def test_a_reload_reads_the_configuration_without_a_new_process(host: Host) -> N
     host.machine.succeed("systemctl reload sam-consume")
 
     url = "http://127.0.0.1:9465/readyz"
-    wait_until(lambda: host.machine.shell(f"curl -sf {url}").returncode == 0, timeout_s=30)
+    wait_until(lambda: host.machine.shell(f"curl -sf {url}").returncode == 0, timeout_s=60)
     assert host.property("MainPID") == process
     assert host.property("NRestarts") == "0"
 
@@ -107,7 +107,7 @@ def test_probes_of_another_account_share_a_spool_with_the_service(host: Host) ->
         """
     )
 
-    wait_until(lambda: host.rows("metricstatus = 'CRITICAL'") == 1, timeout_s=30)
+    wait_until(lambda: host.rows("metricstatus = 'CRITICAL'") == 1, timeout_s=60)
 
     assert "running" in host.machine.succeed("sam-consume status")
 
@@ -120,7 +120,7 @@ def test_the_nightly_report_computes_a_day_in_its_sandbox(host: Host) -> None:
         {PUBLISH} --status OK --vo ops --timestamp {yesterday}T00:30:00Z
         """
     )
-    wait_until(lambda: host.rows("voname = 'ops'") == 1, timeout_s=30)
+    wait_until(lambda: host.rows("voname = 'ops'") == 1, timeout_s=60)
 
     host.machine.succeed("systemctl start sam-report")
 
@@ -134,7 +134,7 @@ def test_an_upgrade_loses_no_result_that_is_published_meanwhile(host: Host) -> N
 
     host.machine.succeed(f"{stop}\n{PUBLISH} --status UNKNOWN\n{rest}")
 
-    wait_until(lambda: host.rows("metricstatus = 'UNKNOWN'") == 1, timeout_s=30)
+    wait_until(lambda: host.rows("metricstatus = 'UNKNOWN'") == 1, timeout_s=60)
     assert host.property("ActiveState") == "active"
 
 
@@ -146,6 +146,8 @@ def test_removal_leaves_nothing(host: Host) -> None:
     )
     assert left.count("No such file") == 4
     assert host.machine.shell("getent passwd sam").returncode == 2
+    roles = 'su - postgres -c "psql -At -c \\"SELECT rolname FROM pg_roles\\""'
+    assert "sam_" not in host.machine.succeed(roles)
     assert "0 unit files" in host.machine.shell("systemctl list-unit-files 'sam-*'").stdout
 
 

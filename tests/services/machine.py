@@ -11,10 +11,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +27,6 @@ from tests.services.process import ServerProcess, descendants
 ROOT = Path(__file__).parents[2]
 BOOT = Path(__file__).with_name("boot.sh")
 NAMESPACES = ("--mount", "--pid", "--uts", "--ipc")
-PYTHON = "/usr/bin/python3"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Of a bare host: root's shell, and pip's packages without the network.
 ENVIRONMENT = {
@@ -62,14 +63,13 @@ class Machine:
         assert done.returncode == 0, f"{script}\n-> {done.returncode}\n{done.stdout}"
         return done.stdout
 
-    def take(self, files: Sequence[str]) -> None:
-        """Copy files of our checkout into its checkout."""
-        pack = ["tar", "--create", "--null", "--files-from=-"]
-        archive = subprocess.run(
-            pack, cwd=ROOT, input="\0".join(files).encode(), capture_output=True, check=True
-        )
-        unpack = ["sh", "-c", f"mkdir -p {self.checkout} && tar --extract -C {self.checkout}"]
-        subprocess.run([*self._enter(), *unpack], input=archive.stdout, env=ENVIRONMENT, check=True)
+    def take_checkout(self) -> None:
+        """Copy the files under version control, as they are now, into its checkout."""
+        pack = ["bash", "-c", "set -o pipefail; git ls-files -z | tar -c --null --files-from=-"]
+        archive = subprocess.run(pack, cwd=ROOT, capture_output=True, check=True)
+        unpack = ["sh", "-c", f"mkdir -p {self.checkout} && tar -x -C {self.checkout}"]
+        entered = [*self._enter(), *unpack]
+        subprocess.run(entered, input=archive.stdout, env=ENVIRONMENT, check=True)
 
     def booted(self) -> bool:
         with contextlib.suppress(IndexError):  # its first process is not there yet
@@ -105,7 +105,7 @@ def booted_machine() -> Iterator[Machine]:
         machine = Machine(process)
         try:
             process.start()
-            machine.take(tracked_files())
+            machine.take_checkout()
             yield machine
         finally:
             process.kill()
@@ -113,32 +113,28 @@ def booted_machine() -> Iterator[Machine]:
 
 
 def wheels() -> Path:
-    """A directory with all packages that pip installs for us, filled when it is first needed."""
-    project = (ROOT / "pyproject.toml").read_bytes()
-    target = CACHE / f"wheels-{hashlib.sha256(project).hexdigest()[:12]}"
+    """A directory with all packages that pip installs with ours, filled when first needed."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    target = CACHE / f"wheels-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     if not target.is_dir():
         CACHE.mkdir(exist_ok=True)
+        pip = [sys.executable, "-m", "pip", "--python", str(shutil.which("python3", path=PATH))]
         with tempfile.TemporaryDirectory(prefix="wheels-", dir=CACHE) as name:
             # Renamed only when complete, so that an interrupted build is repeated.
-            source, output = Path(name) / "source", Path(name) / "output"
-            copy = ["xargs", "-0", "cp", "--parents", "--no-dereference", "-t", str(source)]
-            source.mkdir()
-            subprocess.run(copy, cwd=ROOT, input="\0".join(tracked_files()), text=True, check=True)
-            pip = [sys.executable, "-m", "pip", "--python", PYTHON, "wheel", "--quiet"]
-            wanted = ["setuptools>=77", "wheel", f"{source}[consumer,reports]"]
-            subprocess.run([*pip, f"--wheel-dir={output}", *wanted], check=True)
-            for ours in output.glob("sam_pipeline-*"):
-                ours.unlink()  # it comes from the checkout
+            output = Path(name) / "output"
+            wheel = [*pip, "wheel", "--quiet", f"--wheel-dir={output}"]
+            subprocess.run([*wheel, *_requirements(text)], check=True)
             with contextlib.suppress(OSError):  # another process was faster
                 output.rename(target)
     return target
 
 
-def tracked_files() -> list[str]:
-    """The files under version control, as they are in the checkout now."""
-    listing = ["git", "ls-files", "-z", "--cached"]
-    done = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True)
-    return [name for name in done.stdout.split("\0") if os.path.lexists(ROOT / name) and name]
+def _requirements(pyproject: str) -> list[str]:
+    """What the build and the extras need, without our own distribution."""
+    project = tomllib.loads(pyproject)
+    extras = project["project"]["optional-dependencies"]
+    wanted = [*project["build-system"]["requires"], *extras["consumer"], *extras["reports"]]
+    return [requirement for requirement in wanted if not requirement.startswith("sam-pipeline")]
 
 
 def _remove_group(directory: Path, group: str) -> None:
