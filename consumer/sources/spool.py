@@ -153,7 +153,8 @@ class SpoolSource:
             target = self._queue.quarantine(name, str(error))
             self._to_unlock.discard(name)
             inbox.damaged += 1
-            logger.error("spool %s: %s; moved to %s", self.name, error, target)
+            text = "spool %s: %s; moved to %s"
+            logger.error(text, self.name, error, target, extra={"broker": self.name})
             return
         except SpoolError:
             self._to_unlock.add(name)
@@ -182,7 +183,8 @@ class SpoolSource:
         logged, self._logged = self._logged, frozenset(map(reason_of, errors))
         self._problem = problem
         if not self._logged <= logged:
-            logger.error("spool %s: %s; trying again", self.name, problem)
+            fields = {"broker": self.name}
+            logger.error("spool %s: %s; trying again", self.name, problem, extra=fields)
         elif logged and not problem:
             logger.info("spool %s: all elements can be read again", self.name)
 

@@ -65,7 +65,8 @@ class StompSource:
             except OSError as error:
                 problem = error_text(error)
                 if problem != self._problem and not self._links:
-                    logger.warning("broker %s: %s; trying again", self.name, problem)
+                    text = "broker %s: %s; trying again"
+                    logger.warning(text, self.name, problem, extra={"broker": self.name})
                 self._problem = problem
             else:
                 for address in addresses:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from ssl import SSLCertVerificationError
 
 from sam_pipeline.consumer.core.backoff import Delays
 from sam_pipeline.consumer.core.inbox import Inbox
@@ -32,6 +34,12 @@ LIVED_S = 60.0
 """A session that lasted as long worked: the next one follows soon, not after a growing delay."""
 RETRY_REFUSED_S = 300.0
 """How long a session omits refused destinations, which the broker may permit by then."""
+
+LOGIN_REFUSED = re.compile(
+    r"password is invalid|unable to validate user|security error|access refused|not authori[sz]ed",
+    re.IGNORECASE,
+)
+"""How ActiveMQ, Artemis and RabbitMQ refuse a login."""
 
 Address = tuple[str, int]
 
@@ -73,6 +81,13 @@ class StompSettings:
             raise SessionLost(error_text(error)) from error
 
 
+def needs_action(loss: SessionLost) -> bool:
+    """Whether someone must act before the broker can be used: login, certificate, configuration."""
+    if isinstance(loss.__cause__, (ConfigError, SSLCertVerificationError)):
+        return True
+    return loss.by_error and LOGIN_REFUSED.search(str(loss)) is not None
+
+
 class StompLink:
     """The sessions with one address of a broker, one after another."""
 
@@ -88,6 +103,7 @@ class StompLink:
         """`is_current`: whether the name of the broker still resolves to the address."""
         self.name = str(broker) if address[0] == broker.host else f"{broker} at {address[0]}"
         self._broker = broker
+        self._fields = {"broker": str(broker)}
         self._address = address
         self._settings = settings
         self._delays = delays
@@ -121,13 +137,14 @@ class StompLink:
                 # Each reason is logged once, not at every attempt.
                 if isinstance(loss, SubscriptionRefused):
                     if str(self._refused.get(loss.destination)) != str(loss):
-                        logger.error(
-                            "broker %s: %s; continuing with the other destinations", self.name, loss
-                        )
+                        text = "broker %s: %s; continuing with the other destinations"
+                        logger.error(text, self.name, loss, extra=self._fields)
                     self._refused[loss.destination] = loss
                     self._ask_again_at = time.monotonic() + RETRY_REFUSED_S
                 elif str(loss) != self._loss:
-                    logger.warning("broker %s: %s; trying again", self.name, loss)
+                    level = logging.ERROR if needs_action(loss) else logging.WARNING
+                    text = "broker %s: %s; trying again"
+                    logger.log(level, text, self.name, loss, extra=self._fields)
                 self._loss = str(loss)
                 if stop.wait(next(delays)) or not self._is_current():
                     return
@@ -153,7 +170,8 @@ class StompLink:
             session.subscribe(settings.consumer, not_refused or everything)
             level = logging.INFO if self._loss else logging.DEBUG
             self._loss, self._session = "", session
-            logger.log(level, "broker %s: subscribed as %s", self.name, settings.consumer)
+            text = "broker %s: subscribed as %s"
+            logger.log(level, text, self.name, settings.consumer, extra=self._fields)
             session.serve(stop, self._ask_again_at - time.monotonic())
             if time.monotonic() >= self._ask_again_at:
                 self._refused.clear()

@@ -70,6 +70,7 @@ def fitted(message: Message, config: PublisherConfig) -> Message:
         message.message_id,
         len(details) - len(beginning(fits)),
         problem,
+        extra={"message_id": message.message_id},
     )
     return shortened(fits)
 

@@ -169,7 +169,8 @@ class Courier:
                             batch.send(*self._connection, deadline)
                         except BrokerUnavailable as failure:
                             # Perhaps it was idle for too long: the broker may be tried again.
-                            logger.info("connection ended: %s", failure)
+                            fields = {"broker": failure.broker}
+                            logger.info("connection ended: %s", failure, extra=fields)
                             self.close()
                     self._try_brokers(batch, route.candidates(), route, deadline)
                     if termination:
@@ -190,7 +191,8 @@ class Courier:
         publication = Publication(receipts, spooled, rejections, tuple(failures))
         counts = Counter((str(rejection.address), rejection.reason) for rejection in rejections)
         for (broker, reason), count in counts.items():
-            logger.error("%s messages rejected by %s: %s", count, broker, reason)
+            text = "%s messages rejected by %s: %s"
+            logger.error(text, count, broker, reason, extra={"broker": broker})
         if batch.missing:
             missing = list(batch.missing.values())
             raise NoBrokerTookIt(publication, missing, self._config, spool_error) from spool_error

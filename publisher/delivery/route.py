@@ -94,7 +94,8 @@ class Route:
         if self._ask_all:
             yield from self.left_out()
         for address in self._left_out:
-            logger.warning("broker left out: %s", self._why_left_out(address))
+            fields = {"broker": str(address)}
+            logger.warning("broker left out: %s", self._why_left_out(address), extra=fields)
 
     def left_out(self) -> Iterator[BrokerCandidate]:
         """The addresses that `candidates` left out."""
@@ -106,14 +107,14 @@ class Route:
         self._memory.worked(address)
 
     def failed(self, address: BrokerAddress, failure: BrokerUnavailable) -> None:
-        logger.warning("broker unavailable: %s", failure)
+        logger.warning("broker unavailable: %s", failure, extra={"broker": failure.broker})
         self._failures.append(failure)
         self._memory.failed(address, failure.reason)
 
     def no_time_for(self, address: BrokerAddress) -> None:
         """Record that the address was not tried; it does not rest for that."""
         failure = BrokerUnavailable(address, "not tried: no time left")
-        logger.warning("broker skipped: %s", failure)
+        logger.warning("broker skipped: %s", failure, extra={"broker": failure.broker})
         self._failures.append(failure)
 
     def _addresses(self, address: BrokerAddress, parts: int = 1) -> list[BrokerAddress]:

@@ -229,9 +229,12 @@ def run(
     _open_closed_streams()
     _unwritten.clear()
     lines: list[str] = []
+    log_format = "text"
     ended: Optional[SystemExit] = None
     try:
         args = argparse.Namespace(**{**_DEFAULTS, **vars(parser.parse_args(argv))})
+
+        log_format = args.log_format
 
         def set_up_logging() -> None:
             from sam_pipeline.schema.program import log_output
@@ -262,7 +265,14 @@ def run(
     if _unwritten:
         lines.append(f"standard output can't be written: {_unwritten[0].strerror}")
         code = code or IO_ERROR
-    print_lines(*[f"{program}: error: {line}" for line in lines], file=sys.stderr)
+    if lines and (log_format == "json" or "JOURNAL_STREAM" in os.environ):
+        from sam_pipeline.schema.program.log_output import error_lines
+
+        print_text(
+            "".join(f"{line}\n" for line in error_lines(program, lines, log_format)), sys.stderr
+        )
+    else:
+        print_lines(*[f"{program}: error: {line}" for line in lines], file=sys.stderr)
     _flush(sys.stderr)
     if ended is not None and not _unwritten:
         raise ended

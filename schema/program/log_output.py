@@ -1,32 +1,48 @@
 """Log lines go to standard error, in UTC, as text or as JSON.
 
-Repetitions of a line are counted and not written. A log that can't be written (disk full, reader
-gone) never stops the program: its lines are counted, too.
+If that is the journal of systemd, each line begins with its priority (sd-daemon(3)), and text has
+no time, which the journal adds. Repetitions of a line are counted and not written. A log that can't
+be written (disk full, reader gone) never stops the program: its lines are counted, too.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any, Optional
 
 from sam_pipeline.schema.program.wording import printable, printable_json
 
 EVERY_S = 60.0
 """The number of repetitions is written after this time (s)."""
+FIELDS = ("broker", "message_id", "message_class")
+"""What a line may have as `extra`, for JSON."""
+PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+"""By least level; lower ones are 7, debug."""
 
 
 def set_up(verbosity: int, log_format: str) -> None:
     """Log at a level (1: debug, 0: info, -1: errors only) in a format ("text" or "json")."""
     level = {1: logging.DEBUG, 0: logging.INFO, -1: logging.ERROR}[verbosity]
     handler = FoldingHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
+    handler.setFormatter(_formatter(log_format))
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for library in ("sqlalchemy", "alembic", "py4j", "urllib3"):
         logging.getLogger(library).setLevel(logging.ERROR)
+
+
+def error_lines(program: str, texts: Iterable[str], log_format: str) -> list[str]:
+    """The errors that end a program, as lines of its log."""
+    formatter = _formatter(log_format, "%(name)s: error: %(message)s")
+    return [
+        formatter.format(logging.LogRecord(program, logging.ERROR, "", 0, "%s", (text,), None))
+        for text in texts
+    ]
 
 
 def dropped_lines() -> int:
@@ -104,9 +120,40 @@ class FoldingHandler(logging.Handler):
             self.dropped += 1
 
 
+def _formatter(log_format: str, line: str = "") -> logging.Formatter:
+    """The formatter of standard error; `line`: the format of text, unless it is as usual."""
+    is_journal = _is_journal(sys.stderr)
+    time_of_line = "" if is_journal else "%(asctime)s "
+    line = line or f"{time_of_line}%(levelname)s %(name)s: %(message)s"
+    formatter = _JsonFormatter() if log_format == "json" else _TextFormatter(line)
+    return _JournalFormatter(formatter) if is_journal else formatter
+
+
+def _is_journal(stream: Any) -> bool:
+    """Whether systemd has connected the stream with its journal; the variable is inherited."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError, AttributeError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
+class _JournalFormatter(logging.Formatter):
+    """Puts the priority before each line, also of a traceback."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self._formatter = formatter
+
+    def format(self, record: logging.LogRecord) -> str:
+        priority = next((n for level, n in PRIORITIES if record.levelno >= level), 7)
+        lines = self._formatter.format(record).split("\n")
+        return "\n".join(f"<{priority}>{line}" for line in lines)
+
+
 class _TextFormatter(logging.Formatter):
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    def __init__(self, line: Optional[str] = None) -> None:
+        super().__init__(line, "%Y-%m-%dT%H:%M:%SZ")
         self.converter = time.gmtime
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -124,7 +171,7 @@ class _TextFormatter(logging.Formatter):
 
 
 class _JsonFormatter(_TextFormatter):
-    """One JSON object per line: time, level, logger, message and any traceback."""
+    """One JSON object per line: time, level, logger, message, and any FIELDS and traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -133,6 +180,8 @@ class _JsonFormatter(_TextFormatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        given = vars(record)
+        line.update((name, given[name]) for name in FIELDS if given.get(name))
         if record.exc_info:
             line["traceback"] = logging.Formatter.formatException(self, record.exc_info)
         return printable_json(json.dumps(line, ensure_ascii=False))

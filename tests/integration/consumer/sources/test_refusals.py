@@ -121,7 +121,7 @@ def test_a_wrong_password_is_reported_and_the_corrected_one_used_at_the_next_att
         tmp_path, [broker.url], Subscription(destination), user=broker.user, password_file=password
     )
     with running(site) as daemon:
-        daemon.wait_for(LOST, broker.url, "password is invalid")
+        daemon.wait_for(" ERROR ", LOST, broker.url, "password is invalid")
         password.write_text(broker.password)  # read again for each connection
         daemon.wait_until_subscribed(broker.url)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from sam_pipeline.schema.program.log_output import FoldingHandler, set_up
+from sam_pipeline.schema.program.log_output import FoldingHandler, error_lines, set_up
 
 SOON_S = 10.0
 
@@ -193,3 +195,106 @@ def test_a_text_from_outside_forges_no_line(
     assert all(line.startswith("  ") for line in others)
     assert bool(others) == (log_format == "text")  # the traceback
     assert all(line.isprintable() for line in (first, *others))
+
+
+class Journal:
+    """A file that is standard error inside `with`, and that systemd named as its journal."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._file = path.open("w+")
+        self._monkeypatch = monkeypatch
+
+    def __enter__(self) -> None:
+        status = os.fstat(self._file.fileno())
+        self._monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
+        self._monkeypatch.setattr("sys.stderr", self._file)
+
+    def __exit__(self, *_: object) -> None:
+        self._monkeypatch.undo()
+        self._file.seek(0)
+        self.lines = self._file.read().splitlines()
+        self._file.close()
+
+
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_handlers: None) -> Journal:
+    return Journal(tmp_path / "journal", monkeypatch)
+
+
+def test_each_line_of_the_journal_has_its_priority_and_no_time(journal: Journal) -> None:
+    with journal:
+        set_up(1, "text")
+        for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
+            logging.getLogger("a.b").log(level, "line")
+
+    assert journal.lines == [
+        "<7>DEBUG a.b: line",
+        "<6>INFO a.b: line",
+        "<4>WARNING a.b: line",
+        "<3>ERROR a.b: line",
+    ]
+
+
+def test_each_line_of_a_traceback_in_the_journal_has_its_priority(journal: Journal) -> None:
+    with journal:
+        set_up(0, "text")
+        try:
+            raise OSError("full")
+        except OSError:
+            logging.getLogger("a.b").exception("not written")
+
+    assert len(journal.lines) > 3
+    assert {line[:3] for line in journal.lines} == {"<3>"}
+
+
+def test_json_in_the_journal_has_priority_and_time(journal: Journal) -> None:
+    with journal:
+        set_up(0, "json")
+        logging.getLogger("a.b").warning("line")
+
+    [line] = journal.lines
+    assert line.startswith("<4>{")
+    assert json.loads(line[3:])["time"]
+
+
+@pytest.mark.usefixtures("own_handlers")
+def test_the_variable_of_another_stream_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service may have redirected standard error; its children inherit the variable."""
+    monkeypatch.setenv("JOURNAL_STREAM", "1:2")
+    with (tmp_path / "log").open("w") as stderr:
+        monkeypatch.setattr("sys.stderr", stderr)
+        set_up(0, "text")
+        logging.getLogger("a.b").warning("line")
+
+    assert (tmp_path / "log").read_text().endswith("Z WARNING a.b: line\n")
+
+
+@pytest.mark.usefixtures("own_handlers")
+def test_json_has_broker_message_and_class_where_they_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = {"broker": "stomp://b:1", "message_id": "id-1", "message_class": "metricOutput"}
+    with (tmp_path / "log").open("w") as stderr:
+        monkeypatch.setattr("sys.stderr", stderr)
+        set_up(0, "json")
+        logging.getLogger("a").warning("one", extra=fields)
+        logging.getLogger("a").warning("two", extra={"broker": "", "other": 1})
+
+    first, second = map(json.loads, (tmp_path / "log").read_text().splitlines())
+    assert fields.items() <= first.items()
+    assert second.keys() == {"time", "level", "logger", "message"}
+
+
+def test_errors_that_end_a_program_are_lines_of_its_log(journal: Journal) -> None:
+    texts = ["[database] url is missing", "line\nend"]
+
+    with journal:
+        [plain, escaped] = error_lines("sam-db", texts, "text")
+        [document, _] = error_lines("sam-db", texts, "json")
+
+    assert plain == "<3>sam-db: error: [database] url is missing"
+    assert "\n" not in escaped
+    fields = json.loads(document.removeprefix("<3>"))
+    assert (fields["level"], fields["logger"], fields["message"]) == ("ERROR", "sam-db", texts[0])
