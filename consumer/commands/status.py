@@ -25,7 +25,8 @@ examples:
 States:
   running    messages are loaded and acked
   waiting    the database is unavailable or a disk is full; the brokers keep the messages
-  degraded   a broker is not connected and keeps its messages; the others are loaded
+  degraded   a broker is not connected, or (a part of) a spool cannot be used; they keep their
+             messages, and the others are loaded
   stuck      the process exists but does nothing; the watchdog of systemd will end it
   stopped    there is no process
 

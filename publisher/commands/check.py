@@ -21,7 +21,11 @@ from sam_pipeline.schema.net.certificate import CertificateFinding, examine_cert
 from sam_pipeline.schema.net.tls import tls_context
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
 from sam_pipeline.schema.program.config import Findings, no_file_found
-from sam_pipeline.schema.spool.access import unusable_quarantine, unusable_queue
+from sam_pipeline.schema.spool.access import (
+    shared_by_half,
+    unusable_quarantine,
+    unusable_queue,
+)
 
 COLUMNS = ("broker", "address", "proven", "seconds")
 
@@ -140,13 +144,20 @@ def find_likely_mistakes(config: PublisherConfig, findings: Findings) -> Iterato
     if scratch:
         origin = findings.origin("spool")
         yield f"{origin}: {config.spool} is below ${scratch} and is removed with the job"
-    if config.spool is not None and (problem := unusable_quarantine(config.spool)):
-        yield f"{findings.origin('spool')}: {problem}"
+    if config.spool is not None:
+        for note in (
+            unusable_quarantine(config.spool),
+            shared_by_half(config.spool, config.shares_spool),
+        ):
+            if note:
+                yield f"{findings.origin('spool')}: {note}"
     for certificate in _examined_certificates(config):
         if not certificate.is_problem:
             yield f"{_key_of(certificate, config, findings)}: {certificate.text}"
     proxies = set()
     for broker in config.broker_list:
+        if broker.kind == SPOOL and (note := shared_by_half(Path(broker.path), broker.shared)):
+            yield f"{findings.origin('brokers')}: {note}"
         with suppress(BrokerUnavailable):  # reported by `find_problems`
             proxies.add(config.proxy_for(broker))
         if broker.kind in (AMS, SPOOL) or "password_file" in findings.bad:

@@ -36,6 +36,14 @@ def inaccessible(path: Path, errors: Mapping[str, Exception]) -> str:
     return f"{unusable}, first {name}: {reason_of(error)}"
 
 
+def shared_by_half(path: Path, shared: bool) -> Optional[str]:
+    """Whether a group shares the directory of a queue, but not what this account writes there."""
+    if shared or not os.path.exists(path) or not is_shared(path.stat()):
+        return None
+    group = f"the group of {path} shares it, but could not read what this account writes there"
+    return f'{group}: set ?umask=007 in its URL, or spool_mode = "2770" for the spool'
+
+
 def unusable_quarantine(path: Path) -> Optional[str]:
     """Why damaged elements of a queue that can be used can't be set aside; None if they can."""
     if not unusable(path) and (problem := unusable(Path(f"{path}.bad"))):

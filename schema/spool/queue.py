@@ -387,7 +387,9 @@ def _copy(directory: int, element: str, path: str, shared: bool) -> None:
 
 
 def _write_new(path: str, pieces: Iterable[bytes], shared: bool) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with suppress(FileNotFoundError):  # of an earlier attempt, perhaps by another account
+        os.unlink(path)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         if shared:
             os.fchmod(file, GROUP_FILE_MODE)
