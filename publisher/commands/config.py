@@ -19,7 +19,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def show(args: argparse.Namespace) -> int:
     config, findings = examine_config(args.config, flags_of(args))
-    in_effect = {"state": config.state, "spool": config.spool, **findings.values}
-    return config_show.show(
-        args, Part("publisher", PublisherConfig, findings._replace(values=in_effect))
-    )
+    findings.values.setdefault("state", config.state)
+    findings.values.setdefault("spool", config.spool)
+    return config_show.show(args, Part("publisher", PublisherConfig, findings))
