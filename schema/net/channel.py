@@ -24,6 +24,8 @@ class Channel:
     thread.
     """
 
+    is_tls = False
+
     def __init__(self, opened: socket.socket, deadline: Deadline) -> None:
         self.socket = opened
         self._files = 0

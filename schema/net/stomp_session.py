@@ -6,6 +6,8 @@ them ends at its deadline. A session ends once: every later wait raises the same
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +27,8 @@ VIRTUAL_HOST = "/"
 """RabbitMQ refuses the name of the host here; the others ignore the header."""
 GOODBYE_S = 2.0
 CLOSED = "it closed the connection"
+RESET = os.strerror(errno.ECONNRESET).lower()
+MAYBE_TLS = "does it speak TLS on this port (stomp+ssl://)?"
 
 
 class SessionLost(Exception):
@@ -73,7 +77,12 @@ class StompSession:
         given = {name: value for name, value in login.items() if value is not None}
         connect = {"accept-version": VERSION, "host": VIRTUAL_HOST, **given}
         self._send_one("CONNECT", connect, deadline)
-        self._wait_for("CONNECTED", lambda: self._connected, deadline)
+        try:
+            self._wait_for("CONNECTED", lambda: self._connected, deadline)
+        except SessionLost as loss:
+            if str(loss) in (CLOSED, RESET) and not self._channel.is_tls:
+                raise SessionLost(f"{loss}; {MAYBE_TLS}") from loss
+            raise
         headers = self._connected.headers if self._connected else {}
         version = headers.get("version", "1.0")
         if version != VERSION:

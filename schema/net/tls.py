@@ -112,6 +112,8 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
 class TlsChannel(Channel):
     """Reads and writes under TLS. In TLS 1.3, a refusal arrives with the first read only."""
 
+    is_tls = True
+
     def __init__(
         self, channel: Channel, context: ssl.SSLContext, host: str, files: TlsFiles
     ) -> None:

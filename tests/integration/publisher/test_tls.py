@@ -102,3 +102,19 @@ def test_nothing_is_sent_to_a_broker_with_an_untrusted_certificate(
     reason = refusal(config._replace(ca_file=other))
 
     assert "untrusted CA (ca_file): " in reason
+
+
+def test_an_expired_client_certificate_is_reported_with_its_date(
+    tls_broker: TlsBroker, config: PublisherConfig
+) -> None:
+    config = with_certificate(config, tls_broker, tls_broker.files.expired_client())
+
+    assert f"certificate {config.certificate_file}: it expired on 20" in refusal(config)
+
+
+def test_plain_stomp_at_the_port_for_tls_names_the_right_url(
+    tls_broker: TlsBroker, config: PublisherConfig
+) -> None:
+    plain = tls_broker.server.tls_url.replace("stomp+ssl://", "stomp://")
+
+    assert "stomp+ssl://" in refusal(config._replace(brokers=(plain,)))
