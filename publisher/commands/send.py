@@ -125,7 +125,8 @@ def handle(args: argparse.Namespace) -> int:
 
     def report(record: RefusedRecord) -> None:
         print_lines(f"sam-publish: error: {record}", file=sys.stderr)
-        refused.append(record)
+        if args.json or not refused:  # without a document, the memory does not grow
+            refused.append(record)
 
     if args.raw:
         return publish_and_report([raw_messages()], config, args, refused=refused)
