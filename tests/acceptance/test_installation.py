@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -25,6 +27,7 @@ INSTALLATION = (
     "Services",
 )
 BROKER_OF_THE_PAGE = "msg1.example.org:61613"
+TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d")
 PUBLISH = "sam-publish result --metric org.sam.CE-Ping --host ce01.example.org --flavour CE"
 ENDPOINT = json.dumps(
     {
@@ -53,6 +56,12 @@ class Host:
         query = f"SELECT count(*) FROM metricoutput WHERE {where}"
         return int(self.machine.succeed(f'su - postgres -c "psql -At sam -c \\"{query}\\""'))
 
+    def journal(self, *options: str) -> list[dict[str, Any]]:
+        """The entries of the consumer itself, without those of systemd about it."""
+        command = "journalctl --output=json _SYSTEMD_UNIT=sam-consume.service"
+        lines = self.machine.succeed(" ".join([command, *options])).splitlines()
+        return [json.loads(line) for line in lines]
+
     def property(self, name: str) -> str:
         return self.machine.succeed(f"systemctl show -P {name} sam-consume").strip()
 
@@ -80,6 +89,21 @@ def test_the_page_leads_to_a_service_that_stores_the_first_result(host: Host) ->
     assert "CONSUMER OK - site-a running" in monitoring
     assert monitoring.endswith("-- No entries --\n")
     assert host.machine.succeed("curl --silent --fail http://127.0.0.1:9464/readyz")
+
+
+def test_a_warning_of_the_service_is_one_of_the_journal_with_one_timestamp(host: Host) -> None:
+    host.machine.succeed("systemctl stop postgresql")
+    host.machine.succeed(f"{PUBLISH} --status WARNING")
+    wait_until(lambda: bool(host.journal("-p warning")), timeout_s=60)
+    host.machine.succeed("systemctl start postgresql")
+    wait_until(lambda: host.rows("metricstatus = 'WARNING'") == 1, timeout_s=60)
+
+    entries = host.journal()
+    priority_of = {entry["MESSAGE"]: entry["PRIORITY"] for entry in entries}
+
+    assert [value for text, value in priority_of.items() if "nothing is acked" in text] == ["4"]
+    assert [value for text, value in priority_of.items() if "subscribed as" in text] == ["6"]
+    assert [text for text in priority_of if TIMESTAMP.match(text) or text.startswith("<")] == []
 
 
 def test_a_reload_reads_the_configuration_without_a_new_process(host: Host) -> None:
