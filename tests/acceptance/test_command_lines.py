@@ -118,6 +118,18 @@ def test_an_error_keeps_its_exit_code_if_both_outputs_are_full(workplace: Workpl
     assert answer.code == 69, str(answer)
 
 
+def test_good_records_are_published_if_errors_about_others_cannot_be_written(
+    workplace: Workplace,
+) -> None:
+    workplace.write("mixed.txt", RECORD.replace("OK", "SPLENDID") + RECORD)
+    spooled = workplace.spooled("spool")
+
+    answer = redirected(workplace, "2> /dev/full", "sam-publish", "send", "mixed.txt")
+
+    assert answer.code == 65, str(answer)
+    assert workplace.spooled("spool") == spooled + 1
+
+
 @pytest.mark.parametrize(
     "redirection", [">&-", ">&- 2>&-", "<&- >&- 2>&-", "| true", "2> /dev/full"]
 )
