@@ -128,9 +128,10 @@ def handle(args: argparse.Namespace) -> int:
         if args.json or not refused:  # without a document, the memory does not grow
             refused.append(record)
 
-    if args.raw:
-        return publish_and_report([raw_messages()], config, args, refused=refused)
+    raw = [list(raw_messages())] if args.raw else None
     with Termination() as termination:
+        if raw:
+            return publish_and_report(raw, config, args, refused=refused, termination=termination)
         read = bursts(PipePatience(args.flush_s, termination.descriptor))
         if args.files and all(map(os.path.isfile, args.files)):  # reading a pipe could block
             ahead = ReadAhead(chain.from_iterable(read), BATCH)

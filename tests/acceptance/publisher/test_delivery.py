@@ -167,7 +167,7 @@ def unread_bytes(process: subprocess.Popen[str]) -> int:
     return int.from_bytes(fcntl.ioctl(process.stdin, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
-@pytest.mark.parametrize("command", [RESULT, "send"])
+@pytest.mark.parametrize("command", [RESULT, "send", "send --raw"])
 def test_a_terminated_call_spools_what_a_silent_broker_has_not_confirmed(
     place: Workplace, command: str
 ) -> None:
@@ -175,7 +175,7 @@ def test_a_terminated_call_spools_what_a_silent_broker_has_not_confirmed(
         FakeBroker(mute=True) as broker,
         started(place, *command.split(), "--broker", broker.url, "--timeout", "60") as process,
     ):
-        if command == "send":
+        if command != RESULT:
             say(process, write_wlcg(metric_result()))
             assert process.stdin
             process.stdin.close()
