@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from dataclasses import asdict, astuple
 from datetime import UTC, datetime
 
@@ -70,7 +71,7 @@ def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
     if snapshot.last_commit:
         age_s = max((now - snapshot.last_commit).total_seconds(), 0)
         commit = f"{format_time(snapshot.last_commit)}, {age_s:.0f} s ago"
-    new, open_letters = snapshot.dead_letters, snapshot.open_dead_letters
+    new = snapshot.dead_letters
     rates = f"{snapshot.messages_per_s:.1f} messages/s, {snapshot.rows_per_s:.1f} rows/s"
     rows = rows_and_duplicates(snapshot.rows, snapshot.duplicates)
     facts = [
@@ -86,10 +87,9 @@ def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
         facts.append(("", f"{snapshot.repeated_dead_letters} stored before"))
     if snapshot.summarised_dead_letters:
         facts.append(("", f"{snapshot.summarised_dead_letters} only counted in summaries"))
-    if open_letters is not None:
-        facts.append(
-            ("", f"{sum(open_letters.values())} open in the database{listed(open_letters)}")
-        )
+    if snapshot.open_dead_letters is not None:
+        open_letters = +Counter(snapshot.open_dead_letters)
+        facts.append(("", f"{open_letters.total()} open in the database{listed(open_letters)}"))
     if snapshot.ignored_keys:
         facts.append(("ignored keys", listed(snapshot.ignored_keys).strip(" ()")))
     if snapshot.damaged_elements:

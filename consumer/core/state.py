@@ -52,7 +52,7 @@ class State:
         """The time of the last commit or of taking the pending messages; None if there are none."""
         self.last_commit: datetime | None = None
         self.open_dead_letters: Mapping[str, int] | None = None
-        """The number in the database by reason, as last counted."""
+        """The number in the database by reason, as last counted; 0 of other known reasons."""
         self.tally = Tally()
         self.lags = Histogram(LAG_EDGES_S)
         self.batches = Histogram(BATCH_EDGES)

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -22,7 +22,6 @@ from prometheus_client.core import HistogramMetricFamily, Metric, StateSetMetric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from sam_pipeline.consumer.monitoring.snapshot import RUNNING, STATES, STUCK, Snapshot
-from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.wording import printable
 
 HOST = "127.0.0.1"
@@ -30,6 +29,8 @@ PREFIX = "sam_consume"
 REQUEST_S = 10.0
 """The time limit for a client to send a request and read the response."""
 POLL_S = 0.2
+RETRY_S = 10.0
+"""How often to try to open a port that is in use."""
 CLIENTS = 8
 """The limit on simultaneous clients; others are refused."""
 TEXT = "text/plain; charset=utf-8"
@@ -42,28 +43,56 @@ PATHS = ("/metrics", *GOOD_STATES)
 logger = logging.getLogger(__name__)
 
 
-@contextmanager
-def serving(port: int, observe: Callable[[], Snapshot]) -> Iterator[int]:
-    """Answer requests inside the block; yields the port, any free one if `port` is 0.
+class MetricsPort:
+    """Answers requests in its own thread, from when the port can be used until it is closed.
 
-    Raises:
-        ConfigError: the port can't be used.
+    Messages are loaded meanwhile: a port in use is an error in the log, and tried again.
     """
-    try:
-        server = _Server(port, observe)
-    except (OSError, OverflowError) as error:
-        in_use = getattr(error, "errno", None) == errno.EADDRINUSE
-        problem = "the port is in use by another program" if in_use else str(error)
-        raise ConfigError([f"[consumer] metrics_port: {HOST}:{port}: {problem}"]) from error
-    thread = threading.Thread(
-        target=server.serve_forever, args=(POLL_S,), name="metrics", daemon=True
-    )
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
+
+    def __init__(
+        self, port: int, observe: Callable[[], Snapshot], retry_s: float = RETRY_S
+    ) -> None:
+        """`port`: 0 for any free one."""
+        self.port = port
+        self._observe = observe
+        self._retry_s = retry_s
+        self._problem = ""
+        self._closing = threading.Event()
+        self._server = self._opened()
+        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        while self._thread.is_alive():  # it may be about to open the port
+            if self._server is not None:
+                self._server.shutdown()
+            self._thread.join(POLL_S)
+        if self._server is not None:
+            self._server.server_close()
+
+    def _run(self) -> None:
+        while self._server is None:
+            if self._closing.wait(self._retry_s):
+                return
+            self._server = self._opened()
+        self._server.serve_forever(POLL_S)
+
+    def _opened(self) -> _Server | None:
+        try:
+            server = _Server(self.port, self._observe)
+        except OSError as error:
+            in_use = error.errno == errno.EADDRINUSE
+            problem = "the port is in use by another program" if in_use else str(error)
+            if problem != self._problem:
+                text = "[consumer] metrics_port: %s:%d: %s; trying again, without metrics meanwhile"
+                logger.error(text, HOST, self.port, problem)
+            self._problem = problem
+            return None
+        if self._problem:
+            logger.info("metrics are on %s:%d now", HOST, self.port)
+        self.port = server.server_address[1]
+        return server
 
 
 class _Server(ThreadingTCPServer):

@@ -37,15 +37,15 @@ def reporting(observer: Observer, request: StopRequest, config: ConsumerConfig) 
     """Report about once a second inside the block, and at its end how it ended.
 
     Raises:
-        ConfigError: the metrics port can't be used.
+        ConfigError: there is no metrics port of that number.
     """
     with ExitStack() as stack:
         notifier = stack.enter_context(closing(Notifier(config.notify_socket)))
         if config.metrics_port:
-            from sam_pipeline.consumer.monitoring.metrics import serving
+            from sam_pipeline.consumer.monitoring.metrics import MetricsPort
 
             port = port_of(config.metrics_port, config.instance)
-            stack.enter_context(serving(port, observer.snapshot))
+            stack.enter_context(closing(MetricsPort(port, observer.snapshot)))
         stack.enter_context(Reporter(observer, request, config.state_directory, notifier))
         yield
 

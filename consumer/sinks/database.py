@@ -20,12 +20,13 @@ from sam_pipeline.consumer.errors import SinkAway
 from sam_pipeline.consumer.sinks.held_name import HeldName
 from sam_pipeline.consumer.sinks.letter_log import LetterLog
 from sam_pipeline.consumer.sinks.upkeep import make_tasks, run_due
+from sam_pipeline.schema.records import reasons
 from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.records.normalise import Limits
-from sam_pipeline.sql.database.version import require_current
-from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SqlError
+from sam_pipeline.sql.database.version import require_current, require_current_always
+from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SchemaMismatch, SqlError
 from sam_pipeline.sql.loading.audit import Audit
-from sam_pipeline.sql.loading.batch import CLASS_BROKEN
+from sam_pipeline.sql.loading.batch import CLASS_BROKEN, REASONS
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import open_by_reason
 from sam_pipeline.sql.loading.dead_letter_store import NewLetter
@@ -39,6 +40,8 @@ WATCH_EVERY_S = 30.0
 COUNT_EVERY_S = 1.0
 COUNT_SHARE = 0.02
 """New dead letters are counted sooner: after this time, in at most this share of the time."""
+
+_NONE_OPEN = dict.fromkeys(REASONS | reasons.REASONS, 0)
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +65,7 @@ class DatabaseSink:
     ) -> None:
         self._held = held
         self._engine = engine
+        require_current_always(engine)
         self._consumer = consumer
         self._limits = limits
         self._state = state
@@ -123,13 +127,16 @@ class DatabaseSink:
         self._letter_log.write_due()
         began = self._clock()
         if began >= self._watch_at:
-            # Without messages, this also shows whether the database is away.
+            # Without messages, this also shows whether the database is away, or was upgraded.
             try:
+                require_current(self._engine)
                 self._hold_name()
-                self._state.open_dead_letters = open_by_reason(self._engine)
+                self._state.open_dead_letters = _NONE_OPEN | open_by_reason(self._engine)
                 self._state.can_commit()
             except DatabaseAway as error:
                 self._state.cannot_commit(str(error))
+            except SchemaMismatch:
+                raise
             except SqlError as error:
                 logger.warning("open dead letters not counted: %s", error)
             now = self._clock()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Connection, Engine, event, inspect, text
 
 from sam_pipeline.sql.database import roles
 from sam_pipeline.sql.database.engine import name_of, reading, writing
 from sam_pipeline.sql.database.script import HERE, run_script
-from sam_pipeline.sql.errors import SchemaMismatch
+from sam_pipeline.sql.errors import DATABASE_ERRORS, Kind, SchemaMismatch, kind_of
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -40,6 +40,28 @@ def require_current(engine: Engine) -> None:
     version = current_version(engine)
     if version != wanted_version():
         raise _mismatch(engine, version)
+
+
+def require_current_always(engine: Engine) -> None:
+    """Make every new connection of the engine raise SchemaMismatch like `require_current`.
+
+    So a program that lost its connection does not go on with a database upgraded meanwhile.
+    """
+
+    def check(connection: Any, _: object) -> None:
+        cursor = connection.cursor()
+        try:
+            cursor.execute("SELECT version_num FROM alembic_version")
+            version = (cursor.fetchone() or [None])[0]
+        except DATABASE_ERRORS as error:
+            if kind_of(error) is Kind.RETRY:
+                raise
+            version = None
+        connection.rollback()
+        if version != wanted_version():
+            raise _mismatch(engine, version)
+
+    event.listen(engine, "connect", check)
 
 
 def upgrade(engine: Engine, version: str = "head") -> list[str]:

@@ -10,9 +10,9 @@ import pytest
 from tests.services.postgres import PostgresServer, fresh_database
 from tests.services.process import wait_until
 from tests.support.commands import Workplace
-from tests.support.reports.stored import query
+from tests.support.reports.stored import execute, query
 
-UNAVAILABLE = 69
+UNAVAILABLE, CONFIG = 69, 78
 RESULT = ["--metric", "org.example.Ping", "--status", "OK", "--flavour", "CE"]
 
 
@@ -54,6 +54,27 @@ def test_the_daemon_waits_for_the_database_and_goes_on_by_itself(
 
         assert daemon.poll() is None
         assert hosts(workplace) == ["ce01.example.org", "ce02.example.org"]
+
+
+def test_a_daemon_that_reconnects_to_an_upgraded_database_loads_nothing_more(
+    workplace: Workplace,
+) -> None:
+    with workplace.running("sam-consume", "run") as daemon:
+        workplace.succeed("sam-publish", "result", *RESULT, "--host", "ce01.example.org")
+        wait_until(lambda: hosts(workplace) == ["ce01.example.org"], timeout_s=20)
+        execute(
+            workplace.database,
+            "UPDATE alembic_version SET version_num = '9999'; SELECT pg_terminate_backend(pid)"
+            " FROM pg_stat_activity WHERE usename = 'loader_login'",
+        )
+        workplace.succeed("sam-publish", "result", *RESULT, "--host", "ce02.example.org")
+
+        wait_until(lambda: daemon.poll() is not None, timeout_s=20)
+
+    assert daemon.returncode == CONFIG
+    assert hosts(workplace) == ["ce01.example.org"]
+    assert workplace.spooled("spool") == 1
+    assert "9999 is newer than this program" in (workplace.directory / "running.log").read_text()
 
 
 def hosts(workplace: Workplace) -> list[str]:

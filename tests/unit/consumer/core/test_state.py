@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,12 +20,12 @@ from sam_pipeline.consumer.core.tally import MAX_KEYS, OTHERS, Tally
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.snapshot import Snapshot
 from sam_pipeline.consumer.sinks import database
-from sam_pipeline.consumer.sinks.database import WATCH_EVERY_S, DatabaseSink
-from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
+from sam_pipeline.consumer.sinks.database import COUNT_EVERY_S, WATCH_EVERY_S, DatabaseSink
+from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, new_message
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.database.version import upgrade
-from sam_pipeline.sql.errors import DatabaseAway, SqlError, StatementFailed
+from sam_pipeline.sql.errors import DatabaseAway, SchemaMismatch, SqlError, StatementFailed
 
 NOON = 1_795_262_400.0
 """Seconds since the epoch."""
@@ -315,18 +317,23 @@ class Counting:
         return answer
 
 
+def open_letters(counting: Counting) -> Mapping[str, int]:
+    return +Counter(counting.state.open_dead_letters)
+
+
 def test_open_dead_letters_are_counted_every_half_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting = Counting(tmp_path, monkeypatch, {"bad-status": 1}, {"bad-status": 2})
     for _ in range(100):
         counting.upkeep()
-    assert counting.state.open_dead_letters == {"bad-status": 1}
+    assert open_letters(counting) == {"bad-status": 1}
 
     counting.now += WATCH_EVERY_S
     counting.upkeep()
 
-    assert counting.state.open_dead_letters == {"bad-status": 2}
+    assert open_letters(counting) == {"bad-status": 2}
+    assert dict(counting.state.open_dead_letters or {})["too-old"] == 0
 
 
 def test_an_idle_daemon_notices_that_the_database_fails_and_recovers(
@@ -343,6 +350,35 @@ def test_an_idle_daemon_notices_that_the_database_fails_and_recovers(
     counting.now += WATCH_EVERY_S
     counting.upkeep()
     assert counting.state.waiting_since is None
+
+
+def test_new_dead_letters_are_counted_within_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = Counting(tmp_path, monkeypatch, {}, {"not-text": 1})
+    counting.upkeep()
+    garbage = delivery()._replace(message=new_message("metricOutput", "garbage"))
+
+    counting.sink.load([garbage], (), nullcontext)
+    counting.upkeep()
+    assert open_letters(counting) == {}
+    counting.now += COUNT_EVERY_S
+    counting.upkeep()
+
+    assert open_letters(counting) == {"not-text": 1}
+
+
+def test_a_database_that_was_upgraded_meanwhile_ends_an_idle_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = Counting(tmp_path, monkeypatch, {})
+    counting.upkeep()
+    with sqlite3.connect(tmp_path / "sam.db") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+
+    counting.now += WATCH_EVERY_S
+    with pytest.raises(SchemaMismatch, match="newer than this program"):
+        counting.upkeep()
 
 
 def test_a_failure_to_count_dead_letters_stops_nothing(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import logging
 import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,10 +18,11 @@ from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.monitoring import metrics
-from sam_pipeline.consumer.monitoring.metrics import CLIENTS, serving
+from sam_pipeline.consumer.monitoring.metrics import CLIENTS, MetricsPort
 from sam_pipeline.consumer.monitoring.reporter import port_of
 from sam_pipeline.consumer.monitoring.snapshot import STUCK_AFTER, Snapshot
 from sam_pipeline.schema.errors import ConfigError
+from tests.services.process import wait_until
 from tests.support.builders import metric_message
 from tests.support.consumer.snapshot import AWAY, BROKER, snapshot
 
@@ -73,7 +75,8 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
     # A connection that does not fit the queue is tried again by the kernel, seconds later.
     monkeypatch.setattr(metrics._Server, "request_queue_size", 20 * CLIENTS)
     daemon = Daemon()
-    with serving(0, daemon.say) as daemon.port:
+    with closing(MetricsPort(0, daemon.say)) as port:
+        daemon.port = port.port
         yield daemon
 
 
@@ -224,12 +227,29 @@ def test_garbage_is_refused_and_the_next_client_is_served(daemon: Daemon, garbag
     assert daemon.get("/healthz")[0] == 200
 
 
-def test_a_port_in_use_is_a_problem_of_the_configuration(daemon: Daemon) -> None:
-    with pytest.raises(ConfigError) as caught, serving(daemon.port, daemon.say):
-        pass
+def test_a_port_in_use_is_an_error_in_the_log_and_tried_until_it_is_free(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    daemon = Daemon()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        daemon.port = other.getsockname()[1]
+        port = MetricsPort(daemon.port, daemon.say, retry_s=0.01)
+        time.sleep(0.1)
 
-    assert caught.value.exit_code == 78
-    assert f"metrics_port: 127.0.0.1:{daemon.port}: the port is in use" in str(caught.value)
+    with closing(port):
+        wait_until(lambda: "now" in caplog.text, SOON_S)
+        assert daemon.get("/healthz")[0] == 200
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+    assert f"metrics_port: 127.0.0.1:{daemon.port}: the port is in use" in caplog.text
+
+
+def test_a_port_that_stays_in_use_does_not_keep_the_daemon_from_ending(daemon: Daemon) -> None:
+    MetricsPort(daemon.port, daemon.say).close()
+
+    assert daemon.get("/healthz")[0] == 200
 
 
 def test_each_instance_has_its_own_port() -> None:
