@@ -19,7 +19,7 @@ from sam_pipeline.schema.program.command import (
     whole_number,
 )
 from sam_pipeline.schema.program.progress import Progress
-from sam_pipeline.schema.program.wording import grouped
+from sam_pipeline.schema.program.wording import grouped, plural, rows_and_duplicates
 from sam_pipeline.schema.records.classes import (
     DOWNTIME,
     METRIC_OUTPUT,
@@ -139,10 +139,9 @@ def run_records(args: argparse.Namespace) -> int:
                 job.run(name)
         except BaseException:
             if not args.dry_run:
-                number = job.totals.records
-                records = "1 record was" if number == 1 else f"{grouped(number)} records were"
+                done = f"{plural(job.totals.records, 'record')} imported"
                 advice = "the same command resumes there (a pipe starts over)"
-                print_lines(f"sam-db: interrupted: {records} imported; {advice}", file=sys.stderr)
+                print_lines(f"sam-db: interrupted: {done}; {advice}", file=sys.stderr)
             raise
         job.end()
     finally:
@@ -176,14 +175,14 @@ def run_csv(args: argparse.Namespace) -> int:
             engine.dispose()
     for bad in done.bad:
         print_lines(f"sam-db: error: {table.name}:{bad.line}: {bad.text}", file=sys.stderr)
-    lines, rows = grouped(done.lines), f"{grouped(done.rows)} rows stored"
+    lines, rows = plural(done.lines, "line"), rows_and_duplicates(done.rows, done.duplicates)
     if args.json:
         print_json({"file": table.name, "class": args.message_class.name, **asdict(done)})
     elif not done.bad:
-        print_done(args, f"{table.name}: {lines} lines, {rows}")
+        print_done(args, f"{table.name}: {lines}: {rows}")
     else:
         outcome = rows if done.rows or args.keep_going else "nothing was imported"
-        print_lines(f"{table.name}: {grouped(len(done.bad))} of {lines} lines are bad; {outcome}")
+        print_lines(f"{table.name}: {len(done.bad)} of {lines} are bad; {outcome}")
     return BAD_DATA if done.bad else OK
 
 
@@ -206,12 +205,13 @@ def _summary(totals: ImportTotals, seconds: float, dry_run: bool) -> str:
         pairs = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
         return f"{label} ({pairs})" if pairs else label
 
-    verb = "would be stored" if dry_run else "stored"
-    parts = [f"{grouped(totals.records)} records: {grouped(totals.rows)} rows {verb}"]
-    parts.append(f"{grouped(totals.refused)} records refused")
+    rows = rows_and_duplicates(totals.rows, totals.duplicates)
+    if dry_run:
+        rows = f"{plural(totals.rows, 'row')} would be stored, unless they are duplicates"
+    parts = [f"{plural(totals.records, 'record')}: {rows}", f"{totals.refused} refused"]
     if not dry_run:
-        letters = grouped(sum(totals.dead_letters.values()))
-        parts.append(counted(f"{letters} new dead letters", totals.dead_letters))
+        letters = plural(sum(totals.dead_letters.values()), "new dead letter")
+        parts.append(counted(letters, totals.dead_letters))
     if totals.ignored_keys:
         parts.append(counted("keys without a column", totals.ignored_keys))
     if totals.resumed:

@@ -46,13 +46,14 @@ logger = logging.getLogger(__name__)
 class ImportTotals:
     """The outcome of the import of one or more files.
 
-    `rows` were stored or already there. `refused` counts bad records, `dead_letters` the new dead
-    letters by reason. `resumed` records were imported by an earlier call and are included in the
-    other counts.
+    `rows` were stored, `duplicates` changed nothing. `refused` counts bad records, `dead_letters`
+    the new dead letters by reason. `resumed` records were imported by an earlier call and are
+    included in the other counts.
     """
 
     records: int = 0
     rows: int = 0
+    duplicates: int = 0
     refused: int = 0
     resumed: int = 0
     dead_letters: dict[str, int] = field(default_factory=dict)
@@ -61,6 +62,7 @@ class ImportTotals:
     def add(self, other: ImportTotals) -> None:
         self.records += other.records
         self.rows += other.rows
+        self.duplicates += other.duplicates
         self.refused += other.refused
         self.resumed += other.resumed
         for reason, count in other.dead_letters.items():

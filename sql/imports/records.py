@@ -158,7 +158,8 @@ class Import:
             before_commit=before_commit,
         )
         letters, ignored = dict(loaded.dead_letters), dict(loaded.ignored_keys)
-        totals.add(ImportTotals(len(messages), loaded.rows, loaded.refused, 0, letters, ignored))
+        counts = (len(messages), loaded.rows, loaded.duplicates, loaded.refused)
+        totals.add(ImportTotals(*counts, dead_letters=letters, ignored_keys=ignored))
         return size
 
     def _check(self, messages: Sequence[Message], totals: ImportTotals) -> None:
@@ -167,7 +168,8 @@ class Import:
         views = batch.by_view.values()
         failures = [*batch.failures, *(failure for view in views for failure in view.undecodable)]
         rows = sum(len(view.rows) for view in views)
-        totals.add(ImportTotals(len(messages), rows, len(failures), 0, {}, batch.ignored_keys))
+        refused, ignored = len(failures), dict(batch.ignored_keys)
+        totals.add(ImportTotals(len(messages), rows, refused=refused, ignored_keys=ignored))
         for failure in failures[: MAX_PROBLEMS - len(self.problems)]:
             headers = failure.message.headers
             where = f"{headers[FILE]}:{headers[LINE]}"

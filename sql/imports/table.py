@@ -113,10 +113,11 @@ class CsvTable:
 
 @dataclass
 class Imported:
-    """The number of lines below the header, of rows stored or already there, and the bad lines."""
+    """The number of lines below the header, of rows stored and already there, and the bad lines."""
 
     lines: int = 0
     rows: int = 0
+    duplicates: int = 0
     bad: list[BadLine] = field(default_factory=list)
 
 
@@ -167,12 +168,13 @@ def import_table(
     def store(batches: Callable[[], Iterable[list[Message]]]) -> None:
         """Store the batches in one transaction, which may be tried twice."""
 
-        def action(connection: Connection) -> tuple[int, list[BadLine]]:
-            rows, failures = 0, []
+        def action(connection: Connection) -> tuple[int, int, list[BadLine]]:
+            rows, duplicates, failures = 0, 0, []
             for batch in batches():
                 decoded = decode_batch(catalogue, batch, datetime.now(UTC), Limits())
                 inserted = insert_batch(connection, decoded)
                 rows += inserted.rows
+                duplicates += inserted.duplicates
                 failures += inserted.failures
             refuse_broken_class(failures)
             bad = [
@@ -180,10 +182,11 @@ def import_table(
             ]
             if bad and not keep_going:
                 raise LinesRefused(bad)
-            return rows, bad
+            return rows, duplicates, bad
 
-        rows, bad = load_transaction(engine, action)
+        rows, duplicates, bad = load_transaction(engine, action)
         done.rows += rows
+        done.duplicates += duplicates
         done.bad += bad
 
     fold_all(engine)  # the first result, perhaps just loaded, decides which days are due

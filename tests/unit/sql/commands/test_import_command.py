@@ -68,7 +68,7 @@ def test_records_of_several_files_and_forms_become_rows(capsys: Output) -> None:
     assert main(["import", "records", text, packed]) == OK
 
     out = capsys.readouterr().out
-    assert out.startswith("3 records: 3 rows stored, 0 records refused, 0 new dead letters; ")
+    assert out.startswith("3 records: 3 rows, 0 duplicates, 0 refused, 0 new dead letters; ")
     assert count("metricOutput") == 3
 
 
@@ -83,6 +83,7 @@ def test_the_summary_is_one_object_in_json(capsys: Output) -> None:
         "files": ["a.txt"],
         "records": 3,
         "rows": 2,
+        "duplicates": 0,
         "refused": 1,
         "resumed": 0,
         "dead_letters": {"bad-status": 1},
@@ -98,7 +99,7 @@ def test_a_repeat_counts_bad_records_and_makes_no_second_dead_letter(capsys: Out
 
     assert main(["import", "records", file]) == BAD_DATA
 
-    assert "1 records refused, 0 new dead letters" in capsys.readouterr().out
+    assert "1 refused, 0 new dead letters" in capsys.readouterr().out
     assert count("dead_letter") == 1
 
 
@@ -118,7 +119,7 @@ def test_a_dry_run_lists_bad_records_and_writes_nothing(place: Path, capsys: Out
 
     problem, summary = capsys.readouterr().out.splitlines()
     assert problem.startswith("a.txt:11: bad-status: metricStatus 'FINE'")
-    assert summary.startswith("2 records: 1 rows would be stored, 1 records refused; ")
+    assert summary.startswith("2 records: 1 row would be stored")
     assert (count("metricOutput"), count("dead_letter")) == (0, 0)
     assert not (place / "state").exists()
 
@@ -148,7 +149,7 @@ def test_a_file_that_is_named_twice_is_imported_once(capsys: Output) -> None:
 
     assert main(["import", "records", file, file]) == OK
 
-    assert capsys.readouterr().out.startswith("1 records: 1 rows stored")
+    assert capsys.readouterr().out.startswith("1 record: 1 row, 0 duplicates")
 
 
 def test_an_interrupted_import_says_that_it_can_resume(
@@ -161,7 +162,7 @@ def test_an_interrupted_import_says_that_it_can_resume(
     with monkeypatch.context() as patch:
         patch.setattr(Progress, "show", interrupt)
         assert main(["import", "records", file]) == INTERRUPTED
-    assert "interrupted: 1 record was imported" in capsys.readouterr().err
+    assert "interrupted: 1 record imported" in capsys.readouterr().err
 
     assert main(["import", "records", "--json", file]) == OK
 
@@ -273,7 +274,7 @@ def test_a_table_becomes_rows(capsys: Output) -> None:
     write("g.csv", header + 'A,"North, ""upper""",federation,2026-11-01T00:00:00Z\n')
     assert main(["import", "csv", "--class", "SITEGROUP", file]) == OK
 
-    assert capsys.readouterr().out == "g.csv: 1 lines, 1 rows stored\n"
+    assert capsys.readouterr().out == "g.csv: 1 line: 1 row, 0 duplicates\n"
     with closing(sqlite3.connect("sam.db")) as connection:
         assert connection.execute("SELECT siteName, groupName FROM siteGroup").fetchall() == [
             ("A", 'North, "upper"')
@@ -309,7 +310,7 @@ def test_keep_going_loads_the_good_lines(capsys: Output) -> None:
 
     assert main(["import", "csv", "--class", "siteGroup", "--keep-going", file]) == BAD_DATA
 
-    assert capsys.readouterr().out == "g.csv: 4 of 5 lines are bad; 1 rows stored\n"
+    assert capsys.readouterr().out == "g.csv: 4 of 5 lines are bad; 1 row, 0 duplicates\n"
     assert (count("siteGroup"), count("dead_letter")) == (1, 0)
 
 
