@@ -44,7 +44,8 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.TRY_LATER: "no broker took it, with `--require-broker` or in a batch job; `spool`:"
         " other processes have locked elements",
         command.NO_PERMISSION: "not stored: no broker took it, and the spool belongs to another"
-        " user; `spool drain`: elements of another user are left",
+        " user; `spool drain`: elements of another user are left; the named configuration cannot be"
+        " read",
         command.CONFIG: "configuration error",
         command.INTERRUPTED: "interrupted",
         command.TERMINATED: "terminated: what was read is published or in the spool; `run` killed"
@@ -61,7 +62,8 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.BUG: "a bug: please report it",
         command.CANNOT_CREATE: "the state directory or a spool cannot be created",
         command.IO_ERROR: "the state directory, a spool or standard output cannot be written",
-        command.NO_PERMISSION: "the database refuses the login, or the role may not do this",
+        command.NO_PERMISSION: "the database refuses the login, or the role may not do this; the"
+        " named configuration cannot be read",
         command.CONFIG: "configuration; no such database, or a schema of another version",
         command.INTERRUPTED: "interrupted (the daemon stops in order, with 0)",
     },
@@ -75,7 +77,8 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.CANNOT_CREATE: "the SQLite file cannot be created",
         command.IO_ERROR: "the disk of the database is full, or standard output could not be"
         " written",
-        command.NO_PERMISSION: "the database refuses the login, or the role may not do this",
+        command.NO_PERMISSION: "the database refuses the login, or the role may not do this; the"
+        " named configuration cannot be read",
         command.CONFIG: "configuration error; a missing database, a schema of another version; a"
         " problem remains",
         command.INTERRUPTED: "interrupted; `import` resumes if the command is repeated",
@@ -91,7 +94,8 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.IO_ERROR: "the disk of the database or of the files is full, or standard output"
         " could not be written",
         command.TRY_LATER: "a later run of the same day was published first: try again",
-        command.NO_PERMISSION: "the database refuses the login, or the role may not do this",
+        command.NO_PERMISSION: "the database refuses the login, or the role may not do this; the"
+        " named configuration cannot be read",
         command.CONFIG: "configuration error: a bad profile, a missing database, a schema of"
         " another version, results of several VOs",
         command.INTERRUPTED: "interrupted",

@@ -19,7 +19,13 @@ from sam_pipeline.schema.net.broker_url import STOMP, problem_of_login
 from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
 from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.net.tls import TlsFiles, tls_context
-from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
+from sam_pipeline.schema.program.command import (
+    NO_PERMISSION,
+    OK,
+    print_json,
+    print_lines,
+    text_table,
+)
 from sam_pipeline.schema.spool.access import unusable_quarantine, unusable_queue
 from sam_pipeline.schema.spool.disk import unusable
 
@@ -72,6 +78,8 @@ def run_check(args: argparse.Namespace) -> int:
             problems += [f"[consumer] {problem}" for problem in error.problems]
         problems += (f"[consumer] {found.text}" for found in _dated(config) if found.is_problem)
     except ConfigError as error:
+        if error.exit_code == NO_PERMISSION:  # the named file: there is nothing to check
+            raise
         problems += error.problems
     if args.to is None:  # a relay needs no database
         problems += _database_problems(args, config)

@@ -143,6 +143,16 @@ def test_a_named_configuration_that_cannot_be_read_is_an_error(
     assert answer.err.startswith(f"{program}: error: {named}: permission denied")
 
 
+@pytest.mark.parametrize("line", ["sam-publish check", "sam-consume check", "sam-db current"])
+def test_a_named_configuration_that_cannot_be_read_is_not_checked(
+    command: Command, locked: Path, line: str
+) -> None:
+    answer = command(*line.split(), SAM_CONFIG=str(locked / "sam.toml"))
+
+    assert answer.code == 77, str(answer)
+    assert answer.err.count("permission denied") == 1
+
+
 def test_a_misspelt_variable_is_an_error_and_nothing_is_sent(
     command: Command, tmp_path: Path
 ) -> None:
