@@ -23,6 +23,7 @@ from sam_pipeline.consumer.process.allocator import return_large_blocks
 from sam_pipeline.consumer.process.name_lock import name_locked
 from sam_pipeline.consumer.process.signals import StopRequest, handling_signals
 from sam_pipeline.consumer.sinks.spool import SpoolSink
+from sam_pipeline.consumer.sources.left_behind import warn_of_left_behind
 from sam_pipeline.consumer.sources.make import make_sources
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.command import BAD_DATA, OK, number, print_done, print_json
@@ -114,6 +115,7 @@ def _run(
 ) -> Drain | None:
     """Consume until stopped, or until everything is loaded; then returns the drain."""
     name = config.process_name
+    warn_of_left_behind(config)
     sources = make_sources(config, attempts.is_last_for_frame)
     drain = Drain(sources, args.timeout) if args.drain else None
     inbox = Inbox(BATCHES_WAITING * config.batch_size, config.buffer_bytes)

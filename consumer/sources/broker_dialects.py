@@ -108,15 +108,24 @@ def subscribe_headers(
         if "{short_name}" in dialect.shared_as and not destination.startswith(VIRTUAL_TOPIC):
             text = f"only {VIRTUAL_TOPIC}… and queues can be shared on this broker (shared = true)"
             raise SessionLost(text)
-    topic = destination.removeprefix("/topic/").strip("/")
     values: dict[str, object] = {
-        # For example `site-a.grid.probe.metricOutput`, which operators see in the broker's console.
-        # It contains the destination, as two subscriptions of a client must not share a name.
-        "name": f"{consumer}.{topic.replace('/', '.')}",
+        "name": subscription_name(consumer, destination),
         "short_name": consumer.replace(".", "-"),
-        "topic": topic,
+        "topic": _topic(destination),
         "destination": destination,
         "prefetch": prefetch,
         "window": prefetch * MESSAGE_BYTES,
     }
     return {key: value.format_map(values) for key, value in headers.items()}
+
+
+def subscription_name(consumer: str, destination: str) -> str:
+    """For example `site-a.grid.probe.metricOutput`, which operators see in the broker's console.
+
+    It contains the destination, as two subscriptions of a client must not share a name.
+    """
+    return f"{consumer}.{_topic(destination).replace('/', '.')}"
+
+
+def _topic(destination: str) -> str:
+    return destination.removeprefix("/topic/").strip("/")
