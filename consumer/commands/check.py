@@ -22,6 +22,7 @@ from sam_pipeline.schema.net.tls import TlsFiles, tls_context
 from sam_pipeline.schema.program.command import (
     NO_PERMISSION,
     OK,
+    print_done,
     print_json,
     print_lines,
     text_table,
@@ -100,9 +101,9 @@ def run_check(args: argparse.Namespace) -> int:
             print_lines(
                 *text_table(("broker", "address", "destination", "proven", "seconds"), rows)
             )
-        print_lines(*[f"note: {note}" for note in notes], file=sys.stderr)
+        print_done(args, *[f"note: {note}" for note in notes], file=sys.stderr)
         if not problems:
-            print_lines("no problem found")
+            print_done(args, "no problem found")
     if problems:
         raise ConfigError(problems)
     return OK

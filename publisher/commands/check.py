@@ -19,7 +19,7 @@ from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import AMS, SPOOL, is_loopback
 from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
 from sam_pipeline.schema.net.tls import tls_context
-from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
+from sam_pipeline.schema.program.command import OK, print_done, print_json, print_lines, text_table
 from sam_pipeline.schema.program.config import Findings, no_file_found
 from sam_pipeline.schema.spool.access import (
     shared_by_half,
@@ -74,16 +74,14 @@ def handle(args: argparse.Namespace) -> int:
         document = {"problems": problems, "notes": notes, "brokers": brokers, "secrets": secrets}
         print_json(document)
     else:
-        print_lines(
-            ", ".join(f"{name} {'set' if is_set else 'unset'}" for name, is_set in secrets.items())
-        )
+        states = (f"{name} {'set' if is_set else 'unset'}" for name, is_set in secrets.items())
+        print_done(args, ", ".join(states), success=not problems)
         if trips:
             rows = [(t.broker, t.address, t.proven or "failed", f"{t.seconds:.3f}") for t in trips]
             print_lines(*text_table(COLUMNS, rows))
-        for note in notes:
-            print_lines(f"note: {note}", file=sys.stderr)
+        print_done(args, *[f"note: {note}" for note in notes], file=sys.stderr)
         if not problems:
-            print_lines("no problem found")
+            print_done(args, "no problem found")
     if problems:
         raise ConfigError(problems)
     return OK

@@ -288,11 +288,13 @@ def print_lines(*lines: object, file: Optional[TextIO] = None) -> None:
         print_text(f"{printable(str(line))}\n", file)
 
 
-def print_done(args: argparse.Namespace, *lines: object, success: bool = True) -> None:
+def print_done(
+    args: argparse.Namespace, *lines: object, success: bool = True, file: Optional[TextIO] = None
+) -> None:
     """Report at once what was done, like `print_lines`; with -q only if it was not a success."""
     if args.verbosity >= 0 or not success:
-        print_lines(*lines)
-        _flush(sys.stdout)
+        print_lines(*lines, file=file)
+        _flush(file or sys.stdout)
 
 
 def print_json(value: object, file: Optional[TextIO] = None) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.program.command import OK, print_json, print_lines
+from sam_pipeline.schema.program.command import OK, print_done, print_json, print_lines
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.sql.checks.check import find_problems
 from sam_pipeline.sql.checks.problem import Problem
@@ -38,7 +38,7 @@ def run_check(args: argparse.Namespace) -> int:
     note = note_on_plain_text(url)
     notes = [note] if note else []
     if note and not args.json:
-        print_lines(f"note: {note}", file=sys.stderr)
+        print_done(args, f"note: {note}", file=sys.stderr)
     try:
         problems = find_problems(engine)
     except SchemaMismatch as error:
@@ -48,7 +48,7 @@ def run_check(args: argparse.Namespace) -> int:
         raise
     engine.dispose()
     if not problems and not args.json:
-        print_lines(f"{name}: no problem found")
+        print_done(args, f"{name}: no problem found")
     print_problems(name, problems, args.json, notes=notes)
     require_none(problems, name)
     return OK

@@ -158,6 +158,9 @@ QUIET = (
     ("sam-db", "-q", "upgrade"),
     ("sam-report", "-q", "run", "--profile", "profile.toml", "--due"),  # nothing is due
     ("sam-db", "repair", "-q"),
+    ("sam-db", "-q", "check"),
+    ("sam-publish", "-q", "check"),
+    ("sam-consume", "-q", "check"),
     ("sam-db", "-q", "partitions"),
     ("sam-db", "-q", "prune", "--keep-results", "4000d", "--keep-details", "60d"),
     ("sam-db", "-q", "import", "records", "results.txt"),
