@@ -143,6 +143,9 @@ def normalise(
         missing.append("hostName or siteName")
     if missing:
         raise RecordRefused("missing-key", f"{message_class.name} needs {', '.join(missing)}")
+    if message_class is DOWNTIME and record["endTime"] < record["startTime"]:
+        text = f"endTime {record['endTime']} is before startTime {record['startTime']}"
+        raise RecordRefused("bad-time", text)
     return rows
 
 

@@ -10,7 +10,10 @@ REASONS = {
         "`metricStatus` is not OK, WARNING, CRITICAL, UNKNOWN or 0 to 3",
         "ask the sender",
     ),
-    "bad-time": ("a value is not a time, a date or a time of day", "ask the sender"),
+    "bad-time": (
+        "a value is not a time, a date or a time of day, or `endTime` is before `startTime`",
+        "ask the sender",
+    ),
     "bad-host": ("`hostName` is not a host name", "ask the sender"),
     "bad-weight": ("the weight of a group's member is not a whole number", "ask the sender"),
     "too-old": (

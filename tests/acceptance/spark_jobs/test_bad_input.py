@@ -143,13 +143,14 @@ def test_a_downtime_that_ends_before_its_start_never_reaches_a_report(tmp_path: 
     workplace = embedded(tmp_path)
     times = f"startTime: {YESTERDAY}T16:00:00Z\nendTime: {YESTERDAY}T14:00:00Z\n"
     record = f"siteName: A\n{times}classification: SCHEDULED\nseverity: OUTAGE\nEOT\n"
-    workplace.succeed("sam-publish", "send", "--class", "downtime", stdin=record)
 
+    refused = workplace.run("sam-publish", "send", "--class", "downtime", stdin=record)
+    workplace.succeed("sam-publish", "send", "--raw", "--class", "downtime", stdin=record)
     loaded = workplace.run("sam-consume", "run", "--drain")
 
-    assert loaded.code == 65, str(loaded)
+    assert refused.code == loaded.code == 65, str(refused)
+    assert "before startTime" in refused.err
     [letter] = workplace.succeed("sam-consume", "dead-letter", "list", "--json").json
-    assert letter["reason"] == "refused-by-database"
-    assert "endTime" in letter["error"]
+    assert letter["reason"] == "bad-time"
     assert "before startTime" in letter["error"]
     assert query(workplace.database, "SELECT * FROM report_downtime") == []

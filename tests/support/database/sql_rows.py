@@ -60,6 +60,18 @@ EXAMPLES: Mapping[str, Values] = {
 }
 
 
+def name_too_long_for(table: str, engine: Engine) -> str:
+    """A name that only the database refuses: it does not fit into an index of PostgreSQL."""
+    if engine.dialect.name == "sqlite":  # which would take it
+        rule = (
+            f"CREATE TRIGGER no_long_{table} BEFORE INSERT ON {table}"
+            " WHEN length(NEW.name) > 2000 BEGIN SELECT RAISE(ABORT, 'too long'); END"
+        )
+        with writing(engine) as connection:
+            connection.execute(text(rule))
+    return "".join(chr(0x4E00 + number * 7919 % 20000) for number in range(9000))
+
+
 def insert(engine: Engine, view: str, *rows: Values) -> None:
     """Insert rows through a class view, like any SQL client."""
     with writing(engine) as connection:

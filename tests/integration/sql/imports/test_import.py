@@ -32,7 +32,7 @@ from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.dead_letter import list_dead_letters, show_dead_letter
 from sam_pipeline.sql.loading.load import decode_batches
 from tests.support.builders import metric_result
-from tests.support.database.sql_rows import insert, stored
+from tests.support.database.sql_rows import insert, name_too_long_for, stored
 
 RECORDS = 800
 BAD = 8
@@ -323,28 +323,26 @@ def test_a_table_is_stored_and_a_repeat_changes_nothing(engine: Engine, tmp_path
     assert stored(engine, "serviceEndpoint") == rows
 
 
-DOWNTIMES = [
-    "2010-01-02T00:00:00Z,2010-01-03T00:00:00Z,SCHEDULED,OUTAGE,A",
-    "2010-01-02T00:00:00Z,2010-01-01T00:00:00Z,SCHEDULED,OUTAGE,B",
-    "2010-01-02T00:00:00Z,2010-01-03T00:00:00Z,SCHEDULED,OUTAGE,C",
-    "2010-01-02T00:00:00Z,2010-01-01T00:00:00Z,SCHEDULED,OUTAGE,D",
-]
+def downtimes(engine: Engine) -> list[str]:
+    """Four lines, of which only the database refuses the second and the fourth."""
+    long_name = name_too_long_for("site", engine)
+    period = "2010-01-02T00:00:00Z,2010-01-03T00:00:00Z"
+    return [f"{period},SCHEDULED,OUTAGE,{site}" for site in ("A", long_name, "C", long_name)]
 
 
 def test_a_line_that_only_the_database_refuses_rolls_the_table_back(
     engine: Engine, tmp_path: Path
 ) -> None:
-    path = table(tmp_path / "d.csv", DOWNTIME, DOWNTIMES)
+    path = table(tmp_path / "d.csv", DOWNTIME, downtimes(engine))
 
     imported = import_csv_file(engine, path, DOWNTIME)
 
     assert [bad.line for bad in imported.bad] == [3, 5]
-    assert all("endTime" in bad.text for bad in imported.bad)
     assert (imported.rows, stored(engine, "downtime"), list_dead_letters(engine)) == (0, [], [])
 
 
 def test_keep_going_stores_the_other_lines(engine: Engine, tmp_path: Path) -> None:
-    path = table(tmp_path / "d.csv", DOWNTIME, DOWNTIMES)
+    path = table(tmp_path / "d.csv", DOWNTIME, downtimes(engine))
 
     imported = import_csv_file(engine, path, DOWNTIME, keep_going=True)
 
@@ -358,7 +356,8 @@ def test_a_very_long_table_is_stored_in_batches(
 ) -> None:
     monkeypatch.setattr("sam_pipeline.sql.imports.table.ONE_TRANSACTION_LINES", 3)
     monkeypatch.setattr("sam_pipeline.sql.imports.table.BATCH_LINES", 2)
-    path = table(tmp_path / "d.csv", DOWNTIME, [DOWNTIMES[0], DOWNTIMES[2], *DOWNTIMES])
+    lines = downtimes(engine)
+    path = table(tmp_path / "d.csv", DOWNTIME, [lines[0], lines[2], *lines])
 
     imported = import_csv_file(engine, path, DOWNTIME)
 

@@ -21,7 +21,7 @@ from sam_pipeline.sql.loading.load import Loaded, load
 from tests.services.postgres import PostgresServer
 from tests.support.builders import NOW, metric_message, metric_result
 from tests.support.database.roles import acting_as
-from tests.support.database.sql_rows import stored
+from tests.support.database.sql_rows import name_too_long_for, stored
 
 
 def load_now(engine: Engine, *messages: Message) -> Loaded:
@@ -122,12 +122,11 @@ def test_a_bad_record_does_not_keep_its_neighbours_from_loading(engine: Engine) 
 
 
 def test_only_the_record_that_the_database_refuses_is_a_dead_letter(engine: Engine) -> None:
-    # A name of this size does not fit into an index of PostgreSQL; SQLite gets a trigger for it.
-    refuse_long_metrics(engine)
+    long_name = name_too_long_for("metric", engine)
     names = [f"host{number:03d}.example.org" for number in range(100)]
     records = [metric_result(hostName=name) for name in names]
-    records[41] = metric_result(hostName=names[41], metricName=incompressible(9000))
-    records[77] = metric_result(hostName=names[77], metricName=incompressible(9000))
+    records[41] = metric_result(hostName=names[41], metricName=long_name)
+    records[77] = metric_result(hostName=names[77], metricName=long_name)
 
     loaded = load_now(engine, metric_message(*records[:50]), metric_message(*records[50:]))
 
@@ -136,19 +135,6 @@ def test_only_the_record_that_the_database_refuses_is_a_dead_letter(engine: Engi
     assert reasons(engine) == [(42, "refused-by-database"), (28, "refused-by-database")]
     [first, _] = list_dead_letters(engine)
     assert first.error.lower().startswith("metricoutput: ")
-
-
-def refuse_long_metrics(engine: Engine) -> None:
-    if engine.dialect.name == "sqlite":
-        execute(
-            engine,
-            "CREATE TRIGGER no_long_metric BEFORE INSERT ON metric"
-            " WHEN length(NEW.name) > 2000 BEGIN SELECT RAISE(ABORT, 'too long'); END",
-        )
-
-
-def incompressible(length: int) -> str:
-    return "".join(chr(0x4E00 + number * 7919 % 20000) for number in range(length))
 
 
 @pytest.mark.parametrize("value", ["nul \x00 inside", "lone \udc80 surrogate"])
