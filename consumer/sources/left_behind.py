@@ -1,7 +1,7 @@
 """Warns of subscriptions that the configuration does not have any more.
 
-A broker goes on storing messages for a durable subscription until somebody deletes it, and fills
-its disk. The last configuration is remembered in the state directory, for reloads and restarts.
+A broker goes on storing messages for a durable subscription until it is deleted, and fills its
+disk. The last configuration is remembered in the state directory, for reloads and restarts.
 """
 
 from __future__ import annotations

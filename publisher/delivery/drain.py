@@ -57,8 +57,8 @@ class DrainTotals:
         self.rejected: dict[str, str] = {}
         """The broker and its reason, by rejected element; these stay in the spool."""
         self.set_aside = 0
-        """Elements that can't be sent, damaged ones or such without a valid destination; they are
-        now in the quarantine beside the spool."""
+        """Elements that can't be sent, because they are damaged or have no valid destination; they
+        are now in the quarantine beside the spool."""
         self.locked: set[str] = set()
         """Elements that another process had locked."""
         self.inaccessible: dict[str, Exception] = {}
@@ -247,7 +247,7 @@ class _Pass:
                         self._totals.rejected.pop(name, None)
                         self._totals.sent += 1
                         continue
-                    # What only brokers of another kind take is no news: `spool status` shows it.
+                    # A message that needs a broker of another kind: `spool status` shows it.
                     if not (rejection.for_good and self._rejected_rest):
                         self._totals.rejected[name] = str(rejection)
                     if self._rejected_rest:

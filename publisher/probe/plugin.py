@@ -66,7 +66,7 @@ def run_plugin(
 ) -> PluginRun:
     """Run the plugin in its own process group, which is killed after the timeout.
 
-    It is also killed when `received` is no longer empty: it grows by the signals that end us.
+    It is also killed once `received` has an entry: the signals that end this program.
     """
     started_at = datetime.now(timezone.utc)
     pipe = subprocess.PIPE

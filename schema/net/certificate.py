@@ -1,4 +1,4 @@
-"""When the certificates in a file are valid; read from their bytes, for `ssl` does not tell.
+"""When the certificates in a file are valid; read from their bytes, since `ssl` does not show it.
 
 Source: RFC 5280, 4.1: a certificate is a sequence, which begins with a sequence: version, number,
 algorithm, issuer, validity, …; the validity is a sequence of two times.
@@ -47,7 +47,7 @@ class Validity(NamedTuple):
 
 
 class CertificateFinding(NamedTuple):
-    """A certificate that can't be used now; or will not be soon, which is no problem yet."""
+    """A certificate that can't be used now, or not for much longer, which is only a note."""
 
     path: Path
     text: str

@@ -374,7 +374,7 @@ def _flush(stream: TextIO) -> None:
 def _discard(stream: TextIO, error: OSError, at_the_end: bool = False) -> None:
     """Discard what follows on standard output, or at the end on standard error, and note why.
 
-    It is no error that a reader such as `head` has read enough.
+    That a reader such as `head` has read enough is not an error.
     """
     if stream is sys.stdout and not isinstance(error, BrokenPipeError):
         _unwritten.append(error)

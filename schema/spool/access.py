@@ -1,4 +1,4 @@
-"""What of a queue this account can't use, in the words of all programs, and how to find out."""
+"""Whether this account can use a queue, and how all programs report what it can't use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def reason_of(error: Exception) -> str:
 
 
 def inaccessible(path: Path, errors: Mapping[str, Exception]) -> str:
-    """What of a queue can't be used: how many, where, and the first one with its reason.
+    """The number of elements and directories that can't be used, and the first with its reason.
 
     Args:
         errors: by the names of directories and elements; those of elements have a slash.

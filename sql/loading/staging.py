@@ -89,7 +89,7 @@ def store_text(connection: Connection, view: ClassView, rows: bytes) -> int:
         return 0
     load = f"SELECT {quoted(f'{view.name}_load')}()"
     loaded = connection.exec_driver_sql(load, execution_options={"no_parameters": True})
-    return loaded.scalar() or 0  # a function of somebody's own class may return void
+    return loaded.scalar() or 0  # the function of a site's own class may return void
 
 
 def open_staging(connection: Connection, view: ClassView) -> None:
