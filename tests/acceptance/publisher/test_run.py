@@ -174,8 +174,9 @@ def start(host: Host, before: str) -> tuple[subprocess.Popen[bytes], int]:
     """A run whose plugin sleeps, and the process id of that plugin."""
     file = host.directory / "plugin"
     script = f"echo $$ > {file}.new; mv {file}.new {file}; exec sleep 60"
+    command = f"{before} exec {host.to_queue} -- sh -c {shlex.quote(script)}"
     process = subprocess.Popen(
-        ["sh", "-c", f"{before} exec {host.to_queue} -- sh -c {shlex.quote(script)}"],
+        ["env", "--default-signal", "sh", "-c", command],  # a job in the background ignores some
         cwd=host.directory,
         env=host.environment,
     )

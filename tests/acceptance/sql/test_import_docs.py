@@ -19,7 +19,7 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
     assert done.code == 0, str(done)
     assert "results-2011.txt:7: bad-status: metricStatus 'SPLENDID'" in done.out
     assert "3 records: 2 rows, 0 duplicates, 1 refused, 1 new dead letter" in done.out
-    assert "downtimes.csv:3: downtime: " in done.err
+    assert "downtimes.csv:3: bad-time: " in done.err
     assert "downtimes.csv: 1 of 2 lines are bad; nothing was imported" in done.out
     counts = {
         name: query(workplace.database, f"SELECT count(*) AS n FROM {name}")[0]["n"]
