@@ -166,8 +166,6 @@ def _rows(
                     complete = {**fields, "validFrom": format_time(_PLACEHOLDER)}
                     for row in normalise(complete, message_class.name, {}, _PLACEHOLDER):
                         del row["validFrom"]
-                        if message_class is DOWNTIME and row["endTime"] < row["startTime"]:
-                            raise RecordRefused("end", f"ends before it begins: {row['endTime']}")
                         yield row
             except RecordRefused as error:
                 key = element.get("PRIMARY_KEY") or element.get("NAME")

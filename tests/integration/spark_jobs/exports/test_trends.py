@@ -133,7 +133,7 @@ def test_a_period_without_changes_or_published_days_is_reported_as_such(
 ) -> None:
     publish(engine, profile(tmp_path), DAY, {"A CE h1": {"00:00": "OK"}})
 
-    assert "0 of 1 sites changed" in run("--day", f"{DAY}")[0]
+    assert "0 of 1 site" in run("--day", f"{DAY}")[0]
     out, err = run("--day", "2026-11-01")
     assert out == ""
     assert "nothing is published for 2026-11-01" in err

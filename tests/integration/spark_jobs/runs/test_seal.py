@@ -252,7 +252,7 @@ def test_a_month_must_be_over_and_known(
         (("--month", "2024-02", "--who", "J"), "nothing is published for 2024-02-01"),
         (("--month", MONTH, "--who", "J", "--report", "x"), "no report x"),
         (("--month", MONTH), "--who NAME"),
-        (("--month", MONTH, "--who", " "), "--who NAME"),
+        (("--month", MONTH, "--who", " "), "--who"),
         (("--month", "10-2025", "--who", "J"), "is not a month"),
         (("--list", "--who", "J"), "--who goes with --month"),
         ((), "--month --list is required"),

@@ -176,7 +176,7 @@ def test_a_downtime_without_services_is_ignored(
 @pytest.mark.parametrize(
     ("element", "message"),
     [
-        (downtime(start=END, end=START), "ends before it begins"),
+        (downtime(start=END, end=START), "before startTime"),
         (downtime(key=""), "has no PRIMARY_KEY"),
         (downtime(host="", site=""), "hostName or siteName"),
         (downtime(severity=""), "needs severity"),
