@@ -349,8 +349,10 @@ def _reason(text: str) -> str:
     known = sorted({**schema_reasons.REASONS, **batch.REASONS})
     if text in known:
         return text
-    hint = " ".join(filter(None, [did_you_mean(text, known), f"(one of {', '.join(known)})"]))
-    raise argparse.ArgumentTypeError(f"{text!r} is not a reason: {hint}")
+    near = did_you_mean(text, known)
+    hint = f" ({near})" if near else ""
+    message = f"{text!r} is not a reason{hint}; the reasons are {', '.join(known)}"
+    raise argparse.ArgumentTypeError(message)
 
 
 def _header(text: str) -> tuple[str, str | None]:

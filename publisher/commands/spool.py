@@ -298,7 +298,7 @@ def drain_spool(args: argparse.Namespace, config: PublisherConfig, queue: Direct
         print_json(document)
     else:
         why = ", ".join(REASON[name].format(count) for name, count in counts.items() if count)
-        line = f"drained {result.sent} messages from {queue.path} in {elapsed_s:.1f} s"
+        line = f"drained {plural(result.sent, 'message')} from {queue.path} in {elapsed_s:.1f} s"
         line += f", {len(left)} left{why and f' ({why})'}"
         print_done(args, line, success=code == OK)
     return code

@@ -24,6 +24,7 @@ from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import SPOOL, Broker
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.spool.directory import LOCK_AGE_S
 from sam_pipeline.schema.spool.disk import flock_at_once, open_directory
 from sam_pipeline.schema.spool.queue import DirectoryQueue
@@ -154,7 +155,7 @@ def drain_in_passing(
         of = f"{totals.sent:,} of {totals.sent + left:,} spooled messages"
         logger.info("sent %s to %s; the rest is sent by the next calls", of, address)
     elif totals.sent:
-        logger.info("drained %s spooled messages to %s", totals.sent, address)
+        logger.info("drained %s to %s", plural(totals.sent, "spooled message"), address)
     return totals.sent
 
 
@@ -177,7 +178,7 @@ def drain_until(
             logger.error("%s", error)
             latest = DrainTotals()
         if latest.sent:
-            logger.info("drained %s messages from %s", latest.sent, config.spool)
+            logger.info("drained %s from %s", plural(latest.sent, "message"), config.spool)
         totals.sent += latest.sent
         totals.rejected.update(latest.rejected)
         totals.set_aside += latest.set_aside

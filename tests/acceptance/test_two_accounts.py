@@ -170,7 +170,7 @@ def test_a_relay_writes_into_the_spool_of_a_group(host: Host) -> None:
     host.make("out", owner=PROBES, group=PROBES, mode=0o700)
     drain = ("sam-publish", "spool", "drain", "--broker", f"spool://{host.directory}/out")
     shared = {"SAM_PUBLISHER_SPOOL": str(host.spool), "SAM_PUBLISHER_SPOOL_MODE": "2770"}
-    assert "drained 1 messages" in host.probes.succeed(*drain, **shared).out
+    assert "drained 1 message" in host.probes.succeed(*drain, **shared).out
 
 
 def test_two_accounts_share_the_spool_of_their_publishers(host: Host) -> None:

@@ -413,7 +413,7 @@ def test_spool_drain_sends_the_spooled_messages(
         done = sam_publish("spool", "drain", "--broker", broker.url)
 
     assert done.returncode == 0
-    assert done.stdout.startswith("drained 1 messages")
+    assert done.stdout.startswith("drained 1 message")
     assert str(spool.path) in done.stdout
     assert len(broker.taken) == 1
 

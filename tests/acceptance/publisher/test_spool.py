@@ -40,7 +40,7 @@ def test_a_drain_beside_others_says_who_has_the_rest_and_exits_75(place: Workpla
     )
 
     assert drained.code == TRY_LATER, str(drained)
-    assert "drained 1 messages" in drained.out
+    assert "drained 1 message" in drained.out
     assert "1 left (1 locked by other processes" in drained.out
 
 

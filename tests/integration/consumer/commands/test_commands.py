@@ -122,7 +122,7 @@ def test_a_replay_loads_a_dead_letter_once_its_class_exists(
         ("list --limit 0", "is not a whole number"),
         ("drop --reason tpyo", "is not a reason"),
         ("list --reason to-old", "did you mean too-old?"),
-        ("list --reason ''", "one of bad-frame"),
+        ("list --reason ''", "the reasons are bad-frame"),
         ("list --class metricOuput", "did you mean metric"),
         ("drop --class ''", "no dead letter has this class"),
         ("list --state closed", "invalid choice"),

@@ -405,6 +405,6 @@ def test_a_drain_loop_ends_with_0_when_it_is_terminated(
     code, text = scene.run("drain", loop=True)
 
     assert code == 0
-    assert "drained 1 messages" in text
+    assert "drained 1 message" in text
     assert target.count() == 1
     assert signal.getsignal(signal.SIGTERM) == handler
