@@ -267,7 +267,7 @@ class _Waiting:
         try:
             if config.spool is not None:
                 messages = [config.addressed(message) for message in self.messages]
-                for _ in BoundedSpool(config.spool, config).add_all(messages):
+                for _ in BoundedSpool(config.spool, config, config.shares_spool).add_all(messages):
                     stored += 1
         except SpoolError as error:
             problem = str(error)

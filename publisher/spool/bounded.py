@@ -31,9 +31,9 @@ logger = lazy_logger(__name__)
 
 
 class BoundedSpool:
-    """The spool at `path`, with the limits of `config`."""
+    """The spool at `path`, with the limits of `config`; `shared` by a group or not."""
 
-    def __init__(self, path: Path, config: PublisherConfig, shared: bool = False) -> None:
+    def __init__(self, path: Path, config: PublisherConfig, shared: bool) -> None:
         self._path = path
         self._config = config
         self._queue = DirectoryQueue(path, shared)

@@ -69,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _writing(directory: Path, count: int, at_once: int) -> bool:
     """Compare the spool with the bare loop, which for single messages fsyncs the directory."""
-    room = BoundedSpool(directory / f"spool{at_once}", PublisherConfig(state=directory / "state"))
+    config = PublisherConfig(state=directory / "state")
+    room = BoundedSpool(directory / f"spool{at_once}", config, config.shares_spool)
     bare = directory / f"bare{at_once}"
     bare.mkdir()
     ours_s, bare_s = [], []

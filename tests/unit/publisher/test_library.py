@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import stat
 import threading
 import time
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -175,6 +176,19 @@ def test_a_publisher_that_was_dropped_spools_its_records_and_warns(
     [warning] = caplog.messages
     assert "150 records" in warning
     assert "close()" in warning
+
+
+def test_a_publisher_that_was_dropped_shares_what_it_spools_if_a_group_shares_the_spool(
+    spool: DirectoryQueue,
+) -> None:
+    publisher = Publisher(config_for(spool), spool_mode="2770")
+    publisher.add(metric_result())
+    del publisher
+    gc.collect()
+
+    [name] = spool.names()
+    assert stat.S_IMODE((spool.path / name).stat().st_mode) == 0o660
+    assert stat.S_IMODE(spool.path.stat().st_mode) == 0o2770
 
 
 def test_a_publisher_that_was_dropped_without_a_spool_says_how_many_records_are_lost(

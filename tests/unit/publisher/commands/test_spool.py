@@ -331,7 +331,7 @@ def test_status_reports_the_total_number_of_dropped_messages(scene: Scene) -> No
         state=scene.config.state, spool_max_messages=1, spool_when_full="drop-oldest"
     )
     for _ in range(3):
-        BoundedSpool(scene.queue.path, full).add(metric_message())
+        BoundedSpool(scene.queue.path, full, full.shares_spool).add(metric_message())
 
     _, text = scene.run("status")
 

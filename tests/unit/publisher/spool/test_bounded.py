@@ -30,7 +30,7 @@ def room_in(spool: DirectoryQueue, state: str | None = "state", **bounds: object
     """The spool as seen by a process that has just started."""
     directory = spool.path.with_name(state) if state else None
     config = PublisherConfig(spool=spool.path, state=directory, **bounds)  # type: ignore[arg-type]
-    return BoundedSpool(spool.path, config)
+    return BoundedSpool(spool.path, config, config.shares_spool)
 
 
 def ids(spool: DirectoryQueue) -> list[str]:
