@@ -144,7 +144,7 @@ def _dated(config: ConsumerConfig) -> Iterator[CertificateFinding]:
 
 
 def _notes(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[str]:
-    """What works, but exposes passwords, or will not work soon or with a damaged element."""
+    """Passwords in plain text, certificates that expire soon, quarantines that cannot be made."""
     if config:
         yield from (found.text for found in _dated(config) if not found.is_problem)
         for url, path in config.spools.items():

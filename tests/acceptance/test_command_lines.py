@@ -15,10 +15,9 @@ from sam_pipeline.publisher.cli import main as sam_publish
 from sam_pipeline.schema.program.command import USAGE
 from sam_pipeline.spark_jobs.cli import main as sam_report
 from sam_pipeline.sql.cli import main as sam_db
-from tests.support.commands import PROGRAMS, Answer, Workplace, embedded
+from tests.support.commands import PROGRAMS, RESULT, Answer, Workplace, embedded
 from tests.support.reports.stored import query
 
-RESULT = ("--metric", "m", "--status", "OK", "--host", "ce01.example.org", "--flavour", "CE")
 PROFILE = 'name = "critical"\nvalidity_s = "off"\n[flavours.CE]\nmetrics = ["m"]\n'
 RECORD = """\
 hostName: ce02.example.org
@@ -62,8 +61,8 @@ def results_of(workplace: Workplace) -> int:
 @pytest.mark.parametrize(
     "command",
     [
-        ("sam-publish", "result", *RESULT),
-        ("sam-publish", "result", *RESULT, "--json"),
+        RESULT,
+        (*RESULT, "--json"),
         ("sam-publish", "send", "results.txt"),
     ],
 )
@@ -83,7 +82,7 @@ def test_a_result_is_published_if_standard_output_is_full_and_the_command_exits_
 def test_a_drain_and_an_import_load_everything_if_standard_output_is_full(
     workplace: Workplace,
 ) -> None:
-    workplace.succeed("sam-publish", "result", *RESULT)
+    workplace.succeed(*RESULT)
     before = results_of(workplace)
 
     drained = redirected(workplace, "> /dev/full", "sam-consume", "run", "--drain")
@@ -111,7 +110,7 @@ def test_output_that_was_asked_for_and_could_not_be_written_is_one_error_line(
 
 
 def test_an_error_keeps_its_exit_code_if_both_outputs_are_full(workplace: Workplace) -> None:
-    lost = ("sam-publish", "result", *RESULT, "--broker", "stomp://127.0.0.1:1", "--no-spool")
+    lost = (*RESULT, "--broker", "stomp://127.0.0.1:1", "--no-spool")
 
     answer = redirected(workplace, "> /dev/full 2> /dev/full", *lost)
 
@@ -142,7 +141,7 @@ def test_a_result_is_published_with_exit_code_0_if_nobody_reads_the_output(
     done = subprocess.run(
         [
             *("bash", "-o", "pipefail", "-c", f'{command} "$@" {redirection}', "bash"),
-            *(str(PROGRAMS / "sam-publish"), "result", *RESULT),
+            *(str(PROGRAMS / RESULT[0]), *RESULT[1:]),
         ],
         cwd=workplace.directory,
         env=workplace.clean_environment(),
@@ -165,7 +164,7 @@ QUIET = (
     ("sam-db", "-q", "prune", "--keep-results", "4000d", "--keep-details", "60d"),
     ("sam-db", "-q", "import", "records", "results.txt"),
     ("sam-db", "-q", "downtime", "add", "--site", "A", *TIMES),
-    ("sam-publish", "-q", "result", *RESULT),
+    ("sam-publish", "-q", *RESULT[1:]),
     ("sam-publish", "-q", "send", "results.txt"),
     ("sam-publish", "-q", "spool", "repair"),
     ("sam-publish", "-q", "spool", "drain"),

@@ -13,13 +13,12 @@ import pytest
 
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.schema.times import format_time
-from tests.support.commands import PROGRAMS, Answer
+from tests.support.commands import PROGRAMS, RESULT, Answer
 
 AS_ANYBODY = (
     ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
 )
 """Root may read everything, unless it gives these capabilities up."""
-RESULT = ("result", "--metric", "m", "--status", "OK", "--host", "ce01", "--flavour", "CE")
 SKIPPED = "this location of the configuration is skipped"
 SHOW = {
     "sam-publish": "publisher.brokers",
@@ -91,9 +90,7 @@ def test_a_home_directory_of_another_account_is_skipped_with_one_warning(
 def test_a_result_is_published_from_a_home_directory_that_cannot_be_read(
     command: Command, locked: Path, tmp_path: Path
 ) -> None:
-    answer = command(
-        "sam-publish", *RESULT, "--broker", f"spool://{tmp_path}/broker", HOME=str(locked)
-    )
+    answer = command(*RESULT, "--broker", f"spool://{tmp_path}/broker", HOME=str(locked))
 
     assert answer.code == 0, str(answer)
     assert answer.out.startswith("published ")
@@ -122,7 +119,7 @@ def test_a_relative_spool_below_a_removed_directory_does_not_lose_the_result(
     broker = ("--broker", f"spool://{tmp_path}/broker")
     relative = {"STATE_DIRECTORY": "", variable: "relative"}
 
-    answer = command("sam-publish", *RESULT, *broker, before='rmdir "$PWD"', **relative)
+    answer = command(*RESULT, *broker, before='rmdir "$PWD"', **relative)
 
     assert answer.code == 0, str(answer)
     assert "no spool: relative" in answer.err
@@ -158,7 +155,7 @@ def test_a_misspelt_variable_is_an_error_and_nothing_is_sent(
 ) -> None:
     misspelt = {"SAM_PUBLISHER_BROKER": f"spool://{tmp_path}/broker", "SAM_PUBLISHER_CLAS": "x"}
 
-    answer = command("sam-publish", *RESULT, **misspelt)
+    answer = command(*RESULT, **misspelt)
 
     assert answer.code == 78, str(answer)
     assert (
@@ -208,8 +205,8 @@ def test_every_program_knows_the_variables_of_the_others_and_refuses_unknown_one
 def test_a_result_without_any_broker_is_spooled_with_a_hint(
     command: Command, tmp_path: Path
 ) -> None:
-    answer = command("sam-publish", *RESULT)
-    quiet = command("sam-publish", "-q", *RESULT)
+    answer = command(*RESULT)
+    quiet = command(*RESULT, "-q")
 
     assert answer.code == 0
     assert answer.out.startswith("spooled ")
@@ -361,7 +358,7 @@ def test_an_unknown_key_of_shared_values_is_an_error_with_the_nearest_one(
     file = tmp_path / "here" / "sam.toml"
     file.write_text('[publisher]\n[publisher.record]\nflavor = "CE"\nstatus = "OK"\n')
 
-    answer = command("sam-publish", *RESULT)
+    answer = command(*RESULT)
 
     assert answer.code == 78, str(answer)
     assert f"{file}:2: [publisher] record: unknown key flavor (did you mean flavour" in answer.err

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from sam_pipeline.schema.messages.message import new_message
-from tests.support.commands import PROGRAMS, embedded
+from tests.support.commands import PROGRAMS, RESULT, embedded
 from tests.support.consumer.site import fill_spool
 
 CONFIG = 78
@@ -48,18 +49,7 @@ def test_lines_in_the_journal_begin_with_their_priority(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        [
-            "sam-publish",
-            "result",
-            "--metric",
-            "m",
-            "--status",
-            "OK",
-            "--host",
-            "h",
-            "--flavour",
-            "CE",
-        ],
+        RESULT,
         ["sam-consume", "run"],
         ["sam-db", "check"],
         ["sam-report", "now"],
@@ -67,7 +57,7 @@ def test_lines_in_the_journal_begin_with_their_priority(tmp_path: Path) -> None:
     ids=lambda command: command[0],
 )
 def test_a_refusal_at_start_has_the_priority_of_an_error_and_is_json_on_request(
-    tmp_path: Path, command: list[str]
+    tmp_path: Path, command: Sequence[str]
 ) -> None:
     (tmp_path / "sam.toml").write_text("[publisher]\nbrokers = 5\n[consumer]\nbrokers = 5\n")
 

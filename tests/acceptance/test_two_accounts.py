@@ -19,21 +19,10 @@ import pytest
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.process import free_ports, wait_until
 from tests.support.accounts import Account, account, open_directory
-from tests.support.commands import Answer
+from tests.support.commands import RESULT, Answer
 from tests.support.reports.stored import query
 
 GROUP, PROBES, SERVICE = 40010, 40001, 40002
-RESULT = (
-    "result",
-    "--metric",
-    "m",
-    "--status",
-    "OK",
-    "--host",
-    "ce01.example.org",
-    "--flavour",
-    "CE",
-)
 SOON_S = 60.0
 USAGE, BAD_DATA, NO_INPUT, UNAVAILABLE, TRY_LATER, NO_PERMISSION, CONFIG = (
     64,
@@ -129,7 +118,7 @@ def share(host: Host) -> None:
 
 
 def publish(who: Account, url: str, metric: str = "m") -> Answer:
-    return who.succeed("sam-publish", *RESULT, "--metric", metric, "--broker", url)
+    return who.succeed(*RESULT, "--metric", metric, "--broker", url)
 
 
 def test_probes_and_service_of_a_group_share_a_spool_whatever_their_umask(host: Host) -> None:
@@ -178,7 +167,7 @@ def test_two_accounts_share_the_spool_of_their_publishers(host: Host) -> None:
     shared = {"SAM_PUBLISHER_SPOOL": str(host.spool), "SAM_PUBLISHER_SPOOL_MODE": "2770"}
 
     for who in (host.probes, host.service, host.probes):
-        assert who.succeed("sam-publish", *RESULT, **shared).out.startswith("spooled ")
+        assert who.succeed(*RESULT, **shared).out.startswith("spooled ")
     assert (
         "no problem found" in host.service.succeed("sam-publish", "spool", "verify", **shared).out
     )
@@ -197,13 +186,13 @@ def test_two_accounts_share_the_spool_of_their_publishers(host: Host) -> None:
 def test_a_spool_of_another_group_or_of_nobody_in_particular_is_refused(host: Host) -> None:
     host.make("in", owner=SERVICE, group=SERVICE, mode=0o2775)
     refused = host.probes.run(
-        "sam-publish", *RESULT, SAM_PUBLISHER_SPOOL=str(host.spool), SAM_PUBLISHER_SPOOL_MODE="2770"
+        *RESULT, SAM_PUBLISHER_SPOOL=str(host.spool), SAM_PUBLISHER_SPOOL_MODE="2770"
     )
     assert (refused.code, "not in its group" in refused.err) == (NO_PERMISSION, True), str(refused)
 
     os.chown(host.spool, SERVICE, GROUP)
     host.spool.chmod(0o2777)
-    refused = host.probes.run("sam-publish", *RESULT, "--no-spool", "--broker", host.shared_url)
+    refused = host.probes.run(*RESULT, "--no-spool", "--broker", host.shared_url)
 
     assert refused.code == UNAVAILABLE, str(refused)
     assert "is world-writable" in refused.err
@@ -215,8 +204,8 @@ def test_an_element_that_root_has_left_in_a_spool_loses_no_result_of_its_owner(h
     spool = {"SAM_PUBLISHER_SPOOL": str(host.spool)}
     root = Account(0, host.probes.home)
     for _ in range(2):
-        assert root.succeed("sam-publish", *RESULT, **spool).code == 0
-        assert host.probes.succeed("sam-publish", *RESULT, **spool).out.startswith("spooled ")
+        assert root.succeed(*RESULT, **spool).code == 0
+        assert host.probes.succeed(*RESULT, **spool).out.startswith("spooled ")
 
     drained = host.probes.run(
         "sam-publish", "spool", "drain", "--broker", f"spool://{host.probes.home}/out", **spool

@@ -18,6 +18,11 @@ from tests.services.postgres import as_role
 
 PROGRAMS = Path(sys.executable).parent
 TIMEOUT_S = 180.0
+RESULT = (
+    *("sam-publish", "result", "--metric", "m", "--status", "OK"),
+    *("--host", "ce01.example.org", "--flavour", "CE"),
+)
+"""Publishes a result; further options may follow."""
 CLASSES = ("metricOutput", "serviceEndpoint", "siteGroup", "downtime")
 ROLES = (
     ("sam-consume", "loader"),

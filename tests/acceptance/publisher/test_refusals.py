@@ -9,14 +9,10 @@ import pytest
 
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.http_stand_in import HOST, HttpStandIn, reply
-from tests.support.commands import Workplace, embedded, embedded_workplace
+from tests.support.commands import RESULT, Workplace, embedded, embedded_workplace
 from tests.support.faketime import under
 from tests.support.reports.stored import query
 
-RESULT = (
-    *("sam-publish", "result", "--metric", "org.example.Ping", "--status", "OK"),
-    *("--host", "ce01.example.org", "--flavour", "CE"),
-)
 BAD_DATA, UNAVAILABLE, CONFIG = 65, 69, 78
 RECORD = (
     "hostName: ce02.example.org\nserviceFlavour: CE\nmetricName: org.example.Ping\n"

@@ -8,9 +8,8 @@ import pytest
 
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import closed_port
-from tests.support.commands import Workplace
+from tests.support.commands import RESULT, Workplace
 
-RESULT = "result --metric org.example.Ping --status OK --host ce01.example.org --flavour CE"
 OK, BAD_DATA, NO_INPUT, FULL, TRY_LATER = 0, 65, 66, 74, 75
 
 
@@ -27,7 +26,7 @@ def place(tmp_path: Path) -> Workplace:
 
 def spool_results(place: Workplace, count: int) -> DirectoryQueue:
     for _ in range(count):
-        place.succeed("sam-publish", *RESULT.split())
+        place.succeed(*RESULT)
     return DirectoryQueue(place.directory / "outbox")
 
 
@@ -50,10 +49,10 @@ def test_what_was_set_aside_fills_the_spool_until_it_is_dropped(place: Workplace
     (queue.path / damaged).write_text("{")
     place.succeed("sam-publish", "spool", "repair")
 
-    full = place.run("sam-publish", *RESULT.split())
+    full = place.run(*RESULT)
     listed = place.succeed("sam-publish", "spool", "list", "--json").json
     dropped = place.succeed("sam-publish", "spool", "drop", listed[-1]["element"])
-    place.succeed("sam-publish", *RESULT.split())
+    place.succeed(*RESULT)
 
     assert (full.code, f"drop what was set aside in {queue.path}.bad" in full.err) == (FULL, True)
     assert [row["element"] for row in listed[:2]] == others
