@@ -77,8 +77,8 @@ class FakeBroker:
             connection.close()
 
     def send(self, command: str, body: str = "", **headers: str) -> None:
-        lines = "".join(f"{key.replace('_', '-')}:{value}\n" for key, value in headers.items())
-        self.connections[-1].sendall(f"{command}\n{lines}\n{body}\0".encode())
+        """Send a frame over the newest connection."""
+        _send(self.connections[-1], command, body, **headers)
 
     def deliver(self, subscription_id: str, ack_id: str) -> None:
         self.send("MESSAGE", subscription=subscription_id, ack=ack_id, message_id=ack_id)
@@ -104,24 +104,30 @@ class FakeBroker:
             while data := connection.recv(65536):
                 *frames, received = (received + data).split(b"\0")
                 for frame in frames:
-                    self._answer(_parse(frame.decode()))
+                    self._answer(connection, _parse(frame.decode()))
                 if received == b"\n":
                     self.frames.put(Frame("heart-beat", {}))
                     received = b""
 
-    def _answer(self, frame: Frame) -> None:
+    def _answer(self, connection: socket.socket, frame: Frame) -> None:
         self.frames.put(frame)
         if self.mute:
             return
         if frame.command == "CONNECT" and self.refusal:
-            self.send("ERROR", message=self.refusal)
+            _send(connection, "ERROR", message=self.refusal)
         elif frame.command == "CONNECT":
-            self.send("CONNECTED", version="1.2", server=self.server, heart_beat=self.heart_beat)
+            facts = {"server": self.server, "heart_beat": self.heart_beat}
+            _send(connection, "CONNECTED", version="1.2", **facts)
         elif frame.command == "SUBSCRIBE" and frame.headers["destination"] == self.refuses:
-            self.send("ERROR", message="not authorized")
-            self.connections[-1].shutdown(socket.SHUT_RDWR)
+            _send(connection, "ERROR", message="not authorized")
+            connection.shutdown(socket.SHUT_RDWR)
         elif "receipt" in frame.headers:
-            self.send("RECEIPT", receipt_id=frame.headers["receipt"])
+            _send(connection, "RECEIPT", receipt_id=frame.headers["receipt"])
+
+
+def _send(connection: socket.socket, command: str, body: str = "", **headers: str) -> None:
+    lines = "".join(f"{key.replace('_', '-')}:{value}\n" for key, value in headers.items())
+    connection.sendall(f"{command}\n{lines}\n{body}\0".encode())
 
 
 def _parse(text: str) -> Frame:
@@ -508,9 +514,10 @@ def test_delays_grow_unless_a_session_lasted_a_while(
     thread = threading.Thread(target=link.run, args=(inbox, stop))
     thread.start()
     for _ in range(3):
+        broker.heard("SUBSCRIBE")  # again, after each loss
         eventually(lambda: not link.problem)
         broker.drop()
-        eventually(lambda: link.problem)
+    broker.heard("SUBSCRIBE")
     eventually(lambda: not link.problem)
     stop.set()
     thread.join(SOON_S)
