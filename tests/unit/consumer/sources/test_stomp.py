@@ -468,7 +468,7 @@ def test_all_addresses_behind_a_name_are_consumed_at_once(broker: FakeBroker, in
     with FakeBroker(server="RabbitMQ/3.10.8") as other:
         addresses = [broker.address, other.address]
         with running(inbox, lambda host, port: addresses) as source:
-            eventually(lambda: not source.missing())
+            eventually(lambda: other.connections and not source.missing())
             broker.deliver("0", "a1")
             other.deliver("0", "b1")
 
