@@ -127,9 +127,8 @@ class FrameReader:
 
     def _frames(self) -> Iterator[Frame]:
         while True:
-            while self._head is None and (match := _PLAIN_RECEIPT.match(self._buffer, self._at)):
-                self._at = match.end()
-                yield Frame("RECEIPT", {"receipt-id": match[1].decode()})
+            if self._head is None and not self._in_long_head:
+                yield from self._usual_frames()
             head = self._head = self._head or self._read_head()
             if head is None:
                 return
@@ -144,6 +143,12 @@ class FrameReader:
             else:
                 fault, self._fault, self._skipped = self._fault, None, 0
                 yield Frame(head.command, head.headers, body, fault)
+
+    def _usual_frames(self) -> Iterator[Frame]:
+        """The next frames, as long as they are of a kind that can be read in one step."""
+        while match := _PLAIN_RECEIPT.match(self._buffer, self._at):
+            self._at = match.end()
+            yield Frame("RECEIPT", {"receipt-id": match[1].decode()})
 
     def _read_head(self) -> Optional[Frame]:
         """Command and headers, if they are complete; then the body begins at `_at`."""

@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from sam_pipeline.consumer.sources.lenient_reader import LenientReader
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.stomp_frame import FrameReader, encode
+from sam_pipeline.schema.net.stomp_frame import encode
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.database.version import upgrade
@@ -49,8 +50,9 @@ def measure(url: str, rounds: int, calls: bool) -> None:
     engine = make_engine(url)
     catalogue = Catalogue(engine)
     profile = cProfile.Profile()
+    reader = LenientReader(Limits().max_message_bytes)
     steps: dict[str, Step] = {
-        "frames are cut": lambda _, data: list(FrameReader().feed(data)),
+        "frames are cut": lambda _, data: list(reader.feed(data)),
         "messages are decoded": lambda messages, _: decode_batch(
             catalogue, messages, datetime.now(UTC), Limits()
         ),

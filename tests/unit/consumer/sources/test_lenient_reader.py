@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sam_pipeline.consumer.sources.lenient_reader import LONGEST_LINE, LenientReader, LostTrack
+from sam_pipeline.consumer.sources.lenient_reader import (
+    FRAMES_BEFORE,
+    LONGEST_LINE,
+    MOST_COUNTED,
+    MOST_FORMS,
+    LenientReader,
+    LostTrack,
+)
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
 from sam_pipeline.schema.messages.refused import (
     BAD_FRAME,
@@ -26,6 +33,22 @@ MAX_BODY = KEPT_BYTES + 1000
 PIECES = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 OURS = b"subscription:0\nack:a-1\nmessage-id:m-1\nmessageClass:metricOutput\nsamMessageId:s-1\n"
 GOOD = b"MESSAGE\n" + OURS + b"\ngood\0\n"
+
+_ACKS = [b"", b"a:1", rb"a\c1", rb"a\\c1", rb"a\x", b"a\r", b"a\0", b"\xe9", b"\xc3\xa9", b"LONG"]
+_CHANGES = [
+    *((b"a-1", ack) for ack in _ACKS),
+    *((b"ack:", b"ack"), (b"ack", rb"a\cc"), (b"\n", b"\r\n"), (b"ack", b"ack:0\nack")),
+]
+_LENGTHS = [b"0", b"4", b"04", b"5", b"9", b"-1", b"x", b"70000"]
+HEADS = [
+    b"MESSAGE\n" + OURS,
+    *(b"\nMESSAGE\n" + OURS.replace(*change) for change in _CHANGES),
+    *(b"MESSAGE\n" + OURS + b"content-length:" + length + b"\n" for length in _LENGTHS),
+    *(b"MESSAGE\n", b"ERROR\n", b"RECEIPT\nreceipt-id:1\n", b"junk"),
+]
+BODIES = [b"body", b"body", b"b\0dy", b"", b"na\xefve", b"bo\0\nMESSAGE\n\n", b"LONG", b"LONG\r"]
+FRAMES = st.builds(b"%b\n%b\0".__mod__, st.tuples(st.sampled_from(HEADS), st.sampled_from(BODIES)))
+"""Frames that differ a little from GOOD."""
 
 
 def frames_of(
@@ -279,3 +302,44 @@ def test_arbitrary_bytes_raise_only_the_documented_error(
         assert str(error)
     else:
         assert all(frame.fault is None or refused(frame) for frame in frames)
+
+
+@given(
+    st.lists(FRAMES, max_size=6).map(b"".join),
+    st.lists(st.one_of(st.integers(1, 40), st.just(200_000)), min_size=1, max_size=5),
+    st.booleans(),
+)
+def test_frames_like_earlier_ones_are_read_as_the_first_ones_were(
+    data: bytes, sizes: list[int], wary: bool
+) -> None:
+    def outcome(reader: LenientReader) -> tuple[list[object], str]:
+        frames: list[Frame] = []
+        problem = ""
+        if wary:
+            reader.be_wary()
+        try:
+            for piece in cut(data, sizes):
+                frames += reader.feed(piece.replace(b"LONG", b"x" * (MAX_BODY + 1)))
+        except FrameError as error:
+            problem = str(error)
+            frames += [error.frame] if isinstance(error, LostTrack) else []
+        return [refused(frame) if frame.fault else frame for frame in frames], problem
+
+    sized = b"MESSAGE\n" + OURS + b"content-length:4\n\ngood\0"
+    experienced = LenientReader(MAX_BODY)
+    frames_of([(GOOD + sized) * FRAMES_BEFORE], experienced)
+
+    assert len(experienced._forms) == 2
+    assert outcome(experienced) == outcome(LenientReader(MAX_BODY))
+
+
+def test_a_reader_learns_a_few_forms_of_frames_and_counts_a_few_more() -> None:
+    reader = LenientReader(MAX_BODY)
+
+    for number in range(3 * MOST_COUNTED):
+        frames_of([b"MESSAGE\nh%d:1\n\n\0" % number], reader)
+        assert len(reader._counts) <= MOST_COUNTED
+    for number in range(2 * MOST_FORMS):
+        frames_of([b"MESSAGE\nh%d:1\n\n\0" % number] * 2 * FRAMES_BEFORE, reader)
+
+    assert len(reader._forms) == MOST_FORMS
