@@ -99,6 +99,7 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.CONFIG: "configuration error: a bad profile, a missing database, a schema of"
         " another version, results of several VOs",
         command.INTERRUPTED: "interrupted",
+        command.TERMINATED: "`run` was terminated by SIGTERM",
     },
 }
 

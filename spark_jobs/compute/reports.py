@@ -1,9 +1,8 @@
-"""Runs reports for `sam-report run`: one Spark session, a line printed for each report."""
+"""Runs reports for `sam-report run`: one start of Spark, a line printed for each report."""
 
 from __future__ import annotations
 
 import argparse
-import re
 import time
 from collections.abc import Sequence
 
@@ -19,14 +18,11 @@ from sam_pipeline.spark_jobs.compute.facts import Summary
 from sam_pipeline.spark_jobs.compute.job import run
 from sam_pipeline.spark_jobs.config import find_java, prepare_workers
 from sam_pipeline.spark_jobs.errors import SparkFailed
-from sam_pipeline.spark_jobs.inputs.announced import count_results
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.runs.due import DueReport
-from sam_pipeline.sql.database.engine import name_of, reading
+from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.errors import DISK_FULL, DatabaseFull
-
-_CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Error|Exception): (.+)$", re.MULTILINE)
 
 
 def run_reports(
@@ -44,13 +40,7 @@ def run_reports(
         profiles_of.setdefault(report.period, []).append(report.profile)
     progress = Progress()
     progress.stage("starting Spark")
-    with reading(engine) as connection:
-        results = max(
-            count_results(connection, period, at_most=session.MANY_RESULTS)
-            for period in profiles_of
-        )
     prepare_workers()
-    spark = session.start(args.master, settings, find_java(), results=results)
     summaries: list[Summary] = []
 
     def published(summary: Summary) -> None:
@@ -62,26 +52,27 @@ def run_reports(
     def now() -> int:
         return int(time.time())
 
-    try:
-        for period, profiles in profiles_of.items():
-            run(spark, engine, profiles, period, change_no, now, progress.stage, published)
-    except (PySparkException, Py4JError) as error:
-        raise failure(error, engine) from error
-    finally:
-        progress.end()
-        spark.stop()
+    with session.running(args.master, settings, find_java()) as context:
+        spark = session.sql(context)
+        try:
+            for period, profiles in profiles_of.items():
+                run(spark, engine, profiles, period, change_no, now, progress.stage, published)
+        except (PySparkException, Py4JError) as error:
+            raise failure(error, engine) from error
+        finally:
+            progress.end()
     if args.json:
         print_json([summary.document() for summary in summaries])
     return OK
 
 
 def failure(error: Exception, engine: Engine) -> SamError:
-    """Translate an error of Spark, keeping its innermost cause, which a trace prints last.
+    """Translate an error of Spark, keeping its innermost cause.
 
     Returns:
         DatabaseFull if the database's disk is full, else SparkFailed.
     """
-    causes = _CAUSE.findall(str(error)) or str(error).splitlines() or [type(error).__name__]
-    if causes[-1].startswith(f"{DISK_FULL}: "):
-        return DatabaseFull(f"{name_of(engine)}: {causes[-1]}; make room, then try again")
-    return SparkFailed(f"Spark failed: {causes[-1]}")
+    cause = session.cause(error)
+    if cause.startswith(f"{DISK_FULL}: "):
+        return DatabaseFull(f"{name_of(engine)}: {cause}; make room, then try again")
+    return SparkFailed(f"Spark failed: {cause}")

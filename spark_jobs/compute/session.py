@@ -1,107 +1,148 @@
-"""Starts Spark without its start-up messages: on one machine, or under spark-submit."""
+"""Spark without SQL, on one machine or a cluster; nothing of it stays behind.
+
+On one machine all its files are in one temporary directory, so at the end Java is killed, which
+takes no time, and the directory is removed.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
+import shlex
+import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from subprocess import Popen
+from tempfile import TemporaryDirectory
+from typing import Any, NoReturn
 
-from sam_pipeline.schema.program.command import print_lines
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+
+from sam_pipeline.schema.program.command import TERMINATED, print_lines
 from sam_pipeline.spark_jobs.config import under_spark_submit
-from sam_pipeline.spark_jobs.errors import JavaMissing
+from sam_pipeline.spark_jobs.errors import JavaMissing, SparkFailed
 
-if TYPE_CHECKING:
-    from pyspark import SparkConf
-    from pyspark.sql import SparkSession
-
-FEW_RESULTS = 100_000
-"""Below this number, generating Java code for a plan takes longer than running without it."""
-
-MANY_RESULTS = 30_000_000
-"""From this number on, optimised code and plans are worth the time they take. Spark sees about a
-tenth as many stretches."""
-
-PARTITIONS = "spark.sql.shuffle.partitions"
 DEFAULTS = {
     "spark.app.name": "sam-report",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
     "spark.driver.memory": "4g",
-    "spark.sql.catalogImplementation": "in-memory",
-    "spark.sql.ui.explainMode": "simple",
-    # One report generates more than 100 classes (the default), and the next report reuses them.
-    "spark.sql.codegen.cache.maxEntries": "2000",
-    # Recording the call site of every column for error messages takes longer than all planning.
-    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 # A laptop's own name may not resolve, and a local session never leaves the machine.
 LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
-# A run over few results is mostly start-up and planning: these cut its CPU time to a third.
-_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m"
-_QUICK_PLANS = {"spark.sql.adaptive.enabled": "false"}
-_NO_CODE = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+# Java only passes arrays on. So the second compiler would cost a third of the processor time of a
+# small run, and a parallel garbage collector memory.
+_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 # Lines that the JVM and Spark print before they read any log configuration.
 _NOISE = (b"WARNING: Using incubator modules", b"Setting default log level", b"To adjust logging")
+_CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Error|Exception): (.+)$", re.MULTILINE)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def running(master: str, settings: Mapping[str, str], java: str | None) -> Iterator[SparkContext]:
+    """Spark for the block, after which the process must end; SIGTERM and SIGINT end the block.
+
+    Raises:
+        JavaMissing, SparkFailed: see `start`.
+    """
+    interruptions: list[BaseException] = []
+
+    def interrupt(number: int, _: object) -> NoReturn:
+        _ignore_signals()
+        interruption = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(TERMINATED)
+        interruptions.append(interruption)
+        # A call of Java would only return at the end of the job. It fails now, and py4j logs that.
+        logging.disable()
+        if process := _java():
+            process.terminate()
+        raise interruption
+
+    before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
+    with (
+        TemporaryDirectory(prefix="sam-report-", ignore_cleanup_errors=True) as files,
+        # In a thread no signal interrupts the start, which would leave Java without an owner.
+        ThreadPoolExecutor(1) as starter,
+    ):
+        starting = starter.submit(start, master, settings, java, files)
+        try:
+            yield starting.result()
+        except BaseException:
+            if interruptions:  # whatever failed because of it
+                raise interruptions[0] from None
+            raise
+        finally:
+            _ignore_signals()
+            _end(starting, files)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def start(
-    master: str, settings: Mapping[str, str], java: str | None, *, results: int
-) -> SparkSession:
-    """A session in UTC with one shuffle partition per core, tuned for the number of results.
+    master: str, settings: Mapping[str, str], java: str | None, files: str | None = None
+) -> SparkContext:
+    """A SparkContext without start-up messages, for `running`, or until its `stop` is called.
 
-    `settings` (`--conf`) override all defaults.
-
+    Args:
+        settings: those of `--conf`, which override all defaults.
+        files: a directory for all files of Java.
     Raises:
         JavaMissing: no Java runtime was found, or Spark cannot start on it.
+        SparkFailed: the settings make no SparkContext, or no master of the cluster answers.
     """
-    from pyspark import SparkConf, SparkContext  # slow to import
-    from pyspark.errors import PySparkRuntimeError
-    from pyspark.sql import SparkSession
-
     if java is None and not under_spark_submit():
         raise JavaMissing("no Java runtime: apt-get install default-jre-headless (17 or 21)")
-    # This logger prints every error as JSON, with the stack traces of Python and Java.
-    logging.getLogger("DataFrameQueryContextLogger").disabled = True
-    defaults = dict(DEFAULTS)
-    java_options = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}"
-    if results < MANY_RESULTS:
-        java_options += f" {_QUICK_JAVA}"
-        defaults.update(_QUICK_PLANS)
-    if results < FEW_RESULTS:
-        defaults.update(_NO_CODE)
     conf, gateway = SparkConf(), None
     try:
-        if under_spark_submit():
-            # Java is running already: only the settings of plans still take effect.
-            for key, value in defaults.items():
-                if key.startswith(("spark.sql.", "spark.python.")):
-                    conf.setIfMissing(key, value)
-            conf.set("spark.sql.session.timeZone", "UTC").setAll(list(settings.items()))
+        if under_spark_submit():  # Java is running already
+            conf.setAll(list(settings.items()))
         else:
-            defaults["spark.driver.defaultJavaOptions"] = java_options
+            defaults = {**DEFAULTS, "spark.driver.defaultJavaOptions": _java_options(files)}
             if master.startswith("local"):
                 defaults.update(LOCAL_DEFAULTS)
             conf.setAll([("spark.master", master), *{**defaults, **settings}.items()])
             gateway = _quiet_gateway(conf)
-        spark = SparkSession(SparkContext(conf=conf, gateway=gateway))
+        context = SparkContext(conf=conf, gateway=gateway)
     except PySparkRuntimeError as error:
         raise JavaMissing(f"Spark doesn't start on {java}: it needs Java 17 or 21") from error
-    if PARTITIONS not in settings:
-        spark.conf.set(PARTITIONS, str(spark.sparkContext.defaultParallelism))
-    return spark
+    except Py4JError as error:
+        raise SparkFailed(f"Spark doesn't start: {cause(error)}") from error
+    # It would print a traceback when Java ends.
+    context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    if files is not None and gateway is not None:
+        # If this process is killed, Java notices it and removes the directory.
+        jvm: Any = context._jvm
+        hooks = jvm.org.apache.spark.util.ShutdownHookManager
+        hooks.registerShutdownDeleteDir(jvm.java.io.File(files))
+    return context
+
+
+def cause(error: Exception) -> str:
+    """The innermost cause of an error of Spark, which a trace prints last, while Java runs."""
+    causes = _CAUSE.findall(str(error)) or str(error).splitlines() or [type(error).__name__]
+    return str(causes[-1])
+
+
+def _java_options(files: str | None) -> str:
+    options = [*_JAVA, f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}"]
+    if files is not None:
+        # Without performance data, which Java would leave in /tmp when it is killed.
+        options += [f"-Djava.io.tmpdir={files}", "-XX:-UsePerfData"]
+    return shlex.join(options)
 
 
 def _quiet_gateway(conf: SparkConf) -> object:
     """Start Java, and pass on its stderr except for the start-up messages in _NOISE."""
-    from pyspark.java_gateway import launch_gateway
-
     reading, writing = os.pipe()
 
     def pass_on() -> None:
@@ -116,3 +157,49 @@ def _quiet_gateway(conf: SparkConf) -> object:
         return launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]
     finally:
         os.close(writing)
+
+
+def _end(starting: Future[SparkContext], files: str) -> None:
+    """End Spark: at once if all its files and processes are on this machine, else in order."""
+    context = None if starting.exception() else starting.result()
+    java = _java()
+    if java is None:
+        if context:
+            context.stop()  # spark-submit ends Java
+        return
+    # The setting spark.local.dir or the variable SPARK_LOCAL_DIRS may name other directories.
+    if context is None or (
+        str(context.master).startswith("local") and str(context._temp_dir).startswith(files)
+    ):
+        java.kill()
+    else:
+        assert java.stdin
+        java.stdin.close()
+    java.wait()
+
+
+def _java() -> Popen[bytes] | None:
+    """The process of Java, if this process has started it."""
+    gateway: Any = SparkContext._gateway
+    return gateway.proc if gateway else None
+
+
+def _ignore_signals() -> None:
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+_NO_CODE = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+def sql(context: SparkContext) -> Any:
+    """A session in UTC for reports that are still computed with SQL."""
+    from pyspark.sql import SparkSession
+
+    logging.getLogger("DataFrameQueryContextLogger").disabled = True
+    spark = SparkSession(context)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    spark.conf.set(PARTITIONS, str(context.defaultParallelism))
+    return spark

@@ -135,7 +135,7 @@ def warm_session(results: int) -> Iterator[Warm]:
     """A session as `sam-report run` starts it, with the JDBC driver in addition."""
     prepare_workers()
     settings = {"spark.jars": str(report_plain.jdbc_jar())}
-    spark = session.start(MASTER, settings, find_java(), results=results)
+    spark = session.sql(session.start(MASTER, settings, find_java()))
     java = spark.sparkContext._gateway.proc
     try:
         with report_process.Memory(java.pid) as memory:

@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _check(seed: int, worlds: int) -> int:
     prepare_workers()
-    spark = session.start("local[2]", {}, find_java(), results=session.FEW_RESULTS)
+    context = session.start("local[2]", {}, find_java())
+    spark = session.sql(context)
     started, checked = time.monotonic(), 0
     with running_postgres() as server, tempfile.TemporaryDirectory() as directory:
         checker = Checker(spark, Databases(Path(directory), fresh_database(server)))
@@ -54,7 +55,7 @@ def _check(seed: int, worlds: int) -> int:
                 return 1
             checked += size
             print(f"{checked} worlds, {time.monotonic() - started:.0f} s", flush=True)
-    spark.stop()
+    context.stop()
     return 0
 
 

@@ -18,8 +18,6 @@ def spark() -> Iterator[SparkSession]:
     if java is None:
         missing("Java", "apt-get install default-jre-headless")
     prepare_workers()
-    # Configured for many results although tests have few, so that the generated code runs here;
-    # the small reports of the acceptance tests run without it.
-    started = session.start("local[2]", {}, java, results=session.FEW_RESULTS)
-    yield started
-    started.stop()
+    context = session.start("local[2]", {}, java)
+    yield session.sql(context)
+    context.stop()
