@@ -171,14 +171,19 @@ class ConsumerConfig:
         _POSITIVE,
         10.0,
     )
-    batch_size: int = _key("the maximum number of messages in one batch", _POSITIVE, 2000)
+    batch_size: int = _key(
+        "the maximum number of messages in one batch; at most half of `prefetch`", _POSITIVE, 2000
+    )
     batch_age_s: float = _key(
         "how long a batch waits for more messages; for the next one it waits up to 0.1 s",
         _POSITIVE,
         0.1,
     )
-    prefetch: int = _key(
-        "the maximum number of unacknowledged messages per subscription", _POSITIVE, 6000
+    prefetch: int | None = _key(
+        "the maximum number of unacknowledged messages per subscription; by default 2000 on"
+        " ActiveMQ, 6000 on other brokers",
+        _POSITIVE,
+        None,
     )
     buffer_bytes: int = _key(
         "the limit on messages that wait in memory; beyond it the brokers wait", _POSITIVE, 16 * MIB

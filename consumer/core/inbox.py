@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from sam_pipeline.schema.messages.message import Message
@@ -21,6 +22,8 @@ class Session(Protocol):
     """The scope of ack tokens: a connection, or a spool."""
 
     broker: str
+    batch_size: int
+    """A batch of more messages would wait in vain: the session delivers on only after an ack."""
 
     def ack(self, tokens: Sequence[Any]) -> None:
         """Let another thread inform the broker that the messages are stored.
@@ -61,8 +64,8 @@ def count_by_broker(deliveries: Sequence[Delivery]) -> Counter[str]:
 class BatchRule(NamedTuple):
     """Limits that end a batch.
 
-    It has `size` messages, the next one would exceed `max_bytes`, its first message was taken
-    `age_s` ago, or no message arrived for `silence_s`.
+    It has `size` messages, or the `batch_size` of its first session, the next one would exceed
+    `max_bytes`, its first message was taken `age_s` ago, or no message arrived for `silence_s`.
     """
 
     size: int
@@ -127,13 +130,11 @@ class Inbox:
             BaseException: the error that ended the thread of a source.
         """
         batch: list[Delivery] = []
-        bytes_left = self._move(batch, rule.size, rule.max_bytes, wait_s)
+        bytes_left = self._move(batch, rule, rule.max_bytes, wait_s)
         ready_at = self._clock() + rule.age_s
-        while batch and (left_s := ready_at - self._clock()) > 0:
+        while batch and bytes_left > 0 and (left_s := ready_at - self._clock()) > 0:
             count = len(batch)
-            if count >= rule.size or bytes_left <= 0:
-                break
-            bytes_left = self._move(batch, rule.size, bytes_left, min(rule.silence_s, left_s))
+            bytes_left = self._move(batch, rule, bytes_left, min(rule.silence_s, left_s))
             if len(batch) == count:
                 break
         return batch
@@ -165,11 +166,16 @@ class Inbox:
         if self._failure:
             raise self._failure
 
-    def _move(self, batch: list[Delivery], max_count: int, bytes_left: int, wait_s: float) -> int:
-        """Move messages that fit into the batch, the first one in any case; the bytes left."""
+    def _move(self, batch: list[Delivery], rule: BatchRule, bytes_left: int, wait_s: float) -> int:
+        """Move messages that fit into the batch, the first one in any case.
+
+        Returns the bytes left, or 0 if the batch is complete.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._deliveries or self._failure, wait_s)
             self.raise_failure()
+            first = next(chain(batch, self._deliveries), None)
+            max_count = min(rule.size, first.session.batch_size) if first else rule.size
             while self._deliveries and len(batch) < max_count:
                 if batch and self._sizes[0] > bytes_left:
                     break
@@ -178,4 +184,4 @@ class Inbox:
                 bytes_left -= size
                 self.size_bytes -= size
             self._changed.notify_all()
-        return bytes_left
+        return bytes_left if len(batch) < max_count else 0

@@ -65,7 +65,7 @@ def _prove(
         with closing(StompSession(channel, RECEIVE_BYTES, reader)) as session:
             dialect = dialect_of(session.log_in(login, soon()).get("server", ""))
             is_queue = destination.startswith(QUEUES)
-            prefetch = 1 if is_queue else subscription.prefetch
+            prefetch = 1 if is_queue else subscription.prefetch or dialect.prefetch
             headers = subscribe_headers(
                 dialect, settings.consumer, destination, prefetch, durable=False
             )

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sam_pipeline.consumer.core.backoff import Delays, growing_delays
-from sam_pipeline.consumer.core.inbox import Delivery, Inbox
+from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery, Inbox
 from sam_pipeline.consumer.sources.claims import Claims
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
 from sam_pipeline.schema.messages.foreign import Stamp
@@ -44,6 +44,7 @@ class SpoolSource:
     ) -> None:
         """A message above `max_body_bytes` is delivered in part, marked as refused."""
         self.name = self.broker = str(broker)
+        self.batch_size = NO_LIMIT
         self._stamp = stamp
         self._max_body_bytes = max_body_bytes
         self._path = broker.path

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sam_pipeline.consumer.core.inbox import Delivery, Inbox
+from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery, Inbox
 from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
 from sam_pipeline.consumer.sources.lenient_reader import Fault, LenientReader, LostTrack
@@ -85,14 +85,15 @@ class Login:
 
 
 class Subscription(NamedTuple):
-    """A destination, the headers for messages that lack them, and the limit on unacked messages.
+    """A destination, and the headers for messages that lack them.
 
-    `shared`: the broker gives each message to only one of the processes that use our name.
+    `prefetch`: the limit on unacked messages, if not that of the broker's dialect. `shared`: the
+    broker gives each message to only one of the processes that use our name.
     """
 
     destination: str
     stamp: Stamp
-    prefetch: int
+    prefetch: int | None = None
     shared: bool = False
 
 
@@ -144,6 +145,7 @@ class ConsumingSession(StompSession):
         self._delivered = self._acked = 0
         """How many messages; one is counted by this thread and one by the main loop."""
         self.broker = broker
+        self.batch_size = NO_LIMIT
         self._inbox = inbox
         self._reply_s = reply_s
         self._stamps: dict[str, Stamp] = {}
@@ -177,6 +179,9 @@ class ConsumingSession(StompSession):
         for number, (destination, stamp, prefetch, shared) in enumerate(subscriptions):
             self._stamps[str(number)] = stamp
             self._delivered_at[str(number)] = time.monotonic()
+            prefetch = prefetch or self._dialect.prefetch
+            # The broker sends the second half of them while the first one is stored.
+            self.batch_size = min(self.batch_size, max(prefetch // 2, 1))
             headers = subscribe_headers(self._dialect, consumer, destination, prefetch, shared)
             headers |= {"id": str(number), "ack": "client"}
             try:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from sam_pipeline.consumer.core.inbox import Delivery
+from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.sinks.database import DatabaseSink
 from sam_pipeline.consumer.sinks.upkeep import make_tasks, run_due
@@ -41,6 +41,7 @@ def test_partitions_of_coming_days_exist_before_any_message_needs_them(
 
 class OneBroker:
     broker = "stomp://msg.example.org:61613"
+    batch_size = NO_LIMIT
 
 
 def test_each_transaction_of_a_batch_is_a_sign_of_life(engine: Engine) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.consumer.core.attempts import MAX_FRAMES, Attempts
-from sam_pipeline.consumer.core.inbox import Delivery
+from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery
 from sam_pipeline.schema.messages.message import Message
 
 POISON = "m-7"
@@ -23,6 +23,7 @@ class Killed(Exception):
 
 class NoSession:
     broker = "stomp://a:1"
+    batch_size = NO_LIMIT
 
     def ack(self, tokens: Sequence[object]) -> None:
         """Does nothing."""

@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, Session, acknowledge
+from sam_pipeline.consumer.core.inbox import (
+    NO_LIMIT,
+    BatchRule,
+    Delivery,
+    Inbox,
+    Session,
+    acknowledge,
+)
 from sam_pipeline.schema.messages.message import Message
 from tests.support.builders import metric_message
 
@@ -18,6 +25,7 @@ class Connection:
     """Records the acks."""
 
     broker = "stomp://a:1"
+    batch_size = NO_LIMIT
 
     def __init__(self) -> None:
         self.acked: list[object] = []
@@ -102,6 +110,17 @@ def test_a_batch_is_limited_in_bytes_but_has_at_least_one_message() -> None:
     second = inbox.take(BatchRule(10, SOON_S, SOON_S, max_bytes=2 * size), wait_s=0)
 
     assert (small, second) == (deliveries[:1], deliveries[1:])
+
+
+def test_a_batch_does_not_wait_for_messages_that_a_broker_sends_only_after_an_ack() -> None:
+    session = Connection()
+    session.batch_size = 2
+    deliveries = [delivery(session) for _ in range(3)]
+    inbox = filled(*deliveries)
+
+    first = inbox.take(BatchRule(1000, SOON_S, SOON_S), wait_s=0)
+
+    assert first == deliveries[:2]
 
 
 def test_deliveries_of_a_lost_session_are_discarded() -> None:

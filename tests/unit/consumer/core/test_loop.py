@@ -13,7 +13,7 @@ import pytest
 
 from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.backoff import growing_delays
-from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox
+from sam_pipeline.consumer.core.inbox import NO_LIMIT, BatchRule, Delivery, Inbox
 from sam_pipeline.consumer.core.loop import Loop, Patience, Stopped
 from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.state import NOT_TRIED, State
@@ -28,6 +28,7 @@ AWAY = SinkAway(DatabaseAway("connection refused"))
 class Connection:
     def __init__(self, broker: str, events: list[str]) -> None:
         self.broker = broker
+        self.batch_size = NO_LIMIT
         self._events = events
 
     def ack(self, tokens: Sequence[int]) -> None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sam_pipeline.consumer.core.inbox import Delivery
+from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.monitoring import metrics
@@ -31,6 +31,7 @@ SOON_S = 10.0
 
 class Connection:
     broker = "stomp://a:61613"
+    batch_size = NO_LIMIT
 
     def ack(self, tokens: Sequence[object]) -> None:
         raise NotImplementedError

@@ -200,6 +200,19 @@ def test_a_session_identifies_itself_and_subscribes_durably(
     assert subscribe.headers["ack"] == "client"
 
 
+def test_a_batch_has_at_most_half_of_the_messages_that_a_broker_sends_without_an_ack(
+    broker: FakeBroker, inbox: Inbox
+) -> None:
+    by_default = METRICS._replace(prefetch=None)
+    with served(broker, inbox, by_default, METRICS._replace(destination="/topic/b", prefetch=7000)):
+        headers = [broker.heard("SUBSCRIBE").headers for _ in range(2)]
+        broker.send("MESSAGE", "body", subscription="0", ack="7", message_id="7")
+        (delivery,) = take(inbox, 1)
+
+    assert [header["activemq.prefetchSize"] for header in headers] == ["2000", "7000"]
+    assert delivery.session.batch_size == 1000
+
+
 def test_a_message_keeps_its_headers_but_not_those_of_the_session(
     broker: FakeBroker, inbox: Inbox
 ) -> None:
