@@ -86,8 +86,8 @@ bench-consume: $(VENV)/.tested ## consumer: throughput, latency, memory (QUICK=1
 	@$(NEED) $(JAVA) $(JAVAC) $(POSTGRES) $(MAVEN) $(RABBITMQ)
 	$(BIN)/python -m tests.benchmarks.consume $(if $(QUICK),--quick)
 
-bench-report: $(VENV)/.tested ## reports, compared with Spark reading only and DuckDB (QUICK=1: a short run)
-	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN)
+bench-report: $(VENV)/.tested ## reports, compared with psql, DuckDB and an empty Spark program (QUICK=1: a short run)
+	@$(NEED) $(JAVA) $(POSTGRES)
 	$(BIN)/python -m tests.benchmarks.report $(if $(QUICK),--quick)
 
 clean: ## remove everything these targets made

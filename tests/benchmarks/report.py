@@ -1,11 +1,12 @@
-"""How fast reports are computed, compared with Spark that only reads and with DuckDB.
+"""How fast reports are computed, compared with copying results, DuckDB and an empty Spark program.
 
     python -m tests.benchmarks.report [--part A]... [--quick] [--rounds R] [--sites N] …
 
-    A  in a warm session: the whole run of one day / Spark only reading five columns of its results
+    A  in a warm process: the whole run of one day / two psql that only copy its results
     B  the whole process `sam-report run --day` / a DuckDB process, the same figures from Parquet
     C  30 days of a tenth of the size in one run / day by day
-    D  the day / one of a tenth of its size
+    D  the whole process over a handful of results / the smallest program of Spark's DataFrames
+    E  ten days in one run, the whole process / one of these days
 
 On a private PostgreSQL, `local[2]`, with the default memory. The contestants take turns, so that
 other load affects all of them, and the median of the ratios of each turn counts. First DuckDB's
@@ -17,62 +18,100 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from pyspark.sql import DataFrame, SparkSession
-from sqlalchemy import text
+from pyspark import SparkContext
+from sqlalchemy import make_url, text
 
 from sam_pipeline.spark_jobs.compute import job, session
 from sam_pipeline.spark_jobs.config import find_java, prepare_workers
 from sam_pipeline.spark_jobs.profiles.file import read_profile
-from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period
 from sam_pipeline.sql.database.engine import make_engine, writing
-from tests.benchmarks import report_plain, report_process
+from tests.benchmarks import report_process
 from tests.benchmarks.load import print_figure, print_load, seconds
 from tests.benchmarks.report_days import FILL_SETTINGS, REPORT, Days, Size, fill
 from tests.oracle.duckdb_report import compute, read_figures, read_timeline
-from tests.services.postgres import PostgresServer, as_role, fresh_database, running_postgres
+from tests.services.postgres import (
+    PostgresServer,
+    as_role,
+    find_programs,
+    fresh_database,
+    running_postgres,
+)
 from tests.support.reports.published import published_figures, published_timeline
 
-READ_BOUND = 3.0
-DUCKDB_BOUND = 6.0
+COPY_BOUND = 5.0
+DUCKDB_BOUND = 5.0
 MONTH_BOUND = 0.5
-TENFOLD_BOUND = 10.0
+SMALLEST_BOUND = 1.0
+TEN_DAYS_BOUND = 8.0
+MEMORY_BOUND_MB = 2000.0
 
 MASTER = "local[2]"
-MONTH_DAYS = 30
+DAY, MONTH, HANDFUL, TEN_DAYS = "day", "month", "handful", "ten-days"
+COPY = (
+    "COPY (SELECT instance_id, measured_at, status_code FROM report_result"
+    " WHERE measured_at >= to_timestamp({}) AND measured_at < to_timestamp({}))"
+    " TO STDOUT (FORMAT binary)"
+)
 SAM_REPORT = Path(sys.executable).with_name("sam-report")
 ROOT = Path(__file__).parents[2]
 
 
-@dataclass(frozen=True)
 class World:
-    """The day, and the month whose days have a tenth of its rows."""
+    """The databases of the parts, each filled when it is used first, and a warm Spark."""
 
-    day: Days
-    month: Days
-    rounds: int
+    def __init__(
+        self, server: PostgresServer, directory: Path, args: argparse.Namespace, spark: SparkContext
+    ) -> None:
+        self.rounds: int = args.rounds
+        self.spark = spark
+        self._server, self._directory = server, directory
+        self._sizes = sizes(args)
+        self._last_day = datetime.fromtimestamp(time.time(), UTC).date() - timedelta(days=1)
+        self._filled: dict[str, Days] = {}
+
+    def days(self, name: str) -> Days:
+        if name not in self._filled:
+            size, directory = self._sizes[name], self._directory / name
+            directory.mkdir()
+            began = time.perf_counter()
+            # DuckDB would need too much memory for ten days at once.
+            days = fill(
+                fresh_database(self._server),
+                directory,
+                size,
+                self._last_day,
+                parquet=name != TEN_DAYS,
+            )
+            print(f"{size}, filled in {time.perf_counter() - began:.0f} s", flush=True)
+            if name != TEN_DAYS:
+                check_agreement(days)
+            self._filled[name] = days
+        return self._filled[name]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = make_parser().parse_args(argv)
-    day, month = sizes(args)
-    print_inputs(day, month, args.rounds)
-    parts = args.part or list(PARTS)
-    with running_postgres(FILL_SETTINGS) as server, TemporaryDirectory() as name:
-        world = make_world(server, Path(name), day, month, args.rounds)
-        check_agreement(world.day)
-        check_agreement(world.month)
-        good = [PARTS[part](world) for part in parts]
+    print_inputs(args.rounds)
+    prepare_workers()
+    with (
+        running_postgres(FILL_SETTINGS) as server,
+        TemporaryDirectory() as name,
+        session.start(MASTER, {}, find_java()) as spark,
+    ):
+        world = World(server, Path(name), args, spark)
+        good = [PARTS[part](world) for part in args.part or PARTS]
     print_load()
     return 0 if all(good) else 1
 
@@ -84,7 +123,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--endpoints", type=int, default=20, help="of a site (%(default)s)")
     parser.add_argument("--metrics", type=int, default=10, help="of an endpoint (%(default)s)")
     parser.add_argument("--results", type=int, default=48, help="of a metric a day (%(default)s)")
-    parser.add_argument("--days", type=int, default=MONTH_DAYS, help="of part C (%(default)s)")
+    parser.add_argument("--days", type=int, default=30, help="of part C (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each (%(default)s)")
     parser.add_argument(
         "--whole-day-before",
@@ -97,85 +136,70 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def sizes(args: argparse.Namespace) -> tuple[Size, Size]:
+def sizes(args: argparse.Namespace) -> dict[str, Size]:
     sites = max(args.sites // 20, 1) if args.quick else args.sites
     day = Size(
         sites, args.endpoints, args.metrics, args.results, whole_day_before=args.whole_day_before
     )
-    return day, replace(day, sites=max(sites // 10, 1), days=args.days)
+    return {
+        DAY: day,
+        MONTH: replace(day, sites=max(sites // 10, 1), days=args.days),
+        HANDFUL: Size(sites=1, endpoints=2, metrics=1, results=2),
+        TEN_DAYS: replace(day, days=10),
+    }
 
 
-def print_inputs(day: Size, month: Size, rounds: int) -> None:
-    print(f"{day}\n{month}\n{rounds} turns")
+def print_inputs(rounds: int) -> None:
     programs = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "duckdb", "pyarrow"))
-    print(f"Python {platform.python_version()}, {programs}, {os.cpu_count()} cores")
+    print(f"Python {platform.python_version()}, {programs}, {os.cpu_count()} cores, {rounds} turns")
     print_load()
-
-
-def make_world(
-    server: PostgresServer, directory: Path, day: Size, month: Size, rounds: int
-) -> World:
-    yesterday = datetime.fromtimestamp(time.time(), UTC).date() - timedelta(days=1)
-
-    def filled(name: str, size: Size) -> Days:
-        (directory / name).mkdir()
-        return fill(fresh_database(server), directory / name, size, yesterday)
-
-    began = time.perf_counter()
-    world = World(filled("day", day), filled("month", month), rounds)
-    print(f"filled in {time.perf_counter() - began:.0f} s", flush=True)
-    return world
 
 
 # Runs -------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def warm_session(results: int) -> Iterator[Warm]:
-    """A session as `sam-report run` starts it, with the JDBC driver in addition."""
-    prepare_workers()
-    settings = {"spark.jars": str(report_plain.jdbc_jar())}
-    spark = session.sql(session.start(MASTER, settings, find_java()))
-    java = spark.sparkContext._gateway.proc
-    try:
-        with report_process.Memory(java.pid) as memory:
-            yield Warm(spark)
-    finally:
-        spark.stop()
-    print_memory(memory.together_mb, memory.largest_mb)
+def warm_run(world: World, days: Days, period: Period | None = None) -> float:
+    """Seconds of the whole run of a period, as if it were the first one."""
+    forget_reports(days)
+    return _warm_run(world, days, period or days.period)
 
 
-@dataclass(frozen=True)
-class Warm:
-    """A running session, and the seconds that it takes for a task."""
+def each_day(world: World, days: Days) -> float:
+    forget_reports(days)
+    return sum(_warm_run(world, days, Period(day, day)) for day in days.period.days())
 
-    spark: SparkSession
 
-    def report(self, days: Days, period: Period | None = None) -> float:
-        """Seconds of the whole run of a period, as if it were the first one."""
-        forget_reports(days)
-        return self._report(days, period or days.period)
-
-    def each_day(self, days: Days) -> float:
-        forget_reports(days)
-        return sum(self._report(days, Period(day, day)) for day in days.period.days())
-
-    def reading(
-        self, source: Callable[[SparkSession, str, Period], DataFrame], days: Days
-    ) -> float:
-        frame = source(self.spark, days.url, days.period)
-        return seconds(lambda: report_plain.into_nothing(frame))
-
-    def _report(self, days: Days, period: Period) -> float:
-        profile = read_profile(days.profile_file)
-        engine = make_engine(as_role(days.url, "reporter"))
-        run_s = seconds(
-            lambda: job.run(
-                self.spark, engine, [profile], period, 0, lambda: int(time.time()), lambda _: None
-            )
+def _warm_run(world: World, days: Days, period: Period) -> float:
+    profile = read_profile(days.profile_file)
+    engine = make_engine(as_role(days.url, "reporter"))
+    spark = session.sql(world.spark)
+    run_s = seconds(
+        lambda: job.run(
+            spark, engine, [profile], period, 0, lambda: int(time.time()), lambda _: None
         )
-        engine.dispose()
-        return run_s
+    )
+    engine.dispose()
+    return run_s
+
+
+def copying(days: Days) -> float:
+    """Seconds of two parallel psql that copy three columns, of half a day each, to nowhere."""
+    url = make_url(days.url).set(drivername="postgresql").render_as_string(hide_password=False)
+    start, half = days.period.start, DAY_S // 2
+
+    def copy() -> None:
+        processes = [
+            subprocess.Popen(
+                [find_programs() / "psql", "--no-psqlrc", "-c", COPY.format(low, low + half), url],
+                stdout=subprocess.DEVNULL,
+            )
+            for low in (start, start + half)
+        ]
+        codes = [process.wait() for process in processes]
+        if any(codes):
+            raise SystemExit("psql failed")
+
+    return seconds(copy)
 
 
 def forget_reports(days: Days) -> None:
@@ -189,6 +213,11 @@ def sam_report(days: Days, *period: str) -> report_process.Run:
     return report_process.run(
         command, _environment(SAM_DATABASE_URL=as_role(days.url, "reporter")), days.directory
     )
+
+
+def smallest_program() -> report_process.Run:
+    command = [sys.executable, "-m", "tests.benchmarks.report_smallest", MASTER]
+    return report_process.run(command, _environment(PYSPARK_PYTHON=sys.executable), ROOT)
 
 
 def duckdb(days: Days) -> report_process.Run:
@@ -230,89 +259,109 @@ def check_agreement(days: Days) -> None:
 
 
 def part_a(world: World) -> bool:
-    day = world.day
-    whole, jdbc, python = [], [], []
-    with warm_session(day.size.rows_a_day) as warm:
-        for turn in range(world.rounds + 1):
-            times = (
-                warm.report(day),
-                warm.reading(report_plain.by_jdbc, day),
-                warm.reading(report_plain.by_python, day),
-            )
-            if turn:  # the first one warms the session up
-                for seconds_of, turn_s in zip((whole, jdbc, python), times, strict=True):
-                    seconds_of.append(turn_s)
-        print("A  one day in a warm session")
-        print_seconds("whole run, published", whole)
-        print_seconds("Spark only reading, by JDBC", jdbc)
-        print_seconds("Spark only reading, by Python", python)
+    day = world.days(DAY)
+    warm_run(world, day)
+    whole, copied = [], []
+    for _ in range(world.rounds):
+        whole.append(warm_run(world, day))
+        copied.append(copying(day))
+    print("A  one day in a warm process")
+    print_seconds("whole run, published", whole)
+    print_seconds("two psql copying", copied)
+    return print_ratio("whole run / two psql copying", whole, copied, COPY_BOUND)
+
+
+def part_b(world: World) -> bool:
+    day = world.days(DAY)
+    ours: list[report_process.Run] = []
+    of_duckdb: list[report_process.Run] = []
+    for _ in range(world.rounds):
+        forget_reports(day)
+        ours.append(sam_report(day, "--day", str(day.period.last)))
+        of_duckdb.append(duckdb(day))
+    print("B  one day, processes from start to end")
     return all(
         [
-            print_ratio("whole run / reading by JDBC", whole, jdbc, READ_BOUND),
-            print_ratio("whole run / reading by Python", whole, python, READ_BOUND),
+            print_runs("sam-report run --day", ours, MEMORY_BOUND_MB),
+            print_runs("DuckDB", of_duckdb),
+            print_ratio_of_runs("sam-report / DuckDB", ours, of_duckdb, DUCKDB_BOUND),
         ]
     )
 
 
-def part_b(world: World) -> bool:
-    ours: list[report_process.Run] = []
-    of_duckdb: list[report_process.Run] = []
-    for _ in range(world.rounds):
-        forget_reports(world.day)
-        ours.append(sam_report(world.day, "--day", str(world.day.period.last)))
-        of_duckdb.append(duckdb(world.day))
-    print("B  one day, processes from start to end")
-    ours_s = [run.seconds for run in ours]
-    duckdb_s = [run.seconds for run in of_duckdb]
-    print_seconds("sam-report run --day", ours_s)
-    for stage in ours[0].stages:
-        print_seconds(f"  {stage}", [run.stages.get(stage, 0.0) for run in ours])
-    print_memory(max(run.together_mb for run in ours), ours[-1].largest_mb)
-    print_seconds("DuckDB", duckdb_s)
-    print_memory(max(run.together_mb for run in of_duckdb), of_duckdb[-1].largest_mb)
-    return print_ratio("sam-report / DuckDB", ours_s, duckdb_s, DUCKDB_BOUND)
-
-
 def part_c(world: World) -> bool:
-    month = world.month
-    at_once, each_day = [], []
-    with warm_session(month.size.rows_a_day * month.size.days) as warm:
-        last = month.period.last
-        warm.report(month, Period(last, last))
-        for _ in range(world.rounds):
-            at_once.append(warm.report(month))
-            each_day.append(warm.each_day(month))
-        print(f"C  {month.size.days} days in a warm session")
-        print_seconds("in one run", at_once)
-        print_seconds("day by day", each_day)
-    return print_ratio("in one run / day by day", at_once, each_day, MONTH_BOUND)
+    month = world.days(MONTH)
+    last = month.period.last
+    warm_run(world, month, Period(last, last))
+    at_once, by_day = [], []
+    for _ in range(world.rounds):
+        at_once.append(warm_run(world, month))
+        by_day.append(each_day(world, month))
+    print(f"C  {month.size.days} days in a warm process")
+    print_seconds("in one run", at_once)
+    print_seconds("day by day", by_day)
+    return print_ratio("in one run / day by day", at_once, by_day, MONTH_BOUND)
 
 
 def part_d(world: World) -> bool:
-    last = world.month.period.last
-    large, small = [], []
-    with warm_session(world.day.size.rows_a_day) as warm:
-        for turn in range(world.rounds + 1):
-            times = warm.report(world.day), warm.report(world.month, Period(last, last))
-            if turn:
-                large.append(times[0])
-                small.append(times[1])
-        print("D  one day in a warm session, by its size")
-        print_seconds(f"{world.day.size.rows_a_day} results", large)
-        print_seconds(f"{world.month.size.rows_a_day} results", small)
-    times_rows = world.day.size.rows_a_day / world.month.size.rows_a_day
-    bound = TENFOLD_BOUND * times_rows / 10
-    return print_ratio(f"of {times_rows:g} times the rows", large, small, bound)
+    handful = world.days(HANDFUL)
+    ours, smallest = [], []
+    for _ in range(world.rounds):
+        forget_reports(handful)
+        ours.append(sam_report(handful, "--day", str(handful.period.last)))
+        smallest.append(smallest_program())
+    print(f"D  {handful.size.rows_a_day} results, processes from start to end")
+    print_runs("sam-report run --day", ours)
+    print_runs("the smallest program of DataFrames", smallest)
+    return print_ratio_of_runs("sam-report / the smallest", ours, smallest, SMALLEST_BOUND)
+
+
+def part_e(world: World) -> bool:
+    ten = world.days(TEN_DAYS)
+    first, last = str(ten.period.first), str(ten.period.last)
+    at_once, one = [], []
+    for _ in range(world.rounds):
+        forget_reports(ten)
+        at_once.append(sam_report(ten, "--from", first, "--to", last))
+        forget_reports(ten)
+        one.append(sam_report(ten, "--day", last))
+    print(f"E  {ten.size.days} days of the full size, processes from start to end")
+    return all(
+        [
+            print_runs("all days in one run", at_once, MEMORY_BOUND_MB),
+            print_runs("the last day", one, MEMORY_BOUND_MB),
+            print_ratio_of_runs("all days / the last day", at_once, one, TEN_DAYS_BOUND),
+        ]
+    )
+
+
+def print_runs(
+    title: str, runs: Sequence[report_process.Run], memory_bound_mb: float | None = None
+) -> bool:
+    """Print seconds, also by stage, and memory; whether the memory is in bounds."""
+    print_seconds(title, [run.seconds for run in runs])
+    if len(runs[0].stages) > 2:  # only `sam-report run` shows stages
+        for stage in runs[0].stages:
+            print_seconds(f"  {stage}", [run.stages.get(stage, 0.0) for run in runs])
+    largest = max(runs, key=lambda run: run.together_mb)
+    peaks = ", ".join(f"{name} {peak:.0f}" for name, peak in sorted(largest.largest_mb.items()))
+    memory_mb = largest.together_mb
+    print_figure(f"  memory, MB ({peaks})", f"{memory_mb:.0f}", memory_bound_mb, "<=")
+    return memory_bound_mb is None or memory_mb <= memory_bound_mb
+
+
+def print_ratio_of_runs(
+    title: str,
+    ours: Sequence[report_process.Run],
+    base: Sequence[report_process.Run],
+    bound: float,
+) -> bool:
+    return print_ratio(title, [run.seconds for run in ours], [run.seconds for run in base], bound)
 
 
 def print_seconds(title: str, turns_s: Sequence[float]) -> None:
     """Print the median and the minimum."""
     print_figure(f"{title}, s", f"{median(turns_s):.1f} ({min(turns_s):.1f})")
-
-
-def print_memory(together_mb: float, largest_mb: Mapping[str, float]) -> None:
-    peaks = ", ".join(f"{name} {peak:.0f}" for name, peak in sorted(largest_mb.items()))
-    print_figure(f"  memory, MB ({peaks})", f"{together_mb:.0f}")
 
 
 def print_ratio(title: str, ours_s: Sequence[float], base_s: Sequence[float], bound: float) -> bool:
@@ -323,7 +372,7 @@ def print_ratio(title: str, ours_s: Sequence[float], base_s: Sequence[float], bo
 
 
 Part = Callable[[World], bool]
-PARTS: dict[str, Part] = {"A": part_a, "B": part_b, "C": part_c, "D": part_d}
+PARTS: dict[str, Part] = {"A": part_a, "B": part_b, "C": part_c, "D": part_d, "E": part_e}
 
 
 if __name__ == "__main__":

@@ -114,8 +114,8 @@ class Days:
         return self.directory / "profile.toml"
 
 
-def fill(url: str, directory: Path, size: Size, last_day: date) -> Days:
-    """Create the schema and the rows; the days are due for every report."""
+def fill(url: str, directory: Path, size: Size, last_day: date, *, parquet: bool = True) -> Days:
+    """Create the schema, the rows and, for DuckDB, the same rows as Parquet files."""
     period = Period(last_day - timedelta(days=size.days - 1), last_day)
     chance = np.random.default_rng(7)
     with database(url) as (engine, view):
@@ -127,11 +127,16 @@ def fill(url: str, directory: Path, size: Size, last_day: date) -> Days:
         results = [_as_parquet(_of_door(first))]
         before = [period.first - timedelta(days=1)] if size.whole_day_before else []
         for day in (*before, *period.days()):
-            results += _fill_day(engine, chance, size, keys, day)
+            for rows in _fill_day(engine, chance, size, keys, day):
+                if parquet:
+                    results.append(_as_parquet(rows))
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(text("VACUUM ANALYZE"))
             connection.execute(text("CHECKPOINT"))
-        _export(engine, directory, size, results)
+        if parquet:
+            _export(engine, directory, size, results)
+        else:
+            (directory / "profile.toml").write_text(profile_text(size))
     return Days(engine, url, directory, period, size)
 
 
@@ -249,8 +254,8 @@ def _keys(engine: Engine) -> pa.Table:
 
 def _fill_day(
     engine: Engine, chance: np.random.Generator, size: Size, keys: pa.Table, day: date
-) -> list[pa.Table]:
-    """Store a day in one transaction, in order of time; return the rows for Parquet.
+) -> Iterator[pa.Table]:
+    """Store a day in one transaction, in order of time, and yield its rows.
 
     The partition gets its index after it was filled, which takes half the time.
     """
@@ -259,7 +264,6 @@ def _fill_day(
     offsets = np.sort(chance.integers(0, interval, size.instances))
     shuffled = keys.take(chance.permutation(size.instances))
     partition = f"metric_result_{day:%Y%m%d}"
-    written = []
     with writing(engine) as connection:
         before, gatherer = connection.execute(text(_COUNTERS)).one()
         connection.execute(text(_PARTITION.format(name=partition)))
@@ -269,11 +273,10 @@ def _fill_day(
             first_id = before + 1 + number * size.instances
             body = _copy_text(shuffled, seconds, status, first_id, gatherer)
             cursor.copy_expert(f"COPY {partition} ({_COLUMNS}) FROM STDIN (FORMAT csv)", body)
-            written.append(_as_parquet(_rows(shuffled, seconds, status)))
+            yield _rows(shuffled, seconds, status)
         times = {"day": day, "next": day + timedelta(days=1), "rows": size.rows_a_day}
         for statement in (_ATTACH.format(name=partition), _COUNT_ON, _MAKE_OTHERS, _MARK):
             connection.execute(text(statement), times)
-    return written
 
 
 def _copy_text(
