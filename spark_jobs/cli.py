@@ -32,6 +32,7 @@ COMMANDS = {
     "exclusion": ("exclusion", "exclude wrong measurements from reports"),
     "seal": ("seal", "freeze the published figures of a month"),
     "export": ("export", "write figures and timelines as files for other programs"),
+    "warm-up": ("warm_up", "make later runs start sooner"),
     "trends": ("trends", "print what changed its status most often"),
 }
 """The module in `commands` and the help text of each command."""

@@ -45,6 +45,13 @@ def find_java() -> str | None:
     return shutil.which("java")
 
 
+def class_archive() -> Path:
+    """Where `warm-up` stores classes: `$CACHE_DIRECTORY`, else `$XDG_CACHE_HOME/sam`."""
+    service = os.environ.get("CACHE_DIRECTORY")
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(service or Path(cache) / "sam") / "spark.jsa"
+
+
 def prepare_workers() -> None:
     """Make Spark's workers run this Python interpreter, which has our packages."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -13,7 +13,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +27,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 
 from sam_pipeline.schema.program.command import TERMINATED, print_lines
-from sam_pipeline.spark_jobs.config import under_spark_submit
+from sam_pipeline.spark_jobs.config import class_archive, under_spark_submit
 from sam_pipeline.spark_jobs.errors import JavaMissing, SparkFailed
 
 DEFAULTS = {
@@ -74,7 +74,7 @@ def running(master: str, settings: Mapping[str, str], java: str | None) -> Itera
         # In a thread no signal interrupts the start, which would leave Java without an owner.
         ThreadPoolExecutor(1) as starter,
     ):
-        starting = starter.submit(start, master, settings, java, files)
+        starting = starter.submit(start, master, settings, java, files, _archived_classes())
         try:
             yield starting.result()
         except BaseException:
@@ -89,13 +89,18 @@ def running(master: str, settings: Mapping[str, str], java: str | None) -> Itera
 
 
 def start(
-    master: str, settings: Mapping[str, str], java: str | None, files: str | None = None
+    master: str,
+    settings: Mapping[str, str],
+    java: str | None,
+    files: str | None = None,
+    java_options: Sequence[str] = (),
 ) -> SparkContext:
     """A SparkContext without start-up messages, for `running`, or until its `stop` is called.
 
     Args:
         settings: those of `--conf`, which override all defaults.
         files: a directory for all files of Java.
+        java_options: further options of Java.
     Raises:
         JavaMissing: no Java runtime was found, or Spark cannot start on it.
         SparkFailed: the settings make no SparkContext, or no master of the cluster answers.
@@ -107,7 +112,8 @@ def start(
         if under_spark_submit():  # Java is running already
             conf.setAll(list(settings.items()))
         else:
-            defaults = {**DEFAULTS, "spark.driver.defaultJavaOptions": _java_options(files)}
+            options = [*_java_options(files), *java_options]
+            defaults = {**DEFAULTS, "spark.driver.defaultJavaOptions": shlex.join(options)}
             if master.startswith("local"):
                 defaults.update(LOCAL_DEFAULTS)
             conf.setAll([("spark.master", master), *{**defaults, **settings}.items()])
@@ -133,12 +139,40 @@ def cause(error: Exception) -> str:
     return str(causes[-1])
 
 
-def _java_options(files: str | None) -> str:
+def archive_classes(java: str | None, archive: Path) -> None:
+    """Store the classes that a run loads; later runs load them from there if they still fit.
+
+    Raises:
+        JavaMissing, SparkFailed: see `start`; or Java wrote no archive.
+    """
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    new = archive.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    options = (f"-XX:ArchiveClassesAtExit={new}", "-Xlog:disable")
+    with TemporaryDirectory(prefix="sam-report-", ignore_cleanup_errors=True) as files:
+        context = start("local[2]", {}, java, files, options)
+        context.parallelize(range(2), 2).map(lambda n: (n, n)).partitionBy(2).collect()
+        process = _java()
+        assert process and process.stdin
+        process.stdin.close()
+        process.wait()
+    if not new.exists():
+        raise SparkFailed("Java wrote no archive of its classes")
+    new.replace(archive)
+
+
+def _archived_classes() -> list[str]:
+    """The options with which Java uses the archive; it ignores one of another Java or Spark."""
+    archive = class_archive()
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"] if archive.exists() else []
+
+
+def _java_options(files: str | None) -> list[str]:
     options = [*_JAVA, f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}"]
     if files is not None:
         # Without performance data, which Java would leave in /tmp when it is killed.
         options += [f"-Djava.io.tmpdir={files}", "-XX:-UsePerfData"]
-    return shlex.join(options)
+    return options
 
 
 def _quiet_gateway(conf: SparkConf) -> object:

@@ -135,7 +135,10 @@ brokers = ["{self.broker}"]
         """The environment of this process without SAM_* variables, with the command's login."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
         kept["PATH"] = f"{PROGRAMS}{os.pathsep}{kept.get('PATH', os.defpath)}"
-        state = {"XDG_STATE_HOME": str(self.directory / "state")}
+        state = {
+            "XDG_STATE_HOME": str(self.directory / "state"),
+            "XDG_CACHE_HOME": str(self.directory / "cache"),
+        }
         return {**kept, **state, **self._login(command), **self.environment}
 
     def _login(self, command: Sequence[str]) -> dict[str, str]:
