@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.spark_jobs.compute.rows import EXCLUDED_HOST, REASONS
+from sam_pipeline.spark_jobs.compute.counts import ResultCounts
+from sam_pipeline.spark_jobs.compute.plan import REASONS
 from sam_pipeline.spark_jobs.inputs.expected import DayExpectation
 from sam_pipeline.spark_jobs.profiles.profile import Profile
-from sam_pipeline.spark_jobs.rules.days import Period, day_number, moment
+from sam_pipeline.spark_jobs.rules.days import Period, moment
 from sam_pipeline.spark_jobs.rules.groups import Member
 from sam_pipeline.spark_jobs.runs.record import DayFacts, Published
+
+EXCLUDED_HOST = "excluded-monitoring-host"
+"""Why results were not even read; they are counted like those that are ignored by REASONS."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,8 @@ class Summary:
     @property
     def ignored(self) -> dict[str, int]:
         """The number of results that do not count, by reason."""
-        totals = {r: sum(day.results_ignored.get(r, 0) for day in self.facts) for r in REASONS}
+        reasons = (*REASONS, EXCLUDED_HOST)
+        totals = {r: sum(day.results_ignored.get(r, 0) for day in self.facts) for r in reasons}
         return {reason: count for reason, count in totals.items() if count}
 
     @property
@@ -92,42 +97,34 @@ class Summary:
 
 
 def day_facts(
-    expected: Iterable[DayExpectation],
-    members: Mapping[date, Sequence[Member]],
-    counts: Iterable[Mapping[str, Any]],
-    excluded: Mapping[int, int],
+    expected: DayExpectation,
+    members: Sequence[Member],
+    counts: ResultCounts,
+    excluded: int,
     newest_result: int,
     profile: Profile,
     now: int,
-) -> list[DayFacts]:
-    """The facts of each day.
+) -> DayFacts:
+    """The facts of a day.
 
     Args:
-        counts: the rows of rows.counts.
-        excluded: the number of results of excluded hosts, by day since the epoch.
+        counts: of all results that were read for the day.
+        excluded: the number of results of excluded hosts.
         newest_result: the highest result_id when reading began.
     """
-    by_day = {row["day"]: row for row in counts}
-    facts = []
-    for day in expected:
-        number = day_number(day.day)
-        counted, carried = by_day.get(number, {}), by_day.get(number - 1, {})
-        ignored = {**counted, EXCLUDED_HOST: excluded.get(number)}
-        facts.append(
-            DayFacts(
-                day=day.day,
-                until=now if now < Period(day.day, day.day).end else None,
-                results_read=(counted.get("read") or 0) + excluded.get(number, 0),
-                results_ignored={r: ignored[r] for r in REASONS if ignored.get(r)},
-                instances=day.instances(profile),
-                results_digest=f"{counted.get('digest') or 0} {carried.get('carried_digest') or 0}",
-                topology_digest=day.topology_digest,
-                downtimes_digest=day.downtimes_digest,
-                exclusions_digest=day.exclusions_digest,
-                newest_result=newest_result,
-                downtimes=day.downtimes,
-                exclusions=day.exclusions,
-                members=members[day.day],
-            )
-        )
-    return facts
+    ignored = {**dict(zip(REASONS, counts.ignored, strict=True)), EXCLUDED_HOST: excluded}
+    return DayFacts(
+        day=expected.day,
+        until=now if now < Period(expected.day, expected.day).end else None,
+        results_read=counts.read + excluded,
+        results_ignored={reason: count for reason, count in ignored.items() if count},
+        instances=expected.instances(profile),
+        results_digest=f"{counts.digest:016x} {counts.carried_digest:016x}",
+        topology_digest=expected.topology_digest,
+        downtimes_digest=expected.downtimes_digest,
+        exclusions_digest=expected.exclusions_digest,
+        newest_result=newest_result,
+        downtimes=expected.downtimes,
+        exclusions=expected.exclusions,
+        members=members,
+    )

@@ -4,28 +4,52 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import NamedTuple
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.program.progress import Stage
-from sam_pipeline.schema.program.wording import plural
-from sam_pipeline.spark_jobs.compute.availability import write_tables
+from sam_pipeline.spark_jobs.compute.counts import ResultCounts, added_up
 from sam_pipeline.spark_jobs.compute.facts import Summary, day_facts
-from sam_pipeline.spark_jobs.compute.folding import SEGMENTS, folding
-from sam_pipeline.spark_jobs.compute.results import ReportResults
-from sam_pipeline.spark_jobs.compute.rows import bring_together
-from sam_pipeline.spark_jobs.compute.storage import Storage, persisting
+from sam_pipeline.spark_jobs.compute.instances import Instances, read_instances
+from sam_pipeline.spark_jobs.compute.plan import Plan
+from sam_pipeline.spark_jobs.compute.planning import instance_groups, make_plan, site_groups
+from sam_pipeline.spark_jobs.compute.results import ReportResults, newest_result
+from sam_pipeline.spark_jobs.compute.storage import Storage
+from sam_pipeline.spark_jobs.compute.tasks import Folded, Work, fold_and_write, read_slice
+from sam_pipeline.spark_jobs.errors import MixedVOs
 from sam_pipeline.spark_jobs.inputs.announced import Announced, read_announced
-from sam_pipeline.spark_jobs.inputs.expected import expect
-from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.inputs.expected import DayExpectation, expect
+from sam_pipeline.spark_jobs.profiles.profile import Profile, Threshold
 from sam_pipeline.spark_jobs.rules.days import Period, day_number
 from sam_pipeline.spark_jobs.runs import record
 from sam_pipeline.sql.database.engine import reading
 
+INSTANCES_PER_TASK = 50_000
+"""About as many instances of a day are folded by one task, which limits its memory."""
+
+
+class Inputs(NamedTuple):
+    """What all reports of a run share, as read at the time `now` (epoch s)."""
+
+    announced: Announced
+    instances: Instances
+    results: ReportResults
+    now: int
+
+
+class StartedReport(NamedTuple):
+    """A report, and for each of its days what is expected, and the run."""
+
+    profile: Profile
+    expected: Sequence[DayExpectation]
+    run_ids: Sequence[int]
+
 
 def run(
-    spark: SparkSession,
+    context: SparkContext,
     engine: Engine,
     profiles: Sequence[Profile],
     period: Period,
@@ -43,54 +67,129 @@ def run(
         MixedVOs: several VOs measured one instance, and the profile names none.
         AnotherRun: a later run published one of the days first.
     """
-    now = clock()
-    storage = Storage(spark, engine)
-    with persisting() as persist:
-        stage("reading topology, downtimes and exclusions")
-        with reading(engine) as connection:
-            announced = read_announced(connection, period)
-        # Shared: profiles with the same thresholds read the results once.
-        results = ReportResults(storage, announced, profiles, now, persist)
-        summaries = []
-        for profile in profiles:
-            summary = _compute_report(profile, storage, announced, results, change_no, clock, stage)
-            published(summary)
-            summaries.append(summary)
-        return summaries
+    storage, now = Storage(engine), clock()
+    stage("reading topology, downtimes and exclusions")
+    with reading(engine) as connection:
+        announced = read_announced(connection, period)
+        results = ReportResults(storage, announced, now, newest_result(connection))
+        inputs = Inputs(announced, read_instances(connection), results, now)
+    # Thresholds change results, so only reports with the same ones read them together.
+    together: dict[tuple[Threshold, ...], list[Profile]] = {}
+    for profile in profiles:
+        together.setdefault(profile.thresholds, []).append(profile)
+    summaries = []
+    for same in together.values():
+        began = time.monotonic()
+        reports = [_begin(engine, inputs, profile, change_no) for profile in same]
+        run_ids = [run_id for report in reports for run_id in report.run_ids]
+        with record.failing(engine, run_ids):
+            stage(f"{', '.join(profile.name for profile in same)}: reading and folding results")
+            work = _make_work(storage, inputs, reports, context.defaultParallelism)
+            folded = _distribute(context, work)
+            storage.store(folded, run_ids)
+            for number, report in enumerate(reports):
+                stage(f"{report.profile.name}: publishing")
+                counts = [
+                    added_up(task.counts[number] for task in folded if task.day == day)
+                    for day in range(work.days)
+                ]
+                _refuse_mixed_vos(work.plans[number], inputs.instances.vos, counts)
+                summary = _publish(engine, inputs, report, counts, began, clock)
+                published(summary)
+                summaries.append(summary)
+    return summaries
 
 
-def _compute_report(
-    profile: Profile,
-    storage: Storage,
-    announced: Announced,
-    results: ReportResults,
-    change_no: int,
+def _begin(engine: Engine, inputs: Inputs, profile: Profile, change_no: int) -> StartedReport:
+    announced, now = inputs.announced, inputs.now
+    announcements = (announced.memberships, announced.downtimes, announced.exclusions)
+    days = list(announced.period.days())
+    expected = [expect(day, *announcements, profile, now) for day in days]
+    return StartedReport(profile, expected, record.begin(engine, profile, days, change_no, now))
+
+
+def _make_work(
+    storage: Storage, inputs: Inputs, reports: Sequence[StartedReport], cores: int
+) -> Work:
+    _, instances, results, now = inputs
+    profiles = [report.profile for report in reports]
+    thresholds = profiles[0].thresholds
+    days = len(reports[0].expected)
+    groups = max(-(-cores // days), -(-len(instances.ids) // INSTANCES_PER_TASK))
+    everywhere = {e for report in reports for day in report.expected for e in day.endpoints}
+    group_of = site_groups(everywhere, groups)
+    # The shortest validity of any profile.
+    apart_s = min((s for profile in profiles for s in profile.validities if s), default=None)
+    return Work(
+        storage.connection,
+        results.reader(thresholds, instances.shared(), apart_s),
+        results.slices(thresholds, cores),
+        first_day=day_number(inputs.announced.period.first),
+        days=days,
+        groups=groups,
+        ids=instances.ids,
+        group=instance_groups(instances, everywhere, group_of, groups),
+        vo=instances.vo,
+        keys=instances.key,
+        plans=[make_plan(*report, instances, group_of, now) for report in reports],
+    )
+
+
+def _distribute(context: SparkContext, work: Work) -> list[Folded]:
+    """Read the slices, bring stretches together by day and group of sites, fold them, and write."""
+    shared = context.broadcast(work)
+    try:
+        return (
+            context.parallelize(range(len(work.slices)), len(work.slices))
+            .flatMap(lambda number: read_slice(shared.value, number))
+            .partitionBy(work.days * work.groups, int)
+            .mapPartitionsWithIndex(lambda place, parts: fold_and_write(shared.value, place, parts))
+            .collect()
+        )
+    finally:
+        shared.destroy()
+
+
+def _refuse_mixed_vos(
+    plan: Plan, vos: Sequence[str | None], counts: Sequence[ResultCounts]
+) -> None:
+    """Check that all results of a metric instance are of one VO, unless the profile names one."""
+    metrics = plan.levels[0].names
+    examples: dict[str, list[str]] = {}
+    for thing, vo in chain.from_iterable(of_day.mixed for of_day in counts):
+        [name] = metrics.slice(thing, 1).to_pylist()
+        instance = f"{name['host_name']} {name['service_flavour']} {name['metric_name']}"
+        examples.setdefault(instance, []).append(vos[vo] or "no VO")
+    if examples:
+        shown = [f"{name}: {', '.join(sorted(set(of)))}" for name, of in sorted(examples.items())]
+        raise MixedVOs(
+            f"results of several VOs for one instance ({'; '.join(shown[:3])}):"
+            ' choose one in the profile (vo = "…")'
+        )
+
+
+def _publish(
+    engine: Engine,
+    inputs: Inputs,
+    report: StartedReport,
+    counts: Sequence[ResultCounts],
+    began: float,
     clock: Callable[[], int],
-    stage: Stage,
 ) -> Summary:
-    """Read, bring together, fold, write and publish the days of one report."""
-    began, now = time.monotonic(), results.now
-
-    def report_stage(text: str) -> None:
-        stage(f"{profile.name}: {text}")
-
-    with persisting() as persist:
-        report_stage("reading results")
-        announcements = (announced.memberships, announced.downtimes, announced.exclusions)
-        expected = [expect(day, *announcements, profile, now) for day in announced.period.days()]
-        stretches = results.stretches(profile)
-
-        rows, counts = bring_together(storage, stretches, expected, profile, persist)
-        excluded, members = results.excluded(), announced.members
-        facts = day_facts(expected, members, counts, excluded, results.newest, profile, now)
-        run_ids = record.begin(storage.engine, profile, facts, change_no, now)
-        with record.failing(storage.engine, run_ids):
-            report_stage(f"folding {plural(sum(day.results_read for day in facts), 'result')}")
-            segments = persist(rows.mapInArrow(folding(profile, now), SEGMENTS))
-
-            run_of = {day_number(d.day): number for d, number in zip(facts, run_ids, strict=True)}
-            write_tables(storage, segments, run_of, report_stage)
-
-            report_stage("publishing")
-            published = record.publish(storage.engine, profile, facts, run_ids, clock())
+    announced, profile, newest = inputs.announced, report.profile, inputs.results.newest
+    with reading(engine) as connection:
+        excluded = inputs.results.excluded(connection)
+    facts = [
+        day_facts(
+            day,
+            announced.members[day.day],
+            of_day,
+            excluded.get(day_number(day.day), 0),
+            newest,
+            profile,
+            inputs.now,
+        )
+        for day, of_day in zip(report.expected, counts, strict=True)
+    ]
+    published = record.publish(engine, profile, facts, report.run_ids, clock())
     return Summary(profile.name, announced.period, facts, published, time.monotonic() - began)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.errors import SamError
@@ -53,11 +52,10 @@ def run_reports(
         return int(time.time())
 
     with session.running(args.master, settings, find_java()) as context:
-        spark = session.sql(context)
         try:
             for period, profiles in profiles_of.items():
-                run(spark, engine, profiles, period, change_no, now, progress.stage, published)
-        except (PySparkException, Py4JError) as error:
+                run(context, engine, profiles, period, change_no, now, progress.stage, published)
+        except Py4JError as error:
             raise failure(error, engine) from error
         finally:
             progress.end()

@@ -1,22 +1,21 @@
-"""The results of a period as stretches, with the names of their instances."""
+"""The results of a period: the statements that read them, and the slices they are read in."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.compute.slices import SliceReader
-from sam_pipeline.spark_jobs.compute.storage import Persist, Storage
+from sam_pipeline.spark_jobs.compute.storage import Storage
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, VALUES, WINDOW, Announced
-from sam_pipeline.spark_jobs.profiles.profile import Profile, Threshold
+from sam_pipeline.spark_jobs.profiles.profile import Threshold
 from sam_pipeline.spark_jobs.rules.days import DAY_S
+from sam_pipeline.spark_jobs.rules.shares import Integers
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES
-from sam_pipeline.sql.database.engine import reading
 
 # Results that arrive during the run are left to the next one.
 _READ = "result_id <= :newest"
@@ -28,57 +27,34 @@ _JUDGED = (
 )
 # The indexed time column.
 _TIME = {"sqlite": "measured_at_s", "postgresql": "measured_at"}
-# A report treats several FQANs of one VO as one instance.
-_ALONE = """
-SELECT instance_id FROM report_instance WHERE (endpoint_id, metric_id, vo_id) IN (
-    SELECT endpoint_id, metric_id, vo_id FROM report_instance
-    GROUP BY endpoint_id, metric_id, vo_id HAVING count(*) > 1
-)
-"""
 
 
 class ReportResults:
-    """The results of a period before `now`, read once for all profiles with the same thresholds.
+    """The results of a period before `now`.
 
     Results of excluded monitoring hosts do not exist (availability rule 7). `newest` is the highest
     result_id when reading begins.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        announced: Announced,
-        profiles: Sequence[Profile],
-        now: int,
-        persist: Persist,
-    ) -> None:
-        self.now = now
+    def __init__(self, storage: Storage, announced: Announced, now: int, newest: int) -> None:
+        self.newest = newest
         self._storage = storage
-        self._period = announced.period
+        self._start = announced.period.start
         self._end = min(announced.period.end, now)
-        self._persist = persist
-        self._instances = storage.instances()
-        self._read: dict[tuple[Threshold, ...], DataFrame] = {}
-        # The shortest validity of any profile.
-        self._apart_s = min((s for p in profiles for s in p.validities if s), default=None)
         hosts = [e for e in announced.exclusions if e.kind == MONITORING_HOST]
         self._of_excluded_hosts = " OR ".join(
             f"monitoring_host = :host_{n} AND measured_at_s BETWEEN {host.start} AND {host.end}"
             for n, host in enumerate(hosts)
         )
-        with reading(storage.engine) as connection:
-            newest = connection.scalar(text("SELECT result_id FROM report_newest_result"))
-            self.newest: int = newest or 0
         self._parameters = {
-            "newest": self.newest,
+            "newest": newest,
             **{f"host_{n}": host.monitoring_host for n, host in enumerate(hosts)},
         }
 
-    def stretches(self, profile: Profile) -> DataFrame:
-        """The stretches of the period and the last results before it (columns: see rows.py)."""
-        thresholds = profile.thresholds
-        if thresholds in self._read:
-            return self._read[thresholds]
+    def reader(
+        self, thresholds: Sequence[Threshold], alone: Integers, apart_s: int | None
+    ) -> SliceReader:
+        """The reader of the slices; see compute/stretches.py for `alone` and `apart_s`."""
         dialect, compiled = self._storage.dialect, self._storage.compiled
         hosts = self._of_excluded_hosts
         exists = f"{_READ} AND NOT ({hosts})" if hosts else _READ
@@ -89,9 +65,7 @@ class ReportResults:
             f"SELECT {_PACKED} {results} AND r.instance_id = i.instance_id"
             f" ORDER BY {_TIME[dialect]} DESC, status_code DESC LIMIT 1"
         )
-        with reading(self._storage.engine) as connection:
-            alone = list(connection.scalars(text(_ALONE)))
-        reader = SliceReader(
+        return SliceReader(
             plain=compiled(f"SELECT instance_id, {_TIME[dialect]}, status_code {plain}"),
             count=compiled(f"SELECT count(*) {plain}"),
             last=compiled(
@@ -101,18 +75,36 @@ class ReportResults:
             judged=compiled(f"SELECT {_JUDGED} {results} AND {judged}") if thresholds else None,
             thresholds=thresholds,
             alone=alone,
-            apart_s=self._apart_s,
+            apart_s=apart_s,
         )
+
+    def slices(self, thresholds: Sequence[Threshold], cores: int) -> list[dict[str, Any]]:
+        """The period in slices of at most a day, at least one per core, and the day before it.
+
+        Only the last results of the day before are needed, so it is split by instances, not by
+        time. With thresholds, which judge each result, it is read in full, in slices like the rest.
+        """
+        start = self._start
         names = sorted({threshold.metric_name for threshold in thresholds})
         parameters = {**self._parameters, "names": json.dumps(names)}
-        slices = [{**part, **parameters} for part in self._slices(thresholds)]
-        stretches = self._storage.stretches(reader, slices)
-        named = stretches.join(F.broadcast(self._instances), on="instance_id")
-        day = F.floor(F.shiftright("packed", 3) / DAY_S).cast("int").alias("day")
-        self._read[thresholds] = self._persist(named.select(day, "*").drop("instance_id"))
-        return self._read[thresholds]
+        first = start - DAY_S if thresholds else start
+        days = list(pairwise([*range(first, self._end, DAY_S), self._end]))
+        per_day = -(-cores // max(len(days), 1))
+        slices = [
+            {**parameters, "start": low, "end": high}
+            for day_start, day_end in days
+            for low, high in pairwise(
+                day_start + (day_end - day_start) * number // per_day
+                for number in range(per_day + 1)
+            )
+            if low < high
+        ]
+        if not thresholds:
+            before = {**parameters, "start": start - DAY_S, "end": start, "parts": cores}
+            slices += [{**before, "part": part} for part in range(cores)]
+        return slices
 
-    def excluded(self) -> dict[int, int]:
+    def excluded(self, connection: Connection) -> dict[int, int]:
         """The number of results from excluded monitoring hosts, by days since the epoch."""
         if not self._of_excluded_hosts:
             return {}
@@ -121,32 +113,11 @@ class ReportResults:
             f" WHERE {WINDOW[self._storage.dialect]} AND {_READ} AND ({self._of_excluded_hosts})"
             f" GROUP BY measured_at_s / {DAY_S}"
         )
-        window = {"start": self._period.start, "end": self._end}
-        with reading(self._storage.engine) as connection:
-            rows = connection.execute(text(statement), {**self._parameters, **window})
-            return {int(day): int(count) for day, count in rows}
+        window = {"start": self._start, "end": self._end}
+        rows = connection.execute(text(statement), {**self._parameters, **window})
+        return {int(day): int(count) for day, count in rows}
 
-    def _slices(self, thresholds: Sequence[Threshold]) -> list[dict[str, int]]:
-        """The period in slices of at most a day, at least one per core, and the day before it.
 
-        Only the last results of the day before are needed, so it is split by instances, not by
-        time. With thresholds, which judge each result, it is read in full, in slices like the rest.
-        """
-        start, cores = self._period.start, self._storage.parallelism
-        first = start - DAY_S if thresholds else start
-        days = list(pairwise([*range(first, self._end, DAY_S), self._end]))
-        per_day = -(-cores // max(len(days), 1))
-        edges = [
-            [low + (high - low) * number // per_day for number in range(per_day + 1)]
-            for low, high in days
-        ]
-        slices = [
-            {"start": low, "end": high}
-            for day in edges
-            for low, high in pairwise(day)
-            if low < high
-        ]
-        if thresholds:
-            return slices
-        before = {"start": start - DAY_S, "end": start, "parts": cores}
-        return [*slices, *({**before, "part": part} for part in range(cores))]
+def newest_result(connection: Connection) -> int:
+    """The highest result_id; 0 if there are no results."""
+    return connection.scalar(text("SELECT result_id FROM report_newest_result")) or 0

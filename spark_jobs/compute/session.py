@@ -221,19 +221,3 @@ def _java() -> Popen[bytes] | None:
 def _ignore_signals() -> None:
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-
-
-PARTITIONS = "spark.sql.shuffle.partitions"
-_NO_CODE = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-
-
-def sql(context: SparkContext) -> Any:
-    """A session in UTC for reports that are still computed with SQL."""
-    from pyspark.sql import SparkSession
-
-    logging.getLogger("DataFrameQueryContextLogger").disabled = True
-    spark = SparkSession(context)
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    spark.conf.set("spark.sql.adaptive.enabled", "false")
-    spark.conf.set(PARTITIONS, str(context.defaultParallelism))
-    return spark

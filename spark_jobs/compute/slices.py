@@ -13,22 +13,16 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
 
-from sam_pipeline.spark_jobs.compute.stretches import Integers, Results, Stretches, stretches
+from sam_pipeline.spark_jobs.compute.stretches import Results, Stretches, pack, stretches
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
+from sam_pipeline.spark_jobs.rules.shares import Integers
 from sam_pipeline.spark_jobs.rules.statuses import CRITICAL, OK, STATUSES, UNKNOWN, WARNING
 
 MAX_RESULTS = 6_000_000
 """A slice with more results is read in several parts, to keep a task's memory below 1 GB."""
 
-COLUMNS = (
-    "instance_id int, packed bigint, last bigint, results bigint, check_1 bigint, check_2 bigint,"
-    " newest boolean"
-)
-
 _FETCH_ROWS = 50_000
-_BATCH_ROWS = 100_000
 # The status for each status_code of the view, which sorts statuses by severity.
 _STATUS_OF_CODE = np.array([OK, WARNING, UNKNOWN, CRITICAL])
 # PostgreSQL's binary COPY: a header; rows of (columns, then length and value of each); a trailer.
@@ -45,13 +39,6 @@ _ROW = np.dtype(
     ]
 )
 _YEAR_2000_S = 946_684_800
-_SCHEMA = pa.schema(
-    [
-        ("instance_id", pa.int32()),
-        *[(name, pa.int64()) for name in Stretches._fields[1:]],
-        ("newest", pa.bool_()),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -69,16 +56,15 @@ class SliceReader:
     last: str
     judged: str | None
     thresholds: Sequence[Threshold]
-    alone: Sequence[int]
+    alone: Integers
     apart_s: int | None
 
-    def read(self, database: Any, parameters: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        """The stretches (COLUMNS) in [start, end); with a `part`, only the newest results there."""
-        alone = np.array(sorted(self.alone), np.int64)
+    def read(self, database: Any, parameters: Mapping[str, Any]) -> Iterator[Stretches]:
+        """The stretches in [start, end), by instance_id; with a `part`, only the newest results."""
         if "part" in parameters:
             rows = [row for row in _rows(database, self.last, parameters) if row[1] is not None]
             last = np.array(rows, np.int64).reshape(-1, 2)
-            yield from _batches(stretches(Results(last[:, 0], last[:, 1]), alone, None))
+            yield stretches(Results(last[:, 0], last[:, 1]), self.alone, None)
             return
         [(count,)] = _rows(database, self.count, parameters)
         start, end = parameters["start"], parameters["end"]
@@ -96,10 +82,10 @@ class SliceReader:
                 ]
                 columns = np.array(judged, np.int64).reshape(-1, 2)
                 results = Results(
-                    np.concatenate([results.instance_id, columns[:, 0]]),
+                    np.concatenate([results.instance, columns[:, 0]]),
                     np.concatenate([results.packed, columns[:, 1]]),
                 )
-            yield from _batches(stretches(results, alone, self.apart_s))
+            yield stretches(results, self.alone, self.apart_s)
 
 
 def _results(database: Any, statement: str, parameters: Mapping[str, Any]) -> Results:
@@ -121,7 +107,7 @@ def _results(database: Any, statement: str, parameters: Mapping[str, Any]) -> Re
         instance_id = rows["instance_id"].astype(np.int64)
         second = rows["microsecond"].astype(np.int64) // 1_000_000 + _YEAR_2000_S
         status_code = rows["status_code"]
-    return Results(instance_id, (second << 3) | _STATUS_OF_CODE[status_code])
+    return Results(instance_id, pack(second, _STATUS_OF_CODE[status_code]))
 
 
 def _rows(database: Any, statement: str, parameters: Mapping[str, Any]) -> list[Any]:
@@ -129,10 +115,3 @@ def _rows(database: Any, statement: str, parameters: Mapping[str, Any]) -> list[
     cursor.execute(statement, parameters)
     rows: list[Any] = cursor.fetchall()
     return rows
-
-
-def _batches(rows: Stretches) -> Iterator[pa.RecordBatch]:
-    ids = rows.instance_id
-    newest = np.append(ids[1:] != ids[:-1], [True] * min(len(ids), 1))
-    arrays = [pa.array(ids, pa.int32()), *map(pa.array, rows[1:]), pa.array(newest)]
-    yield from pa.Table.from_arrays(arrays, schema=_SCHEMA).to_batches(_BATCH_ROWS)

@@ -1,51 +1,76 @@
 """Successive results of an instance with the same status, as one row: a stretch.
 
 Nine results out of ten only repeat the previous status. The tasks that read results keep the first
-and the last second of each stretch, so Spark sorts changes instead of results. Within a stretch its
+and the last second of each stretch, so changes travel instead of results. Within a stretch its
 instance has no result with another status, so a slice must contain every result of its time range.
 
-Only NumPy is imported: this runs in Spark's workers.
+Times and statuses are packed into one number, the epoch second times 8 plus the status code, which
+sorts by time, then by severity.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sam_pipeline.spark_jobs.rules.days import DAY_S
+from sam_pipeline.spark_jobs.rules.shares import Integers
 
-Integers = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
 
 _STATUS_BITS = 3
+_STATUS = (1 << _STATUS_BITS) - 1
 
 
 class Results(NamedTuple):
-    """Results column by column; `packed` is the epoch second times 8 plus the status code."""
+    """Results column by column."""
 
-    instance_id: Integers
+    instance: Integers
     packed: Integers
 
 
 class Stretches(NamedTuple):
-    """Stretches column by column, ordered by instance and time.
+    """Stretches column by column: first second and status (packed), last second, and two sums.
 
-    `packed` is the first second times 8 plus the status code, `last` is the last second, `results`
-    is the number of results; the checks are sums that change when a result is added, moved or
-    changed.
+    `results` is the number of results. `check` changes when a result is added, moved or changed;
+    it is a sum (modulo 2⁶⁴), so it does not depend on how results are cut into stretches.
     """
 
-    instance_id: Integers
+    instance: Integers
     packed: Integers
     last: Integers
     results: Integers
-    check_1: Integers
-    check_2: Integers
+    check: Hashes
+
+    def where(self, rows: npt.NDArray[np.generic]) -> Stretches:
+        """The stretches of these rows: a mask, or row numbers."""
+        return Stretches(*(column[rows] for column in self))
+
+
+def pack(second: Integers, status: Integers) -> Integers:
+    return (second << _STATUS_BITS) | status
+
+
+def second_of(packed: Integers) -> Integers:
+    return packed >> _STATUS_BITS
+
+
+def status_of(packed: Integers) -> Integers:
+    return packed & _STATUS
+
+
+def concatenated(parts: Sequence[Stretches]) -> Stretches:
+    """All stretches of the parts; there may be none."""
+    none = np.empty(0, np.int64)
+    nothing = Stretches(none, none, none, none, np.empty(0, np.uint64))
+    return Stretches(*map(np.concatenate, zip(nothing, *parts, strict=True)))
 
 
 def stretches(results: Results, alone: Integers, apart_s: int | None) -> Stretches:
-    """Join results, given in any order, into stretches.
+    """Join results, given in any order, into stretches ordered by instance and time.
 
     Of several results of an instance in the same second the worst counts (availability rule 4).
 
@@ -55,44 +80,66 @@ def stretches(results: Results, alone: Integers, apart_s: int | None) -> Stretch
         apart_s: a gap of more than this many seconds ends a stretch; None: no gap does.
     """
     if not len(results.packed):
-        return Stretches(*[np.empty(0, np.int64)] * len(Stretches._fields))
-    instance_id, second, status = _sorted(results)
+        return concatenated([])
+    instance, packed = _sorted(results)
+    second, status = second_of(packed), status_of(packed)
     # The worst status of each second is the last one in this order.
     worst = status
     ends_second = np.empty(len(second), bool)
     ends_second[-1] = True
-    ends_second[:-1] = (second[1:] != second[:-1]) | (instance_id[1:] != instance_id[:-1])
+    ends_second[:-1] = (second[1:] != second[:-1]) | (instance[1:] != instance[:-1])
     if not ends_second.all():
         last = np.flatnonzero(ends_second)
         worst = np.repeat(status[last], np.diff(last, prepend=-1))
 
     begins = np.empty(len(second), bool)
     begins[0] = True
-    begins[1:] = (instance_id[1:] != instance_id[:-1]) | (worst[1:] != worst[:-1])
+    begins[1:] = (instance[1:] != instance[:-1]) | (worst[1:] != worst[:-1])
     if apart_s is not None:
         begins[1:] |= second[1:] - second[:-1] > apart_s
     if len(alone):
-        begins |= np.isin(instance_id, alone)
+        begins |= np.isin(instance, alone)
     first = np.flatnonzero(begins)
     after = np.append(first[1:], len(second))
-    of_day = second % DAY_S + 1
-    check = of_day * (1 + status)
     return Stretches(
-        instance_id=instance_id[first],
-        packed=(second[first] << _STATUS_BITS) | worst[first],
+        instance=instance[first],
+        packed=pack(second[first], worst[first]),
         last=second[after - 1],
         results=after - first,
-        check_1=np.add.reduceat(check, first),
-        check_2=np.add.reduceat(of_day * check, first),
+        check=np.add.reduceat(scrambled(packed), first),
     )
 
 
-def _sorted(results: Results) -> tuple[Integers, Integers, Integers]:
-    """Instances, seconds and statuses, sorted by instance, time and severity."""
-    # Sorting one number per result is several times faster than sorting by several columns.
+def newest(rows: Stretches) -> Stretches:
+    """The newest result of each instance; no result is counted.
+
+    Args:
+        rows: ordered by instance and time.
+    """
+    ids = rows.instance
+    ends = np.append(ids[1:] != ids[:-1], [True])[: len(ids)]
+    last = rows.where(ends)
+    nothing = np.zeros_like
+    return last._replace(
+        packed=pack(last.last, status_of(last.packed)),
+        results=nothing(last.results),
+        check=nothing(last.check),
+    )
+
+
+def _sorted(results: Results) -> Results:
+    """The results by instance, time and severity."""
+    # Sorting one number per result is several times faster than sorting by two columns.
     start = int(results.packed.min())
     bits = int(results.packed.max() - start).bit_length()
-    keys = (results.instance_id << bits) | (results.packed - start)
+    keys = (results.instance << bits) | (results.packed - start)
     keys.sort()
-    packed = (keys & ((1 << bits) - 1)) + start
-    return keys >> bits, packed >> _STATUS_BITS, packed & ((1 << _STATUS_BITS) - 1)
+    return Results(keys >> bits, (keys & ((1 << bits) - 1)) + start)
+
+
+def scrambled(packed: Integers | Hashes) -> Hashes:
+    """A hash of each number: the finalizer of SplitMix64 (Steele, Lea and Flood, 2014)."""
+    mixed = packed.astype(np.uint64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(31))

@@ -106,7 +106,7 @@ class Published:
 
 
 def begin(
-    engine: Engine, profile: Profile, facts: Sequence[DayFacts], change_no: int, now: int
+    engine: Engine, profile: Profile, days: Iterable[date], change_no: int, now: int
 ) -> list[int]:
     """Record the start of a run for each day, and return the ids of the runs.
 
@@ -120,33 +120,17 @@ def begin(
                 connection.execute(text(f"DELETE FROM {table} WHERE run_id IN ({_UNSEEN})"))
         else:
             connection.execute(text("SELECT sweep_runs()"))
-        for day in facts:
-            topology = _sha256(day.topology_digest, *(str(astuple(m)) for m in day.members))
-            digests = {
-                "results_digest": day.results_digest,
-                "topology_digest": topology,
-                "downtimes_digest": day.downtimes_digest,
-                "exclusions_digest": day.exclusions_digest,
-                "profile_digest": profile.digest,
-            }
+        for day in days:
             row = {
                 "report": profile.name,
-                "day": day.day.isoformat(),
+                "day": day.isoformat(),
                 "started_at": stored_time(connection, now),
                 "state": "running",
-                "until": None if day.until is None else stored_time(connection, day.until),
-                "results_read": day.results_read,
-                "results_ignored": json.dumps(day.results_ignored, sort_keys=True),
-                "instances": day.instances,
-                **digests,
-                "input_digest": _sha256(*digests.values(), day.day.isoformat(), str(day.until)),
                 "profile": profile.document,
+                "profile_digest": profile.digest,
                 "software_version": version("sam-pipeline"),
                 "who": who(),
                 "change_no": change_no,
-                "newest_result": day.newest_result,
-                "downtimes": _as_json(day.downtimes),
-                "exclusions": _as_json(day.exclusions),
             }
             insert = _insert("run", row, " RETURNING run_id")
             run_ids.append(int(connection.execute(insert, row).scalar_one()))
@@ -161,6 +145,9 @@ def publish(
     Raises:
         AnotherRun: a later run of the same day published first.
     """
+    with writing(engine) as connection:  # also for a run that cannot be published
+        for day, run_id in zip(facts, run_ids, strict=True):
+            _note_facts(connection, profile, day, run_id)
     changes = sealed_days = candidates = 0
     with writing(engine) as connection:
         for day, run_id in zip(facts, run_ids, strict=True):
@@ -183,6 +170,31 @@ def publish(
                 sealed_days += 1
                 candidates += changed
     return Published(changes, sealed_days, candidates)
+
+
+def _note_facts(connection: Connection, profile: Profile, day: DayFacts, run_id: int) -> None:
+    topology = _sha256(day.topology_digest, *(str(astuple(m)) for m in day.members))
+    digests = {
+        "results_digest": day.results_digest,
+        "topology_digest": topology,
+        "downtimes_digest": day.downtimes_digest,
+        "exclusions_digest": day.exclusions_digest,
+    }
+    inputs = (*digests.values(), profile.digest, day.day.isoformat(), str(day.until))
+    row = {
+        **digests,
+        "input_digest": _sha256(*inputs),
+        "until": None if day.until is None else stored_time(connection, day.until),
+        "results_read": day.results_read,
+        "results_ignored": json.dumps(day.results_ignored, sort_keys=True),
+        "instances": day.instances,
+        "newest_result": day.newest_result,
+        "downtimes": _as_json(day.downtimes),
+        "exclusions": _as_json(day.exclusions),
+    }
+    values = ", ".join(f"{name} = :{name}" for name in row)
+    update = text(f"UPDATE run SET {values} WHERE run_id = :run_id")
+    connection.execute(update, {**row, "run_id": run_id})
 
 
 @contextmanager

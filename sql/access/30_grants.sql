@@ -106,7 +106,11 @@ BEGIN
         status_timeline,
         status_trend
     TO sam_reporter;
-    GRANT SELECT, INSERT, UPDATE (state, finished_at) ON run TO sam_reporter;
+    GRANT SELECT, INSERT, UPDATE (
+        state, finished_at, until, results_read, results_ignored, instances, results_digest,
+        topology_digest, downtimes_digest, exclusions_digest, input_digest, newest_result,
+        downtimes, exclusions
+    ) ON run TO sam_reporter;
     GRANT SELECT, INSERT, UPDATE ON published_run TO sam_reporter;
     GRANT SELECT ON seal TO sam_reporter;
     GRANT SELECT, INSERT, UPDATE, DELETE ON candidate_run TO sam_reporter;

@@ -407,14 +407,21 @@ BEGIN
         RAISE EXCEPTION 'permission denied: % of report % is sealed', OLD.day, OLD.report
             USING ERRCODE = 'insufficient_privilege';
     END IF;
+    IF NOT may_change(TG_RELID) AND OLD.state <> 'running'
+        AND to_jsonb(NEW) - 'state' - 'finished_at' <> to_jsonb(OLD) - 'state' - 'finished_at'
+    THEN
+        RAISE EXCEPTION 'permission denied: run % has ended', OLD.run_id
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
     RETURN NEW;
 END
 $$;
 COMMENT ON FUNCTION keep_run IS
-    'Trigger function: keeps the state of a run that is published in a sealed month.';
+    'Trigger function: keeps what a run has read after it ended, and the state of a run that is '
+    'published in a sealed month.';
 
 CREATE TRIGGER run_change BEFORE UPDATE ON run FOR EACH ROW EXECUTE FUNCTION keep_run();
-COMMENT ON TRIGGER run_change ON run IS 'Keeps the published runs of sealed months.';
+COMMENT ON TRIGGER run_change ON run IS 'Keeps what runs have read, and runs of sealed months.';
 
 CREATE FUNCTION keep_figures() RETURNS trigger
 LANGUAGE plpgsql SET search_path = public, pg_temp AS $$

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from tests.oracle.batch import Batch, Facts, drawn_batch
 from tests.oracle.databases import DIALECTS, Databases
@@ -22,7 +22,7 @@ ROWS = ("results", "downtimes", "exclusions", "site_groups", "endpoints")
 class Checker:
     """Compares the facts of Spark and the oracle for a batch."""
 
-    spark: SparkSession
+    spark: SparkContext
     databases: Databases
 
     def check(self, seed: int, number: int, size: int) -> None:
@@ -35,9 +35,8 @@ class Checker:
         arrangement = Arrangement(
             shuffled=number,
             copies=number % 3 / 4,
-            partitions=1 + number % 4,
             cores=1 + number % 3,
-            compiled=number % 5 == 4,
+            instances_per_task=(50_000, 300, 40)[number % 3],
         )
         dialect = DIALECTS[number % 2]
 

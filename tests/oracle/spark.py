@@ -14,12 +14,10 @@ from typing import Any
 from unittest.mock import patch
 
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
 from sqlalchemy import Engine, text
 
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.spark_jobs.compute import job
-from sam_pipeline.spark_jobs.compute.session import _NO_CODE, PARTITIONS
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import reading, writing
@@ -53,13 +51,12 @@ class Arrangement:
 
     shuffled: int = 0
     copies: float = 0.2
-    partitions: int = 2
     cores: int = 2
-    compiled: bool = False
+    instances_per_task: int = 50_000
 
 
 def spark_facts(
-    spark: SparkSession, engine: Engine, batch: Batch, arrangement: Arrangement, directory: Path
+    spark: SparkContext, engine: Engine, batch: Batch, arrangement: Arrangement, directory: Path
 ) -> dict[str, Facts]:
     """Spark's facts by the names of the worlds, computed in an empty database."""
     fill(engine, batch, arrangement)
@@ -73,7 +70,7 @@ def spark_facts(
 
 
 def run(
-    spark: SparkSession, engine: Engine, batch: Batch, arrangement: Arrangement, directory: Path
+    spark: SparkContext, engine: Engine, batch: Batch, arrangement: Arrangement, directory: Path
 ) -> None:
     """Compute the reports of all days of the setting, at its time."""
     path = directory / "profile.toml"
@@ -83,7 +80,7 @@ def run(
         profiles.append(read_profile(path))
     period = Period(batch.setting.days[0], batch.setting.days[-1])
     now = int(batch.setting.until.timestamp())
-    with _cut(spark, arrangement):
+    with cut(arrangement.cores, arrangement.instances_per_task):
         job.run(spark, engine, profiles, period, 1, lambda: now, lambda stage: None)
 
 
@@ -170,21 +167,13 @@ def _messages(
 
 
 @contextmanager
-def _cut(spark: SparkSession, arrangement: Arrangement) -> Iterator[None]:
-    """Set the number of partitions and slices, and whether Spark generates code, for the block."""
-    settings = {
-        PARTITIONS: str(arrangement.partitions),
-        **({} if arrangement.compiled else _NO_CODE),
-    }
-    before = {name: spark.conf.get(name) for name in settings}
-    try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
-        with patch.object(SparkContext, "defaultParallelism", arrangement.cores):
-            yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, str(value))
+def cut(cores: int, instances_per_task: int) -> Iterator[None]:
+    """Cut the results into slices for so many cores, and the sites into groups for the tasks."""
+    with (
+        patch.object(SparkContext, "defaultParallelism", cores),
+        patch.object(job, "INSTANCES_PER_TASK", instances_per_task),
+    ):
+        yield
 
 
 def _rows(engine: Engine, view: str) -> Sequence[Mapping[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from sam_pipeline.spark_jobs.compute import session
 from sam_pipeline.spark_jobs.config import find_java, prepare_workers
@@ -13,11 +13,11 @@ from tests.services import missing
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark() -> Iterator[SparkContext]:
     java = find_java()
     if java is None:
         missing("Java", "apt-get install default-jre-headless")
     prepare_workers()
     context = session.start("local[2]", {}, java)
-    yield session.sql(context)
+    yield context
     context.stop()

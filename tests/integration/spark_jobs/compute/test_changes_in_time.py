@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 from sqlalchemy import Engine
 
 from sam_pipeline.spark_jobs.compute import job
@@ -281,7 +281,7 @@ class Announced:
         insert(self.engine, "downtime", *map(downtime_record, world.downtimes))
         insert(self.engine, "metricOutput", *map(result_record, world.results))
 
-    def run(self, spark: SparkSession, period: Period) -> None:
+    def run(self, spark: SparkContext, period: Period) -> None:
         with writing(self.engine) as connection:
             change_no = take_changes(connection)
         now = day_start(TODAY)
@@ -366,7 +366,7 @@ def _host(name: str, case: Belonging | Grouping | Outage) -> str:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def announced(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: SparkContext
 ) -> Iterator[Announced]:
     """A database with all cases, and their report."""
     database = _database(request, tmp_path_factory.mktemp("cases"))
@@ -450,7 +450,7 @@ def test_all_figures_of_changing_topology_equal_the_oracles(
 
 
 def test_a_change_after_a_day_was_computed_makes_it_due_and_is_recorded(
-    spark: SparkSession, empty: Announced
+    spark: SparkContext, empty: Announced
 ) -> None:
     endpoint, first = Endpoint("A", "h1", "SRM", LONG_AGO), downtime(8, 10)
     empty.load(_world([endpoint], [], [first]))
@@ -473,7 +473,7 @@ def test_a_change_after_a_day_was_computed_makes_it_due_and_is_recorded(
     assert empty.due() == []
 
 
-def test_a_change_makes_the_days_it_touches_due(spark: SparkSession, empty: Announced) -> None:
+def test_a_change_makes_the_days_it_touches_due(spark: SparkContext, empty: Announced) -> None:
     empty.load(_world([Endpoint("A", "h1", "SRM", LONG_AGO)], [], [downtime(32, 35)]))
     empty.run(spark, PERIOD)
 

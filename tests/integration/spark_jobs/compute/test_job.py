@@ -9,8 +9,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.compute import job
@@ -25,6 +25,7 @@ from sam_pipeline.spark_jobs.runs import record as run_record
 from sam_pipeline.spark_jobs.runs.summary import period_figures
 from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.errors import DatabaseFull
+from tests.oracle.spark import cut
 from tests.support.reports.database import DAY, LATER, ONE_DAY, Grid, profile
 
 HOUR = 3600
@@ -54,7 +55,7 @@ def small_grid(tmp_path: Path) -> Grid:
 
 
 def run(
-    spark: SparkSession,
+    spark: SparkContext,
     grid: Grid,
     using: Profile,
     period: Period = ONE_DAY,
@@ -76,7 +77,7 @@ def rows(grid: Grid, statement: str) -> list[tuple[object, ...]]:
         return [tuple(row) for row in connection.execute(text(statement))]
 
 
-def test_a_day_becomes_figures(spark: SparkSession, grid: Grid, tmp_path: Path) -> None:
+def test_a_day_becomes_figures(spark: SparkContext, grid: Grid, tmp_path: Path) -> None:
     grid.endpoint("A", "CE", "h1")
     grid.endpoint("A", "CE", "h2", monitored="N")
     grid.endpoint("A", "SRM", "shared")
@@ -132,7 +133,7 @@ def test_a_day_becomes_figures(spark: SparkSession, grid: Grid, tmp_path: Path) 
 
 
 def test_a_recomputed_day_records_its_changes(
-    spark: SparkSession, grid: Grid, tmp_path: Path
+    spark: SparkContext, grid: Grid, tmp_path: Path
 ) -> None:
     grid.endpoint("A", "SRM", "h1")
     grid.result("SRM h1 put", "00:00", "OK")
@@ -154,8 +155,27 @@ def test_a_recomputed_day_records_its_changes(
     assert len(digests) == 2
 
 
+def test_the_digest_of_a_day_depends_neither_on_slices_nor_on_groups_of_sites(
+    spark: SparkContext, small_grid: Grid, tmp_path: Path
+) -> None:
+    for number in range(12):
+        small_grid.endpoint(f"SITE-{number}", "SRM", f"h{number}")
+        small_grid.result(f"SRM h{number} put", "23:00", "OK", day=DAY - timedelta(days=1))
+        for hour in range(number, 24, 2):
+            small_grid.result(
+                f"SRM h{number} put", f"{hour:02}:00", ("OK", "WARNING")[hour % 3 == 0]
+            )
+
+    for cores, instances_per_task in ((1, 50_000), (2, 3), (5, 1)):
+        with cut(cores, instances_per_task):
+            run(spark, small_grid, profile(tmp_path))
+
+    digests = rows(small_grid, "SELECT DISTINCT results_digest, input_digest FROM report_run")
+    assert len(digests) == 1
+
+
 def test_a_failed_run_leaves_the_old_report_whole(
-    spark: SparkSession, small_grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkContext, small_grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_grid.endpoint("A", "SRM", "h1")
     small_grid.result("SRM h1 put", "00:00", "OK")
@@ -175,7 +195,7 @@ def test_a_failed_run_leaves_the_old_report_whole(
 
 
 def test_a_full_disk_of_postgresql_is_an_error_and_leaves_the_old_report_whole(
-    spark: SparkSession, postgres_url: str, tmp_path: Path
+    spark: SparkContext, postgres_url: str, tmp_path: Path
 ) -> None:
     grid = Grid(postgres_url)
     grid.endpoint("A", "SRM", "h1")
@@ -186,7 +206,7 @@ def test_a_full_disk_of_postgresql_is_an_error_and_leaves_the_old_report_whole(
     with grid.engine.begin() as connection:
         connection.execute(text(FULL_DISK))
 
-    with pytest.raises(PySparkException) as caught:
+    with pytest.raises(Py4JError) as caught:
         run(spark, grid, profile(tmp_path))
     error = failure(caught.value, grid.reporter)
 
@@ -197,7 +217,7 @@ def test_a_full_disk_of_postgresql_is_an_error_and_leaves_the_old_report_whole(
 
 
 def test_a_run_does_not_publish_after_a_later_run_has(
-    spark: SparkSession, small_grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkContext, small_grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_grid.endpoint("A", "SRM", "h1")
     small_grid.result("SRM h1 put", "00:00", "OK")
@@ -219,7 +239,7 @@ def test_a_run_does_not_publish_after_a_later_run_has(
 
 
 def test_results_of_two_vos_are_refused_unless_the_profile_names_one(
-    spark: SparkSession, small_grid: Grid, tmp_path: Path
+    spark: SparkContext, small_grid: Grid, tmp_path: Path
 ) -> None:
     small_grid.endpoint("A", "SRM", "h1")
     small_grid.result("SRM h1 put", "20:00", "OK", day=DAY - timedelta(days=1), vo="physics")
@@ -230,7 +250,7 @@ def test_results_of_two_vos_are_refused_unless_the_profile_names_one(
 
 
 def test_a_report_is_published_before_the_next_one_fails(
-    spark: SparkSession, small_grid: Grid, tmp_path: Path
+    spark: SparkContext, small_grid: Grid, tmp_path: Path
 ) -> None:
     small_grid.endpoint("A", "SRM", "h1")
     small_grid.result("SRM h1 put", "06:00", "OK", vo="physics")
@@ -249,7 +269,7 @@ def test_a_report_is_published_before_the_next_one_fails(
 
 
 def test_several_days_are_one_job_and_an_open_day_ends_at_the_run(
-    spark: SparkSession, small_grid: Grid, tmp_path: Path
+    spark: SparkContext, small_grid: Grid, tmp_path: Path
 ) -> None:
     first, last = DAY, DAY + timedelta(days=2)
     small_grid.endpoint("A", "SRM", "h1", validTo=f"{DAY + timedelta(days=1)}T12:00:00Z")
@@ -277,7 +297,7 @@ def test_several_days_are_one_job_and_an_open_day_ends_at_the_run(
 
 
 def test_a_day_without_data_has_no_figures(
-    spark: SparkSession, small_grid: Grid, tmp_path: Path
+    spark: SparkContext, small_grid: Grid, tmp_path: Path
 ) -> None:
     small_grid.endpoint("A", "SRM", "h1")
 
@@ -289,7 +309,7 @@ def test_a_day_without_data_has_no_figures(
 
 
 def test_an_empty_database_gives_an_empty_report(
-    spark: SparkSession, small_grid: Grid, tmp_path: Path
+    spark: SparkContext, small_grid: Grid, tmp_path: Path
 ) -> None:
     summary = run(spark, small_grid, profile(tmp_path))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from sam_pipeline.schema.records.text import Record
 from sam_pipeline.spark_jobs.compute import job
@@ -83,7 +83,7 @@ def grid(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Grid]:
 
 
 @pytest.fixture(scope="module")
-def expected(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Facts, Facts]:
+def expected(spark: SparkContext, tmp_path_factory: pytest.TempPathFactory) -> tuple[Facts, Facts]:
     """The facts with the worst result of each time alone, then with those of one host alone."""
     directory = tmp_path_factory.mktemp("alone")
     together = with_topology(f"sqlite:///{directory}/worst.db")
@@ -94,7 +94,7 @@ def expected(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> t
 
 
 def test_excluding_a_monitoring_host_leaves_what_the_other_measured(
-    spark: SparkSession, grid: Grid, tmp_path: Path, expected: tuple[Facts, Facts]
+    spark: SparkContext, grid: Grid, tmp_path: Path, expected: tuple[Facts, Facts]
 ) -> None:
     """A worker node runs each probe for both: what they say differs in the status alone."""
     load_shuffled(grid, SENT)
@@ -150,7 +150,7 @@ def load_shuffled(grid: Grid, sent: Iterable[Sent]) -> None:
     assert not loaded.dead_letters
 
 
-def facts(spark: SparkSession, grid: Grid, directory: Path) -> Facts:
+def facts(spark: SparkContext, grid: Grid, directory: Path) -> Facts:
     report = profile(directory)
     job.run(spark, grid.reporter, [report], PERIOD, 0, lambda: LATER, lambda stage: None)
     return published_figures(grid.reader, report.name), published_timeline(grid.reader, report.name)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from sam_pipeline.spark_jobs.cli import main
 from sam_pipeline.spark_jobs.compute import job
@@ -26,7 +26,7 @@ Command = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def config(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def config(spark: SparkContext, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sam.toml whose database contains the report."""
     directory = tmp_path_factory.mktemp("report")
     grid = Grid(f"sqlite:///{directory}/sam.db")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.compute import job
@@ -67,7 +67,7 @@ def test_duckdb_and_the_oracle_end_an_open_day_at_the_same_second(tmp_path: Path
 
 
 def test_spark_agrees_with_duckdb_and_the_oracle_on_the_world_of_the_demo(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkContext, tmp_path: Path
 ) -> None:
     world = small.small_world(seed=5, first_day=FIRST, days=DAYS)
 
@@ -78,7 +78,7 @@ def test_spark_agrees_with_duckdb_and_the_oracle_on_the_world_of_the_demo(
 
 
 def test_spark_agrees_with_duckdb_and_the_oracle_on_any_world(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkContext, tmp_path: Path
 ) -> None:
     world, profile = random_world(7)
 
@@ -89,7 +89,7 @@ def test_spark_agrees_with_duckdb_and_the_oracle_on_any_world(
 
 
 def by_spark(
-    spark: SparkSession, directory: Path, world: World, profile: Profile
+    spark: SparkContext, directory: Path, world: World, profile: Profile
 ) -> tuple[Rows, Rows]:
     """Published figures and timelines of all days."""
     grid = Grid(f"sqlite:///{directory}/sam.db")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from tests.oracle.batch import Batch, drawn_batch
 from tests.oracle.check import Checker
@@ -22,7 +22,7 @@ BATCHES, SIZE = 4, 125  # 500 worlds
 
 @pytest.fixture(scope="module")
 def checker(
-    spark: SparkSession, postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+    spark: SparkContext, postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Checker:
     directory = tmp_path_factory.mktemp("worlds")
     return Checker(spark, Databases(directory, fresh_database(postgres)))
@@ -32,15 +32,15 @@ def checker(
 def test_figures_timelines_and_trends_of_random_worlds_equal_the_oracles(
     checker: Checker, number: int
 ) -> None:
-    """Every batch has its own order, copies, partitions and slices; the databases take turns."""
+    """Every batch has its own order, copies, slices and groups; the databases take turns."""
     checker.check(SEED, number, SIZE)
 
 
 def test_order_copies_slices_and_the_database_do_not_change_the_facts(checker: Checker) -> None:
     batch = drawn_batch(SEED, BATCHES, 30)
     arranged = [
-        Arrangement(shuffled=1, copies=0.0, partitions=1, cores=1),
-        Arrangement(shuffled=2, copies=1.0, partitions=5, cores=7),
+        Arrangement(shuffled=1, copies=0.0, cores=1),
+        Arrangement(shuffled=2, copies=1.0, cores=7, instances_per_task=30),
     ]
 
     on_sqlite, on_postgresql = map(checker.facts, [batch] * 2, arranged, DIALECTS)

@@ -11,7 +11,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.cli import main
@@ -51,7 +51,7 @@ STATUSES = ("OK", "OK", "WARNING", "UNKNOWN", "CRITICAL")
 
 
 @pytest.fixture(scope="module")
-def grid(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Grid:
+def grid(spark: SparkContext, tmp_path_factory: pytest.TempPathFactory) -> Grid:
     """Two published days, the second still open, of sites with every kind of result and cover."""
     directory = tmp_path_factory.mktemp("explain")
     sites = Grid(f"sqlite:///{directory}/sam.db")

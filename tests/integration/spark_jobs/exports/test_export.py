@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
@@ -153,7 +154,7 @@ def test_parquet_is_partitioned_by_report_and_day_with_types(published: Publishe
 
 
 def test_spark_reads_the_parquet_of_a_report_with_an_odd_name(
-    sqlite_days: PublishedDays, spark: SparkSession, tmp_path: Path
+    sqlite_days: PublishedDays, spark: SparkContext, tmp_path: Path
 ) -> None:
     (tmp_path / "own").mkdir()
     odd_report = profile(tmp_path / "own", ('name = "test"', 'name = "../WLCG critical=ü%"'))
@@ -162,11 +163,12 @@ def test_spark_reads_the_parquet_of_a_report_with_an_odd_name(
     sqlite_days.export("parquet")
 
     assert all(path.parent == sqlite_days.out for path in sqlite_days.out.iterdir())
-    read = spark.read.parquet(str(sqlite_days.out / "site_availability"))
+    parquet = SparkSession(spark).read.parquet
+    read = parquet(str(sqlite_days.out / "site_availability"))
     [row] = read.where(read.report == odd_report.name).collect()
     assert (row.day, row.site, row.critical_s) == (DAY, "A", 21_600)
     assert row.availability == Decimal("50.00000")
-    segments = spark.read.parquet(str(sqlite_days.out / "status_timeline"))
+    segments = parquet(str(sqlite_days.out / "status_timeline"))
     assert segments.where("level = 'site' AND site = 'A'").count() == 4 + 4 + 1
     assert dict(segments.dtypes)["start_time"] == "timestamp"
 

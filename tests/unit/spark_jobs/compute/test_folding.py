@@ -9,13 +9,17 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import date, timedelta
 from itertools import pairwise
-from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import numpy as np
 import pytest
 
-from sam_pipeline.spark_jobs.compute.folding import STRETCH, fold
+from sam_pipeline.spark_jobs.compute.folding import MetricStretches, fold
+from sam_pipeline.spark_jobs.compute.instances import Instances
+from sam_pipeline.spark_jobs.compute.plan import Plan
+from sam_pipeline.spark_jobs.compute.planning import make_plan
+from sam_pipeline.spark_jobs.inputs.expected import Cover, DayExpectation, Endpoint
 from sam_pipeline.spark_jobs.profiles.profile import Flavour, Function, Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.figures import Targets
@@ -24,7 +28,8 @@ from sam_pipeline.spark_jobs.rules.statuses import AND, OR, STATUSES, own_operat
 
 DAY = 1
 NOW = 2 * DAY_S + 10 * 3600
-NEVER = -25  # before all that a day looks back to
+NOTHING = np.empty(0, np.int64)
+NOBODY = Instances(*[NOTHING] * 5, NOTHING.astype(np.uint64), [], [], [], [])
 
 # Any two different states make UNKNOWN: an answer that is neither of the two.
 DISAGREE, _ = own_operation(
@@ -226,32 +231,21 @@ CASES = [
 ]
 
 
+SpansOf = dict[tuple[str, str], Spans]
+
+
 @pytest.fixture(scope="module")
-def all_spans() -> dict[tuple[str, str], Spans]:
+def all_spans() -> SpansOf:
     """The timelines of all cases: (case, "level names") to spans in hours."""
-    return _folded_timelines([row for case in CASES for row in (*_stretches(case), *_covers(case))])
-
-
-def _folded_timelines(rows: Sequence[tuple[Any, ...]]) -> dict[tuple[str, str], Spans]:
-    spans_of: dict[tuple[str, str], Spans] = {}
-    for level in fold(_table(rows), PROFILE, NOW):
-        for row in level.sort_by("at").to_pylist():
-            names = [row[n] for n in ("service_flavour", "host_name", "metric_name", "function")]
-            thing = " ".join([row["level"], *filter(None, names)])
-            start, end = (_hour(row[edge], row["day"]) for edge in ("at", "until"))
-            spans = spans_of.setdefault((row["site"], thing), [])
-            spans.append((start, end, STATUSES[row["status"]]))
-    return spans_of
+    return _timelines(CASES)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "_"))
-def test_timeline(case: Case, all_spans: dict[tuple[str, str], Spans]) -> None:
+def test_timeline(case: Case, all_spans: SpansOf) -> None:
     assert {thing: all_spans[case.name, thing] for thing in case.timelines} == case.timelines
 
 
-def test_no_timeline_has_gaps_or_equal_neighbours(
-    all_spans: dict[tuple[str, str], Spans],
-) -> None:
+def test_no_timeline_has_gaps_or_equal_neighbours(all_spans: SpansOf) -> None:
     for (name, _), spans in all_spans.items():
         end = 10 if "open day" in name else 24
 
@@ -260,54 +254,64 @@ def test_no_timeline_has_gaps_or_equal_neighbours(
             assert until == start and status != following
 
 
-def test_timelines_do_not_depend_on_the_order_of_rows(
-    all_spans: dict[tuple[str, str], Spans],
-) -> None:
-    rows = [row for case in CASES for row in (*_stretches(case), *_covers(case))]
-    random.Random(7).shuffle(rows)
-
-    assert _folded_timelines(rows) == all_spans
+def test_timelines_do_not_depend_on_the_order_of_results(all_spans: SpansOf) -> None:
+    assert _timelines(CASES, random.Random(7)) == all_spans
 
 
 def test_without_expected_endpoints_there_is_no_timeline() -> None:
-    assert _folded_timelines([]) == {}
+    assert _timelines([]) == {}
 
 
-def _stretches(case: Case) -> list[tuple[Any, ...]]:
-    instances = {instance for instance, _, _ in case.results} | set(case.expected)
-    known = [*case.results, *((instance, NEVER, "MISSING") for instance in instances)]
-    return [
-        (STRETCH, case.day, case.name, *instance.split(), second * 8 + _code(status), second)
-        for instance, hour, status in known
-        for second in [_second(hour, case.day)]
-    ]
+def _timelines(cases: Sequence[Case], chance: random.Random | None = None) -> SpansOf:
+    """Fold every day of the cases, each case a site, and all sites in one group."""
+    spans_of: SpansOf = {}
+    for number in (1, 2):
+        of_day = [case for case in cases if case.day == number]
+        plan = _plan(of_day, number)
+        names = plan.levels[0].names.select(NAMES[METRIC]).to_pylist()
+        thing_of = {tuple(name.values()): thing for thing, name in enumerate(names)}
+        rows = [
+            (thing_of[case.name, *instance.split()], second * 8 + STATUSES.index(status), second)
+            for case in of_day
+            for instance, hour, status in case.results
+            for second in [_second(hour, number)]
+        ]
+        if chance is not None:
+            chance.shuffle(rows)
+        measured = MetricStretches(*np.array(rows, np.int64).reshape(-1, 3).T)
+        for level, timeline in fold(plan, plan.days[0], 0, measured):
+            for thing, start, end, status in zip(*timeline, strict=True):
+                [name] = level.names.slice(thing, 1).to_pylist()
+                site = name.pop("site")
+                spans = spans_of.setdefault(
+                    (site, " ".join([level.name, *filter(None, name.values())])), []
+                )
+                spans.append((_hour(start, number), _hour(end, number), STATUSES[status]))
+    return spans_of
 
 
-def _covers(case: Case) -> list[tuple[Any, ...]]:
+def _plan(cases: Sequence[Case], day: int) -> Plan:
+    """A plan in which only the instances that a case names are expected."""
+    instances = {
+        (case.name, *instance.split())
+        for case in cases
+        for instance in (*case.expected, *(name for name, _, _ in case.results))
+    }
     levels = {0: SITE, 2: ENDPOINT, 3: METRIC}
-    return [
-        (levels[len(names)], case.day, case.name, *names, *[""] * (3 - len(names)), *times)
+    covers = [
+        Cover(levels[len(names)], case.name, *names, *[""] * (3 - len(names)), *times)
+        for case in cases
         for thing, *hours in case.covers
         for names in [thing.split()]
-        for times in [[_second(hour, case.day) for hour in hours]]
+        for times in [[_second(hour, day) for hour in hours]]
     ]
-
-
-def _table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    names = ["level", "day", *NAMES[METRIC], "start", "end"]
-    types = {"day": pa.int32(), "start": pa.int64(), "end": pa.int64()}
-    columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return pa.table(
-        [
-            pa.array(column, types.get(name, pa.string()))
-            for name, column in zip(names, columns, strict=True)
-        ],
-        names,
-    )
-
-
-def _code(status: str) -> int:
-    return STATUSES.index(status)
+    endpoints = sorted({Endpoint(*instance[:3]) for instance in instances})
+    expected = DayExpectation(date(1970, 1, 1) + timedelta(days=day), endpoints, covers, [], [])
+    group_of = {case.name: 0 for case in cases}
+    plan = make_plan(PROFILE, [expected], [1], NOBODY, group_of, NOW)
+    names = plan.levels[0].names.select(NAMES[METRIC]).to_pylist()
+    named = np.array([tuple(name.values()) in instances for name in names], bool)
+    return plan._replace(days=[plan.days[0]._replace(metrics=named)])
 
 
 def _second(hour: float, day: int) -> int:

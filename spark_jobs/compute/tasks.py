@@ -1,0 +1,203 @@
+"""What Spark's Python workers do: read slices of results, then fold and write the days of groups.
+
+Every worker process imports this module, so it imports neither SQLAlchemy nor Spark.
+"""
+
+from __future__ import annotations
+
+import io
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from sam_pipeline.spark_jobs.compute.counts import ResultCounts, count
+from sam_pipeline.spark_jobs.compute.folding import Timeline, fold
+from sam_pipeline.spark_jobs.compute.plan import Level, Plan
+from sam_pipeline.spark_jobs.compute.slices import SliceReader
+from sam_pipeline.spark_jobs.compute.stretches import Hashes, Stretches, concatenated, newest
+from sam_pipeline.spark_jobs.rules.days import DAY_S
+from sam_pipeline.spark_jobs.rules.levels import NAMES, SECONDS, WITH_FIGURES
+from sam_pipeline.spark_jobs.rules.shares import (
+    Integers,
+    availability,
+    reliability,
+    seconds_per_status,
+)
+from sam_pipeline.spark_jobs.rules.statuses import STATUSES
+
+SEGMENTS = "timeline_segment"
+TIMES = ("start_time", "end_time")
+
+# The codes of the statuses in the order of SECONDS.
+_CODES = [STATUSES.index(name.removesuffix("_s").upper()) for name in SECONDS]
+
+Connection = Mapping[str, Any]
+"""A path under the key `sqlite`, or the arguments of psycopg2.connect."""
+
+Rows = tuple[str, pa.Table]
+"""The name of a report table, and rows for it."""
+
+
+class TaskError(Exception):
+    """A database error in a task, on one line: a worker can report only text."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every task knows.
+
+    Args:
+        slices: the parameters of `reader` for each slice, which is within a day.
+        first_day: the first day of the reports, in days since the epoch.
+        days, groups: the number of days and of groups of sites; each pair is a partition.
+        ids, group, vo, keys: of each instance, by its number.
+        plans: of each report.
+    """
+
+    connection: Connection
+    reader: SliceReader
+    slices: Sequence[Mapping[str, Any]]
+    first_day: int
+    days: int
+    groups: int
+    ids: Integers
+    group: Integers
+    vo: Integers
+    keys: Hashes
+    plans: Sequence[Plan]
+
+
+@dataclass(frozen=True)
+class Folded:
+    """What a task did for a day: the counts of each report, and the number of its segments.
+
+    `left` are rows that the driver must store.
+    """
+
+    day: int
+    counts: Sequence[ResultCounts]
+    segments: int
+    left: Sequence[Rows]
+
+
+def read_slice(work: Work, number: int) -> Iterator[tuple[int, Stretches]]:
+    """The stretches of a slice for its day, and the newest of each instance for the next day.
+
+    Each comes with the number of its partition.
+    """
+    parameters = work.slices[number]
+    slice_day = parameters["start"] // DAY_S - work.first_day
+    with opened(work.connection) as database:
+        for part in work.reader.read(database, parameters):
+            part = part._replace(instance=np.searchsorted(work.ids, part.instance))
+            for day, rows in ((slice_day, part), (slice_day + 1, newest(part))):
+                if 0 <= day < work.days:
+                    group_of_row = work.group[rows.instance]
+                    for group in range(work.groups):
+                        yield day * work.groups + group, rows.where(group_of_row == group)
+
+
+def fold_and_write(
+    work: Work, partition: int, parts: Iterable[tuple[int, Stretches]]
+) -> Iterator[Folded]:
+    """Fold a day of a group of sites for every report, and store the rows in one transaction."""
+    number, group = divmod(partition, work.groups)
+    stretches = concatenated([part for _, part in parts])
+    counts, rows = [], []
+    for plan in work.plans:
+        day = plan.days[number]
+        measured, of_report = count(plan, day, stretches, work.vo, work.keys)
+        counts.append(of_report)
+        for level, timeline in fold(plan, day, group, measured):
+            rows.append((SEGMENTS, _segments(level, timeline, day.run_id)))
+            if level.name in WITH_FIGURES:
+                rows.append((f"{level.name}_figure", _figures(level, timeline, day.run_id)))
+    segments = sum(of_table.num_rows for table, of_table in rows if table == SEGMENTS)
+    if "sqlite" in work.connection:  # a file has one writer at a time: the driver
+        yield Folded(number, counts, segments, rows)
+        return
+    with opened(work.connection) as database, database, database.cursor() as cursor:
+        for table, of_table in rows:
+            _copy(cursor, table, of_table)
+    yield Folded(number, counts, segments, [])
+
+
+def _segments(level: Level, timeline: Timeline, run_id: int) -> pa.Table:
+    count = len(timeline.thing)
+    columns = {
+        "run_id": pa.repeat(run_id, count),
+        "level": pa.repeat(level.name, count),
+        **_names(level, timeline.thing),
+        "start_time": timeline.start,
+        "end_time": timeline.end,
+        "status": pa.DictionaryArray.from_arrays(pa.array(timeline.status), list(STATUSES)),
+    }
+    return pa.table(columns)
+
+
+def _figures(level: Level, timeline: Timeline, run_id: int) -> pa.Table:
+    lengths = timeline.end - timeline.start
+    all_seconds = seconds_per_status(timeline.thing, timeline.status, lengths, len(level.group))
+    things = np.flatnonzero(all_seconds.any(axis=1))
+    seconds = all_seconds[things]
+    of_level = _names(level, things)
+    columns = {
+        "run_id": pa.repeat(run_id, len(things)),
+        **{name: of_level[name] for name in NAMES[level.name]},
+        "availability": pa.array(availability(seconds)),
+        "reliability": pa.array(reliability(seconds)),
+        **dict(zip(SECONDS, seconds[:, _CODES].T, strict=True)),
+    }
+    return pa.table(columns)
+
+
+def _names(level: Level, things: Integers) -> dict[str, pa.ChunkedArray]:
+    names = level.names.take(pa.array(things))
+    return dict(zip(names.column_names, names.columns, strict=True))
+
+
+def _copy(cursor: Any, table: str, rows: pa.Table) -> None:
+    """Copy rows into a table of PostgreSQL."""
+    from pyarrow import csv
+
+    for index, name in enumerate(rows.column_names):
+        if name in TIMES:
+            times = rows.column(index).cast(pa.timestamp("s", tz="UTC"))
+            rows = rows.set_column(index, name, times)
+    body = io.BytesIO()
+    csv.write_csv(rows, body, csv.WriteOptions(include_header=False))
+    body.seek(0)
+    # Strings are quoted, so an empty string is not a null.
+    columns = ", ".join(rows.column_names)
+    cursor.copy_expert(f"COPY {table} ({columns}) FROM STDIN (FORMAT csv)", body)
+
+
+@contextmanager
+def opened(connection: Connection) -> Iterator[Any]:
+    """A connection to the database, closed at the end of the block.
+
+    Raises:
+        TaskError: any error of the driver.
+    """
+    try:
+        if "sqlite" in connection:
+            path = quote(connection["sqlite"])
+            database: Any = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
+        else:
+            import psycopg2
+
+            database = psycopg2.connect(**connection)
+        with closing(database):
+            yield database
+    except Exception as error:
+        from sam_pipeline.sql.errors import DATABASE_ERRORS, message_of  # slow to import
+
+        if isinstance(error, DATABASE_ERRORS):
+            raise TaskError(message_of(error)) from None
+        raise
