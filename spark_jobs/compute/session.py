@@ -68,7 +68,11 @@ def running(master: str, settings: Mapping[str, str], java: str | None) -> Itera
             process.terminate()
         raise interruption
 
-    before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
+    before = {
+        number: signal.signal(number, interrupt)
+        for number in _SIGNALS
+        if signal.getsignal(number) is not signal.SIG_IGN  # as in the background of a shell
+    }
     with (
         TemporaryDirectory(prefix="sam-report-", ignore_cleanup_errors=True) as files,
         # In a thread no signal interrupts the start, which would leave Java without an owner.
