@@ -9,14 +9,14 @@ which these values are certain to be found are decoded this way; other messages 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from sam_pipeline.schema.messages.decode import Decoded, Row, decode
 from sam_pipeline.schema.messages.foreign import FORMAT, RENAME
-from sam_pipeline.schema.messages.message import CLASS, Message
+from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, TEXT, Message
 from sam_pipeline.schema.records.classes import DETAILS, METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import (
     MONITORING_HOST_HEADERS,
@@ -71,78 +71,100 @@ class _Template(NamedTuple):
     time: int
 
 
-def decode_cached(
-    message: Message,
-    columns: Sequence[str],
-    now: datetime,
-    limits: Limits = Limits(),  # noqa: B008 - a frozen value
-    times: Mapping[str, str] = NO_TIMES,
-) -> Decoded:
-    """Like decode(), but much faster for metric results that `write_wlcg` wrote."""
-    rows = cached_rows(message, tuple(columns), now, limits)
-    return Decoded(tuple(rows), (), {}) if rows else decode(message, columns, now, limits, times)
+class CachedDecoder:
+    """decode() for messages that arrive together, but much faster for metric results that
+    `write_wlcg` wrote.
+    """
 
+    def __init__(
+        self,
+        columns: Sequence[str],
+        now: datetime,
+        limits: Limits = Limits(),  # noqa: B008 - a frozen value
+        times: Mapping[str, str] = NO_TIMES,
+    ) -> None:
+        self._columns = tuple(columns)
+        self._now = now
+        self._limits = limits
+        self._times = times
+        self._earliest, self._latest = window(now, limits)
+        self._template = _templates(self._columns)
 
-def cached_rows(
-    message: Message, columns: tuple[str, ...], now: datetime, limits: Limits
-) -> list[Row]:
-    """The rows of a message if each of its records has a template; otherwise an empty list."""
-    headers = message.headers
-    if headers.get(CLASS) != METRIC_OUTPUT.name or FORMAT in headers or RENAME in headers:
-        return []
-    if message.is_json or len(message.body) > limits.max_message_bytes:
-        return []
-    try:
-        body = message.body.decode()
-    except UnicodeDecodeError:
-        return []
-    texts = body.split(_RECORD_END)
-    # It must be certain where each record and each line ends.
-    if texts.pop() or body.count(END) != len(texts) or len(texts) > limits.max_records:
-        return []
-    if "\r" in body or "\0" in body or "\ufeff" in body:
-        return []
+    def decode(self, message: Message) -> Decoded:
+        """The rows and refused records of a message."""
+        rows = self.cached_rows(message)
+        if rows:
+            return Decoded(tuple(rows), (), {})
+        return decode(message, self._columns, self._now, self._limits, self._times)
 
-    host = next(filter(None, map(headers.get, MONITORING_HOST_HEADERS)), "")
-    records = []
-    for text in texts:
-        pieces = _VALUES.split(text)  # constant text, key, value, constant text, key, value, ...
-        values = pieces[2::3]
-        del pieces[2::3]
-        outline = "\0".join(pieces)
-        template = None
-        if hash(outline) in _seen:
-            template = _make_template(columns, host, outline)
-        elif len(outline) + len(host) <= _MAX_OUTLINE:
-            if len(_seen) == _MAX_TEMPLATES:
-                _seen.clear()
-            _seen.add(hash(outline))
-        records.append((text, values, template))
-
-    earliest, latest = window(now, limits)
-    rows: list[Row] = []
-    for text, values, template in records:
-        if template is None:
+    def cached_rows(self, message: Message) -> list[Row]:
+        """The rows of a message if each of its records has a template; otherwise an empty list."""
+        headers, body = message
+        if headers.get(CLASS) != METRIC_OUTPUT.name or FORMAT in headers or RENAME in headers:
             return []
-        status, time = values[template.status], values[template.time]
-        if status not in STATUSES or not earliest <= time <= latest:
+        if headers.get(CONTENT_TYPE) != TEXT and message.is_json:
+            return []
+        if len(body) > self._limits.max_message_bytes:
             return []
         try:
-            if utc(time) != time:
-                return []
-        except ValueError:
+            text = body.decode()
+        except UnicodeDecodeError:
             return []
+        records = text.split(_RECORD_END)
+        # It must be certain where each record and each line ends.
+        if records.pop() or text.count(END) != len(records):
+            return []
+        if "\r" in text or "\0" in text or "\ufeff" in text:
+            return []
+        if len(records) > self._limits.max_records:
+            return []
+
+        first, second = MONITORING_HOST_HEADERS
+        host = headers.get(first) or headers.get(second) or ""
+        rows: list[Row] = []
+        for record in records:
+            pieces = _VALUES.split(record)  # constant text, key, value, constant text, key, ...
+            values = pieces[2::3]
+            del pieces[2::3]
+            row = self._row(host, "\0".join(pieces), values)
+            if row is not None:
+                raw = body if len(records) == 1 else (record + _RECORD_END).encode()
+                rows.append(Row(len(rows) + 1, raw, row))
+        return rows if len(rows) == len(records) else []
+
+    def _row(self, host: str, outline: str, values: Sequence[str]) -> Record | None:
+        """The values by column, if there is a template for them; otherwise the outline is noted."""
+        if hash(outline) not in _seen:
+            if len(outline) + len(host) <= _MAX_OUTLINE:
+                if len(_seen) == _MAX_TEMPLATES:
+                    _seen.clear()
+                _seen.add(hash(outline))
+            return None
+        template = self._template(host, outline)
+        if template is None:
+            return None
+        status, time = values[template.status], values[template.time]
+        if status not in STATUSES or not self._earliest <= time <= self._latest:
+            return None
+        try:
+            if utc(time) != time:
+                return None
+        except ValueError:
+            return None
         row = template.constants.copy()
         for column, value in zip(template.changing_columns, values):
             value = value.strip(BLANKS)
             if value:
                 row[column] = value
-        raw = message.body if len(texts) == 1 else (text + _RECORD_END).encode()
-        rows.append(Row(len(rows) + 1, raw, row))
-    return rows
+        return row
 
 
-@lru_cache(maxsize=_MAX_TEMPLATES)
+@lru_cache(maxsize=1)  # the view of metric results in the database
+def _templates(columns: tuple[str, ...]) -> Callable[[str, str], _Template | None]:
+    """The templates for a view with these columns, by monitoring host and outline."""
+    return lru_cache(maxsize=_MAX_TEMPLATES)(partial(_make_template, columns))
+
+
 def _make_template(
     columns: tuple[str, ...], monitoring_host: str, outline: str
 ) -> _Template | None:

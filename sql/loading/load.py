@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from sam_pipeline.schema.messages.decode_cache import decode_cached
+from sam_pipeline.schema.messages.decode_cache import CachedDecoder
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import REFUSED, refusal_of
 from sam_pipeline.schema.records.classes import CHECK_CLASS, built_in, folded
@@ -302,9 +302,12 @@ def decode_batches(
     decoded when its batch is needed. There is at least one batch, which may be empty.
     """
     batch, records = Batch(), 0
-    names = [folded(message.message_class or "") for message in messages]
-    views = catalogue.find_all(set(names) - {CHECK_CLASS})
-    for message, name in zip(messages, names, strict=True):
+    classes = [message.message_class or "" for message in messages]
+    names = {class_name: folded(class_name) for class_name in set(classes)}
+    views = catalogue.find_all(set(names.values()) - {CHECK_CLASS})
+    decoders: dict[str, CachedDecoder] = {}
+    for message, class_name in zip(messages, classes, strict=True):
+        name = names[class_name]
         view = views.get(name)
         if poison and message.message_id in poison:
             batch.failures.append(whole_message(message, POISON, POISON_TEXT))
@@ -316,7 +319,9 @@ def decode_batches(
             reason, text = _why_not_loaded(message.message_class, view)
             batch.failures.append(whole_message(message, reason, text))
         else:
-            decoded = decode_cached(message, view.columns, now, limits, view.times)
+            if name not in decoders:
+                decoders[name] = CachedDecoder(view.columns, now, limits, view.times)
+            decoded = decoders[name].decode(message)
             count = len(decoded.rows)
             if decoded.bad:
                 count += sum(refused.records for refused in decoded.bad)
@@ -329,8 +334,10 @@ def decode_batches(
                 part = batch.by_view[view.name] = ViewBatch(view)
             message_id = message.message_id  # of a foreign message a hash: computed only once
             part.messages.append(message)
-            part.rows += [PendingRow(message, message_id, row) for row in decoded.rows]
-            part.undecodable += [RecordFailure(message, *refused) for refused in decoded.bad]
+            for row in decoded.rows:
+                part.rows.append(PendingRow(message, message_id, row))
+            for refused in decoded.bad:
+                part.undecodable.append(RecordFailure(message, *refused))
             if decoded.ignored:
                 batch.ignored_keys.update(decoded.ignored)
         batch.size += 1

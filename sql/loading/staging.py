@@ -19,6 +19,7 @@ Row = Mapping[str, str]
 """Texts by column of the view, without absent ones."""
 
 SEPARATOR = "\x1f"
+_NULL = r"\N"
 
 _OPEN = text("SELECT open_staging(:class)")
 
@@ -138,16 +139,16 @@ _constant_fields = _ConstantFields()
 
 
 def _line(values: Sequence[str | None]) -> str:
-    line = "\t".join([r"\N" if value is None else value for value in values])
-    plain = line.count("\t") == len(values) - 1 and line.count("\\") == values.count(None)
-    if plain and "\n" not in line and "\r" not in line:  # a quick test that nearly all lines pass
-        return f"{line}\n"
-    return "\t".join(map(_field, values)) + "\n"
+    line = "\t".join(["\0" if value is None else value for value in values])
+    if line.count("\t") == len(values) - 1 and line.count("\0") == values.count(None):
+        return _escaped(line).replace("\0", _NULL) + "\n"  # nearly always, and three times faster
+    return "\t".join([_NULL if value is None else _field(value) for value in values]) + "\n"
 
 
-def _field(value: str | None) -> str:
-    if value is None:
-        return r"\N"
+def _field(value: str) -> str:
+    return _escaped(value).replace("\t", r"\t")
+
+
+def _escaped(text: str) -> str:
     # The backslash comes first. Several times faster than str.translate().
-    escaped = value.replace("\\", r"\\").replace("\t", r"\t")
-    return escaped.replace("\n", r"\n").replace("\r", r"\r")
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace("\r", r"\r")

@@ -21,8 +21,11 @@ from sam_pipeline.schema.net.stomp_frame import encode
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.loading.batch import Batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.insert import in_key_order
 from sam_pipeline.sql.loading.load import decode_batch, load
+from sam_pipeline.sql.loading.staging import copy_text
 from tests.benchmarks.consume_road import DESTINATION, new_results, single
 from tests.benchmarks.load import SETTINGS, print_figure, print_load
 from tests.services.postgres import as_role, fresh_database, running_postgres
@@ -56,6 +59,9 @@ def measure(url: str, rounds: int, calls: bool) -> None:
         "messages are decoded": lambda messages, _: decode_batch(
             catalogue, messages, datetime.now(UTC), Limits()
         ),
+        "decoded, to COPY text": lambda messages, _: to_copy(
+            decode_batch(catalogue, messages, datetime.now(UTC), Limits())
+        ),
         "decoded and loaded (without PostgreSQL)": lambda messages, _: load(
             engine, catalogue, messages, datetime.now(UTC)
         ),
@@ -80,6 +86,15 @@ def measure(url: str, rounds: int, calls: bool) -> None:
                 load(engine, catalogue, messages[at : at + BATCH], datetime.now(UTC))
         pstats.Stats(profile).sort_stats("tottime").print_stats(CALLS)
     engine.dispose()
+
+
+def to_copy(batch: Batch) -> list[bytes]:
+    """The text for COPY of each class, as the loader makes it."""
+    texts = []
+    for part in batch.by_view.values():
+        rows = in_key_order(part.view, part.rows)
+        texts.append(copy_text(part.view, [(row.values, id_) for _, id_, row in rows]))
+    return texts
 
 
 def delivered(message: Message) -> bytes:

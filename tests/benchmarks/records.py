@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from sam_pipeline.schema.messages.decode import decode
-from sam_pipeline.schema.messages.decode_cache import decode_cached
+from sam_pipeline.schema.messages.decode_cache import CachedDecoder
 from sam_pipeline.schema.messages.message import Message, new_message, pack
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.json_form import read_json, write_json
@@ -89,6 +89,7 @@ def steps(records: list[Record]) -> dict[str, Step]:
     packed = list(pack(records, METRIC_OUTPUT.name))
     messages = [new_message(METRIC_OUTPUT.name, text, record_count=1) for text in texts]
     lower = VIEW.columns
+    decoder = CachedDecoder(lower, NOW)
     batch = received(messages)
     rows = [(row.row.values, row.message_id) for row in in_key_order(VIEW, batch)]
     objects, array = [json.dumps(record) for record in records], write_json(records).encode()
@@ -104,8 +105,8 @@ def steps(records: list[Record]) -> dict[str, Step]:
         "decode, one a message": lambda: [decoded(m, METRIC_OUTPUT.keys) for m in messages],
         "decode, 100 a message": lambda: [decoded(m, METRIC_OUTPUT.keys) for m in packed],
         "decode, lower-case columns": lambda: [decoded(m, lower) for m in messages],
-        "cached, one a message": lambda: [decode_cached(m, lower, NOW) for m in messages],
-        "cached, 100 a message": lambda: [decode_cached(m, lower, NOW) for m in packed],
+        "cached, one a message": lambda: [decoder.decode(m) for m in messages],
+        "cached, 100 a message": lambda: [decoder.decode(m) for m in packed],
         "sort": lambda: in_key_order(VIEW, batch),
         "copy text": lambda: copy_text(VIEW, rows),
         "message to COPY, one each": lambda: copied(messages),
@@ -126,9 +127,10 @@ def decoded(message: Message, columns: tuple[str, ...]) -> int:
 
 def received(messages: Sequence[Message]) -> list[PendingRow]:
     pending: list[PendingRow] = []
+    decoder = CachedDecoder(VIEW.columns, NOW)
     for message in messages:
         message_id = message.message_id
-        rows = decode_cached(message, VIEW.columns, NOW).rows
+        rows = decoder.decode(message).rows
         pending += [PendingRow(message, message_id, row) for row in rows]
     return pending
 

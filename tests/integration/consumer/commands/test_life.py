@@ -17,13 +17,13 @@ from tests.support.small_disk import small_disk
 # Simulates a message that crashes the interpreter.
 KILLED_BY_A_MESSAGE = """
 import os, signal, sys
-from sam_pipeline.sql.loading import load
-decode_cached = load.decode_cached
-def deadly(message, *rest):
+from sam_pipeline.schema.messages.decode_cache import CachedDecoder
+decode = CachedDecoder.decode
+def deadly(decoder, message):
     if b"KILLER" in message.body:
         os.kill(os.getpid(), signal.SIGKILL)
-    return decode_cached(message, *rest)
-load.decode_cached = deadly
+    return decode(decoder, message)
+CachedDecoder.decode = deadly
 from sam_pipeline.consumer.cli import main
 sys.exit(main(sys.argv[1:]))
 """

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import event, given
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from sam_pipeline.schema.messages import decode_cache as module
 from sam_pipeline.schema.messages.decode import decode
-from sam_pipeline.schema.messages.decode_cache import cached_rows, decode_cached
+from sam_pipeline.schema.messages.decode_cache import CachedDecoder
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.records.classes import BUILT_IN, METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import Limits
@@ -145,18 +146,18 @@ def test_any_body_gives_the_same_rows_from_the_cache(
     expected = decode(message, columns, NOW, limits)
 
     for _ in range(3):  # met, remembered, recalled
-        assert decode_cached(message, columns, NOW, limits) == expected
+        assert CachedDecoder(columns, NOW, limits).decode(message) == expected
 
     event("from memory" if is_from_memory(message, columns) else "by decode()")
 
 
 def is_from_memory(message: Message, columns: tuple[str, ...] = LOWER) -> bool:
-    return bool(cached_rows(message, columns, NOW, Limits()))
+    return bool(CachedDecoder(columns, NOW).cached_rows(message))
 
 
 def met_twice(record: Record, **headers: str) -> None:
     for _ in range(2):
-        decode_cached(metric_message(record, **headers), LOWER, NOW)
+        CachedDecoder(LOWER, NOW).decode(metric_message(record, **headers))
 
 
 def test_a_result_of_an_instance_that_was_seen_twice_is_not_decoded_again() -> None:
@@ -173,7 +174,7 @@ def test_a_result_of_an_instance_that_was_seen_twice_is_not_decoded_again() -> N
     )
 
     assert is_from_memory(later)
-    assert decode_cached(later, LOWER, NOW) == decode(later, LOWER, NOW)
+    assert CachedDecoder(LOWER, NOW).decode(later) == decode(later, LOWER, NOW)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_a_bad_value_is_refused_for_a_cached_instance_too(
     met_twice(metric_result())
     message = metric_message(metric_result(**changes))
 
-    outcome = decode_cached(message, LOWER, NOW)
+    outcome = CachedDecoder(LOWER, NOW).decode(message)
 
     assert outcome.bad and outcome == decode(message, LOWER, NOW)
 
@@ -199,9 +200,8 @@ def test_a_bad_value_is_refused_for_a_cached_instance_too(
 def test_limits_and_now_are_those_of_the_message_not_of_the_cache() -> None:
     met_twice(metric_result())
 
-    outcome = decode_cached(
-        metric_message(), LOWER, NOW + timedelta(days=2), Limits(timedelta(days=1))
-    )
+    decoder = CachedDecoder(LOWER, NOW + timedelta(days=2), Limits(timedelta(days=1)))
+    outcome = decoder.decode(metric_message())
 
     assert [refused.reason for refused in outcome.bad] == ["too-old"]
 
@@ -211,7 +211,7 @@ def test_the_header_that_names_the_monitoring_host_is_part_of_the_cached_key() -
         met_twice(metric_result(), nagiosHost=host)
 
     outcomes = [
-        decode_cached(metric_message(metric_result(), nagiosHost=host), LOWER, NOW)
+        CachedDecoder(LOWER, NOW).decode(metric_message(metric_result(), nagiosHost=host))
         for host in ("nagios1", "nagios2", "")
     ]
 
@@ -224,7 +224,7 @@ def test_other_classes_are_decoded_unchanged_by_the_cache(name: str) -> None:
     message = new_message(name, write_wlcg({"siteName": "S", "hostName": "h"}))
 
     for _ in range(3):
-        assert decode_cached(message, BUILT_IN[name].keys, NOW) == decode(
+        assert CachedDecoder(BUILT_IN[name].keys, NOW).decode(message) == decode(
             message, BUILT_IN[name].keys, NOW
         )
 
@@ -232,6 +232,7 @@ def test_other_classes_are_decoded_unchanged_by_the_cache(name: str) -> None:
 def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_TEMPLATES", 50)
     module._seen.clear()
+    module._templates.cache_clear()
 
     for number in range(120):
         met_twice(metric_result(metricName=f"org.sam.M{number}"))
@@ -239,4 +240,6 @@ def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert len(module._seen) <= 50
     assert not is_from_memory(metric_message(metric_result(metricName="M" * 3000)))
-    assert module._make_template.cache_info().maxsize == 20_000
+    templates: Any = module._templates(LOWER)
+    assert templates.cache_info().currsize == 50
+    module._templates.cache_clear()

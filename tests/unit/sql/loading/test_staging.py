@@ -29,6 +29,10 @@ ESCAPED = r"tab\t, line\n, return\r and back\\slash"
             {"servicetype": "SE", "serviceflavour": "", "summarydata": "", "monitoringhost": "m"},
             ["||||||SE||||||", "", "m", "", r"\N", "", r"\N", r"\N", "id"],
         ),
+        (  # which PostgreSQL refuses
+            {"servicetype": "SE", "summarydata": "\0", "detailsdata": "\0\n"},
+            ["|SE|||||SE||||||", "", "", "", r"\N", "\0", r"\N", "\0\\n", "id"],
+        ),
     ],
 )
 def test_a_metric_result_is_one_line_with_its_names_joined(row: Row, line: list[str]) -> None:
