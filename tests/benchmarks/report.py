@@ -172,10 +172,9 @@ def each_day(world: World, days: Days) -> float:
 def _warm_run(world: World, days: Days, period: Period) -> float:
     profile = read_profile(days.profile_file)
     engine = make_engine(as_role(days.url, "reporter"))
-    spark = session.sql(world.spark)
     run_s = seconds(
         lambda: job.run(
-            spark, engine, [profile], period, 0, lambda: int(time.time()), lambda _: None
+            world.spark, engine, [profile], period, 0, lambda: int(time.time()), lambda _: None
         )
     )
     engine.dispose()

@@ -42,10 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check(seed: int, worlds: int) -> int:
     prepare_workers()
     context = session.start("local[2]", {}, find_java())
-    spark = session.sql(context)
     started, checked = time.monotonic(), 0
     with running_postgres() as server, tempfile.TemporaryDirectory() as directory:
-        checker = Checker(spark, Databases(Path(directory), fresh_database(server)))
+        checker = Checker(context, Databases(Path(directory), fresh_database(server)))
         for number in range(-(-worlds // BATCH)):
             size = min(BATCH, worlds - checked)
             try:
