@@ -145,6 +145,8 @@ class DatabaseSink:
         run_due(self._tasks, news)
 
     def finish(self) -> None:
+        for task in self._tasks:
+            task.wait()  # otherwise nobody else could fold
         with suppress(SqlError):  # otherwise the next loader or report does it
             fold_all(self._engine)
 

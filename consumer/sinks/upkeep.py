@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -44,11 +45,16 @@ class TurnResult(enum.Enum):
 
 @dataclass
 class PeriodicTask:
-    """A task whose `turn` does a little work, called every `every_s` while there is any."""
+    """A task whose `turn` does a little work, called every `every_s` while there is any.
+
+    `in_background`: in a thread of its own, while loading goes on.
+    """
 
     turn: Callable[[], TurnResult]
     every_s: float = EVERY_S
     clock: Callable[[], float] = time.monotonic
+    in_background: bool = False
+    _thread: threading.Thread | None = field(default=None, init=False)
     _next: float = field(default=-math.inf, init=False)
     _idle_turns: int = field(default=0, init=False)
 
@@ -56,9 +62,25 @@ class PeriodicTask:
         """Take a turn if one is due; whether work was done. `news`: there may be new work."""
         if news:
             self._idle_turns = 0
-        began = self.clock()
-        if began < self._next or self._idle_turns == IDLE_TURNS:
+        if self._is_running or self.clock() < self._next or self._idle_turns == IDLE_TURNS:
             return False
+        if not self.in_background:
+            return self._take_turn()
+        self._thread = threading.Thread(target=self._take_turn, name="upkeep", daemon=True)
+        self._thread.start()
+        return False
+
+    def wait(self) -> None:
+        """Wait for the end of a turn in the background."""
+        if self._thread is not None:
+            self._thread.join()
+
+    @property
+    def _is_running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _take_turn(self) -> bool:
+        began = self.clock()
         try:
             result = self.turn()
         except SqlError as error:  # the next batch gets the same error, and waits
@@ -112,7 +134,10 @@ def make_tasks(
             replayed = 0
         return TurnResult.WAITING if parked.any else TurnResult.NOTHING
 
-    folding = PeriodicTask(lambda: TurnResult.DONE if fold(engine) else TurnResult.NOTHING)
+    folding = PeriodicTask(
+        lambda: TurnResult.DONE if fold(engine) else TurnResult.NOTHING,
+        in_background=engine.dialect.name == "postgresql",  # SQLite has a single writer
+    )
     return [
         PeriodicTask(create_coming, COMING_EVERY_S),
         PeriodicTask(replay, PARKED_EVERY_S),

@@ -5,8 +5,12 @@ What can't be done yet is tried again, more rarely; what one task did is news fo
 
 from __future__ import annotations
 
+import threading
+
 from sam_pipeline.consumer.sinks.upkeep import PeriodicTask, TurnResult, run_due
 from sam_pipeline.sql.errors import DatabaseAway
+
+SOON_S = 10.0
 
 
 class Scene:
@@ -77,6 +81,24 @@ def test_an_unavailable_database_stops_nothing() -> None:
     scene.at(101.0)
 
     assert scene.calls == [100.0, 101.0]
+
+
+def test_loading_goes_on_during_work_in_the_background_which_is_begun_only_once() -> None:
+    may_end = threading.Event()
+    calls: list[bool] = []
+
+    def turn() -> TurnResult:
+        calls.append(may_end.wait(SOON_S))
+        return TurnResult.NOTHING
+
+    task = PeriodicTask(turn, every_s=0.0, in_background=True)
+
+    for _ in range(3):
+        run_due([task], news=True)
+    may_end.set()
+    task.wait()
+
+    assert calls == [True]
 
 
 def test_postponed_work_is_retried_at_its_own_interval_with_or_without_news() -> None:
