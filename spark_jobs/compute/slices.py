@@ -19,8 +19,8 @@ from sam_pipeline.spark_jobs.profiles.profile import Threshold
 from sam_pipeline.spark_jobs.rules.shares import Integers
 from sam_pipeline.spark_jobs.rules.statuses import CRITICAL, OK, STATUSES, UNKNOWN, WARNING
 
-MAX_RESULTS = 6_000_000
-"""A slice with more results is read in several parts, to keep a task's memory below 1 GB."""
+MAX_RESULTS = 3_000_000
+"""A slice with more results is read in several parts, to keep a task's memory below 0.5 GB."""
 
 _FETCH_ROWS = 50_000
 # The status for each status_code of the view, which sorts statuses by severity.
