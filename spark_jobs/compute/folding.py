@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sam_pipeline.spark_jobs.compute.plan import Covers, Level, Plan, PlannedDay
-from sam_pipeline.spark_jobs.compute.stretches import second_of, status_of
+from sam_pipeline.spark_jobs.compute.stretches import pack, second_of, status_of
 from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, METRIC, SITE
 from sam_pipeline.spark_jobs.rules.shares import Integers
@@ -71,7 +71,7 @@ def fold(
     changes = _metric_changes(
         MetricStretches(
             np.concatenate([expected, measured.thing]),
-            np.concatenate([never * 8 + MISSING, measured.packed]),
+            np.concatenate([pack(never, MISSING), measured.packed]),
             np.concatenate([never, measured.last]),
         ),
         plan.validity,

@@ -50,7 +50,7 @@ class Stretches(NamedTuple):
         return Stretches(*(column[rows] for column in self))
 
 
-def pack(second: Integers, status: Integers) -> Integers:
+def pack(second: Integers, status: Integers | int) -> Integers:
     return (second << _STATUS_BITS) | status
 
 
