@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import hypothesis
@@ -16,6 +17,9 @@ from tests.services.brokers import BROKERS
 from tests.services.postgres import PostgresServer, fresh_database, running_postgres
 from tests.services.rabbitmq import RabbitMQServer, running_rabbitmq
 from tests.support.reports.spark_session import spark as spark  # a fixture
+
+# A shell lets what it starts in the background ignore SIGINT, and that includes all our commands.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Wall time per example depends on the load of the machine; tests of speed have their own bounds.
 hypothesis.settings.register_profile("tests", deadline=None)
