@@ -67,7 +67,6 @@ class ReportResults:
         )
         return SliceReader(
             plain=compiled(f"SELECT instance_id, {_TIME[dialect]}, status_code {plain}"),
-            count=compiled(f"SELECT count(*) {plain}"),
             last=compiled(
                 f"SELECT i.instance_id, ({last}) FROM report_instance AS i"
                 " WHERE i.instance_id % :parts = :part"

@@ -54,8 +54,10 @@ def running(master: str, settings: Mapping[str, str], java: str | None) -> Itera
     """Spark for the block, after which the process must end; SIGTERM and SIGINT end the block.
 
     Raises:
-        JavaMissing, SparkFailed: see `start`.
+        JavaMissing: no Java runtime was found; or, like SparkFailed, see `start`.
     """
+    if java is None and not under_spark_submit():
+        raise JavaMissing("no Java runtime: apt-get install default-jre-headless (17 or 21)")
     interruptions: list[BaseException] = []
 
     def interrupt(number: int, _: object) -> NoReturn:
@@ -73,23 +75,25 @@ def running(master: str, settings: Mapping[str, str], java: str | None) -> Itera
         for number in _SIGNALS
         if signal.getsignal(number) is not signal.SIG_IGN  # as in the background of a shell
     }
-    with (
-        TemporaryDirectory(prefix="sam-report-", ignore_cleanup_errors=True) as files,
-        # In a thread no signal interrupts the start, which would leave Java without an owner.
-        ThreadPoolExecutor(1) as starter,
-    ):
-        starting = starter.submit(start, master, settings, java, files, _archived_classes())
-        try:
-            yield starting.result()
-        except BaseException:
-            if interruptions:  # whatever failed because of it
-                raise interruptions[0] from None
-            raise
-        finally:
-            _ignore_signals()
-            _end(starting, files)
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    try:
+        with (
+            TemporaryDirectory(prefix="sam-report-", ignore_cleanup_errors=True) as files,
+            # In a thread no signal interrupts the start, which would leave Java without an owner.
+            ThreadPoolExecutor(1) as starter,
+        ):
+            starting = starter.submit(start, master, settings, java, files, _archived_classes())
+            try:
+                yield starting.result()
+            except BaseException:
+                if interruptions:  # whatever failed because of it
+                    raise interruptions[0] from None
+                raise
+            finally:
+                _ignore_signals()
+                _end(starting, files)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def start(
@@ -106,11 +110,9 @@ def start(
         files: a directory for all files of Java.
         java_options: further options of Java.
     Raises:
-        JavaMissing: no Java runtime was found, or Spark cannot start on it.
+        JavaMissing: Spark cannot start on this Java.
         SparkFailed: the settings make no SparkContext, or no master of the cluster answers.
     """
-    if java is None and not under_spark_submit():
-        raise JavaMissing("no Java runtime: apt-get install default-jre-headless (17 or 21)")
     conf, gateway = SparkConf(), None
     try:
         if under_spark_submit():  # Java is running already
