@@ -191,5 +191,6 @@ def _publish(
         )
         for day, of_day in zip(report.expected, counts, strict=True)
     ]
+    record.note_facts(engine, profile, facts, report.run_ids)
     published = record.publish(engine, profile, facts, report.run_ids, clock())
     return Summary(profile.name, announced.period, facts, published, time.monotonic() - began)

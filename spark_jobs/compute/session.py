@@ -56,8 +56,7 @@ def running(master: str, settings: Mapping[str, str], java: str | None) -> Itera
     Raises:
         JavaMissing: no Java runtime was found; or, like SparkFailed, see `start`.
     """
-    if java is None and not under_spark_submit():
-        raise JavaMissing("no Java runtime: apt-get install default-jre-headless (17 or 21)")
+    _require(java)
     interruptions: list[BaseException] = []
 
     def interrupt(number: int, _: object) -> NoReturn:
@@ -149,8 +148,9 @@ def archive_classes(java: str | None, archive: Path) -> None:
     """Store the classes that a run loads; later runs load them from there if they still fit.
 
     Raises:
-        JavaMissing, SparkFailed: see `start`; or Java wrote no archive.
+        JavaMissing, SparkFailed: see `running`; or Java wrote no archive.
     """
+    _require(java)
     archive.parent.mkdir(parents=True, exist_ok=True)
     new = archive.with_suffix(".new")
     new.unlink(missing_ok=True)
@@ -165,6 +165,11 @@ def archive_classes(java: str | None, archive: Path) -> None:
     if not new.exists():
         raise SparkFailed("Java wrote no archive of its classes")
     new.replace(archive)
+
+
+def _require(java: str | None) -> None:
+    if java is None and not under_spark_submit():
+        raise JavaMissing("no Java runtime: apt-get install default-jre-headless (17 or 21)")
 
 
 def _archived_classes() -> list[str]:

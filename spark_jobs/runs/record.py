@@ -137,6 +137,37 @@ def begin(
     return run_ids
 
 
+def note_facts(
+    engine: Engine, profile: Profile, facts: Sequence[DayFacts], run_ids: Sequence[int]
+) -> None:
+    """Record what each run has read, also if it cannot be published; not if it has ended."""
+    with writing(engine) as connection:
+        for day, run_id in zip(facts, run_ids, strict=True):
+            topology = _sha256(day.topology_digest, *(str(astuple(m)) for m in day.members))
+            digests = {
+                "results_digest": day.results_digest,
+                "topology_digest": topology,
+                "downtimes_digest": day.downtimes_digest,
+                "exclusions_digest": day.exclusions_digest,
+            }
+            inputs = (*digests.values(), profile.digest, day.day.isoformat(), str(day.until))
+            row = {
+                **digests,
+                "input_digest": _sha256(*inputs),
+                "until": None if day.until is None else stored_time(connection, day.until),
+                "results_read": day.results_read,
+                "results_ignored": json.dumps(day.results_ignored, sort_keys=True),
+                "instances": day.instances,
+                "newest_result": day.newest_result,
+                "downtimes": _as_json(day.downtimes),
+                "exclusions": _as_json(day.exclusions),
+            }
+            values = ", ".join(f"{name} = :{name}" for name in row)
+            # A later run may have ended this one; `publish` reports it.
+            update = f"UPDATE run SET {values} WHERE run_id = :run_id AND state = 'running'"
+            connection.execute(text(update), {**row, "run_id": run_id})
+
+
 def publish(
     engine: Engine, profile: Profile, facts: Sequence[DayFacts], run_ids: Sequence[int], now: int
 ) -> Published:
@@ -145,9 +176,6 @@ def publish(
     Raises:
         AnotherRun: a later run of the same day published first.
     """
-    with writing(engine) as connection:  # also for a run that cannot be published
-        for day, run_id in zip(facts, run_ids, strict=True):
-            _note_facts(connection, profile, day, run_id)
     changes = sealed_days = candidates = 0
     with writing(engine) as connection:
         for day, run_id in zip(facts, run_ids, strict=True):
@@ -170,31 +198,6 @@ def publish(
                 sealed_days += 1
                 candidates += changed
     return Published(changes, sealed_days, candidates)
-
-
-def _note_facts(connection: Connection, profile: Profile, day: DayFacts, run_id: int) -> None:
-    topology = _sha256(day.topology_digest, *(str(astuple(m)) for m in day.members))
-    digests = {
-        "results_digest": day.results_digest,
-        "topology_digest": topology,
-        "downtimes_digest": day.downtimes_digest,
-        "exclusions_digest": day.exclusions_digest,
-    }
-    inputs = (*digests.values(), profile.digest, day.day.isoformat(), str(day.until))
-    row = {
-        **digests,
-        "input_digest": _sha256(*inputs),
-        "until": None if day.until is None else stored_time(connection, day.until),
-        "results_read": day.results_read,
-        "results_ignored": json.dumps(day.results_ignored, sort_keys=True),
-        "instances": day.instances,
-        "newest_result": day.newest_result,
-        "downtimes": _as_json(day.downtimes),
-        "exclusions": _as_json(day.exclusions),
-    }
-    values = ", ".join(f"{name} = :{name}" for name in row)
-    update = text(f"UPDATE run SET {values} WHERE run_id = :run_id")
-    connection.execute(update, {**row, "run_id": run_id})
 
 
 @contextmanager

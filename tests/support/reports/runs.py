@@ -75,6 +75,7 @@ def computed(
                 "critical_s": DAY_S - ok_s,
             },
         )
+    run_record.note_facts(reporter, profile, [facts], [run_id])
     done = None
     if publish:
         done = run_record.publish(reporter, profile, [facts], [run_id], moment)

@@ -223,25 +223,42 @@ def test_a_full_disk_of_postgresql_is_an_error_and_leaves_the_old_report_whole(
 
 
 def test_a_run_does_not_publish_after_a_later_run_has(
-    spark: SparkContext, small_grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkContext, grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small_grid.endpoint("A", "SRM", "h1")
-    small_grid.result("SRM h1 put", "00:00", "OK")
+    grid.endpoint("A", "SRM", "h1")
+    grid.result("SRM h1 put", "00:00", "OK")
     publish = run_record.publish
 
     def publish_after_another(*args: object) -> run_record.Published:
         monkeypatch.setattr(run_record, "publish", publish)
-        run(spark, small_grid, profile(tmp_path))
+        run(spark, grid, profile(tmp_path))
         return publish(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(run_record, "publish", publish_after_another)
 
     with pytest.raises(AnotherRun):
-        run(spark, small_grid, profile(tmp_path))
+        run(spark, grid, profile(tmp_path))
 
-    assert rows(small_grid, "SELECT run_id FROM published_run") == [(2,)]
+    assert rows(grid, "SELECT run_id FROM published_run") == [(2,)]
     # Both runs read the same input.
-    assert len(rows(small_grid, "SELECT DISTINCT input_digest FROM report_run")) == 1
+    assert len(rows(grid, "SELECT DISTINCT input_digest FROM report_run")) == 1
+
+
+def test_a_run_that_a_later_one_has_ended_asks_to_be_repeated(
+    spark: SparkContext, grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid.endpoint("A", "SRM", "h1")
+    note_facts = run_record.note_facts
+
+    def note_after_another(*args: object) -> None:
+        monkeypatch.setattr(run_record, "note_facts", note_facts)
+        run(spark, grid, profile(tmp_path))
+        note_facts(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(run_record, "note_facts", note_after_another)
+
+    with pytest.raises(AnotherRun):
+        run(spark, grid, profile(tmp_path))
 
 
 def test_results_of_two_vos_are_refused_unless_the_profile_names_one(
