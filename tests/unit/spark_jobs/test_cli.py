@@ -237,6 +237,16 @@ def test_without_java_a_run_exits_69_and_names_the_package(
     assert all("never seen, so MISSING" in line for line in warned)
 
 
+def test_without_java_a_warm_up_exits_69_and_names_the_package(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+    assert main(["warm-up"]) == 69
+    assert "apt-get install default-jre-headless" in capsys.readouterr().err
+
+
 def test_an_unknown_report_exits_64(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["--config", str(config), "show", "--day", "2026-11-14", "--report", "nightly"])
 

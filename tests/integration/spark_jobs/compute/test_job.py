@@ -29,8 +29,8 @@ from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs import published as stored
 from sam_pipeline.spark_jobs.runs import record as run_record
 from sam_pipeline.spark_jobs.runs.summary import period_figures
-from sam_pipeline.sql.database.engine import name_of, reading
-from sam_pipeline.sql.errors import DatabaseFull
+from sam_pipeline.sql.database.engine import name_of, reading, writing
+from sam_pipeline.sql.errors import DatabaseFull, DatabaseRefused
 from tests.oracle.spark import cut
 from tests.support.reports.database import DAY, LATER, ONE_DAY, Grid, profile
 
@@ -178,6 +178,18 @@ def test_the_digest_of_a_day_depends_neither_on_slices_nor_on_groups_of_sites(
 
     digests = rows(small_grid, "SELECT DISTINCT results_digest, input_digest FROM report_run")
     assert len(digests) == 1
+
+
+def test_what_a_run_has_read_cannot_be_changed_after_its_end(
+    spark: SparkContext, postgres_url: str, tmp_path: Path
+) -> None:
+    grid = Grid(postgres_url)
+    grid.endpoint("A", "SRM", "h1")
+    run(spark, grid, profile(tmp_path))
+
+    with pytest.raises(DatabaseRefused, match="has ended"), writing(grid.reporter) as connection:
+        connection.execute(text("UPDATE run SET results_read = 7"))
+    grid.dispose()
 
 
 def test_a_failed_run_leaves_the_old_report_whole(
