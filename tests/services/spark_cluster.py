@@ -67,7 +67,7 @@ def _alive_workers(web_port: int) -> int:
     try:
         with urllib.request.urlopen(f"http://{HOST}:{web_port}/json/", timeout=5) as answer:
             return int(json.load(answer)["aliveworkers"])
-    except OSError:
+    except (OSError, ValueError):  # its first answers are HTML, until its JSON page is attached
         return -1
 
 
