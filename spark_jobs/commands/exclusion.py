@@ -18,7 +18,7 @@ from sam_pipeline.schema.program.command import (
     whole_number,
 )
 from sam_pipeline.schema.times import format_time, parse_time
-from sam_pipeline.spark_jobs.commands.arguments import add_action
+from sam_pipeline.spark_jobs.command_line.arguments import add_action
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
 from sam_pipeline.spark_jobs.rules.days import day_start, moment

@@ -11,7 +11,7 @@ from sam_pipeline.schema.program.command import (
     print_lines,
     text_argument,
 )
-from sam_pipeline.spark_jobs.commands.arguments import (
+from sam_pipeline.spark_jobs.command_line.arguments import (
     add_report_option,
     requested_period,
     warn_if_empty,

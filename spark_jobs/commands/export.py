@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import plural
-from sam_pipeline.spark_jobs.commands.arguments import (
+from sam_pipeline.spark_jobs.command_line.arguments import (
     add_period_options,
     add_report_option,
     requested_period,

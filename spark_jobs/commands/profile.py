@@ -19,7 +19,7 @@ from sam_pipeline.schema.program.command import (
     whole_number,
 )
 from sam_pipeline.schema.program.wording import plural
-from sam_pipeline.spark_jobs.commands.arguments import add_action, utc_today
+from sam_pipeline.spark_jobs.command_line.arguments import add_action, utc_today
 from sam_pipeline.spark_jobs.inputs import observed
 from sam_pipeline.spark_jobs.inputs.observed import Observed
 from sam_pipeline.spark_jobs.profiles.file import read_profiles

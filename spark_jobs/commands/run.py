@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 
 from sam_pipeline.schema.program.command import OK, print_done, print_json, text_argument
-from sam_pipeline.spark_jobs.commands.arguments import (
+from sam_pipeline.spark_jobs.command_line.arguments import (
     add_period_options,
     requested_or_due,
     utc_today,

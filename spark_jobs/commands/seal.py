@@ -16,7 +16,7 @@ from sam_pipeline.schema.program.command import (
 )
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.spark_jobs.commands.arguments import (
+from sam_pipeline.spark_jobs.command_line.arguments import (
     add_report_option,
     month_argument,
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sam_pipeline.schema.program.command import text_table
-from sam_pipeline.spark_jobs.commands.arguments import (
+from sam_pipeline.spark_jobs.command_line.arguments import (
     add_period_options,
     add_report_option,
     add_table_option,
@@ -18,7 +18,7 @@ from sam_pipeline.spark_jobs.commands.arguments import (
     time_or_none,
     warn_if_empty,
 )
-from sam_pipeline.spark_jobs.commands.tables import ReportTable, print_tables, seconds_columns
+from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables, seconds_columns
 from sam_pipeline.spark_jobs.rules.figures import Figure, Targets
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
 from sam_pipeline.spark_jobs.rules.seconds import percent, rounded, short

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from sam_pipeline.schema.program.command import OK, print_done, print_json
-from sam_pipeline.spark_jobs.commands.arguments import (
+from sam_pipeline.spark_jobs.command_line.arguments import (
     add_period_options,
     add_report_option,
     requested_period,

@@ -9,7 +9,7 @@ from typing import Any
 
 from sam_pipeline.schema.program.command import text_table, whole_number
 from sam_pipeline.schema.program.wording import plural
-from sam_pipeline.spark_jobs.commands.arguments import (
+from sam_pipeline.spark_jobs.command_line.arguments import (
     add_period_options,
     add_report_option,
     add_table_option,
@@ -17,7 +17,7 @@ from sam_pipeline.spark_jobs.commands.arguments import (
     time_or_none,
     warn_if_empty,
 )
-from sam_pipeline.spark_jobs.commands.tables import ReportTable, print_tables, seconds_columns
+from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables, seconds_columns
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS, SITE
 from sam_pipeline.spark_jobs.runs.published import Trend, published_reports, published_runs, trends
 from sam_pipeline.sql.database.engine import reading

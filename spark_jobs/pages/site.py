@@ -18,7 +18,7 @@ from sam_pipeline.spark_jobs.explain.phrases import downtime_text, exclusion_tex
 from sam_pipeline.spark_jobs.explain.results import CountedResults, Results
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST
-from sam_pipeline.spark_jobs.pages.drawing import (
+from sam_pipeline.spark_jobs.pages.drawing.timelines import (
     ANNOUNCED,
     COUNTS,
     EXCLUDED,

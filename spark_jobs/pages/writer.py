@@ -13,8 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.spark_jobs.exports.files import output_file
-from sam_pipeline.spark_jobs.pages.drawing import HOURS, SHADES
-from sam_pipeline.spark_jobs.pages.drawing import LEGEND as BARS
+from sam_pipeline.spark_jobs.pages.drawing.timelines import HOURS, SHADES
+from sam_pipeline.spark_jobs.pages.drawing.timelines import LEGEND as BARS
 from sam_pipeline.spark_jobs.pages.verdict import LEGEND
 from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.rules.seconds import short

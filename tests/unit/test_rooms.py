@@ -155,10 +155,13 @@ WALLS: Mapping[str, Wall] = {
         f" spark_jobs.explain spark_jobs.exports {DATABASE}",
         "sqlalchemy jinja2",
     ),
+    "spark_jobs.command_line": Wall(
+        f"{REPORTS} spark_jobs.rules spark_jobs.runs spark_jobs.exports {DATABASE}"
+    ),
     "spark_jobs.commands": Wall(
         f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs spark_jobs.runs"
-        f" spark_jobs.compute spark_jobs.explain spark_jobs.exports spark_jobs.pages {DATABASE}"
-        " sql.loading sql.topology",
+        f" spark_jobs.compute spark_jobs.explain spark_jobs.exports spark_jobs.pages"
+        f" spark_jobs.command_line {DATABASE} sql.loading sql.topology",
         "sqlalchemy",
     ),
     "spark_jobs.cli": Wall(f"{REPORTS} spark_jobs.commands"),

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.cli import main, make_parser
-from sam_pipeline.spark_jobs.commands.arguments import requested_or_due
+from sam_pipeline.spark_jobs.command_line.arguments import requested_or_due
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import make_engine, writing

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, print_text
-from sam_pipeline.spark_jobs.commands.arguments import table_format, time_or_none
+from sam_pipeline.spark_jobs.command_line.arguments import table_format, time_or_none
 from sam_pipeline.spark_jobs.exports.spreadsheet import csv_table
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import NAMES, SECONDS

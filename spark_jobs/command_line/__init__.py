@@ -1,0 +1,1 @@
+"""What several commands share: options, the requested period, and tables of figures."""

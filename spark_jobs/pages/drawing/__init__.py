@@ -1,0 +1,1 @@
+"""Pictures as inline SVG: timelines, lines, squares and plots."""
