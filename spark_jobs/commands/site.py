@@ -15,8 +15,11 @@ from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
 
 EXAMPLES = """\
+The pages of a month always show the whole month: the period only chooses the months.
+
 examples:
-  sam-report site --from 2026-11-01 --to 2026-11-07 --out report/     then open report/index.html
+  sam-report site --month 2026-11 --out report/                       then open report/index.html
+  sam-report site --from 2026-01-01 --to 2026-11-07 --out report/     from January to November
 """
 
 

@@ -53,7 +53,7 @@ class SiteRow:
 
 @dataclass(frozen=True)
 class Month:
-    """A report over a month, or over the requested part of it; all its pages need this."""
+    """A report over a whole month; all its pages need this."""
 
     report: str
     period: Period

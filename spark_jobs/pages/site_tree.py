@@ -7,8 +7,9 @@
     REPORT/2026-11/trends.html       the most status changes
     REPORT/2026-11/changes.html      figures that a later run changed
 
-The pages of a month depend only on what is published for it in the requested period, so links stay
-valid. One site is in memory at a time. Pages that link to others are written after them.
+The period only chooses the months: the pages of a month always show all of it, and depend only on
+what is published for it, so links stay valid. One site is in memory at a time. Pages that link to
+others are written after them.
 """
 
 from __future__ import annotations
@@ -53,12 +54,15 @@ _day = attrgetter("day")
 
 
 def write_site(connection: Connection, report: str | None, period: Period, out: Path) -> list[str]:
-    """Write the pages into `out`, and return their paths there, the start page first.
+    """Write the pages of the months in which the period lies into `out`.
 
+    Returns:
+        The paths of the pages there, the start page first.
     Raises:
         CannotMakeFile, CannotWriteFile: see output_file.
     """
     files = PageFiles(out)
+    period = period.in_whole_months()
     sealed = {
         (seal.report, seal.month): f"{seal.sealed_at:%Y-%m-%d} by {seal.who}"
         for seal in seals(connection)
@@ -66,10 +70,10 @@ def write_site(connection: Connection, report: str | None, period: Period, out: 
     reports = []
     for name in published_reports(connection, report, period):
         rows = []
-        for days in period.months():
-            if runs := published_runs(connection, name, days):
-                by = sealed.get((name, f"{days.first:%Y-%m}"), "")
-                month = Month(name, days, month_path(name, days.first), runs, by)
+        for whole in period.months():
+            if runs := published_runs(connection, name, whole):
+                by = sealed.get((name, f"{whole.first:%Y-%m}"), "")
+                month = Month(name, whole, month_path(name, whole.first), runs, by)
                 rows.append(_write_month(connection, month, files))
         reports.append(ReportView(name, rows[::-1]))
     files.write(INDEX, "start.html", reports=reports, period=period)

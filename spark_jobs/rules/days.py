@@ -44,6 +44,10 @@ class Period:
             yield Period(first, last)
             first = last + timedelta(days=1)
 
+    def in_whole_months(self) -> Period:
+        """The period, extended to whole months."""
+        return Period(month_of(self.first).first, month_of(self.last).last)
+
     def __str__(self) -> str:
         return f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
 

@@ -25,7 +25,6 @@ from tests.support.reports.pages import (
     FIRST,
     LAST,
     MARKED_DAY,
-    NOVEMBER,
     PERIOD,
     SIZE,
     add_candidate,
@@ -56,6 +55,12 @@ def written(grid: Grid, out: Path, period: Period = PERIOD) -> Pages:
     with reading(grid.reader) as connection:
         write_site(connection, None, period, out)
     return pages_below(out)
+
+
+def config_of(grid: Grid, directory: Path) -> Path:
+    config = directory / "sam.toml"
+    config.write_text(f'[database]\nurl = "{name_of(grid.engine)}"\n')
+    return config
 
 
 def pages_below(out: Path) -> Pages:
@@ -220,13 +225,29 @@ def test_a_candidate_is_shown_only_on_the_page_of_changes(grid: Grid, tmp_path: 
     assert "2026-11-04 by boss" in before[f"{OCTOBER_PATH}/index.html"]
 
 
-def test_the_pages_of_a_month_do_not_depend_on_the_period_written(
-    grid: Grid, pages: Pages, tmp_path: Path
+@pytest.mark.parametrize(
+    "period", [("--day", "2026-10-30"), ("--from", "2026-10-30", "--to", "2026-11-02")]
+)
+def test_a_period_only_chooses_the_months_whose_whole_pages_are_written(
+    grid: Grid, pages: Pages, tmp_path: Path, period: tuple[str, ...]
 ) -> None:
-    alone = written(grid, tmp_path, NOVEMBER)
+    config = config_of(grid, tmp_path)
+    out = tmp_path / "out"
 
-    assert "index.html" in alone and len(alone) == 6 + SIZE.sites
-    assert all(pages[name] == page for name, page in alone.items() if name != "index.html")
+    assert main(["--config", str(config), "-q", "site", *period, "--out", str(out)]) == 0
+
+    written = pages_below(out)
+    months = (OCTOBER_PATH, NOVEMBER_PATH) if "--to" in period else (OCTOBER_PATH,)
+    expected = {name: page for name, page in pages.items() if name.startswith(months)}
+    assert {name: page for name, page in written.items() if name != "index.html"} == expected
+    october = written[f"{OCTOBER_PATH}/index.html"]
+    assert re.findall(r'<time datetime="2026-10-(\d\d)">', october) == [
+        f"{day:02d}" for day in range(1, 32)
+    ]
+    assert "2026-11-04 by boss" in october
+    misses = r"<b>\d+ of 10</b> sites miss"
+    months_of_start = re.findall(misses, written["index.html"])
+    assert months_of_start == [re.search(misses, pages[f"{m}/index.html"])[0] for m in months[::-1]]  # type: ignore[index]
 
 
 def test_both_databases_give_the_same_pages(
@@ -246,8 +267,7 @@ def test_a_full_disk_exits_74_and_leaves_the_old_pages(
 ) -> None:
     out = tmp_path / "out"
     before = written(grid, out)
-    config = tmp_path / "sam.toml"
-    config.write_text(f'[database]\nurl = "{name_of(grid.engine)}"\n')
+    config = config_of(grid, tmp_path)
     opened = os.open
     room = iter(range(7))
 
