@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from itertools import repeat
 
 from sam_pipeline.schema.program.command import (
     OK,
@@ -56,22 +57,31 @@ def run_explain(args: argparse.Namespace) -> int:
     from sam_pipeline.spark_jobs.explain import as_json, as_text
     from sam_pipeline.spark_jobs.explain.selection import Selection, read_site_days
     from sam_pipeline.spark_jobs.explain.ticket import ticket
+    from sam_pipeline.spark_jobs.runs.targets import period_targets
 
     period = requested_period(args)
     selection = Selection(args.site, args.flavour, args.host)
     with reading(open_database(args)) as connection:
         days = read_site_days(connection, args.report, selection, args.day)
+        targets = [period_targets(connection, day.report, period).of_site(day.site) for day in days]
     warn_if_empty(days, period)
     if args.ticket and len(days) > 1:
         names = ", ".join(day.report for day in days)
         raise ReportUsage(f"a ticket is about one report; choose one with --report: {names}")
+    if args.ticket:
+        tickets = list(map(ticket, days, repeat(selection), targets))
     if args.json and args.ticket:
-        print_json([{**as_json.about_json(day), "lines": ticket(day, selection)} for day in days])
+        print_json(
+            [
+                {**as_json.about_json(day), "lines": lines}
+                for day, lines in zip(days, tickets, strict=True)
+            ]
+        )
     elif args.json:
         to_document = as_json.causes_json if args.group else as_json.day_json
         print_json([to_document(day, selection) for day in days])
     elif args.ticket and days:
-        print_lines(*ticket(days[0], selection))
+        print_lines(*tickets[0])
     elif days:
         to_lines = as_text.cause_lines if args.group else as_text.day_lines
         for index, day in enumerate(days):

@@ -19,7 +19,7 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
     warn_if_empty,
 )
 from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables, seconds_columns
-from sam_pipeline.spark_jobs.rules.figures import Figure, Targets
+from sam_pipeline.spark_jobs.rules.figures import Figure
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
 from sam_pipeline.spark_jobs.rules.seconds import percent, rounded, short
 from sam_pipeline.spark_jobs.runs.published import (
@@ -30,6 +30,7 @@ from sam_pipeline.spark_jobs.runs.published import (
 )
 from sam_pipeline.spark_jobs.runs.seal import waiting
 from sam_pipeline.spark_jobs.runs.summary import period_figures
+from sam_pipeline.spark_jobs.runs.targets import PeriodTargets, period_targets
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
 
@@ -69,6 +70,7 @@ def run_show(args: argparse.Namespace) -> int:
                 period,
                 published_runs(connection, report, period),
                 period_figures(connection, report, args.level, period),
+                period_targets(connection, report, period),
             )
             for report in published_reports(connection, args.report, period)
         ]
@@ -87,11 +89,7 @@ class FigureTable(ReportTable):
     """The figures of one report at one level over a period."""
 
     figures: Sequence[Figure]
-
-    @property
-    def targets(self) -> Targets:
-        """The targets of the newest day's profile."""
-        return self.runs[-1].profile.targets if self.runs else Targets()
+    targets: PeriodTargets
 
     def rows(self) -> Iterator[dict[str, Any]]:
         for figure in self.figures:
@@ -109,7 +107,8 @@ class FigureTable(ReportTable):
                 row["days"] = figure.days
                 row |= seconds_columns(figure.seconds)
                 row["until"] = time_or_none(figure.until)
-            yield {**row, "missed": [miss.figure for miss in figure.misses(self.targets)]}
+            misses = figure.misses(self.targets.of(self.level, figure.names))
+            yield {**row, "missed": [miss.figure for miss in misses]}
 
     def lines(self) -> Iterator[str]:
         if not self.figures:
@@ -126,7 +125,7 @@ class FigureTable(ReportTable):
             else:
                 known = [f"{figure.sites_known} of {figure.sites_expected}"]
             verdict = "met"
-            if misses := figure.misses(self.targets):
+            if misses := figure.misses(self.targets.of(self.level, figure.names)):
                 verdict = "missed"
                 missed.append(f"  {' '.join(figure.names)}: {'; '.join(map(str, misses))}")
             if figure.availability is None:
@@ -135,10 +134,11 @@ class FigureTable(ReportTable):
             rows.append([*figure.names, *figures, *known, verdict])
         yield from text_table(columns, rows)
         yield ""
+        everywhere = self.targets.everywhere
         targets = (
-            f"availability {float(self.targets.availability):g},"
-            f" reliability {float(self.targets.reliability):g},"
-            f" unknown at most {float(self.targets.unknown):g} %"
+            f"availability {float(everywhere.availability):g},"
+            f" reliability {float(everywhere.reliability):g},"
+            f" unknown at most {float(everywhere.unknown):g} %"
         )
         yield f"targets ({targets}) missed:" if missed else f"targets met: {targets}"
         yield from missed

@@ -17,7 +17,7 @@ from sam_pipeline.spark_jobs.explain.phrases import (
     time_text,
 )
 from sam_pipeline.spark_jobs.explain.selection import Selection
-from sam_pipeline.spark_jobs.rules.figures import figure_of
+from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
 from sam_pipeline.spark_jobs.rules.levels import FUNCTION, SITE
 from sam_pipeline.spark_jobs.rules.seconds import rounded
 
@@ -30,7 +30,7 @@ _MAX_FIGURES = 4
 _LINES_OF_CAUSE = 3
 
 
-def ticket(site_day: SiteDay, selection: Selection) -> list[str]:
+def ticket(site_day: SiteDay, selection: Selection, targets: Targets) -> list[str]:
     """At most MAX_LINES lines of at most MAX_LENGTH characters, without colours or tables.
 
     The causes fill the lines that the other sections leave; anything left out is counted.
@@ -43,7 +43,7 @@ def ticket(site_day: SiteDay, selection: Selection) -> list[str]:
     if not sites:
         head.append("no figure: no service of the site belongs to a function of the profile")
     for site in sites:
-        misses = list(map(str, figure_of(site.names, site.seconds).misses(run.profile.targets)))
+        misses = list(map(str, figure_of(site.names, site.seconds).misses(targets)))
         head.append(_figure(site))
         head.append(f"targets missed: {'; '.join(misses)}" if misses else "targets met")
     if flavour is not None or host is not None:

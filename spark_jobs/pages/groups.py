@@ -16,11 +16,13 @@ from sam_pipeline.spark_jobs.pages.verdict import (
 )
 from sam_pipeline.spark_jobs.pages.writer import group_page, site_page
 from sam_pipeline.spark_jobs.rules.days import Period
-from sam_pipeline.spark_jobs.rules.figures import Figure, Targets
+from sam_pipeline.spark_jobs.rules.figures import Figure
 from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
+from sam_pipeline.spark_jobs.rules.levels import GROUP
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 from sam_pipeline.spark_jobs.runs.published import DayFigure
 from sam_pipeline.spark_jobs.runs.summary import added_up, group_means
+from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,16 @@ class GroupsView:
 
 
 def group_views(
-    targets: Targets,
+    targets: PeriodTargets,
     period: Period,
     members: Sequence[tuple[date, Member]],
     figures: Mapping[str, Sequence[DayFigure]],
 ) -> Iterator[GroupsView]:
     """A page for each type of groups, from the figures of each site's days."""
     totals = group_means(members, chain.from_iterable(figures.values()))
-    site_totals = {site: totals_of(added_up(days), targets) for site, days in figures.items()}
+    site_totals = {
+        site: totals_of(added_up(days), targets.of_site(site)) for site, days in figures.items()
+    }
     # The weight of a site is that of its newest day in the group.
     members_of: dict[tuple[str, ...], dict[str, MemberRow]] = {}
     members_on: dict[date, list[Member]] = {}
@@ -93,17 +97,18 @@ def group_views(
     }
 
     def row(number: int, total: Figure) -> GroupRow:
-        misses = total.misses(targets)
+        own_targets = targets.of(GROUP, total.names)
+        misses = total.misses(own_targets)
         missed = {miss.figure for miss in misses}
         return GroupRow(
             number,
             total.names[1],
-            availability_cell(total, targets, 2),
+            availability_cell(total, own_targets, 2),
             TargetValue(short(total.reliability), "reliability" in missed),
             TargetValue(f"{total.sites_known} of {total.sites_expected}", "coverage" in missed),
             [str(miss) for miss in misses],
             [
-                availability_cell(figure_on.get((day, *total.names)), targets, 0)
+                availability_cell(figure_on.get((day, *total.names)), own_targets, 0)
                 for day in period.days()
             ],
             [member for _, member in sorted(members_of[total.names].items())],
@@ -111,7 +116,7 @@ def group_views(
 
     for group_type in dict.fromkeys(total.names[0] for total in totals):
         of_type = [total for total in totals if total.names[0] == group_type]
-        missed = [total for total in of_type if total.misses(targets)]
+        missed = [t for t in of_type if t.misses(targets.of(GROUP, t.names))]
         met = [total for total in of_type if total not in missed]
         rows = [row(number, total) for number, total in enumerate([*missed, *met], 1)]
         yield GroupsView(group_type, rows[: len(missed)], rows[len(missed) :])

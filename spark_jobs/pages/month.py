@@ -23,6 +23,7 @@ from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
 from sam_pipeline.spark_jobs.runs.published import DayFigure, Run, until_of
 from sam_pipeline.spark_jobs.runs.summary import added_up
+from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,12 @@ class Month:
     path: str
     runs: Sequence[Run]
     sealed: str
+    period_targets: PeriodTargets
 
     @property
     def targets(self) -> Targets:
-        """The targets of the newest day's profile."""
-        return self.runs[-1].profile.targets
+        """The targets of all sites and groups that have none of their own."""
+        return self.period_targets.everywhere
 
     @property
     def name(self) -> str:
@@ -103,10 +105,11 @@ def month_view(
     month: Month, figures: Mapping[str, Sequence[DayFigure]], groups: Sequence[GroupsView]
 ) -> MonthView:
     """The matrix of a month, from the figures of each site's days."""
-    targets = month.targets
     totals = {site: added_up(days) for site, days in figures.items()}
+    targets_of = {site: month.period_targets.of_site(site) for site in figures}
     rows = {}
     for site, days in figures.items():
+        targets = targets_of[site]
         link, figure_on = site_page(site), {figure.day: figure for figure in days}
         cells = []
         for day in month.period.days():
@@ -117,11 +120,11 @@ def month_view(
             day_link = "" if all_ok else f"{link}#{day}"
             cells.append(availability_cell(shown, targets, 0, day_link))
         rows[site] = SiteRow(site, link, totals_of(totals[site], targets), cells)
-    missed = [site for site, total in totals.items() if total.misses(targets)]
+    missed = [site for site, total in totals.items() if total.misses(targets_of[site])]
     availability = {site: total.availability for site, total in totals.items()}
     # Sites without a figure come last.
     missed.sort(key=lambda site: (availability[site] is None, availability[site] or 0, site))
-    counts = Counter(verdict(total, targets) for total in totals.values())
+    counts = Counter(verdict(total, targets_of[site]) for site, total in totals.items())
     return MonthView(
         month,
         [rows[site] for site in missed],

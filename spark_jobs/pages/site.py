@@ -35,7 +35,7 @@ from sam_pipeline.spark_jobs.pages.verdict import (
     availability_cell,
     totals_of,
 )
-from sam_pipeline.spark_jobs.rules.figures import figure_of
+from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, SITE, WITH_FIGURES
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, STATUSES
@@ -97,6 +97,7 @@ class SiteView:
     """The page of a site; `statuses` are those with a column."""
 
     site: str
+    targets: Targets
     total: PeriodTotals
     seconds: Seconds
     statuses: Sequence[str]
@@ -114,13 +115,15 @@ def site_view(
     figure = added_up(figures)
     seconds = figure.seconds or Seconds()
     run_of = {run.day: run for run in month.runs}
+    targets = month.period_targets.of_site(figure.names[0])
     causes_of = {
         day: causes_by_effect(failures(of_day, CountedResults(run_of[day], results)))
         for day, of_day in timelines.items()
     }
     return SiteView(
         figure.names[0],
-        totals_of(figure, month.targets),
+        targets,
+        totals_of(figure, targets),
         seconds,
         [*FOLDED, *(STATUSES[len(FOLDED) :] if seconds.excluded else ())],
         _cause_tables(map(merged, zip(*causes_of.values(), strict=True)), _MAX_CAUSES_OF_MONTH),
@@ -131,6 +134,7 @@ def site_view(
                 run_of[figure.day],
                 timelines.get(figure.day, Timelines((), run_of[figure.day].profile)),
                 causes_of.get(figure.day, ()),
+                targets,
             )
             for figure in figures
         ],
@@ -138,7 +142,12 @@ def site_view(
 
 
 def _day_view(
-    report: str, figure: DayFigure, run: Run, timelines: Timelines, causes: Iterable[CauseList]
+    report: str,
+    figure: DayFigure,
+    run: Run,
+    timelines: Timelines,
+    causes: Iterable[CauseList],
+    targets: Targets,
 ) -> DayView:
     [site] = figure.names
     lanes = [
@@ -165,7 +174,7 @@ def _day_view(
     ]
     return DayView(
         Day(figure.day, run.until),
-        availability_cell(figure_of(figure.names, figure.seconds), run.profile.targets, 2),
+        availability_cell(figure_of(figure.names, figure.seconds), targets, 2),
         short(figure.seconds.reliability),
         figure.seconds,
         lanes,

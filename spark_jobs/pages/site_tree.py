@@ -47,6 +47,7 @@ from sam_pipeline.spark_jobs.runs.published import (
     timeline,
 )
 from sam_pipeline.spark_jobs.runs.seal import seals
+from sam_pipeline.spark_jobs.runs.targets import period_targets
 
 # A site that was down all month has more failing results than anyone would read.
 _MAX_RESULTS = 50_000
@@ -73,7 +74,8 @@ def write_site(connection: Connection, report: str | None, period: Period, out: 
         for whole in period.months():
             if runs := published_runs(connection, name, whole):
                 by = sealed.get((name, f"{whole.first:%Y-%m}"), "")
-                month = Month(name, whole, month_path(name, whole.first), runs, by)
+                targets = period_targets(connection, name, whole)
+                month = Month(name, whole, month_path(name, whole.first), runs, by, targets)
                 rows.append(_write_month(connection, month, files))
         reports.append(ReportView(name, rows[::-1]))
     files.write(INDEX, "start.html", reports=reports, period=period)
@@ -95,7 +97,7 @@ def _write_month(connection: Connection, month: Month, files: PageFiles) -> Mont
         view = site_view(month, days, timelines, results)
         files.write(f"{month.path}/{site_page(site)}", "site.html", view=view, month=month)
     members = list(day_members(connection, month.report, month.period))
-    groups = list(group_views(month.targets, month.period, members, figures))
+    groups = list(group_views(month.period_targets, month.period, members, figures))
     index = month_view(month, figures, groups)
     for of_type in groups:
         files.write(f"{month.path}/{of_type.link}", "groups.html", view=of_type, month=month)

@@ -37,7 +37,11 @@ KEYS = {
     "targets.availability": Key("[targets](#targets), in percent", Targets.availability),
     "targets.reliability": Key("in percent", Targets.reliability),
     "targets.unknown": Key("a maximum, in percent", Targets.unknown),
-    "targets.coverage": Key("in percent", Targets.coverage),
+    "targets.coverage": Key("in percent, of groups", Targets.coverage),
+    "targets.groups.TYPE.NAME": Key(
+        "targets of the sites of a group, and of the group: [by group and site](#by-group-and-site)"
+    ),
+    "targets.sites.NAME": Key("targets of a site"),
     "thresholds.metric": Key("the metric of a [threshold](#thresholds)", required=True),
     "thresholds.label": Key("the label of a value in its performance data", required=True),
     "thresholds.warning": Key("a range; `warning`, `critical` or both are required"),

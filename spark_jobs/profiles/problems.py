@@ -70,22 +70,22 @@ class Problems:
             if key not in names:
                 self.add((*path, key), f"unknown key{self.hint(key, names)}")
 
-    def table(self, document: Table, key: str) -> dict[str, Any]:
-        """The table; empty if there is none."""
-        table = document.get(key, {})
+    def table(self, around: Table, *path: str) -> dict[str, Any]:
+        """The table at the end of the path, in the one `around` it; empty if there is none."""
+        table = around.get(path[-1], {})
         if isinstance(table, dict):
             return table
-        self.add((key,), f"expected a table [{key}]")
+        self.add(path, f"expected a table [{'.'.join(path)}]")
         return {}
 
-    def tables(self, document: Table, key: str) -> dict[str, Table]:
+    def tables(self, around: Table, *path: str) -> dict[str, Table]:
         """The tables in a table, by name."""
-        tables = self.table(document, key)
+        tables = self.table(around, *path)
         for name, table in tables.items():
             if not isinstance(table, dict):
-                self.add((key, name), f"expected a table [{key}.{name}]")
+                self.add((*path, name), f"expected a table [{'.'.join((*path, name))}]")
             elif not is_name(name):
-                self.add((key, name), "not a valid name")
+                self.add((*path, name), "not a valid name")
         return {name: table for name, table in tables.items() if isinstance(table, dict)}
 
     def names(self, table: Table, path: KeyPath, kind: str) -> tuple[str, ...]:

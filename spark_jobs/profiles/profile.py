@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from sam_pipeline.spark_jobs.rules.figures import Targets
 from sam_pipeline.spark_jobs.rules.statuses import Operation
 
 OFF = "off"
+
+Group = tuple[str, str]
+"""A group of sites: its type and its name."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,10 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Profile:
-    """The profile of one report. `document` is its content as JSON, which each run records."""
+    """The profile of one report. `document` is its content as JSON, which each run records.
+
+    The targets of groups and sites are those that differ from `targets`.
+    """
 
     name: str
     validity_s: int | None
@@ -70,6 +76,8 @@ class Profile:
     operations: tuple[Operation, ...]
     document: str
     thresholds: tuple[Threshold, ...] = ()
+    targets_of_groups: Mapping[Group, Mapping[str, Fraction]] = field(default_factory=dict)
+    targets_of_sites: Mapping[str, Mapping[str, Fraction]] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -96,6 +104,22 @@ class Profile:
     def functions_of(self, service_flavour: str) -> tuple[str, ...]:
         """The functions that a flavour serves."""
         return tuple(f.name for f in self.functions if service_flavour in f.flavours)
+
+    def targets_of_group(self, group: Group) -> Targets:
+        """The targets of a group, compared with its mean."""
+        return replace(self.targets, **self.targets_of_groups.get(group, {}))
+
+    def targets_of_site(self, site: str, groups: Iterable[Group]) -> Targets:
+        """The targets of a member of these groups.
+
+        Each target is that of the site, else the strictest of its groups, else the profile's.
+        """
+        own: dict[str, Fraction] = {}
+        for group in groups:
+            for name, value in self.targets_of_groups.get(group, {}).items():
+                stricter = min if name == "unknown" else max
+                own[name] = stricter(value, own.get(name, value))
+        return replace(self.targets, **{**own, **self.targets_of_sites.get(site, {})})
 
     def counts(self, classification: str, severity: str) -> bool:
         """Whether a downtime of this kind changes statuses, and is not only drawn (rule 8)."""

@@ -10,8 +10,8 @@ from sam_pipeline.schema.program.toml_lines import KeyPath
 from sam_pipeline.spark_jobs.profiles.keys import KEYS, names
 from sam_pipeline.spark_jobs.profiles.problems import Problems, is_downtime_kind, shown
 from sam_pipeline.spark_jobs.profiles.profile import OFF, Flavour, Function, Profile
+from sam_pipeline.spark_jobs.profiles.target_tables import TargetReader
 from sam_pipeline.spark_jobs.profiles.threshold_tables import read_thresholds
-from sam_pipeline.spark_jobs.rules.figures import Targets
 from sam_pipeline.spark_jobs.rules.statuses import AND, OR, Operation, own_operation
 
 MAX_VALIDITY_S = 2**31 - 1
@@ -56,8 +56,7 @@ class ProfileReader:
             self._problems.add(("downtimes",), message)
             downtimes = []
 
-        targets = self._problems.table(document, "targets")
-        self._problems.unknown_keys(targets, vars(Targets()), ("targets",))
+        targets = TargetReader(document, self._problems)
         profile = Profile(
             name=name,
             validity_s=validity_s,
@@ -69,12 +68,9 @@ class ProfileReader:
             functions_operation=self._operation(document, ("functions_operation",), "AND"),
             flavours=flavours,
             functions=self._functions(document, flavours),
-            targets=Targets(
-                **{
-                    key: self._problems.percentage(targets, ("targets", key), default)
-                    for key, default in vars(Targets()).items()
-                }
-            ),
+            targets=targets.everywhere(),
+            targets_of_groups=targets.of_groups(),
+            targets_of_sites=targets.of_sites(),
             operations=tuple(self._operations.values()),
             document=json.dumps(document, sort_keys=True, default=str),
             thresholds=read_thresholds(document, flavours, self._problems),

@@ -18,6 +18,7 @@ from sam_pipeline.spark_jobs.pages.writer import PageFiles
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 from sam_pipeline.spark_jobs.runs.published import DayFigure, Run
+from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
 from sam_pipeline.sql.database.engine import writing
 from tests.support.reports.database import Grid, profile
 from tests.support.reports.month import (
@@ -133,7 +134,8 @@ def write_large_pages(out: Path, directory: Path) -> tuple[Path, Path]:
     """The month of 500 sites, and a site whose 20 endpoints change their status all the time."""
     files = PageFiles(out)
     days = Period(date(2026, 10, 1), date(2026, 10, 31))
-    month = Month(REPORT, days, "large", _runs(days, directory), "")
+    runs = _runs(days, directory)
+    month = Month(REPORT, days, "large", runs, "", PeriodTargets(runs[-1].profile))
     figures = {
         site_name(number): [
             DayFigure(day, (site_name(number),), site_seconds(day, number, Size(500, 31, 5)))

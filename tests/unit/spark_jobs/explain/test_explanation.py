@@ -20,6 +20,7 @@ from sam_pipeline.spark_jobs.explain.selection import Selection
 from sam_pipeline.spark_jobs.explain.ticket import ticket
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.profile import Range, Threshold
+from sam_pipeline.spark_jobs.rules.figures import Targets
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT
 from tests.support.reports.site_day import DAY, StoredDay, at
 
@@ -286,7 +287,7 @@ def test_a_line_for_each_cause(three_causes: StoredDay) -> None:
 
 
 def test_a_ticket_shows_site_day_figure_causes_and_the_command(three_causes: StoredDay) -> None:
-    written = ticket(three_causes.day(), ALL)
+    written = ticket(three_causes.day(), ALL, Targets())
 
     assert written[0] == "A on 2026-11-14 (UTC), report test"
     assert written[1] == "availability 16.66667, reliability 16.66667, 20 h CRITICAL"
@@ -306,7 +307,7 @@ def test_a_ticket_says_that_a_site_outside_all_functions_has_no_figure(stored: S
     other = replace(compute, name="OTHER", metrics=("probe",))
     stored.profile = replace(stored.profile, flavours=(compute, *others, other))
 
-    lines_of_ticket = ticket(stored.day(), ALL)
+    lines_of_ticket = ticket(stored.day(), ALL, Targets())
 
     assert lines_of_ticket[0] == "A on 2026-11-14 (UTC), report test"
     assert lines_of_ticket[1].startswith("no figure")
@@ -333,7 +334,7 @@ def test_a_ticket_is_short_for_any_day(stored: StoredDay) -> None:
     ]
 
     for selection in (ALL, Selection("A", "CE", "h1")):
-        written = ticket(stored.day(), selection)
+        written = ticket(stored.day(), selection, Targets())
 
         assert max(map(len, written)) <= 100
         assert 30 < len(written) <= 40

@@ -24,8 +24,10 @@ from sam_pipeline.spark_jobs.pages.site import site_view
 from sam_pipeline.spark_jobs.pages.writer import PageFiles
 from sam_pipeline.spark_jobs.profiles.profile import Range, Threshold
 from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.rules.figures import Targets
 from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.runs.published import DayFigure
+from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
 from tests.support.reports.site_day import DAY, StoredDay, at
 
 ALL = Selection("A")
@@ -39,7 +41,9 @@ def stored(tmp_path: Path) -> StoredDay:
 
 def page(stored: StoredDay, out: Path) -> str:
     """The site's page of a month in which only this day was computed."""
-    month = Month("test", Period(DAY, DAY), "test/2026-11", [stored.run], "")
+    month = Month(
+        "test", Period(DAY, DAY), "test/2026-11", [stored.run], "", PeriodTargets(stored.profile)
+    )
     of_site = [segment for segment in stored.segments if segment.level == SITE]
     figure = DayFigure(DAY, ("A",), seconds_of(of_site))
     timelines = {DAY: Timelines(stored.segments, stored.profile)}
@@ -55,7 +59,7 @@ def counts(stored: StoredDay, tmp_path: Path) -> tuple[str, str]:
         next(line for line in cause_lines(day, ALL) if line.startswith(title))
         for title in (COSTLY, WITHOUT_EFFECT)
     )
-    html, lines = page(stored, tmp_path), ticket(day, ALL)
+    html, lines = page(stored, tmp_path), ticket(day, ALL, Targets())
     for heading in (costly, without_effect):
         is_there = f"{heading[0].upper()}{heading[1:]}<" in html
         assert is_there == (": 0 failures" not in heading)

@@ -122,6 +122,59 @@ pong = 5
     assert_problems(problems(file, text), stems)
 
 
+def test_the_most_specific_target_counts(file: Path) -> None:
+    profile = read(
+        file,
+        f"""{SHORT}
+[targets]
+availability = 80
+[targets.groups.tier.1]
+availability = 97
+unknown = 5
+[targets.groups.federation."North-West"]
+availability = 90
+unknown = 8
+[targets.sites."SITE-A"]
+availability = 70
+""",
+    )
+    groups = [("federation", "North-West"), ("tier", "1"), ("tier", "9")]
+
+    site, member = (profile.targets_of_site(site, groups) for site in ("SITE-A", "SITE-B"))
+    other = profile.targets_of_site("SITE-B", [])
+
+    assert (site.availability, member.availability, other.availability) == (70, 97, 80)
+    # Of the targets of several groups the strictest one.
+    assert (site.unknown, member.unknown, other.unknown) == (5, 5, 10)
+    assert site.reliability == member.reliability == 85
+    assert profile.targets_of_group(("federation", "North-West")).availability == 90
+    assert recorded_profile(profile.document) == profile
+
+
+def test_a_mistyped_target_of_a_group_or_site_is_a_problem(file: Path) -> None:
+    text = f"""\
+{SHORT}\
+[targets]
+site = 5
+[targets.groups]
+tier = 2
+[targets.groups.region.North]
+availabilty = 90
+unknown = 200
+[targets.sites."SITE-A"]
+coverage = 90
+"""
+
+    stems = [
+        "6: targets.site: unknown key, did you mean sites?",
+        "8: targets.groups.tier: expected a table [targets.groups.tier]",
+        "10: targets.groups.region.North.availabilty: unknown key, did you mean availability?",
+        "11: targets.groups.region.North.unknown: expected a percentage",
+        "13: targets.sites.SITE-A.coverage: unknown key",
+    ]
+    assert_problems(problems(file, text), stems)
+
+
 def test_validity_is_required(file: Path) -> None:
     [problem] = problems(file, SHORT.replace('validity_s = "off"\n', ""))
 
