@@ -152,7 +152,7 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
             run_id=row.run_id,
             day=as_day(row.day),
             finished_at="" if row.finished_at is None else format_time(as_moment(row.finished_at)),
-            until=_second_or_none(row.until),
+            until=second_or_none(row.until),
             results_read=row.results_read or 0,
             results_ignored=json.loads(row.results_ignored or "{}"),
             instances=row.instances or 0,
@@ -207,7 +207,7 @@ def day_figures(
     end = 2 + len(names)
     for row in _rows(connection, statement, report, period):
         seconds = Seconds(*row[end:])
-        yield DayFigure(as_day(row[0]), tuple(row[2:end]), seconds, _second_or_none(row[1]))
+        yield DayFigure(as_day(row[0]), tuple(row[2:end]), seconds, second_or_none(row[1]))
 
 
 def totals(connection: Connection, report: str, level: str, period: Period) -> Iterator[Figure]:
@@ -242,8 +242,8 @@ def trends(
         Trend(
             names=tuple(row[end:]),
             changes=int(row[3]),
-            first_change=_second_or_none(row[1]),
-            last_change=_second_or_none(row[2]),
+            first_change=second_or_none(row[1]),
+            last_change=second_or_none(row[2]),
             days=row[0],
             seconds=Seconds(*map(int, row[4:end])),
         )
@@ -339,7 +339,7 @@ def _figure(row: Any) -> Figure:
     """The figure of a row (number of days, until, seconds per status, names)."""
     end = 2 + len(SECONDS)
     seconds = Seconds(*map(int, row[2:end]))
-    return figure_of(tuple(row[end:]), seconds, row[0], _second_or_none(row[1]))
+    return figure_of(tuple(row[end:]), seconds, row[0], second_or_none(row[1]))
 
 
 def second_of(value: str | datetime) -> int:
@@ -347,5 +347,6 @@ def second_of(value: str | datetime) -> int:
     return int(as_moment(value).timestamp())
 
 
-def _second_or_none(value: str | datetime | None) -> int | None:
+def second_or_none(value: str | datetime | None) -> int | None:
+    """`second_of`, if there is a time."""
     return None if value is None else second_of(value)

@@ -103,6 +103,8 @@ BEGIN
         site_availability,
         group_availability,
         report_group_site,
+        site_month,
+        group_month,
         status_timeline,
         status_trend
     TO sam_reporter;
@@ -155,6 +157,8 @@ BEGIN
         site_availability,
         group_availability,
         report_group_site,
+        site_month,
+        group_month,
         status_timeline,
         status_trend,
         load_audit

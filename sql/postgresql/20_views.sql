@@ -409,6 +409,122 @@ FROM published_run AS p
 JOIN group_site AS g ON g.run_id = p.run_id;
 COMMENT ON VIEW report_group_site IS 'The sites that count in a group and their weights, by day.';
 
+CREATE VIEW site_month AS
+SELECT
+    m.report,
+    m.month,
+    m.site,
+    CAST(round(100.0 * m.up_s / NULLIF(m.known_s, 0), 5) AS numeric(8, 5)) AS availability,
+    CAST(round(100.0 * m.up_s / NULLIF(m.in_service_s, 0), 5) AS numeric(8, 5)) AS reliability,
+    CAST(round(100.0 * m.not_known_s / NULLIF(m.all_s, 0), 5) AS numeric(8, 5)) AS unknown,
+    m.ok_s,
+    m.warning_s,
+    m.critical_s,
+    m.unknown_s,
+    m.missing_s,
+    m.downtime_s,
+    m.excluded_s,
+    m.days,
+    m.until,
+    EXISTS (
+        SELECT 1 FROM seal AS s WHERE s.report = m.report AND s.month = to_char(m.month, 'YYYY-MM')
+    ) AS sealed
+FROM (
+    SELECT
+        p.report,
+        CAST(date_trunc('month', CAST(p.day AS timestamp)) AS date) AS month,
+        g.site,
+        sum(g.ok_s + g.warning_s) AS up_s,
+        sum(g.ok_s + g.warning_s + g.critical_s + g.downtime_s) AS known_s,
+        sum(g.ok_s + g.warning_s + g.critical_s) AS in_service_s,
+        sum(g.unknown_s + g.missing_s + g.excluded_s) AS not_known_s,
+        sum(
+            g.ok_s + g.warning_s + g.critical_s + g.unknown_s + g.missing_s + g.downtime_s
+            + g.excluded_s
+        ) AS all_s,
+        sum(g.ok_s) AS ok_s,
+        sum(g.warning_s) AS warning_s,
+        sum(g.critical_s) AS critical_s,
+        sum(g.unknown_s) AS unknown_s,
+        sum(g.missing_s) AS missing_s,
+        sum(g.downtime_s) AS downtime_s,
+        sum(g.excluded_s) AS excluded_s,
+        count(*) AS days,
+        max(r.until) AS until
+    FROM published_run AS p
+    JOIN run AS r ON r.run_id = p.run_id
+    JOIN site_figure AS g ON g.run_id = p.run_id
+    GROUP BY 1, 2, 3
+) AS m;
+COMMENT ON VIEW site_month IS
+    'Availability of sites, by calendar month: the seconds of all published days are added up, then '
+    'divided. sealed: the figures of the month are final.';
+
+-- The errors of the quotients are below 1e-11: a mean that lies halfway between two figures is raised
+-- by that much, so that it is rounded up.
+CREATE VIEW group_month AS
+SELECT
+    m.report,
+    m.month,
+    m.group_type,
+    m.group_name,
+    CAST(
+        round(
+            sum((m.weight + 1) * 100.0 * m.up_s / NULLIF(m.known_s, 0))
+            / sum(m.weight + 1) FILTER (WHERE m.known_s > 0) + 1e-11,
+            5
+        ) AS numeric(8, 5)
+    ) AS availability,
+    CAST(
+        round(
+            sum((m.weight + 1) * 100.0 * m.up_s / NULLIF(m.in_service_s, 0))
+            / sum(m.weight + 1) FILTER (WHERE m.in_service_s > 0) + 1e-11,
+            5
+        ) AS numeric(8, 5)
+    ) AS reliability,
+    count(*) AS sites_expected,
+    count(*) FILTER (WHERE m.known_s > 0) AS sites_known,
+    d.days,
+    d.until,
+    EXISTS (
+        SELECT 1 FROM seal AS s WHERE s.report = m.report AND s.month = to_char(m.month, 'YYYY-MM')
+    ) AS sealed
+FROM (
+    SELECT
+        p.report,
+        CAST(date_trunc('month', CAST(p.day AS timestamp)) AS date) AS month,
+        g.group_type,
+        g.group_name,
+        g.site,
+        (array_agg(g.weight ORDER BY p.day DESC))[1] AS weight,
+        coalesce(sum(f.ok_s + f.warning_s), 0) AS up_s,
+        coalesce(sum(f.ok_s + f.warning_s + f.critical_s + f.downtime_s), 0) AS known_s,
+        coalesce(sum(f.ok_s + f.warning_s + f.critical_s), 0) AS in_service_s
+    FROM published_run AS p
+    JOIN group_site AS g ON g.run_id = p.run_id
+    LEFT JOIN site_figure AS f ON f.run_id = g.run_id AND f.site = g.site
+    GROUP BY 1, 2, 3, 4, 5
+) AS m
+JOIN (
+    SELECT
+        p.report,
+        CAST(date_trunc('month', CAST(p.day AS timestamp)) AS date) AS month,
+        g.group_type,
+        g.group_name,
+        count(*) AS days,
+        max(r.until) AS until
+    FROM published_run AS p
+    JOIN run AS r ON r.run_id = p.run_id
+    JOIN group_figure AS g ON g.run_id = p.run_id
+    GROUP BY 1, 2, 3, 4
+) AS d
+    ON d.report = m.report AND d.month = m.month
+    AND d.group_type = m.group_type AND d.group_name = m.group_name
+GROUP BY m.report, m.month, m.group_type, m.group_name, d.days, d.until;
+COMMENT ON VIEW group_month IS
+    'Availability of groups of sites, by calendar month: the mean of the figures that their sites '
+    'have over their days as members, weighted by their last weights.';
+
 CREATE VIEW status_timeline AS
 SELECT
     p.report,

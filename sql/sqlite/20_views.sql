@@ -444,6 +444,117 @@ SELECT
 FROM published_run AS p
 JOIN group_site AS g ON g.run_id = p.run_id;
 
+-- Availability of sites, by calendar month: the seconds of all published days are added up, then
+-- divided, in integers that round half up exactly. sealed is 1 if the figures are final.
+CREATE VIEW site_month AS
+SELECT
+    m.report,
+    m.month,
+    m.site,
+    (20000000 * m.up_s + m.known_s) / NULLIF(2 * m.known_s, 0) / 100000.0 AS availability,
+    (20000000 * m.up_s + m.in_service_s) / NULLIF(2 * m.in_service_s, 0) / 100000.0 AS reliability,
+    (20000000 * m.not_known_s + m.all_s) / NULLIF(2 * m.all_s, 0) / 100000.0 AS unknown,
+    m.ok_s,
+    m.warning_s,
+    m.critical_s,
+    m.unknown_s,
+    m.missing_s,
+    m.downtime_s,
+    m.excluded_s,
+    m.days,
+    strftime('%Y-%m-%dT%H:%M:%SZ', m.until, 'unixepoch') AS until,
+    EXISTS (
+        SELECT 1 FROM seal AS s WHERE s.report = m.report AND s.month = substr(m.month, 1, 7)
+    ) AS sealed
+FROM (
+    SELECT
+        p.report,
+        date(p.day, 'start of month') AS month,
+        g.site,
+        sum(g.ok_s + g.warning_s) AS up_s,
+        sum(g.ok_s + g.warning_s + g.critical_s + g.downtime_s) AS known_s,
+        sum(g.ok_s + g.warning_s + g.critical_s) AS in_service_s,
+        sum(g.unknown_s + g.missing_s + g.excluded_s) AS not_known_s,
+        sum(
+            g.ok_s + g.warning_s + g.critical_s + g.unknown_s + g.missing_s + g.downtime_s
+            + g.excluded_s
+        ) AS all_s,
+        sum(g.ok_s) AS ok_s,
+        sum(g.warning_s) AS warning_s,
+        sum(g.critical_s) AS critical_s,
+        sum(g.unknown_s) AS unknown_s,
+        sum(g.missing_s) AS missing_s,
+        sum(g.downtime_s) AS downtime_s,
+        sum(g.excluded_s) AS excluded_s,
+        count(*) AS days,
+        max(r.until) AS until
+    FROM published_run AS p
+    JOIN run AS r ON r.run_id = p.run_id
+    JOIN site_figure AS g ON g.run_id = p.run_id
+    GROUP BY 1, 2, 3
+) AS m;
+
+-- Availability of groups of sites, by calendar month: the mean of the figures that their sites have
+-- over their days as members, weighted by their last weights. SQLite takes the weight from the row
+-- with max(day). The errors of the quotients are below 1e-11: a mean that lies halfway between two
+-- figures is raised by that much, so that it is rounded up.
+CREATE VIEW group_month AS
+SELECT
+    m.report,
+    m.month,
+    m.group_type,
+    m.group_name,
+    round(
+        sum((m.weight + 1) * 100.0 * m.up_s / NULLIF(m.known_s, 0))
+        / sum(m.weight + 1) FILTER (WHERE m.known_s > 0) + 1e-11,
+        5
+    ) AS availability,
+    round(
+        sum((m.weight + 1) * 100.0 * m.up_s / NULLIF(m.in_service_s, 0))
+        / sum(m.weight + 1) FILTER (WHERE m.in_service_s > 0) + 1e-11,
+        5
+    ) AS reliability,
+    count(*) AS sites_expected,
+    count(*) FILTER (WHERE m.known_s > 0) AS sites_known,
+    d.days,
+    strftime('%Y-%m-%dT%H:%M:%SZ', d.until, 'unixepoch') AS until,
+    EXISTS (
+        SELECT 1 FROM seal AS s WHERE s.report = m.report AND s.month = substr(m.month, 1, 7)
+    ) AS sealed
+FROM (
+    SELECT
+        p.report,
+        date(p.day, 'start of month') AS month,
+        g.group_type,
+        g.group_name,
+        g.site,
+        max(p.day) AS last_day,
+        g.weight AS weight,
+        coalesce(sum(f.ok_s + f.warning_s), 0) AS up_s,
+        coalesce(sum(f.ok_s + f.warning_s + f.critical_s + f.downtime_s), 0) AS known_s,
+        coalesce(sum(f.ok_s + f.warning_s + f.critical_s), 0) AS in_service_s
+    FROM published_run AS p
+    JOIN group_site AS g ON g.run_id = p.run_id
+    LEFT JOIN site_figure AS f ON f.run_id = g.run_id AND f.site = g.site
+    GROUP BY 1, 2, 3, 4, 5
+) AS m
+JOIN (
+    SELECT
+        p.report,
+        date(p.day, 'start of month') AS month,
+        g.group_type,
+        g.group_name,
+        count(*) AS days,
+        max(r.until) AS until
+    FROM published_run AS p
+    JOIN run AS r ON r.run_id = p.run_id
+    JOIN group_figure AS g ON g.run_id = p.run_id
+    GROUP BY 1, 2, 3, 4
+) AS d
+    ON d.report = m.report AND d.month = m.month
+    AND d.group_type = m.group_type AND d.group_name = m.group_name
+GROUP BY m.report, m.month, m.group_type, m.group_name, d.days, d.until;
+
 -- Status timelines of metrics, endpoints, services, functions and sites, cut into days.
 CREATE VIEW status_timeline AS
 SELECT

@@ -1,0 +1,79 @@
+"""The published figures of sites and groups, month by month."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from sam_pipeline.spark_jobs.rules.days import Period, as_day, month_of
+from sam_pipeline.spark_jobs.rules.figures import Figure, figure_of
+from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS, SITE
+from sam_pipeline.spark_jobs.rules.seconds import Seconds
+from sam_pipeline.spark_jobs.runs.published import second_or_none
+
+_COLUMNS = {
+    SITE: SECONDS,
+    GROUP: ("availability", "reliability", "sites_expected", "sites_known"),
+}
+
+
+@dataclass(frozen=True)
+class MonthFigure:
+    """The figure of a site or group over the published days of a month, and how many there are.
+
+    `month` is the first day of the month. The figures of a group have five decimals.
+    """
+
+    month: date
+    figure: Figure
+    days: int
+
+
+def month_figures(
+    connection: Connection, report: str, level: str, period: Period, site: str | None = None
+) -> list[MonthFigure]:
+    """The figures of all sites or groups, or of one site, in the months that the period touches.
+
+    They are ordered by names and month.
+
+    Args:
+        level: SITE or GROUP.
+    """
+    names = NAMES[level]
+    statement = (
+        f"SELECT month, days, until, {', '.join((*names, *_COLUMNS[level]))} FROM {level}_month"
+        " WHERE report = :report AND month BETWEEN :first AND :last"
+    )
+    bound = {**Period(month_of(period.first).first, period.last).bounds, "report": report}
+    if site is not None:
+        statement += " AND site = :site"
+        bound["site"] = site
+    figures = []
+    for month, days, until, *values in connection.execute(text(statement), bound):
+        key, numbers = tuple(values[: len(names)]), values[len(names) :]
+        end = second_or_none(until)
+        if level == SITE:
+            figure = figure_of(key, Seconds(*map(int, numbers)), days, end)
+        else:
+            figure = Figure(
+                key,
+                _fraction(numbers[0]),
+                _fraction(numbers[1]),
+                days=days,
+                until=end,
+                sites_expected=numbers[2],
+                sites_known=numbers[3],
+            )
+        figures.append(MonthFigure(as_day(month), figure, days))
+    # In the order of Python: that of a database depends on its collation.
+    return sorted(figures, key=lambda month: (month.figure.names, month.month))
+
+
+def _fraction(percent: Any) -> Fraction | None:
+    """A percentage that a view returns: a float on SQLite, a decimal on PostgreSQL."""
+    return None if percent is None else Fraction(Decimal(str(percent)))
