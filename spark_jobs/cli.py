@@ -28,7 +28,7 @@ COMMANDS = {
     "explain": ("explain", "explain the figures of a site on a day"),
     "site": ("site", "write an offline HTML site"),
     "config": ("config", "show each key of the configuration, and where its value comes from"),
-    "profile": ("profile", "check profiles"),
+    "profile": ("profile", "check profiles, and say what they count"),
     "exclusion": ("exclusion", "exclude wrong measurements from reports"),
     "seal": ("seal", "freeze the published figures of a month"),
     "export": ("export", "write figures and timelines as files for other programs"),

@@ -1,4 +1,4 @@
-"""`sam-report profile check`: the problems of profiles, and how they match the results."""
+"""`sam-report profile`: check profiles, and show in words what published days counted."""
 
 from __future__ import annotations
 
@@ -19,14 +19,23 @@ from sam_pipeline.schema.program.command import (
     whole_number,
 )
 from sam_pipeline.schema.program.wording import plural
-from sam_pipeline.spark_jobs.command_line.arguments import add_action, utc_today
+from sam_pipeline.spark_jobs.command_line.arguments import (
+    add_action,
+    add_period_options,
+    add_report_option,
+    requested_period,
+    utc_today,
+    warn_if_empty,
+)
 from sam_pipeline.spark_jobs.inputs import observed
 from sam_pipeline.spark_jobs.inputs.observed import Observed
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
+from sam_pipeline.spark_jobs.profiles.in_words import Words, in_words, words_by_day
 from sam_pipeline.spark_jobs.profiles.profile import OFF, Profile
 from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.runs.published import published_reports, published_runs
 from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.database.open import open_if_configured
+from sam_pipeline.sql.database.open import open_database, open_if_configured
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseMissing, SchemaMismatch
 
 NO_DATABASE = "no [database] is configured: only the files were checked"
@@ -35,9 +44,18 @@ examples:
   sam-report profile check critical.toml
   sam-report profile check /etc/sam/*.toml --days 30
 
+Each profile is shown in words: what is up, which results and downtimes count, and the targets.
 Every problem is printed with its line. If a database is configured, each metric is listed with the
 99th percentile of the intervals between two results of one instance (nearest rank); the proposed
 validity is three times that. At most 50 instances of a metric are sampled.
+"""
+SHOW_EXAMPLES = """\
+examples:
+  sam-report profile show --month 2026-10
+  sam-report profile show --day 2026-10-31 --report critical
+
+A run keeps the profile it was computed with. If the profile changed within the period, what was
+different on earlier days follows.
 """
 COLUMNS = ["metric", "instances", "asked", "intervals", "p99 interval", "validity", "proposed"]
 
@@ -53,7 +71,7 @@ class Checked:
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    command.epilog = EXAMPLES
+    command.epilog = f"{EXAMPLES}\n{SHOW_EXAMPLES}"
     actions = command.add_subparsers(metavar="ACTION", required=True)
     check = add_action(actions, "check", "list all problems of profiles", EXAMPLES)
     check.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a profile")
@@ -65,6 +83,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="examine the newest N days with results (default: %(default)s)",
     )
     check.set_defaults(handler=run_check)
+    show = add_action(actions, "show", "say in words what published days counted", SHOW_EXAMPLES)
+    add_period_options(show)
+    add_report_option(show)
+    show.set_defaults(handler=run_show)
 
 
 def run_check(args: argparse.Namespace) -> int:
@@ -89,6 +111,38 @@ def run_check(args: argparse.Namespace) -> int:
         print_lines(*_as_lines(file, profile))
     if unchecked:
         print_lines(unchecked)
+    return OK
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """Print what each report counted, from the profiles that its runs kept."""
+    period = requested_period(args)
+    with reading(open_database(args)) as connection:
+        reports = {
+            report: words_by_day(
+                (run.day, run.profile) for run in published_runs(connection, report, period)
+            )
+            for report in published_reports(connection, args.report, period)
+        }
+    warn_if_empty(reports, period)
+    if args.json:
+        print_json(
+            [
+                {
+                    "report": report,
+                    "first_day": entry.days.first,
+                    "last_day": entry.days.last,
+                    "counts": words_json(entry.words),
+                }
+                for report, entries in reports.items()
+                for entry in entries
+            ]
+        )
+        return OK
+    for number, (report, (newest, *others)) in enumerate(reports.items()):
+        print_lines(*[""] * bool(number), f"{report}, {newest.days}", *word_lines(newest.words))
+        for entry in others:
+            print_lines(f"different on {entry.days}", *word_lines(entry.words))
     return OK
 
 
@@ -126,6 +180,7 @@ def _idle_flavours(profile: Profile) -> list[str]:
 def _as_lines(file: Path, checked: Checked) -> Iterator[str]:
     counts = ", ".join(plural(n, noun[:-1]) for noun, n in _counts(checked.profile).items())
     yield f"{file}: OK, report {checked.profile.name}: {counts}"
+    yield from word_lines(in_words(checked.profile))
     if checked.period and checked.metrics:
         yield f"results of {checked.period}, at most {observed.SAMPLE} instances per metric:"
         rows = [
@@ -164,11 +219,22 @@ def _as_json(file: Path, checked: Checked) -> dict[str, Any]:
         "file": str(file),
         "name": checked.profile.name,
         **_counts(checked.profile),
+        "counts": words_json(in_words(checked.profile)),
         "first_day": checked.period.first if checked.period else None,
         "last_day": checked.period.last if checked.period else None,
         "observed": None if checked.metrics is None else observations,
         "warnings": checked.warnings,
     }
+
+
+def word_lines(words: Words) -> Iterator[str]:
+    """The sentences, next to their headings."""
+    width = max(len(heading) for heading, _ in words)
+    return (f"  {heading:{width}}  {sentence}" for heading, sentence in words)
+
+
+def words_json(words: Words) -> list[dict[str, str]]:
+    return [{"what": heading, "text": sentence} for heading, sentence in words]
 
 
 def _counts(profile: Profile) -> dict[str, int]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 
 from sam_pipeline.spark_jobs.pages.groups import GroupsView
 from sam_pipeline.spark_jobs.pages.verdict import (
@@ -19,6 +20,7 @@ from sam_pipeline.spark_jobs.pages.verdict import (
     verdict,
 )
 from sam_pipeline.spark_jobs.pages.writer import site_page
+from sam_pipeline.spark_jobs.profiles.in_words import WordsOfDays, words_by_day
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
 from sam_pipeline.spark_jobs.runs.published import DayFigure, Run, until_of
@@ -67,6 +69,11 @@ class Month:
     def targets(self) -> Targets:
         """The targets of all sites and groups that have none of their own."""
         return self.period_targets.everywhere
+
+    @cached_property
+    def what_counts(self) -> list[WordsOfDays]:
+        """What the report counts, by the profiles that its runs kept."""
+        return words_by_day((run.day, run.profile) for run in self.runs)
 
     @property
     def name(self) -> str:

@@ -265,7 +265,7 @@ def test_the_command_checks_the_file_of_the_page_against_the_results(tmp_path: P
 
     assert answer.code == 0, str(answer)
     assert "critical.toml: OK, report critical: 3 flavours, 4 metrics, 2 functions" in answer.out
-    [row] = [line.split() for line in answer.out.splitlines() if "CE-Ping" in line]
+    [row] = [line.split() for line in answer.out.splitlines() if line.startswith("org.sam.CE-Ping")]
     assert row == ["org.sam.CE-Ping", "1", "1", "23", "3600", "7200", "10800"]
     assert "warning: flavour ARC-CE has no endpoint" in answer.out
     assert "warning: org.sam.SRM-Put of SRM was never seen" in answer.out

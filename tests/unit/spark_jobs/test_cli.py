@@ -126,7 +126,7 @@ def test_a_profile_with_an_unknown_key_exits_78(
 
 
 @pytest.mark.parametrize("gone", ["[database]", "sam.db"])
-def test_good_profiles_are_listed_a_line_each_without_a_database_too(
+def test_good_profiles_are_listed_with_what_they_count_without_a_database_too(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], gone: str
 ) -> None:
     good, other = tmp_path / "good.toml", tmp_path / "other.toml"
@@ -138,9 +138,11 @@ def test_good_profiles_are_listed_a_line_each_without_a_database_too(
     command = ["profile", "check", str(good), str(other), "--config", str(config)]
 
     assert main(command) == 0
-    first, second, reason = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
+    first, second, reason = (line for line in lines if not line.startswith("  "))
     assert first == f"{good}: OK, report x: 1 flavour, 1 metric, 1 function"
     assert second == f"{other}: OK, report y: 1 flavour, 2 metrics, 1 function"
+    assert sum(line.startswith("  Up when ") for line in lines) == 2
     assert gone in reason and "only the files were checked" in reason
     assert main([*command, "--json"]) == 0
     documents = json.loads(capsys.readouterr().out)

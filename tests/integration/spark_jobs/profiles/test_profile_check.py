@@ -129,7 +129,9 @@ def test_the_command_lists_every_metric(
     assert main(["profile", "check", str(tmp_path / "profile.toml"), "--json"]) == 0
     [document] = json.loads(capsys.readouterr().out)
 
-    summary, title, header, _, ping, *_ = out.splitlines()
+    summary, *lines = out.splitlines()
+    # What the profile counts is indented.
+    title, header, _, ping, *_ = (line for line in lines if not line.startswith("  "))
     assert summary.startswith(f"{tmp_path}/profile.toml: OK, report test: ")
     assert re.findall(r"\d+ \w+", summary.rpartition(": ")[2]) == [
         "2 flavours",
@@ -139,6 +141,8 @@ def test_the_command_lists_every_metric(
     assert f"{DAY}" in title and "50 instances" in title
     assert header.split()[:2] == ["metric", "instances"]
     assert ping.split() == ["ping", "2", "2", "46", "3600", "off", "10800"]
+    assert lines[0].split() == ["Up", "when", "CE", "and", "SRM"]
+    assert document["counts"][0] == {"what": "Up when", "text": "CE and SRM"}
     assert "warning: put of SRM" in out
     assert document["observed"][0] == {
         "metric_name": "ping",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from sam_pipeline.spark_jobs.cli import main
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.groups import Member
+from tests.integration.spark_jobs.conftest import SamReport
 from tests.support.reports.database import DAY
 from tests.support.reports.published_days import publish
-from tests.support.reports.runs import url_of
 
 PROFILE = """\
 name = "tiers"
@@ -47,8 +45,6 @@ MEMBERS = [
 ]
 DAYS = {"A CE a1": EIGHTY_SEVEN, "B CE b1": EIGHTY_SEVEN, "C CE c1": SEVENTY_FIVE}
 
-Run = Callable[..., str]
-
 
 @pytest.fixture
 def tiers(tmp_path: Path) -> Profile:
@@ -56,33 +52,20 @@ def tiers(tmp_path: Path) -> Profile:
     return read_profile(tmp_path / "tiers.toml")
 
 
-@pytest.fixture
-def run(engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    config = tmp_path / "sam.toml"
-    config.write_text(f'[database]\nurl = "{url_of(engine)}"\n')
-    config.chmod(0o600)
-
-    def run(*arguments: str) -> str:
-        assert main([*arguments, "--config", str(config)]) == 0
-        return capsys.readouterr().out
-
-    return run
-
-
-def missed(run: Run, *arguments: str) -> dict[str, list[str]]:
+def missed(sam_report: SamReport, *arguments: str) -> dict[str, list[str]]:
     """The targets that each thing missed, by its names."""
-    rows: list[dict[str, Any]] = json.loads(run("show", "--json", *arguments))
+    rows: list[dict[str, Any]] = json.loads(sam_report("show", "--json", *arguments))
     names = ("group_type", "group_name", "site", "function")
     return {" ".join(row[n] for n in names if n in row): row["missed"] for row in rows}
 
 
 def test_a_site_is_compared_with_the_targets_of_its_groups_or_its_own(
-    engine: Engine, tiers: Profile, run: Run
+    engine: Engine, tiers: Profile, sam_report: SamReport
 ) -> None:
     publish(engine, tiers, DAY, DAYS, MEMBERS)
 
-    found = missed(run, "--day", f"{DAY}")
-    functions = missed(run, "--day", f"{DAY}", "--level", "function")
+    found = missed(sam_report, "--day", f"{DAY}")
+    functions = missed(sam_report, "--day", f"{DAY}", "--level", "function")
 
     # Of the two groups of A the stricter one counts; C has a target of its own, but misses another.
     assert found == {"A": ["availability"], "B": [], "C": ["reliability"]}
@@ -90,11 +73,11 @@ def test_a_site_is_compared_with_the_targets_of_its_groups_or_its_own(
 
 
 def test_the_mean_of_a_group_is_compared_with_the_targets_of_the_group(
-    engine: Engine, tiers: Profile, run: Run
+    engine: Engine, tiers: Profile, sam_report: SamReport
 ) -> None:
     publish(engine, tiers, DAY, DAYS, MEMBERS)
 
-    found = missed(run, "--day", f"{DAY}", "--level", "group")
+    found = missed(sam_report, "--day", f"{DAY}", "--level", "group")
 
     assert found == {
         "federation NORTH": [],
@@ -104,23 +87,23 @@ def test_the_mean_of_a_group_is_compared_with_the_targets_of_the_group(
 
 
 def test_a_site_has_the_targets_of_its_newest_groups_of_the_period(
-    engine: Engine, tiers: Profile, run: Run
+    engine: Engine, tiers: Profile, sam_report: SamReport
 ) -> None:
     publish(engine, tiers, DAY, DAYS, MEMBERS)
     publish(engine, tiers, DAY + timedelta(days=1), DAYS, [Member("tier", "3", "A", 0)])
 
-    found = missed(run, "--from", f"{DAY}", "--to", f"{DAY + timedelta(days=1)}")
+    found = missed(sam_report, "--from", f"{DAY}", "--to", f"{DAY + timedelta(days=1)}")
 
     assert found["A"] == []
 
 
 def test_pages_and_tickets_use_the_targets_of_the_site(
-    engine: Engine, tiers: Profile, run: Run, tmp_path: Path
+    engine: Engine, tiers: Profile, sam_report: SamReport, tmp_path: Path
 ) -> None:
     publish(engine, tiers, DAY, DAYS, MEMBERS)
 
-    run("site", "--month", f"{DAY:%Y-%m}", "--out", str(tmp_path / "out"))
-    ticket = run("explain", "--ticket", "--site", "A", "--day", f"{DAY}")
+    sam_report("site", "--month", f"{DAY:%Y-%m}", "--out", str(tmp_path / "out"))
+    ticket = sam_report("explain", "--ticket", "--site", "A", "--day", f"{DAY}")
 
     site = (tmp_path / "out/tiers" / f"{DAY:%Y-%m}" / "A.html").read_text()
     month = (tmp_path / "out/tiers" / f"{DAY:%Y-%m}" / "index.html").read_text()
