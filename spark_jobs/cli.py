@@ -14,6 +14,7 @@ examples:
   sam-report show --month 2026-11
   sam-report now --site SITE-A
   sam-report explain --day 2026-11-07 --site SITE-A --flavour CE
+  sam-report incidents --month 2026-11
   sam-report site --from 2026-11-01 --to 2026-11-07 --out report/
   sam-report exclusion add --group SITE-A --start 2026-11-07T08:00Z --end 2026-11-07T12:00Z \\
       --reason "agreed with the site"
@@ -34,6 +35,7 @@ COMMANDS = {
     "export": ("export", "write figures and timelines as files for other programs"),
     "warm-up": ("warm_up", "make later runs start sooner"),
     "trends": ("trends", "print what changed its status most often"),
+    "incidents": ("incidents", "print how often sites failed, for how long, and why"),
 }
 """The module in `commands` and the help text of each command."""
 

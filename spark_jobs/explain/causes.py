@@ -62,8 +62,9 @@ _Key = tuple[str, str, str, str]
 class Failure:
     """A metric of an endpoint that was not OK: because of a result, or for lack of one (MISSING).
 
-    `at` is its time (epoch s); `message_id` is '' if no message is known. `costs`: it cost its site
-    availability, or left it unknown. `threshold` describes what a threshold changed.
+    `at` is its time (epoch s), and `until` when it was over, or the end of the day; `message_id` is
+    '' if no message is known. `costs`: it cost its site availability, or left it unknown.
+    `threshold` describes what a threshold changed.
     """
 
     service_flavour: str
@@ -75,6 +76,7 @@ class Failure:
     message_id: str
     costs: bool = True
     threshold: str = ""
+    until: int = 0
 
 
 @dataclass(frozen=True)

@@ -43,18 +43,19 @@ def failures(timelines: Timelines, results: CountedResults) -> list[Failure]:
         if segment.status == "EXCLUDED":
             for result in results.between(instance, segment.start, segment.end):
                 if result.status != FINE:
-                    failed.append(_failure(instance, result, costs=False))
+                    failed.append(_failure(instance, result, segment.end, costs=False))
             continue
         spans = costly.get(segment.names, ())
         behind = [] if segment.status == "MISSING" else results.behind(segment)
         for at, result in enumerate(behind):
             later = (r.measured for r in behind[at + 1 :] if r.measured > result.measured)
             start, end = max(result.measured, segment.start), next(later, segment.end)
-            failed.append(_failure(instance, result, costs=_touches(spans, start, end)))
+            failed.append(_failure(instance, result, end, costs=_touches(spans, start, end)))
         if not behind:
             text = NO_RESULT if segment.status == "MISSING" else NOT_STORED
             costs = _touches(spans, segment.start, segment.end)
-            failed.append(Failure(*instance, segment.status, segment.start, text, "", costs))
+            start, end = segment.start, segment.end
+            failed.append(Failure(*instance, segment.status, start, text, "", costs, until=end))
     return failed
 
 
@@ -69,11 +70,11 @@ def _not_ok(timelines: Timelines) -> Iterator[Segment]:
         yield from (segment for segment in timelines.of[key] if segment.status != FINE)
 
 
-def _failure(instance: Instance, result: Result, *, costs: bool) -> Failure:
+def _failure(instance: Instance, result: Result, until: int, *, costs: bool) -> Failure:
     text, threshold = result.summary, ""
     if isinstance(result, JudgedResult):
         text = f"threshold on {result.value.label}: {text}"
         threshold = threshold_text(result)
     return Failure(
-        *instance, result.status, result.measured, text, result.message_id, costs, threshold
+        *instance, result.status, result.measured, text, result.message_id, costs, threshold, until
     )

@@ -367,6 +367,7 @@ def test_a_database_file(seen: Seen, tmp_path: Path) -> None:
 REPORTS = [
     *(("show", "--level", level) for level in ("site", "endpoint", "group", "metric")),
     *(("trends", "--level", level) for level in ("site", "metric")),
+    *(("incidents", "--by", thing) for thing in ("incident", "site", "group", "cause")),
 ]
 
 

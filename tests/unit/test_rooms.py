@@ -150,6 +150,10 @@ WALLS: Mapping[str, Wall] = {
         f" {DATABASE}",
         "sqlalchemy pyarrow",
     ),
+    "spark_jobs.explain.incidents": Wall(
+        "spark_jobs.rules spark_jobs.runs spark_jobs.explain",
+        "sqlalchemy",
+    ),
     "spark_jobs.pages": Wall(
         f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs spark_jobs.runs"
         f" spark_jobs.explain spark_jobs.exports {DATABASE}",

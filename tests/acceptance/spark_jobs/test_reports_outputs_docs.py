@@ -32,6 +32,7 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
     assert "critical, 2026-11-14 to 2026-11-15" in done.out
     assert "1 of 2 endpoints changed status" in done.out
     assert "2026-11-15 A 25.00000 64800" in done.out
+    assert "2 incidents at 1 site" in done.out
     with (tmp_path / "endpoints.csv").open(newline="") as file:
         assert [row["host_name"] for row in csv.DictReader(file)] == ["h1", "h2"]
     [north] = json.loads((tmp_path / "groups.json").read_text())

@@ -1,0 +1,221 @@
+"""`sam-report incidents`: how often sites failed, for how long, and why."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sam_pipeline.schema.program.command import text_argument, text_table
+from sam_pipeline.schema.program.wording import did_you_mean_or_list, duration, one_line, plural
+from sam_pipeline.spark_jobs.command_line.arguments import (
+    add_period_options,
+    add_report_option,
+    add_table_option,
+    requested_period,
+    time_or_none,
+    warn_if_empty,
+)
+from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.explain.causes import Cause
+from sam_pipeline.spark_jobs.explain.incidents.figures import IncidentFigures, ReportIncidents
+from sam_pipeline.spark_jobs.explain.incidents.incident import Incident
+from sam_pipeline.spark_jobs.explain.incidents.reader import read_incidents
+from sam_pipeline.spark_jobs.explain.incidents.shared_causes import (
+    LOOK_AT,
+    SharedCause,
+    shared_causes,
+)
+from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
+from sam_pipeline.spark_jobs.runs.published import published_reports, timeline
+from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.open import open_database
+
+INCIDENT, REPORT, CAUSE = "incident", "report", "cause"
+_MAX_CELL = 100
+
+EXAMPLES = """\
+examples:
+  sam-report incidents --month 2026-11
+  sam-report incidents --site SITE-A --from 2026-09-01 --to 2026-11-30
+  sam-report incidents --by site --month 2026-11 --format csv
+  sam-report incidents --by cause --month 2026-11 --report critical
+
+An incident lasts from the moment a site becomes CRITICAL until it is up again or in a downtime that
+counts. Only the period counts: < marks an incident that began before it, > one that is still open
+at its end, and neither is part of the mean time to repair (MTTR). The mean time between failures
+(MTBF) is the time in which the site was up, divided by the number of incidents.
+
+--by cause lists causes that several sites had at once: look at the probe or the broker.
+"""
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
+    command.add_argument(
+        "--by",
+        choices=[INCIDENT, SITE, GROUP, REPORT, CAUSE],
+        default=INCIDENT,
+        help="what to list (default: %(default)s)",
+    )
+    add_period_options(command)
+    command.add_argument(
+        "--site", type=text_argument, metavar="NAME", help="only this site (default: all)"
+    )
+    add_table_option(command)
+    add_report_option(command)
+    command.set_defaults(handler=run_incidents)
+
+
+def run_incidents(args: argparse.Namespace) -> int:
+    """Print the incidents of each published report, or figures or shared causes of them.
+
+    Raises:
+        ReportUsage: no report has figures of the site.
+    """
+    period = requested_period(args)
+    with reading(open_database(args)) as connection:
+        reports = [
+            read_incidents(connection, name, period, args.site)
+            for name in published_reports(connection, args.report, period)
+        ]
+        if args.site and reports and not any(found.days for found in reports):
+            sites = [
+                segment.names[0]
+                for found in reports
+                for segment in timeline(connection, found.report, period, level=SITE)
+            ]
+            hint = did_you_mean_or_list(args.site, set(sites))
+            raise ReportUsage(f"no site {args.site} in {period}: {hint}")
+    warn_if_empty(reports, period)
+    tables = [IncidentTable(r.report, args.by, period, r.runs, r) for r in reports]
+    return print_tables(args, tables)
+
+
+@dataclass(frozen=True)
+class IncidentTable(ReportTable):
+    """The incidents of a report, what several sites had at once, or figures by `level`."""
+
+    found: ReportIncidents
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        of_report = {
+            "report": self.report,
+            "first_day": self.period.first,
+            "last_day": self.period.last,
+        }
+        if self.level == INCIDENT:
+            rows = [_incident_columns(incident) for incident in self.found.incidents]
+        elif self.level == CAUSE:
+            rows = [_shared_columns(shared) for shared in shared_causes(self.found.incidents)]
+        else:
+            rows = [
+                {**names, **vars(figures)} for names, figures in _figures(self.level, self.found)
+            ]
+        return ({**of_report, **row} for row in rows)
+
+    def lines(self) -> Iterator[str]:
+        shared = shared_causes(self.found.incidents)
+        rows: list[dict[str, object]]
+        if self.level == INCIDENT:
+            rows = [_incident_cells(incident) for incident in self.found.incidents]
+        elif self.level == CAUSE:
+            rows = [_shared_cells(each) for each in shared]
+        else:
+            rows = [
+                {**names, **_figure_cells(figures)}
+                for names, figures in _figures(self.level, self.found)
+            ]
+        if rows:
+            yield from text_table(list(rows[0]), [list(row.values()) for row in rows])
+            yield ""
+        sites = len({incident.site for incident in self.found.incidents})
+        yield f"{plural(self.found.total.number, 'incident')} at {plural(sites, 'site')}"
+        if shared:
+            at_most = max(len(each.sites) for each in shared)
+            more = "" if self.level == CAUSE else " (--by cause lists them)"
+            yield f"the same cause at up to {at_most} sites at once{more}: {LOOK_AT}"
+
+
+def _figures(level: str, found: ReportIncidents) -> list[tuple[dict[str, str], IncidentFigures]]:
+    """The names and the figures of each thing of the level."""
+    if level == REPORT:
+        return [({}, found.total)]
+    figures = found.by_site() if level == SITE else found.by_group()
+    return [(dict(zip(NAMES[level], names, strict=True)), of) for names, of in figures.items()]
+
+
+def _incident_columns(incident: Incident) -> dict[str, Any]:
+    cause = incident.cause
+    return {
+        "site": incident.site,
+        "start": time_or_none(incident.start),
+        "end": time_or_none(incident.end),
+        "duration_s": incident.duration_s,
+        "began_before": incident.began_before,
+        "open": incident.is_open,
+        "causes": len(incident.causes),
+        **_cause_columns(cause),
+        "endpoints": cause.where if cause else None,
+        "example": cause.example.text if cause else None,
+        "message_id": cause.example.message_id if cause else None,
+    }
+
+
+def _shared_columns(shared: SharedCause) -> dict[str, Any]:
+    return {
+        "number": len(shared.sites),
+        "sites": list(shared.sites),
+        "start": time_or_none(shared.start),
+        "end": time_or_none(shared.end),
+        **_cause_columns(shared.cause),
+    }
+
+
+def _cause_columns(cause: Cause | None) -> dict[str, str | None]:
+    return {
+        "service_flavour": cause.service_flavour if cause else None,
+        "metric_name": cause.metric_name if cause else None,
+        "status": cause.status if cause else None,
+        "text": cause.text if cause else None,
+    }
+
+
+def _incident_cells(incident: Incident) -> dict[str, object]:
+    before, after = "<" * incident.began_before, ">" * incident.is_open
+    return {
+        "site": incident.site,
+        "start": f"{before}{time_or_none(incident.start)}",
+        "end": f"{time_or_none(incident.end)}{after}",
+        "duration": duration(incident.duration_s),
+        "cause": _cause_cell(incident.cause),
+    }
+
+
+def _shared_cells(shared: SharedCause) -> dict[str, object]:
+    return {
+        "sites": f"{len(shared.sites)}: {one_line(', '.join(shared.sites), _MAX_CELL)}",
+        "start": str(time_or_none(shared.start)),
+        "end": str(time_or_none(shared.end)),
+        "cause": _cause_cell(shared.cause),
+    }
+
+
+def _figure_cells(figures: IncidentFigures) -> dict[str, object]:
+    return {
+        "incidents": figures.number,
+        "open": figures.open,
+        "longest": duration(figures.longest_s),
+        "total": duration(figures.total_s),
+        "mttr": "-" if figures.mttr_s is None else duration(figures.mttr_s),
+        "mtbf": "-" if figures.mtbf_s is None else duration(figures.mtbf_s),
+    }
+
+
+def _cause_cell(cause: Cause | None) -> str:
+    if cause is None:
+        return "no failure is stored"
+    text = f"{cause.service_flavour} {cause.metric_name}: {cause.text or '(no text)'}"
+    return one_line(text, _MAX_CELL)

@@ -1,0 +1,1 @@
+"""Incidents of sites: how often they fail, for how long, and why."""

@@ -1,0 +1,178 @@
+"""Incidents: what begins and ends one, their figures, and causes that sites share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from sam_pipeline.spark_jobs.explain.causes import Failure
+from sam_pipeline.spark_jobs.explain.incidents.figures import ReportIncidents, figures_of
+from sam_pipeline.spark_jobs.explain.incidents.incident import (
+    Incident,
+    find_incidents,
+    with_causes,
+)
+from sam_pipeline.spark_jobs.explain.incidents.shared_causes import shared_causes
+from sam_pipeline.spark_jobs.rules.days import Period, moment
+from sam_pipeline.spark_jobs.rules.groups import Member
+from sam_pipeline.spark_jobs.rules.levels import SITE
+from sam_pipeline.spark_jobs.rules.seconds import Seconds
+from sam_pipeline.spark_jobs.runs.published import DayFigure, Segment
+from tests.support.reports.site_day import DAY, at
+
+HOUR = 3600
+START = at("00:00")
+
+
+def segments(*stretches: str) -> list[Segment]:
+    """Segments of site A; hours after 24 are of the next day."""
+    found = []
+    for stretch in stretches:
+        times, status = stretch.split()
+        start, end = (START + int(hour) * HOUR for hour in times.split("-"))
+        found.append(Segment(moment(start).date(), SITE, ("A",), start, end, status))
+    return found
+
+
+def spans(*stretches: str) -> list[tuple[int, int]]:
+    """The hours of the incidents."""
+    incidents = find_incidents("A", segments(*stretches), START)
+    return [((i.start - START) // HOUR, (i.end - START) // HOUR) for i in incidents]
+
+
+def incident(site: str, start: str, end: str, *failures: Failure) -> Incident:
+    return with_causes(Incident(site, at(start), at(end), False, False), failures)
+
+
+def failure(text: str, start: str, end: str, **more: object) -> Failure:
+    of_cause = ("CE", "h1", "ping", "CRITICAL", at(start), text, "m-1")
+    return Failure(*of_cause, until=at(end), **more)  # type: ignore[arg-type]
+
+
+def test_an_incident_goes_on_over_midnight() -> None:
+    assert spans("0-6 OK", "6-24 CRITICAL", "24-30 CRITICAL", "30-48 OK") == [(6, 30)]
+
+
+def test_time_without_a_known_status_does_not_end_an_incident() -> None:
+    between = [f"6-7 {status}" for status in ("UNKNOWN", "MISSING", "EXCLUDED")]
+
+    assert [spans("5-6 CRITICAL", gap, "7-9 CRITICAL", "9-24 OK") for gap in between] == [
+        [(5, 9)]
+    ] * 3
+
+
+def test_a_site_that_is_up_or_in_downtime_ends_an_incident() -> None:
+    between = [f"6-7 {status}" for status in ("OK", "WARNING", "DOWNTIME")]
+
+    assert [spans("5-6 CRITICAL", gap, "7-9 CRITICAL", "9-24 OK") for gap in between] == [
+        [(5, 6), (7, 9)]
+    ] * 3
+
+
+def test_an_incident_ends_with_its_last_critical_second() -> None:
+    assert spans("5-6 CRITICAL", "6-9 MISSING", "9-24 OK") == [(5, 6)]
+
+
+def test_a_day_without_figures_ends_an_incident() -> None:
+    assert spans("0-24 CRITICAL", "48-72 CRITICAL") == [(0, 24), (48, 72)]
+
+
+def test_an_incident_is_open_until_the_site_was_seen_up() -> None:
+    ends = ("8-24 CRITICAL", "8-24 MISSING", "8-24 OK", "8-24 DOWNTIME")
+    found = [find_incidents("A", segments("0-7 OK", "7-8 CRITICAL", end), START) for end in ends]
+
+    assert [one.is_open for [one] in found] == [True, True, False, False]
+
+
+def test_incidents_that_reach_beyond_the_period_do_not_count_in_the_mean_time_to_repair() -> None:
+    incidents = find_incidents(
+        "A",
+        segments("0-2 CRITICAL", "2-8 OK", "8-9 CRITICAL", "9-20 OK", "20-24 CRITICAL"),
+        START,
+    )
+    figures = figures_of(incidents, 17 * HOUR)
+
+    assert [one.began_before for one in incidents] == [True, False, False]
+    assert (figures.number, figures.open, figures.mttr_s) == (3, 1, HOUR)
+    assert (figures.longest_s, figures.total_s) == (4 * HOUR, 7 * HOUR)
+    assert figures.mtbf_s == 17 * HOUR // 3
+
+
+def test_without_incidents_there_is_no_mean() -> None:
+    figures = figures_of([], 86_400)
+
+    assert (figures.number, figures.mttr_s, figures.mtbf_s) == (0, None, None)
+
+
+def test_an_incident_counts_in_the_groups_of_its_site_on_the_day_it_began() -> None:
+    next_day = DAY + timedelta(days=1)
+    found = ReportIncidents(
+        "test",
+        Period(DAY, next_day),
+        [],
+        [Incident("A", at("23:00"), at("23:00") + 3 * HOUR, False, False)],
+        [DayFigure(day, ("A",), Seconds(ok=80_000, critical=6_400)) for day in (DAY, next_day)],
+        [(DAY, Member("region", "north", "A", 0)), (next_day, Member("region", "south", "A", 0))],
+    )
+
+    [(names, figures)] = found.by_group().items()
+
+    assert names == ("region", "north")
+    assert (figures.number, figures.mtbf_s) == (1, 80_000)
+    assert found.by_site()["A",].mtbf_s == found.total.mtbf_s == 160_000
+
+
+def test_only_failures_that_cost_availability_during_an_incident_are_its_causes() -> None:
+    found = incident(
+        "A",
+        "10:00",
+        "12:00",
+        failure("began before, held on", "08:00", "11:00"),
+        failure("over before", "08:00", "10:00"),
+        failure("after", "12:00", "13:00"),
+        failure("made up for", "10:30", "11:00", costs=False),
+    )
+
+    assert [cause.text for cause in found.causes] == ["began before, held on"]
+
+
+def test_a_failure_that_lasts_over_midnight_is_counted_once() -> None:
+    evening = failure("no answer", "~23:00", "00:00")
+    morning = failure("no answer", "~23:00", "02:00")
+
+    [cause] = incident("A", "~23:00", "02:00", evening, morning).causes
+
+    assert cause.count == 1
+
+
+def sites_at_once(incidents: Sequence[Incident]) -> list[Sequence[str]]:
+    return [shared.sites for shared in shared_causes(incidents)]
+
+
+def test_sites_whose_incidents_overlap_in_time_and_cause_share_it() -> None:
+    shared = shared_causes(
+        [
+            incident("A", "10:00", "12:00", failure("no host ce1.a.org", "10:00", "12:00")),
+            incident("B", "11:00", "13:00", failure("no host ce7.b.org", "11:00", "13:00")),
+            incident("C", "11:00", "13:00", failure("disk full", "11:00", "13:00")),
+            incident("D", "14:00", "15:00", failure("no host ce1.d.org", "14:00", "15:00")),
+        ]
+    )
+
+    [one] = shared
+    assert (one.sites, one.start, one.end) == (["A", "B"], at("11:00"), at("12:00"))
+
+
+def test_a_chain_of_overlapping_incidents_counts_the_sites_that_failed_at_once() -> None:
+    times = (("A", "10:00", "12:00"), ("B", "11:00", "14:00"), ("C", "13:00", "15:00"))
+    chain = [incident(*names, failure("timeout", *names[1:])) for names in times]
+
+    assert sites_at_once(chain) == [["A", "B"]]
+
+
+def test_incidents_of_one_site_share_nothing() -> None:
+    times = (("A", "10:00", "11:00"), ("A", "11:00", "12:00"))
+
+    assert (
+        sites_at_once([incident(*names, failure("timeout", *names[1:])) for names in times]) == []
+    )
