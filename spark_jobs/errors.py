@@ -15,6 +15,8 @@ SamError
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.program import command
 
@@ -45,6 +47,16 @@ class MixedVOs(SamError):
     """Several VOs measured one instance, and mixing their results would make no sense."""
 
     exit_code = command.CONFIG
+
+    def __init__(self, vos_of: Mapping[str, Iterable[str]]) -> None:
+        shown = [
+            f"{instance}: {', '.join(sorted({vo or 'no VO' for vo in vos}))}"
+            for instance, vos in sorted(vos_of.items())
+        ]
+        super().__init__(
+            f"results of several VOs for one instance ({'; '.join(shown[:3])}):"
+            ' choose one in the profile (vo = "…")'
+        )
 
 
 class JavaMissing(SamError):

@@ -7,20 +7,29 @@ import time
 
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_argument
 from sam_pipeline.spark_jobs.config import load_report
+from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
-from sam_pipeline.spark_jobs.runs import current_status as now
+from sam_pipeline.spark_jobs.runs.now import as_text, instances
+from sam_pipeline.spark_jobs.runs.now.report_now import read_sites_folded
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
 
 EXAMPLES = """\
 examples:
+  sam-report now --report critical    is each site up, as this report counts? the worst first
+  sam-report now --report critical --site SITE-A
+                                      the functions, endpoints and metrics that make it so
   sam-report now                      all sites: the number of instances by status, the worst first
   sam-report now --site SITE-A        every status at the site, and the silent instances
-  sam-report now --site SITE-A --report critical --format json
 
-A silent instance is expected by the topology and a profile, but has had no result for longer than
-the profile's validity (two days if that is off). The profiles are those in [report] of sam.toml, or
-without any, those of the newest published days.
+With --report, statuses are folded exactly as the report folds them: only results of its VO, metrics
+and endpoints count, and thresholds, validity, downtimes, exclusions and operations apply. A metric
+without a valid result is MISSING. An announced downtime is not a failure.
+
+Without --report, every status is counted, of any VO and metric. A silent instance is expected by
+the topology and a profile, but has had no result for longer than the profile's validity (two days
+if that is off). The profiles are those in [report] of sam.toml, or without any, those of the newest
+published days.
 """
 
 
@@ -36,7 +45,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--report",
         type=text_argument,
         metavar="NAME",
-        help="silent means expected by this report (default: by any report)",
+        help="the statuses as this report folds them (default: those of all instances)",
     )
     command.set_defaults(handler=run_now)
 
@@ -49,18 +58,30 @@ def run_now(args: argparse.Namespace) -> int:
         known = configured
         # A report that is not configured here may have been published from elsewhere.
         if not known or args.report not in (None, *(profile.name for profile in known)):
-            known = [*configured, *now.published_profiles(connection)]
-        profiles = now.of_report(known, args.report)
-        if args.site is None:
-            sites = now.read_sites(connection, profiles, at)
-            if as_json:
-                print_json([now.summary_json(site_now) for site_now in sites])
+            known = [*configured, *instances.published_profiles(connection)]
+        profiles = instances.of_report(known, args.report)
+        if args.report is not None:
+            folded = read_sites_folded(connection, profiles[0], at, args.site)
+            if args.site is not None and not folded:
+                raise ReportUsage(f"{args.site}: {args.report} expects nothing there today")
+            if args.site is not None and as_json:
+                print_json(as_text.folded_site_json(folded[0]))
+            elif args.site is not None:
+                print_lines(*as_text.folded_site_lines(folded[0]))
+            elif as_json:
+                print_json([as_text.folded_summary_json(site) for site in folded])
             else:
-                print_lines(*now.sites_lines(sites, profiles))
+                print_lines(*as_text.folded_sites_lines(folded, args.report))
+        elif args.site is None:
+            sites = instances.read_sites(connection, profiles, at)
+            if as_json:
+                print_json([instances.summary_json(site_now) for site_now in sites])
+            else:
+                print_lines(*instances.sites_lines(sites, profiles))
         else:
-            site = now.read_site(connection, args.site, profiles, at)
+            site = instances.read_site(connection, args.site, profiles, at)
             if as_json:
-                print_json(now.site_json(site))
+                print_json(instances.site_json(site))
             else:
-                print_lines(*now.site_lines(site, profiles))
+                print_lines(*instances.site_lines(site, profiles))
     return OK

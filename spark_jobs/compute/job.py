@@ -161,11 +161,7 @@ def _refuse_mixed_vos(
         instance = f"{name['host_name']} {name['service_flavour']} {name['metric_name']}"
         examples.setdefault(instance, []).append(vos[vo] or "no VO")
     if examples:
-        shown = [f"{name}: {', '.join(sorted(set(of)))}" for name, of in sorted(examples.items())]
-        raise MixedVOs(
-            f"results of several VOs for one instance ({'; '.join(shown[:3])}):"
-            ' choose one in the profile (vo = "…")'
-        )
+        raise MixedVOs(examples)
 
 
 def _publish(

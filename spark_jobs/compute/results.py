@@ -11,7 +11,13 @@ from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.compute.slices import SliceReader
 from sam_pipeline.spark_jobs.compute.storage import Storage
-from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, VALUES, WINDOW, Announced
+from sam_pipeline.spark_jobs.inputs.announced import (
+    TIME,
+    VALUES,
+    WINDOW,
+    Announced,
+    of_excluded_hosts,
+)
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
 from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.shares import Integers
@@ -25,8 +31,6 @@ _PACKED = f"measured_at_s * 8 + CASE status {_RANK} END"
 _JUDGED = (
     "instance_id, measured_at_s, host_name, service_flavour, metric_name, status, performance_data"
 )
-# The indexed time column.
-_TIME = {"sqlite": "measured_at_s", "postgresql": "measured_at"}
 
 
 class ReportResults:
@@ -41,15 +45,8 @@ class ReportResults:
         self._storage = storage
         self._start = announced.period.start
         self._end = min(announced.period.end, now)
-        hosts = [e for e in announced.exclusions if e.kind == MONITORING_HOST]
-        self._of_excluded_hosts = " OR ".join(
-            f"monitoring_host = :host_{n} AND measured_at_s BETWEEN {host.start} AND {host.end}"
-            for n, host in enumerate(hosts)
-        )
-        self._parameters = {
-            "newest": newest,
-            **{f"host_{n}": host.monitoring_host for n, host in enumerate(hosts)},
-        }
+        self._of_excluded_hosts, hosts = of_excluded_hosts(announced.exclusions)
+        self._parameters: dict[str, Any] = {"newest": newest, **hosts}
 
     def reader(
         self, thresholds: Sequence[Threshold], alone: Integers, apart_s: int | None
@@ -63,10 +60,10 @@ class ReportResults:
         plain = f"{results} AND NOT ({judged})" if thresholds else results
         last = (
             f"SELECT {_PACKED} {results} AND r.instance_id = i.instance_id"
-            f" ORDER BY {_TIME[dialect]} DESC, status_code DESC LIMIT 1"
+            f" ORDER BY {TIME[dialect]} DESC, status_code DESC LIMIT 1"
         )
         return SliceReader(
-            plain=compiled(f"SELECT instance_id, {_TIME[dialect]}, status_code {plain}"),
+            plain=compiled(f"SELECT instance_id, {TIME[dialect]}, status_code {plain}"),
             last=compiled(
                 f"SELECT i.instance_id, ({last}) FROM report_instance AS i"
                 " WHERE i.instance_id % :parts = :part"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import date
 
@@ -24,6 +24,8 @@ WINDOW = {
     "sqlite": "measured_at_s >= :start AND measured_at_s < :end",
     "postgresql": "measured_at >= to_timestamp(:start) AND measured_at < to_timestamp(:end)",
 }
+# The time column of `report_result` that the index supports.
+TIME = {"sqlite": "measured_at_s", "postgresql": "measured_at"}
 # A JSON list as a table of its values, so that one parameter binds any number of names.
 VALUES = {
     "sqlite": "value FROM json_each(:names)",
@@ -153,6 +155,19 @@ def memberships(
         {"start": period.start, "end": period.end, "site": site},
     )
     return [Membership(*row) for row in rows]
+
+
+def of_excluded_hosts(exclusions: Iterable[Exclusion]) -> tuple[str, dict[str, str]]:
+    """The condition for results of excluded monitoring hosts (rule 7), and its parameters.
+
+    It is empty if no monitoring host is excluded.
+    """
+    hosts = [exclusion for exclusion in exclusions if exclusion.kind == MONITORING_HOST]
+    condition = " OR ".join(
+        f"monitoring_host = :host_{n} AND measured_at_s BETWEEN {host.start} AND {host.end}"
+        for n, host in enumerate(hosts)
+    )
+    return condition, {f"host_{n}": host.monitoring_host for n, host in enumerate(hosts)}
 
 
 def members(connection: Connection, day: date) -> list[Member]:

@@ -49,6 +49,27 @@ class Cover(NamedTuple):
     end: int
 
 
+class EndpointsByName:
+    """Finds endpoints by their names, which is faster than looking at all of them."""
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self._endpoints = endpoints
+        self.of_site: dict[str, list[Endpoint]] = defaultdict(list)
+        self._of_host: dict[str, list[Endpoint]] = defaultdict(list)
+        for endpoint in endpoints:
+            self.of_site[endpoint.site].append(endpoint)
+            self._of_host[endpoint.host_name].append(endpoint)
+
+    def covered(self, announcement: Downtime | Exclusion) -> list[Endpoint]:
+        """The endpoints to which a downtime or an exclusion applies."""
+        candidates = self._endpoints
+        if announcement.host_name:
+            candidates = self._of_host.get(announcement.host_name, ())
+        elif announcement.site:
+            candidates = self.of_site.get(announcement.site, ())
+        return [endpoint for endpoint in candidates if announcement.covers(*endpoint)]
+
+
 @dataclass(frozen=True)
 class DayExpectation:
     """The endpoints that are expected on a day, and the covers, both sorted.
@@ -98,25 +119,12 @@ def expect(
     start = day_start(day)
     end = min(start + DAY_S, now)
     endpoints = _endpoints(start, memberships, profile)
-    by_site: dict[str, list[Endpoint]] = defaultdict(list)
-    by_host: dict[str, list[Endpoint]] = defaultdict(list)
-    for endpoint in endpoints:
-        by_site[endpoint.site].append(endpoint)
-        by_host[endpoint.host_name].append(endpoint)
-
-    def selected(selector: Downtime | Exclusion) -> list[Endpoint]:
-        candidates: Sequence[Endpoint] = endpoints
-        if selector.host_name:
-            candidates = by_host.get(selector.host_name, ())
-        elif selector.site:
-            candidates = by_site.get(selector.site, ())
-        return [endpoint for endpoint in candidates if selector.covers(*endpoint)]
-
+    by_name = EndpointsByName(endpoints)
     covers: set[Cover] = set()
     overlapping = [
         (downtime, covered)
         for downtime in downtimes
-        if downtime.touches(start, end) and (covered := selected(downtime))
+        if downtime.touches(start, end) and (covered := by_name.covered(downtime))
     ]
     for downtime, covered in overlapping:
         if profile.counts(downtime.classification, downtime.severity):
@@ -132,12 +140,12 @@ def expect(
         if exclusion.kind == METRIC:
             covers |= {
                 Cover(METRIC, *endpoint, name, *times)
-                for endpoint in selected(exclusion)
+                for endpoint in by_name.covered(exclusion)
                 if name in profile.metrics_of(endpoint.service_flavour)
             }
         # A site is in the report only if its flavours serve a function (rule 9).
         elif exclusion.kind == GROUP and any(
-            profile.functions_of(e.service_flavour) for e in by_site.get(exclusion.site, ())
+            profile.functions_of(e.service_flavour) for e in by_name.of_site.get(exclusion.site, ())
         ):
             covers.add(Cover(SITE, exclusion.site, "", "", "", *times))
     clipped = [

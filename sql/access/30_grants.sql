@@ -83,8 +83,10 @@ BEGIN
     -- The reporter: reads the inputs, and writes reports. Functions seal months, and delete reports
     -- that no view shows any more.
     GRANT SELECT ON
+        current_status,
         report_result,
         report_instance,
+        report_status,
         report_topology,
         report_downtime,
         report_site_group,
@@ -139,6 +141,7 @@ BEGIN
         current_status,
         report_result,
         report_instance,
+        report_status,
         report_topology,
         report_downtime,
         report_site_group,

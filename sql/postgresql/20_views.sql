@@ -602,9 +602,9 @@ COMMENT ON VIEW status_trend IS
     'How often each timeline changed its status in a day, when it first and last did so, and the '
     'seconds it spent in each status.';
 
-CREATE VIEW current_status AS
+CREATE VIEW report_status AS
 SELECT
-    coalesce(home.site, '') AS site,
+    i.endpoint_id,
     f.name AS service_flavour,
     h.name AS host_name,
     m.name AS metric_name,
@@ -612,6 +612,8 @@ SELECT
     s.name AS status,
     i.since,
     i.measured_at,
+    CAST(extract(epoch FROM i.since) AS bigint) AS since_s,
+    CAST(extract(epoch FROM i.measured_at) AS bigint) AS measured_at_s,
     i.summary
 FROM instance_status AS i
 JOIN metric_status AS s ON s.status = i.status
@@ -619,13 +621,29 @@ JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
 JOIN host AS h ON h.host_id = e.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
 JOIN metric AS m ON m.metric_id = i.metric_id
-JOIN vo AS v ON v.vo_id = i.vo_id
+JOIN vo AS v ON v.vo_id = i.vo_id;
+COMMENT ON VIEW report_status IS
+    'The newest status of each metric of each endpoint, as seen by each VO, wherever the endpoint '
+    'is, and since when it has held.';
+
+CREATE VIEW current_status AS
+SELECT
+    coalesce(home.site, '') AS site,
+    n.service_flavour,
+    n.host_name,
+    n.metric_name,
+    n.vo,
+    n.status,
+    n.since,
+    n.measured_at,
+    n.summary
+FROM report_status AS n
 LEFT JOIN (
     SELECT DISTINCT p.endpoint_id, t.name AS site
     FROM endpoint_membership AS p
     JOIN site AS t ON t.site_id = p.site_id
     WHERE p.valid_from <= now() AND (p.valid_to IS NULL OR p.valid_to > now())
-) AS home ON home.endpoint_id = i.endpoint_id;
+) AS home ON home.endpoint_id = n.endpoint_id;
 COMMENT ON VIEW current_status IS
     'The newest status of each metric of each endpoint, and since when it has held. The site is '
     'empty if the endpoint is not in the topology now.';

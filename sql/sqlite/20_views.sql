@@ -760,12 +760,12 @@ SELECT
     n.summary
 FROM known AS n;
 
--- The newest status of each metric of each endpoint, and since when it has held. The site is empty
--- if the endpoint is not in the topology now. CROSS JOIN makes SQLite begin with the statuses
--- regardless of its statistics: another order takes four times as long.
-CREATE VIEW current_status AS
+-- The newest status of each metric of each endpoint, as seen by each VO, wherever the endpoint is, and
+-- since when it has held. CROSS JOIN makes SQLite begin with the statuses regardless of its
+-- statistics: another order takes four times as long.
+CREATE VIEW report_status AS
 SELECT
-    coalesce(home.site, '') AS site,
+    i.endpoint_id,
     f.name AS service_flavour,
     h.name AS host_name,
     m.name AS metric_name,
@@ -773,6 +773,8 @@ SELECT
     s.name AS status,
     strftime('%Y-%m-%dT%H:%M:%SZ', i.since, 'unixepoch') AS since,
     strftime('%Y-%m-%dT%H:%M:%SZ', i.measured_at, 'unixepoch') AS measured_at,
+    i.since AS since_s,
+    i.measured_at AS measured_at_s,
     i.summary
 FROM (
     SELECT status_id, endpoint_id, metric_id, vo_id, status, since, measured_at, summary
@@ -790,13 +792,28 @@ CROSS JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
 CROSS JOIN host AS h ON h.host_id = e.host_id
 CROSS JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
 CROSS JOIN metric AS m ON m.metric_id = i.metric_id
-CROSS JOIN vo AS v ON v.vo_id = i.vo_id
+CROSS JOIN vo AS v ON v.vo_id = i.vo_id;
+
+-- The newest status of each metric of each endpoint, and since when it has held. The site is empty
+-- if the endpoint is not in the topology now.
+CREATE VIEW current_status AS
+SELECT
+    coalesce(home.site, '') AS site,
+    n.service_flavour,
+    n.host_name,
+    n.metric_name,
+    n.vo,
+    n.status,
+    n.since,
+    n.measured_at,
+    n.summary
+FROM report_status AS n
 LEFT JOIN (
     SELECT DISTINCT p.endpoint_id, t.name AS site
     FROM endpoint_membership AS p
     JOIN site AS t ON t.site_id = p.site_id
     WHERE p.valid_from <= unixepoch('now') AND (p.valid_to IS NULL OR p.valid_to > unixepoch('now'))
-) AS home ON home.endpoint_id = i.endpoint_id;
+) AS home ON home.endpoint_id = n.endpoint_id;
 
 -- All runs of all reports: what they read, and their state.
 CREATE VIEW report_run AS

@@ -107,10 +107,14 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
         ),
         "UPDATE run SET state = 'failed', finished_at = now()",
         "SELECT sweep_runs()",
+        "SELECT * FROM current_status, report_status",
     ),
     "reader": (
         "SELECT version_num FROM alembic_version",
-        *(f"SELECT * FROM {view}" for view in (*EXAMPLES, "current_status", "report_run")),
+        *(
+            f"SELECT * FROM {view}"
+            for view in (*EXAMPLES, "current_status", "report_status", "report_run")
+        ),
         "SELECT * FROM site_availability, group_availability, status_timeline, report_change",
         "SELECT * FROM load_audit",
     ),

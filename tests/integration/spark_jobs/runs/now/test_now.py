@@ -103,7 +103,7 @@ def test_a_site_shows_all_its_metrics_worst_first(now: Command) -> None:
         ("put", "OK"),
     ]
     counts = [document[name] for name in ("critical", "warning", "ok", "silent")]
-    assert counts == [1, 1, 2, 2]
+    assert counts == [1, 1, 1, 2]  # submit is silent, and no longer OK
     at = (NOW - timedelta(minutes=10)).strftime("%Y-%m-%dT%H:%M:00Z")
     worst = document["statuses"][0]
     assert worst["since"] == worst["measured_at"] == at
@@ -120,7 +120,7 @@ def test_an_expected_metric_is_silent_when_its_last_result_is_too_old(now: Comma
     ] == [("submit", ["hour"], False), ("put", ["hour", "off"], True)]
     lines = now("--site", "SITE-A").splitlines()
     assert lines[0].startswith("SITE-A")
-    assert lines[0].endswith("1 CRITICAL, 1 WARNING, 2 OK, 2 silent")
+    assert lines[0].endswith("1 CRITICAL, 1 WARNING, 1 OK, 2 silent")
     [submit] = [line for line in lines if line.startswith("  CE ce1 submit: ")]
     assert "last OK 1 h 30 min ago" in submit
     assert "by hour)" in submit
@@ -130,11 +130,10 @@ def test_an_expected_metric_is_silent_when_its_last_result_is_too_old(now: Comma
 
 
 def test_without_validity_a_metric_is_silent_after_two_days(now: Command) -> None:
-    document = json.loads(now("--site", "SITE-B", "--report", "off", "--json"))
+    document = json.loads(now("--site", "SITE-B", "--json"))
 
-    assert [metric["reports"] for metric in document["silent_instances"]] == [["off"]]
-    text = now("--site", "SITE-B", "--report", "off")
-    assert "SRM srm2 put: last OK 3 d ago" in text
+    assert [metric["reports"] for metric in document["silent_instances"]] == [["hour", "off"]]
+    assert "SRM srm2 put: last OK 3 d ago" in now("--site", "SITE-B")
 
 
 def test_all_sites_are_listed_with_counts_worst_first(now: Command) -> None:

@@ -18,6 +18,7 @@ from sam_pipeline.spark_jobs.inputs.expected import expect
 from sam_pipeline.spark_jobs.profiles.file import recorded_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, moment
+from sam_pipeline.spark_jobs.runs.now.report_now import of_site
 from sam_pipeline.spark_jobs.runs.published import second_of
 
 # Where results never expire: a report looks back no further.
@@ -74,7 +75,10 @@ class Silent:
 
 @dataclass(frozen=True)
 class SiteNow:
-    """A site at the time `at` (epoch s), the worst statuses first."""
+    """A site at the time `at` (epoch s), the worst statuses first.
+
+    The last status of a silent instance is among the `statuses`, but not counted as one.
+    """
 
     site: str
     at: int
@@ -83,7 +87,8 @@ class SiteNow:
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
-        return Counter(status.status for status in self.statuses)
+        silent = {silent.last for silent in self.silent}
+        return Counter(status.status for status in self.statuses if status not in silent)
 
 
 def published_profiles(connection: Connection) -> list[Profile]:
@@ -111,11 +116,7 @@ def read_site(connection: Connection, site: str, profiles: Sequence[Profile], no
         ReportUsage: the site was never in the topology.
     """
     day = moment(now).date()
-    topology = memberships(connection, Period(day, day), site)
-    if not topology:
-        known = connection.scalars(text("SELECT DISTINCT site FROM report_topology")).all()
-        if site not in known:
-            raise ReportUsage(f"no site {site}: {did_you_mean_or_list(site, known)}")
+    topology = of_site(connection, Period(day, day), site)
     hosts = sorted({membership.host_name for membership in topology})
     statement = text(_OF_HOSTS).bindparams(bindparam("hosts", expanding=True))
     rows = connection.execute(statement, {"hosts": hosts}) if hosts else ()

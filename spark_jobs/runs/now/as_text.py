@@ -1,0 +1,164 @@
+"""The sites of a report now, for `sam-report now --report`: as tables and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sam_pipeline.schema.program.command import text_table
+from sam_pipeline.schema.program.wording import duration, one_line, plural
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
+from sam_pipeline.spark_jobs.rules.days import moment
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, METRIC, NAMES
+from sam_pipeline.spark_jobs.rules.statuses import OK
+from sam_pipeline.spark_jobs.runs.now.folding import SEVERITY, SiteFolded, ThingNow
+
+_MAX_SUMMARY = 80
+
+
+def folded_sites_lines(sites: Sequence[SiteFolded], report: str) -> list[str]:
+    """The number of sites by status, then a table with a row for each site."""
+    counts = Counter(site.thing.status for site in sites)
+    number = ", ".join(f"{counts[status]} {status}" for status in SEVERITY if counts[status])
+    rows = [
+        [site.site, site.thing.status, _in_downtime(site), ", ".join(_because(site))]
+        for site in sites
+    ]
+    head = f"{report}, now: {number or 'no site is expected today'}"
+    table = text_table(["site", "status", "in downtime", "because"], rows) if rows else []
+    return [head, *(["", *table] if rows else [])]
+
+
+def folded_site_lines(site: SiteFolded) -> list[str]:
+    """A site's functions, services, endpoints and metrics, then its downtimes and exclusions.
+
+    Metrics of an endpoint that is OK are left out.
+    """
+    lines = [f"{site.site}, {site.profile.name}, now: {site.thing.status}", ""]
+    rows = []
+    for depth, thing, decides in _tree(site.thing):
+        last, shown = thing.last, thing.level != METRIC or thing.code != OK
+        if not shown:
+            continue
+        rows.append(
+            [
+                f"{'  ' * depth}{thing.names[-1]}",
+                thing.status,
+                "yes" if decides else "",
+                "" if thing.since is None else duration(max(0, site.at - thing.since)),
+                "" if last is None else f"{duration(max(0, site.at - last.measured))} ago",
+                "" if last is None else one_line(last.summary, _MAX_SUMMARY),
+            ]
+        )
+    lines += text_table(["what", "status", "decides", "for", "measured", "summary"], rows)
+    if site.downtimes or site.exclusions:
+        lines.append("")
+    lines += [_downtime_line(downtime, site.counts(downtime)) for downtime in site.downtimes]
+    lines += [_exclusion_line(exclusion) for exclusion in site.exclusions]
+    return lines
+
+
+def folded_site_json(site: SiteFolded) -> dict[str, Any]:
+    """A site with all things it is folded from, its downtimes and its exclusions."""
+    return {
+        **folded_summary_json(site),
+        "things": [
+            {
+                "level": thing.level,
+                **dict(zip(NAMES[thing.level], thing.names, strict=True)),
+                "status": thing.status,
+                "decides": decides,
+                **(_metric_json(thing) if thing.level == METRIC else {}),
+            }
+            for _, thing, decides in _tree(site.thing)
+        ],
+        "downtimes": [_announcement_json(downtime) for downtime in site.downtimes],
+        "exclusions": [_announcement_json(exclusion) for exclusion in site.exclusions],
+    }
+
+
+def folded_summary_json(site: SiteFolded) -> dict[str, Any]:
+    """A site's status, how many of its endpoints are in downtime, and the functions that decide."""
+    until = site.downtime_until
+    return {
+        "site": site.site,
+        "report": site.profile.name,
+        "now": moment(site.at),
+        "status": site.thing.status,
+        "because": [] if site.thing.code == OK else [t.names[-1] for t in site.thing.deciding],
+        "endpoints": site.endpoints,
+        "endpoints_in_downtime": site.in_downtime,
+        "downtime_until": None if until is None else moment(until),
+    }
+
+
+def _because(site: SiteFolded) -> Iterator[str]:
+    """`storage (se1 put for 3 h)`: the functions that decide, and what is behind the first."""
+    if site.thing.code == OK:
+        return
+    if site.thing.covered:
+        yield "the site is excluded"
+    for function in site.thing.deciding:
+        thing, hosts = function, ""
+        while thing.deciding and thing.level != METRIC:
+            thing = thing.deciding[0]
+            hosts = thing.names[2] if thing.level == ENDPOINT else hosts
+        since = "" if thing.since is None else f" for {duration(max(0, site.at - thing.since))}"
+        name = f" {thing.names[-1]}" if thing.level == METRIC else ""
+        yield f"{function.names[-1]} ({hosts}{name}{since})"
+
+
+def _in_downtime(site: SiteFolded) -> str:
+    if site.downtime_until is None:
+        return ""
+    number = plural(site.endpoints, "endpoint")
+    return f"{site.in_downtime} of {number}, until {format_time(moment(site.downtime_until))}"
+
+
+def _tree(
+    thing: ThingNow, depth: int = 0, decides: bool = True
+) -> Iterator[tuple[int, ThingNow, bool]]:
+    """A thing and all below, from the top: depth, thing, whether the site's status follows."""
+    yield depth, thing, decides
+    deciding = {id(child) for child in thing.deciding}
+    for child in thing.children:
+        yield from _tree(child, depth + 1, decides and id(child) in deciding)
+
+
+def _metric_json(thing: ThingNow) -> dict[str, Any]:
+    last = thing.last
+    return {
+        "since": None if thing.since is None else moment(thing.since),
+        "measured_at": None if last is None else moment(last.measured),
+        "last_status": None if last is None else last.status,
+        "summary": "" if last is None else last.summary,
+    }
+
+
+def _downtime_line(downtime: Downtime, counts: bool) -> str:
+    return (
+        f"downtime {downtime.downtime_id or 'without id'},"
+        f" {downtime.classification}/{downtime.severity}"
+        f"{'' if counts else ' (does not count)'}, {_where(downtime)},"
+        f" until {format_time(moment(downtime.end))}: {one_line(downtime.description)}"
+    )
+
+
+def _exclusion_line(exclusion: Exclusion) -> str:
+    metric = f" {exclusion.metric_name}" if exclusion.metric_name else ""
+    return (
+        f"exclusion {exclusion.exclusion_id} ({exclusion.kind}{metric}), {_where(exclusion)},"
+        f" until {format_time(moment(exclusion.end))}: {one_line(exclusion.reason)}"
+    )
+
+
+def _where(announcement: Downtime | Exclusion) -> str:
+    names = (announcement.site, announcement.service_flavour, announcement.host_name)
+    return " ".join(filter(None, names)) or "everywhere"
+
+
+def _announcement_json(announcement: Downtime | Exclusion) -> dict[str, Any]:
+    times = {"start": moment(announcement.start), "end": moment(announcement.end)}
+    return {**vars(announcement), **times}

@@ -1,0 +1,151 @@
+"""The newest result of each instance that counts for a report, for its status now (rules 2 to 7).
+
+Nearly always that is the newest status which the database keeps for each instance. Where it may
+differ, the results themselves are read: if a threshold may judge them, if the profile names an
+FQAN, if the newest result is from the future, or may come from an excluded monitoring host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import BindParameter, Connection, bindparam, text
+
+from sam_pipeline.spark_jobs.inputs.announced import (
+    MONITORING_HOST,
+    TIME,
+    WINDOW,
+    Exclusion,
+    of_excluded_hosts,
+)
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
+from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start, moment
+from sam_pipeline.spark_jobs.rules.statuses import STATUSES
+
+# The query planner is slow with long lists.
+_MAX_INSTANCES = 1000
+
+_NAMES = "service_flavour, host_name, metric_name, vo"
+
+Instance = tuple[str, str, str]
+"""flavour, host, metric"""
+InstanceOfVO = tuple[str, str, str, str]
+
+
+class Newest(NamedTuple):
+    """The newest result of an instance; `since` when its status holds (epoch s), if known."""
+
+    status: str
+    measured: int
+    since: int | None
+    summary: str
+
+
+def look_back(now: int) -> int:
+    """The first second whose results count today: the start of the day before (rule 3)."""
+    return day_start(moment(now).date()) - DAY_S
+
+
+def read_newest(
+    connection: Connection,
+    profile: Profile,
+    exclusions: Iterable[Exclusion],
+    now: int,
+    hosts: Sequence[str] | None = None,
+) -> dict[Instance, dict[str, Newest]]:
+    """The newest results by instance and VO, those before `look_back` included.
+
+    Only results of `hosts`, if given, have their summaries.
+    """
+    metrics = sorted({metric for flavour in profile.flavours for metric in flavour.metrics})
+    conditions = ["metric_name IN :metrics"]
+    if profile.vo is not None:
+        conditions.append("vo = :vo")
+    if hosts is not None:
+        conditions.append("host_name IN :hosts")
+    where = " AND ".join(conditions)
+    parameters = {"metrics": metrics, "vo": profile.vo, "hosts": hosts or []}
+    newest: dict[InstanceOfVO, Newest] = {}
+    if profile.fqan is None:
+        summary = "''" if hosts is None else "coalesce(summary, '')"
+        statement = (
+            f"SELECT {_NAMES}, status, measured_at_s, since_s, {summary} FROM report_status"
+            f" WHERE {where}"
+        )
+        for row in _rows(connection, statement, parameters):
+            newest[row[0], row[1], row[2], row[3]] = Newest(*row[4:])
+    judged = {threshold.metric_name for threshold in profile.thresholds}
+    hidden = [(e.start, e.end) for e in exclusions if e.kind == MONITORING_HOST]
+    doubtful = {
+        names
+        for names, last in newest.items()
+        if names[2] in judged
+        or last.measured > now
+        or any(start <= last.measured <= end for start, end in hidden)
+    }
+    if doubtful or profile.fqan is not None:
+        statement = f"SELECT instance_id, fqan, {_NAMES} FROM report_instance WHERE {where}"
+        names_of: dict[int, InstanceOfVO] = {
+            number: (flavour, host, metric, vo)
+            for number, fqan, flavour, host, metric, vo in _rows(connection, statement, parameters)
+            if (fqan == profile.fqan or (flavour, host, metric, vo) in doubtful)
+        }
+        for names in doubtful:
+            del newest[names]
+        counting = _counting(connection, profile, exclusions, now, list(names_of))
+        for number, result in counting:
+            names = names_of[number]
+            if names not in newest or _rank(result) > _rank(newest[names]):
+                newest[names] = result
+    by_instance: dict[Instance, dict[str, Newest]] = {}
+    for (flavour, host, metric, vo), last in newest.items():
+        by_instance.setdefault((flavour, host, metric), {})[vo] = last
+    return by_instance
+
+
+def _counting(
+    connection: Connection,
+    profile: Profile,
+    exclusions: Iterable[Exclusion],
+    now: int,
+    instances: Sequence[int],
+) -> Iterator[tuple[int, Newest]]:
+    """The results of the newest second of each instance that has one, judged by the thresholds."""
+    dialect = connection.dialect.name
+    excluded, of_hosts = of_excluded_hosts(exclusions)
+    exists = f"{WINDOW[dialect]} AND NOT ({excluded})" if excluded else WINDOW[dialect]
+    time = TIME[dialect]
+    statement = (
+        "SELECT r.instance_id, r.host_name, r.service_flavour, r.metric_name, r.status,"
+        " r.performance_data, r.measured_at_s, coalesce(r.summary, '')"
+        f" FROM (SELECT i.instance_id, (SELECT {time} FROM report_result AS q"
+        f" WHERE q.instance_id = i.instance_id AND {exists} ORDER BY {time} DESC LIMIT 1) AS newest"
+        " FROM report_instance AS i WHERE i.instance_id IN :instances) AS n"
+        f" JOIN report_result AS r ON r.instance_id = n.instance_id AND r.{time} = n.newest"
+        f" WHERE {exists}"
+    )
+    parameters = {**of_hosts, "start": look_back(now), "end": now + 1}
+    for first in range(0, len(instances), _MAX_INSTANCES):
+        part = instances[first : first + _MAX_INSTANCES]
+        for number, *of_result, measured, summary in _rows(
+            connection, statement, {**parameters, "instances": part}
+        ):
+            verdict = verdict_of(profile.thresholds, *of_result)
+            yield number, Newest(verdict.status, measured, None, summary)
+
+
+def _rank(result: Newest) -> tuple[int, int]:
+    """Of two results the newer one counts, and at one second the worse (rule 4)."""
+    return result.measured, STATUSES.index(result.status)
+
+
+def _rows(
+    connection: Connection, statement: str, parameters: Mapping[str, object]
+) -> Iterable[Any]:
+    used = {name: value for name, value in parameters.items() if f":{name}" in statement}
+    lists: list[BindParameter[Any]] = [
+        bindparam(name, expanding=True) for name, value in used.items() if isinstance(value, list)
+    ]
+    return connection.execute(text(statement).bindparams(*lists), used)
