@@ -11,7 +11,9 @@ from sam_pipeline.spark_jobs.pages.verdict import (
     Cell,
     PeriodTotals,
     TargetValue,
+    Verdict,
     availability_cell,
+    empty_cell,
     totals_of,
 )
 from sam_pipeline.spark_jobs.pages.writer import group_page, site_page
@@ -47,6 +49,10 @@ class GroupRow:
     misses: Sequence[str]
     days: Sequence[Cell]
     members: Sequence[MemberRow]
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.availability.verdict
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,9 @@ def group_views(
             TargetValue(f"{total.sites_known} of {total.sites_expected}", "coverage" in missed),
             [str(miss) for miss in misses],
             [
-                availability_cell(figure_on.get((day, *total.names)), own_targets, 0)
+                availability_cell(figure, own_targets, 0)
+                if (figure := figure_on.get((day, *total.names)))
+                else empty_cell(day in members_on)
                 for day in period.days()
             ],
             [member for _, member in sorted(members_of[total.names].items())],

@@ -10,14 +10,14 @@ from functools import cached_property
 
 from sam_pipeline.spark_jobs.pages.groups import GroupsView
 from sam_pipeline.spark_jobs.pages.verdict import (
-    LEGEND,
-    NOT_COMPUTED,
+    OF_FIGURES,
     Cell,
     PeriodTotals,
     Verdict,
     availability_cell,
+    empty_cell,
     totals_of,
-    verdict,
+    worst_first,
 )
 from sam_pipeline.spark_jobs.pages.writer import site_page
 from sam_pipeline.spark_jobs.profiles.in_words import WordsOfDays, words_by_day
@@ -53,6 +53,10 @@ class SiteRow:
     total: PeriodTotals
     days: Sequence[Cell]
 
+    @property
+    def verdict(self) -> Verdict:
+        return self.total.availability.verdict
+
 
 @dataclass(frozen=True)
 class Month:
@@ -85,6 +89,11 @@ class Month:
         return [Day(day, until.get(day)) for day in self.period.days()]
 
     @property
+    def computed_at(self) -> str:
+        """When the newest run finished: the date of the figures."""
+        return max(run.finished_at for run in self.runs)
+
+    @property
     def until(self) -> int | None:
         """The end of the data (epoch s), if a day was open."""
         return until_of(self.runs)
@@ -92,7 +101,7 @@ class Month:
 
 @dataclass(frozen=True)
 class MonthView:
-    """The matrix: the sites that `missed` a target, worst first, and those that `met` them all.
+    """The matrix: the sites that `missed` a target and those that `met` them all, worst first.
 
     `verdicts` are the numbers of sites with each verdict.
     """
@@ -114,29 +123,28 @@ def month_view(
     """The matrix of a month, from the figures of each site's days."""
     totals = {site: added_up(days) for site, days in figures.items()}
     targets_of = {site: month.period_targets.of_site(site) for site in figures}
+    computed = {run.day for run in month.runs}
     rows = {}
-    for site, days in figures.items():
-        targets = targets_of[site]
-        link, figure_on = site_page(site), {figure.day: figure for figure in days}
+    for site in sorted(figures, key=lambda site: worst_first(totals[site], targets_of[site])):
+        link, figure_on = site_page(site), {figure.day: figure for figure in figures[site]}
         cells = []
         for day in month.period.days():
-            figure = figure_on.get(day)
-            shown = figure_of(figure.names, figure.seconds) if figure else None
-            # A day that was OK all the time needs no explanation, and gets no link.
-            all_ok = figure is None or figure.seconds.ok == figure.seconds.total
-            day_link = "" if all_ok else f"{link}#{day}"
-            cells.append(availability_cell(shown, targets, 0, day_link))
-        rows[site] = SiteRow(site, link, totals_of(totals[site], targets), cells)
-    missed = [site for site, total in totals.items() if total.misses(targets_of[site])]
-    availability = {site: total.availability for site, total in totals.items()}
-    # Sites without a figure come last.
-    missed.sort(key=lambda site: (availability[site] is None, availability[site] or 0, site))
-    counts = Counter(verdict(total, targets_of[site]) for site, total in totals.items())
+            if figure := figure_on.get(day):
+                # A day that was OK all the time needs no explanation, and gets no link.
+                all_ok = figure.seconds.ok == figure.seconds.total
+                day_link = "" if all_ok else f"{link}#{day}"
+                shown = figure_of(figure.names, figure.seconds)
+                cells.append(availability_cell(shown, targets_of[site], 0, day_link))
+            else:
+                cells.append(empty_cell(day in computed))
+        rows[site] = SiteRow(site, link, totals_of(totals[site], targets_of[site]), cells)
+    missed = {site for site, total in totals.items() if total.misses(targets_of[site])}
+    counts = Counter(row.verdict for row in rows.values())
     return MonthView(
         month,
-        [rows[site] for site in missed],
+        [row for site, row in rows.items() if site in missed],
         [row for site, row in rows.items() if site not in missed],
-        [(kind, counts[kind]) for kind in LEGEND if kind is not NOT_COMPUTED],
+        [(kind, counts[kind]) for kind in OF_FIGURES],
         groups,
     )
 

@@ -1,4 +1,4 @@
-"""`sam-report site`: an offline HTML site from stored figures, without scripts or external sources.
+"""`sam-report site`: an offline HTML site from stored figures, without external sources.
 
     index.html                       every report and month
     REPORT/2026-11/index.html        sites by day

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from sam_pipeline.spark_jobs.rules.figures import Figure, Targets
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, percent, short
@@ -21,22 +22,39 @@ class Verdict:
 MET = Verdict("m", "✓", "targets met")
 PARTLY = Verdict("p", "!", "another target missed")
 MISSED = Verdict("x", "✗", "availability below its target")
+DOWNTIME = Verdict("w", "▽", "below its target only through announced downtime")
 UNKNOWN = Verdict("u", "?", "unknown: probes could not determine the status")
 MISSING = Verdict("g", "∅", "missing: no results arrived")
+NOT_EXPECTED = Verdict("e", "/", "not expected on that day")
 NOT_COMPUTED = Verdict("a", "·", "not computed")
 
-LEGEND = (MISSED, PARTLY, UNKNOWN, MISSING, MET, NOT_COMPUTED)
+OF_FIGURES = (MISSED, PARTLY, UNKNOWN, MISSING, DOWNTIME, MET)
+"""From the worst to the best: announced downtime is not a failure."""
+LEGEND = (*OF_FIGURES, NOT_EXPECTED, NOT_COMPUTED)
+
+# In percent. If less time is known, its figure says nothing: the verdict is UNKNOWN or MISSING.
+_LEAST_KNOWN = 10
 
 
 def verdict(figure: Figure, targets: Targets) -> Verdict:
     """The verdict on a figure (availability rule 15)."""
-    if figure.availability is None:
+    known = 100 if figure.unknown is None else 100 - figure.unknown
+    if figure.availability is None or known < _LEAST_KNOWN:
         seconds = figure.seconds or Seconds()
         return UNKNOWN if seconds.unknown + seconds.excluded > seconds.missing else MISSING
-    missed = [miss.figure for miss in figure.misses(targets)]
-    if "availability" in missed:
-        return MISSED
-    return PARTLY if missed else MET
+    missed = {miss.figure for miss in figure.misses(targets)}
+    if "availability" not in missed:
+        return PARTLY if missed else MET
+    # Reliability is what availability would be without announced downtimes.
+    reliability = figure.reliability
+    would_meet = reliability is None or reliability >= targets.availability
+    return DOWNTIME if would_meet and "reliability" not in missed else MISSED
+
+
+def worst_first(figure: Figure, targets: Targets) -> tuple[int, Fraction, tuple[str, ...]]:
+    """The key that sorts figures: by verdict, then availability, then name."""
+    place = OF_FIGURES.index(verdict(figure, targets))
+    return place, figure.availability or Fraction(0), figure.names
 
 
 @dataclass(frozen=True)
@@ -52,14 +70,23 @@ class Cell:
     def classes(self) -> str:
         return f"{self.verdict.kind} d" if self.in_downtime else self.verdict.kind
 
+    @property
+    def is_perfect(self) -> bool:
+        """Whether a matrix shows the cell empty: it is 100, and there is nothing to explain."""
+        return self.verdict is MET and self.text == "100" and not self.link
 
-def availability_cell(figure: Figure | None, targets: Targets, places: int, link: str = "") -> Cell:
-    """The cell of a figure, or of one that was not computed (None)."""
-    if figure is None:
-        return Cell(NOT_COMPUTED, "")
+
+def availability_cell(figure: Figure, targets: Targets, places: int, link: str = "") -> Cell:
+    """The cell of a figure."""
     text = "" if figure.availability is None else short(figure.availability, places)
+    judged = verdict(figure, targets)
     in_downtime = figure.seconds is not None and figure.seconds.downtime > 0
-    return Cell(verdict(figure, targets), text, link, in_downtime)
+    return Cell(judged, text, link, in_downtime and judged is not DOWNTIME)
+
+
+def empty_cell(was_computed: bool) -> Cell:
+    """The cell of a day without a figure, although the day was computed, or because it was not."""
+    return Cell(NOT_EXPECTED if was_computed else NOT_COMPUTED, "")
 
 
 @dataclass(frozen=True)
@@ -80,6 +107,12 @@ class PeriodTotals:
     unknown: str
     missing: str
     misses: Sequence[str]
+
+    @property
+    def parts(self) -> str:
+        """The parts of `not_known` with their symbols."""
+        parts = ((UNKNOWN, self.unknown), (MISSING, self.missing))
+        return " ".join(f"{kind.symbol}{text}" for kind, text in parts if text)
 
 
 def totals_of(figure: Figure, targets: Targets) -> PeriodTotals:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.spark_jobs.exports.files import output_file
 from sam_pipeline.spark_jobs.pages.drawing.timelines import HOURS, SHADES
 from sam_pipeline.spark_jobs.pages.drawing.timelines import LEGEND as BARS
-from sam_pipeline.spark_jobs.pages.verdict import LEGEND
+from sam_pipeline.spark_jobs.pages.verdict import DOWNTIME, LEGEND
 from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.rules.seconds import short
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED
@@ -47,8 +48,12 @@ class PageFiles:
             undefined=StrictUndefined,
             finalize=_printed,
         )
+        script = (TEMPLATES / "script.js").read_text(encoding="utf-8")
         self._environment.globals.update(
+            script=script,
+            script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
             legend=LEGEND,
+            downtime=DOWNTIME,
             bars=BARS,
             shades=SHADES,
             hours=HOURS,

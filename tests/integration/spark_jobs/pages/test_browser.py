@@ -1,4 +1,4 @@
-"""The pages in Chromium: offline, without scripts, accessible, printable and fast."""
+"""The pages in Chromium: offline, with and without scripts, accessible, printable and fast."""
 
 from __future__ import annotations
 
@@ -96,6 +96,94 @@ def test_every_table_is_visible_without_scripts_on_a_small_screen(
         assert table.locator("tbody tr").count() > 0
     assert page.evaluate(OVERFLOW) <= 0
     context.close()
+
+
+def test_without_scripts_no_page_shows_a_box_or_button_that_does_nothing(
+    browser: Browser, out: Path
+) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    for name in KINDS:
+        page.goto((out / name).as_uri())
+        assert page.locator("button, input").count() == 0
+    context.close()
+
+
+def test_a_foreign_script_does_not_run(page: Page, out: Path) -> None:
+    page.goto((out / f"{MONTH}/index.html").as_uri())
+
+    page.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'),"
+        " {textContent: 'window.foreign = true'}))"
+    )
+
+    assert page.evaluate("window.foreign") is None
+    assert page.locator("thead button").count() > 0
+
+
+def test_a_click_on_a_head_sorts_all_rows_and_the_third_restores_the_bands(
+    page: Page, out: Path
+) -> None:
+    page.goto((out / f"{MONTH}/index.html").as_uri())
+    rows = page.locator(".matrix tbody tr:not([hidden]) th")
+    first_order = rows.all_inner_texts()
+    figures = page.locator(".matrix tbody td:nth-of-type(2)")
+    head = page.locator("thead th", has_text="bility").nth(1)
+    orders = []
+
+    for _ in range(2):
+        head.locator("button").click()
+        assert page.locator(".band:visible").count() == 0
+        orders.append([float(figure.strip("✗ ")) for figure in figures.all_inner_texts()])
+
+    assert orders == [sorted(orders[0]), sorted(orders[0], reverse=True)]
+    assert head.get_attribute("aria-sort") == "descending"
+    head.locator("button").click()
+    assert rows.all_inner_texts() == first_order
+
+
+def test_the_box_filters_a_long_table_by_name(browser: Browser, tmp_path: Path) -> None:
+    large, _ = write_large_pages(tmp_path, tmp_path)
+    page = browser.new_page()
+    page.goto(large.as_uri())
+
+    page.get_by_label("Filter by name").fill("site-12")
+
+    assert page.locator(".matrix tbody tr:visible").count() == 10
+    assert page.locator("output").inner_text() == "10 of 500"
+    page.context.close()
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_whole_month_fits_the_screen_without_scrolling_sideways(
+    browser: Browser, out: Path, width: int
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    for name in ("index.html", "groups/federation.html"):
+        page.goto((out / f"{MONTH}/{name}").as_uri())
+        table = page.locator(".scroll:has(.matrix)")
+        assert table.evaluate("element => element.scrollWidth - element.clientWidth") <= 0
+        heights = table.locator("tbody th").evaluate_all("cells => cells.map(c => c.clientHeight)")
+        assert max(heights) < 50
+    page.context.close()
+
+
+def test_on_a_phone_a_site_has_its_name_its_figure_and_a_square_for_each_day(
+    browser: Browser, out: Path
+) -> None:
+    page = browser.new_page(viewport={"width": 400, "height": 800})
+    page.goto((out / f"{MONTH}/index.html").as_uri())
+    row = page.locator(".matrix tr", has=page.get_by_role("link", name=BAD_SITE))
+    cells = [cell.bounding_box() for cell in row.locator("td:visible").all()]
+    figure, *squares = [cell for cell in cells if cell]
+
+    assert len(squares) == 30
+    assert len({square["y"] for square in squares}) == 1
+    assert all(10 < square["width"] < 14 for square in squares)
+    assert figure["y"] < squares[0]["y"]
+    row.locator("td.x a").first.click()
+    page.wait_for_url(f"**/{BAD_SITE}.html#2026-11-*")
+    page.context.close()
 
 
 def test_a_link_to_a_day_opens_it(page: Page, out: Path) -> None:

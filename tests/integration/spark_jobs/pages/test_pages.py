@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import os
 import re
 from collections.abc import Iterator
 from datetime import date
+from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,12 @@ from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.cli import main
 from sam_pipeline.spark_jobs.pages.site_tree import write_site
+from sam_pipeline.spark_jobs.pages.verdict import NOT_COMPUTED, NOT_EXPECTED
 from sam_pipeline.spark_jobs.pages.writer import group_page, site_page
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import name_of, reading, writing
 from tests.support.reports.database import Grid
+from tests.support.reports.month import insert
 from tests.support.reports.pages import (
     BAD_SITE,
     FIRST,
@@ -33,7 +37,7 @@ from tests.support.reports.pages import (
 )
 
 OCTOBER_PATH, NOVEMBER_PATH = "test/2026-10", "test/2026-11"
-PAGE_BOUND = 1_500_000
+MONTH_BOUND, SITE_BOUND = 500_000, 1_500_000
 
 Pages = dict[str, str]
 
@@ -95,23 +99,36 @@ def test_links_lead_to_existing_pages_and_days(pages: Pages) -> None:
 def test_text_of_probes_and_users_is_escaped(pages: Pages) -> None:
     bad = pages[f"{NOVEMBER_PATH}/{BAD_SITE}.html"]
 
-    assert "&lt;script&gt;alert(" in bad and "<script" not in bad
+    assert "&lt;script&gt;alert(" in bad and "<script>alert" not in bad
     odd = [page for name, page in pages.items() if "SUM-A1" in name]
     assert len(odd) == 2
     assert "<h1>=SUM(A1) &lt;b&gt;&amp;/../x</h1>" in odd[0]
+
+
+def test_pages_allow_only_the_script_whose_hash_they_name(pages: Pages) -> None:
+    for page in pages.values():
+        scripts = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
+        allowed = [
+            base64.b64encode(sha256(script.encode()).digest()).decode() for script in scripts
+        ]
+        [policy] = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+        assert len(scripts) == 1
+        assert policy.startswith("default-src 'none';")
+        assert f"script-src 'sha256-{allowed[0]}';" in policy
 
 
 def test_a_site_named_like_another_page_has_a_page_of_its_own(pages: Pages) -> None:
     assert "<h1>index</h1>" in pages[f"{NOVEMBER_PATH}/{site_page('index')}"]
 
 
-def test_sites_that_miss_a_target_come_first_the_worst_on_top(pages: Pages) -> None:
+def test_sites_that_miss_a_target_come_first_and_the_worst_is_always_on_top(pages: Pages) -> None:
     page = pages[f"{NOVEMBER_PATH}/index.html"]
 
     missed, _, met = page.partition("Targets met:")
-    figures = [float(figure) for figure in re.findall(r'<td class="x[ d]*">✗(\d+\.\d+)', missed)]
-    assert len(figures) > 1
-    assert figures == sorted(figures)
+    for rows, figure in ((missed, r'<td class="x[ d]*">✗(\d+\.\d+)'), (met, r"<td.*>✓(\d+\.\d+)")):
+        figures = [float(figure) for figure in re.findall(figure, rows)]
+        assert len(figures) > 1
+        assert figures == sorted(figures)
     assert BAD_SITE in missed and "SITE-004" in met
     assert re.search(r"<b>\d+ of 10</b> sites", page)
 
@@ -130,8 +147,46 @@ def test_a_red_day_leads_to_the_failing_results(pages: Pages) -> None:
     assert f"--report test --day {link[2]} --site {BAD_SITE}" in day
 
 
-def test_a_day_without_failures_is_not_a_link(pages: Pages) -> None:
-    assert '<td class="m">✓100\n' in pages[f"{NOVEMBER_PATH}/index.html"]
+def test_a_day_that_was_ok_all_the_time_is_an_empty_cell_without_a_link(pages: Pages) -> None:
+    page = pages[f"{NOVEMBER_PATH}/index.html"]
+
+    assert "\n<td>\n" in page and "empty: 100" in page
+    assert not re.search(r"<td[^>]*>✓?100\n", page)
+
+
+def test_a_day_on_which_a_site_was_not_expected_is_not_called_not_computed(
+    grid: Grid, tmp_path: Path
+) -> None:
+    of_site = "FROM site_figure WHERE site = 'SITE-004' AND run_id = 1"
+    with writing(grid.engine) as connection:
+        [figure] = connection.execute(text(f"SELECT * {of_site}")).mappings().all()
+        connection.execute(text(f"DELETE {of_site}"))
+    try:
+        page = written(grid, tmp_path)[f"{OCTOBER_PATH}/index.html"]
+    finally:
+        with writing(grid.engine) as connection:
+            insert(connection, "site_figure", [figure])
+
+    for verdict in (NOT_EXPECTED, NOT_COMPUTED):
+        assert f"{verdict.symbol}</span> {verdict.meaning}" in page
+    row = page.partition(">SITE-004<")[2].partition("<tr>")[0]
+    days = re.findall(r'<td(?: class="(.)")?>', row)[3:]
+    assert "".join(kind or "m" for kind in days[:30]) == 27 * NOT_COMPUTED.kind + "emm"
+
+
+def test_unknown_and_missing_are_one_small_text_beside_not_known(pages: Pages) -> None:
+    page = pages[f"{NOVEMBER_PATH}/index.html"]
+
+    assert re.search(r"\n<td[^>]*>(✗ )?\d+\.\d <small>(\?\d+\.\d ?)?(∅\d+\.\d)?</small>\n", page)
+    heads = re.findall(r'<th scope="col">([A-Z].*?)</th>', page.partition("</thead>")[0])
+    assert len(heads) == 4
+
+
+def test_a_long_name_of_a_site_is_whole_in_the_title_of_its_link(pages: Pages) -> None:
+    page = pages[f"{NOVEMBER_PATH}/index.html"]
+
+    [title] = re.findall(r'title="(ÉCOLE [^"]*)"', page)
+    assert f">{title}</a>" in page
 
 
 def test_an_open_day_shows_its_end(pages: Pages) -> None:
@@ -188,7 +243,8 @@ def test_a_group_below_its_coverage_target_is_never_green(grid: Grid, tmp_path: 
 
     assert '<td class="p">!100.00' in page
     assert '<td class="bad">✗ 1 of 2' in page
-    assert '<td class="m"' not in page.partition("<tbody>")[2].partition("</table>")[0]
+    rows = page.partition("<tbody>")[2].partition("</table>")[0]
+    assert '<td class="m' not in rows and "\n<td>\n" not in rows
 
 
 def test_trends_begin_with_the_endpoint_with_the_most_changes(pages: Pages) -> None:
@@ -292,7 +348,8 @@ def test_a_full_disk_exits_74_and_leaves_the_old_pages(
 def test_large_pages_stay_small(tmp_path: Path) -> None:
     pages = write_large_pages(tmp_path, tmp_path)
 
-    assert [page.name for page in pages if page.stat().st_size > PAGE_BOUND] == []
+    assert pages[0].stat().st_size < MONTH_BOUND
+    assert pages[1].stat().st_size < SITE_BOUND
     assert pages[0].read_text().count('<tr><th scope="row"><a') == 500
     assert pages[1].read_text().count('<svg class="l"') == 31 * (1 + 25)
 
@@ -308,7 +365,7 @@ def _resolved(parts: list[str]) -> list[str]:
 
 
 class Page(HTMLParser):
-    """The links and ids of a page, and the number of things that it loads or runs."""
+    """The links and ids of a page, and the number of things that it loads."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -319,7 +376,7 @@ class Page(HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, Any]]) -> None:
-        self.loaded += tag in ("script", "iframe", "object", "link", "img")
+        self.loaded += tag in ("iframe", "object", "link", "img")
         for name, value in attrs:
             self.loaded += name.startswith("on")
             if name == "id":
