@@ -31,7 +31,7 @@ from sam_pipeline.spark_jobs.runs.published import (
 from sam_pipeline.spark_jobs.runs.seal import waiting
 from sam_pipeline.spark_jobs.runs.summary import period_figures
 from sam_pipeline.spark_jobs.runs.targets import PeriodTargets, period_targets
-from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
 
 EXAMPLES = """\
@@ -62,7 +62,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run_show(args: argparse.Namespace) -> int:
     """Print the figures of each published report."""
     period = requested_period(args)
-    with reading(open_database(args)) as connection:
+    with reading_at_once(open_database(args)) as connection:
         tables = [
             FigureTable(
                 report,

@@ -11,7 +11,7 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
     add_report_option,
     requested_period,
 )
-from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
 
 EXAMPLES = """\
@@ -38,7 +38,7 @@ def run_site(args: argparse.Namespace) -> int:
     from sam_pipeline.spark_jobs.pages.site_tree import write_site  # jinja2 is slow to import
 
     period = requested_period(args)
-    with reading(open_database(args)) as connection:
+    with reading_at_once(open_database(args)) as connection:
         written = write_site(connection, args.report, period, args.out)
     index = args.out / "index.html"
     if args.json:

@@ -20,7 +20,7 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
 from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables, seconds_columns
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS, SITE
 from sam_pipeline.spark_jobs.runs.published import Trend, published_reports, published_runs, trends
-from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
 
 EXAMPLES = """\
@@ -53,7 +53,7 @@ def run_trends(args: argparse.Namespace) -> int:
     """Print the things with the most status changes in each published report."""
     period = requested_period(args)
     tables = []
-    with reading(open_database(args)) as connection:
+    with reading_at_once(open_database(args)) as connection:
         for report in published_reports(connection, args.report, period):
             changing, things = trends(connection, report, args.level, period)
             runs = published_runs(connection, report, period)

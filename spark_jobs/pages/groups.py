@@ -21,7 +21,7 @@ from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.figures import Figure
 from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
 from sam_pipeline.spark_jobs.rules.levels import GROUP
-from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
+from sam_pipeline.spark_jobs.rules.seconds import short
 from sam_pipeline.spark_jobs.runs.published import DayFigure
 from sam_pipeline.spark_jobs.runs.summary import added_up, group_means
 from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
@@ -29,12 +29,12 @@ from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
 
 @dataclass(frozen=True)
 class MemberRow:
-    """A site of a group; `total` is None if the site has no figures."""
+    """A site of a group."""
 
     site: str
     link: str
     weight: int
-    total: PeriodTotals | None
+    total: PeriodTotals
 
 
 @dataclass(frozen=True)
@@ -89,17 +89,14 @@ def group_views(
     members_on: dict[date, list[Member]] = {}
     for day, member in members:
         members_on.setdefault(day, []).append(member)
-        total = site_totals.get(member.site)
         members_of.setdefault((member.group_type, member.group_name), {})[member.site] = MemberRow(
-            member.site, site_page(member.site) if total else "", member.weight, total
+            member.site, site_page(member.site), member.weight, site_totals[member.site]
         )
     seconds = {(day.day, site): day.seconds for site, days in figures.items() for day in days}
     figure_on: dict[tuple[object, ...], Figure] = {
         (day, *group.names): group
         for day, of_day in members_on.items()
-        for group in group_figures(
-            of_day, {member: seconds.get((day, member.site), Seconds()) for member in of_day}
-        )
+        for group in group_figures({member: seconds[day, member.site] for member in of_day})
     }
 
     def row(number: int, total: Figure) -> GroupRow:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -20,26 +20,26 @@ class Member:
     weight: int
 
 
-def group_figures(members: Iterable[Member], seconds_of: Mapping[Member, Seconds]) -> list[Figure]:
+def group_figures(sites: Mapping[Member, Seconds]) -> list[Figure]:
     """The figures of every group, ordered by type and name.
 
-    They are means over the `sites_known` members with a value, out of `sites_expected` members. A
-    member without an entry in `seconds_of` has no value.
+    They are means over the `sites_known` members with a value, out of `sites_expected` members:
+    those of which the report expects anything, and so has seconds.
     """
     groups: dict[tuple[str, str], list[Member]] = {}
-    for member in members:
+    for member in sites:
         groups.setdefault((member.group_type, member.group_name), []).append(member)
     figures = []
-    for name, sites in sorted(groups.items(), key=lambda group: group[0]):
-        weights = [site.weight + 1 for site in sites]
-        seconds = [seconds_of.get(site, Seconds()) for site in sites]
+    for name, members in sorted(groups.items(), key=lambda group: group[0]):
+        weights = [member.weight + 1 for member in members]
+        seconds = [sites[member] for member in members]
         availabilities = [value.availability for value in seconds]
         figures.append(
             Figure(
                 name,
                 availability=_weighted_mean(availabilities, weights),
                 reliability=_weighted_mean([value.reliability for value in seconds], weights),
-                sites_expected=len(sites),
+                sites_expected=len(members),
                 sites_known=sum(value is not None for value in availabilities),
             )
         )

@@ -213,20 +213,24 @@ def failing(engine: Engine, run_ids: Iterable[int]) -> Iterator[None]:
 
 
 def _write_groups(connection: Connection, members: Sequence[Member], run_id: int) -> None:
-    """Write the group figures of a day, from the site figures that Spark wrote (rule 13)."""
-    if not members:
-        return
+    """Write the group figures of a day, from the site figures that Spark wrote (rule 13).
+
+    Members without a figure are not expected by this report: another one may measure them.
+    """
     statement = f"SELECT site, {', '.join(SECONDS)} FROM site_figure WHERE run_id = :run_id"
     sites = {
         row[0]: Seconds(*row[1:]) for row in connection.execute(text(statement), {"run_id": run_id})
     }
+    expected = {member: sites[member.site] for member in members if member.site in sites}
+    if not expected:
+        return
 
     def stored(value: Fraction | None) -> object:
         figure = rounded(value)
         # The sqlite3 module does not accept decimals.
         return float(figure) if figure is not None and _is_sqlite(connection) else figure
 
-    rows = [{"run_id": run_id, **asdict(member)} for member in members]
+    rows = [{"run_id": run_id, **asdict(member)} for member in expected]
     figures = [
         {
             "run_id": run_id,
@@ -236,7 +240,7 @@ def _write_groups(connection: Connection, members: Sequence[Member], run_id: int
             "sites_expected": group.sites_expected,
             "sites_known": group.sites_known,
         }
-        for group in group_figures(members, {m: sites[m.site] for m in members if m.site in sites})
+        for group in group_figures(expected)
     ]
     connection.execute(_insert("group_site", rows[0]), rows)
     connection.execute(_insert("group_figure", figures[0]), figures)

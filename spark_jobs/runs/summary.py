@@ -44,5 +44,5 @@ def group_means(members: Iterable[tuple[date, Member]], sites: Iterable[DayFigur
     for day, member in members:
         key = (member.group_type, member.group_name, member.site)
         newest[key] = member
-        totals[key] = totals.get(key, Seconds()) + seconds_on.get((day, member.site), Seconds())
-    return group_figures(newest.values(), {newest[key]: totals[key] for key in newest})
+        totals[key] = totals.get(key, Seconds()) + seconds_on[day, member.site]
+    return group_figures({newest[key]: totals[key] for key in newest})

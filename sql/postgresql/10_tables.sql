@@ -501,7 +501,7 @@ CREATE TABLE group_site (
     weight integer NOT NULL,
     PRIMARY KEY (run_id, group_type, group_name, site)
 );
-COMMENT ON TABLE group_site IS 'The sites that a run counted in a group, with their weights.';
+COMMENT ON TABLE group_site IS 'The sites of a group that a run expected, with their weights. All have a site_figure.';
 
 CREATE TABLE timeline_segment (
     run_id integer NOT NULL,

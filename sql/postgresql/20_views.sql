@@ -407,7 +407,7 @@ SELECT
     p.run_id
 FROM published_run AS p
 JOIN group_site AS g ON g.run_id = p.run_id;
-COMMENT ON VIEW report_group_site IS 'The sites that count in a group and their weights, by day.';
+COMMENT ON VIEW report_group_site IS 'The sites of a group that a report expects, and their weights, by day.';
 
 CREATE VIEW site_month AS
 SELECT
@@ -497,12 +497,12 @@ FROM (
         g.group_name,
         g.site,
         (array_agg(g.weight ORDER BY p.day DESC))[1] AS weight,
-        coalesce(sum(f.ok_s + f.warning_s), 0) AS up_s,
-        coalesce(sum(f.ok_s + f.warning_s + f.critical_s + f.downtime_s), 0) AS known_s,
-        coalesce(sum(f.ok_s + f.warning_s + f.critical_s), 0) AS in_service_s
+        sum(f.ok_s + f.warning_s) AS up_s,
+        sum(f.ok_s + f.warning_s + f.critical_s + f.downtime_s) AS known_s,
+        sum(f.ok_s + f.warning_s + f.critical_s) AS in_service_s
     FROM published_run AS p
     JOIN group_site AS g ON g.run_id = p.run_id
-    LEFT JOIN site_figure AS f ON f.run_id = g.run_id AND f.site = g.site
+    JOIN site_figure AS f ON f.run_id = g.run_id AND f.site = g.site
     GROUP BY 1, 2, 3, 4, 5
 ) AS m
 JOIN (

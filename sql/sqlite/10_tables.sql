@@ -504,7 +504,7 @@ CREATE TABLE group_figure (
     PRIMARY KEY (run_id, group_type, group_name)
 ) STRICT;
 
--- The sites that a run counted in a group, with their weights.
+-- The sites of a group that a run expected, with their weights. All have a site_figure.
 CREATE TABLE group_site (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
     group_type text NOT NULL,

@@ -442,10 +442,11 @@ def _groups(
     for row in sorted(memberships, key=lambda row: row.valid_from):
         if row.valid_from <= moment and (row.valid_to is None or row.valid_to > moment):
             governing[row.group_type, row.group_name, row.site] = row
-    names = sorted({(row.group_type, row.group_name) for row in governing.values()})
+    expected = [row for row in governing.values() if (row.site,) in sites]
+    names = sorted({(row.group_type, row.group_name) for row in expected})
     return {
         name: _group_figures(
-            [row for row in governing.values() if (row.group_type, row.group_name) == name],
+            [row for row in expected if (row.group_type, row.group_name) == name],
             {site: figures_of(states) for (site,), states in sites.items()},
         )
         for name in names
@@ -453,7 +454,7 @@ def _groups(
 
 
 def _group_figures(rows: Sequence[SiteGroup], sites: Mapping[str, Figures]) -> GroupFigures:
-    members = [(sites[row.site], (row.weight or 0) + 1) for row in rows if row.site in sites]
+    members = [(sites[row.site], (row.weight or 0) + 1) for row in rows]
     availability = [(site.exact_availability, weight) for site, weight in members]
     reliability = [(site.exact_reliability, weight) for site, weight in members]
     return GroupFigures(

@@ -136,10 +136,10 @@ def _groups(
     members: Sequence[Member],
     seconds_of: Mapping[str, Seconds],
 ) -> None:
-    for member in members:
+    expected = {member: seconds_of[member.site] for member in members if member.site in seconds_of}
+    for member in expected:
         _insert(connection, "group_site", run_id=run_id, **vars(member))
-    figures = group_figures(members, {m: seconds_of.get(m.site, Seconds()) for m in members})
-    for figure in figures:
+    for figure in group_figures(expected):
         percents = (rounded(figure.availability), rounded(figure.reliability))
         _insert(
             connection,

@@ -232,7 +232,14 @@ def test_a_group_below_its_coverage_target_is_never_green(grid: Grid, tmp_path: 
             text(
                 "INSERT INTO group_site (run_id, group_type, group_name, site, weight)"
                 " SELECT run_id, 'VO', 'ops', site, 0 FROM site_figure WHERE site = 'SITE-004'"
-                " UNION ALL SELECT run_id, 'VO', 'ops', 'GONE', 0 FROM run"
+                " UNION ALL SELECT run_id, 'VO', 'ops', 'SILENT', 0 FROM run"
+            )
+        )
+        connection.execute(
+            text(
+                "INSERT INTO site_figure (run_id, site, ok_s, warning_s, critical_s, unknown_s,"
+                " missing_s, downtime_s, excluded_s)"
+                " SELECT run_id, 'SILENT', 0, 0, 0, 0, 86400, 0, 0 FROM run"
             )
         )
     try:
@@ -240,6 +247,7 @@ def test_a_group_below_its_coverage_target_is_never_green(grid: Grid, tmp_path: 
     finally:
         with writing(grid.engine) as connection:
             connection.execute(text("DELETE FROM group_site WHERE group_type = 'VO'"))
+            connection.execute(text("DELETE FROM site_figure WHERE site = 'SILENT'"))
 
     assert '<td class="p">!100.00' in page
     assert '<td class="bad">✗ 1 of 2' in page

@@ -68,7 +68,7 @@ def test_groups_weigh_their_sites_by_weight_plus_one() -> None:
         silent: Seconds(missing=9),
     }
 
-    [figure] = group_figures([heavy, light, silent], seconds)
+    [figure] = group_figures(seconds)
 
     assert figure.availability == Fraction(3 * 80 + 100, 4)
     assert (figure.sites_known, figure.sites_expected) == (2, 3)
