@@ -5,6 +5,7 @@
     REPORT/2026-11/SITE.html#DAY     a site, with the explanation of each day
     REPORT/2026-11/groups/TYPE.html  federations, regions, VOs
     REPORT/2026-11/trends.html       the most status changes
+    REPORT/2026-11/incidents.html    how often sites failed, for how long, and why
     REPORT/2026-11/changes.html      figures that a later run changed
 
 The period only chooses the months: the pages of a month always show all of it, and depend only on
@@ -14,23 +15,28 @@ others are written after them.
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
 
 from sqlalchemy import Connection
 
 from sam_pipeline.spark_jobs.explain.failures import failing_instances
+from sam_pipeline.spark_jobs.explain.incidents.figures import ReportIncidents
+from sam_pipeline.spark_jobs.explain.incidents.incident import Incident, in_order
+from sam_pipeline.spark_jobs.explain.incidents.reader import site_incidents
 from sam_pipeline.spark_jobs.explain.results import read_results
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.pages.changes import changes_view
 from sam_pipeline.spark_jobs.pages.groups import group_views
+from sam_pipeline.spark_jobs.pages.incidents import incidents_view
 from sam_pipeline.spark_jobs.pages.month import Month, by_site, month_view
 from sam_pipeline.spark_jobs.pages.site import site_view
 from sam_pipeline.spark_jobs.pages.start import MonthRow, ReportView, month_row
 from sam_pipeline.spark_jobs.pages.trends import trends_view
 from sam_pipeline.spark_jobs.pages.writer import (
     CHANGES,
+    INCIDENTS,
     INDEX,
     TRENDS,
     PageFiles,
@@ -85,6 +91,7 @@ def write_site(connection: Connection, report: str | None, period: Period, out: 
 def _write_month(connection: Connection, month: Month, files: PageFiles) -> MonthRow:
     profiles = {run.day: run.profile for run in month.runs}
     figures = by_site(day_figures(connection, month.report, SITE, month.period))
+    incidents: list[Incident] = []
     for site, days in figures.items():
         segments = timeline(connection, month.report, month.period, site=site, ok_metrics=False)
         timelines = {
@@ -94,6 +101,7 @@ def _write_month(connection: Connection, month: Month, files: PageFiles) -> Mont
             instance for of_day in timelines.values() for instance in failing_instances(of_day)
         }
         results = read_results(connection, month.runs, failing, with_ok=False, at_most=_MAX_RESULTS)
+        incidents += site_incidents(site, timelines, results, month.runs)
         view = site_view(month, days, timelines, results)
         files.write(f"{month.path}/{site_page(site)}", "site.html", view=view, month=month)
     members = list(day_members(connection, month.report, month.period))
@@ -103,6 +111,12 @@ def _write_month(connection: Connection, month: Month, files: PageFiles) -> Mont
         files.write(f"{month.path}/{of_type.link}", "groups.html", view=of_type, month=month)
     trends = trends_view(connection, month)
     files.write(f"{month.path}/{TRENDS}", "trends.html", view=trends, month=month)
+    days_of_sites = list(chain.from_iterable(figures.values()))
+    found = ReportIncidents(
+        month.report, month.period, month.runs, in_order(incidents), days_of_sites, members
+    )
+    of_month = incidents_view(found)
+    files.write(f"{month.path}/{INCIDENTS}", "incidents.html", view=of_month, month=month)
     changes = changes_view(connection, month)
     files.write(f"{month.path}/{CHANGES}", "changes.html", view=changes, month=month)
     files.write(f"{month.path}/{INDEX}", "month.html", view=index, month=month)

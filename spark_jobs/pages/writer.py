@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from sam_pipeline.schema.program.wording import printable
+from sam_pipeline.schema.program.wording import duration, printable
 from sam_pipeline.spark_jobs.exports.files import output_file
 from sam_pipeline.spark_jobs.pages.drawing.timelines import HOURS, SHADES
 from sam_pipeline.spark_jobs.pages.drawing.timelines import LEGEND as BARS
@@ -26,10 +26,11 @@ TEMPLATES = Path(__file__).parent / "templates"
 INDEX = "index.html"
 TRENDS = "trends.html"
 CHANGES = "changes.html"
+INCIDENTS = "incidents.html"
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,80}")
 # Other pages, and the devices of Windows, which ignores what follows a dot.
-_TAKEN = {"index", "trends", "changes", "con", "prn", "aux", "nul"} | {
+_TAKEN = {"index", "trends", "changes", "incidents", "con", "prn", "aux", "nul"} | {
     f"{device}{number}" for device in ("com", "lpt") for number in range(10)
 }
 
@@ -60,7 +61,7 @@ class PageFiles:
             statuses=FOLDED,
             site_page=site_page,
         )
-        self._environment.filters.update(short=short, time=time_text)
+        self._environment.filters.update(short=short, time=time_text, duration=duration)
 
     def write(self, path: str, template: str, **values: Any) -> None:
         """Write a page from a template, in which `up` leads back to the directory.

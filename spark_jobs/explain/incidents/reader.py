@@ -1,11 +1,15 @@
-"""Reads the incidents of published reports, with their causes."""
+"""The incidents of sites with their causes, from what a report has published."""
 
 from __future__ import annotations
 
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from datetime import date
+from itertools import chain, groupby
+from operator import attrgetter
 
 from sqlalchemy import Connection
 
+from sam_pipeline.spark_jobs.explain.failures import failing_instances, failures
 from sam_pipeline.spark_jobs.explain.incidents.figures import ReportIncidents
 from sam_pipeline.spark_jobs.explain.incidents.incident import (
     Incident,
@@ -13,16 +17,21 @@ from sam_pipeline.spark_jobs.explain.incidents.incident import (
     in_order,
     with_causes,
 )
-from sam_pipeline.spark_jobs.explain.incidents.site_failures import read_site_failures
+from sam_pipeline.spark_jobs.explain.results import CountedResults, Results, read_results
+from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.runs.published import (
+    Run,
     Segment,
     day_figures,
     day_members,
     published_runs,
     timeline,
 )
+
+# A site that was down all month has more failing results than anyone would read.
+_MAX_RESULTS = 50_000
 
 
 def read_incidents(
@@ -36,10 +45,7 @@ def read_incidents(
     incidents: list[Incident] = []
     for name, segments in of_sites.items():
         if found := find_incidents(name, segments, period.start):
-            touched = [run for run in runs if any(i.touches(run.start, run.end) for i in found)]
-            failures = read_site_failures(connection, report, name, touched).failures
-            of_site = list(chain.from_iterable(failures.values()))
-            incidents += [with_causes(incident, of_site) for incident in found]
+            incidents += _read_causes(connection, report, runs, found)
     days = [
         day
         for day in day_figures(connection, report, SITE, period)
@@ -47,3 +53,56 @@ def read_incidents(
     ]
     members = list(day_members(connection, report, period))
     return ReportIncidents(report, period, runs, in_order(incidents), days, members)
+
+
+def site_incidents(
+    site: str, timelines: Mapping[date, Timelines], results: Results, runs: Sequence[Run]
+) -> list[Incident]:
+    """The incidents of a site, from its timelines and results that were not OK on all days."""
+    segments = [
+        segment for _, of_day in sorted(timelines.items()) for segment in of_day.of[SITE, (site,)]
+    ]
+    found = find_incidents(site, segments, runs[0].start)
+    return _with_causes(found, timelines, results, runs)
+
+
+def _read_causes(
+    connection: Connection, report: str, runs: Sequence[Run], found: Sequence[Incident]
+) -> list[Incident]:
+    """The incidents of a site with their causes, for which only their days are read."""
+    touched = [run for run in runs if _touches(run, found)]
+    run_of = {run.day: run for run in touched}
+    period = Period(touched[0].day, touched[-1].day)
+    segments = timeline(connection, report, period, site=found[0].site, ok_metrics=False)
+    timelines = {
+        day: Timelines(of_day, run_of[day].profile)
+        for day, of_day in groupby(segments, attrgetter("day"))
+        if day in run_of
+    }
+    failing = {instance for of_day in timelines.values() for instance in failing_instances(of_day)}
+    results = read_results(connection, touched, failing, with_ok=False, at_most=_MAX_RESULTS)
+    return _with_causes(found, timelines, results, touched)
+
+
+def _with_causes(
+    found: Sequence[Incident],
+    timelines: Mapping[date, Timelines],
+    results: Results,
+    runs: Sequence[Run],
+) -> list[Incident]:
+    failed = [
+        (run, failures(timelines[run.day], CountedResults(run, results)))
+        for run in runs
+        if run.day in timelines and _touches(run, found)
+    ]
+    return [
+        with_causes(
+            incident,
+            chain.from_iterable(of_day for run, of_day in failed if _touches(run, [incident])),
+        )
+        for incident in found
+    ]
+
+
+def _touches(run: Run, incidents: Sequence[Incident]) -> bool:
+    return any(incident.touches(run.start, run.end) for incident in incidents)

@@ -22,6 +22,7 @@ KINDS = (
     f"{MONTH}/{BAD_SITE}.html",
     f"{MONTH}/groups/federation.html",
     f"{MONTH}/trends.html",
+    f"{MONTH}/incidents.html",
     "test/2026-10/changes.html",
 )
 # Of processor time, so that a busy machine changes little; where all is quiet less than a second.

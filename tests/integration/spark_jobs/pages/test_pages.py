@@ -16,20 +16,30 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from sam_pipeline.schema.program.wording import duration
 from sam_pipeline.spark_jobs.cli import main
+from sam_pipeline.spark_jobs.explain.incidents.figures import ReportIncidents
+from sam_pipeline.spark_jobs.explain.incidents.incident import Incident
+from sam_pipeline.spark_jobs.explain.incidents.reader import read_incidents
+from sam_pipeline.spark_jobs.pages.incidents import incidents_view
+from sam_pipeline.spark_jobs.pages.month import Month
 from sam_pipeline.spark_jobs.pages.site_tree import write_site
 from sam_pipeline.spark_jobs.pages.verdict import NOT_COMPUTED, NOT_EXPECTED
-from sam_pipeline.spark_jobs.pages.writer import group_page, site_page
-from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.pages.writer import PageFiles, group_page, site_page
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, month_of
+from sam_pipeline.spark_jobs.rules.seconds import Seconds
+from sam_pipeline.spark_jobs.runs.published import DayFigure
+from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
 from sam_pipeline.sql.database.engine import name_of, reading, writing
-from tests.support.reports.database import Grid
-from tests.support.reports.month import insert
+from tests.support.reports.database import Grid, profile
+from tests.support.reports.month import insert, site_name
 from tests.support.reports.pages import (
     BAD_SITE,
     FIRST,
     LAST,
     MARKED_DAY,
     PERIOD,
+    REPORT,
     SIZE,
     add_candidate,
     fill,
@@ -78,9 +88,10 @@ def pages_below(out: Path) -> Pages:
 def test_each_month_has_its_pages(pages: Pages) -> None:
     for month in (OCTOBER_PATH, NOVEMBER_PATH):
         names = {name for name in pages if name.startswith(month)}
-        expected = ["index.html", "trends.html", "changes.html", "groups/federation.html"]
+        expected = ["index.html", "trends.html", "incidents.html", "changes.html"]
+        expected += ["groups/federation.html"]
         assert {f"{month}/{name}" for name in expected} <= names
-        assert len(names) == 5 + SIZE.sites
+        assert len(names) == 6 + SIZE.sites
     assert "index.html" in pages
 
 
@@ -262,6 +273,40 @@ def test_trends_begin_with_the_endpoint_with_the_most_changes(pages: Pages) -> N
     assert len(changes) > 3
     assert changes == sorted(changes, reverse=True)
     assert re.search(r'<a href="SITE-\d+\.html#2026-11-\d\d">2026-11-\d\d \d\d:\d\d:\d\d</a>', page)
+
+
+def test_incidents_are_those_that_the_command_lists(grid: Grid, pages: Pages) -> None:
+    page = pages[f"{OCTOBER_PATH}/incidents.html"]
+    with reading(grid.reader) as connection:
+        found = read_incidents(connection, REPORT, month_of(FIRST))
+
+    assert found.incidents and all(incident.causes for incident in found.incidents)
+    assert f"<b>{len(found.incidents)}</b> incident" in page
+    assert f"<b>{duration(found.total.longest_s)}</b> the longest" in page
+    rows = page.partition('id="by-site"')[2].partition("</section>")[0]
+    assert re.findall(r'<th scope="row"><a href="([^"]+)"', rows) == [
+        site_page(site) for (site,) in found.by_site()
+    ]
+    assert page.count('<td class="what">') == len(found.incidents)
+    assert page.count("open at the end</td>") == sum(i.is_open for i in found.incidents)
+
+
+def test_incidents_of_500_sites_make_a_small_page(tmp_path: Path) -> None:
+    whole = month_of(FIRST)
+    sites = [site_name(number) for number in range(500)]
+    figures = [DayFigure(day, (site,), Seconds(ok=DAY_S)) for site in sites for day in whole.days()]
+    incidents = [
+        Incident(site, start, start + 1800, False, False)
+        for number, site in enumerate(sites)
+        for start in range(whole.start + number, whole.end, DAY_S)
+    ]
+    found = ReportIncidents(REPORT, whole, [], incidents, figures)
+    targets = PeriodTargets(profile(tmp_path))
+    month = Month(REPORT, whole, "large", [], "", targets)
+
+    PageFiles(tmp_path).write("i.html", "incidents.html", view=incidents_view(found), month=month)
+
+    assert (tmp_path / "i.html").stat().st_size < MONTH_BOUND
 
 
 def test_changes_are_listed_with_old_and_new_figures_and_reason(pages: Pages) -> None:
