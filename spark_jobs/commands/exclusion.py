@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import logging
 import time
+from collections.abc import Sequence
+from datetime import date
 
 from sqlalchemy import Connection
 
@@ -17,14 +19,19 @@ from sam_pipeline.schema.program.command import (
     text_table,
     whole_number,
 )
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.spark_jobs.command_line.arguments import add_action
+from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
+from sam_pipeline.spark_jobs.profiles.file import read_profiles
 from sam_pipeline.spark_jobs.rules.days import day_start, moment
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 from sam_pipeline.spark_jobs.runs import exclusions
-from sam_pipeline.spark_jobs.runs.due import horizon
+from sam_pipeline.spark_jobs.runs.due import horizon, periods
+from sam_pipeline.spark_jobs.runs.exclusion_effect import days_made_due, effect
+from sam_pipeline.spark_jobs.runs.published import published_profiles
 from sam_pipeline.spark_jobs.runs.record import who
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
@@ -39,11 +46,13 @@ examples:
   sam-report exclusion add --group SITE-A --start 2026-11-07T08:00+01:00 \\
       --end 2026-11-07T12:00+01:00 --reason "agreed with the site"
   sam-report exclusion list
-  sam-report exclusion remove 3
+  sam-report exclusion remove 3 --reason "the site had failed after all"
 
 Results that an excluded monitoring host measured from --start to --end (both included) do not
 count. An excluded metric is EXCLUDED, and an excluded group (a site) UNKNOWN, from --start to just
-before --end. The next `sam-report run --due` recomputes the days concerned.
+before --end. `add` prints the id, how many stored results that affects, and the days that are due:
+the next `sam-report run --due` recomputes them. A name that no result or endpoint has is excluded
+all the same, with a warning.
 """
 _COLUMNS = ("id", "what", "start", "end", "reason", "who", "added at")
 
@@ -95,6 +104,13 @@ def add_options(group: argparse.ArgumentParser) -> None:
     command.add_argument(
         "exclusion_id", metavar="ID", type=whole_number(1, 999_999_999), help="as listed by `list`"
     )
+    command.add_argument(
+        "--reason",
+        required=True,
+        type=text_argument,
+        metavar="TEXT",
+        help="why; recorded with the exclusion",
+    )
     _add_who(command)
     command.set_defaults(handler=run_remove)
 
@@ -132,13 +148,22 @@ def run_add(args: argparse.Namespace) -> int:
         reason=args.reason,
         who=args.who or who(),
     )
-    with writing(open_database(args)) as connection:
+    engine, configured = open_database(args), read_profiles(load_report(args).profiles)
+    with reading(engine) as connection:
+        profiles = [*configured, *published_profiles(connection)]
+        affected = effect(connection, exclusion, profiles)
+    if affected.unknown:
+        logger.warning("%s; excluded anyway", affected.unknown)
+    with writing(engine) as connection:
         exclusion_id = exclusions.add(connection, exclusion, int(time.time()))
+        due = days_made_due(connection, exclusion)
         _warn_of_frozen_days(connection, exclusion)
     if args.json:
-        print_json({"exclusion_id": exclusion_id})
+        document = {"exclusion_id": exclusion_id, "results": affected.results, "due_days": due}
+        print_json(document)
     else:
-        print_done(args, exclusion_id)
+        print_done(args, exclusion_id, f"affects {plural(affected.results, 'result')}")
+        _print_due(args, due)
     return OK
 
 
@@ -156,7 +181,7 @@ def run_list(args: argparse.Namespace) -> int:
             documents.append({**announcement_json(history.pop("exclusion")), **history})
         print_json(documents)
     elif shown:
-        columns = [*_COLUMNS, *(["removed at", "by"] if args.everything else [])]
+        columns = [*_COLUMNS, *(["removed at", "by", "because"] if args.everything else [])]
         rows = []
         for entry in shown:
             exclusion = entry.exclusion
@@ -177,6 +202,7 @@ def run_list(args: argparse.Namespace) -> int:
                 format_time(entry.added_at),
                 None if entry.removed_at is None else format_time(entry.removed_at),
                 entry.removed_by,
+                (entry.removed_because or "").replace("\n", " "),
             ]
             rows.append(row[: len(columns)])
         print_lines(*text_table(columns, rows))
@@ -187,11 +213,20 @@ def run_remove(args: argparse.Namespace) -> int:
     """Remove an exclusion."""
     by = args.who or who()
     with writing(open_database(args)) as connection:
-        removed = exclusions.remove(connection, args.exclusion_id, by, int(time.time()))
+        now = int(time.time())
+        removed = exclusions.remove(connection, args.exclusion_id, by, args.reason, now)
+        due = days_made_due(connection, removed)
         _warn_of_frozen_days(connection, removed)
     if args.json:
-        print_json({"exclusion_id": args.exclusion_id})
+        print_json({"exclusion_id": args.exclusion_id, "due_days": due})
+    else:
+        _print_due(args, due)
     return OK
+
+
+def _print_due(args: argparse.Namespace, days: Sequence[date]) -> None:
+    if days:
+        print_done(args, f"due: {', '.join(map(str, periods(days)))}")
 
 
 def _warn_of_frozen_days(connection: Connection, exclusion: Exclusion) -> None:

@@ -11,6 +11,7 @@ from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
 from sam_pipeline.spark_jobs.runs.now import as_text, instances
 from sam_pipeline.spark_jobs.runs.now.report_now import read_sites_folded
+from sam_pipeline.spark_jobs.runs.published import published_profiles
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
 
@@ -58,7 +59,7 @@ def run_now(args: argparse.Namespace) -> int:
         known = configured
         # A report that is not configured here may have been published from elsewhere.
         if not known or args.report not in (None, *(profile.name for profile in known)):
-            known = [*configured, *instances.published_profiles(connection)]
+            known = [*configured, *published_profiles(connection)]
         profiles = instances.of_report(known, args.report)
         if args.report is not None:
             folded = read_sites_folded(connection, profiles[0], at, args.site)

@@ -22,19 +22,20 @@ _INSERT = text(
     " :start, :end, :reason, :who, :added_at) RETURNING exclusion_id"
 )
 _REMOVE = text(
-    "UPDATE exclusion SET removed_at = :now, removed_by = :who"
+    "UPDATE exclusion SET removed_at = :now, removed_by = :who, removed_because = :reason"
     " WHERE exclusion_id = :exclusion_id AND removed_at IS NULL"
 )
 
 
 @dataclass(frozen=True)
 class ExclusionEntry:
-    """An exclusion with its history: when it was added, and removed if it was."""
+    """An exclusion with its history: when it was added, and when, by whom and why removed."""
 
     exclusion: Exclusion
     added_at: datetime
     removed_at: datetime | None
     removed_by: str | None
+    removed_because: str | None
 
 
 def add(connection: Connection, exclusion: Exclusion, now: int) -> int:
@@ -49,7 +50,7 @@ def add(connection: Connection, exclusion: Exclusion, now: int) -> int:
     return exclusion_id
 
 
-def remove(connection: Connection, exclusion_id: int, who: str, now: int) -> Exclusion:
+def remove(connection: Connection, exclusion_id: int, who: str, reason: str, now: int) -> Exclusion:
     """Remove an exclusion and return it; its history stays.
 
     Raises:
@@ -59,7 +60,12 @@ def remove(connection: Connection, exclusion_id: int, who: str, now: int) -> Exc
     known = {entry.exclusion.exclusion_id: entry for entry in entries(connection)}
     if exclusion_id not in known:
         raise NoExclusion(f"no exclusion {exclusion_id}: `sam-report exclusion list` shows them")
-    row = {"exclusion_id": exclusion_id, "now": stored_time(connection, now), "who": who}
+    row = {
+        "exclusion_id": exclusion_id,
+        "now": stored_time(connection, now),
+        "who": who,
+        "reason": reason,
+    }
     if connection.execute(_REMOVE, row).rowcount != 1:
         by = known[exclusion_id].removed_by
         raise ReportUsage(f"exclusion {exclusion_id} was already removed by {by}")
@@ -70,8 +76,8 @@ def entries(connection: Connection) -> list[ExclusionEntry]:
     """All exclusions ever added, ordered by their start."""
     rows = connection.execute(
         text(
-            f"SELECT {EXCLUSION_COLUMNS}, added_at, removed_at, removed_by FROM exclusion_history"
-            " ORDER BY start_s, exclusion_id"
+            f"SELECT {EXCLUSION_COLUMNS}, added_at, removed_at, removed_by, removed_because"
+            " FROM exclusion_history ORDER BY start_s, exclusion_id"
         )
     )
     return [
@@ -80,6 +86,7 @@ def entries(connection: Connection) -> list[ExclusionEntry]:
             as_moment(row.added_at),
             None if row.removed_at is None else as_moment(row.removed_at),
             row.removed_by,
+            row.removed_because,
         )
         for row in rows
     ]

@@ -31,6 +31,13 @@ _POSITIONS = {
     level: [ALL_NAMES.index(n) for n in NAMES[level]] for level in NAMES if level != GROUP
 }
 
+_NEWEST_PROFILES = (
+    "SELECT r.report, r.profile FROM report_run AS r"
+    " JOIN (SELECT report, max(day) AS day FROM report_run WHERE state = 'published'"
+    " GROUP BY report) AS n ON n.report = r.report AND n.day = r.day"
+    " WHERE r.state = 'published' ORDER BY r.report"
+)
+
 Names = tuple[str, ...]
 
 
@@ -137,6 +144,11 @@ def published_reports(connection: Connection, name: str | None, period: Period) 
     if name not in known:
         raise ReportUsage(f"no report {name}; existing reports: {', '.join(known) or 'none'}")
     return [report for report in reports if report == name]
+
+
+def published_profiles(connection: Connection) -> list[Profile]:
+    """The profile of the newest published day of each report."""
+    return [recorded_profile(row[1]) for row in connection.execute(text(_NEWEST_PROFILES))]
 
 
 def published_runs(connection: Connection, report: str, period: Period) -> list[Run]:

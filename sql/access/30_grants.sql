@@ -119,7 +119,7 @@ BEGIN
     GRANT SELECT ON seal TO sam_reporter;
     GRANT SELECT, INSERT, UPDATE, DELETE ON candidate_run TO sam_reporter;
     -- Exclusions are never deleted.
-    GRANT SELECT, INSERT, UPDATE (removed_at, removed_by) ON exclusion TO sam_reporter;
+    GRANT SELECT, INSERT, UPDATE (removed_at, removed_by, removed_because) ON exclusion TO sam_reporter;
     GRANT SELECT, INSERT ON
         endpoint_figure,
         service_figure,

@@ -241,6 +241,7 @@ CREATE TABLE exclusion (
     added_at timestamptz NOT NULL,
     removed_at timestamptz,
     removed_by text,
+    removed_because text,
     CHECK (
         CASE kind
             WHEN 'monitoring-host'
@@ -252,7 +253,10 @@ CREATE TABLE exclusion (
                 AND monitoring_host || metric_name || service_flavour || host_name = ''
         END
     ),
-    CHECK ((removed_at IS NULL) = (removed_by IS NULL))
+    CHECK (
+        (removed_at IS NULL) = (removed_by IS NULL)
+        AND (removed_at IS NULL) = (removed_because IS NULL)
+    )
 );
 COMMENT ON TABLE exclusion IS
     'A period that does not count in reports, and who excluded it. An empty selector matches '

@@ -268,7 +268,8 @@ SELECT
     who,
     added_at,
     removed_at,
-    removed_by
+    removed_by,
+    removed_because
 FROM exclusion;
 COMMENT ON VIEW exclusion_history IS 'All exclusions, including those that were removed.';
 

@@ -264,6 +264,7 @@ CREATE TABLE exclusion (
     added_at integer NOT NULL,
     removed_at integer,
     removed_by text,
+    removed_because text,
     CHECK (
         CASE kind
             WHEN 'monitoring-host'
@@ -275,7 +276,10 @@ CREATE TABLE exclusion (
                 AND monitoring_host || metric_name || service_flavour || host_name = ''
         END
     ),
-    CHECK ((removed_at IS NULL) = (removed_by IS NULL))
+    CHECK (
+        (removed_at IS NULL) = (removed_by IS NULL)
+        AND (removed_at IS NULL) = (removed_because IS NULL)
+    )
 ) STRICT;
 
 -- Changes since the last reports ----------------------------------------------------------------

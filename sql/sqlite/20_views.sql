@@ -281,7 +281,8 @@ SELECT
     who,
     strftime('%Y-%m-%dT%H:%M:%SZ', added_at, 'unixepoch') AS added_at,
     strftime('%Y-%m-%dT%H:%M:%SZ', removed_at, 'unixepoch') AS removed_at,
-    removed_by
+    removed_by,
+    removed_because
 FROM exclusion;
 
 -- The last result_id assigned. A run reads no result beyond it.

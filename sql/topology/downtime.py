@@ -12,7 +12,6 @@ from datetime import date, datetime, timedelta
 
 from sqlalchemy import Connection, Engine, text
 
-from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT
 from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.times import format_time, parse_time
@@ -22,6 +21,7 @@ from sam_pipeline.sql.errors import DowntimeRefused, NoSuchDowntime
 from sam_pipeline.sql.loading.catalogue import MESSAGE_ID
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.topology.moments import days_of
+from sam_pipeline.sql.topology.unknown_names import not_in_topology
 from sam_pipeline.sql.topology.view_rows import BY_HAND, Row, insert_rows, key_of, stored_rows
 
 _MARKED = text("SELECT day FROM report_changed_day WHERE change_no IS NULL")
@@ -116,25 +116,9 @@ def list_downtimes(engine: Engine) -> list[Row]:
 
 def unknown_names(engine: Engine, rows: Iterable[Row]) -> list[str]:
     """A warning for each row whose site, host and flavour never occur together in the topology."""
-    names = (("siteName", "site"), ("hostName", "host"), ("serviceFlavour", "flavour"))
-    warnings = []
     with reading(engine) as connection:
         topology = stored_rows(connection, SERVICE_ENDPOINT)
-    for row in rows:
-        endpoints, path = topology, []
-        for key, label in names:
-            if key not in row:
-                continue
-            known = {endpoint[key] for endpoint in endpoints}
-            endpoints = [endpoint for endpoint in endpoints if endpoint[key] == row[key]]
-            path.append(f"{label} {row[key]}")
-            if not endpoints:
-                hint = did_you_mean(row[key], known)
-                warnings.append(
-                    f"{' with '.join(path)} is not in the topology{hint and f': {hint}'}"
-                )
-                break
-    return warnings
+    return [warning for row in rows if (warning := not_in_topology(row, topology))]
 
 
 def _store(

@@ -280,7 +280,7 @@ OPTIONS = (
     (sam_report, f"{EXCLUDE} --group A", "--end", "2026-11-07T07:00Z"),
     (sam_report, EXCLUDE, "--group --metric --monitoring-host", TEXTS),
     (sam_report, f"{EXCLUDE} --metric m", "--site --flavour --host --who --reason", TEXTS),
-    (sam_report, "exclusion remove", "", f"0 {NUMBERS}"),
+    (sam_report, "exclusion remove --reason x", "", f"0 {NUMBERS}"),
     (sam_report, "seal --who x", "--month", MONTHS),
     (sam_report, "seal --month 2026-10", "--who", TEXTS),
     (sam_report, "export --out x --day 2026-11-07", "--format", "nonsense ''"),

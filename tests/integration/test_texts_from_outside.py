@@ -143,7 +143,7 @@ def seen(
         (report.main, ("now", "--report", EVIL)),
         (report.main, ("show", "--day", EVIL)),
         (report.main, ("show", "--report", EVIL, "--day", "2026-11-01")),
-        (report.main, ("exclusion", "remove", EVIL)),
+        (report.main, ("exclusion", "remove", EVIL, "--reason", "x")),
         (report.main, ("run", "--profile", f"/proc/nowhere/{EVIL}", "--day", "2026-11-01")),
     ],
 )

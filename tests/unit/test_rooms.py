@@ -135,6 +135,11 @@ WALLS: Mapping[str, Wall] = {
         f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs {DATABASE}",
         "sqlalchemy",
     ),
+    "spark_jobs.runs.exclusion_effect": Wall(
+        f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs spark_jobs.runs"
+        f" {DATABASE} sql.topology",
+        "sqlalchemy",
+    ),
     "spark_jobs.compute": Wall(
         f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs spark_jobs.runs"
         f" {DATABASE}",

@@ -15,7 +15,6 @@ from sam_pipeline.schema.program.wording import did_you_mean_or_list, duration, 
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import Membership, memberships
 from sam_pipeline.spark_jobs.inputs.expected import expect
-from sam_pipeline.spark_jobs.profiles.file import recorded_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, moment
 from sam_pipeline.spark_jobs.runs.now.report_now import of_site
@@ -35,12 +34,6 @@ _COLUMNS = "site, service_flavour, host_name, metric_name, vo, status, since, me
 # Selected by host: by site, the database would compute every status first.
 _OF_HOSTS = f"SELECT {_COLUMNS}, summary FROM current_status WHERE host_name IN :hosts"
 _OF_ALL = f"SELECT {_COLUMNS}, '' FROM current_status"
-_NEWEST_PROFILES = (
-    "SELECT r.report, r.profile FROM report_run AS r"
-    " JOIN (SELECT report, max(day) AS day FROM report_run WHERE state = 'published'"
-    " GROUP BY report) AS n ON n.report = r.report AND n.day = r.day"
-    " WHERE r.state = 'published' ORDER BY r.report"
-)
 _NO_PROFILE = (
     "the expected instances are unknown: no profile in [report] of sam.toml, and nothing is"
     " published"
@@ -89,11 +82,6 @@ class SiteNow:
     def counts(self) -> Mapping[str, int]:
         silent = {silent.last for silent in self.silent}
         return Counter(status.status for status in self.statuses if status not in silent)
-
-
-def published_profiles(connection: Connection) -> list[Profile]:
-    """The profile of the newest published day of each report."""
-    return [recorded_profile(row[1]) for row in connection.execute(text(_NEWEST_PROFILES))]
 
 
 def of_report(profiles: Sequence[Profile], name: str | None) -> Sequence[Profile]:

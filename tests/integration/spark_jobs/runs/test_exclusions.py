@@ -61,7 +61,7 @@ def test_an_exclusion_is_entered_and_listed(
 ) -> None:
     where = ("--site", "A", "--flavour", "CE", "--host", "CE01.example.org.")
     added = exclusion("add", *METRIC, *where, *WHEN, "--who", "Jane")
-    exclusion_id = int(capsys.readouterr().out)
+    exclusion_id = int(capsys.readouterr().out.split()[0])
 
     exclusion("list")
     table = capsys.readouterr().out.splitlines()
@@ -88,6 +88,7 @@ def test_an_exclusion_is_entered_and_listed(
         "who": "Jane",
         "removed_at": None,
         "removed_by": None,
+        "removed_because": None,
     }
     assert query(engine, "SELECT start_s, end_s FROM report_exclusion") == [
         (1760097600, 1760101200)
@@ -98,9 +99,9 @@ def test_a_removed_exclusion_no_longer_applies_and_stays_on_record(
     engine: Engine, exclusion: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exclusion("add", *SITE, *WHEN)
-    exclusion_id = capsys.readouterr().out.strip()
+    exclusion_id = capsys.readouterr().out.split()[0]
 
-    removed = exclusion("remove", exclusion_id, "--who", "Joe")
+    removed = exclusion("remove", exclusion_id, "--who", "Joe", "--reason", "it had failed")
 
     assert removed == OK
     assert query(engine, "SELECT * FROM report_exclusion") == []
@@ -109,21 +110,32 @@ def test_a_removed_exclusion_no_longer_applies_and_stays_on_record(
     assert capsys.readouterr().out == ""
     exclusion("list", "--all", "--json")
     [listed] = json.loads(capsys.readouterr().out)
-    assert (listed["site"], listed["removed_by"]) == ("A", "Joe")
+    removal = [listed[name] for name in ("site", "removed_by", "removed_because")]
+    assert removal == ["A", "Joe", "it had failed"]
     exclusion("list", "--all")
-    assert "Joe" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "Joe" in shown
+    assert "it had failed" in shown
+
+
+def test_removing_an_exclusion_requires_a_reason(
+    exclusion: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exclusion("remove", "1") == USAGE
+    assert "--reason" in capsys.readouterr().err
 
 
 def test_a_removed_or_unknown_exclusion_cannot_be_removed(
     exclusion: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exclusion("add", *SITE, *WHEN)
-    exclusion_id = capsys.readouterr().out.strip()
-    exclusion("remove", exclusion_id, "--who", "Joe")
+    exclusion_id = capsys.readouterr().out.split()[0]
+    exclusion("remove", exclusion_id, "--who", "Joe", "--reason", "it had failed")
 
-    again = exclusion("remove", exclusion_id)
+    capsys.readouterr()
+    again = exclusion("remove", exclusion_id, "--reason", "x")
     error = capsys.readouterr().err
-    unknown = exclusion("remove", "4711")
+    unknown = exclusion("remove", "4711", "--reason", "x")
 
     assert (again, unknown) == (USAGE, NO_INPUT)
     assert re.search(rf"exclusion {exclusion_id} .*removed.* Joe", error)
@@ -168,7 +180,8 @@ def test_removing_an_exclusion_makes_its_days_due_again(
     with writing(engine) as connection:
         connection.execute(text("UPDATE changed_day SET change_no = 2"))
 
-    exclusion("remove", capsys.readouterr().out.strip())
+    exclusion("remove", capsys.readouterr().out.split()[0], "--reason", "x")
+    assert capsys.readouterr().out.splitlines() == ["due: 2025-10-10 to 2025-10-11"]
 
     assert changed(engine) == ["10-10", "10-11"]
 

@@ -1,0 +1,117 @@
+"""What an exclusion affects: the results in its time, the days due, and names that are unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from sqlalchemy import Connection, bindparam, text
+
+from sam_pipeline.schema.program.wording import did_you_mean
+from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, WINDOW, Exclusion
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import DAY_S, as_day, day_start
+from sam_pipeline.spark_jobs.rules.levels import GROUP
+from sam_pipeline.sql.topology.unknown_names import not_in_topology
+
+# The query planner is slow with long lists.
+_MAX_INSTANCES = 1000
+
+_TOPOLOGY = "SELECT DISTINCT site, host_name, service_flavour FROM report_topology"
+_INSTANCES = "SELECT instance_id, host_name, service_flavour, metric_name FROM report_instance"
+_MARKED = "SELECT day FROM report_changed_day WHERE change_no IS NULL"
+
+
+@dataclass(frozen=True)
+class ExclusionEffect:
+    """`results` are in its time and match its names. `unknown` is a warning about a name."""
+
+    results: int
+    unknown: str | None
+
+
+def effect(
+    connection: Connection, exclusion: Exclusion, profiles: Iterable[Profile]
+) -> ExclusionEffect:
+    """The stored results that an exclusion affects.
+
+    Args:
+        profiles: a metric that one of them names is known, even if it never had a result.
+    """
+    # For a monitoring host the second of the end is excluded as well (rule 7).
+    end = exclusion.end + (exclusion.kind == MONITORING_HOST)
+    window = {"start": exclusion.start, "end": end}
+    within = WINDOW[connection.dialect.name]
+    if exclusion.kind == MONITORING_HOST:
+        rows = connection.execute(
+            text(
+                "SELECT coalesce(monitoring_host, ''), count(*) FROM report_result"
+                f" WHERE {within} GROUP BY 1"
+            ),
+            window,
+        )
+        results = {str(name): int(count) for name, count in rows}
+        host, unknown = exclusion.monitoring_host, None
+        if host not in results:
+            hint = did_you_mean(host, results)
+            unknown = f"no result in that time is from monitoring host {host}{hint and f': {hint}'}"
+        return ExclusionEffect(results.get(host, 0), unknown)
+    topology = [
+        {"siteName": site, "hostName": host, "serviceFlavour": flavour}
+        for site, host, flavour in connection.execute(text(_TOPOLOGY))
+    ]
+    instances = connection.execute(text(_INSTANCES)).all()
+    at_site = {
+        (endpoint["hostName"], endpoint["serviceFlavour"])
+        for endpoint in topology
+        if exclusion.site in ("", endpoint["siteName"])
+    }
+    chosen = [
+        number
+        for number, host, flavour, metric in instances
+        if exclusion.metric_name in ("", metric)
+        and exclusion.service_flavour in ("", flavour)
+        and exclusion.host_name in ("", host)
+        and (host, flavour) in at_site
+    ]
+    statement = text(
+        f"SELECT count(*) FROM report_result WHERE instance_id IN :instances AND {within}"
+    ).bindparams(bindparam("instances", expanding=True))
+    results_affected = sum(
+        connection.scalar(
+            statement, {"instances": chosen[first : first + _MAX_INSTANCES], **window}
+        )
+        or 0
+        for first in range(0, len(chosen), _MAX_INSTANCES)
+    )
+    metrics = {metric for *_, metric in instances}
+    metrics |= {m for profile in profiles for flavour in profile.flavours for m in flavour.metrics}
+    return ExclusionEffect(
+        results_affected, _unknown_metric(exclusion, metrics) or _unknown_place(exclusion, topology)
+    )
+
+
+def days_made_due(connection: Connection, exclusion: Exclusion) -> list[date]:
+    """The days up to today that the exclusion touches and that wait for a run."""
+    end = exclusion.end + (1 + DAY_S if exclusion.kind == MONITORING_HOST else 0)
+    marked = map(as_day, connection.scalars(text(_MARKED)))
+    return sorted(
+        day for day in marked if day_start(day) < end and day_start(day) + DAY_S > exclusion.start
+    )
+
+
+def _unknown_metric(exclusion: Exclusion, known: Iterable[str]) -> str | None:
+    if exclusion.kind == GROUP or exclusion.metric_name in known:
+        return None
+    hint = did_you_mean(exclusion.metric_name, known)
+    return f"no result or profile has metric {exclusion.metric_name}{hint and f': {hint}'}"
+
+
+def _unknown_place(exclusion: Exclusion, topology: Sequence[dict[str, str]]) -> str | None:
+    names = {
+        "siteName": exclusion.site,
+        "hostName": exclusion.host_name,
+        "serviceFlavour": exclusion.service_flavour,
+    }
+    return not_in_topology({key: name for key, name in names.items() if name}, topology)
