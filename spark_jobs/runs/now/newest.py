@@ -116,24 +116,35 @@ def _counting(
     dialect = connection.dialect.name
     excluded, of_hosts = of_excluded_hosts(exclusions)
     exists = f"{WINDOW[dialect]} AND NOT ({excluded})" if excluded else WINDOW[dialect]
-    time = TIME[dialect]
-    statement = (
-        "SELECT r.instance_id, r.host_name, r.service_flavour, r.metric_name, r.status,"
-        " r.performance_data, r.measured_at_s, coalesce(r.summary, '')"
-        f" FROM (SELECT i.instance_id, (SELECT {time} FROM report_result AS q"
-        f" WHERE q.instance_id = i.instance_id AND {exists} ORDER BY {time} DESC LIMIT 1) AS newest"
-        " FROM report_instance AS i WHERE i.instance_id IN :instances) AS n"
-        f" JOIN report_result AS r ON r.instance_id = n.instance_id AND r.{time} = n.newest"
-        f" WHERE {exists}"
+    newest = (
+        "SELECT i.instance_id, (SELECT measured_at_s FROM report_result AS q"
+        f" WHERE q.instance_id = i.instance_id AND {exists} ORDER BY {TIME[dialect]} DESC LIMIT 1)"
+        " FROM report_instance AS i WHERE i.instance_id IN :instances"
     )
-    parameters = {**of_hosts, "start": look_back(now), "end": now + 1}
-    for first in range(0, len(instances), _MAX_INSTANCES):
-        part = instances[first : first + _MAX_INSTANCES]
+    window = {**of_hosts, "start": look_back(now), "end": now + 1}
+    second_of: dict[int, int] = {}
+    for part in _parts(instances):
+        rows = _rows(connection, newest, {**window, "instances": part})
+        second_of |= {number: second for number, second in rows if second is not None}
+    results = (
+        "SELECT instance_id, host_name, service_flavour, metric_name, status, performance_data,"
+        f" measured_at_s, coalesce(summary, '') FROM report_result WHERE {exists}"
+        " AND instance_id IN :instances"
+    )
+    # Instances with their newest results at about the same time, so that few others are read.
+    for part in _parts(sorted(second_of, key=lambda number: second_of[number])):
+        window = {**window, "start": second_of[part[0]], "end": second_of[part[-1]] + 1}
         for number, *of_result, measured, summary in _rows(
-            connection, statement, {**parameters, "instances": part}
+            connection, results, {**window, "instances": part}
         ):
-            verdict = verdict_of(profile.thresholds, *of_result)
-            yield number, Newest(verdict.status, measured, None, summary)
+            if measured == second_of[number]:
+                verdict = verdict_of(profile.thresholds, *of_result)
+                yield number, Newest(verdict.status, measured, None, summary)
+
+
+def _parts(instances: Sequence[int]) -> Iterator[Sequence[int]]:
+    for first in range(0, len(instances), _MAX_INSTANCES):
+        yield instances[first : first + _MAX_INSTANCES]
 
 
 def _rank(result: Newest) -> tuple[int, int]:
