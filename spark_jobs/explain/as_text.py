@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from sam_pipeline.spark_jobs.explain.because import because_of_segment
 from sam_pipeline.spark_jobs.explain.causes import causes_by_effect
 from sam_pipeline.spark_jobs.explain.explanation import Reason, SiteDay, Thing, arithmetic
 from sam_pipeline.spark_jobs.explain.phrases import (
@@ -18,7 +19,6 @@ from sam_pipeline.spark_jobs.explain.phrases import (
 )
 from sam_pipeline.spark_jobs.explain.selection import Selection
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, SERVICE, SITE
-from sam_pipeline.spark_jobs.runs.published import Segment
 
 _TITLES = {
     FUNCTION: ("functions", "its services"),
@@ -27,7 +27,6 @@ _TITLES = {
 }
 # Of many similar results, the first ones and the last show the time range.
 _MAX_RESULTS = 4
-_MAX_NAMES = 6
 
 
 def day_lines(site_day: SiteDay, selection: Selection) -> list[str]:
@@ -103,40 +102,9 @@ def _because(reason: Reason, site_day: SiteDay) -> Iterator[str]:
         start, end = max(segment.start, reason.start), min(segment.end, reason.end)
         whole = (start, end) == (reason.start, reason.end)
         time = "" if whole else f" {span_text(start, end)}"
-        below = _below(segment, start, end, site_day)
+        below = because_of_segment(segment, start, end, site_day)
         name = f"{segment.level} {segment.names[-1]}"
         yield f"because {name} is {segment.status}{time}{f': {below}' if below else ''}"
-
-
-def way_down(reason: Reason, site_day: SiteDay) -> str:
-    """The cause of a segment, down to endpoints and metrics, on one line."""
-    deciding = _deciding(reason.deciding, reason.start, reason.end, site_day)
-    return ", ".join([*map(exclusion_text, reason.exclusions), *deciding])
-
-
-def _deciding(
-    segments: Iterable[Segment], start: int, end: int, site_day: SiteDay
-) -> Iterator[str]:
-    """Each thing once, with its own causes."""
-    last_of_thing = {
-        (segment.level, segment.names): segment
-        for segment in segments
-        if segment.start < end and segment.end > start
-    }
-    for segment in list(last_of_thing.values())[:_MAX_NAMES]:
-        below = _below(segment, max(start, segment.start), min(end, segment.end), site_day)
-        yield f"{segment.level} {segment.names[-1]}{f': {below}' if below else ''}"
-    if len(last_of_thing) > _MAX_NAMES:
-        yield f"{len(last_of_thing) - _MAX_NAMES} more"
-
-
-def _below(segment: Segment, start: int, end: int, site_day: SiteDay) -> str:
-    """The causes of a segment of a child in [start, end)."""
-    thing = site_day.thing_of.get((segment.level, segment.names))
-    reasons = [r for r in (thing.reasons if thing else ()) if r.start < end and r.end > start]
-    downtime = ["in downtime"] if any(reason.downtimes for reason in reasons) else []
-    deciding = [segment for reason in reasons for segment in reason.deciding]
-    return ", ".join([*downtime, *_deciding(deciding, start, end, site_day)])
 
 
 def _shortened(lines: Sequence[str]) -> Iterator[str]:

@@ -64,7 +64,7 @@ class Failure:
 
     `at` is its time (epoch s), and `until` when it was over, or the end of the day; `message_id` is
     '' if no message is known. `costs`: it cost its site availability, or left it unknown.
-    `threshold` describes what a threshold changed.
+    `threshold` describes what a threshold changed. It is not `measured` if there is no result.
     """
 
     service_flavour: str
@@ -77,6 +77,7 @@ class Failure:
     costs: bool = True
     threshold: str = ""
     until: int = 0
+    measured: bool = True
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ class Cause:
 
     @property
     def last(self) -> int:
-        return max(failure.at for failure in self.failures)
+        """The time of the newest failure, or the end of the time without results."""
+        return max(failure.at if failure.measured else failure.until for failure in self.failures)
 
     @property
     def endpoints(self) -> int:

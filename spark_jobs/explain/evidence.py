@@ -34,7 +34,7 @@ class Evidence:
     exclusions: Sequence[Exclusion] = ()
 
 
-def evidence_of(segment: Segment, results: CountedResults, *, decides: bool) -> Evidence:
+def evidence_of(segment: Segment, results: CountedResults) -> Evidence:
     """The evidence for the status of a metric's segment."""
     site, flavour, host, metric = segment.names
     of_segment = (metric, segment.start, segment.end, segment.status)
@@ -47,13 +47,13 @@ def evidence_of(segment: Segment, results: CountedResults, *, decides: bool) -> 
             and exclusion.covers(site, flavour, host)
             and exclusion.touches(segment.start, segment.end)
         ]
-        return Evidence(*of_segment, (), decides, exclusions=exclusions)
+        return Evidence(*of_segment, (), exclusions=exclusions)
     if segment.status != "MISSING":
-        return Evidence(*of_segment, results.behind(segment), decides)
+        return Evidence(*of_segment, results.behind(segment))
     instance, validity_s = instance_of(segment), results.run.profile.validity(metric)
     last = None if validity_s is None else results.last_before(instance, segment.start)
     # A run reads results from the day before on.
     since = last.measured if last else results.run.start - DAY_S
     ignored = results.ignored(instance, since, segment.end)
     validity_s = validity_s if last else None
-    return Evidence(*of_segment, (), decides, last=last, validity_s=validity_s, ignored=ignored)
+    return Evidence(*of_segment, (), last=last, validity_s=validity_s, ignored=ignored)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -12,9 +12,9 @@ from sam_pipeline.spark_jobs.explain.evidence import Evidence, evidence_of
 from sam_pipeline.spark_jobs.explain.failures import failures
 from sam_pipeline.spark_jobs.explain.results import CountedResults, Ignored, Results
 from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
-from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.rules.days import DAY_S
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, GROUP, SERVICE, SITE
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, GROUP, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.spark_jobs.runs.published import Names, Run, Segment
 
@@ -52,14 +52,16 @@ class Thing:
 class SiteDay:
     """Everything about one site on one day.
 
-    `downtimes` and `exclusions` are all those that apply to it, including those that changed
-    nothing; `ignored` are its results from excluded monitoring hosts.
+    `metrics` explains the times when metrics were not OK. `downtimes` and `exclusions` are all
+    those that apply to the site, including those that changed nothing; an excluded monitoring host
+    applies to the sites that it measured. `ignored` are the results from such hosts.
     """
 
     report: str
     site: str
     run: Run
     things: Sequence[Thing]
+    metrics: Mapping[Names, Sequence[Evidence]]
     downtimes: Sequence[Downtime]
     exclusions: Sequence[Exclusion]
     ignored: Sequence[Ignored]
@@ -75,19 +77,11 @@ class SiteDay:
 
 
 def explain_site(
-    report: str, site: str, run: Run, segments: Iterable[Segment], results: Results
+    report: str, site: str, run: Run, timelines: Timelines, results: Results
 ) -> SiteDay:
-    """The site's day, from its segments of all levels and the results that the run read."""
-    timelines = Timelines(segments, run.profile)
+    """The site's day, from its timelines of all levels and the results that the run read."""
     counted = CountedResults(run, results)
     endpoints = [names for _, names in timelines.of_level(ENDPOINT)]
-    downtimes = downtimes_of(run, endpoints)
-    exclusions = exclusions_of(run, site, endpoints)
-    things = [
-        _thing(level, names, timelines, counted, downtimes, exclusions)
-        for wanted in (SITE, FUNCTION, SERVICE, ENDPOINT)
-        for level, names in timelines.of_level(wanted)
-    ]
     here = {names[1:] for names in endpoints}
     ignored = [
         result
@@ -95,31 +89,29 @@ def explain_site(
         if instance[:2] in here
         for result in counted.ignored(instance, run.start - DAY_S, run.end)
     ]
+    downtimes = [
+        downtime
+        for downtime in run.downtimes
+        if downtime.touches(run.start, run.end)
+        and any(downtime.covers(*names) for names in endpoints)
+    ]
+    exclusions = _exclusions(run, site, endpoints, ignored)
+    evidence_for = {
+        segment: evidence_of(segment, counted)
+        for key in timelines.of_level(METRIC)
+        for segment in timelines.of[key]
+        if segment.status != FINE
+    }
+    metrics: dict[Names, list[Evidence]] = {}
+    for segment, evidence in evidence_for.items():
+        metrics.setdefault(segment.names, []).append(evidence)
+    things = [
+        _thing(level, names, timelines, run, evidence_for, downtimes, exclusions)
+        for wanted in (SITE, FUNCTION, SERVICE, ENDPOINT)
+        for level, names in timelines.of_level(wanted)
+    ]
     failed = failures(timelines, counted)
-    return SiteDay(report, site, run, things, downtimes, exclusions, ignored, failed)
-
-
-def downtimes_of(run: Run, endpoints: Sequence[Names]) -> list[Downtime]:
-    """The downtimes that overlap the run's day and apply to one of the endpoints."""
-    return [
-        d
-        for d in run.downtimes
-        if d.touches(run.start, run.end) and any(d.covers(*names) for names in endpoints)
-    ]
-
-
-def exclusions_of(run: Run, site: str, endpoints: Sequence[Names]) -> list[Exclusion]:
-    """The exclusions of the run that apply to a site, or to one of its endpoints."""
-    return [
-        exclusion
-        for exclusion in run.exclusions
-        if exclusion.kind == MONITORING_HOST
-        or (exclusion.kind == GROUP and exclusion.site == site)
-        or any(
-            exclusion.covers(*names) and exclusion.metric_name in run.profile.metrics_of(names[1])
-            for names in endpoints
-        )
-    ]
+    return SiteDay(report, site, run, things, metrics, downtimes, exclusions, ignored, failed)
 
 
 def arithmetic(seconds: Seconds) -> list[str]:
@@ -153,15 +145,35 @@ def seconds_of(segments: Iterable[Segment]) -> Seconds:
     return Seconds(**seconds)
 
 
+def _exclusions(
+    run: Run, site: str, endpoints: Sequence[Names], ignored: Iterable[Ignored]
+) -> list[Exclusion]:
+    """The exclusions of the run that apply to a site, or to one of its endpoints."""
+    of_hosts = {result.exclusion for result in ignored}
+    return [
+        exclusion
+        for exclusion in run.exclusions
+        if exclusion in of_hosts
+        or (exclusion.kind == GROUP and exclusion.site == site)
+        or any(
+            exclusion.kind == METRIC
+            and exclusion.covers(*names)
+            and exclusion.metric_name in run.profile.metrics_of(names[1])
+            for names in endpoints
+        )
+    ]
+
+
 def _thing(
     level: str,
     names: Names,
     timelines: Timelines,
-    results: CountedResults,
+    run: Run,
+    evidence_for: Mapping[Segment, Evidence],
     downtimes: Sequence[Downtime],
     exclusions: Sequence[Exclusion],
 ) -> Thing:
-    profile, segments = results.run.profile, timelines.of[level, names]
+    profile, segments = run.profile, timelines.of[level, names]
     if level == ENDPOINT:
         operation = profile.metrics_operation
     elif level == SERVICE:
@@ -179,7 +191,7 @@ def _thing(
             downtime
             for downtime in downtimes
             if (level, status) == (ENDPOINT, "DOWNTIME")
-            and results.run.counts(downtime)
+            and run.counts(downtime)
             and downtime.covers(*names)
             and downtime.touches(start, end)
         ]
@@ -197,7 +209,7 @@ def _thing(
             children = timelines.children(segment)
             metrics = [*deciding, *(child for child in children if child not in deciding)]
             evidence = [
-                evidence_of(metric, results, decides=metric in deciding)
+                replace(evidence_for[metric], decides=metric in deciding)
                 for metric in metrics
                 if metric.status != FINE
             ]

@@ -54,8 +54,9 @@ def failures(timelines: Timelines, results: CountedResults) -> list[Failure]:
         if not behind:
             text = NO_RESULT if segment.status == "MISSING" else NOT_STORED
             costs = _touches(spans, segment.start, segment.end)
-            start, end = segment.start, segment.end
-            failed.append(Failure(*instance, segment.status, start, text, "", costs, until=end))
+            status, start, end = segment.status, segment.start, segment.end
+            failure = Failure(*instance, status, start, text, "", costs, until=end, measured=False)
+            failed.append(failure)
     return failed
 
 

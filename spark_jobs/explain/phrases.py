@@ -21,7 +21,7 @@ def cause_text(cause: Cause) -> str:
     """A cause on one line, with an example whose message can be looked up."""
     example = cause.example
     message = f" ({example.message_id})" if example.message_id else ""
-    moments = f"{clock_text(cause.first)}-{clock_text(cause.last)}"
+    moments = span_text(cause.first, cause.last)
     return (
         f"{cause.count} x {cause.status} {cause.service_flavour} {cause.metric_name} {moments}"
         f" at {cause.where}: {cause.text or '(no text)'};"
@@ -126,8 +126,9 @@ def clock_text(second: int) -> str:
     return f"{moment(second):%H:%M:%S}"
 
 
-def span_text(start: int, end: int) -> str:
-    return f"{clock_text(start)}-{'24:00:00' if end % DAY_S == 0 else clock_text(end)}"
+def span_text(start: int, end: int, to: str = "-") -> str:
+    ends_the_day = end > start and end % DAY_S == 0
+    return f"{clock_text(start)}{to}{'24:00:00' if ends_the_day else clock_text(end)}"
 
 
 def threshold_text(result: JudgedResult) -> str:

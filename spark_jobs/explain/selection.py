@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -11,7 +12,10 @@ from sam_pipeline.schema.program.wording import did_you_mean_or_list
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.explain.causes import Failure
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay, Thing, explain_site
-from sam_pipeline.spark_jobs.explain.results import instance_of, read_results
+from sam_pipeline.spark_jobs.explain.phrases import time_text
+from sam_pipeline.spark_jobs.explain.results import read_results
+from sam_pipeline.spark_jobs.explain.timelines import Timelines
+from sam_pipeline.spark_jobs.inputs.announced import validity_of_site
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.runs.published import (
@@ -70,24 +74,19 @@ def read_site_days(
     days = []
     for name in reports:
         [run] = published_runs(connection, name, period)
-        segments = list(timeline(connection, name, period, site=selection.site))
+        segments = timeline(connection, name, period, site=selection.site)
+        timelines = Timelines(segments, run.profile)
         instances = {
-            instance_of(segment)
-            for segment in segments
-            if segment.level == METRIC and selection.has(segment.names)
+            (flavour, host, metric)
+            for _, (site, flavour, host, metric) in timelines.of_level(METRIC)
+            if selection.has((site, flavour, host))
         }
         results = read_results(connection, [run], instances)
-        site_day = explain_site(name, selection.site, run, segments, results)
+        site_day = explain_site(name, selection.site, run, timelines, results)
         if site_day.things:
             days.append(site_day)
     if reports and not days:
-        sites = {
-            segment.names[0]
-            for name in reports
-            for segment in timeline(connection, name, period, level=SITE)
-        }
-        hint = did_you_mean_or_list(selection.site, sites)
-        raise ReportUsage(f"no site {selection.site} on {day}: {hint}")
+        raise ReportUsage(_absence(connection, reports, selection.site, period))
     selected = [
         site_day
         for site_day in days
@@ -106,3 +105,24 @@ def read_site_days(
         hint = did_you_mean_or_list(name, known)
         raise ReportUsage(f"no endpoint {name} at {selection.site} on {day}: {hint}")
     return selected
+
+
+def _absence(connection: Connection, reports: Sequence[str], site: str, period: Period) -> str:
+    """Why none of the reports has the site on a day: the topology, or a mistyped name."""
+    validity = validity_of_site(connection, site)
+    if validity is None:
+        sites = {
+            segment.names[0]
+            for name in reports
+            for segment in timeline(connection, name, period, level=SITE)
+        }
+        return f"no site {site} on {period.first}: {did_you_mean_or_list(site, sites)}"
+    first, last = validity
+    if first >= period.end:
+        return f"no site {site} on {period.first}: it is in the topology from {time_text(first)} on"
+    if last is not None and last <= period.start:
+        return f"no site {site} on {period.first}: it was in the topology until {time_text(last)}"
+    return (
+        f"no site {site} on {period.first}: it is in the topology, but none of its endpoints is"
+        f" expected that day by {', '.join(reports)}"
+    )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
+from itertools import accumulate, chain
 
-from sam_pipeline.schema.program.wording import duration, one_line
-from sam_pipeline.spark_jobs.explain.as_text import way_down
+from sam_pipeline.schema.program.wording import duration, one_line, plural
+from sam_pipeline.spark_jobs.explain.because import because
 from sam_pipeline.spark_jobs.explain.causes import CauseList, causes_by_effect
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay, Thing
 from sam_pipeline.spark_jobs.explain.phrases import (
-    clock_text,
     downtime_text,
     exclusion_text,
     explain_command,
@@ -24,16 +25,20 @@ from sam_pipeline.spark_jobs.rules.seconds import rounded
 MAX_LINES = 40
 MAX_LENGTH = 100
 
-_MAX_SEGMENTS = 8
-_MAX_ANNOUNCED = 6
 _MAX_FIGURES = 4
-_LINES_OF_CAUSE = 3
+# The lines of one entry: enough for an endpoint, its metric and the beginning of a reason.
+_MAX_LINES_OF_ENTRY = 3
+_MAX_LINES_OF_CAUSE = 6
+# The lines left for causes by the other sections: two titles with their blank lines, one cause, and
+# the number of the others.
+_ROOM_FOR_CAUSES = 4 + _MAX_LINES_OF_CAUSE + 1
 
 
 def ticket(site_day: SiteDay, selection: Selection, targets: Targets) -> list[str]:
     """At most MAX_LINES lines of at most MAX_LENGTH characters, without colours or tables.
 
-    The causes fill the lines that the other sections leave; anything left out is counted.
+    Longer texts are wrapped. The causes fill the lines that the other sections leave; anything left
+    out is counted.
     """
     run = site_day.run
     flavour, host = selection.service_flavour, selection.host_name
@@ -52,9 +57,10 @@ def ticket(site_day: SiteDay, selection: Selection, targets: Targets) -> list[st
             for thing in selection.things(site_day)
             if thing.level not in (SITE, FUNCTION)
         ]
-        head += _cut(parts, _MAX_FIGURES)
+        more = len(parts) - _MAX_FIGURES
+        head += parts if more <= 0 else [*parts[:_MAX_FIGURES], f"… and {more} more"]
     segments = [
-        f"{span_text(reason.start, reason.end)} {reason.status}: {way_down(reason, site_day)}"
+        f"{span_text(reason.start, reason.end)} {reason.status}: {because(reason, site_day)}"
         for site in sites
         for reason in site.reasons
     ]
@@ -63,8 +69,6 @@ def ticket(site_day: SiteDay, selection: Selection, targets: Targets) -> list[st
         for downtime in site_day.downtimes
     ]
     announced += map(exclusion_text, site_day.exclusions)
-    head += _titled("not OK:", segments, _MAX_SEGMENTS)
-    head += _titled("downtimes and exclusions:", announced, _MAX_ANNOUNCED)
     footer = ["", "details:", " "]
     for argument in explain_command(site_day.report, site_day.site, run.day, flavour, host):
         # A long command is continued on further lines.
@@ -73,16 +77,16 @@ def ticket(site_day: SiteDay, selection: Selection, targets: Targets) -> list[st
             footer.append(" ")
         footer[-1] += f" {argument}"
     costly, without_effect = causes_by_effect(selection.failures(site_day))
+    lines = [part for line in head for part in _wrapped(line, 2)]
+    room = MAX_LINES - len(lines) - len(footer) - _ROOM_FOR_CAUSES
+    lines += _titled("not OK:", segments, room * 2 // 3 if announced else room)
+    room = MAX_LINES - len(lines) - len(footer) - _ROOM_FOR_CAUSES
+    lines += _titled("downtimes and exclusions:", announced, room)
+    room = MAX_LINES - len(lines) - len(footer)
     # Two lines are reserved for the second title: it has the count of all other failures.
-    reserved = 2 if without_effect.causes else 0
-    room = MAX_LINES - len(head) - len(footer)
-    body = _causes(costly, room - reserved, at_least=1)
-    body += _causes(without_effect, room - len(body), at_least=0)
-    lines = []
-    for line in (*head, *body, *footer):
-        indent = line[: len(line) - len(line.lstrip(" "))]
-        lines.append(indent + one_line(line, MAX_LENGTH - len(indent)))
-    return lines
+    lines += _causes(costly, room - (2 if without_effect.causes else 0))
+    lines += _causes(without_effect, MAX_LINES - len(lines) - len(footer))
+    return [*lines, *footer]
 
 
 def _figure(thing: Thing) -> str:
@@ -98,33 +102,58 @@ def _figure(thing: Thing) -> str:
     return ", ".join([f"availability {availability}", f"reliability {reliability}", *lost])
 
 
-def _causes(cause_list: CauseList, room: int, *, at_least: int) -> list[str]:
+def _causes(cause_list: CauseList, room: int) -> list[str]:
     """The title with its counts, then as many causes as fit into `room` lines."""
     causes = cause_list.causes
     if not causes:
         return []
-    shown = causes[: max(at_least, (room - 3) // _LINES_OF_CAUSE)]
-    lines = ["", f"{cause_list}{':' if shown else ''}"]
-    for cause in shown:
+    entries = []
+    for cause in causes:
         example = cause.example
-        moments = f"{clock_text(cause.first)} to {clock_text(cause.last)}"
         metric = f"{cause.service_flavour} {cause.metric_name}"
-        lines += [
-            f"  {cause.count} x {cause.status} {metric}, {moments} at {cause.where}",
+        times = span_text(cause.first, cause.last, " to ")
+        about = (
+            f"  {cause.count} x {cause.status} {metric}, {times} at {cause.where}",
             f"      {cause.text or '(no text)'}",
             f"      e.g. {example.host_name} {time_text(example.at)} {example.message_id}",
-        ]
-    left_out = cause_list.failures - sum(cause.count for cause in shown)
+        )
+        entries.append([part for line in about for part in _wrapped(line, 2)])
+    shown = _number_that_fits(entries, room - 2)
+    lines = ["", f"{cause_list}{':' if shown else ''}", *chain.from_iterable(entries[:shown])]
+    left_out = sum(cause.count for cause in causes[shown:])
     if shown and left_out:
-        lines.append(f"  … and {len(causes) - len(shown)} more causes of {left_out} failures")
+        more = f"{plural(len(causes) - shown, 'more cause')} of {plural(left_out, 'failure')}"
+        lines.append(f"  … and {more}")
     return lines
 
 
-def _titled(title: str, lines: Sequence[str], at_most: int) -> list[str]:
-    return ["", title, *(f"  {line}" for line in _cut(lines, at_most))] if lines else []
+def _titled(title: str, entries: Sequence[str], room: int) -> list[str]:
+    """The title, and as many entries as fit into `room` lines with the number of the others."""
+    if not entries:
+        return []
+    wrapped = [_wrapped(f"  {entry}", _MAX_LINES_OF_ENTRY) for entry in entries]
+    shown = _number_that_fits(wrapped, room - 2)
+    more = [f"  … and {len(entries) - shown} more"] if shown < len(entries) else []
+    return ["", title, *chain.from_iterable(wrapped[:shown]), *more]
 
 
-def _cut(lines: Sequence[str], at_most: int) -> list[str]:
-    if len(lines) <= at_most:
-        return list(lines)
-    return [*lines[: at_most - 1], f"… and {len(lines) - at_most + 1} more"]
+def _number_that_fits(entries: Sequence[Sequence[str]], room: int) -> int:
+    """The number of entries that fit into `room` lines, one of them for the number of the rest."""
+    needed = list(accumulate(map(len, entries)))
+    if needed and needed[-1] <= room:
+        return len(entries)
+    return sum(lines <= room - 1 for lines in needed)
+
+
+def _wrapped(line: str, at_most: int) -> list[str]:
+    """The line in at most `at_most` lines of MAX_LENGTH characters, all but the first indented."""
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    return textwrap.wrap(
+        one_line(line),
+        MAX_LENGTH,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}    ",
+        break_on_hyphens=False,
+        max_lines=at_most,
+        placeholder=" …",
+    ) or [""]

@@ -170,6 +170,21 @@ def of_excluded_hosts(exclusions: Iterable[Exclusion]) -> tuple[str, dict[str, s
     return condition, {f"host_{n}": host.monitoring_host for n, host in enumerate(hosts)}
 
 
+def validity_of_site(connection: Connection, site: str) -> tuple[int, int | None] | None:
+    """When the site's first endpoint entered the topology, and when its last one left it, if so.
+
+    None if the site was never in the topology.
+    """
+    first, last, open_ends = connection.execute(
+        text(
+            "SELECT min(valid_from_s), max(valid_to_s), count(*) - count(valid_to_s)"
+            " FROM report_topology WHERE site = :site"
+        ),
+        {"site": site},
+    ).one()
+    return None if first is None else (first, None if open_ends else last)
+
+
 def members(connection: Connection, day: date) -> list[Member]:
     """The sites of every group on a day, sorted; of several rows for a site the newest counts."""
     rows = connection.execute(

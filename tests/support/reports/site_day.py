@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay, explain_site
 from sam_pipeline.spark_jobs.explain.results import Instance, Result
+from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
@@ -63,7 +64,8 @@ class StoredDay:
         return results
 
     def day(self) -> SiteDay:
-        return explain_site("test", "A", self.run, self.segments, self.results_of)
+        timelines = Timelines(self.segments, self.profile)
+        return explain_site("test", "A", self.run, timelines, self.results_of)
 
 
 def at(time: str) -> int:

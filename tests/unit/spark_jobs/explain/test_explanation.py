@@ -313,7 +313,7 @@ def test_a_ticket_says_that_a_site_outside_all_functions_has_no_figure(stored: S
     assert lines_of_ticket[1].startswith("no figure")
     assert not any("availability" in line for line in lines_of_ticket[2:])
     assert f"{WITHOUT_EFFECT}: 1 failure, 1 cause:" in lines_of_ticket
-    assert "  1 x CRITICAL OTHER probe, 00:00:00 to 00:00:00 at h3" in lines_of_ticket
+    assert "  1 x CRITICAL OTHER probe, 00:00:00 to 24:00:00 at h3" in lines_of_ticket
 
 
 def test_a_ticket_is_short_for_any_day(stored: StoredDay) -> None:
