@@ -54,7 +54,7 @@ _TEMPORARY = re.compile(r"(/tmp/).+")
 _MIN_RANDOM_LENGTH = 16
 
 
-_Key = tuple[str, str, str, str]
+Key = tuple[str, str, str, str]
 """flavour, metric, status and masked text"""
 
 
@@ -89,6 +89,11 @@ class Cause:
     status: str
     text: str
     failures: Sequence[Failure]
+
+    @property
+    def key(self) -> Key:
+        """What its failures have in common."""
+        return self.service_flavour, self.metric_name, self.status, self.text
 
     @property
     def count(self) -> int:
@@ -144,7 +149,7 @@ def causes_by_effect(failures: Sequence[Failure]) -> tuple[CauseList, CauseList]
 
 def causes(failures: Iterable[Failure]) -> list[Cause]:
     """The causes of the failures: the worst status first, then the most frequent."""
-    groups: dict[_Key, list[Failure]] = {}
+    groups: dict[Key, list[Failure]] = {}
     for failure in failures:
         text = masked(failure.text, failure.host_name)
         key = (failure.service_flavour, failure.metric_name, failure.status, text)
@@ -154,17 +159,16 @@ def causes(failures: Iterable[Failure]) -> list[Cause]:
 
 def merged(cause_lists: Iterable[CauseList]) -> CauseList:
     """The causes of several days together, without masking the texts again, which is slow."""
-    groups: dict[_Key, list[Failure]] = {}
+    groups: dict[Key, list[Failure]] = {}
     title = ""
     for cause_list in cause_lists:
         title = cause_list.title
         for cause in cause_list.causes:
-            key = (cause.service_flavour, cause.metric_name, cause.status, cause.text)
-            groups.setdefault(key, []).extend(cause.failures)
+            groups.setdefault(cause.key, []).extend(cause.failures)
     return CauseList(title, _sorted(groups))
 
 
-def _sorted(groups: Mapping[_Key, Sequence[Failure]]) -> list[Cause]:
+def _sorted(groups: Mapping[Key, Sequence[Failure]]) -> list[Cause]:
     return sorted(
         (Cause(*key, failures) for key, failures in groups.items()),
         key=lambda cause: (

@@ -11,7 +11,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, bindparam, text
 
 from sam_pipeline.schema.records.performance_data import Measured
-from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, WINDOW, Exclusion
+from sam_pipeline.spark_jobs.inputs.announced import (
+    MONITORING_HOST,
+    WINDOW,
+    Exclusion,
+    of_excluded_hosts,
+)
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
 from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
 from sam_pipeline.spark_jobs.rules.days import DAY_S
@@ -188,7 +193,8 @@ def read_results(
     """The results of the instances since the day before the first run's day, oldest first.
 
     Only results whose VO and FQAN count (rule 2); with `at_most`, only the newest ones. Without
-    `with_ok`, results sent as OK are left out, unless a threshold may have made them worse.
+    `with_ok`, results sent as OK are left out, unless a threshold may have made them worse or they
+    don't exist because their monitoring host was excluded.
     """
     profile = runs[-1].profile
     has_thresholds = any(run.profile.thresholds for run in runs)
@@ -201,11 +207,16 @@ def read_results(
         and profile.vo in (None, row[4])
         and profile.fqan in (None, row[5])
     }
+    condition = ""
+    of_hosts: dict[str, str] = {}
+    if not with_ok and not has_thresholds:
+        excluded, of_hosts = of_excluded_hosts({e for run in runs for e in run.exclusions})
+        condition = f" AND (status <> 'OK'{f' OR {excluded}' if excluded else ''})"
     statement = text(
         _RESULTS.format(
             window=WINDOW[connection.dialect.name],
             performance_data="coalesce(performance_data, '')" if has_thresholds else "''",
-            condition="" if with_ok or has_thresholds else " AND status <> 'OK'",
+            condition=condition,
             limit="" if at_most is None else f" LIMIT {at_most}",
         )
     ).bindparams(bindparam("instances", expanding=True))
@@ -218,7 +229,7 @@ def read_results(
     rows: list[Any] = []
     for first in range(0, len(numbers), _MAX_INSTANCES):
         chunk = numbers[first : first + _MAX_INSTANCES]
-        rows += connection.execute(statement, {"instances": chunk, **bounds})
+        rows += connection.execute(statement, {"instances": chunk, **bounds, **of_hosts})
     if len(numbers) > _MAX_INSTANCES:
         rows = sorted(rows, key=lambda row: (row[1], row[7]), reverse=True)[:at_most]
     results: dict[Instance, list[Result]] = {}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate, chain
 
 from sam_pipeline.schema.program.wording import duration, one_line, plural
-from sam_pipeline.spark_jobs.explain.because import because
+from sam_pipeline.spark_jobs.explain.because import stretches
 from sam_pipeline.spark_jobs.explain.causes import CauseList, causes_by_effect
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay, Thing
 from sam_pipeline.spark_jobs.explain.phrases import (
@@ -18,6 +18,7 @@ from sam_pipeline.spark_jobs.explain.phrases import (
     time_text,
 )
 from sam_pipeline.spark_jobs.explain.selection import Selection
+from sam_pipeline.spark_jobs.explain.timelines import FINE
 from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
 from sam_pipeline.spark_jobs.rules.levels import FUNCTION, SITE
 from sam_pipeline.spark_jobs.rules.seconds import rounded
@@ -60,9 +61,10 @@ def ticket(site_day: SiteDay, selection: Selection, targets: Targets) -> list[st
         more = len(parts) - _MAX_FIGURES
         head += parts if more <= 0 else [*parts[:_MAX_FIGURES], f"… and {more} more"]
     segments = [
-        f"{span_text(reason.start, reason.end)} {reason.status}: {because(reason, site_day)}"
+        str(stretch)
         for site in sites
-        for reason in site.reasons
+        for stretch in stretches(site, site_day)
+        if stretch.status != FINE
     ]
     announced = [
         f"{'' if run.counts(downtime) else 'does not count: '}{downtime_text(downtime)}"

@@ -1,49 +1,45 @@
-"""The page of a site: its month at a glance, then each day with its failures and their causes."""
+"""The page of a site: its month at a glance, the causes of what failed, then the bad days."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 
-from sam_pipeline.spark_jobs.explain.causes import Cause, CauseList, causes_by_effect, merged
-from sam_pipeline.spark_jobs.explain.explanation import (
-    arithmetic,
-    downtimes_of,
-    exclusions_of,
-    seconds_of,
+from sam_pipeline.spark_jobs.explain.causes import (
+    COSTLY,
+    Cause,
+    CauseList,
+    Key,
+    causes_by_effect,
+    merged,
 )
-from sam_pipeline.spark_jobs.explain.failures import failures
+from sam_pipeline.spark_jobs.explain.explanation import SiteDay, arithmetic, explain_site
 from sam_pipeline.spark_jobs.explain.phrases import downtime_text, exclusion_text, explain_command
-from sam_pipeline.spark_jobs.explain.results import CountedResults, Results
-from sam_pipeline.spark_jobs.explain.timelines import Timelines
+from sam_pipeline.spark_jobs.explain.results import Results
+from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST
-from sam_pipeline.spark_jobs.pages.drawing.timelines import (
-    ANNOUNCED,
-    COUNTS,
-    EXCLUDED,
-    Stroke,
-    shade,
-    spoken,
-    status_strokes,
-)
+from sam_pipeline.spark_jobs.pages.drawing.lanes import DayLanes, Lane, day_lanes, ok_lane
 from sam_pipeline.spark_jobs.pages.month import Day, Month
 from sam_pipeline.spark_jobs.pages.verdict import (
+    LEGEND,
     MET,
     Cell,
     PeriodTotals,
+    Verdict,
     availability_cell,
     totals_of,
 )
 from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, SITE, WITH_FIGURES
+from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, STATUSES
-from sam_pipeline.spark_jobs.runs.published import DayFigure, Names, Run
+from sam_pipeline.spark_jobs.runs.published import DayFigure, Run
 from sam_pipeline.spark_jobs.runs.summary import added_up
 
 # The most frequent causes of a month, and nearly all of a day; `sam-report explain` lists them all.
-_MAX_CAUSES_OF_MONTH, _MAX_CAUSES_OF_DAY = 6, 20
+_MAX_CAUSES_OF_MONTH, _MAX_CAUSES_OF_DAY = 8, 20
 _EFFECTS = {
     MONITORING_HOST: "its results do not count",
     METRIC: "this time counts as not known",
@@ -52,15 +48,28 @@ _EFFECTS = {
 
 
 @dataclass(frozen=True)
-class Lane:
-    """The timeline of one thing; `spoken` is its text for screen readers."""
+class DaySpan:
+    """Consecutive days of a month."""
 
-    level: str
-    name: str
-    availability: str
-    shades: Sequence[Stroke]
-    strokes: Sequence[Stroke]
-    spoken: str
+    first: date
+    last: date
+
+    def __str__(self) -> str:
+        if self.first == self.last:
+            return f"{self.first.day} {self.first:%B}"
+        return f"{self.first.day} to {self.last.day} {self.last:%B}"
+
+    @property
+    def days(self) -> int:
+        return (self.last - self.first).days + 1
+
+
+@dataclass(frozen=True)
+class CauseRow:
+    """A cause, and the days on which it occurred, as runs of days."""
+
+    cause: Cause
+    days: Sequence[DaySpan]
 
 
 @dataclass(frozen=True)
@@ -68,33 +77,57 @@ class CauseTable:
     """The first causes of a class of failures, and the number of the others."""
 
     title: str
-    causes: Sequence[Cause]
+    costs: bool
+    rows: Sequence[CauseRow]
     more: int
 
 
 @dataclass(frozen=True)
+class DaySection:
+    """What there is to say about a day on which not everything was OK."""
+
+    causes: Sequence[CauseTable]
+    notes: Sequence[str]
+    lanes: DayLanes
+    arithmetic: Sequence[str]
+    command: str
+
+
+@dataclass(frozen=True)
 class DayView:
-    """A day: a row in the table of the month, and a section of the page."""
+    """A day: a row in the table of the month, and, unless all was OK, a section of the page.
+
+    `topic` is what the day is about in a few words; days with the same topic are folded into one.
+    """
 
     day: Day
     cell: Cell
     reliability: str
     seconds: Seconds
-    lanes: Sequence[Lane]
-    causes: Sequence[CauseTable]
-    notes: Sequence[str]
-    arithmetic: Sequence[str]
-    command: str
+    lane: Lane
+    topic: str
+    section: DaySection | None
 
     @property
-    def is_open(self) -> bool:
-        """Whether the section is shown unfolded: unless all targets were met."""
+    def is_bad(self) -> bool:
         return self.cell.verdict is not MET
 
 
 @dataclass(frozen=True)
+class Spell:
+    """Consecutive days with one topic; those without a section are not among `days`."""
+
+    span: DaySpan
+    topic: str
+    verdict: Verdict
+    availability: str
+    days: Sequence[DayView]
+    is_open: bool
+
+
+@dataclass(frozen=True)
 class SiteView:
-    """The page of a site; `statuses` are those with a column."""
+    """The page of a site; `statuses` are those with a column, `open_day` is shown unfolded."""
 
     site: str
     targets: Targets
@@ -103,6 +136,8 @@ class SiteView:
     statuses: Sequence[str]
     causes: Sequence[CauseTable]
     days: Sequence[DayView]
+    spells: Sequence[Spell]
+    open_day: date | None
 
 
 def site_view(
@@ -113,107 +148,151 @@ def site_view(
 ) -> SiteView:
     """The page of a site, from the figures of its days, their timelines and results."""
     figure = added_up(figures)
+    [site] = figure.names
     seconds = figure.seconds or Seconds()
+    targets = month.period_targets.of_site(site)
     run_of = {run.day: run for run in month.runs}
-    targets = month.period_targets.of_site(figure.names[0])
-    causes_of = {
-        day: causes_by_effect(failures(of_day, CountedResults(run_of[day], results)))
+    site_days = {
+        day: explain_site(month.report, site, run_of[day], of_day, results)
         for day, of_day in timelines.items()
+        if _may_have_a_section(run_of[day], of_day)
     }
+    causes_of = {day: causes_by_effect(of_day.failures) for day, of_day in site_days.items()}
+    days = []
+    for of_day in figures:
+        day, run = of_day.day, run_of[of_day.day]
+        cell = availability_cell(figure_of(of_day.names, of_day.seconds), targets, 2)
+        site_day, causes = site_days.get(day), causes_of.get(day, ())
+        section = _section(site_day, causes, of_day.seconds, len(site_days)) if site_day else None
+        lanes = section.lanes.lanes if section else [ok_lane(site, run)]
+        reliability, topic = short(of_day.seconds.reliability), _topic(cell, site_day, causes)
+        days.append(
+            DayView(
+                Day(day, run.until), cell, reliability, of_day.seconds, lanes[0], topic, section
+            )
+        )
+    bad_days = [view.day.day for view in days if view.is_bad and view.section]
+    open_day = bad_days[-1] if bad_days else None
     return SiteView(
-        figure.names[0],
+        site,
         targets,
         totals_of(figure, targets),
         seconds,
         [*FOLDED, *(STATUSES[len(FOLDED) :] if seconds.excluded else ())],
-        _cause_tables(map(merged, zip(*causes_of.values(), strict=True)), _MAX_CAUSES_OF_MONTH),
-        [
-            _day_view(
-                month.report,
-                figure,
-                run_of[figure.day],
-                timelines.get(figure.day, Timelines((), run_of[figure.day].profile)),
-                causes_of.get(figure.day, ()),
-                targets,
-            )
-            for figure in figures
-        ],
+        _causes_of_month(causes_of),
+        days,
+        list(_spells(days, open_day)),
+        open_day,
     )
 
 
-def _day_view(
-    report: str,
-    figure: DayFigure,
-    run: Run,
-    timelines: Timelines,
-    causes: Iterable[CauseList],
-    targets: Targets,
-) -> DayView:
-    [site] = figure.names
-    lanes = [
-        Lane(
-            level,
-            " ".join(names[1:]) or names[0],
-            short(seconds_of(segments).availability),
-            list(_shades(run, level, names)),
-            status_strokes(segments),
-            spoken(segments),
-        )
-        for wanted in WITH_FIGURES
-        for level, names in timelines.of_level(wanted)
-        for segments in (timelines.of[level, names],)
-    ]
-    endpoints = [names for _, names in timelines.of_level(ENDPOINT)]
+def _may_have_a_section(run: Run, timelines: Timelines) -> bool:
+    """Whether to explain a day: that takes time, and most days of most sites were OK."""
+    [site, *_] = next(iter(timelines.of))[1]
+    return (
+        any(segment.status != FINE for of_one in timelines.of.values() for segment in of_one)
+        or any(downtime.site in ("", site) for downtime in run.downtimes)
+        or bool(run.exclusions)
+    )
+
+
+def _section(
+    site_day: SiteDay, causes: Sequence[CauseList], seconds: Seconds, sections: int
+) -> DaySection | None:
+    """The section of one of at most `sections` days, if there is anything to say about it."""
+    run = site_day.run
     notes = [
         f"{downtime_text(downtime)} ({'counts' if run.counts(downtime) else 'does not count'})"
-        for downtime in downtimes_of(run, endpoints)
+        for downtime in site_day.downtimes
     ]
     notes += [
         f"{exclusion_text(exclusion)} ({_EFFECTS[exclusion.kind]})"
-        for exclusion in exclusions_of(run, site, endpoints)
+        for exclusion in site_day.exclusions
     ]
-    return DayView(
-        Day(figure.day, run.until),
-        availability_cell(figure_of(figure.names, figure.seconds), targets, 2),
-        short(figure.seconds.reliability),
-        figure.seconds,
-        lanes,
-        _cause_tables(causes, _MAX_CAUSES_OF_DAY),
-        notes,
-        arithmetic(figure.seconds),
-        " ".join(explain_command(report, site, figure.day)),
-    )
-
-
-def _shades(run: Run, level: str, names: Names) -> Iterator[Stroke]:
-    """The shades of a lane: an endpoint has its own, a site those that apply to all of it."""
-    if level == ENDPOINT:
-        downtimes = downtimes_of(run, [names])
-        exclusions = exclusions_of(run, names[0], [names])
-        exclusions = [e for e in exclusions if e.kind != GROUP]
-    elif level == SITE:
-        downtimes = [
-            downtime
-            for downtime in run.downtimes
-            if downtime.site == names[0] and not downtime.host_name and not downtime.service_flavour
-        ]
-        exclusions = [e for e in exclusions_of(run, names[0], ()) if e.kind == GROUP]
-    else:
-        return
-    counting = [downtime for downtime in downtimes if run.counts(downtime)]
-    others = [downtime for downtime in downtimes if not run.counts(downtime)]
-    for kind, shaded in ((COUNTS, counting), (ANNOUNCED, others), (EXCLUDED, exclusions)):
-        spans = [(span.start, span.end) for span in shaded]
-        yield from shade(kind, spans, run.start, run.end)
-
-
-def _cause_tables(cause_lists: Iterable[CauseList], at_most: int) -> list[CauseTable]:
-    return [
+    if not (notes or site_day.failures or any(thing.reasons for thing in site_day.things)):
+        return None
+    tables = [
         CauseTable(
-            str(cause_list)[0].upper() + str(cause_list)[1:],
-            cause_list.causes[:at_most],
-            len(cause_list.causes[at_most:]),
+            _capitalized(str(cause_list)),
+            cause_list.title == COSTLY,
+            [CauseRow(cause, ()) for cause in cause_list.causes[:_MAX_CAUSES_OF_DAY]],
+            len(cause_list.causes[_MAX_CAUSES_OF_DAY:]),
         )
-        for cause_list in cause_lists
+        for cause_list in causes
         if cause_list.causes
     ]
+    command = " ".join(explain_command(site_day.report, site_day.site, run.day))
+    return DaySection(tables, notes, day_lanes(site_day, sections), arithmetic(seconds), command)
+
+
+def _topic(cell: Cell, site_day: SiteDay | None, causes: Sequence[CauseList]) -> str:
+    """The worst cause that cost availability, or else the downtime or the verdict."""
+    if cell.verdict is MET or site_day is None:
+        return cell.verdict.meaning
+    for cause in (cause for cause_list in causes[:1] for cause in cause_list.causes[:1]):
+        text = re.sub(rf"^{cause.status}( -|:)? ", "", cause.text) or "(no text)"
+        return f"{text}, {cause.metric_name}"
+    counting = [downtime for downtime in site_day.downtimes if site_day.run.counts(downtime)]
+    names = ", ".join(sorted({downtime.downtime_id for downtime in counting}))
+    return f"in downtime {names}".rstrip() if counting else cell.verdict.meaning
+
+
+def day_spans(days: Iterable[date]) -> list[DaySpan]:
+    """The days, in order, as spans without gaps."""
+    spans: list[DaySpan] = []
+    for day in days:
+        if spans and day - spans[-1].last == timedelta(days=1):
+            spans[-1] = DaySpan(spans[-1].first, day)
+        else:
+            spans.append(DaySpan(day, day))
+    return spans
+
+
+def _spells(days: Sequence[DayView], open_day: date | None) -> Iterator[Spell]:
+    """The days with a section, those in a row with one topic together."""
+    rows: list[list[DayView]] = []
+    for view in days:
+        before = rows[-1][-1] if rows else None
+        if (
+            before
+            and before.topic == view.topic
+            and view.day.day - before.day.day == timedelta(days=1)
+        ):
+            rows[-1].append(view)
+        else:
+            rows.append([view])
+    for row in rows:
+        known = [view.seconds.availability for view in row]
+        values = sorted({short(value) for value in known if value is not None}, key=float)
+        shown = [view for view in row if view.section]
+        if shown:
+            yield Spell(
+                DaySpan(row[0].day.day, row[-1].day.day),
+                row[0].topic,
+                min((view.cell.verdict for view in row), key=LEGEND.index),
+                " to ".join(dict.fromkeys((values[0], values[-1]))) if values else "",
+                shown,
+                any(view.day.day == open_day for view in row),
+            )
+
+
+def _causes_of_month(causes_of: Mapping[date, Sequence[CauseList]]) -> list[CauseTable]:
+    """The causes of all days together, each with its days."""
+    tables = []
+    for cause_lists in zip(*causes_of.values(), strict=True):
+        days: dict[Key, list[date]] = {}
+        for day, cause_list in zip(causes_of, cause_lists, strict=True):
+            for cause in cause_list.causes:
+                days.setdefault(cause.key, []).append(day)
+        of_month = merged(cause_lists)
+        shown = of_month.causes[:_MAX_CAUSES_OF_MONTH]
+        rows = [CauseRow(cause, day_spans(days[cause.key])) for cause in shown]
+        if rows:
+            more = len(of_month.causes) - len(rows)
+            title, costs = _capitalized(str(of_month)), of_month.title == COSTLY
+            tables.append(CauseTable(title, costs, rows, more))
+    return tables
+
+
+def _capitalized(title: str) -> str:
+    return title[0].upper() + title[1:]

@@ -27,6 +27,7 @@ from sam_pipeline.spark_jobs.explain.incidents.incident import Incident, in_orde
 from sam_pipeline.spark_jobs.explain.incidents.reader import site_incidents
 from sam_pipeline.spark_jobs.explain.results import read_results
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
+from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST
 from sam_pipeline.spark_jobs.pages.changes import changes_view
 from sam_pipeline.spark_jobs.pages.groups import group_views
 from sam_pipeline.spark_jobs.pages.incidents import incidents_view
@@ -44,7 +45,7 @@ from sam_pipeline.spark_jobs.pages.writer import (
     site_page,
 )
 from sam_pipeline.spark_jobs.rules.days import Period
-from sam_pipeline.spark_jobs.rules.levels import SITE
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, SITE
 from sam_pipeline.spark_jobs.runs.published import (
     day_figures,
     day_members,
@@ -100,6 +101,14 @@ def _write_month(connection: Connection, month: Month, files: PageFiles) -> Mont
         failing = {
             instance for of_day in timelines.values() for instance in failing_instances(of_day)
         }
+        for run in month.runs:
+            if run.day in timelines and any(e.kind == MONITORING_HOST for e in run.exclusions):
+                # Any of the site's results may be from the excluded host.
+                failing |= {
+                    (flavour, host, metric)
+                    for _, (_, flavour, host) in timelines[run.day].of_level(ENDPOINT)
+                    for metric in run.profile.metrics_of(flavour)
+                }
         results = read_results(connection, month.runs, failing, with_ok=False, at_most=_MAX_RESULTS)
         incidents += site_incidents(site, timelines, results, month.runs)
         view = site_view(month, days, timelines, results)

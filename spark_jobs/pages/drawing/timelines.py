@@ -1,7 +1,9 @@
-"""Timelines as SVG: for each status one path of horizontal strokes, in seconds of the day.
+"""Timelines as SVG: for each status one path of horizontal strokes, in minutes of the day.
 
-A lane is 86 400 units wide and 20 high, and scales to any width. The style sheet sets the width and
-dashes of strokes in pixels (`vector-effect: non-scaling-stroke`), so scaling does not distort them.
+A lane is 1440 units wide and 20 high, and scales to any width. On top of it lie invisible spots
+as high as the lane, with the times and the reason of a stretch as their title. The style sheet sets
+the width and dashes of strokes in pixels (`vector-effect: non-scaling-stroke`), so scaling does not
+distort them.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from sam_pipeline.schema.program.wording import one_line
+from sam_pipeline.spark_jobs.explain.because import Stretch
 from sam_pipeline.spark_jobs.explain.phrases import span_text
 from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES
@@ -16,7 +20,8 @@ from sam_pipeline.spark_jobs.runs.published import Segment
 
 HOURS = range(0, 25, 3)
 # The number of segments of a timeline that a screen reader reads.
-_MAX_SPOKEN = 6
+_MAX_SPOKEN = 4
+_MAX_TITLE = 160
 # The minimum drawn length of a segment that is not OK: a minute would be invisible.
 _MIN_DRAWN_S = 240
 
@@ -29,24 +34,45 @@ class Stroke:
     d: str
 
 
+@dataclass(frozen=True)
+class Spot:
+    """An invisible path to point at."""
+
+    d: str
+    title: str
+
+
 # Short class names, as a page has many lanes.
 KINDS = {status: status[:2].lower() for status in STATUSES}
-LEGEND = [(Stroke(KINDS[status], "M0 10h86400"), status) for status in STATUSES]
+LEGEND = [(Stroke(KINDS[status], "M0 0h1440"), status) for status in STATUSES]
 COUNTS, ANNOUNCED, EXCLUDED = "sc", "sa", "se"
 SHADES = [
-    (Stroke(COUNTS, "M0 10h86400"), "announced downtime that counts"),
-    (Stroke(ANNOUNCED, "M0 10h86400"), "announced downtime that does not count"),
-    (Stroke(EXCLUDED, "M0 10h86400"), "exclusion"),
+    (Stroke(COUNTS, "M0 0h1440"), "announced downtime that counts"),
+    (Stroke(ANNOUNCED, "M0 0h1440"), "announced downtime that does not count"),
+    (Stroke(EXCLUDED, "M0 0h1440"), "exclusion"),
 ]
 
 
-def status_strokes(segments: Iterable[Segment]) -> list[Stroke]:
+def status_strokes(timeline: Iterable[Segment | Stretch]) -> list[Stroke]:
     """A path for each status that occurs; the worst are drawn last, on top."""
     lines: dict[str, list[str]] = {}
-    for segment in segments:
-        min_s = 0 if segment.status == STATUSES[0] else _MIN_DRAWN_S
-        lines.setdefault(segment.status, []).append(_line(segment.start, segment.end, min_s))
+    for stretch in timeline:
+        min_s = 0 if stretch.status == STATUSES[0] else _MIN_DRAWN_S
+        lines.setdefault(stretch.status, []).append(_line(stretch.start, stretch.end, min_s))
     return [Stroke(KINDS[status], "".join(lines[status])) for status in STATUSES if status in lines]
+
+
+def spots(timeline: Iterable[Stretch]) -> list[Spot]:
+    """A spot for each stretch; short ones lie on top, so that one can point at them."""
+    longest_first = sorted(timeline, key=lambda stretch: stretch.start - stretch.end)
+    return [
+        spot(stretch.start, stretch.end, one_line(str(stretch), _MAX_TITLE))
+        for stretch in longest_first
+    ]
+
+
+def spot(start: int, end: int, title: str) -> Spot:
+    return Spot(_line(start, end, _MIN_DRAWN_S), title)
 
 
 def shade(kind: str, spans: Iterable[tuple[int, int]], start: int, end: int) -> list[Stroke]:
@@ -56,17 +82,19 @@ def shade(kind: str, spans: Iterable[tuple[int, int]], start: int, end: int) -> 
     return [Stroke(kind, d)] if d else []
 
 
-def spoken(segments: Sequence[Segment]) -> str:
-    """The timeline as a screen reader reads it."""
-    if len(segments) == 1 and segments[0].end - segments[0].start == DAY_S:
-        return f"{segments[0].status} all day"
-    parts = [f"{s.status} {span_text(s.start, s.end)}" for s in segments[:_MAX_SPOKEN]]
-    left_out = len(segments) - _MAX_SPOKEN
+def spoken(timeline: Sequence[Segment | Stretch]) -> str:
+    """The timeline as a screen reader reads it; the list below the lanes has the reasons."""
+    if len(timeline) == 1 and timeline[0].end - timeline[0].start == DAY_S:
+        return f"{timeline[0].status} all day"
+    parts = [f"{s.status} {span_text(s.start, s.end)}" for s in timeline[:_MAX_SPOKEN]]
+    left_out = len(timeline) - _MAX_SPOKEN
     if left_out > 0:
         parts.append(f"and {left_out} more")
     return ", ".join(parts)
 
 
 def _line(start: int, end: int, min_s: int) -> str:
-    left = min(start % DAY_S, DAY_S - min_s)
-    return f"M{left} 10h{max(end - start, min_s)}"
+    # A page has many lines, and no screen more pixels than minutes for one.
+    first = min(start % DAY_S, DAY_S - min_s)
+    left, right = (round(second / 60) for second in (first, first + max(end - start, min_s)))
+    return f"M{left} 0h{right - left}"

@@ -231,6 +231,7 @@ def _results(
                     "timestamp": f"{moment(second):%Y-%m-%dT%H:%M:%SZ}",
                     "voName": "ops",
                     "gatheredAt": "wn1",
+                    "monitoringHost": f"m{site % 2}",
                     "summaryData": f"{status}: <script>alert({at})</script> no answer",
                     "messageId": f"m-{second}-{number}-{metric}",
                 }

@@ -4,6 +4,7 @@ exclusions, changes and a candidate; and for pages of the largest size."""
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
@@ -128,6 +129,12 @@ def _leave_open(connection: Connection) -> None:
     connection.execute(
         text(f"UPDATE run SET until = {until} WHERE day = :day"), {"until": UNTIL, "day": str(LAST)}
     )
+
+
+def section_of(page: str, day: date) -> str:
+    """The section of a day on the page of a site."""
+    rest = page.partition(f'<div class="anchor" id="{day}">')[2]
+    return re.split(r'<div class="anchor"|</section>', rest)[0]
 
 
 def write_large_pages(out: Path, directory: Path) -> tuple[Path, Path]:

@@ -43,6 +43,7 @@ from tests.support.reports.pages import (
     SIZE,
     add_candidate,
     fill,
+    section_of,
     write_large_pages,
 )
 
@@ -152,7 +153,7 @@ def test_a_red_day_leads_to_the_failing_results(pages: Pages) -> None:
     )
     assert link
     site = pages[f"{NOVEMBER_PATH}/{BAD_SITE}.html"]
-    day = site.partition(f'id="{link[2]}"')[2].partition("</details>")[0]
+    day = section_of(site, date.fromisoformat(link[2]))
     assert "no answer" in day
     assert "message m-" in day
     assert f"--report test --day {link[2]} --site {BAD_SITE}" in day
@@ -209,14 +210,25 @@ def test_an_open_day_shows_its_end(pages: Pages) -> None:
 
 def test_downtimes_and_exclusions_are_drawn_and_listed(pages: Pages) -> None:
     page = pages[f"{NOVEMBER_PATH}/{BAD_SITE}.html"]
-    day = page.partition(f'id="{MARKED_DAY}"')[2].partition("</details>")[0]
+    day = section_of(page, MARKED_DAY)
 
     for kind in ("sc", "sa", "se"):
-        assert f'class="{kind}" d="M43200 10h7200"' in day
+        assert f'class="{kind}" d="M720 0h120"' in day
     assert "new &lt;kernel&gt; (" in day
     assert "does not count" in day
     for reason in ("the probe was wrong", "power cut", "its clock was wrong"):
         assert reason in day
+
+
+def test_an_excluded_monitoring_host_is_listed_only_at_sites_that_it_measured(pages: Pages) -> None:
+    listed = {
+        name
+        for name, page in pages.items()
+        if name.startswith(NOVEMBER_PATH) and "its clock was wrong" in page
+    }
+
+    assert f"{NOVEMBER_PATH}/{BAD_SITE}.html" in listed
+    assert f"{NOVEMBER_PATH}/{site_name(8)}.html" not in listed
 
 
 def test_unknown_and_missing_have_columns_and_colours_of_their_own(pages: Pages) -> None:
