@@ -15,8 +15,9 @@ from sam_pipeline.spark_jobs.pages.verdict import (
     availability_cell,
     empty_cell,
     totals_of,
+    worst_first,
 )
-from sam_pipeline.spark_jobs.pages.writer import group_page, site_page
+from sam_pipeline.spark_jobs.pages.writer import group_page, site_page, slug
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.figures import Figure
 from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
@@ -39,9 +40,8 @@ class MemberRow:
 
 @dataclass(frozen=True)
 class GroupRow:
-    """A group over the period and on each day; `number` is its row on the page, from 1."""
+    """A group over the period and on each day."""
 
-    number: int
     name: str
     availability: Cell
     reliability: TargetValue
@@ -54,10 +54,15 @@ class GroupRow:
     def verdict(self) -> Verdict:
         return self.availability.verdict
 
+    @property
+    def anchor(self) -> str:
+        """Its id on the page, which stays the same whatever the figures."""
+        return f"group-{slug(self.name, str)}"
+
 
 @dataclass(frozen=True)
 class GroupsView:
-    """All groups of a type: those that `missed` a target, and those that `met` them all."""
+    """All groups of a type: those that `missed` a target and those that `met` them, worst first."""
 
     group_type: str
     missed: Sequence[GroupRow]
@@ -99,12 +104,11 @@ def group_views(
         for group in group_figures({member: seconds[day, member.site] for member in of_day})
     }
 
-    def row(number: int, total: Figure) -> GroupRow:
+    def row(total: Figure) -> GroupRow:
         own_targets = targets.of(GROUP, total.names)
         misses = total.misses(own_targets)
         missed = {miss.figure for miss in misses}
         return GroupRow(
-            number,
             total.names[1],
             availability_cell(total, own_targets, 2),
             TargetValue(short(total.reliability), "reliability" in missed),
@@ -121,7 +125,7 @@ def group_views(
 
     for group_type in dict.fromkeys(total.names[0] for total in totals):
         of_type = [total for total in totals if total.names[0] == group_type]
+        of_type.sort(key=lambda total: worst_first(total, targets.of(GROUP, total.names)))
         missed = [t for t in of_type if t.misses(targets.of(GROUP, t.names))]
         met = [total for total in of_type if total not in missed]
-        rows = [row(number, total) for number, total in enumerate([*missed, *met], 1)]
-        yield GroupsView(group_type, rows[: len(missed)], rows[len(missed) :])
+        yield GroupsView(group_type, list(map(row, missed)), list(map(row, met)))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
 
+from sam_pipeline.spark_jobs.pages.drawing.years import YearView, year_view
 from sam_pipeline.spark_jobs.pages.groups import GroupsView
+from sam_pipeline.spark_jobs.pages.navigation import Neighbours
 from sam_pipeline.spark_jobs.pages.verdict import (
     OF_FIGURES,
     Cell,
@@ -23,7 +25,8 @@ from sam_pipeline.spark_jobs.pages.writer import site_page
 from sam_pipeline.spark_jobs.profiles.in_words import WordsOfDays, words_by_day
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
-from sam_pipeline.spark_jobs.runs.published import DayFigure, Run, until_of
+from sam_pipeline.spark_jobs.runs.months import ReportHistory
+from sam_pipeline.spark_jobs.runs.published import DayFigure, Names, Run, until_of
 from sam_pipeline.spark_jobs.runs.summary import added_up
 from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
 
@@ -68,6 +71,8 @@ class Month:
     runs: Sequence[Run]
     sealed: str
     period_targets: PeriodTargets
+    beside: Neighbours = field(default_factory=Neighbours)
+    history: ReportHistory = field(default_factory=lambda: ReportHistory({}))
 
     @property
     def targets(self) -> Targets:
@@ -97,6 +102,12 @@ class Month:
     def until(self) -> int | None:
         """The end of the data (epoch s), if a day was open."""
         return until_of(self.runs)
+
+    def year_of(self, level: str, names: Names, page: str) -> YearView | None:
+        """The year of a site or group up to the month, and where its `page` is in each month."""
+        figures = self.history.year(level, names, self.period.first)
+        targets = self.period_targets.of(level, names)
+        return year_view(figures, self.period.first, targets, self.beside, page)
 
 
 @dataclass(frozen=True)

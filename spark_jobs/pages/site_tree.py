@@ -9,14 +9,16 @@
     REPORT/2026-11/changes.html      figures that a later run changed
 
 The period only chooses the months: the pages of a month always show all of it, and depend only on
-what is published for it, so links stay valid. One site is in memory at a time. Pages that link to
-others are written after them.
+what is published and on which other months have pages, so links stay valid. A month is left as it
+is if none of this has changed. One site is in memory at a time. Pages that link to others are
+written after them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence, Set
 from itertools import chain, groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -32,8 +34,9 @@ from sam_pipeline.spark_jobs.pages.changes import changes_view
 from sam_pipeline.spark_jobs.pages.groups import group_views
 from sam_pipeline.spark_jobs.pages.incidents import incidents_view
 from sam_pipeline.spark_jobs.pages.month import Month, by_site, month_view
+from sam_pipeline.spark_jobs.pages.navigation import Key, neighbours, pages_of_month
 from sam_pipeline.spark_jobs.pages.site import site_view
-from sam_pipeline.spark_jobs.pages.start import MonthRow, ReportView, month_row
+from sam_pipeline.spark_jobs.pages.start import start_view
 from sam_pipeline.spark_jobs.pages.trends import trends_view
 from sam_pipeline.spark_jobs.pages.writer import (
     CHANGES,
@@ -44,8 +47,10 @@ from sam_pipeline.spark_jobs.pages.writer import (
     month_path,
     site_page,
 )
-from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.rules.days import Period, month_of
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, SITE
+from sam_pipeline.spark_jobs.runs.digest import month_digest
+from sam_pipeline.spark_jobs.runs.months import published_months, report_history, year_to
 from sam_pipeline.spark_jobs.runs.published import (
     day_figures,
     day_members,
@@ -64,32 +69,72 @@ _day = attrgetter("day")
 def write_site(connection: Connection, report: str | None, period: Period, out: Path) -> list[str]:
     """Write the pages of the months in which the period lies into `out`.
 
+    A month that is new there is linked from the months beside it, so these are written as well. The
+    start page shows all months with pages.
+
     Returns:
-        The paths of the pages there, the start page first.
+        The paths of the pages of these months, the start page first.
     Raises:
         CannotMakeFile, CannotWriteFile: see output_file.
     """
     files = PageFiles(out)
-    period = period.in_whole_months()
-    sealed = {
+    chosen = period.in_whole_months()
+    reports = published_reports(connection, report, chosen)
+    published = published_months(connection)
+    recorded = {key: pages for key in published if (pages := files.recorded(month_path(*key)))}
+    wanted = {
+        (name, month)
+        for name, month in published
+        if name in reports and chosen.first <= month <= chosen.last
+    }
+    new = wanted - recorded.keys()
+    months = _months(connection, wanted, recorded)
+    for month in months:
+        if (month.report, month.period.first) in wanted or new & month.beside.keys:
+            of_year = year_to(month.period.first)
+            inputs = month_digest(
+                connection, month.report, month.period, of_year, month.sealed, month.beside
+            )
+            if not files.keep(month.path, inputs):
+                _write_month(connection, month, files)
+                files.record(month.path, inputs)
+    files.write(INDEX, "start.html", view=start_view(months))
+    return [INDEX, *(path for path in files.digests if path != INDEX)]
+
+
+def _months(
+    connection: Connection, wanted: Set[Key], recorded: Mapping[Key, Sequence[str]]
+) -> list[Month]:
+    """The months that are wanted or have pages, by report: all that the start page shows."""
+    shown = sorted(wanted | recorded.keys())
+    histories = {}
+    for name, keys in groupby(shown, itemgetter(0)):
+        firsts = [first for _, first in keys]
+        histories[name] = report_history(connection, name, Period(firsts[0], firsts[-1]))
+    pages = {
+        key: pages_of_month(histories[key[0]], key[1]) if key in wanted else recorded[key]
+        for key in shown
+    }
+    seal_of = {
         (seal.report, seal.month): f"{seal.sealed_at:%Y-%m-%d} by {seal.who}"
         for seal in seals(connection)
     }
-    reports = []
-    for name in published_reports(connection, report, period):
-        rows = []
-        for whole in period.months():
-            if runs := published_runs(connection, name, whole):
-                by = sealed.get((name, f"{whole.first:%Y-%m}"), "")
-                targets = period_targets(connection, name, whole)
-                month = Month(name, whole, month_path(name, whole.first), runs, by, targets)
-                rows.append(_write_month(connection, month, files))
-        reports.append(ReportView(name, rows[::-1]))
-    files.write(INDEX, "start.html", reports=reports, period=period)
-    return [INDEX, *files.written[:-1]]
+    return [
+        Month(
+            name,
+            month_of(first),
+            month_path(name, first),
+            published_runs(connection, name, month_of(first)),
+            seal_of.get((name, f"{first:%Y-%m}"), ""),
+            period_targets(connection, name, month_of(first)),
+            neighbours((name, first), pages),
+            histories[name],
+        )
+        for name, first in shown
+    ]
 
 
-def _write_month(connection: Connection, month: Month, files: PageFiles) -> MonthRow:
+def _write_month(connection: Connection, month: Month, files: PageFiles) -> None:
     profiles = {run.day: run.profile for run in month.runs}
     figures = by_site(day_figures(connection, month.report, SITE, month.period))
     incidents: list[Incident] = []
@@ -129,4 +174,3 @@ def _write_month(connection: Connection, month: Month, files: PageFiles) -> Mont
     changes = changes_view(connection, month)
     files.write(f"{month.path}/{CHANGES}", "changes.html", view=changes, month=month)
     files.write(f"{month.path}/{INDEX}", "month.html", view=index, month=month)
-    return month_row(index)

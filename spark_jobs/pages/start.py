@@ -1,49 +1,155 @@
-"""The start page: the months of every report, and the sites and groups that miss a target."""
+"""The start page: reports by month, and for each report the sites that miss a target."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from fractions import Fraction
+from itertools import groupby
+from operator import attrgetter
 
-from sam_pipeline.spark_jobs.pages.month import Month, MonthView, SiteRow
+from sam_pipeline.spark_jobs.pages.drawing.lines import LineChart, line_chart
+from sam_pipeline.spark_jobs.pages.month import Month
+from sam_pipeline.spark_jobs.pages.verdict import Verdict, totals_of, verdict, worst_first
+from sam_pipeline.spark_jobs.pages.writer import site_page
+from sam_pipeline.spark_jobs.profiles.in_words import in_words
+from sam_pipeline.spark_jobs.rules.figures import Figure
+from sam_pipeline.spark_jobs.rules.levels import GROUP, SITE
+from sam_pipeline.spark_jobs.rules.seconds import short
 
 # The page of the month lists the others.
 _MAX_NAMED = 5
+_MAX_COLUMNS = 12
+_report = attrgetter("report")
 
 
 @dataclass(frozen=True)
-class MonthRow:
-    """A month of a report; `named` are the first of the sites that `missed` a target."""
+class BadSite:
+    """A site that missed a target, and by how much."""
+
+    site: str
+    link: str
+    availability: str
+    verdict: Verdict
+    misses: Sequence[str]
+
+
+@dataclass(frozen=True)
+class MonthOfReport:
+    """A month of a report: its cell in the table, and what is said about the newest one.
+
+    `missed` sites missed a target; `named` are the worst of them. The means are those of the sites.
+    """
 
     month: Month
     sites: int
     missed: int
-    named: Sequence[SiteRow]
+    named: Sequence[BadSite]
     groups: Sequence[str]
+    availability: Fraction | None
+    reliability: Fraction | None
 
     @property
     def more(self) -> int:
         return self.missed - len(self.named)
 
+    @property
+    def mean(self) -> str:
+        return short(self.availability)
+
 
 @dataclass(frozen=True)
-class ReportView:
-    """A report, its newest month first."""
+class ReportRow:
+    """A report: what it counts, a cell for each column, and its newest and earlier months."""
 
     name: str
-    months: Sequence[MonthRow]
+    counts: str
+    cells: Sequence[MonthOfReport | None]
+    chart: LineChart | None
+    newest: MonthOfReport
+    earlier: Sequence[MonthOfReport]
 
 
-def month_row(view: MonthView) -> MonthRow:
-    """The month as the start page shows it."""
-    return MonthRow(
-        view.month,
-        view.sites,
-        len(view.missed),
-        view.missed[:_MAX_NAMED],
+@dataclass(frozen=True)
+class StartView:
+    """The start page; `columns` are the newest months."""
+
+    columns: Sequence[date]
+    reports: Sequence[ReportRow]
+
+
+def start_view(months: Iterable[Month]) -> StartView:
+    """The start page, from all months with pages, ordered by report and month."""
+    of_report = {name: list(group) for name, group in groupby(months, _report)}
+    all_months = {month.period.first for group in of_report.values() for month in group}
+    columns = sorted(all_months)[-_MAX_COLUMNS:]
+    return StartView(
+        columns,
         [
-            f"{of_type.group_type} {len(of_type.missed)} of {of_type.groups}"
-            for of_type in view.groups
-            if of_type.missed
+            _report_row(name, columns, {month.period.first: month for month in group})
+            for name, group in of_report.items()
         ],
     )
+
+
+def _report_row(name: str, columns: Sequence[date], months: Mapping[date, Month]) -> ReportRow:
+    summaries = {first: _summary(month) for first, month in months.items()}
+    cells = [summaries.get(column) for column in columns]
+    newest = summaries[max(summaries)]
+    profile = newest.month.period_targets.profile
+    vo = f"VO {profile.vo} · " if profile.vo else ""
+    earlier = [summary for first, summary in sorted(summaries.items()) if first < columns[0]]
+    chart = line_chart(
+        [f"{column:%B %Y}" for column in columns],
+        [cell.availability if cell else None for cell in cells],
+        [cell.reliability if cell else None for cell in cells],
+        profile.targets.availability,
+    )
+    return ReportRow(
+        name,
+        f"{vo}up when {dict(in_words(profile))['Up when']}",
+        cells,
+        chart if len(columns) > 1 else None,
+        newest,
+        earlier[::-1],
+    )
+
+
+def _summary(month: Month) -> MonthOfReport:
+    first, targets = month.period.first, month.period_targets
+    figures = month.history.in_month(SITE, first)
+    bad = [figure for figure in figures if figure.misses(targets.of_site(figure.names[0]))]
+    bad.sort(key=lambda figure: worst_first(figure, targets.of_site(figure.names[0])))
+    groups = month.history.in_month(GROUP, first)
+    missed = [group for group in groups if group.misses(targets.of(GROUP, group.names))]
+    return MonthOfReport(
+        month,
+        len(figures),
+        len(bad),
+        [_bad_site(month, figure) for figure in bad[:_MAX_NAMED]],
+        [
+            f"{kind} {sum(group.names[0] == kind for group in missed)} of"
+            f" {sum(group.names[0] == kind for group in groups)}"
+            for kind in dict.fromkeys(group.names[0] for group in missed)
+        ],
+        _mean(figure.availability for figure in figures),
+        _mean(figure.reliability for figure in figures),
+    )
+
+
+def _bad_site(month: Month, figure: Figure) -> BadSite:
+    [site] = figure.names
+    targets = month.period_targets.of_site(site)
+    return BadSite(
+        site,
+        f"{month.path}/{site_page(site)}",
+        short(figure.availability),
+        verdict(figure, targets),
+        totals_of(figure, targets).misses,
+    )
+
+
+def _mean(values: Iterable[Fraction | None]) -> Fraction | None:
+    known = [value for value in values if value is not None]
+    return sum(known, Fraction()) / len(known) if known else None

@@ -1,4 +1,9 @@
-"""Writes pages from templates, at paths that never change, so that links stay valid."""
+"""Writes pages from templates, at paths that never change, so that links stay valid.
+
+A page whose content is the same keeps its file. `pages.sha256` beside the pages of a month has a
+digest of what they were made from, and the digest of each, in the format of `sha256sum --check`:
+while all of them are the same, the month need not be written again.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +32,7 @@ INDEX = "index.html"
 TRENDS = "trends.html"
 CHANGES = "changes.html"
 INCIDENTS = "incidents.html"
+MANIFEST = "pages.sha256"
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,80}")
 # Other pages, and the devices of Windows, which ignores what follows a dot.
@@ -36,11 +42,11 @@ _TAKEN = {"index", "trends", "changes", "incidents", "con", "prn", "aux", "nul"}
 
 
 class PageFiles:
-    """The pages below a directory; `written` lists their paths there, in order."""
+    """The pages below the directory `out`; `digests` has those written, by their paths there."""
 
     def __init__(self, out: Path) -> None:
-        self.written: list[str] = []
-        self._out = out
+        self.out = out
+        self.digests: dict[str, str] = {}
         self._environment = Environment(
             loader=FileSystemLoader(TEMPLATES),
             autoescape=True,
@@ -64,15 +70,75 @@ class PageFiles:
         self._environment.filters.update(short=short, time=time_text, duration=duration)
 
     def write(self, path: str, template: str, **values: Any) -> None:
-        """Write a page from a template, in which `up` leads back to the directory.
+        """Write a page, if it changed, from a template in which `up` leads back to the directory.
 
         Raises:
             CannotMakeFile, CannotWriteFile: see output_file.
         """
         text = self._environment.get_template(template).render(up="../" * path.count("/"), **values)
-        with output_file(self._out / path) as file:
-            file.write(text.encode())
-        self.written.append(path)
+        page = text.encode()
+        _replace_if_other(self.out / path, page)
+        self.digests[path] = _digest(page)
+
+    def record(self, directory: str, inputs: str) -> None:
+        """Record what the pages written to a directory were made from.
+
+        Raises:
+            CannotMakeFile, CannotWriteFile: see output_file.
+        """
+        start = f"{directory}/"
+        lines = [f"# inputs {inputs}"] + [
+            f"{digest}  {path.removeprefix(start)}"
+            for path, digest in sorted(self.digests.items())
+            if path.startswith(start)
+        ]
+        text = "".join(f"{line}\n" for line in lines)
+        _replace_if_other(self.out / directory / MANIFEST, text.encode())
+
+    def recorded(self, directory: str) -> list[str]:
+        """The pages recorded in a directory; none if nothing is, or the record is damaged."""
+        return list(self._record(directory)[1])
+
+    def keep(self, directory: str, inputs: str) -> bool:
+        """Whether all pages of a directory are there, as written from these inputs."""
+        old_inputs, pages = self._record(directory)
+        if old_inputs != inputs:
+            return False
+        for page, digest in pages.items():
+            try:
+                if _digest((self.out / directory / page).read_bytes()) != digest:
+                    return False
+            except OSError:
+                return False
+        self.digests |= {f"{directory}/{page}": digest for page, digest in pages.items()}
+        return True
+
+    def _record(self, directory: str) -> tuple[str, dict[str, str]]:
+        try:
+            head, *lines = (self.out / directory / MANIFEST).read_text().splitlines()
+            pages = (line.split("  ", 1) for line in lines)
+            return head.removeprefix("# inputs "), {page: digest for digest, page in pages}
+        except (OSError, ValueError):
+            return "", {}
+
+
+def _replace_if_other(path: Path, content: bytes) -> None:
+    """Write a file, unless it has this content: then it keeps its time, for caches and rsync.
+
+    Raises:
+        CannotMakeFile, CannotWriteFile: see output_file.
+    """
+    try:
+        if path.read_bytes() == content:
+            return
+    except OSError:
+        pass  # it does not exist, or writing it names the problem
+    with output_file(path) as file:
+        file.write(content)
+
+
+def _digest(page: bytes) -> str:
+    return hashlib.sha256(page).hexdigest()
 
 
 def month_path(report: str, month: date) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -14,7 +15,7 @@ from sam_pipeline.spark_jobs.rules.days import Period, as_day, month_of
 from sam_pipeline.spark_jobs.rules.figures import Figure, figure_of
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
-from sam_pipeline.spark_jobs.runs.published import second_or_none
+from sam_pipeline.spark_jobs.runs.published import Names, second_or_none
 
 _COLUMNS = {
     SITE: SECONDS,
@@ -77,3 +78,48 @@ def month_figures(
 def _fraction(percent: Any) -> Fraction | None:
     """A percentage that a view returns: a float on SQLite, a decimal on PostgreSQL."""
     return None if percent is None else Fraction(Decimal(str(percent)))
+
+
+class ReportHistory:
+    """The figures of all sites and groups of a report, by month."""
+
+    def __init__(self, figures: Mapping[str, Iterable[MonthFigure]]) -> None:
+        """Take the figures of each level, ordered by names and month."""
+        self._of: dict[tuple[str, Names], list[MonthFigure]] = {}
+        self._in: dict[tuple[str, date], list[Figure]] = {}
+        for level, of_level in figures.items():
+            for figure in of_level:
+                self._of.setdefault((level, figure.figure.names), []).append(figure)
+                self._in.setdefault((level, figure.month), []).append(figure.figure)
+
+    def in_month(self, level: str, month: date) -> Sequence[Figure]:
+        """The figures of all sites, or of all groups, ordered by names."""
+        return self._in.get((level, month), ())
+
+    def year(self, level: str, names: Names, month: date) -> list[MonthFigure]:
+        """The figures of a site or group in the twelve months up to a month."""
+        year = year_to(month)
+        figures = self._of.get((level, names), ())
+        return [figure for figure in figures if year.first <= figure.month <= month]
+
+
+def report_history(connection: Connection, report: str, period: Period) -> ReportHistory:
+    """The history of a report in the months of a period, and in the eleven before it."""
+    since = Period(year_to(period.first).first, period.last)
+    return ReportHistory(
+        {level: month_figures(connection, report, level, since) for level in (SITE, GROUP)}
+    )
+
+
+def year_to(month: date) -> Period:
+    """The twelve months up to the month of a day, which is the last one."""
+    last = month_of(month).last
+    return Period(date(last.year - 1, last.month, 1) + timedelta(days=31), last).in_whole_months()
+
+
+def published_months(connection: Connection) -> list[tuple[str, date]]:
+    """The months with figures: each report with the first day of the month, in order."""
+    days = connection.execute(
+        text("SELECT DISTINCT report, day FROM report_run WHERE state = 'published'")
+    )
+    return sorted({(report, month_of(as_day(day)).first) for report, day in days})

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start, moment
+from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
 from sam_pipeline.spark_jobs.rules.levels import METRIC, NAMES
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.spark_jobs.runs.published import Segment
@@ -49,16 +50,18 @@ def site_name(number: int) -> str:
     return _ODD_SITES.get(number, f"SITE-{number:03d}")
 
 
-def write_month(connection: Connection, profile: Profile, first: date, size: Size) -> Period:
-    """Publish all days of the report and return its period."""
+def write_month(
+    connection: Connection, profile: Profile, first: date, size: Size, first_run: int = 1
+) -> Period:
+    """Publish all days of the report, as runs from `first_run` on, and return their period."""
     period = Period(first, first + timedelta(days=size.days - 1))
-    for run_id, day in enumerate(period.days(), 1):
+    for run_id, day in enumerate(period.days(), first_run):
         _run(connection, profile, run_id, day)
         rows: dict[str, list[Row]] = {}
         for site in range(size.sites):
             for table, row in _site_day(day, site, size):
                 rows.setdefault(table, []).append({"run_id": run_id, **row})
-        for table, row in _groups(size.sites):
+        for table, row in _groups(day, size):
             rows.setdefault(table, []).append({"run_id": run_id, **row})
         for table, table_rows in rows.items():
             insert(connection, table, table_rows)
@@ -237,12 +240,27 @@ def _results(
                 }
 
 
-def _groups(sites: int) -> Iterator[tuple[str, Row]]:
-    groups = [("federation", f"FEDERATION-{site // 10:02d}", site) for site in range(sites)]
-    groups += [("region", f"REGION-{site % 7}", site) for site in range(sites)]
-    for kind, group, site in groups:
-        names = {"group_type": kind, "group_name": group}
-        yield "group_site", {**names, "site": site_name(site), "weight": site % 5}
+def _groups(day: date, size: Size) -> Iterator[tuple[str, Row]]:
+    members = [
+        Member(kind, name.format(site // 10, site % 7), site_name(site), site % 5)
+        for kind, name in (("federation", "FEDERATION-{0:02d}"), ("region", "REGION-{1}"))
+        for site in range(size.sites)
+    ]
+    seconds_of = {site_name(site): site_seconds(day, site, size) for site in range(size.sites)}
+    for member in members:
+        yield "group_site", asdict(member)
+    for figure in group_figures({m: seconds_of[m.site] for m in members}):
+        yield (
+            "group_figure",
+            {
+                "group_type": figure.names[0],
+                "group_name": figure.names[1],
+                "availability": _percent(figure.availability),
+                "reliability": _percent(figure.reliability),
+                "sites_expected": figure.sites_expected,
+                "sites_known": figure.sites_known,
+            },
+        )
 
 
 def _figures(stretches: Sequence[Stretch]) -> Row:

@@ -1,0 +1,81 @@
+"""Percentages of successive months as lines of an SVG, one column per month.
+
+A column is 100 units wide, the drawing 100 high, and it scales to any width; the style sheet sets
+widths in pixels. A dot is a line of no length with a round end, which scaling does not distort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from sam_pipeline.spark_jobs.rules.seconds import short
+
+AVAILABILITY, RELIABILITY = "la", "lr"
+_MARGIN = 8
+
+
+@dataclass(frozen=True)
+class MonthLine:
+    """A line and the dots on it; `kind` is its class in the style sheet."""
+
+    kind: str
+    d: str
+    dots: str
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Lines above a common scale from `low` to 100 percent, with the height of a target.
+
+    `titles` describe each column.
+    """
+
+    titles: Sequence[str]
+    low: int
+    target: int
+    lines: Sequence[MonthLine]
+
+    @property
+    def width(self) -> int:
+        return 100 * len(self.titles)
+
+    @property
+    def spoken(self) -> str:
+        """The chart as a screen reader reads it."""
+        return "; ".join(self.titles)
+
+
+def line_chart(
+    months: Sequence[str],
+    availability: Sequence[Fraction | None],
+    reliability: Sequence[Fraction | None],
+    target: Fraction,
+) -> LineChart:
+    """The chart of two lines over months; a month without a value interrupts its line."""
+    values = [value for value in (*availability, *reliability, target) if value is not None]
+    # The lowest value is not on the edge.
+    low = max(0, (int(min(values)) - 1) // 10 * 10)
+
+    def height(value: Fraction) -> int:
+        share = (100 - value) / (100 - low) if low < 100 else Fraction()
+        return _MARGIN + round(share * (100 - 2 * _MARGIN))
+
+    def line(kind: str, values: Sequence[Fraction | None]) -> MonthLine:
+        path, dots, connected = "", "", False
+        for column, value in enumerate(values):
+            if value is not None:
+                at = f"{100 * column + 50} {height(value)}"
+                path += f"{'L' if connected else 'M'}{at}"
+                dots += f"M{at}h0"
+            connected = value is not None
+        return MonthLine(kind, path, dots)
+
+    titles = [
+        f"{month}: availability {short(a)}, reliability {short(r)}"
+        for month, a, r in zip(months, availability, reliability, strict=True)
+    ]
+    # Availability is drawn last, on top.
+    lines = [line(RELIABILITY, reliability), line(AVAILABILITY, availability)]
+    return LineChart(titles, low, height(target), lines)

@@ -1,0 +1,91 @@
+"""Where a page of a month leads: to the other months of its report, and to other reports.
+
+A link is drawn only to a page that is in the directory, or will be once all months are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from sam_pipeline.spark_jobs.pages.writer import (
+    CHANGES,
+    INCIDENTS,
+    INDEX,
+    TRENDS,
+    group_page,
+    month_path,
+    site_page,
+)
+from sam_pipeline.spark_jobs.rules.levels import GROUP, SITE
+from sam_pipeline.spark_jobs.runs.months import ReportHistory, year_to
+
+Key = tuple[str, date]
+"""A report and the first day of a month."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Another month of the report, or the same month of another report, and its pages."""
+
+    report: str
+    month: date
+    pages: Sequence[str]
+
+    @property
+    def name(self) -> str:
+        return f"{self.month:%B %Y}"
+
+    def has(self, page: str) -> bool:
+        return page in self.pages
+
+    def link(self, page: str) -> str:
+        """The path of the same page there, else of the index of that month."""
+        return f"{month_path(self.report, self.month)}/{page if self.has(page) else INDEX}"
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The months before and after a month, those of its year, and the other reports' month."""
+
+    before: Beside | None = None
+    after: Beside | None = None
+    year: Sequence[Beside] = ()
+    reports: Sequence[Beside] = ()
+
+    @property
+    def keys(self) -> set[Key]:
+        """Those that link back to the month."""
+        beside = (self.before, self.after, *self.reports)
+        return {(other.report, other.month) for other in beside if other}
+
+    def link(self, month: date, page: str) -> str:
+        """The path of a page in another month of the year; '' if it does not exist."""
+        return next((b.link(page) for b in self.year if b.month == month and b.has(page)), "")
+
+
+def neighbours(key: Key, pages: Mapping[Key, Sequence[str]]) -> Neighbours:
+    """The neighbours of a month among all months with pages."""
+    report, month = key
+    months = [Beside(*other, pages[other]) for other in sorted(pages) if other[0] == report]
+    year = year_to(month)
+    return Neighbours(
+        next((other for other in reversed(months) if other.month < month), None),
+        next((other for other in months if other.month > month), None),
+        [other for other in months if year.first <= other.month < month],
+        [
+            Beside(*other, pages[other])
+            for other in sorted(pages)
+            if other[1] == month and other[0] != report
+        ],
+    )
+
+
+def pages_of_month(history: ReportHistory, month: date) -> list[str]:
+    """The pages that a month has, once it is written."""
+    sites = [site_page(figure.names[0]) for figure in history.in_month(SITE, month)]
+    types = {figure.names[0] for figure in history.in_month(GROUP, month)}
+    return sorted(
+        [INDEX, INCIDENTS, TRENDS, CHANGES, *sites, *(group_page(kind) for kind in types)]
+    )
