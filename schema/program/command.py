@@ -320,7 +320,7 @@ def text_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list
     widths, numeric = [], []
     for title, *cells in zip(columns, *body):
         widths.append(max(map(len, (title, *cells))))
-        numbers = (cell.replace(".", "", 1).lstrip("-") for cell in cells if cell not in ("", "-"))
+        numbers = (cell.replace(".", "", 1).lstrip("+-") for cell in cells if cell not in ("", "-"))
         numeric.append(all(map(str.isdigit, numbers)))
     lines = [list(columns), ["-" * width for width in widths], *body]
     return [

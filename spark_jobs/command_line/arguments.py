@@ -55,6 +55,12 @@ def add_report_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_site_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--site", type=text_argument, metavar="NAME", help="only this site (default: all)"
+    )
+
+
 def add_table_option(parser: argparse.ArgumentParser) -> None:
     """--format, for output as a table; see table_format."""
     parser.add_argument(

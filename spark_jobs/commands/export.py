@@ -84,9 +84,7 @@ def run_export(args: argparse.Namespace) -> int:
             for report in published_reports(connection, args.report, period):
                 runs = published_runs(connection, report, period)
                 if missing := days_not_computed(runs, period):
-                    logger.warning(
-                        "%s: not computed, so not exported: %s", report, ", ".join(missing)
-                    )
+                    logger.warning("%s: not computed, so not exported: %s", report, missing)
                 for run in runs if args.format == "openmetrics" else ():
                     if run.until is not None:
                         logger.warning(

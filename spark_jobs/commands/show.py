@@ -6,26 +6,36 @@ import argparse
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
+
+from sqlalchemy import Connection
 
 from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.spark_jobs.command_line.arguments import (
     add_period_options,
     add_report_option,
+    add_site_option,
     add_table_option,
     requested_period,
     table_format,
     time_or_none,
+    utc_today,
     warn_if_empty,
 )
+from sam_pipeline.spark_jobs.command_line.months import MonthTable
 from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables, seconds_columns
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.rules.days import Period, month_of
 from sam_pipeline.spark_jobs.rules.figures import Figure
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
 from sam_pipeline.spark_jobs.rules.seconds import percent, rounded, short
+from sam_pipeline.spark_jobs.runs.months import month_figures
 from sam_pipeline.spark_jobs.runs.published import (
     days_not_computed,
     published_reports,
     published_runs,
+    require_site,
     until_of,
 )
 from sam_pipeline.spark_jobs.runs.seal import waiting
@@ -39,11 +49,15 @@ examples:
   sam-report show --day 2026-11-07
   sam-report show --level endpoint --from 2026-11-01 --to 2026-11-07 --format csv
   sam-report show --level group --month 2026-11 --report critical
+  sam-report show --by month --from 2026-01-01 --to 2026-11-30 --site SITE-A
 
 Over several days the seconds are added up, then divided. A group is the weighted mean of its sites.
 The column unknown is the percentage of the time for which no status is known, and missing the part
-of it without any result.
+of it without any result. Columns `days`, as in "17 of 31", are the days of the period with figures;
+--by month always shows whole months.
 """
+
+MONTH = "month"
 
 logger = logging.getLogger(__name__)
 
@@ -54,34 +68,72 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--level", choices=list(NAMES), default=SITE, help="what to list (default: %(default)s)"
     )
     add_period_options(command)
+    command.add_argument(
+        "--by",
+        choices=[MONTH],
+        help="a row for each calendar month of sites or groups, compared with the month before",
+    )
+    add_site_option(command)
     add_table_option(command)
     add_report_option(command)
     command.set_defaults(handler=run_show)
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Print the figures of each published report."""
-    period = requested_period(args)
+    """Print the figures of each published report.
+
+    Raises:
+        ReportUsage: options that do not go together, or a site without figures.
+    """
+    today = utc_today()
+    period = requested_period(args, today)
+    if args.site is not None and args.level == GROUP:
+        raise ReportUsage("--site does not go with --level group")
+    if args.by == MONTH:
+        if args.level not in (SITE, GROUP):
+            raise ReportUsage(f"--by month goes with --level site or group, not {args.level}")
+        months = period.in_whole_months()
+        period = Period(months.first, min(months.last, today))
+    table_of = _month_table if args.by == MONTH else _figure_table
     with reading_at_once(open_database(args)) as connection:
-        tables = [
-            FigureTable(
-                report,
-                args.level,
-                period,
-                published_runs(connection, report, period),
-                period_figures(connection, report, args.level, period),
-                period_targets(connection, report, period),
-            )
-            for report in published_reports(connection, args.report, period)
-        ]
+        reports = published_reports(connection, args.report, period)
+        if args.site is not None:
+            require_site(connection, reports, args.site, period)
+        tables = [table_of(connection, report, args, period) for report in reports]
         for message in waiting(connection, args.report, period):
             logger.warning(message)
     warn_if_empty(tables, period)
     if table_format(args) != "table":  # the table has a line for it
         for table in tables:
             if missing := days_not_computed(table.runs, period):
-                logger.warning("%s: not computed: %s", table.report, ", ".join(missing))
+                logger.warning("%s: not computed: %s", table.report, missing)
     return print_tables(args, tables)
+
+
+def _month_table(
+    connection: Connection, report: str, args: argparse.Namespace, period: Period
+) -> MonthTable:
+    with_month_before = Period(period.first - timedelta(days=1), period.last)
+    months = month_figures(connection, report, args.level, with_month_before, args.site)
+    targets = {
+        month: period_targets(connection, report, month_of(month))
+        for month in {figure.month for figure in months}
+    }
+    runs = published_runs(connection, report, period)
+    return MonthTable(report, args.level, period, runs, months, targets)
+
+
+def _figure_table(
+    connection: Connection, report: str, args: argparse.Namespace, period: Period
+) -> FigureTable:
+    return FigureTable(
+        report,
+        args.level,
+        period,
+        published_runs(connection, report, period),
+        period_figures(connection, report, args.level, period, args.site),
+        period_targets(connection, report, period),
+    )
 
 
 @dataclass(frozen=True)
@@ -101,6 +153,7 @@ class FigureTable(ReportTable):
             if self.level == GROUP:
                 row["sites_expected"] = figure.sites_expected
                 row["sites_known"] = figure.sites_known
+                row["days"] = figure.days
                 row["until"] = time_or_none(until_of(self.runs))
             elif figure.seconds:
                 row["unknown"] = rounded(figure.unknown)
@@ -116,6 +169,10 @@ class FigureTable(ReportTable):
             return
         known = ["sites"] if self.level == GROUP else ["unknown", "missing"]
         columns = [*NAMES[self.level], "availability", "reliability", *known, "target"]
+        all_days = len(list(self.period.days()))
+        covers_less = any(figure.days < all_days for figure in self.figures)
+        if covers_less:
+            columns.insert(-1, "days")
         rows: list[list[object]] = []
         missed = []
         for figure in self.figures:
@@ -131,7 +188,8 @@ class FigureTable(ReportTable):
             if figure.availability is None:
                 verdict = "no data"
             figures = (short(figure.availability), short(figure.reliability))
-            rows.append([*figure.names, *figures, *known, verdict])
+            covered = [f"{figure.days} of {all_days}"] if covers_less else []
+            rows.append([*figure.names, *figures, *known, *covered, verdict])
         yield from text_table(columns, rows)
         yield ""
         everywhere = self.targets.everywhere
@@ -143,4 +201,4 @@ class FigureTable(ReportTable):
         yield f"targets ({targets}) missed:" if missed else f"targets met: {targets}"
         yield from missed
         if days := days_not_computed(self.runs, self.period):
-            yield f"not computed: {', '.join(days)}"
+            yield f"not computed: {days}"

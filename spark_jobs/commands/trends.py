@@ -12,6 +12,7 @@ from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.command_line.arguments import (
     add_period_options,
     add_report_option,
+    add_site_option,
     add_table_option,
     requested_period,
     time_or_none,
@@ -19,7 +20,13 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
 )
 from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables, seconds_columns
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS, SITE
-from sam_pipeline.spark_jobs.runs.published import Trend, published_reports, published_runs, trends
+from sam_pipeline.spark_jobs.runs.published import (
+    Trend,
+    published_reports,
+    published_runs,
+    require_site,
+    trends,
+)
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
 
@@ -28,6 +35,7 @@ examples:
   sam-report trends --day 2026-11-14
   sam-report trends --level endpoint --month 2026-11 --top 20
   sam-report trends --level metric --from 2026-11-01 --to 2026-11-07 --format csv
+  sam-report trends --level metric --month 2026-11 --site SITE-A
 
 The list starts with the most changes, and leaves out everything that never changed. Over several
 days the changes within each day are added up: as in ARGO, a change at midnight does not count.
@@ -41,6 +49,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--level", choices=levels, default=SITE, help="what to list (default: %(default)s)"
     )
     add_period_options(command)
+    add_site_option(command)
     command.add_argument(
         "--top", type=whole_number(), metavar="N", help="only the first N rows of each report"
     )
@@ -54,8 +63,11 @@ def run_trends(args: argparse.Namespace) -> int:
     period = requested_period(args)
     tables = []
     with reading_at_once(open_database(args)) as connection:
-        for report in published_reports(connection, args.report, period):
-            changing, things = trends(connection, report, args.level, period)
+        reports = published_reports(connection, args.report, period)
+        if args.site is not None:
+            require_site(connection, reports, args.site, period)
+        for report in reports:
+            changing, things = trends(connection, report, args.level, period, args.site)
             runs = published_runs(connection, report, period)
             shown, counts = changing[: args.top], (len(changing), things)
             tables.append(TrendTable(report, args.level, period, runs, shown, *counts))

@@ -13,7 +13,7 @@ from sam_pipeline.spark_jobs.compute.counts import ResultCounts
 from sam_pipeline.spark_jobs.compute.plan import REASONS
 from sam_pipeline.spark_jobs.inputs.expected import DayExpectation
 from sam_pipeline.spark_jobs.profiles.profile import Profile
-from sam_pipeline.spark_jobs.rules.days import Period, moment
+from sam_pipeline.spark_jobs.rules.days import Period, in_ranges, moment
 from sam_pipeline.spark_jobs.rules.groups import Member
 from sam_pipeline.spark_jobs.runs.record import DayFacts, Published
 
@@ -68,7 +68,7 @@ class Summary:
         if not self.instances:
             parts.append("nothing expected: the topology is empty")
         elif self.days_without_data:
-            parts.append(f"no data on {', '.join(map(str, self.days_without_data))}")
+            parts.append(f"no data on {in_ranges(self.days_without_data)}")
         if self.until is not None:
             parts.append(f"until {format_time(moment(self.until))}")
         if self.published.changes:

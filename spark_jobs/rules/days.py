@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
@@ -56,6 +56,22 @@ def month_of(day: date) -> Period:
     """The whole month of a day."""
     first = day.replace(day=1)
     return Period(first, (first + timedelta(days=31)).replace(day=1) - timedelta(days=1))
+
+
+def periods(days: Iterable[date]) -> list[Period]:
+    """Sorted days as periods of successive days."""
+    periods: list[Period] = []
+    for day in days:
+        if periods and periods[-1].last + timedelta(days=1) == day:
+            periods[-1] = Period(periods[-1].first, day)
+        else:
+            periods.append(Period(day, day))
+    return periods
+
+
+def in_ranges(days: Iterable[date]) -> str:
+    """Sorted days as text: "2026-11-01 to 2026-11-07, 2026-11-10"."""
+    return ", ".join(map(str, periods(days)))
 
 
 def day_number(day: date) -> int:

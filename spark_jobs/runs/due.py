@@ -7,7 +7,7 @@ yet, or a higher one, so its day is due again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.profiles.profile import Profile
-from sam_pipeline.spark_jobs.rules.days import Period, as_day
+from sam_pipeline.spark_jobs.rules.days import Period, as_day, periods
 
 _ONE_DAY = timedelta(days=1)
 
@@ -88,17 +88,6 @@ def due_days(connection: Connection, report: str, today: date) -> list[date]:
 
     first = max(min(changed), horizon(connection) or date.min)
     return list(filter(is_due, Period(first, today - _ONE_DAY).days()))
-
-
-def periods(days: Iterable[date]) -> list[Period]:
-    """Sorted days as periods of successive days."""
-    periods: list[Period] = []
-    for day in days:
-        if periods and periods[-1].last + _ONE_DAY == day:
-            periods[-1] = Period(periods[-1].first, day)
-        else:
-            periods.append(Period(day, day))
-    return periods
 
 
 def horizon(connection: Connection) -> date | None:

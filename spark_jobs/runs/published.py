@@ -10,12 +10,13 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from sam_pipeline.schema.program.wording import did_you_mean_or_list
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.file import recorded_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
-from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, as_day, day_start
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, as_day, day_start, in_ranges
 from sam_pipeline.spark_jobs.rules.figures import Figure, figure_of
 from sam_pipeline.spark_jobs.rules.groups import Member
 from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES, GROUP, METRIC, NAMES, SECONDS
@@ -151,6 +152,26 @@ def published_profiles(connection: Connection) -> list[Profile]:
     return [recorded_profile(row[1]) for row in connection.execute(text(_NEWEST_PROFILES))]
 
 
+def require_site(connection: Connection, reports: Sequence[str], site: str, period: Period) -> None:
+    """Check that one of the reports has figures of the site in the period, if they have any.
+
+    Raises:
+        ReportUsage: none has; the message says when there are any, or suggests other sites.
+    """
+    in_period = "SELECT 1 FROM site_availability WHERE report = :report AND site = :site"
+    in_period += " AND day BETWEEN :first AND :last LIMIT 1"
+    bound = {"site": site, **period.bounds}
+    if any(connection.scalar(text(in_period), {**bound, "report": name}) for name in reports):
+        return
+    ever = "SELECT report, site, min(day), max(day) FROM site_availability GROUP BY report, site"
+    known = {row[1]: row[2:] for row in connection.execute(text(ever)) if row[0] in reports}
+    if site in known:
+        first, last = known[site]
+        raise ReportUsage(f"no figures of {site} in {period}; it has some from {first} to {last}")
+    if reports:
+        raise ReportUsage(f"no site {site} in {period}: {did_you_mean_or_list(site, known)}")
+
+
 def published_runs(connection: Connection, report: str, period: Period) -> list[Run]:
     """The published runs, one for each day that has one, in order."""
     statement = (
@@ -185,10 +206,10 @@ def until_of(days: Iterable[Run | DayFigure]) -> int | None:
     return max((day.until for day in days if day.until is not None), default=None)
 
 
-def days_not_computed(runs: Iterable[Run], period: Period) -> list[str]:
-    """The days of the period without a published run."""
+def days_not_computed(runs: Iterable[Run], period: Period) -> str:
+    """The days of the period without a published run, as text; empty if all have one."""
     published = {run.day for run in runs}
-    return [day.isoformat() for day in period.days() if day not in published]
+    return in_ranges(day for day in period.days() if day not in published)
 
 
 def candidates(connection: Connection, report: str | None, period: Period) -> list[Candidate]:
@@ -207,23 +228,28 @@ def candidates(connection: Connection, report: str | None, period: Period) -> li
 
 
 def day_figures(
-    connection: Connection, report: str, level: str, period: Period
+    connection: Connection, report: str, level: str, period: Period, site: str | None = None
 ) -> Iterator[DayFigure]:
-    """The stored figures of a level, by day and names."""
+    """The stored figures of a level, of all sites or of one, by day and names."""
     names = NAMES[level]
     statement = (
         f"SELECT day, until, {', '.join((*names, *SECONDS))} FROM {level}_availability"
-        f" WHERE report = :report AND day BETWEEN :first AND :last"
+        f" WHERE report = :report AND day BETWEEN :first AND :last{_of_site(site)}"
         f" ORDER BY day, {', '.join(names)}"
     )
     end = 2 + len(names)
-    for row in _rows(connection, statement, report, period):
+    for row in _rows(connection, statement, report, period, site=site):
         seconds = Seconds(*row[end:])
         yield DayFigure(as_day(row[0]), tuple(row[2:end]), seconds, second_or_none(row[1]))
 
 
-def totals(connection: Connection, report: str, level: str, period: Period) -> Iterator[Figure]:
-    """The figures of a level over the period, ordered by names as the database sorts them."""
+def totals(
+    connection: Connection, report: str, level: str, period: Period, site: str | None = None
+) -> Iterator[Figure]:
+    """The figures of a level over the period, of all sites or of one.
+
+    They are ordered by names as the database sorts them.
+    """
     names = NAMES[level]
     sums = ", ".join(f"sum({name})" for name in SECONDS)
     if level == METRIC:  # metrics have no stored figures
@@ -233,21 +259,22 @@ def totals(connection: Connection, report: str, level: str, period: Period) -> I
     statement = (
         f"SELECT count(*), {until}, {sums}, {', '.join(names)} FROM {source}"
         f" WHERE report = :report AND day BETWEEN :first AND :last{condition}"
+        f"{_of_site(site)}"
         f" GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}"
     )
-    return map(_figure, _rows(connection, statement, report, period))
+    return map(_figure, _rows(connection, statement, report, period, site=site))
 
 
 def trends(
-    connection: Connection, report: str, level: str, period: Period
+    connection: Connection, report: str, level: str, period: Period, site: str | None = None
 ) -> tuple[list[Trend], int]:
     """The trends of a level with any changes, most changes first, and the number of all trends."""
     sums = ", ".join(f"sum({name})" for name in ("changes", *SECONDS))
-    names = NAMES[level]
+    names = ", ".join(NAMES[level])
     statement = (
-        f"SELECT count(*), min(first_change), max(last_change), {sums}, {', '.join(names)}"
+        f"SELECT count(*), min(first_change), max(last_change), {sums}, {names}"
         " FROM status_trend WHERE report = :report AND day BETWEEN :first AND :last"
-        f" AND level = :level GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}"
+        f" AND level = :level{_of_site(site)} GROUP BY {names} ORDER BY {names}"
     )
     end = 4 + len(SECONDS)
     all_trends = [
@@ -259,7 +286,7 @@ def trends(
             days=row[0],
             seconds=Seconds(*map(int, row[4:end])),
         )
-        for row in _rows(connection, statement, report, period, level=level)
+        for row in _rows(connection, statement, report, period, level=level, site=site)
     ]
     changing = [trend for trend in all_trends if trend.changes]
     return sorted(changing, key=lambda trend: (-trend.changes, trend.names)), len(all_trends)
@@ -345,6 +372,11 @@ def _rows(
     """The rows of a statement about a report and a period, fetched in batches."""
     bound = {"report": report, **period.bounds, **parameters}
     return connection.execute(text(statement), bound, execution_options={"yield_per": _BATCH_ROWS})
+
+
+def _of_site(site: str | None) -> str:
+    """The condition that selects one site."""
+    return "" if site is None else " AND site = :site"
 
 
 def _figure(row: Any) -> Figure:

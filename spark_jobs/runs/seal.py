@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.rules.days import Period, as_day, moment, month_of
+from sam_pipeline.spark_jobs.rules.days import Period, as_day, in_ranges, moment, month_of
 from sam_pipeline.spark_jobs.runs.published import (
     Candidate,
     as_moment,
@@ -94,7 +94,7 @@ def seal(
         never = [day for day in month.days() if day not in was_open]
         still_open = [day for day in sorted(was_open) if was_open[day]]
         problems += [
-            f"{name}: {', '.join(map(str, days))} {problem}: `sam-report run` computes it"
+            f"{name}: {in_ranges(days)} {problem}: `sam-report run` computes it"
             for days, problem in (
                 (never, "never computed"),
                 (still_open, "computed while still open"),

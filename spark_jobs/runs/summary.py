@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import date
 
 from sqlalchemy import Connection
@@ -21,13 +22,18 @@ from sam_pipeline.spark_jobs.runs.published import (
 )
 
 
-def period_figures(connection: Connection, report: str, level: str, period: Period) -> list[Figure]:
-    """The figures of all things of a level over the period (availability rules 12 and 13)."""
+def period_figures(
+    connection: Connection, report: str, level: str, period: Period, site: str | None = None
+) -> list[Figure]:
+    """The figures of a level over the period (availability rules 12 and 13).
+
+    They are those of all sites or of one; groups are always all of them.
+    """
     if level == GROUP:
         sites = list(day_figures(connection, report, SITE, period))
         return group_means(day_members(connection, report, period), sites)
     # In the order of Python: that of a database depends on its collation.
-    return sorted(totals(connection, report, level, period), key=lambda figure: figure.names)
+    return sorted(totals(connection, report, level, period, site), key=lambda figure: figure.names)
 
 
 def added_up(days: Sequence[DayFigure]) -> Figure:
@@ -40,9 +46,14 @@ def group_means(members: Iterable[tuple[date, Member]], sites: Iterable[DayFigur
     """Groups over several days: each site counts on its days as a member, with its last weight."""
     seconds_on = {(figure.day, figure.names[0]): figure.seconds for figure in sites}
     newest: dict[tuple[str, str, str], Member] = {}
+    days: dict[tuple[str, ...], set[date]] = {}
     totals: dict[tuple[str, str, str], Seconds] = {}
     for day, member in members:
         key = (member.group_type, member.group_name, member.site)
         newest[key] = member
+        days.setdefault(key[:2], set()).add(day)
         totals[key] = totals.get(key, Seconds()) + seconds_on[day, member.site]
-    return group_figures({newest[key]: totals[key] for key in newest})
+    return [
+        replace(group, days=len(days[group.names]))
+        for group in group_figures({newest[key]: totals[key] for key in newest})
+    ]

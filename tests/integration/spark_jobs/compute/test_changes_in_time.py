@@ -19,8 +19,8 @@ from sqlalchemy import Engine
 
 from sam_pipeline.spark_jobs.compute import job
 from sam_pipeline.spark_jobs.profiles.file import read_profile
-from sam_pipeline.spark_jobs.rules.days import Period, day_start
-from sam_pipeline.spark_jobs.runs.due import due_days, periods
+from sam_pipeline.spark_jobs.rules.days import Period, day_start, periods
+from sam_pipeline.spark_jobs.runs.due import due_days
 from sam_pipeline.sql.database.engine import make_engine, reading, writing
 from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.fold import take_changes

@@ -9,13 +9,12 @@ import pytest
 from sqlalchemy import Engine, text
 
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.rules.days import Period, periods
 from sam_pipeline.spark_jobs.runs.due import (
     DueReport,
     due_days,
     due_reports,
     horizon,
-    periods,
     requested_reports,
 )
 from sam_pipeline.sql.database.engine import reading, writing
