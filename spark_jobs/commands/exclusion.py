@@ -26,10 +26,10 @@ from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
-from sam_pipeline.spark_jobs.rules.days import day_start, moment
+from sam_pipeline.spark_jobs.rules.days import day_start, in_ranges, moment
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 from sam_pipeline.spark_jobs.runs import exclusions
-from sam_pipeline.spark_jobs.runs.due import horizon, periods
+from sam_pipeline.spark_jobs.runs.due import horizon
 from sam_pipeline.spark_jobs.runs.exclusion_effect import days_made_due, effect
 from sam_pipeline.spark_jobs.runs.published import published_profiles
 from sam_pipeline.spark_jobs.runs.record import who
@@ -226,7 +226,7 @@ def run_remove(args: argparse.Namespace) -> int:
 
 def _print_due(args: argparse.Namespace, days: Sequence[date]) -> None:
     if days:
-        print_done(args, f"due: {', '.join(map(str, periods(days)))}")
+        print_done(args, f"due: {in_ranges(days)}")
 
 
 def _warn_of_frozen_days(connection: Connection, exclusion: Exclusion) -> None:

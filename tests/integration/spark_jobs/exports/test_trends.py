@@ -119,6 +119,13 @@ def test_the_table_has_the_statuses_that_occur_and_counts_all_rows(run: Run) -> 
     assert lines[-1].endswith(" 1")
 
 
+def test_the_trends_of_one_site_are_listed_alone(run: Run) -> None:
+    out, _ = run("--level", "endpoint", "--site", "A", *BOTH)
+
+    assert [line.split()[:3] for line in out.splitlines()[4:5]] == [["A", "CE", "h1"]]
+    assert out.splitlines()[-1].startswith("1 of 2 endpoints")
+
+
 def test_csv_has_a_header_and_the_same_rows(run: Run) -> None:
     out, _ = run("--format", "csv", *BOTH)
 

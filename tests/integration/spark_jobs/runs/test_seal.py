@@ -226,6 +226,16 @@ def test_the_list_of_seals_shows_the_waiting_candidates(
     assert "A" in shown.out
 
 
+def test_the_days_that_keep_a_month_from_being_sealed_are_listed_as_ranges(
+    engine: Engine, seal: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    days = list(month_of(FIRST).days())
+    month_computed(engine, but=(*days[:20], days[24]))
+
+    assert seal(*SEAL) == USAGE
+    assert f"test: {days[0]} to {days[19]}, {days[24]} never" in capsys.readouterr().err
+
+
 def test_a_month_with_holes_is_not_sealed(
     engine: Engine, seal: Command, report: Profile, capsys: pytest.CaptureFixture[str]
 ) -> None:
