@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from sam_pipeline.spark_jobs.pages.site_tree import write_site
 from sam_pipeline.sql.database.engine import reading
 from tests.services import missing
+from tests.support.reports import bad_month
 from tests.support.reports.pages import BAD_SITE, PERIOD, fill, write_large_pages
 
 MONTH = "test/2026-11"
@@ -27,6 +28,8 @@ KINDS = (
 )
 # Of processor time, so that a busy machine changes little; where all is quiet less than a second.
 DRAWN_WITHIN_S = 3
+# The page had 18 nearly equal chapters of 1000 pixels each.
+BAD_PAGE_PX = 4500
 AXE = files("axe_playwright_python") / "axe.min.js"
 DRAWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 OVERFLOW = "document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth"
@@ -54,6 +57,16 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_site(connection, None, PERIOD, directory / "out")
     grid.dispose()
     return directory / "out"
+
+
+@pytest.fixture(scope="module")
+def bad_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("bad_month")
+    grid = bad_month.fill(f"sqlite:///{directory}/sam.db", directory)
+    with reading(grid.reader) as connection:
+        write_site(connection, None, bad_month.OCTOBER, directory / "out")
+    grid.dispose()
+    return directory / "out/test/2026-10" / f"{bad_month.BAD}.html"
 
 
 @pytest.fixture
@@ -196,6 +209,27 @@ def test_a_link_to_a_day_opens_it(page: Page, out: Path) -> None:
     page.goto((out / f"{MONTH}/SITE-004.html").as_uri() + f"#{day}")
 
     assert page.locator(f"[id='{day}'] table.timeline").is_visible()
+
+
+def test_a_site_that_was_bad_for_18_days_has_a_page_of_a_few_screens(
+    page: Page, bad_site: Path
+) -> None:
+    page.goto(bad_site.as_uri())
+
+    assert page.evaluate("document.scrollingElement.scrollHeight") < BAD_PAGE_PX
+
+
+def test_every_day_of_a_bad_site_is_opened_by_its_anchor_without_scripts(
+    browser: Browser, bad_site: Path
+) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    for day in (bad_month.FIRST_BAD, bad_month.LAST_BAD):
+        page = context.new_page()
+        page.goto(f"{bad_site.as_uri()}#{day}")
+        assert page.locator(f"[id='{day}'] table.timeline").first.is_visible()
+        assert page.locator(f"[id='{day}'] .causes").first.is_visible()
+        page.close()
+    context.close()
 
 
 def test_the_keyboard_leads_from_a_red_day_to_the_failing_result(page: Page, out: Path) -> None:

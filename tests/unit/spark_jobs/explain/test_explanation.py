@@ -207,6 +207,39 @@ def test_results_of_an_excluded_monitoring_host_are_listed_as_ignored(stored: St
     ) in lines(day_text(stored.day(), ALL))
 
 
+def test_an_excluded_monitoring_host_applies_only_to_sites_that_it_measured(
+    stored: StoredDay,
+) -> None:
+    stored.everywhere("00:00-06:00 OK", "06:00-24:00 CRITICAL")
+    stored.segment("metric", "CE h1 submit", "00:00-06:00 OK", "06:00-24:00 CRITICAL")
+    stored.result("CE h1 submit", "06:00", "CRITICAL")
+    stored.result("CE h1 submit", "07:00", "CRITICAL", monitoring_host="broken")
+    times = (at("00:00"), at("24:00"))
+    stored.exclusions = [
+        Exclusion(number, "monitoring-host", host, "", "", "", "", *times, "why", "ada")
+        for number, host in ((3, "broken"), (4, "elsewhere"))
+    ]
+
+    day = stored.day()
+
+    assert [exclusion.exclusion_id for exclusion in day.exclusions] == [3]
+    assert "elsewhere" not in "\n".join([day_text(day, ALL), *ticket(day, ALL, Targets())])
+
+
+def test_the_cause_of_a_time_without_results_shows_its_start_and_end(stored: StoredDay) -> None:
+    stored.everywhere("00:00-12:00 MISSING", "12:00-24:00 OK")
+    stored.segment("metric", "CE h1 submit", "00:00-12:00 MISSING", "12:00-24:00 OK")
+    stored.segment("endpoint", "SRM h2", "12:00-24:00 MISSING")
+    stored.segment("metric", "SRM h2 put", "12:00-24:00 MISSING")
+
+    grouped = "\n".join(cause_lines(stored.day(), ALL))
+
+    assert "1 x MISSING CE submit 00:00:00-12:00:00 at h1: no result" in grouped
+    assert "1 x MISSING SRM put 12:00:00-24:00:00 at h2: no result" in grouped
+    written = "\n".join(ticket(stored.day(), ALL, Targets()))
+    assert "1 x MISSING CE submit, 00:00:00 to 12:00:00 at h1" in written
+
+
 def test_downtimes_that_count_make_segments_and_others_are_marked(stored: StoredDay) -> None:
     stored.everywhere("00:00-02:00 DOWNTIME", "02:00-24:00 OK")
     stored.segment("metric", "CE h1 submit", "00:00-01:00 CRITICAL", "01:00-24:00 OK")
@@ -314,6 +347,33 @@ def test_a_ticket_says_that_a_site_outside_all_functions_has_no_figure(stored: S
     assert not any("availability" in line for line in lines_of_ticket[2:])
     assert f"{WITHOUT_EFFECT}: 1 failure, 1 cause:" in lines_of_ticket
     assert "  1 x CRITICAL OTHER probe, 00:00:00 to 24:00:00 at h3" in lines_of_ticket
+
+
+def test_a_ticket_wraps_lines_so_that_metric_and_reason_are_whole(tmp_path: Path) -> None:
+    host, metric = f"se01.{'long-name.' * 4}example.org", "org.sam.SRM-Put-With-A-Long-Name"
+    stored = StoredDay(tmp_path, ('"submit"', f'"{metric}"'))
+    stretches = "00:00-06:00 DOWNTIME", "06:00-24:00 CRITICAL"
+    for level, names in (
+        ("endpoint", f"CE {host}"),
+        ("service", "CE"),
+        ("function", "compute"),
+        ("site", ""),
+    ):
+        stored.segment(level, names, *stretches)
+    stored.segment("metric", f"CE {host} {metric}", "00:00-24:00 CRITICAL")
+    stored.result(f"CE {host} {metric}", "00:00", "CRITICAL")
+    reason = "the cooling of the machine room is replaced, so all services are switched off"
+    stored.downtimes = [
+        replace(DOWNTIME, host_name=host, start=at("00:00"), end=at("06:00"), description=reason)
+    ]
+
+    written = ticket(stored.day(), ALL, Targets())
+
+    assert max(map(len, written)) <= 100
+    unwrapped = " ".join(" ".join(written).split())
+    assert f"CRITICAL: function compute: service CE: endpoint {host}: metric {metric}" in unwrapped
+    assert reason in unwrapped
+    assert "…" not in unwrapped
 
 
 def test_a_ticket_is_short_for_any_day(stored: StoredDay) -> None:

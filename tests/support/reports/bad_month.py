@@ -1,0 +1,63 @@
+"""A published October in which one site failed from the 2nd to the 19th, for one cause."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+from sqlalchemy import text
+
+from sam_pipeline.spark_jobs.rules.days import Period, day_start, moment
+from sam_pipeline.sql.database.engine import writing
+from tests.support.reports.database import Grid, profile
+from tests.support.reports.published_days import Timeline, publish
+
+OCTOBER = Period(date(2026, 10, 1), date(2026, 10, 31))
+FIRST_BAD, LAST_BAD = date(2026, 10, 2), date(2026, 10, 19)
+BAD, GOOD = "PINE-T2", "ASTER-T1"
+ENDPOINT = "SRM se1.pine.example.org"
+FAILED: Timeline = {"00:00": "OK", "06:00": "CRITICAL", "18:00": "OK"}
+RESULTS_A_DAY = 12
+
+
+def fill(url: str, directory: Path) -> Grid:
+    """Fill the database at `url`, and write a configuration file for it."""
+    grid = Grid(url)
+    report = profile(
+        directory,
+        ('["ping", "submit"]', '["ping"]'),
+        ('["put"]', '["ping"]'),
+        ("[functions.compute]", "[functions.ce]"),
+        ("[functions.storage]", "[functions.srm]"),
+    )
+    for day in OCTOBER.days():
+        of_bad: Timeline = FAILED if FIRST_BAD <= day <= LAST_BAD else {"00:00": "OK"}
+        publish(
+            grid.engine,
+            report,
+            day,
+            {f"{BAD} {ENDPOINT}": of_bad, f"{GOOD} CE ce1": {"00:00": "OK"}},
+        )
+    rows = [
+        {
+            "host": ENDPOINT.split()[1],
+            "time": f"{moment(day_start(day) + hour * 3600):%Y-%m-%dT%H:%M:%SZ}",
+            "summary": f"CRITICAL: checksum mismatch ({day.day * hour} tries)",
+            "message": f"m-{day}-{hour}",
+        }
+        for day in Period(FIRST_BAD, LAST_BAD).days()
+        for hour in range(6, 6 + RESULTS_A_DAY)
+    ]
+    with writing(grid.loader) as connection:
+        connection.execute(
+            text(
+                "INSERT INTO metricOutput (hostName, serviceFlavour, metricName, metricStatus,"
+                " timestamp, voName, gatheredAt, summaryData, messageId) VALUES (:host, 'SRM',"
+                " 'ping', 'CRITICAL', :time, 'ops', 'wn1', :summary, :message)"
+            ),
+            rows,
+        )
+    config = directory / "sam.toml"
+    config.write_text(f'[database]\nurl = "{url}"\n')
+    config.chmod(0o600)
+    return grid
