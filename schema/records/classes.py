@@ -1,7 +1,7 @@
 """The built-in message classes: their keys, required keys and natural keys.
 
 A class is a view in the database, and its keys are the columns of the view. All programs know these
-four classes; a site's own classes exist in the database only.
+five classes; a site's own classes exist in the database only.
 """
 
 from __future__ import annotations
@@ -93,6 +93,13 @@ SITE_GROUP = MessageClass(
     natural_key=("siteName", "groupName", "groupType", "validFrom"),
 )
 
+SITE_CONTACT = MessageClass(
+    name="siteContact",
+    keys=("siteName", "contact", "timestamp"),
+    required=("siteName", "timestamp"),
+    natural_key=("siteName",),
+)
+
 DOWNTIME = MessageClass(
     name="downtime",
     keys=(
@@ -113,7 +120,7 @@ DOWNTIME = MessageClass(
 
 BUILT_IN: Mapping[str, MessageClass] = {
     message_class.name.lower(): message_class
-    for message_class in (METRIC_OUTPUT, SERVICE_ENDPOINT, SITE_GROUP, DOWNTIME)
+    for message_class in (METRIC_OUTPUT, SERVICE_ENDPOINT, SITE_GROUP, SITE_CONTACT, DOWNTIME)
 }
 """By name in lower case, since class names compare like unquoted identifiers in SQL."""
 

@@ -32,6 +32,8 @@ BEGIN
         serviceEndpoint_stage,
         siteGroup_load,
         siteGroup_stage,
+        siteContact_load,
+        siteContact_stage,
         downtime_load,
         downtime_stage,
         mark_days,
@@ -61,7 +63,7 @@ BEGIN
     GRANT SELECT ON alembic_version TO sam_loader, sam_reporter, sam_reader;
 
     -- The loader: INSERT on the class views; it can't read the results that were loaded.
-    GRANT INSERT ON metricOutput, serviceEndpoint, siteGroup, downtime TO sam_loader;
+    GRANT INSERT ON metricOutput, serviceEndpoint, siteGroup, siteContact, downtime TO sam_loader;
     GRANT SELECT, INSERT, UPDATE (state, reason, error, changed_at) ON dead_letter TO sam_loader;
     -- The database sets the time and the user.
     GRANT INSERT (
@@ -76,6 +78,7 @@ BEGIN
         metricOutput_load,
         serviceEndpoint_load,
         siteGroup_load,
+        siteContact_load,
         downtime_load,
         fold_news
     TO sam_loader;
@@ -90,6 +93,7 @@ BEGIN
         report_topology,
         report_downtime,
         report_site_group,
+        report_site_contact,
         report_exclusion,
         exclusion_history,
         report_newest_result,
@@ -137,6 +141,7 @@ BEGIN
         metricOutput,
         serviceEndpoint,
         siteGroup,
+        siteContact,
         downtime,
         current_status,
         report_result,
@@ -145,6 +150,7 @@ BEGIN
         report_topology,
         report_downtime,
         report_site_group,
+        report_site_contact,
         report_exclusion,
         exclusion_history,
         report_newest_result,

@@ -24,6 +24,7 @@ from sam_pipeline.schema.records.classes import (
     DOWNTIME,
     METRIC_OUTPUT,
     SERVICE_ENDPOINT,
+    SITE_CONTACT,
     SITE_GROUP,
     MessageClass,
 )
@@ -55,7 +56,7 @@ Load a table in CSV (RFC 4180) and UTF-8. Its first line names columns of the cl
 order. All lines are checked first: if any of them is invalid, nothing is loaded and all invalid
 lines are listed. Repeating an import changes nothing.
 """
-TABLES = (SERVICE_ENDPOINT, SITE_GROUP, DOWNTIME)
+TABLES = (SERVICE_ENDPOINT, SITE_GROUP, SITE_CONTACT, DOWNTIME)
 TABLE_NAMES = ", ".join(message_class.name for message_class in TABLES)
 DELIMITERS = {"tab": "\t", "\\t": "\t"}
 

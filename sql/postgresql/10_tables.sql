@@ -203,6 +203,16 @@ CREATE TABLE site_group_member (
 );
 COMMENT ON TABLE site_group_member IS 'A site belongs to a group during [valid_from, valid_to).';
 
+CREATE TABLE site_contact (
+    site_id integer PRIMARY KEY REFERENCES site,
+    contact text COLLATE "C" NOT NULL CHECK (length(contact) <= 255),
+    announced_at timestamptz NOT NULL,
+    message_id text
+);
+COMMENT ON TABLE site_contact IS
+    'Who to call about a site. An empty contact was removed; the row stays, so that an older '
+    'announcement that arrives late cannot bring it back.';
+
 CREATE TABLE announced_downtime (
     announced_downtime_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     downtime_id text COLLATE "C" NOT NULL,

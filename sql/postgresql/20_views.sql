@@ -93,6 +93,17 @@ JOIN site_group AS g ON g.site_group_id = m.site_group_id;
 COMMENT ON VIEW siteGroup IS
     'Message class: the federations, regions and other groups that sites belong to.';
 
+CREATE VIEW siteContact AS
+SELECT
+    s.name AS siteName,
+    NULLIF(c.contact, '') AS contact,
+    c.announced_at AS timestamp,
+    c.message_id AS messageId
+FROM site_contact AS c
+JOIN site AS s ON s.site_id = c.site_id;
+COMMENT ON VIEW siteContact IS
+    'Message class: who to call about a site. One without a contact was removed.';
+
 CREATE VIEW downtime AS
 SELECT
     NULLIF(a.downtime_id, '') AS downtimeId,
@@ -228,6 +239,16 @@ FROM site_group_member AS m
 JOIN site AS s ON s.site_id = m.site_id
 JOIN site_group AS g ON g.site_group_id = m.site_group_id;
 COMMENT ON VIEW report_site_group IS 'Members of groups of sites, as announced.';
+
+CREATE VIEW report_site_contact AS
+SELECT
+    s.name AS site,
+    c.contact,
+    c.announced_at
+FROM site_contact AS c
+JOIN site AS s ON s.site_id = c.site_id
+WHERE c.contact <> '';
+COMMENT ON VIEW report_site_contact IS 'Who to call about a site: the newest announcement.';
 
 CREATE VIEW report_exclusion AS
 SELECT

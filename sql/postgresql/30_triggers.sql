@@ -720,6 +720,70 @@ CREATE TRIGGER siteGroup_end AFTER INSERT ON siteGroup
 FOR EACH STATEMENT EXECUTE FUNCTION stage_end();
 COMMENT ON TRIGGER siteGroup_end ON siteGroup IS 'Stores the staged members of groups.';
 
+-- siteContact: the newest announcement wins, and of several of one time the greatest text --------
+
+CREATE FUNCTION siteContact_load() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    r record;
+    stored_rows integer;
+BEGIN
+    FOR r IN SELECT * FROM pg_temp.staged_sitecontact ORDER BY ctid LOOP
+        PERFORM demand(r.siteName <> '', 'siteName', r.siteName, 'is not a site name');
+        PERFORM demand(
+            length(coalesce(r.contact, '')) <= 255,
+            'contact', r.contact, 'is longer than 255 characters'
+        );
+        PERFORM demand(
+            is_time(r.timestamp), 'timestamp', CAST(r.timestamp AS text), 'is not a time'
+        );
+    END LOOP;
+    PERFORM make_names('site', array_agg(siteName)) FROM pg_temp.staged_sitecontact;
+
+    INSERT INTO site_contact AS known (site_id, contact, announced_at, message_id)
+    SELECT DISTINCT ON (site_id) site_id, contact, timestamp, messageId
+    FROM (
+        SELECT
+            (SELECT x.site_id FROM site AS x WHERE x.name = s.siteName) AS site_id,
+            coalesce(s.contact, '') COLLATE "C" AS contact,
+            s.timestamp,
+            s.messageId,
+            s.ctid AS arrival
+        FROM pg_temp.staged_sitecontact AS s
+    ) AS staged
+    ORDER BY site_id, timestamp DESC, contact DESC, arrival
+    ON CONFLICT (site_id) DO UPDATE SET
+        contact = excluded.contact,
+        announced_at = excluded.announced_at,
+        message_id = excluded.message_id
+    WHERE (excluded.announced_at, excluded.contact) > (known.announced_at, known.contact);
+    GET DIAGNOSTICS stored_rows = ROW_COUNT;
+    PERFORM close_staging('sitecontact');
+    RETURN (SELECT count(*) FROM pg_temp.staged_sitecontact) - stored_rows;
+END
+$$;
+COMMENT ON FUNCTION siteContact_load IS
+    'Store the staged contacts; returns how many were duplicates, which changed nothing.';
+
+CREATE FUNCTION siteContact_stage() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+    INSERT INTO pg_temp.staged_sitecontact VALUES (NEW.*);
+    RETURN NEW;
+END
+$$;
+COMMENT ON FUNCTION siteContact_stage IS 'Trigger function: stages the contact of a site.';
+
+CREATE TRIGGER siteContact_begin BEFORE INSERT ON siteContact
+FOR EACH STATEMENT EXECUTE FUNCTION stage_begin();
+COMMENT ON TRIGGER siteContact_begin ON siteContact IS 'Prepares the staging table.';
+CREATE TRIGGER siteContact_insert INSTEAD OF INSERT ON siteContact
+FOR EACH ROW EXECUTE FUNCTION siteContact_stage();
+COMMENT ON TRIGGER siteContact_insert ON siteContact IS 'Stages the contact of a site.';
+CREATE TRIGGER siteContact_end AFTER INSERT ON siteContact
+FOR EACH STATEMENT EXECUTE FUNCTION stage_end();
+COMMENT ON TRIGGER siteContact_end ON siteContact IS 'Stores the staged contacts.';
+
 -- downtime: the newest announcement wins; without a timestamp one counts as the oldest ----------
 
 CREATE FUNCTION downtime_load() RETURNS integer

@@ -224,6 +224,15 @@ CREATE TABLE site_group_member (
     UNIQUE (site_id, site_group_id, valid_from)
 ) STRICT;
 
+-- Who to call about a site. An empty contact was removed; the row stays, so that an older
+-- announcement that arrives late cannot bring it back.
+CREATE TABLE site_contact (
+    site_id integer PRIMARY KEY REFERENCES site,
+    contact text NOT NULL CHECK (length(contact) <= 255),
+    announced_at integer NOT NULL,
+    message_id text
+) STRICT;
+
 -- A downtime announced for [start_time, end_time); if that is empty, the downtime is cancelled.
 -- start_key is the epoch second of the start for a downtime without an id, and 0 for one with an
 -- id, which may therefore move.

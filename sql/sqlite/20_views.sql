@@ -91,6 +91,16 @@ FROM site_group_member AS m
 JOIN site AS s ON s.site_id = m.site_id
 JOIN site_group AS g ON g.site_group_id = m.site_group_id;
 
+-- Message class: who to call about a site. One without a contact was removed.
+CREATE VIEW siteContact AS
+SELECT
+    s.name AS siteName,
+    NULLIF(c.contact, '') AS contact,
+    strftime('%Y-%m-%dT%H:%M:%SZ', c.announced_at, 'unixepoch') AS timestamp,
+    c.message_id AS messageId
+FROM site_contact AS c
+JOIN site AS s ON s.site_id = c.site_id;
+
 -- Message class: announced downtimes. One that ends when it starts is cancelled.
 CREATE VIEW downtime AS
 SELECT
@@ -241,6 +251,16 @@ SELECT
 FROM site_group_member AS m
 JOIN site AS s ON s.site_id = m.site_id
 JOIN site_group AS g ON g.site_group_id = m.site_group_id;
+
+-- Who to call about a site: the newest announcement.
+CREATE VIEW report_site_contact AS
+SELECT
+    s.name AS site,
+    c.contact,
+    strftime('%Y-%m-%dT%H:%M:%SZ', c.announced_at, 'unixepoch') AS announced_at
+FROM site_contact AS c
+JOIN site AS s ON s.site_id = c.site_id
+WHERE c.contact <> '';
 
 -- Periods that do not count in reports: the exclusions in force. An empty selector matches
 -- everything.

@@ -238,6 +238,34 @@ CREATE TRIGGER siteGroup_insert INSTEAD OF INSERT ON siteGroup BEGIN
     WHERE excluded.valid_to < coalesce(site_group_member.valid_to, 1e18);
 END;
 
+-- siteContact: the newest announcement wins, and of several of one time the greatest text --------
+
+-- Stores who to call about a site; an empty contact removes it.
+CREATE TRIGGER siteContact_insert INSTEAD OF INSERT ON siteContact BEGIN
+    SELECT CASE
+        WHEN coalesce(NEW.siteName, '') = '' THEN RAISE(ABORT, 'siteName: is not a site name')
+        WHEN length(NEW.contact) > 255
+            THEN RAISE(ABORT, 'contact: is longer than 255 characters')
+        WHEN NEW.timestamp IS NULL
+            OR NEW.timestamp
+                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.timestamp), 'unixepoch')
+            THEN RAISE(ABORT, 'timestamp: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
+    END;
+
+    INSERT INTO site (name) VALUES (NEW.siteName) ON CONFLICT (name) DO NOTHING;
+
+    INSERT INTO site_contact (site_id, contact, announced_at, message_id)
+    SELECT s.site_id, coalesce(NEW.contact, ''), unixepoch(NEW.timestamp), NEW.messageId
+    FROM site AS s
+    WHERE s.name = NEW.siteName
+    ON CONFLICT (site_id) DO UPDATE SET
+        contact = excluded.contact,
+        announced_at = excluded.announced_at,
+        message_id = excluded.message_id
+    WHERE (excluded.announced_at, excluded.contact)
+        > (site_contact.announced_at, site_contact.contact);
+END;
+
 -- downtime: the newest announcement wins; without a timestamp one counts as the oldest ----------
 
 -- Stores an announced downtime.

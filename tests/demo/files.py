@@ -38,7 +38,7 @@ SUBSCRIPTION = """
 destination = "/topic/grid.probe.{name}"
 class = "{name}"
 """
-CLASSES = ("metricOutput", "serviceEndpoint", "siteGroup", "downtime")
+CLASSES = ("metricOutput", "serviceEndpoint", "siteGroup", "siteContact", "downtime")
 BROKEN_RECORD = """\
 hostName: ce01.aster.example.org
 serviceFlavour: CE

@@ -23,7 +23,7 @@ RESULT = (
     *("--host", "ce01.example.org", "--flavour", "CE"),
 )
 """Publishes a result; further options may follow."""
-CLASSES = ("metricOutput", "serviceEndpoint", "siteGroup", "downtime")
+CLASSES = ("metricOutput", "serviceEndpoint", "siteGroup", "siteContact", "downtime")
 ROLES = (
     ("sam-consume", "loader"),
     ("sam-report run", "reporter"),

@@ -37,6 +37,15 @@ def site_group(**changes: object) -> Values:
     }
 
 
+def site_contact(**changes: object) -> Values:
+    return {
+        "siteName": "EXAMPLE-LCG2",
+        "contact": "Jane Doe, grid@example.org",
+        "timestamp": "2026-11-18T00:00:00Z",
+        **changes,
+    }
+
+
 def downtime(**changes: object) -> Values:
     return {
         "downtimeId": "D1",
@@ -56,6 +65,7 @@ EXAMPLES: Mapping[str, Values] = {
     "metricOutput": metric_result(detailsData="a\nb", messageId="m-1"),
     "serviceEndpoint": service_endpoint(),
     "siteGroup": site_group(),
+    "siteContact": site_contact(),
     "downtime": downtime(),
 }
 

@@ -185,7 +185,13 @@ def test_classes_are_listed_with_their_columns(
     assert main(["classes", "--json"]) == OK
 
     classes = {row["class"]: row["columns"] for row in json.loads(capsys.readouterr().out)}
-    assert list(classes) == ["downtime", "metricOutput", "serviceEndpoint", "siteGroup"]
+    assert list(classes) == [
+        "downtime",
+        "metricOutput",
+        "serviceEndpoint",
+        "siteContact",
+        "siteGroup",
+    ]
     assert classes["siteGroup"] == [
         "siteName",
         "groupName",

@@ -101,6 +101,7 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
     "reporter": (
         "SELECT version_num FROM alembic_version",
         "SELECT * FROM report_result, report_topology, report_downtime, report_site_group",
+        "SELECT * FROM report_site_contact",
         (
             "INSERT INTO run (report, day, started_at, state)"
             " VALUES ('r', '2026-01-01', now(), 'failed')"

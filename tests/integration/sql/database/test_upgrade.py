@@ -52,6 +52,7 @@ VIEWS = (
     "report_topology",
     "report_downtime",
     "report_site_group",
+    "report_site_contact",
     "endpoint_availability",
     "service_availability",
     "function_availability",

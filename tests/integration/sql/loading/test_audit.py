@@ -28,6 +28,7 @@ from tests.support.database.sql_rows import (
     downtime,
     query,
     service_endpoint,
+    site_contact,
     site_group,
     stored,
 )
@@ -126,6 +127,7 @@ def test_rows_are_counted_by_class_name_as_spelled_on_the_wire(engine: Engine) -
         ("downtime", downtime(), {"timestamp": "2026-11-19T00:00:00Z"}),
         ("serviceEndpoint", service_endpoint(), {"validTo": "2026-12-01T00:00:00Z"}),
         ("siteGroup", site_group(), {"validTo": "2026-12-01T00:00:00Z"}),
+        ("siteContact", site_contact(), {"timestamp": "2026-11-19T00:00:00Z"}),
     ],
 )
 def test_a_row_that_changes_nothing_is_a_duplicate_and_one_that_takes_precedence_is_not(

@@ -32,6 +32,7 @@ from tests.support.database.sql_rows import (
     name_too_long_for,
     query,
     service_endpoint,
+    site_contact,
     site_group,
     stored,
 )
@@ -40,6 +41,7 @@ ROWS: Mapping[str, Callable[..., Values]] = {
     "metricOutput": metric_result,
     "serviceEndpoint": service_endpoint,
     "siteGroup": site_group,
+    "siteContact": site_contact,
     "downtime": downtime,
 }
 
@@ -64,6 +66,8 @@ MESSAGES: list[tuple[str, Values, str]] = [
     *(("metricOutput", metric_result(timestamp=value), "timestamp") for value in BAD_TIMES),
     *(("serviceEndpoint", service_endpoint(validTo=value), "validTo") for value in BAD_TIMES[:3]),
     *(("downtime", downtime(endTime=value), "endTime") for value in BAD_TIMES[:3]),
+    *(("siteContact", site_contact(timestamp=value), "timestamp") for value in BAD_TIMES[:3]),
+    ("siteContact", site_contact(contact="x" * 256), "contact"),
     *(("metricOutput", metric_result(hostName=value), "hostName") for value in BAD_HOSTS),
     ("metricOutput", metric_result(metricStatus="FINE"), "metricStatus"),
     ("metricOutput", metric_result(metricStatus="7"), "metricStatus"),
@@ -153,6 +157,8 @@ INSERTS: list[tuple[str, Values, str]] = [
     ("siteGroup", site_group(groupName=""), "groupName"),
     ("siteGroup", site_group(groupType=None), "groupType"),
     ("siteGroup", site_group(weight=-1), "weight"),
+    ("siteContact", site_contact(siteName=""), "siteName"),
+    ("siteContact", site_contact(timestamp=None), "timestamp"),
     ("downtime", downtime(siteName="", hostName=None), "hostName"),
     ("downtime", downtime(endTime="2026-11-20T07:00:00Z"), "endTime"),
     ("downtime", downtime(classification=""), "classification"),
@@ -315,6 +321,7 @@ NAMES = {
     "metricOutput": ("siteName", "metricName", "voName", "voFqan", "gatheredAt", "role"),
     "serviceEndpoint": ("siteName", "serviceFlavour", "voName", "production"),
     "siteGroup": ("siteName", "groupName", "groupType"),
+    "siteContact": ("siteName",),
     "downtime": ("downtimeId", "siteName", "classification", "severity", "description"),
 }
 

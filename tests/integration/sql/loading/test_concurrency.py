@@ -27,7 +27,13 @@ from sam_pipeline.sql.loading.insert import Inserted, insert_batch
 from sam_pipeline.sql.loading.load import decode_batch, load
 from tests.support.builders import NOW, metric_message, metric_result
 from tests.support.database.roles import acting_as
-from tests.support.database.sql_rows import downtime, query, service_endpoint, site_group
+from tests.support.database.sql_rows import (
+    downtime,
+    query,
+    service_endpoint,
+    site_contact,
+    site_group,
+)
 
 LOADERS = 8
 STATUSES = ("OK", "WARNING", "UNKNOWN", "CRITICAL")
@@ -137,6 +143,14 @@ def all_classes(seed: int) -> list[Message]:
         "siteGroup": [
             *(site_group(siteName=f"SITE-{number}", validTo=None) for number in range(SITES)),
             site_group(siteName="SITE-X", weight="-1"),
+        ],
+        "siteContact": [
+            site_contact(
+                siteName=f"SITE-{number}",
+                timestamp=f"2026-11-{10 + seed:02d}T00:00:00Z",
+                contact=f"of loader {seed}",
+            )
+            for number in range(SITES)
         ],
         "downtime": [
             downtime(

@@ -125,6 +125,13 @@ SITE_GROUPS = st.fixed_dictionaries(
         "validTo": st.one_of(st.none(), moment(10, 4, 0, -9)),
     }
 )
+SITE_CONTACTS = st.fixed_dictionaries(
+    {
+        "siteName": SITES,
+        "contact": st.sampled_from(["+41 22 555 0100", "a@example.org", "É", "", None]),
+        "timestamp": moment(21, 20),
+    }
+)
 DOWNTIMES = st.fixed_dictionaries(
     {
         "downtimeId": name("D1", "D2", "", None),
@@ -143,6 +150,7 @@ GOOD = {
     "metricOutput": METRIC_OUTPUTS,
     "serviceEndpoint": SERVICE_ENDPOINTS,
     "siteGroup": SITE_GROUPS,
+    "siteContact": SITE_CONTACTS,
     "downtime": DOWNTIMES,
 }
 BAD = {
@@ -155,6 +163,7 @@ BAD = {
     },
     "serviceEndpoint": {"siteName": st.just(""), "validFrom": BAD_TIMES},
     "siteGroup": {"weight": st.sampled_from(["-1", "1.5", "many", ""]), "validFrom": BAD_TIMES},
+    "siteContact": {"contact": st.just("x" * 256), "timestamp": BAD_TIMES},
     "downtime": {"severity": st.sampled_from(["", None]), "endTime": BAD_TIMES},
 }
 
@@ -264,6 +273,7 @@ VIEWS = {
         SELECT site, host_name, service_flavour, vo, valid_from, valid_from_s, valid_to_s
         FROM report_topology
     """,
+    "report_site_contact": "SELECT site, contact, announced_at FROM report_site_contact",
     "report_downtime": """
         SELECT downtime_id, site, host_name, service_flavour, start_s, end_s FROM report_downtime
     """,
@@ -297,6 +307,7 @@ COUNTED = (
     "metric_result",
     "endpoint_membership",
     "site_group_member",
+    "site_contact",
     "announced_downtime",
 )
 

@@ -18,6 +18,7 @@ from tests.support.database.sql_rows import (
     insert,
     query,
     service_endpoint,
+    site_contact,
     site_group,
     stored,
 )
@@ -191,6 +192,9 @@ def test_odd_names_are_stored_unchanged(engine: Engine, name: str) -> None:
         ("serviceEndpoint", {"validTo": "-infinity"}, "validTo"),
         ("siteGroup", {"groupType": None}, "groupType"),
         ("siteGroup", {"weight": -1}, "weight"),
+        ("siteContact", {"siteName": ""}, "siteName"),
+        ("siteContact", {"timestamp": "infinity"}, "timestamp"),
+        ("siteContact", {"contact": "x" * 256}, "contact"),
         ("downtime", {"siteName": None, "hostName": None}, "hostName"),
         ("downtime", {"endTime": "2026-11-20T07:59:59Z"}, "endTime"),
         ("downtime", {"severity": ""}, "severity"),
@@ -248,6 +252,38 @@ def test_the_newest_announcement_of_a_downtime_wins(engine: Engine, order: tuple
 
     [row] = stored(engine, "downtime")
     assert (row["description"], row["startTime"]) == ("version 3", "2026-11-20T03:00:00Z")
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["Ann", "Bob", "Cid", None])))
+def test_the_newest_contact_of_a_site_wins_in_any_order(
+    engine: Engine, order: tuple[str | None, ...]
+) -> None:
+    time_of = {"Ann": "T00", "Bob": "T01", "Cid": "T01", None: "T02"}
+    rows = [
+        site_contact(contact=contact, timestamp=f"2026-11-18{time_of[contact]}:00:00Z")
+        for contact in order
+    ]
+
+    insert(engine, "siteContact", *(row for row in rows if row["contact"]))
+    with_contact = query(engine, "SELECT site, contact FROM report_site_contact")
+    insert(engine, "siteContact", *rows)
+    removed = query(engine, "SELECT site, contact FROM report_site_contact")
+
+    # Of two announcements of one time the greater text counts, whichever arrives first.
+    assert with_contact == [("EXAMPLE-LCG2", "Cid")]
+    assert removed == []
+    assert [row["contact"] for row in stored(engine, "siteContact")] == [None]
+
+
+def test_an_empty_contact_removes_it_until_a_newer_one(engine: Engine) -> None:
+    insert(engine, "siteContact", site_contact())
+    insert(engine, "siteContact", site_contact(contact="", timestamp="2026-11-19T00:00:00Z"))
+    insert(engine, "siteContact", site_contact(contact="late"))
+    assert query(engine, "SELECT contact FROM report_site_contact") == []
+
+    insert(engine, "siteContact", site_contact(contact="Ann", timestamp="2026-11-20T00:00:00Z"))
+
+    assert query(engine, "SELECT contact FROM report_site_contact") == [("Ann",)]
 
 
 def test_a_downtime_without_a_timestamp_is_older_than_any_with_one(engine: Engine) -> None:
