@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from itertools import repeat
 
 from sam_pipeline.schema.program.command import (
     OK,
@@ -57,6 +56,7 @@ def run_explain(args: argparse.Namespace) -> int:
     from sam_pipeline.spark_jobs.explain import as_json, as_text
     from sam_pipeline.spark_jobs.explain.selection import Selection, read_site_days
     from sam_pipeline.spark_jobs.explain.ticket import ticket
+    from sam_pipeline.spark_jobs.inputs.contacts import contact_of
     from sam_pipeline.spark_jobs.runs.targets import period_targets
 
     period = requested_period(args)
@@ -64,12 +64,16 @@ def run_explain(args: argparse.Namespace) -> int:
     with reading_at_once(open_database(args)) as connection:
         days = read_site_days(connection, args.report, selection, args.day)
         targets = [period_targets(connection, day.report, period).of_site(day.site) for day in days]
+        contact = contact_of(connection, args.site)
     warn_if_empty(days, period)
     if args.ticket and len(days) > 1:
         names = ", ".join(day.report for day in days)
         raise ReportUsage(f"a ticket is about one report; choose one with --report: {names}")
     if args.ticket:
-        tickets = list(map(ticket, days, repeat(selection), targets))
+        tickets = [
+            ticket(day, selection, of_site, contact)
+            for day, of_site in zip(days, targets, strict=True)
+        ]
     if args.json and args.ticket:
         print_json(
             [

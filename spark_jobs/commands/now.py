@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_argument
 from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.inputs.contacts import contact_of
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
 from sam_pipeline.spark_jobs.runs.now import as_text, instances
 from sam_pipeline.spark_jobs.runs.now.report_now import read_sites_folded
@@ -61,14 +63,15 @@ def run_now(args: argparse.Namespace) -> int:
         if not known or args.report not in (None, *(profile.name for profile in known)):
             known = [*configured, *published_profiles(connection)]
         profiles = instances.of_report(known, args.report)
+        contact = contact_of(connection, args.site) if args.site is not None else ""
         if args.report is not None:
             folded = read_sites_folded(connection, profiles[0], at, args.site)
             if args.site is not None and not folded:
                 raise ReportUsage(f"{args.site}: {args.report} expects nothing there today")
             if args.site is not None and as_json:
-                print_json(as_text.folded_site_json(folded[0]))
+                print_json({**as_text.folded_site_json(folded[0]), "contact": contact or None})
             elif args.site is not None:
-                print_lines(*as_text.folded_site_lines(folded[0]))
+                print_lines(*_with(contact, as_text.folded_site_lines(folded[0])))
             elif as_json:
                 print_json([as_text.folded_summary_json(site) for site in folded])
             else:
@@ -82,7 +85,13 @@ def run_now(args: argparse.Namespace) -> int:
         else:
             site = instances.read_site(connection, args.site, profiles, at)
             if as_json:
-                print_json(instances.site_json(site))
+                print_json({**instances.site_json(site), "contact": contact or None})
             else:
-                print_lines(*instances.site_lines(site, profiles))
+                print_lines(*_with(contact, instances.site_lines(site, profiles)))
     return OK
+
+
+def _with(contact: str, lines: Sequence[str]) -> list[str]:
+    """The lines of a site, with its contact below the heading."""
+    heading, *others = lines
+    return [heading, *([f"contact: {contact}"] if contact else []), *others]

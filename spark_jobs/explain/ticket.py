@@ -35,7 +35,9 @@ _MAX_LINES_OF_CAUSE = 6
 _ROOM_FOR_CAUSES = 4 + _MAX_LINES_OF_CAUSE + 1
 
 
-def ticket(site_day: SiteDay, selection: Selection, targets: Targets) -> list[str]:
+def ticket(
+    site_day: SiteDay, selection: Selection, targets: Targets, contact: str = ""
+) -> list[str]:
     """At most MAX_LINES lines of at most MAX_LENGTH characters, without colours or tables.
 
     Longer texts are wrapped. The causes fill the lines that the other sections leave; anything left
@@ -52,6 +54,8 @@ def ticket(site_day: SiteDay, selection: Selection, targets: Targets) -> list[st
         misses = list(map(str, figure_of(site.names, site.seconds).misses(targets)))
         head.append(_figure(site))
         head.append(f"targets missed: {'; '.join(misses)}" if misses else "targets met")
+    if contact:
+        head.append(f"contact: {contact}")
     if flavour is not None or host is not None:
         parts = [
             f"{thing.level} {' '.join(thing.names[1:])}: {_figure(thing)}"

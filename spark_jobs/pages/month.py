@@ -73,6 +73,7 @@ class Month:
     period_targets: PeriodTargets
     beside: Neighbours = field(default_factory=Neighbours)
     history: ReportHistory = field(default_factory=lambda: ReportHistory({}))
+    contacts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def targets(self) -> Targets:

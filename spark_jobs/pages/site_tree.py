@@ -30,6 +30,7 @@ from sam_pipeline.spark_jobs.explain.incidents.reader import site_incidents
 from sam_pipeline.spark_jobs.explain.results import read_results
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST
+from sam_pipeline.spark_jobs.inputs.contacts import site_contacts
 from sam_pipeline.spark_jobs.pages.changes import changes_view
 from sam_pipeline.spark_jobs.pages.groups import group_views
 from sam_pipeline.spark_jobs.pages.incidents import incidents_view
@@ -92,9 +93,8 @@ def write_site(connection: Connection, report: str | None, period: Period, out: 
     for month in months:
         if (month.report, month.period.first) in wanted or new & month.beside.keys:
             of_year = year_to(month.period.first)
-            inputs = month_digest(
-                connection, month.report, month.period, of_year, month.sealed, month.beside
-            )
+            others = (month.sealed, month.beside, sorted(month.contacts.items()))
+            inputs = month_digest(connection, month.report, month.period, of_year, *others)
             if not files.keep(month.path, inputs):
                 _write_month(connection, month, files)
                 files.record(month.path, inputs)
@@ -119,6 +119,7 @@ def _months(
         (seal.report, seal.month): f"{seal.sealed_at:%Y-%m-%d} by {seal.who}"
         for seal in seals(connection)
     }
+    contacts = site_contacts(connection)
     return [
         Month(
             name,
@@ -129,6 +130,7 @@ def _months(
             period_targets(connection, name, month_of(first)),
             neighbours((name, first), pages),
             histories[name],
+            contacts,
         )
         for name, first in shown
     ]

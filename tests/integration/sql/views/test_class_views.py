@@ -272,7 +272,7 @@ def test_the_newest_contact_of_a_site_wins_in_any_order(
     # Of two announcements of one time the greater text counts, whichever arrives first.
     assert with_contact == [("EXAMPLE-LCG2", "Cid")]
     assert removed == []
-    assert [row["contact"] for row in stored(engine, "siteContact")] == [None]
+    assert [row.get("contact") for row in stored(engine, "siteContact")] == [None]
 
 
 def test_an_empty_contact_removes_it_until_a_newer_one(engine: Engine) -> None:
