@@ -87,12 +87,12 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.OK: "success, also if a day has no data or nothing is due",
         command.USAGE: "usage error: a day in the future, an unknown report or site, a frozen day",
         command.NO_INPUT: "no such profile, or no exclusion has that id",
-        command.UNAVAILABLE: "Java or a package is missing, Spark failed, or the database cannot be"
-        " reached",
+        command.UNAVAILABLE: "Java or a package is missing, Spark did not start, found no worker or"
+        " failed, or the database cannot be reached",
         command.BUG: "a bug: please report it",
         command.CANNOT_CREATE: "a file cannot be created",
-        command.IO_ERROR: "the disk of the database or of the files is full, or standard output"
-        " could not be written",
+        command.IO_ERROR: "the disk of the database, of the files or of Spark is full, or standard"
+        " output could not be written",
         command.TRY_LATER: "a later run of the same day was published first: try again",
         command.NO_PERMISSION: "the database refuses the login, or the role may not do this; the"
         " named configuration cannot be read",

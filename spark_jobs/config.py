@@ -6,19 +6,28 @@ import argparse
 import os
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sam_pipeline.schema.program.config import Findings, examine, load
+from sam_pipeline.spark_jobs.errors import JavaMissing
 
 SECTION = "report"
 
 
+def _above_zero(seconds: float) -> str | None:
+    return None if seconds > 0 else f"expected more than 0, not {seconds:g}"
+
+
 @dataclass(frozen=True)
 class ReportConfig:
-    """The profiles of the reports that `sam-report run` computes."""
+    """The profiles of the reports that `sam-report run` computes, and how long it waits for Spark.
+
+    `start_timeout_s` limits the start of Spark, and each time without a worker for its tasks.
+    """
 
     profiles: tuple[Path, ...] = ()
+    start_timeout_s: float = field(default=600.0, metadata={"check": _above_zero})
 
 
 def load_report(args: argparse.Namespace) -> ReportConfig:
@@ -43,6 +52,23 @@ def find_java() -> str | None:
     if home:
         return shutil.which(str(Path(home) / "bin" / "java"))
     return shutil.which("java")
+
+
+def require_java() -> str:
+    """The path of the Java runtime that Spark will start.
+
+    Raises:
+        JavaMissing: there is none.
+    """
+    java = find_java()
+    if java is not None:
+        return java
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        raise JavaMissing(
+            f"no Java runtime in JAVA_HOME, {home}: correct that variable or unset it"
+        )
+    raise JavaMissing("no Java runtime: apt-get install default-jre-headless (17 or 21)")
 
 
 def class_archive() -> Path:

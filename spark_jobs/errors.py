@@ -7,7 +7,8 @@ SamError
 ├── ProfileError        a profile is not valid: all its problems at once
 ├── MixedVOs            two VOs measured one instance, and the profile names none
 ├── JavaMissing         Spark cannot start
-├── SparkFailed         Spark failed during the computation
+├── SparkFailed         Spark did not start, found no worker, or failed during the computation
+├── SparkDiskFull       there is no room for Spark's temporary files
 ├── CannotMakeFile      an output directory cannot be created, or is not writable
 ├── CannotWriteFile     the disk is full or broken; the old file is intact
 └── AnotherRun          a later run of the same day published first; this one publishes nothing
@@ -66,9 +67,22 @@ class JavaMissing(SamError):
 
 
 class SparkFailed(SamError):
-    """Spark failed during the computation, and nothing was published."""
+    """Spark did not start, or failed during the computation; nothing was published.
+
+    `cause` is the innermost cause, if Spark reported one.
+    """
 
     exit_code = command.UNAVAILABLE
+
+    def __init__(self, text: str, cause: str = "") -> None:
+        super().__init__(text)
+        self.cause = cause
+
+
+class SparkDiskFull(SamError):
+    """There is no room for Spark's temporary files; nothing was published."""
+
+    exit_code = command.IO_ERROR
 
 
 class AnotherRun(SamError):

@@ -23,7 +23,12 @@ SECRETS: Mapping[str, tuple[str, ...]] = {
 }
 """By section: secrets that a variable may hold, but no key of the file."""
 
-_SHARED_VARIABLES = ("SAM_CONFIG", "SAM_DATABASE_URL", "SAM_REPORT_PROFILES")
+_SHARED_VARIABLES = (
+    "SAM_CONFIG",
+    "SAM_DATABASE_URL",
+    "SAM_REPORT_PROFILES",
+    "SAM_REPORT_START_TIMEOUT_S",
+)
 _PREFIXES = ("SAM_PUBLISHER_", "SAM_CONSUMER_")
 """Variables of these sections are checked by the program that reads the section."""
 

@@ -37,6 +37,7 @@ class Progress:
         self._started = clock()
         self._redraw_at = self._started + PATIENCE_S if self._is_terminal else float("inf")
         self._drawn = False
+        self._stage_name = ""
         self._stage_began: Optional[float] = None
 
     @property
@@ -60,29 +61,51 @@ class Progress:
         if self._total is not None:
             count += f" of {grouped(self._total)}"
             share = done / self._total if self._total else 1.0
-        bar = ""
-        if share is not None:
-            share = min(share, 1.0)
-            bar = f" [{'#' * int(share * WIDTH):.<{WIDTH}}] {share:4.0%}"
+        bar = "" if share is None else f" {_bar(share)}"
         self.draw(f"{self.name}{bar}  {count} {self._unit}, {grouped(rate)} a second")
 
     def draw(self, text: str) -> None:
         if self._is_terminal:
-            print(f"\r{printable(text)}\x1b[K", end="", file=self._stream, flush=True)
+            self._print(f"\r{printable(text)}\x1b[K")
             self._drawn = True
 
     def stage(self, name: str) -> None:
         """Begin a stage; the line of the previous one ends with its duration."""
         self.end()
-        self._stage_began = self._clock()
-        if self._is_terminal:
-            print(f"  {printable(name)} … ", end="", file=self._stream, flush=True)
+        self._stage_began, self._stage_name = self._clock(), name
+        self._print(self._stage_line)
+
+    def share(self, share: float) -> None:
+        """Draw a bar behind the name of the stage: `share`, from 0 to 1, is done."""
+        if self._is_terminal and self._stage_began is not None:
+            self._print(f"\r{self._stage_line}{_bar(share)}\x1b[K")
+            self._drawn = True
+
+    def interrupt(self) -> None:
+        """End the line before another text is printed; the stage goes on in a line of its own."""
+        if self._drawn or self._stage_began is not None:
+            self._print("\n")
+            self._drawn = True
 
     def end(self) -> None:
         """Erase the bar before a result is printed, or end the line of the last stage."""
-        if self._drawn:
+        if self._stage_began is not None:
+            line = f"\r{self._stage_line}" if self._drawn else ""
+            end_of_line = "\x1b[K\n" if self._drawn else "\n"
+            self._print(f"{line}{self._clock() - self._stage_began:.1f} s{end_of_line}")
+        elif self._drawn:
             self.draw("")
-            self._drawn = False
-        if self._is_terminal and self._stage_began is not None:
-            print(f"{self._clock() - self._stage_began:.1f} s", file=self._stream, flush=True)
-        self._stage_began = None
+        self._drawn, self._stage_began = False, None
+
+    @property
+    def _stage_line(self) -> str:
+        return f"  {printable(self._stage_name)} … "
+
+    def _print(self, text: str) -> None:
+        if self._is_terminal:
+            print(text, end="", file=self._stream, flush=True)
+
+
+def _bar(share: float) -> str:
+    share = min(share, 1.0)
+    return f"[{'#' * int(share * WIDTH):.<{WIDTH}}] {share:4.0%}"

@@ -82,12 +82,12 @@ def setting_argument(text: str) -> tuple[str, str]:
 
 def run_report(args: argparse.Namespace) -> int:
     """Compute the requested or due days of every profile, and publish them."""
-    paths = load_report(args).profiles
-    if not paths:
+    config = load_report(args)
+    if not config.profiles:
         raise ReportUsage(
             "which report? use --profile FILE, or set profiles in [report] of sam.toml"
         )
-    profiles, today = read_profiles(paths), utc_today()
+    profiles, today = read_profiles(config.profiles), utc_today()
     requested, engine = requested_or_due(args, today), open_database(args)
     # Due days are looked up under the lock, as another run may be computing them.
     with run_lock(engine, [profile.name for profile in profiles], logger.warning):
@@ -111,4 +111,4 @@ def run_report(args: argparse.Namespace) -> int:
             return OK
         from sam_pipeline.spark_jobs.compute.reports import run_reports  # slow to import
 
-        return run_reports(args, tasks, change_no, engine)
+        return run_reports(args, tasks, change_no, engine, config.start_timeout_s)

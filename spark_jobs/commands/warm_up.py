@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from sam_pipeline.schema.program.command import OK, print_done
-from sam_pipeline.spark_jobs.config import class_archive, find_java, prepare_workers
+from sam_pipeline.spark_jobs.config import class_archive, prepare_workers
 
 DESCRIPTION = """\
 Start Spark once and store the classes that Java loads, about 90 MB, in $CACHE_DIRECTORY or
@@ -20,10 +20,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def warm_up(args: argparse.Namespace) -> int:
-    from sam_pipeline.spark_jobs.compute.session import archive_classes  # slow to import
+    # It is slow to import.
+    from sam_pipeline.spark_jobs.compute.cluster.class_archive import archive_classes
 
     archive = class_archive()
     prepare_workers()
-    archive_classes(find_java(), archive)
+    archive_classes(archive)
     print_done(args, f"{archive}: {archive.stat().st_size / 1e6:.0f} MB")
     return OK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import NamedTuple
 
@@ -57,12 +58,14 @@ def run(
     clock: Callable[[], int],
     stage: Stage,
     published: Callable[[Summary], None] = lambda summary: None,
+    watching: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> list[Summary]:
     """Compute the days of the period for each report, and publish them together.
 
     Args:
         change_no: the number that `take_changes` returned before the call.
         published: called after each report is published, because the next one may fail.
+        watching: encloses the job of Spark.
     Raises:
         MixedVOs: several VOs measured one instance, and the profile names none.
         AnotherRun: a later run published one of the days first.
@@ -85,7 +88,8 @@ def run(
         with record.failing(engine, run_ids):
             stage(f"{', '.join(profile.name for profile in same)}: reading and folding results")
             work = _make_work(storage, inputs, reports, context.defaultParallelism)
-            folded = _distribute(context, work)
+            with watching():
+                folded = _distribute(context, work)
             storage.store(folded, run_ids)
             for number, report in enumerate(reports):
                 stage(f"{report.profile.name}: publishing")

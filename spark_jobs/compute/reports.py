@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from sqlalchemy import Engine
 
-from sam_pipeline.schema.errors import SamError
 from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.schema.program.progress import Progress
-from sam_pipeline.spark_jobs.compute import session
+from sam_pipeline.spark_jobs.compute.cluster.session import running
+from sam_pipeline.spark_jobs.compute.cluster.watcher import Watcher
 from sam_pipeline.spark_jobs.compute.facts import Summary
 from sam_pipeline.spark_jobs.compute.job import run
-from sam_pipeline.spark_jobs.config import find_java, prepare_workers
+from sam_pipeline.spark_jobs.config import prepare_workers
 from sam_pipeline.spark_jobs.errors import SparkFailed
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period
@@ -25,52 +27,83 @@ from sam_pipeline.sql.errors import DISK_FULL, DatabaseFull
 
 
 def run_reports(
-    args: argparse.Namespace, due: Sequence[DueReport], change_no: int, engine: Engine
+    args: argparse.Namespace,
+    due: Sequence[DueReport],
+    change_no: int,
+    engine: Engine,
+    start_timeout_s: float,
 ) -> int:
     """Compute the due reports one after the other, and print a summary of each.
 
     Raises:
-        SparkFailed, DatabaseFull: see `failure`.
+        SparkFailed, SparkDiskFull, JavaMissing, DatabaseFull: see `computing`.
     """
-    settings = dict(args.conf)
     # Reports on the same days share what they read.
     profiles_of: dict[Period, list[Profile]] = {}
     for report in due:
         profiles_of.setdefault(report.period, []).append(report.profile)
-    progress = Progress()
-    progress.stage("starting Spark")
-    prepare_workers()
     summaries: list[Summary] = []
+    with computing(args, engine, start_timeout_s) as spark:
 
-    def published(summary: Summary) -> None:
-        progress.end()
-        summaries.append(summary)
-        if not args.json:
-            print_done(args, summary)
+        def published(summary: Summary) -> None:
+            spark.progress.end()
+            summaries.append(summary)
+            if not args.json:
+                print_done(args, summary)
 
-    def now() -> int:
-        return int(time.time())
-
-    with session.running(args.master, settings, find_java()) as context:
-        try:
-            for period, profiles in profiles_of.items():
-                run(context, engine, profiles, period, change_no, now, progress.stage, published)
-        except Py4JError as error:
-            raise failure(error, engine) from error
-        finally:
-            progress.end()
+        for period, profiles in profiles_of.items():
+            run(
+                spark.context,
+                engine,
+                profiles,
+                period,
+                change_no,
+                now,
+                spark.progress.stage,
+                published,
+                spark.watcher.watching,
+            )
     if args.json:
         print_json([summary.document() for summary in summaries])
     return OK
 
 
-def failure(error: Exception, engine: Engine) -> SamError:
-    """Translate an error of Spark, keeping its innermost cause.
+class Computing(NamedTuple):
+    """Spark at work for a command, and the progress that it shows."""
 
-    Returns:
-        DatabaseFull if the database's disk is full, else SparkFailed.
+    context: SparkContext
+    progress: Progress
+    watcher: Watcher
+
+
+@contextmanager
+def computing(
+    args: argparse.Namespace, engine: Engine, start_timeout_s: float
+) -> Iterator[Computing]:
+    """Spark for the block, with the options --master and --conf of a command.
+
+    Raises:
+        JavaMissing, SparkFailed, SparkDiskFull: see `running`.
+        DatabaseFull: a task found the disk of the database full.
     """
-    cause = session.cause(error)
-    if cause.startswith(f"{DISK_FULL}: "):
-        return DatabaseFull(f"{name_of(engine)}: {cause}; make room, then try again")
-    return SparkFailed(f"Spark failed: {cause}")
+    progress = Progress()
+    progress.stage("starting Spark")
+    prepare_workers()
+    try:
+        with running(args.master, dict(args.conf), start_timeout_s) as context:
+            yield Computing(context, progress, Watcher(context, start_timeout_s, progress))
+    except SparkFailed as failed:
+        raise failure(failed, engine) from failed
+    finally:
+        progress.end()
+
+
+def failure(failed: SparkFailed, engine: Engine) -> SparkFailed | DatabaseFull:
+    """DatabaseFull if that was the cause, else the error of Spark itself."""
+    if failed.cause.startswith(f"{DISK_FULL}: "):
+        return DatabaseFull(f"{name_of(engine)}: {failed.cause}; make room, then try again")
+    return failed
+
+
+def now() -> int:
+    return int(time.time())

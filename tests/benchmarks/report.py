@@ -32,8 +32,9 @@ from tempfile import TemporaryDirectory
 from pyspark import SparkContext
 from sqlalchemy import make_url, text
 
-from sam_pipeline.spark_jobs.compute import job, session
-from sam_pipeline.spark_jobs.config import find_java, prepare_workers
+from sam_pipeline.spark_jobs.compute import job
+from sam_pipeline.spark_jobs.compute.cluster.start import Starter
+from sam_pipeline.spark_jobs.config import prepare_workers
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period
 from sam_pipeline.sql.database.engine import make_engine, writing
@@ -108,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with (
         running_postgres(FILL_SETTINGS) as server,
         TemporaryDirectory() as name,
-        session.start(MASTER, {}, find_java()) as spark,
+        Starter().start(MASTER, {}) as spark,
     ):
         world = World(server, Path(name), args, spark)
         good = [PARTS[part](world) for part in args.part or PARTS]

@@ -16,8 +16,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sam_pipeline.spark_jobs.compute import session
-from sam_pipeline.spark_jobs.config import find_java, prepare_workers
+from sam_pipeline.spark_jobs.compute.cluster.start import Starter
+from sam_pipeline.spark_jobs.config import prepare_workers
 from sam_pipeline.spark_jobs.errors import JavaMissing
 from tests.oracle.check import Checker
 from tests.oracle.databases import Databases
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _check(seed: int, worlds: int) -> int:
     prepare_workers()
-    context = session.start("local[2]", {}, find_java())
+    context = Starter().start("local[2]", {})
     started, checked = time.monotonic(), 0
     with running_postgres() as server, tempfile.TemporaryDirectory() as directory:
         checker = Checker(context, Databases(Path(directory), fresh_database(server)))

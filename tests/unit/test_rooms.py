@@ -16,7 +16,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = "sam_pipeline."
 MAX_ENTRIES = 14
-SPARK = "pyspark py4j"  # py4j comes with pyspark and raises its errors
 
 
 class Wall(NamedTuple):
@@ -140,10 +139,12 @@ WALLS: Mapping[str, Wall] = {
         f" {DATABASE} sql.topology",
         "sqlalchemy",
     ),
+    # py4j comes with pyspark and raises its errors.
+    "spark_jobs.compute.cluster": Wall(REPORTS, "pyspark py4j"),
     "spark_jobs.compute": Wall(
         f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs spark_jobs.runs"
         f" {DATABASE}",
-        f"sqlalchemy psycopg2 numpy pyarrow {SPARK}",
+        "sqlalchemy psycopg2 numpy pyarrow pyspark",
     ),
     "spark_jobs.explain": Wall(
         f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs spark_jobs.runs"

@@ -7,17 +7,16 @@ from collections.abc import Iterator
 import pytest
 from pyspark import SparkContext
 
-from sam_pipeline.spark_jobs.compute import session
+from sam_pipeline.spark_jobs.compute.cluster.start import Starter
 from sam_pipeline.spark_jobs.config import find_java, prepare_workers
 from tests.services import missing
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkContext]:
-    java = find_java()
-    if java is None:
+    if find_java() is None:
         missing("Java", "apt-get install default-jre-headless")
     prepare_workers()
-    context = session.start("local[2]", {}, java)
+    context = Starter().start("local[2]", {})
     yield context
     context.stop()

@@ -15,13 +15,14 @@ from pyspark import SparkContext
 from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.compute import job, slices
+from sam_pipeline.spark_jobs.compute.cluster import causes
 from sam_pipeline.spark_jobs.compute.facts import Summary
 from sam_pipeline.spark_jobs.compute.reports import failure
 from sam_pipeline.spark_jobs.compute.results import ReportResults
 from sam_pipeline.spark_jobs.compute.storage import Storage
 from sam_pipeline.spark_jobs.compute.stretches import concatenated
 from sam_pipeline.spark_jobs.compute.tasks import opened
-from sam_pipeline.spark_jobs.errors import AnotherRun, MixedVOs
+from sam_pipeline.spark_jobs.errors import AnotherRun, MixedVOs, SparkFailed
 from sam_pipeline.spark_jobs.inputs.announced import Announced
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, day_start
@@ -226,7 +227,9 @@ def test_a_full_disk_of_postgresql_is_an_error_and_leaves_the_old_report_whole(
 
     with pytest.raises(Py4JError) as caught:
         run(spark, grid, profile(tmp_path))
-    error = failure(caught.value, grid.reporter)
+    failed = causes.failure("Spark failed", caught.value, [])
+    assert isinstance(failed, SparkFailed)
+    error = failure(failed, grid.reporter)
 
     assert isinstance(error, DatabaseFull)
     assert str(error).startswith(f"{name_of(grid.reporter)}: 53100: could not extend file")

@@ -73,6 +73,19 @@ def test_a_stage_has_a_line_with_its_duration() -> None:
     assert terminal.getvalue() == "  reading … 1.5 s\n  folding … 2.0 s\n"
 
 
+def test_a_stage_shows_which_share_of_it_is_done() -> None:
+    terminal = Terminal()
+    progress = progress_on(terminal, [0, 1, 3])
+
+    progress.stage("folding")
+    progress.share(0.5)
+    progress.interrupt()
+    progress.end()
+
+    begun, bar = "  folding … ", "[############............]  50%\x1b[K"
+    assert terminal.getvalue() == f"{begun}\r{begun}{bar}\n\r{begun}2.0 s\x1b[K\n"
+
+
 def test_nothing_is_written_to_a_file() -> None:
     file = io.StringIO()
     progress = progress_on(file, [0, 3, 3, 4], "drained", 100)
@@ -80,6 +93,8 @@ def test_nothing_is_written_to_a_file() -> None:
     progress.show(50)
     progress.draw("12 rows of x")
     progress.stage("reading")
+    progress.share(0.5)
+    progress.interrupt()
     progress.end()
 
     assert file.getvalue() == ""

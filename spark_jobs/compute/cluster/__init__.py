@@ -1,0 +1,1 @@
+"""Spark: starting it, watching its jobs, and ending it without leaving anything behind."""
