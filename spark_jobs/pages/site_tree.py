@@ -36,6 +36,7 @@ from sam_pipeline.spark_jobs.pages.groups import group_views
 from sam_pipeline.spark_jobs.pages.incidents import incidents_view
 from sam_pipeline.spark_jobs.pages.month import Month, by_site, month_view
 from sam_pipeline.spark_jobs.pages.navigation import Key, neighbours, pages_of_month
+from sam_pipeline.spark_jobs.pages.performance import month_performance, performance_view
 from sam_pipeline.spark_jobs.pages.site import site_view
 from sam_pipeline.spark_jobs.pages.start import start_view
 from sam_pipeline.spark_jobs.pages.trends import trends_view
@@ -140,6 +141,7 @@ def _write_month(connection: Connection, month: Month, files: PageFiles) -> None
     profiles = {run.day: run.profile for run in month.runs}
     figures = by_site(day_figures(connection, month.report, SITE, month.period))
     incidents: list[Incident] = []
+    measured = month_performance(connection, month)
     for site, days in figures.items():
         segments = timeline(connection, month.report, month.period, site=site, ok_metrics=False)
         timelines = {
@@ -159,7 +161,8 @@ def _write_month(connection: Connection, month: Month, files: PageFiles) -> None
         results = read_results(connection, month.runs, failing, with_ok=False, at_most=_MAX_RESULTS)
         incidents += site_incidents(site, timelines, results, month.runs)
         view = site_view(month, days, timelines, results)
-        files.write(f"{month.path}/{site_page(site)}", "site.html", view=view, month=month)
+        values = {"view": view, "performance": performance_view(measured, site, month.period)}
+        files.write(f"{month.path}/{site_page(site)}", "site.html", month=month, **values)
     members = list(day_members(connection, month.report, month.period))
     groups = list(group_views(month.period_targets, month.period, members, figures))
     index = month_view(month, figures, groups)
