@@ -12,7 +12,7 @@ PLUGINS := /usr/lib/nagios/plugins/check_load=monitoring-plugins-basic
 POSTGRES := /usr/lib/postgresql/*/bin/postgres=postgresql
 MAVEN := mvn=maven
 RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
-BROWSER := chromium=chromium
+BROWSER := chromium=chromium pdftotext=poppler-utils
 FAULTS := strace=strace faketime=faketime nft=nftables ip=iproute2 tinyproxy=tinyproxy-bin openssl=openssl sqlite3=sqlite3
 SYSTEMD := systemd-analyze=systemd
 # What docs/install.md installs, by the packages' own names.

@@ -96,8 +96,9 @@ class Month:
 
     @property
     def computed_at(self) -> str:
-        """When the newest run finished: the date of the figures."""
-        return max(run.finished_at for run in self.runs)
+        """When the newest run finished (UTC): the date of the figures."""
+        newest = max((run.finished_at for run in self.runs), default="")
+        return newest.replace("T", " ")[:16]
 
     @property
     def until(self) -> int | None:

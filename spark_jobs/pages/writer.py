@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import re
 from collections.abc import Callable
 from datetime import date
@@ -72,7 +73,9 @@ class PageFiles:
             plot_left=plots.LEFT,
             plot_right=plots.RIGHT,
         )
-        self._environment.filters.update(short=short, time=time_text, duration=duration)
+        self._environment.filters.update(
+            short=short, time=time_text, duration=duration, css=css_text
+        )
 
     def write(self, path: str, template: str, **values: Any) -> None:
         """Write a page, if it changed, from a template in which `up` leads back to the directory.
@@ -164,6 +167,12 @@ def group_page(group_type: str) -> str:
 def time_text(second: int | None, form: str) -> str:
     """An epoch second in a format of strftime; empty for None."""
     return "" if second is None else moment(second).strftime(form)
+
+
+def css_text(text: str) -> str:
+    """An escaped text as the content of a string in a style sheet."""
+    plain = html.unescape(printable(text))
+    return re.sub(r"[^A-Za-z0-9 .,:_-]", lambda found: f"\\{ord(found[0]):06x}", plain)
 
 
 def _printed(value: object) -> object:

@@ -35,10 +35,18 @@ for (const table of document.querySelectorAll("table.sortable")) {
   }
 
   for (const head of heads) {
-    const button = document.createElement("button");
-    button.type = "button";
+    // Not a <button>: on paper, Chromium leaves those out of heads that repeat on the next page.
+    const button = document.createElement("span");
+    button.role = "button";
+    button.tabIndex = 0;
     button.append(...head.childNodes);
     button.addEventListener("click", () => sort(head));
+    button.addEventListener("keydown", event => {
+      if (event.key === "Enter" || event.key === " ") {
+        event.preventDefault();
+        sort(head);
+      }
+    });
     head.append(button);
     head.ariaSort = "none";
   }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +16,7 @@ from sam_pipeline.spark_jobs.pages.site_tree import write_site
 from sam_pipeline.sql.database.engine import reading
 from tests.services import missing
 from tests.support.reports import bad_month
-from tests.support.reports.pages import BAD_SITE, PERIOD, fill, write_large_pages
+from tests.support.reports.pages import BAD_SITE, MARKED_DAY, PERIOD, fill, write_large_pages
 
 MONTH = "test/2026-11"
 KINDS = (
@@ -69,6 +71,13 @@ def bad_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "out/test/2026-10" / f"{bad_month.BAD}.html"
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The page of a month with 500 sites, and that of a site with 20 endpoints."""
+    directory = tmp_path_factory.mktemp("large")
+    return write_large_pages(directory, directory)
+
+
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     page = browser.new_page(viewport={"width": 1400, "height": 900})
@@ -119,7 +128,7 @@ def test_without_scripts_no_page_shows_a_box_or_button_that_does_nothing(
     page = context.new_page()
     for name in KINDS:
         page.goto((out / name).as_uri())
-        assert page.locator("button, input").count() == 0
+        assert page.locator("[role=button], input").count() == 0
     context.close()
 
 
@@ -132,7 +141,7 @@ def test_a_foreign_script_does_not_run(page: Page, out: Path) -> None:
     )
 
     assert page.evaluate("window.foreign") is None
-    assert page.locator("thead button").count() > 0
+    assert page.locator("thead [role=button]").count() > 0
 
 
 def test_a_click_on_a_head_sorts_all_rows_and_the_third_restores_the_bands(
@@ -146,26 +155,23 @@ def test_a_click_on_a_head_sorts_all_rows_and_the_third_restores_the_bands(
     orders = []
 
     for _ in range(2):
-        head.locator("button").click()
+        head.get_by_role("button").click()
         assert page.locator(".band:visible").count() == 0
         orders.append([float(figure.strip("✗ ")) for figure in figures.all_inner_texts()])
 
     assert orders == [sorted(orders[0]), sorted(orders[0], reverse=True)]
     assert head.get_attribute("aria-sort") == "descending"
-    head.locator("button").click()
+    head.get_by_role("button").click()
     assert rows.all_inner_texts() == first_order
 
 
-def test_the_box_filters_a_long_table_by_name(browser: Browser, tmp_path: Path) -> None:
-    large, _ = write_large_pages(tmp_path, tmp_path)
-    page = browser.new_page()
-    page.goto(large.as_uri())
+def test_the_box_filters_a_long_table_by_name(page: Page, large: tuple[Path, Path]) -> None:
+    page.goto(large[0].as_uri())
 
     page.get_by_label("Filter by name").fill("site-12")
 
     assert page.locator(".matrix tbody tr:visible").count() == 10
     assert page.locator("output").inner_text() == "10 of 500"
-    page.context.close()
 
 
 @pytest.mark.parametrize("width", [1280, 400])
@@ -246,19 +252,70 @@ def test_the_keyboard_leads_from_a_red_day_to_the_failing_result(page: Page, out
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_pages_can_be_printed(page: Page, out: Path, name: str) -> None:
+def test_each_sheet_of_paper_says_what_it_shows_and_its_number(
+    page: Page, out: Path, name: str
+) -> None:
     page.goto((out / name).as_uri())
+    title = page.title()
 
-    assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
+    sheets = printed(page)
+
+    for number, sheet in enumerate(sheets, 1):
+        assert sheet.split("\n")[0].strip() == title
+        assert f"page {number} of {len(sheets)}" in sheet
+        assert name == "index.html" or re.search(r"computed 2026-\d\d-\d\d \d\d:\d\d UTC", sheet)
 
 
-def test_large_pages_are_drawn_within_the_bound(browser: Browser, tmp_path: Path) -> None:
-    for large in write_large_pages(tmp_path, tmp_path):
+def test_on_paper_each_sheet_of_a_matrix_has_its_heads(
+    page: Page, large: tuple[Path, Path]
+) -> None:
+    page.goto(large[0].as_uri())
+    page.evaluate("document.querySelectorAll('tbody tr:nth-child(n+50)').forEach(r => r.remove())")
+
+    sheets = [sheet for sheet in printed(page) if "SITE-" in sheet]
+
+    assert len(sheets) > 1
+    assert all(re.search(r"Site +Availa.*Not known", sheet) for sheet in sheets)
+    assert all(re.search(r"01 +02 .* 30 +31\n", sheet) for sheet in sheets)
+
+
+def test_on_paper_bad_days_are_a_list_and_only_the_day_of_the_link_is_unfolded(
+    page: Page, out: Path
+) -> None:
+    page.emulate_media(media="print")
+    site = (out / f"{MONTH}/{BAD_SITE}.html").as_uri()
+    page.goto(site)
+    assert page.locator("details.day .anchor:visible").count() == 0
+    assert page.locator("#days ~ details > summary:visible").count() > 0
+    sheets = printed(page)
+    assert sum(sheet.count("All days") for sheet in sheets) == 1
+    assert sum(sheet.count("Arithmetic") for sheet in sheets) == 0
+
+    page.goto("about:blank")
+    page.goto(f"{site}#{MARKED_DAY}")
+
+    assert page.locator("details.day .anchor:visible").count() == 1
+    [sheet] = [sheet for sheet in printed(page) if "Avail." in sheet]
+    assert re.search(r"Avail\..*\n(.*\n)*? *site +SITE", sheet)
+
+
+def printed(page: Page) -> list[str]:
+    """The text of each sheet of paper."""
+    if shutil.which("pdftotext") is None:
+        missing("pdftotext", "apt-get install poppler-utils")
+    pdf = page.pdf(prefer_css_page_size=True)
+    command = ["pdftotext", "-layout", "-", "-"]
+    text = subprocess.run(command, input=pdf, capture_output=True, check=True).stdout.decode()
+    return text.split("\f")[:-1]
+
+
+def test_large_pages_are_drawn_within_the_bound(browser: Browser, large: tuple[Path, Path]) -> None:
+    for path in large:
         page = browser.new_page(viewport={"width": 1400, "height": 900})
         clock = page.context.new_cdp_session(page)
         clock.send("Performance.enable", {"timeDomain": "threadTicks"})
 
-        page.goto(large.as_uri())
+        page.goto(path.as_uri())
         page.evaluate(DRAWN)
 
         metrics = clock.send("Performance.getMetrics")["metrics"]
