@@ -271,13 +271,14 @@ def message_of(error: Exception) -> str:
     return f"{orig.pgcode}: {text}{where}{key}"
 
 
-def translated(error: Exception, database: str) -> SqlError:
-    """An error of a driver as one of ours."""
+def translated(error: Exception, database: str, role: str = "") -> SqlError:
+    """An error of a driver as one of ours; `role` is what the program needs on PostgreSQL."""
     if kind_of(error) is Kind.RETRY:
         return away(error, database)
     text = f"{database}: {message_of(error)}"
-    is_denied = sqlstate(error) == PERMISSION_DENIED
-    return DatabaseRefused(text) if is_denied else StatementFailed(text)
+    if sqlstate(error) == PERMISSION_DENIED:
+        return DatabaseRefused(f"{text}; the login needs the role {role}" if role else text)
+    return StatementFailed(text)
 
 
 def away(error: Exception, database: str) -> SqlError:

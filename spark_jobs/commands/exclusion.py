@@ -35,6 +35,7 @@ from sam_pipeline.spark_jobs.runs.published import published_profiles
 from sam_pipeline.spark_jobs.runs.record import who
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.roles import READER, REPORTER
 from sam_pipeline.sql.topology.moments import time_argument
 
 EXAMPLES = """\
@@ -148,7 +149,7 @@ def run_add(args: argparse.Namespace) -> int:
         reason=args.reason,
         who=args.who or who(),
     )
-    engine, configured = open_database(args), read_profiles(load_report(args).profiles)
+    engine, configured = open_database(args, REPORTER), read_profiles(load_report(args).profiles)
     with reading(engine) as connection:
         profiles = [*configured, *published_profiles(connection)]
         affected = effect(connection, exclusion, profiles)
@@ -169,7 +170,7 @@ def run_add(args: argparse.Namespace) -> int:
 
 def run_list(args: argparse.Namespace) -> int:
     """Print the exclusions, as a table or as JSON."""
-    with reading(open_database(args)) as connection:
+    with reading(open_database(args, READER)) as connection:
         entries = exclusions.entries(connection)
     shown = [entry for entry in entries if args.everything or entry.removed_at is None]
     if args.json:
@@ -212,7 +213,7 @@ def run_list(args: argparse.Namespace) -> int:
 def run_remove(args: argparse.Namespace) -> int:
     """Remove an exclusion."""
     by = args.who or who()
-    with writing(open_database(args)) as connection:
+    with writing(open_database(args, REPORTER)) as connection:
         now = int(time.time())
         removed = exclusions.remove(connection, args.exclusion_id, by, args.reason, now)
         due = days_made_due(connection, removed)

@@ -19,6 +19,7 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.roles import READER
 
 EXAMPLES = """\
 examples:
@@ -61,7 +62,7 @@ def run_explain(args: argparse.Namespace) -> int:
 
     period = requested_period(args)
     selection = Selection(args.site, args.flavour, args.host)
-    with reading_at_once(open_database(args)) as connection:
+    with reading_at_once(open_database(args, READER)) as connection:
         days = read_site_days(connection, args.report, selection, args.day)
         targets = [period_targets(connection, day.report, period).of_site(day.site) for day in days]
         contact = contact_of(connection, args.site)

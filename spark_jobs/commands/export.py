@@ -28,6 +28,7 @@ from sam_pipeline.spark_jobs.runs.published import (
 )
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.roles import READER
 
 if TYPE_CHECKING:
     from sam_pipeline.spark_jobs.exports.formats import Written
@@ -80,7 +81,7 @@ def run_export(args: argparse.Namespace) -> int:
     progress = Progress()
     written: list[Written] = []
     try:
-        with reading_at_once(open_database(args)) as connection:
+        with reading_at_once(open_database(args, READER)) as connection:
             for report in published_reports(connection, args.report, period):
                 runs = published_runs(connection, report, period)
                 if missing := days_not_computed(runs, period):

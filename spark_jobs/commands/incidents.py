@@ -32,6 +32,7 @@ from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
 from sam_pipeline.spark_jobs.runs.published import published_reports, timeline
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.roles import READER
 
 INCIDENT, REPORT, CAUSE = "incident", "report", "cause"
 _MAX_CELL = 100
@@ -76,7 +77,7 @@ def run_incidents(args: argparse.Namespace) -> int:
         ReportUsage: no report has figures of the site.
     """
     period = requested_period(args)
-    with reading(open_database(args)) as connection:
+    with reading(open_database(args, READER)) as connection:
         reports = [
             read_incidents(connection, name, period, args.site)
             for name in published_reports(connection, args.report, period)

@@ -16,6 +16,7 @@ from sam_pipeline.spark_jobs.runs.now.report_now import read_sites_folded
 from sam_pipeline.spark_jobs.runs.published import published_profiles
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.roles import READER
 
 EXAMPLES = """\
 examples:
@@ -57,7 +58,7 @@ def run_now(args: argparse.Namespace) -> int:
     """Print the current status of a site, or a line for each site."""
     configured, at = read_profiles(load_report(args).profiles), int(time.time())
     as_json = args.json or args.format == "json"
-    with reading(open_database(args)) as connection:
+    with reading(open_database(args, READER)) as connection:
         known = configured
         # A report that is not configured here may have been published from elsewhere.
         if not known or args.report not in (None, *(profile.name for profile in known)):

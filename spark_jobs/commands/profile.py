@@ -36,6 +36,7 @@ from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.runs.published import published_reports, published_runs
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database, open_if_configured
+from sam_pipeline.sql.database.roles import READER
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseMissing, SchemaMismatch
 
 NO_DATABASE = "no [database] is configured: only the files were checked"
@@ -117,7 +118,7 @@ def run_check(args: argparse.Namespace) -> int:
 def run_show(args: argparse.Namespace) -> int:
     """Print what each report counted, from the profiles that its runs kept."""
     period = requested_period(args)
-    with reading(open_database(args)) as connection:
+    with reading(open_database(args, READER)) as connection:
         reports = {
             report: words_by_day(
                 (run.day, run.profile) for run in published_runs(connection, report, period)

@@ -20,6 +20,7 @@ from sam_pipeline.spark_jobs.runs.due import due_reports, requested_reports
 from sam_pipeline.spark_jobs.runs.lock import run_lock
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.roles import REPORTER
 from sam_pipeline.sql.loading.fold import take_changes
 
 EXAMPLES = """\
@@ -88,7 +89,7 @@ def run_report(args: argparse.Namespace) -> int:
             "which report? use --profile FILE, or set profiles in [report] of sam.toml"
         )
     profiles, today = read_profiles(config.profiles), utc_today()
-    requested, engine = requested_or_due(args, today), open_database(args)
+    requested, engine = requested_or_due(args, today), open_database(args, REPORTER)
     # Due days are looked up under the lock, as another run may be computing them.
     with run_lock(engine, [profile.name for profile in profiles], logger.warning):
         with writing(engine) as connection:  # before anything is read

@@ -23,21 +23,35 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.runs.lock import run_lock
+from sam_pipeline.spark_jobs.runs.month_effect import MonthEffect, candidate_effects, shown
 from sam_pipeline.spark_jobs.runs.published import published_reports
-from sam_pipeline.spark_jobs.runs.seal import Seal, seal, seals
+from sam_pipeline.spark_jobs.runs.seal import Seal, complete_reports, seal, seals
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.roles import READER, REPORTER
 
 EXAMPLES = """\
 examples:
   sam-report seal --month 2026-10 --who "Jane Doe"
   sam-report seal --month 2026-10 --who "Jane Doe" --report critical
+  sam-report seal --month 2026-10 --dry-run
+                             check the month, and print what the next seal would change in it
   sam-report seal --list
 
 Later changes in a sealed month are computed as usual, but not published: they become candidates,
-and the sealed figures stay. Sealing the month again publishes its candidates.
+and the sealed figures stay. Sealing the month again publishes its candidates as a new revision.
+`--list --json` shows who sealed each revision, and when.
 """
-_COLUMNS = ("report", "month", "who", "sealed at", "candidate days", "figures changed", "reasons")
+_COLUMNS = (
+    "report",
+    "month",
+    "revision",
+    "who",
+    "sealed at",
+    "candidate days",
+    "figures changed",
+    "reasons",
+)
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +69,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--list", action="store_true", help="list the sealed months, and what would change in them"
     )
     command.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="with --month: change nothing, print the effect of the candidates on the month",
+    )
+    command.add_argument(
         "--who", type=text_argument, metavar="NAME", help="the person responsible for the figures"
     )
     add_report_option(command)
@@ -63,10 +82,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run_list(args: argparse.Namespace) -> int:
     """Print the sealed months and their candidates."""
-    if args.who is not None:
-        raise ReportUsage("--who goes with --month, not with --list")
-    with reading(open_database(args)) as connection:
-        sealed = [entry for entry in seals(connection) if args.report in (None, entry.report)]
+    for option, given in (("--who", args.who is not None), ("--dry-run", args.dry_run)):
+        if given:
+            raise ReportUsage(f"{option} goes with --month, not with --list")
+    with reading(open_database(args, READER)) as connection:
+        sealed = seals(connection, args.report)
     if args.json:
         print_json([_as_json(entry) for entry in sealed])
     elif sealed:
@@ -74,8 +94,9 @@ def run_list(args: argparse.Namespace) -> int:
             [
                 entry.report,
                 entry.month,
-                entry.who,
-                format_time(entry.sealed_at),
+                entry.newest.revision,
+                entry.newest.who,
+                format_time(entry.newest.sealed_at),
                 len(entry.candidates),
                 entry.figures,
                 ", ".join(entry.reasons),
@@ -89,11 +110,13 @@ def run_list(args: argparse.Namespace) -> int:
 def run_seal(args: argparse.Namespace) -> int:
     """Seal a month, publishing its candidates if it was sealed before."""
     now = int(time.time())
-    if args.who is None or not args.who.strip():
+    if not args.dry_run and (args.who is None or not args.who.strip()):
         raise ReportUsage("--who NAME is required: the person responsible for the figures")
     if moment(now).date() <= args.month.last:
         raise ReportUsage(f"{args.month.first:%Y-%m} is not over")
-    engine = open_database(args)
+    if args.dry_run:
+        return _dry_run(args)
+    engine = open_database(args, REPORTER)
     with reading(engine) as connection:
         reports = published_reports(connection, args.report, args.month)
     with run_lock(engine, reports, logger.warning), writing(engine) as connection:
@@ -102,7 +125,8 @@ def run_seal(args: argparse.Namespace) -> int:
         print_json([_as_json(entry) for entry in sealed])
         return OK
     for entry in sealed:
-        line = f"{entry.report} {entry.month}: sealed by {entry.who}"
+        newest = entry.newest
+        line = f"{entry.report} {entry.month}: sealed by {newest.who}, revision {newest.revision}"
         if entry.candidates:
             days, figures = len(entry.candidates), entry.figures
             line += f", candidates of {plural(days, 'day')} published"
@@ -111,12 +135,62 @@ def run_seal(args: argparse.Namespace) -> int:
     return OK
 
 
+def _dry_run(args: argparse.Namespace) -> int:
+    """Print what sealing the month would change in its figures."""
+    with reading(open_database(args, READER)) as connection:
+        reports = complete_reports(connection, args.report, args.month)
+        known = {entry.report: entry for entry in seals(connection, args.report, args.month)}
+        effects = {name: candidate_effects(connection, name, args.month) for name in reports}
+    documents: list[dict[str, object]] = []
+    for name in reports:
+        sealed = known.get(name)
+        revision = 1 if sealed is None else sealed.newest.revision + 1
+        days, figures = (0, 0) if sealed is None else (len(sealed.candidates), sealed.figures)
+        sites = [_effect_json(effect) for effect in effects[name]]
+        month = f"{args.month.first:%Y-%m}"
+        documents.append(
+            {
+                "report": name,
+                "month": month,
+                "revision": revision,
+                "candidate_days": days,
+                "figures_changed": figures,
+                "sites": sites,
+            }
+        )
+        if not args.json:
+            would = f"{plural(figures, 'figure')} of {plural(days, 'day')} would change"
+            print_lines(f"{name} {month}: would be revision {revision}, {would}")
+            if sites:
+                rows = [list(site.values()) for site in sites]
+                print_lines(*text_table([key.replace("_", " ") for key in sites[0]], rows), "")
+    if args.json:
+        print_json(documents)
+    return OK
+
+
+def _effect_json(effect: MonthEffect) -> dict[str, object]:
+    """The figures of a site over the month, before and after."""
+    (availability, reliability, unknown), after = shown(effect.before), shown(effect.after)
+    return {
+        "site": effect.site,
+        "availability": availability,
+        "availability_after": after[0],
+        "reliability": reliability,
+        "reliability_after": after[1],
+        "unknown": unknown,
+        "unknown_after": after[2],
+    }
+
+
 def _as_json(entry: Seal) -> dict[str, object]:
     return {
         "report": entry.report,
         "month": entry.month,
-        "who": entry.who,
-        "sealed_at": entry.sealed_at,
+        "revision": entry.newest.revision,
+        "who": entry.newest.who,
+        "sealed_at": entry.newest.sealed_at,
+        "revisions": [vars(revision) for revision in entry.revisions],
         "candidates": [
             {"day": run.day, "figures_changed": run.figures, "reasons": run.reasons}
             for run in entry.candidates

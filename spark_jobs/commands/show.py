@@ -43,6 +43,7 @@ from sam_pipeline.spark_jobs.runs.summary import period_figures
 from sam_pipeline.spark_jobs.runs.targets import PeriodTargets, period_targets
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.roles import READER
 
 EXAMPLES = """\
 examples:
@@ -95,7 +96,7 @@ def run_show(args: argparse.Namespace) -> int:
         months = period.in_whole_months()
         period = Period(months.first, min(months.last, today))
     table_of = _month_table if args.by == MONTH else _figure_table
-    with reading_at_once(open_database(args)) as connection:
+    with reading_at_once(open_database(args, READER)) as connection:
         reports = published_reports(connection, args.report, period)
         if args.site is not None:
             require_site(connection, reports, args.site, period)

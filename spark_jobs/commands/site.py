@@ -13,6 +13,7 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
 )
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.roles import READER
 
 EXAMPLES = """\
 The pages of a month always show the whole month: the period only chooses the months.
@@ -38,7 +39,7 @@ def run_site(args: argparse.Namespace) -> int:
     from sam_pipeline.spark_jobs.pages.site_tree import write_site  # jinja2 is slow to import
 
     period = requested_period(args)
-    with reading_at_once(open_database(args)) as connection:
+    with reading_at_once(open_database(args, READER)) as connection:
         written = write_site(connection, args.report, period, args.out)
     index = args.out / "index.html"
     if args.json:

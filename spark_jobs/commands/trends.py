@@ -29,6 +29,7 @@ from sam_pipeline.spark_jobs.runs.published import (
 )
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.roles import READER
 
 EXAMPLES = """\
 examples:
@@ -62,7 +63,7 @@ def run_trends(args: argparse.Namespace) -> int:
     """Print the things with the most status changes in each published report."""
     period = requested_period(args)
     tables = []
-    with reading_at_once(open_database(args)) as connection:
+    with reading_at_once(open_database(args, READER)) as connection:
         reports = published_reports(connection, args.report, period)
         if args.site is not None:
             require_site(connection, reports, args.site, period)

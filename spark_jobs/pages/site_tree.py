@@ -116,10 +116,7 @@ def _months(
         key: pages_of_month(histories[key[0]], key[1]) if key in wanted else recorded[key]
         for key in shown
     }
-    seal_of = {
-        (seal.report, seal.month): f"{seal.sealed_at:%Y-%m-%d} by {seal.who}"
-        for seal in seals(connection)
-    }
+    seal_of = {(seal.report, seal.month): str(seal.newest) for seal in seals(connection)}
     contacts = site_contacts(connection)
     return [
         Month(

@@ -24,6 +24,9 @@ class Seconds:
     def __add__(self, other: Seconds) -> Seconds:
         return Seconds(*(a + b for a, b in zip(self._all, other._all, strict=True)))
 
+    def __sub__(self, other: Seconds) -> Seconds:
+        return Seconds(*(a - b for a, b in zip(self._all, other._all, strict=True)))
+
     @property
     def _all(self) -> tuple[int, ...]:
         # dataclasses.astuple copies its values, and the pages of a month add thousands of these.

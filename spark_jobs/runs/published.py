@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -215,16 +217,18 @@ def days_not_computed(runs: Iterable[Run], period: Period) -> str:
 def candidates(connection: Connection, report: str | None, period: Period) -> list[Candidate]:
     """The candidates in the period, of all reports or of one; sealing again publishes them."""
     statement = (
-        "SELECT c.report, c.day, h.reason, count(h.run_id)"
-        " FROM report_candidate AS c LEFT JOIN report_change AS h ON h.run_id = c.run_id"
+        "SELECT c.report, c.day, h.reason, count(*)"
+        " FROM report_candidate AS c JOIN report_change AS h ON h.run_id = c.run_id"
         " WHERE c.report = coalesce(:report, c.report) AND c.day BETWEEN :first AND :last"
-        " GROUP BY c.report, c.day, c.run_id, h.reason ORDER BY c.report, c.day"
+        " GROUP BY c.report, c.day, h.reason ORDER BY c.report, c.day, h.reason"
     )
-    # All changes of one run have the same reason: the inputs that differ.
-    return [
-        Candidate(name, as_day(day), figures, reason.split(", ") if reason else [])
-        for name, day, reason, figures in _rows(connection, statement, report, period)
-    ]
+    rows = _rows(connection, statement, report, period)
+    candidates = []
+    for (name, day), by_reason in groupby(rows, key=itemgetter(0, 1)):
+        reasons, counts = zip(*((row[2].split(", "), row[3]) for row in by_reason), strict=True)
+        different = list(dict.fromkeys(chain.from_iterable(reasons)))
+        candidates.append(Candidate(name, as_day(day), sum(counts), different))
+    return candidates
 
 
 def day_figures(

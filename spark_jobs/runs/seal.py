@@ -7,14 +7,16 @@ publishes all its candidates at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 
 from sqlalchemy import Connection, text
 
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.rules.days import Period, as_day, in_ranges, moment, month_of
+from sam_pipeline.spark_jobs.rules.days import Period, as_day, in_ranges, month_of
 from sam_pipeline.spark_jobs.runs.published import (
     Candidate,
     as_moment,
@@ -44,20 +46,36 @@ _TURN = (
 )
 _NO_CANDIDATES = f"DELETE FROM candidate_run WHERE {_OF_MONTH}"
 _SEAL = (
-    "INSERT INTO seal (report, month, who, sealed_at) VALUES (:report, :month, :who, :now)"
-    " ON CONFLICT (report, month) DO UPDATE SET who = excluded.who, sealed_at = excluded.sealed_at"
+    "INSERT INTO seal (report, month, revision, who, sealed_at)"
+    " SELECT :report, :month, 1 + coalesce(max(revision), 0), :who, :now FROM seal"
+    " WHERE report = :report AND month = :month"
 )
 
 
 @dataclass(frozen=True)
+class Revision:
+    """One seal of a month: who is responsible for the figures that it published."""
+
+    revision: int
+    who: str
+    sealed_at: datetime
+
+    def __str__(self) -> str:
+        return f"as revision {self.revision} on {self.sealed_at:%Y-%m-%d} by {self.who}"
+
+
+@dataclass(frozen=True)
 class Seal:
-    """A sealed month, and the candidates that its next seal would publish."""
+    """A sealed month, its revisions so far, and the candidates that the next seal would publish."""
 
     report: str
     month: str
-    who: str
-    sealed_at: datetime
+    revisions: Sequence[Revision]
     candidates: Sequence[Candidate]
+
+    @property
+    def newest(self) -> Revision:
+        return self.revisions[-1]
 
     @property
     def figures(self) -> int:
@@ -69,17 +87,12 @@ class Seal:
         return sorted({r for candidate in self.candidates for r in candidate.reasons})
 
 
-def seal(
-    connection: Connection, report: str | None, month: Period, who: str, now: int
-) -> list[Seal]:
-    """Freeze the published figures of a month, for one report or for all.
-
-    If the month was sealed before, its candidates are published, and listed in the returned seal.
-    The caller holds run_lock, so that no run publishes meanwhile.
+def complete_reports(connection: Connection, report: str | None, month: Period) -> list[str]:
+    """The reports, or only `report`, that can be sealed: every day of the month is published.
 
     Raises:
         ReportUsage: nothing is published, or some days were never computed, or only while they
-            were open. No report is sealed then.
+            were open.
     """
     reports = published_reports(connection, report, month)
     if not reports:
@@ -103,14 +116,27 @@ def seal(
         ]
     if problems:
         raise ReportUsage(*problems)
-    name_of_month = f"{month.first:%Y-%m}"
+    return reports
+
+
+def seal(
+    connection: Connection, report: str | None, month: Period, who: str, now: int
+) -> list[Seal]:
+    """Freeze the published figures of a month, for one report or for all.
+
+    If the month was sealed before, its candidates are published, and listed in the returned seal.
+    The caller holds run_lock, so that no run publishes meanwhile.
+
+    Raises:
+        ReportUsage: see `complete_reports`. No report is sealed then.
+    """
     done = []
-    for name in reports:
+    for name in complete_reports(connection, report, month):
         published = candidates(connection, name, month)
         key = {
             "report": name,
             **month.bounds,
-            "month": name_of_month,
+            "month": f"{month.first:%Y-%m}",
             "who": who,
             "now": stored_time(connection, now),
         }
@@ -118,24 +144,34 @@ def seal(
         steps = (_SUPERSEDE, _PUBLISH, _TURN, _NO_CANDIDATES, _SEAL) if lite else (_SEAL_MONTH,)
         for statement in steps:
             connection.execute(text(statement), key)
-        done.append(Seal(name, name_of_month, who, moment(now), published))
+        [sealed] = seals(connection, name, month)
+        done.append(replace(sealed, candidates=published))
     return done
 
 
-def seals(connection: Connection) -> list[Seal]:
-    """All sealed months, with the candidates that their next seals would publish."""
+def seals(
+    connection: Connection, report: str | None = None, month: Period | None = None
+) -> list[Seal]:
+    """The sealed months, with the candidates that their next seals would publish.
+
+    They are those of all reports or of one, and all months or one.
+    """
     rows = connection.execute(
-        text("SELECT report, month, who, sealed_at FROM report_seal ORDER BY month, report")
-    )
+        text(
+            "SELECT report, month, revision, who, sealed_at FROM report_seal"
+            " WHERE report = coalesce(:report, report) AND month = coalesce(:month, month)"
+            " ORDER BY month, report, revision"
+        ),
+        {"report": report, "month": None if month is None else f"{month.first:%Y-%m}"},
+    ).all()
     return [
         Seal(
-            report,
-            month,
-            who,
-            as_moment(sealed_at),
-            candidates(connection, report, month_of(as_day(f"{month}-01"))),
+            name,
+            sealed,
+            [Revision(number, who, as_moment(at)) for _, _, number, who, at in of_month],
+            candidates(connection, name, month_of(as_day(f"{sealed}-01"))),
         )
-        for report, month, who, sealed_at in rows.all()
+        for (name, sealed), of_month in groupby(rows, key=itemgetter(0, 1))
     ]
 
 

@@ -57,6 +57,9 @@ POSTGRESQL_ARGUMENTS: dict[str, Any] = {
 POSTGRESQL = ("postgresql", "postgresql+psycopg2")
 SQLITE = ("sqlite", "sqlite+pysqlite")
 
+ROLE = "sam_role"
+"""An execution option of engines: the role on PostgreSQL that the program needs."""
+
 _WRITES = "sam_writes"
 
 
@@ -155,7 +158,8 @@ def _translated(engine: Engine) -> Iterator[None]:
     try:
         yield
     except DATABASE_ERRORS as error:
-        raise translated(error, name_of(engine)) from error
+        role = engine.get_execution_options().get(ROLE, "")
+        raise translated(error, name_of(engine), role) from error
 
 
 def _shown(url: URL) -> str:

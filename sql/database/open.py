@@ -7,12 +7,15 @@ import argparse
 from sqlalchemy import Engine
 
 from sam_pipeline.sql.database.config import has_database, load_database
-from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.database.engine import ROLE, make_engine
 from sam_pipeline.sql.database.version import require_current
 
 
-def open_database(args: argparse.Namespace) -> Engine:
+def open_database(args: argparse.Namespace, role: str = "") -> Engine:
     """The database of `--config` or the environment, whose schema has this program's version.
+
+    Args:
+        role: the role on PostgreSQL that the command needs, for the error of a login without it.
 
     Raises:
         ConfigError: the URL is missing or invalid.
@@ -20,7 +23,7 @@ def open_database(args: argparse.Namespace) -> Engine:
         SchemaMismatch: it has no schema, or one of another version.
         DatabaseAway: it is unavailable.
     """
-    engine = make_engine(load_database(args).url)
+    engine = make_engine(load_database(args).url).execution_options(**{ROLE: role})
     require_current(engine)
     return engine
 

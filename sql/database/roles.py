@@ -12,7 +12,9 @@ from sam_pipeline.sql.database.script import HERE, run_script
 
 OWNER = "sam_owner"
 LOADER = "sam_loader"
-ROLES = (OWNER, LOADER, "sam_reporter", "sam_reader")
+REPORTER = "sam_reporter"
+READER = "sam_reader"
+ROLES = (OWNER, LOADER, REPORTER, READER)
 SCHEMA = "public"
 """Functions that run with the rights of the owner only look for tables in this schema."""
 

@@ -407,14 +407,15 @@ COMMENT ON TABLE published_run IS
 CREATE TABLE seal (
     report text COLLATE "C" NOT NULL,
     month text COLLATE "C" NOT NULL CHECK (month ~ '^\d{4}-\d\d$'),
+    revision integer NOT NULL CHECK (revision >= 1),
     who text NOT NULL,
     sealed_at timestamptz NOT NULL,
-    PRIMARY KEY (report, month)
+    PRIMARY KEY (report, month, revision)
 );
 COMMENT ON TABLE seal IS
     'A month (2026-11) whose published figures are final: its days keep their runs in '
-    'published_run, and later runs become candidates. sealed_at is the time at which the month '
-    'was last sealed.';
+    'published_run, and later runs become candidates. Sealing it again adds a revision, which '
+    'publishes the candidates.';
 
 CREATE TABLE candidate_run (
     report text COLLATE "C" NOT NULL,

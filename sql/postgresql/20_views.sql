@@ -714,14 +714,16 @@ JOIN run AS r ON r.run_id = c.run_id;
 COMMENT ON VIEW report_change IS 'The figures that a run changed since the previous run, and why.';
 
 CREATE VIEW report_seal AS
-SELECT report, month, who, sealed_at FROM seal;
-COMMENT ON VIEW report_seal IS 'Months whose published figures are final.';
+SELECT report, month, revision, who, sealed_at FROM seal;
+COMMENT ON VIEW report_seal IS
+    'Months whose published figures are final: a row for each time the month was sealed.';
 
 CREATE VIEW report_candidate AS
-SELECT report, day, run_id FROM candidate_run;
+SELECT report, day, run_id FROM candidate_run AS c
+WHERE EXISTS (SELECT FROM report_change_row AS h WHERE h.run_id = c.run_id);
 COMMENT ON VIEW report_candidate IS
-    'The newest runs of days in sealed months, which the next seal publishes. report_change shows '
-    'how they differ.';
+    'The newest runs of days in sealed months whose figures differ from the sealed ones, as '
+    'report_change shows. The next seal publishes them.';
 
 -- Audit -----------------------------------------------------------------------------------------
 

@@ -505,11 +505,12 @@ BEGIN
     WHERE report = sealed_report AND day = ANY (days)
     ON CONFLICT (report, day) DO UPDATE SET run_id = excluded.run_id;
     DELETE FROM candidate_run WHERE report = sealed_report AND day = ANY (days);
-    INSERT INTO seal (report, month, who, sealed_at)
-    VALUES (sealed_report, sealed_month, sealed_by, sealed_time)
-    ON CONFLICT (report, month) DO UPDATE SET
-        who = excluded.who, sealed_at = excluded.sealed_at;
+    INSERT INTO seal (report, month, revision, who, sealed_at)
+    SELECT
+        sealed_report, sealed_month, 1 + coalesce(max(s.revision), 0), sealed_by, sealed_time
+    FROM seal AS s
+    WHERE s.report = sealed_report AND s.month = sealed_month;
 END
 $$;
 COMMENT ON FUNCTION seal_month IS
-    'Publish the candidates of a month, and record who sealed it.';
+    'Publish the candidates of a month, and record its new revision and who sealed it.';

@@ -419,13 +419,14 @@ CREATE TABLE published_run (
 ) STRICT;
 
 -- A month (2026-11) whose published figures are final: its days keep their runs in published_run,
--- and later runs become candidates. sealed_at is the time at which the month was last sealed.
+-- and later runs become candidates. Sealing it again adds a revision, which publishes the candidates.
 CREATE TABLE seal (
     report text NOT NULL,
     month text NOT NULL CHECK (month GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]'),
+    revision integer NOT NULL CHECK (revision >= 1),
     who text NOT NULL,
     sealed_at integer NOT NULL,
-    PRIMARY KEY (report, month)
+    PRIMARY KEY (report, month, revision)
 ) STRICT;
 
 -- The newest run of a day in a sealed month, which the next seal publishes. It is superseded from

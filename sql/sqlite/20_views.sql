@@ -879,19 +879,21 @@ SELECT
 FROM report_change_row AS c
 JOIN run AS r ON r.run_id = c.run_id;
 
--- Months whose published figures are final.
+-- Months whose published figures are final: a row for each time the month was sealed.
 CREATE VIEW report_seal AS
 SELECT
     report,
     month,
+    revision,
     who,
     strftime('%Y-%m-%dT%H:%M:%SZ', sealed_at, 'unixepoch') AS sealed_at
 FROM seal;
 
--- The newest runs of days in sealed months, which the next seal publishes. report_change shows how
--- they differ.
+-- The newest runs of days in sealed months whose figures differ from the sealed ones, as
+-- report_change shows. The next seal publishes them.
 CREATE VIEW report_candidate AS
-SELECT report, day, run_id FROM candidate_run;
+SELECT report, day, run_id FROM candidate_run AS c
+WHERE EXISTS (SELECT 1 FROM report_change_row AS h WHERE h.run_id = c.run_id);
 
 -- Audit -----------------------------------------------------------------------------------------
 

@@ -24,8 +24,8 @@ from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start, moment
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES
 
-# The query planner is slow with long lists.
-_MAX_INSTANCES = 1000
+# The query planner is slow with long lists, and SQLite accepts 32 766 parameters.
+_MAX_INSTANCES = 10_000
 
 _NAMES = "service_flavour, host_name, metric_name, vo"
 
@@ -94,7 +94,7 @@ def read_newest(
         }
         for names in doubtful:
             del newest[names]
-        counting = _counting(connection, profile, exclusions, now, list(names_of))
+        counting = _counting(connection, profile, exclusions, now, names_of)
         for number, result in counting:
             names = names_of[number]
             if names not in newest or _rank(result) > _rank(newest[names]):
@@ -110,7 +110,7 @@ def _counting(
     profile: Profile,
     exclusions: Iterable[Exclusion],
     now: int,
-    instances: Sequence[int],
+    instances: Mapping[int, InstanceOfVO],
 ) -> Iterator[tuple[int, Newest]]:
     """The results of the newest second of each instance that has one, judged by the thresholds."""
     dialect = connection.dialect.name
@@ -123,22 +123,25 @@ def _counting(
     )
     window = {**of_hosts, "start": look_back(now), "end": now + 1}
     second_of: dict[int, int] = {}
-    for part in _parts(instances):
+    for part in _parts(list(instances)):
         rows = _rows(connection, newest, {**window, "instances": part})
         second_of |= {number: second for number, second in rows if second is not None}
+    # Without names: they are known, so the database need not look them up per result.
     results = (
-        "SELECT instance_id, host_name, service_flavour, metric_name, status, performance_data,"
-        f" measured_at_s, coalesce(summary, '') FROM report_result WHERE {exists}"
+        "SELECT instance_id, status, performance_data, measured_at_s, coalesce(summary, '')"
+        f" FROM report_result WHERE {exists}"
         " AND instance_id IN :instances"
     )
     # Instances with their newest results at about the same time, so that few others are read.
     for part in _parts(sorted(second_of, key=lambda number: second_of[number])):
         window = {**window, "start": second_of[part[0]], "end": second_of[part[-1]] + 1}
-        for number, *of_result, measured, summary in _rows(
-            connection, results, {**window, "instances": part}
-        ):
+        rows = _rows(connection, results, {**window, "instances": part})
+        for number, status, performance_data, measured, summary in rows:
             if measured == second_of[number]:
-                verdict = verdict_of(profile.thresholds, *of_result)
+                flavour, host, metric, _ = instances[number]
+                verdict = verdict_of(
+                    profile.thresholds, host, flavour, metric, status, performance_data
+                )
                 yield number, Newest(verdict.status, measured, None, summary)
 
 

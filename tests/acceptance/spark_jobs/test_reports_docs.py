@@ -90,7 +90,7 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
     assert [line for line in shown if line not in output] == []
     assert "critical: nothing is due" in output
     assert f"critical {RED_DAY}: 5 results, 1 metric instance," in done.out
-    assert "critical 2026-10: sealed by Jane Doe" in output
+    assert "critical 2026-10: sealed by Jane Doe, revision 1" in output
     assert len((tmp_path / "ticket.txt").read_text().splitlines()) <= 40
     assert f'id="{RED_DAY}"' in (tmp_path / f"pages/critical/2026-10/{SITE}.html").read_text()
     changes = query(workplace.database, "SELECT level, reason FROM report_change")

@@ -54,7 +54,15 @@ def fill(url: str, directory: Path) -> Grid:
         insert(
             connection,
             "seal",
-            [{"report": REPORT, "month": "2026-10", "who": "boss", "sealed_at": UNTIL}],
+            [
+                {
+                    "report": REPORT,
+                    "month": "2026-10",
+                    "revision": 1,
+                    "who": "boss",
+                    "sealed_at": UNTIL,
+                }
+            ],
         )
     with writing(grid.loader) as connection:
         write_results(connection, PERIOD, SIZE)

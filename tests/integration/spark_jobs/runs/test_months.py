@@ -93,7 +93,10 @@ def test_the_month_of_a_group_is_rounded_half_up(engine: Engine, tmp_path: Path)
     assert rounded(month.figure.availability) == Decimal("0.07813")
 
 
-SEAL = "INSERT INTO seal (report, month, who, sealed_at) VALUES ('test', '2026-10', 'Jane', :at)"
+SEAL = (
+    "INSERT INTO seal (report, month, revision, who, sealed_at)"
+    " VALUES ('test', '2026-10', 1, 'Jane', :at)"
+)
 
 
 def write_random_world(engine: Engine, directory: Path, chance: random.Random) -> None:

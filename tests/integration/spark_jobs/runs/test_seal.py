@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 import sam_pipeline.spark_jobs.cli
-from sam_pipeline.schema.program.command import OK, USAGE
+from sam_pipeline.schema.program.command import NO_PERMISSION, OK, USAGE
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, as_day, day_start, month_of
 from sam_pipeline.spark_jobs.runs.due import due_days
@@ -21,6 +21,7 @@ from sam_pipeline.spark_jobs.runs.published import candidates, published_runs
 from sam_pipeline.spark_jobs.runs.record import Published
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.errors import DatabaseRefused
+from tests.services.postgres import as_role
 from tests.support.database.dialects import only_on
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import query
@@ -162,13 +163,14 @@ def test_another_seal_publishes_the_candidates_at_once(
     assert seal("--month", MONTH, "--who", "Joe") == OK
 
     [line] = capsys.readouterr().out.splitlines()
-    assert line.startswith(f"test {MONTH}: sealed by Joe")
-    assert re.findall(r"\d+ \w+", line.partition("Joe")[2]) == ["2 days", "2 figures"]
+    assert line.startswith(f"test {MONTH}: sealed by Joe, revision 2")
+    assert re.findall(r"\d+ \w+s", line) == ["2 days", "2 figures"]
     assert states(engine, *old, *new) == ["superseded"] * 2 + ["published"] * 2
     published = query(engine, "SELECT ok_s FROM site_availability ORDER BY day")
     assert published == [(2,), (2,)]
     assert query(engine, "SELECT * FROM report_candidate") == []
-    assert query(engine, "SELECT report, month, who FROM report_seal") == [("test", MONTH, "Joe")]
+    history = query(engine, "SELECT revision, who FROM report_seal ORDER BY revision")
+    assert history == [(1, "Jane Doe"), (2, "Joe")]
     newest, result = computed(engine, report, day_facts(FIRST), ok_s=3)
     assert result == Published(sealed_days=1, candidates=1)
     assert states(engine, newest) == ["candidate"]
@@ -209,17 +211,18 @@ def test_the_list_of_seals_shows_the_waiting_candidates(
 
     assert "candidate days" in header
     assert "figures changed" in header
-    assert line.startswith(f"test    {MONTH}  Jane Doe  20")
-    assert line.split()[-4:] == ["2", "1", "results", "changed"]
-    assert listed.pop("sealed_at") <= datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert line.split()[:5] == ["test", MONTH, "1", "Jane", "Doe"]
+    assert line.split()[-4:] == ["1", "1", "results", "changed"]
+    sealed_at = listed.pop("sealed_at")
+    assert sealed_at <= datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # The second day has a new run too, but with the sealed figures.
     assert listed == {
         "report": "test",
         "month": MONTH,
+        "revision": 1,
         "who": "Jane Doe",
-        "candidates": [
-            {"day": str(FIRST), "figures_changed": 1, "reasons": ["results changed"]},
-            {"day": str(SECOND), "figures_changed": 0, "reasons": []},
-        ],
+        "revisions": [{"revision": 1, "who": "Jane Doe", "sealed_at": sealed_at}],
+        "candidates": [{"day": str(FIRST), "figures_changed": 1, "reasons": ["results changed"]}],
     }
     [warning] = [line for line in shown.err.splitlines() if "test: sealed" in line]
     assert re.findall(r"(\d+) (?:figure|day)", warning) == ["1", "1"]
@@ -234,6 +237,67 @@ def test_the_days_that_keep_a_month_from_being_sealed_are_listed_as_ranges(
 
     assert seal(*SEAL) == USAGE
     assert f"test: {days[0]} to {days[19]}, {days[24]} never" in capsys.readouterr().err
+
+
+def test_sealing_again_keeps_who_sealed_each_revision_and_when(
+    engine: Engine, seal: Command, report: Profile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    month_computed(engine)
+    for who in ("Jane Doe", "Joe", "Ann"):
+        assert seal("--month", MONTH, "--who", who) == OK
+    capsys.readouterr()
+
+    seal("--list", "--json")
+    [listed] = json.loads(capsys.readouterr().out)
+    seal("--list")
+    *_, line = capsys.readouterr().out.splitlines()
+
+    assert [(entry["revision"], entry["who"]) for entry in listed["revisions"]] == [
+        (1, "Jane Doe"),
+        (2, "Joe"),
+        (3, "Ann"),
+    ]
+    assert line.split()[:4] == ["test", MONTH, "3", "Ann"]
+
+
+def test_a_dry_run_shows_what_the_candidates_would_change_in_the_month(
+    engine: Engine, seal: Command, report: Profile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    month_computed(engine, but=(FIRST, SECOND))
+    for day in (FIRST, SECOND):
+        computed(engine, report, day_facts(day), ok_s=86_400)
+    seal(*SEAL)
+    computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=43_200)
+    before = months_figures(engine), query(engine, "SELECT * FROM report_seal")
+    capsys.readouterr()
+
+    assert seal("--month", MONTH, "--dry-run", "--json") == OK
+    [document] = json.loads(capsys.readouterr().out)
+    assert seal("--month", MONTH, "--dry-run") == OK
+    lines = capsys.readouterr().out.splitlines()
+
+    numbers = [document[name] for name in ("revision", "candidate_days", "figures_changed")]
+    assert numbers == [2, 1, 1]
+    [site] = document["sites"]
+    figures = [float(site[name]) for name in ("availability", "availability_after")]
+    assert (site["site"], figures) == ("A", [100, 75])
+    assert lines[0].startswith(f"test {MONTH}: would be revision 2, 1 figure of 1 day")
+    assert lines[3].split()[:3] == ["A", "100.00000", "75.00000"]
+    assert (months_figures(engine), query(engine, "SELECT * FROM report_seal")) == before
+
+
+@only_on("postgresql")
+def test_the_error_of_a_login_without_the_role_names_the_role_that_the_command_needs(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    month_computed(engine)
+    url = as_role(engine.url.render_as_string(hide_password=False), "reader")
+    monkeypatch.setenv("SAM_DATABASE_URL", url)
+
+    refused = sam_pipeline.spark_jobs.cli.main(["seal", *SEAL])
+
+    assert refused == NO_PERMISSION
+    assert "sam_reporter" in capsys.readouterr().err
 
 
 def test_a_month_with_holes_is_not_sealed(

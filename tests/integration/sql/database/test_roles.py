@@ -75,7 +75,7 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
         "DELETE FROM site_figure",
         "UPDATE site_figure SET availability = 100",
         "DELETE FROM published_run",
-        "INSERT INTO seal VALUES ('r', '2026-01', 'me', now())",
+        "INSERT INTO seal VALUES ('r', '2026-01', 1, 'me', now())",
         "UPDATE seal SET who = 'me'",
         "DELETE FROM seal",
         *(statement for statement in ANY_WRITE if "INTO run" not in statement),
