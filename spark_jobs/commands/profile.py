@@ -18,7 +18,7 @@ from sam_pipeline.schema.program.command import (
     text_table,
     whole_number,
 )
-from sam_pipeline.schema.program.wording import plural
+from sam_pipeline.schema.program.wording import did_you_mean_or_list, plural
 from sam_pipeline.spark_jobs.command_line.arguments import (
     add_action,
     add_period_options,
@@ -150,8 +150,15 @@ def run_show(args: argparse.Namespace) -> int:
 def check(connection: Connection, profile: Profile, days: int, today: date) -> Checked:
     """Check a profile against the topology of `today` and the newest `days` with results."""
     warnings = _idle_flavours(profile)
+    vos = observed.known_vos(connection) if profile.vo else []
+    if profile.vo and profile.vo not in vos:
+        hint = did_you_mean_or_list(profile.vo, vos)
+        warnings.append(f"no result and no endpoint is of VO {profile.vo}: {hint}")
     for flavour in observed.without_endpoints(connection, profile, today):
-        warnings.append(f"flavour {flavour} has no endpoint in the topology of {today}")
+        of_vo = f" for VO {profile.vo}" if profile.vo else ""
+        warnings.append(f"flavour {flavour} has no endpoint{of_vo} in the topology of {today}")
+    for unknown in observed.unknown_names(connection, profile):
+        warnings.append(f"targets of an unknown {unknown}")
     for metric_of_flavour in observed.never_seen(connection, profile):
         warnings.append(f"{metric_of_flavour} was never seen: the database has no result for it")
     period = observed.newest_days(connection, days, today)

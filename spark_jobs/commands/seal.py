@@ -25,7 +25,13 @@ from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.runs.lock import run_lock
 from sam_pipeline.spark_jobs.runs.month_effect import MonthEffect, candidate_effects, shown
 from sam_pipeline.spark_jobs.runs.published import published_reports
-from sam_pipeline.spark_jobs.runs.seal import Seal, complete_reports, seal, seals
+from sam_pipeline.spark_jobs.runs.seal import (
+    Seal,
+    complete_reports,
+    days_with_figures,
+    seal,
+    seals,
+)
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER, REPORTER
@@ -121,12 +127,18 @@ def run_seal(args: argparse.Namespace) -> int:
         reports = published_reports(connection, args.report, args.month)
     with run_lock(engine, reports, logger.warning), writing(engine) as connection:
         sealed = seal(connection, args.report, args.month, args.who.strip(), now)
+        computed = [days_with_figures(connection, entry.report, args.month) for entry in sealed]
     if args.json:
-        print_json([_as_json(entry) for entry in sealed])
+        print_json(
+            [{**_as_json(entry), "days": n} for entry, n in zip(sealed, computed, strict=True)]
+        )
         return OK
-    for entry in sealed:
+    in_month = len(list(args.month.days()))
+    for entry, number in zip(sealed, computed, strict=True):
         newest = entry.newest
         line = f"{entry.report} {entry.month}: sealed by {newest.who}, revision {newest.revision}"
+        if number < in_month:
+            line += f", {number} of {in_month} days: before them there are no results"
         if entry.candidates:
             days, figures = len(entry.candidates), entry.figures
             line += f", candidates of {plural(days, 'day')} published"

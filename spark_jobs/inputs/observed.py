@@ -16,6 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, text
 
+from sam_pipeline.schema.program.wording import did_you_mean_or_list
 from sam_pipeline.spark_jobs.inputs.announced import WINDOW, count_results, memberships
 from sam_pipeline.spark_jobs.inputs.expected import expect
 from sam_pipeline.spark_jobs.profiles.profile import Profile
@@ -71,6 +72,33 @@ def without_endpoints(connection: Connection, profile: Profile, day: date) -> li
     """The flavours without an endpoint on a day."""
     present = {flavour for flavour, _ in _endpoints(connection, profile, day)}
     return [flavour.name for flavour in profile.flavours if flavour.name not in present]
+
+
+def known_vos(connection: Connection) -> list[str]:
+    """The VOs that results or endpoints name."""
+    statement = "SELECT vo FROM report_topology UNION SELECT vo FROM report_instance"
+    return sorted(filter(None, connection.scalars(text(statement))))
+
+
+def unknown_names(connection: Connection, profile: Profile) -> list[str]:
+    """The groups and sites of the profile's targets that the topology does not have."""
+    problems = []
+    groups = {
+        (group_type, name)
+        for group_type, name in connection.execute(
+            text("SELECT DISTINCT group_type, group_name FROM report_site_group")
+        )
+    }
+    for group_type, name in profile.targets_of_groups:
+        if (group_type, name) not in groups:
+            known = [f"{of_type} {group}" for of_type, group in sorted(groups)]
+            wanted = f"{group_type} {name}"
+            problems.append(f"group {wanted}: {did_you_mean_or_list(wanted, known)}")
+    sites = connection.scalars(text("SELECT DISTINCT site FROM report_topology")).all()
+    for site in profile.targets_of_sites:
+        if site not in sites:
+            problems.append(f"site {site}: {did_you_mean_or_list(site, sites)}")
+    return problems
 
 
 def newest_days(connection: Connection, days: int, today: date) -> Period | None:

@@ -94,10 +94,15 @@ class Problems:
         if not isinstance(names, list) or not names:
             self.add(path, f"expected a list of {kind}, at least one")
             return ()
+        unique: dict[str, None] = {}
         for number, name in enumerate(names, 1):
             if not is_name(name):
                 self.add((*path, number), f"expected a string, not {shown(name)}")
-        return tuple(dict.fromkeys(filter(is_name, names)))
+            elif name in unique:
+                self.add((*path, number), f"{shown(name)} is listed twice")
+            else:
+                unique[name] = None
+        return tuple(unique)
 
     def name(self, table: Table, path: KeyPath, meaning: str) -> str:
         """A required name; empty if it is missing or wrong."""

@@ -90,6 +90,14 @@ def due_days(connection: Connection, report: str, today: date) -> list[date]:
     return list(filter(is_due, Period(first, today - _ONE_DAY).days()))
 
 
+def first_result_day(connection: Connection) -> date | None:
+    """The day of the first result; None without results, or if the first ones were pruned."""
+    if horizon(connection) is not None:
+        return None
+    day = connection.scalar(text("SELECT min(day) FROM report_changed_day"))
+    return None if day is None else as_day(day)
+
+
 def horizon(connection: Connection) -> date | None:
     """The first day that still has all its results; None if no results were ever pruned."""
     day = connection.scalar(text("SELECT day FROM report_horizon"))

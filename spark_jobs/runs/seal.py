@@ -17,6 +17,7 @@ from sqlalchemy import Connection, text
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period, as_day, in_ranges, month_of
+from sam_pipeline.spark_jobs.runs.due import first_result_day
 from sam_pipeline.spark_jobs.runs.published import (
     Candidate,
     as_moment,
@@ -90,6 +91,8 @@ class Seal:
 def complete_reports(connection: Connection, report: str | None, month: Period) -> list[str]:
     """The reports, or only `report`, that can be sealed: every day of the month is published.
 
+    Days before the first result of the database need no figures.
+
     Raises:
         ReportUsage: nothing is published, or some days were never computed, or only while they
             were open.
@@ -97,25 +100,29 @@ def complete_reports(connection: Connection, report: str | None, month: Period) 
     reports = published_reports(connection, report, month)
     if not reports:
         raise ReportUsage(f"nothing is published for {month}: `sam-report run` computes it")
-    problems = []
+    began = first_result_day(connection) or month.first
+    reports_of: dict[str, list[str]] = {}
     for name in reports:
         rows = connection.execute(
             text(f"SELECT day, until FROM report_run WHERE {_OF_MONTH} AND state = 'published'"),
             {"report": name, **month.bounds},
         )
         was_open = {as_day(day): until is not None for day, until in rows}
-        never = [day for day in month.days() if day not in was_open]
+        never = [day for day in month.days() if day >= began and day not in was_open]
         still_open = [day for day in sorted(was_open) if was_open[day]]
-        problems += [
-            f"{name}: {in_ranges(days)} {problem}: `sam-report run` computes it"
-            for days, problem in (
-                (never, "never computed"),
-                (still_open, "computed while still open"),
+        for days, problem in (
+            (never, "never computed"),
+            (still_open, "computed while still open"),
+        ):
+            if days:
+                reports_of.setdefault(f"{in_ranges(days)} {problem}", []).append(name)
+    if reports_of:
+        raise ReportUsage(
+            *(
+                f"{', '.join(names)}: {problem}: `sam-report run` computes it"
+                for problem, names in reports_of.items()
             )
-            if days
-        ]
-    if problems:
-        raise ReportUsage(*problems)
+        )
     return reports
 
 
@@ -147,6 +154,12 @@ def seal(
         [sealed] = seals(connection, name, month)
         done.append(replace(sealed, candidates=published))
     return done
+
+
+def days_with_figures(connection: Connection, report: str, month: Period) -> int:
+    """The number of published days of a month."""
+    statement = f"SELECT count(*) FROM report_run WHERE {_OF_MONTH} AND state = 'published'"
+    return connection.scalar(text(statement), {"report": report, **month.bounds}) or 0
 
 
 def seals(

@@ -100,6 +100,46 @@ def test_suspicious_settings_give_warnings(grid: Grid, tmp_path: Path) -> None:
         assert all(fact in warning for fact in facts)
 
 
+def test_a_mistyped_vo_is_named_with_those_there_are(grid: Grid, tmp_path: Path) -> None:
+    measure(grid, "CE ce01.example.org ping", *hourly(5))
+    grid.endpoint("A", "SRM", "se01.example.org", voName="atlas")
+    wrong, right = (profile(tmp_path, ('"ops"', f'"{vo}"')) for vo in ("xyz", "ops"))
+
+    with reading(grid.reporter) as connection:
+        warnings, others = (check(connection, p, 1, DAY).warnings for p in (wrong, right))
+
+    [of_vo] = [warning for warning in warnings if "VO xyz: " in warning]
+    assert of_vo.endswith("there are atlas, ops")
+    assert any(warning.startswith("flavour SRM has no endpoint for VO xyz") for warning in warnings)
+    assert not any("there are" in warning for warning in others)
+
+
+def test_targets_of_unknown_groups_and_sites_are_named(grid: Grid, tmp_path: Path) -> None:
+    grid.endpoint("SITE-A", "CE", "ce01.example.org")
+    grid.group("SITE-A", "NORTH")
+    targets = """
+[targets.groups.federation.NORHT]
+availability = 90
+[targets.groups.federation.NORTH]
+availability = 90
+[targets.sites.SITE-B]
+availability = 90
+[targets.sites.SITE-A]
+availability = 90
+"""
+    checked = profile(tmp_path, ('flavours = ["SRM"]', f'flavours = ["SRM"]{targets}'))
+
+    with reading(grid.reporter) as connection:
+        warnings = check(connection, checked, 1, DAY).warnings
+
+    named = [warning for warning in warnings if warning.startswith("targets")]
+    assert [warning.partition(": ")[0].split()[-2:] for warning in named] == [
+        ["federation", "NORHT"],
+        ["site", "SITE-B"],
+    ]
+    assert "did you mean federation NORTH" in named[0] and "SITE-A" in named[1]
+
+
 def test_without_results_a_profile_has_no_days_to_check(grid: Grid, tmp_path: Path) -> None:
     grid.downtime("10:00", "11:00", siteName="SITE-A")  # this marks its day as changed
 

@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -21,10 +22,12 @@ from sam_pipeline.spark_jobs.runs.published import candidates, published_runs
 from sam_pipeline.spark_jobs.runs.record import Published
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.errors import DatabaseRefused
+from sam_pipeline.sql.loading.fold import fold_all
 from tests.services.postgres import as_role
+from tests.support.builders import metric_result
 from tests.support.database.dialects import only_on
 from tests.support.database.roles import acting_as
-from tests.support.database.sql_rows import query
+from tests.support.database.sql_rows import insert, query
 from tests.support.reports.database import PROFILE, profile
 from tests.support.reports.runs import FIRST, computed, day_facts, url_of
 
@@ -298,6 +301,37 @@ def test_the_error_of_a_login_without_the_role_names_the_role_that_the_command_n
 
     assert refused == NO_PERMISSION
     assert "sam_reporter" in capsys.readouterr().err
+
+
+def test_a_month_in_which_results_began_is_sealed_from_its_first_result_on(
+    engine: Engine, seal: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    days = list(month_of(FIRST).days())
+    month_computed(engine, but=(*days[:23], days[25]))
+    insert(engine, "metricOutput", metric_result(timestamp=f"{days[23]}T10:00:00Z"))
+    fold_all(engine)
+
+    refused, error = seal(*SEAL), capsys.readouterr().err
+    month_computed(engine, but=(*days[:25], *days[26:]))
+    sealed, out = seal(*SEAL), capsys.readouterr().out
+
+    assert (refused, sealed) == (USAGE, OK)
+    assert f"test: {days[25]} never computed" in error
+    assert "8 of 31 days" in out
+
+
+def test_days_that_several_reports_lack_are_named_once(
+    engine: Engine, seal: Command, report: Profile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("cms", "atlas"):
+        computed(engine, replace(report, name=name), day_facts(FIRST))
+
+    assert seal(*SEAL) == USAGE
+
+    error = capsys.readouterr().err
+    last = list(month_of(FIRST).days())[-1]
+    assert error.count(f"{SECOND} to {last} never computed") == 1
+    assert "atlas, cms: " in error
 
 
 def test_a_month_with_holes_is_not_sealed(

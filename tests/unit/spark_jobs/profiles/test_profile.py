@@ -175,6 +175,17 @@ coverage = 90
     assert_problems(problems(file, text), stems)
 
 
+def test_a_metric_or_a_flavour_listed_twice_is_a_problem(file: Path) -> None:
+    text = SHORT.replace('["ping"]', '["ping", "put", "ping"]')
+    text += '[functions.x]\nflavours = ["CE", "CE"]\n'
+
+    stems = [
+        "4: flavours.CE.metrics[3]: 'ping' is listed twice",
+        "6: functions.x.flavours[2]: 'CE' is listed twice",
+    ]
+    assert_problems(problems(file, text), stems)
+
+
 def test_validity_is_required(file: Path) -> None:
     [problem] = problems(file, SHORT.replace('validity_s = "off"\n', ""))
 
