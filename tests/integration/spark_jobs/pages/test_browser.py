@@ -8,11 +8,13 @@ import subprocess
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from sam_pipeline.spark_jobs.pages.site_tree import write_site
+from sam_pipeline.spark_jobs.pages.verdict import MISSED, OF_FIGURES
 from sam_pipeline.sql.database.engine import reading
 from tests.services import missing
 from tests.support.reports import bad_month
@@ -188,6 +190,24 @@ def test_a_whole_month_fits_the_screen_without_scrolling_sideways(
     page.context.close()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_missed_targets_stand_out_most_even_to_those_who_see_no_colours(
+    page: Page, out: Path, scheme: Literal["light", "dark"]
+) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.goto((out / f"{MONTH}/index.html").as_uri())
+    background = "element => getComputedStyle(element).backgroundColor"
+    ground = page.locator("body").evaluate(background)
+
+    contrasts = {
+        kind.kind: contrast(page.locator(f".swatch.{kind.kind}").first.evaluate(background), ground)
+        for kind in OF_FIGURES
+    }
+
+    missed = contrasts.pop(MISSED.kind)
+    assert missed > 1.8 * max(contrasts.values())
+
+
 def test_on_a_phone_a_site_has_its_name_its_figure_and_a_square_for_each_day(
     browser: Browser, out: Path
 ) -> None:
@@ -297,6 +317,18 @@ def test_on_paper_bad_days_are_a_list_and_only_the_day_of_the_link_is_unfolded(
     assert page.locator("details.day .anchor:visible").count() == 1
     [sheet] = [sheet for sheet in printed(page) if "Avail." in sheet]
     assert re.search(r"Avail\..*\n(.*\n)*? *site +SITE", sheet)
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours as WCAG defines it."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
 
 
 def printed(page: Page) -> list[str]:
