@@ -15,6 +15,7 @@ from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.command_line.arguments import (
     add_period_options,
     add_report_option,
+    add_site_option,
     requested_period,
     time_or_none,
     utc_today,
@@ -25,6 +26,7 @@ from sam_pipeline.spark_jobs.runs.published import (
     days_not_computed,
     published_reports,
     published_runs,
+    require_site,
 )
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
@@ -41,7 +43,8 @@ examples:
 
 files written below DIR (existing ones are replaced atomically):
   parquet      VIEW/report=NAME/day=2026-11-14/part-0.parquet: the views endpoint_, service_,
-               function_, site_, group_availability, status_timeline and status_trend
+               function_, site_, group_availability, report_group_site (the members of groups),
+               status_timeline and status_trend, and `target`, the targets of sites and groups
   csv, json    NAME/2026-11-14/VIEW.csv: the same tables, a file per day and view
   argo         NAME/2026-11-14/results-sites.json and so on: the answers of ARGO's web API about
                A/R (groups, sites, services, endpoints) and status (sites, services, endpoints,
@@ -50,6 +53,7 @@ files written below DIR (existing ones are replaced atomically):
                and status, one sample per day; sum_over_time() gives the seconds that
                `sam-report show` adds up
 
+With --site, the files have the rows of that site only: choose a directory of their own.
 The column `until` is the end of the data on a day that was still open, and empty otherwise.
 """
 
@@ -64,6 +68,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--format", choices=FORMATS, required=True, help="the file format, see below"
     )
     add_period_options(command)
+    add_site_option(command)
     command.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="the output directory"
     )
@@ -82,7 +87,10 @@ def run_export(args: argparse.Namespace) -> int:
     written: list[Written] = []
     try:
         with reading_at_once(open_database(args, READER)) as connection:
-            for report in published_reports(connection, args.report, period):
+            reports = published_reports(connection, args.report, period)
+            if args.site is not None:
+                require_site(connection, reports, args.site, period)
+            for report in reports:
                 runs = published_runs(connection, report, period)
                 if missing := days_not_computed(runs, period):
                     logger.warning("%s: not computed, so not exported: %s", report, missing)
@@ -95,7 +103,9 @@ def run_export(args: argparse.Namespace) -> int:
                             run.day,
                             time_or_none(run.until),
                         )
-                request = ExportRequest(connection, report, period, runs, months, args.out)
+                request = ExportRequest(
+                    connection, report, period, runs, months, args.out, args.site
+                )
                 written += WRITERS[args.format](request, progress.stage)
     finally:
         progress.end()

@@ -45,13 +45,17 @@ Shape = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True)
 class ArgoQuery:
-    """A report over a day or a month, with ARGO's `date` for it; `until` is set on an open day."""
+    """A report over a day or a month, with ARGO's `date` for it; `until` is set on an open day.
+
+    With a `site`, only its objects are wanted.
+    """
 
     connection: Connection
     report: str
     period: Period
     date: str
     until: int | None = None
+    site: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ def _results_of(level: str, *shape: tuple[str, str]) -> Callable[[ArgoQuery], It
     """A/R of the things of a level, nested below their sites."""
 
     def items(query: ArgoQuery) -> Iterator[Item]:
-        rows = totals(query.connection, query.report, level, query.period)
+        rows = totals(query.connection, query.report, level, query.period, query.site)
         return tree(
             ((row.names, figures(query.date, row.seconds or Seconds())) for row in rows), shape
         )
@@ -77,7 +81,8 @@ def _results_of(level: str, *shape: tuple[str, str]) -> Callable[[ArgoQuery], It
 
 def site_results(query: ArgoQuery) -> Iterator[Item]:
     """A/R of sites, nested below each of their groups."""
-    rows = group_site_totals(query.connection, query.report, query.period, (TOP_TYPE, query.report))
+    top = (TOP_TYPE, query.report)
+    rows = group_site_totals(query.connection, query.report, query.period, top, query.site)
     for (group_type, group_name), sites in groupby(rows, key=lambda row: row.names[:2]):
         items = ((site.names[2:], figures(query.date, site.seconds or Seconds())) for site in sites)
         endpoints = list(tree(items, ((GROUP_TYPE, "results"),)))
@@ -101,7 +106,8 @@ def _statuses_of(level: str, *shape: tuple[str, str]) -> Callable[[ArgoQuery], I
 
     def items(query: ArgoQuery) -> Iterator[Item]:
         end = query.period.end - 1 if query.until is None else query.until
-        segments = timeline(query.connection, query.report, query.period, level=level)
+        connection, report, period, site = query.connection, query.report, query.period, query.site
+        segments = timeline(connection, report, period, site=site, level=level)
         return tree(changes(segments, end), shape)
 
     return items
@@ -163,6 +169,7 @@ RESULTS = tuple(
         ("endpoints", _results_of(ENDPOINT, _FLAVOURS, _ENDPOINTS, ("endpoint", "results"))),
     )
 )
+RESULTS_OF_SITES = RESULTS[1:]
 STATUSES = tuple(
     ArgoDocument(f"status-{name}", "groups", items)
     for name, items in (

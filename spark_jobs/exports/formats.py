@@ -21,7 +21,7 @@ from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.exports import argo, openmetrics
 from sam_pipeline.spark_jobs.exports.files import output_file, path_part
 from sam_pipeline.spark_jobs.exports.spreadsheet import csv_lines
-from sam_pipeline.spark_jobs.exports.tables import TABLES, ExportTable, batches
+from sam_pipeline.spark_jobs.exports.tables import ExportTable, batches, tables_of
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.runs.published import Run, day_figures
@@ -31,7 +31,7 @@ from sam_pipeline.spark_jobs.runs.published import Run, day_figures
 class ExportRequest:
     """The published days of one report, and where to write them.
 
-    `months` are the months that the period covers.
+    `months` are the months that the period covers. With a `site`, only its figures are written.
     """
 
     connection: Connection
@@ -40,6 +40,7 @@ class ExportRequest:
     runs: Sequence[Run]
     months: Sequence[Period]
     out: Path
+    site: str | None = None
 
     def file(self, *parts: str) -> Path:
         """A path below the report's directory."""
@@ -67,7 +68,7 @@ def as_parquet(request: ExportRequest, stage: Stage) -> Iterator[Written]:
             output_file(path) as file,
             pq.ParquetWriter(file, table.schema, compression="zstd") as writer,
         ):
-            for batch in batches(request.connection, table, request.report, run):
+            for batch in batches(request.connection, table, request.report, run, request.site):
                 writer.write_batch(batch)
                 rows += batch.num_rows
         yield Written(path, request.report, run.day, run.day, rows)
@@ -104,13 +105,16 @@ def as_json(request: ExportRequest, stage: Stage) -> Iterator[Written]:
 
 def as_argo(request: ExportRequest, stage: Stage) -> Iterator[Written]:
     """The answers of ARGO's web API, a file per document and day; A/R also by month."""
-    documents = (*argo.RESULTS, *argo.STATUSES)
+    results = argo.RESULTS if request.site is None else argo.RESULTS_OF_SITES
+    documents = (*results, *argo.STATUSES)
     parts = [(Period(run.day, run.day), f"{run.day}", run.until, documents) for run in request.runs]
     for month in request.months:
         if any(month.first <= run.day <= month.last for run in request.runs):
-            parts.append((month, f"{month.first:%Y-%m}", None, argo.RESULTS))
+            parts.append((month, f"{month.first:%Y-%m}", None, results))
     for period, name, until, documents in parts:
-        query = argo.ArgoQuery(request.connection, request.report, period, name, until)
+        query = argo.ArgoQuery(
+            request.connection, request.report, period, name, until, request.site
+        )
         for document in documents:
             stage(f"{request.report} {period}: {document.name}")
             path = request.file(name, f"{document.name}.json")
@@ -124,7 +128,7 @@ def as_argo(request: ExportRequest, stage: Stage) -> Iterator[Written]:
 def as_openmetrics(request: ExportRequest, stage: Stage) -> Iterator[Written]:
     """One file for the whole period, as the samples of a series must be adjacent."""
     stage(f"{request.report} {request.period}: openmetrics")
-    days = list(day_figures(request.connection, request.report, SITE, request.period))
+    days = list(day_figures(request.connection, request.report, SITE, request.period, request.site))
     first, last = request.period.first, request.period.last
     path = request.file(f"openmetrics-{first}-to-{last}.txt")
     count = 0
@@ -148,7 +152,7 @@ WRITERS: Mapping[str, Callable[[ExportRequest, Stage], Iterator[Written]]] = {
 
 def _tables(request: ExportRequest, stage: Stage) -> Iterator[tuple[Run, ExportTable]]:
     for run in request.runs:
-        for table in TABLES:
+        for table in tables_of(request.site):
             stage(f"{request.report} {run.day}: {table.name}")
             yield run, table
 
@@ -159,7 +163,7 @@ def _columns(table: ExportTable) -> list[str]:
 
 def _rows(request: ExportRequest, table: ExportTable, run: Run) -> Iterator[list[list[object]]]:
     """The rows of a day in batches, with times as text."""
-    for batch in batches(request.connection, table, request.report, run):
+    for batch in batches(request.connection, table, request.report, run, request.site):
         columns = [
             [None if value is None else format_time(value) for value in column.to_pylist()]
             if pa.types.is_timestamp(column.type)

@@ -1,16 +1,28 @@
-"""The report views as typed columns, in batches, so that memory use stays small."""
+"""The report views, and targets, as typed columns, in batches, so that memory use stays small."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from sqlalchemy import Connection, text
 
-from sam_pipeline.spark_jobs.rules.days import moment
-from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES, GROUP, NAMES, SECONDS, WITH_FIGURES
+from sam_pipeline.spark_jobs.rules.days import Period, moment
+from sam_pipeline.spark_jobs.rules.levels import (
+    ALL_NAMES,
+    GROUP,
+    NAMES,
+    SECONDS,
+    SITE,
+    WITH_FIGURES,
+)
+from sam_pipeline.spark_jobs.rules.seconds import rounded
 from sam_pipeline.spark_jobs.runs.published import Run
+from sam_pipeline.spark_jobs.runs.summary import period_figures
+from sam_pipeline.spark_jobs.runs.targets import period_targets
 
 BATCH_ROWS = 50_000
 
@@ -24,7 +36,10 @@ _SECONDS = dict.fromkeys(SECONDS, _COUNT)
 
 @dataclass(frozen=True)
 class ExportTable:
-    """A report view without report, day and run, which all rows of a file have in common."""
+    """A report view or the targets, without what all rows of a file have in common.
+
+    These are report, day and run.
+    """
 
     name: str
     key: Sequence[str]
@@ -38,6 +53,11 @@ class ExportTable:
 
 
 _SEGMENT = ("level", *ALL_NAMES)
+TARGETS = ExportTable(
+    "target",
+    ("level", SITE, *NAMES[GROUP]),
+    dict.fromkeys(("availability", "reliability", "unknown", "coverage"), _PERCENT),
+)
 TABLES = (
     *(
         ExportTable(f"{level}_availability", NAMES[level], {**_FIGURES, **_SECONDS})
@@ -48,6 +68,8 @@ TABLES = (
         NAMES[GROUP],
         {**_FIGURES, "sites_expected": _COUNT, "sites_known": _COUNT},
     ),
+    ExportTable("report_group_site", (*NAMES[GROUP], SITE), {"weight": _COUNT}),
+    TARGETS,
     ExportTable("status_timeline", (*_SEGMENT, "start_time"), {"end_time": _TIME, "status": _TEXT}),
     ExportTable(
         "status_trend",
@@ -57,23 +79,54 @@ TABLES = (
 )
 
 
+def tables_of(site: str | None) -> Sequence[ExportTable]:
+    """All tables, or those with rows of a single site."""
+    return [table for table in TABLES if site is None or SITE in table.key]
+
+
 def batches(
-    connection: Connection, table: ExportTable, report: str, run: Run
+    connection: Connection, table: ExportTable, report: str, run: Run, site: str | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a published day, ordered by the key."""
-    columns = [*table.key, *table.values]
-    result = connection.execute(
-        text(
-            f"SELECT {', '.join(columns)} FROM {table.name}"
-            f" WHERE report = :report AND day = :day ORDER BY {', '.join(table.key)}"
-        ),
-        {"report": report, "day": run.day.isoformat()},
-        execution_options={"yield_per": BATCH_ROWS},
-    )
+    """The rows of a published day, of all sites or of one, ordered by the key."""
     until = None if run.until is None else moment(run.until)
     schema = table.schema
-    for rows in result.partitions(BATCH_ROWS):
+    read = _targets if table is TARGETS else partial(_view, table=table)
+    for rows in read(connection, report, run, site):
         values = [*zip(*rows, strict=True), [until] * len(rows)]
         # The two database drivers return different types: text or times, floats or decimals.
         arrays = [pa.array(c).cast(kind) for c, kind in zip(values, schema.types, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _view(
+    connection: Connection, report: str, run: Run, site: str | None, table: ExportTable
+) -> Iterator[Sequence[Sequence[Any]]]:
+    result = connection.execute(
+        text(
+            f"SELECT {', '.join([*table.key, *table.values])} FROM {table.name}"
+            " WHERE report = :report AND day = :day"
+            f"{'' if site is None else ' AND site = :site'} ORDER BY {', '.join(table.key)}"
+        ),
+        {"report": report, "day": run.day.isoformat(), "site": site},
+        execution_options={"yield_per": BATCH_ROWS},
+    )
+    return result.partitions(BATCH_ROWS)
+
+
+def _targets(
+    connection: Connection, report: str, run: Run, site: str | None
+) -> Iterator[Sequence[Sequence[Any]]]:
+    """What is aimed at for each group and site; an endpoint has the targets of its site."""
+    day = Period(run.day, run.day)
+    targets = period_targets(connection, report, day)
+    rows: list[Sequence[Any]] = []
+    for level in (GROUP, SITE) if site is None else (SITE,):
+        for figure in period_figures(connection, report, level, day, site):
+            aims = targets.of(level, figure.names)
+            # A site has no coverage, and a group no unknown time.
+            unknown, coverage = (aims.unknown, None) if level == SITE else (None, aims.coverage)
+            names = ("", *figure.names) if level == GROUP else (*figure.names, "", "")
+            percents = (aims.availability, aims.reliability, unknown, coverage)
+            rows.append((level, *names, *map(rounded, percents)))
+    if rows:
+        yield rows

@@ -297,9 +297,13 @@ def trends(
 
 
 def group_site_totals(
-    connection: Connection, report: str, period: Period, top: tuple[str, str]
+    connection: Connection,
+    report: str,
+    period: Period,
+    top: tuple[str, str],
+    site: str | None = None,
 ) -> Iterator[Figure]:
-    """The figures of the sites of each group, over their days as members.
+    """The figures of the sites of each group, or of one site there, over their days as members.
 
     The names are the type and the name of the group, then the site. On days when a site was in no
     group, it counts as a member of the group `top` (type, name).
@@ -311,9 +315,11 @@ def group_site_totals(
         " LEFT JOIN report_group_site AS g"
         " ON g.report = s.report AND g.day = s.day AND g.site = s.site"
         " WHERE s.report = :report AND s.day BETWEEN :first AND :last"
+        f"{'' if site is None else ' AND s.site = :site'}"
         " GROUP BY 10, 11, 12 ORDER BY 10, 11, 12"
     )
-    rows = _rows(connection, statement, report, period, top_type=top[0], top_name=top[1])
+    names = {"top_type": top[0], "top_name": top[1], "site": site}
+    rows = _rows(connection, statement, report, period, **names)
     return map(_figure, rows)
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
 from sam_pipeline.spark_jobs.cli import main
+from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, day_start
 from sam_pipeline.spark_jobs.rules.groups import Member
@@ -41,6 +42,8 @@ VIEWS = {
     "function_availability",
     "site_availability",
     "group_availability",
+    "report_group_site",
+    "target",
     "status_timeline",
     "status_trend",
 }
@@ -390,7 +393,9 @@ def test_days_that_were_never_computed_are_reported(sqlite_days: PublishedDays) 
     code, out, err = sqlite_days.run(*command, "--from", "2026-11-13", "--to", f"{DAY}")
 
     assert code == 0
-    assert re.fullmatch(rf"test: 7 files .*{rows_of_day()} rows .*{sqlite_days.out}\n", out)
+    assert re.fullmatch(
+        rf"test: {len(VIEWS)} files .*{rows_of_day()} rows .*{sqlite_days.out}\n", out
+    )
     assert re.search("test: not computed.* 2026-11-13", err)
     code, out, err = sqlite_days.run(*command, "--day", "2026-11-01", "--json")
     assert (code, json.loads(out)) == (0, [])
@@ -401,7 +406,8 @@ def rows_of_day() -> int:
     figures = 2 + 3 + 3 + 3  # sites, functions, services, endpoints
     metrics = 3
     segments = 5 * 4 + 4 * 1 + 5 * 1
-    return figures + 1 + segments + figures + metrics
+    groups, members, targets = 1, 2, 1 + 2
+    return figures + groups + members + targets + segments + figures + metrics
 
 
 @pytest.mark.parametrize("style", ["parquet", "json"])
@@ -438,3 +444,51 @@ def test_an_output_path_that_is_a_file_is_reported(sqlite_days: PublishedDays, s
     assert (code, out) == (73, "")
     assert f"{sqlite_days.out}" in err and "existing files are unchanged" in err
     assert sqlite_days.out.read_text() == "mine"
+
+
+def test_targets_and_members_of_groups_are_exported(published: PublishedDays) -> None:
+    path = published.config.with_name("profile.toml")
+    path.write_text(f"{path.read_text()}[targets.groups.federation.NORTH]\navailability = 95\n")
+    days = replace(published, report=read_profile(path))
+    days.publish(DAY, A_CE_h1=BAD, B_CE_h3=SILENT)
+
+    days.export("json", "--day", f"{DAY}")
+
+    members = days.json("test", f"{DAY}", "report_group_site.json")
+    assert [(m["group_name"], m["site"], m["weight"]) for m in members] == [
+        ("NORTH", "A", 3),
+        ("NORTH", "B", 0),
+    ]
+    [north, a, _] = days.json("test", f"{DAY}", "target.json")
+    aims = ("availability", "reliability", "unknown", "coverage")
+    assert (north["level"], north["group_name"]) == ("group", "NORTH")
+    assert [north[aim] for aim in aims] == [95, 85, None, 90]
+    assert (a["level"], a["site"]) == ("site", "A")
+    assert [a[aim] for aim in aims] == [95, 85, 10, None]
+
+
+@pytest.mark.parametrize("style", ["parquet", "csv", "argo", "openmetrics"])
+def test_the_export_of_one_site_has_its_rows_alone(published: PublishedDays, style: str) -> None:
+    published.export(style)
+    everything = contents(published.out)
+    alone = replace(published, out=published.out.with_name("alone"))
+
+    alone.export(style, "--from", f"{DAY}", "--to", f"{NEXT}", "--site", "B")
+
+    written = contents(alone.out)
+    missing = {re.split(r"[/.]", name)[0 if style == "parquet" else -2] for name in everything}
+    missing -= {re.split(r"[/.]", name)[0 if style == "parquet" else -2] for name in written}
+    of_groups = {"parquet": {"group_availability"}, "csv": {"group_availability"}}
+    assert missing == of_groups.get(style, {"results-groups"} if style == "argo" else set())
+    assert all(b"h3" in text or b"B" in text for text in written.values())
+    assert not any(b"h1" in text for text in written.values())
+    assert any(b"h1" in text for text in everything.values()) == (style != "openmetrics")
+
+
+def test_an_export_of_an_unknown_site_is_refused(published: PublishedDays) -> None:
+    period = ("--day", f"{DAY}", "--site", "C")
+
+    code, _, err = published.run("export", "--format", "csv", "--out", str(published.out), *period)
+
+    assert code == 64
+    assert "no site C" in err and not published.out.exists()
