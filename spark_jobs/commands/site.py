@@ -9,6 +9,7 @@ from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.spark_jobs.command_line.arguments import (
     add_period_options,
     add_report_option,
+    add_site_option,
     requested_period,
 )
 from sam_pipeline.sql.database.engine import reading_at_once
@@ -16,11 +17,14 @@ from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER
 
 EXAMPLES = """\
-The pages of a month always show the whole month: the period only chooses the months.
+The pages of a month always show the whole month: the period only chooses the months. With --site,
+only the page of that site is written, in each month; links to other pages lead nowhere until these
+have been written.
 
 examples:
   sam-report site --month 2026-11 --out report/                       then open report/index.html
   sam-report site --from 2026-01-01 --to 2026-11-07 --out report/     from January to November
+  sam-report site --month 2026-11 --site SITE-A --out report/         only the page of SITE-A
 """
 
 
@@ -30,20 +34,22 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="the output directory"
     )
+    add_site_option(command)
     add_report_option(command)
     command.set_defaults(handler=run_site)
 
 
 def run_site(args: argparse.Namespace) -> int:
-    """Write the pages, and print the path of the start page."""
+    """Write the pages, and print the path of the start page, or of the pages of one site."""
     from sam_pipeline.spark_jobs.pages.site_tree import write_site  # jinja2 is slow to import
 
     period = requested_period(args)
     with reading_at_once(open_database(args, READER)) as connection:
-        written = write_site(connection, args.report, period, args.out)
+        written = write_site(connection, args.report, period, args.out, args.site)
     index = args.out / "index.html"
     if args.json:
-        print_json({"index": str(index), "pages": written})
+        print_json({"index": str(index) if args.site is None else None, "pages": written})
     else:
-        print_done(args, index)
+        for path in [index] if args.site is None else [args.out / page for page in written]:
+            print_done(args, path)
     return OK

@@ -31,6 +31,7 @@ from sam_pipeline.spark_jobs.explain.results import read_results
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST
 from sam_pipeline.spark_jobs.inputs.contacts import site_contacts
+from sam_pipeline.spark_jobs.inputs.performance import MonthPerformance
 from sam_pipeline.spark_jobs.pages.changes import changes_view
 from sam_pipeline.spark_jobs.pages.groups import group_views
 from sam_pipeline.spark_jobs.pages.incidents import incidents_view
@@ -54,10 +55,12 @@ from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, SITE
 from sam_pipeline.spark_jobs.runs.digest import month_digest
 from sam_pipeline.spark_jobs.runs.months import published_months, report_history, year_to
 from sam_pipeline.spark_jobs.runs.published import (
+    DayFigure,
     day_figures,
     day_members,
     published_reports,
     published_runs,
+    require_site,
     timeline,
 )
 from sam_pipeline.spark_jobs.runs.seal import seals
@@ -68,16 +71,20 @@ _MAX_RESULTS = 50_000
 _day = attrgetter("day")
 
 
-def write_site(connection: Connection, report: str | None, period: Period, out: Path) -> list[str]:
+def write_site(
+    connection: Connection, report: str | None, period: Period, out: Path, site: str | None = None
+) -> list[str]:
     """Write the pages of the months in which the period lies into `out`.
 
     A month that is new there is linked from the months beside it, so these are written as well. The
-    start page shows all months with pages.
+    start page shows all months with pages. With a `site`, only its own page of each month is
+    written, and all others stay as they are.
 
     Returns:
         The paths of the pages of these months, the start page first.
     Raises:
         CannotMakeFile, CannotWriteFile: see output_file.
+        ReportUsage: no report has figures of the site.
     """
     files = PageFiles(out)
     chosen = period.in_whole_months()
@@ -91,6 +98,15 @@ def write_site(connection: Connection, report: str | None, period: Period, out: 
     }
     new = wanted - recorded.keys()
     months = _months(connection, wanted, recorded)
+    if site is not None:
+        require_site(connection, reports, site, chosen)
+        for month in months:
+            if (month.report, month.period.first) in wanted:
+                days = list(day_figures(connection, month.report, SITE, month.period, site))
+                if days:
+                    measured = month_performance(connection, month)
+                    _write_page_of_site(connection, month, site, days, measured, files)
+        return list(files.digests)
     for month in months:
         if (month.report, month.period.first) in wanted or new & month.beside.keys:
             of_year = year_to(month.period.first)
@@ -134,32 +150,40 @@ def _months(
     ]
 
 
-def _write_month(connection: Connection, month: Month, files: PageFiles) -> None:
+def _write_page_of_site(
+    connection: Connection,
+    month: Month,
+    site: str,
+    days: Sequence[DayFigure],
+    measured: MonthPerformance,
+    files: PageFiles,
+) -> list[Incident]:
+    """Write the page of a site, and return its incidents."""
     profiles = {run.day: run.profile for run in month.runs}
+    segments = timeline(connection, month.report, month.period, site=site, ok_metrics=False)
+    timelines = {day: Timelines(of_day, profiles[day]) for day, of_day in groupby(segments, _day)}
+    failing = {instance for of_day in timelines.values() for instance in failing_instances(of_day)}
+    for run in month.runs:
+        if run.day in timelines and any(e.kind == MONITORING_HOST for e in run.exclusions):
+            # Any of the site's results may be from the excluded host.
+            failing |= {
+                (flavour, host, metric)
+                for _, (_, flavour, host) in timelines[run.day].of_level(ENDPOINT)
+                for metric in run.profile.metrics_of(flavour)
+            }
+    results = read_results(connection, month.runs, failing, with_ok=False, at_most=_MAX_RESULTS)
+    view = site_view(month, days, timelines, results)
+    values = {"view": view, "performance": performance_view(measured, site, month.period)}
+    files.write(f"{month.path}/{site_page(site)}", "site.html", month=month, **values)
+    return site_incidents(site, timelines, results, month.runs)
+
+
+def _write_month(connection: Connection, month: Month, files: PageFiles) -> None:
     figures = by_site(day_figures(connection, month.report, SITE, month.period))
     incidents: list[Incident] = []
     measured = month_performance(connection, month)
     for site, days in figures.items():
-        segments = timeline(connection, month.report, month.period, site=site, ok_metrics=False)
-        timelines = {
-            day: Timelines(of_day, profiles[day]) for day, of_day in groupby(segments, _day)
-        }
-        failing = {
-            instance for of_day in timelines.values() for instance in failing_instances(of_day)
-        }
-        for run in month.runs:
-            if run.day in timelines and any(e.kind == MONITORING_HOST for e in run.exclusions):
-                # Any of the site's results may be from the excluded host.
-                failing |= {
-                    (flavour, host, metric)
-                    for _, (_, flavour, host) in timelines[run.day].of_level(ENDPOINT)
-                    for metric in run.profile.metrics_of(flavour)
-                }
-        results = read_results(connection, month.runs, failing, with_ok=False, at_most=_MAX_RESULTS)
-        incidents += site_incidents(site, timelines, results, month.runs)
-        view = site_view(month, days, timelines, results)
-        values = {"view": view, "performance": performance_view(measured, site, month.period)}
-        files.write(f"{month.path}/{site_page(site)}", "site.html", month=month, **values)
+        incidents += _write_page_of_site(connection, month, site, days, measured, files)
     members = list(day_members(connection, month.report, month.period))
     groups = list(group_views(month.period_targets, month.period, members, figures))
     index = month_view(month, figures, groups)
