@@ -62,7 +62,11 @@ for (const table of document.querySelectorAll("table.sortable")) {
 
 // Rows without a value come last in either order.
 function comparison(rows, column, order) {
-  const text = row => row.cells[column]?.firstChild?.textContent.trim() ?? "";
+  // A cell of data may have small print after its value.
+  const text = row => {
+    const cell = row.cells[column];
+    return (cell?.matches("td") ? cell.firstChild : cell)?.textContent.trim() ?? "";
+  };
   const number = row => parseFloat(text(row).replace(/^[^\d.]+/, ""));
   const areNumbers = rows.every(row => /^[^\d\p{L}]*([\d.]+( of \d+)?)?$/u.test(text(row)));
   const isEmpty = areNumbers ? row => isNaN(number(row)) : row => text(row) === "";

@@ -167,6 +167,20 @@ def test_a_click_on_a_head_sorts_all_rows_and_the_third_restores_the_bands(
     assert rows.all_inner_texts() == first_order
 
 
+def test_a_click_on_a_head_sorts_names_by_name(page: Page, out: Path) -> None:
+    page.goto((out / "test/2026-10/changes.html").as_uri())
+    names = page.locator("tbody th")
+    first_order = names.all_inner_texts()
+    head = page.locator("thead th").first.get_by_role("button")
+
+    head.click()
+    head.focus()
+    page.keyboard.press("Enter")
+
+    assert len(set(first_order)) > 1
+    assert names.all_inner_texts() == sorted(first_order, reverse=True)
+
+
 def test_the_box_filters_a_long_table_by_name(page: Page, large: tuple[Path, Path]) -> None:
     page.goto(large[0].as_uri())
 
