@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.spark_jobs.command_line.arguments import time_or_none
 from sam_pipeline.spark_jobs.command_line.tables import ReportTable, seconds_columns
+from sam_pipeline.spark_jobs.rules.bad_months import IN_A_ROW, ends_bad_row, is_bad
 from sam_pipeline.spark_jobs.rules.days import month_of
 from sam_pipeline.spark_jobs.rules.figures import Miss
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES
 from sam_pipeline.spark_jobs.rules.seconds import NO_FIGURE, rounded, short
 from sam_pipeline.spark_jobs.runs.months import MonthFigure
-from sam_pipeline.spark_jobs.runs.published import days_not_computed
+from sam_pipeline.spark_jobs.runs.published import Names, days_not_computed
 from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
 
 
@@ -25,7 +27,7 @@ from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
 class MonthTable(ReportTable):
     """The figures of sites or groups in each month of the period, which is whole months.
 
-    `months` also has the month before the period, to compare with; `targets` are those of each
+    `months` also has the two months before the period, to compare with; `targets` are those of each
     month, by its first day.
     """
 
@@ -58,7 +60,8 @@ class MonthTable(ReportTable):
                 row["sites_known"] = figure.sites_known
             row["days"] = month.days
             row["until"] = time_or_none(figure.until)
-            yield {**row, "missed": [miss.figure for miss in self._misses(month)]}
+            row["missed"] = [miss.figure for miss in self._misses(month)]
+            yield {**row, "bad_months_in_a_row": self._ends_bad_row(month)}
 
     def lines(self) -> Iterator[str]:
         known = "sites" if self.level == GROUP else "unknown"
@@ -67,6 +70,8 @@ class MonthTable(ReportTable):
         for month, before in self._with_month_before():
             figure = month.figure
             verdict = "missed" if self._misses(month) else "met"
+            if self._ends_bad_row(month):
+                verdict += f", {IN_A_ROW} in a row"
             rows.append(
                 [
                     *figure.names,
@@ -85,6 +90,11 @@ class MonthTable(ReportTable):
         yield from text_table([*NAMES[self.level], "month", *figures], rows)
         yield ""
         yield "change: against the month before; days: how many of the month have figures"
+        if any(self._ends_bad_row(month) for month, _ in self._with_month_before()):
+            yield (
+                f"{IN_A_ROW} in a row: availability or reliability was below its target in that"
+                " month and in the two before"
+            )
         if days := days_not_computed(self.runs, self.period):
             yield f"not computed: {days}"
 
@@ -98,6 +108,19 @@ class MonthTable(ReportTable):
                 first_before = month_of(month.month - timedelta(days=1)).first
                 before = figure_of.get((month.figure.names, first_before))
                 yield month, (before.availability, before.reliability) if before else (None, None)
+
+    def _ends_bad_row(self, month: MonthFigure) -> bool:
+        return ends_bad_row(month.month, self._bad.get(month.figure.names, ()))
+
+    @cached_property
+    def _bad(self) -> Mapping[Names, Collection[date]]:
+        """The bad months of each site or group."""
+        bad: dict[Names, list[date]] = {}
+        for month in self.months:
+            names = month.figure.names
+            if is_bad(month.figure, self.targets[month.month].of(self.level, names)):
+                bad.setdefault(names, []).append(month.month)
+        return bad
 
     def _misses(self, month: MonthFigure) -> list[Miss]:
         names = month.figure.names

@@ -6,7 +6,6 @@ import argparse
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Connection
@@ -26,6 +25,7 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
 from sam_pipeline.spark_jobs.command_line.months import MonthTable
 from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables, seconds_columns
 from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.rules.bad_months import months_in_a_row
 from sam_pipeline.spark_jobs.rules.days import Period, month_of
 from sam_pipeline.spark_jobs.rules.figures import Figure
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
@@ -114,8 +114,8 @@ def run_show(args: argparse.Namespace) -> int:
 def _month_table(
     connection: Connection, report: str, args: argparse.Namespace, period: Period
 ) -> MonthTable:
-    with_month_before = Period(period.first - timedelta(days=1), period.last)
-    months = month_figures(connection, report, args.level, with_month_before, args.site)
+    with_months_before = Period(months_in_a_row(period.first)[-1], period.last)
+    months = month_figures(connection, report, args.level, with_months_before, args.site)
     targets = {
         month: period_targets(connection, report, month_of(month))
         for month in {figure.month for figure in months}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
@@ -63,7 +63,10 @@ class SiteRow:
 
 @dataclass(frozen=True)
 class Month:
-    """A report over a whole month; all its pages need this."""
+    """A report over a whole month; all its pages need this.
+
+    `in_bad_row` are the sites that were below a target in this month and in the two before.
+    """
 
     report: str
     period: Period
@@ -74,6 +77,7 @@ class Month:
     beside: Neighbours = field(default_factory=Neighbours)
     history: ReportHistory = field(default_factory=lambda: ReportHistory({}))
     contacts: Mapping[str, str] = field(default_factory=dict)
+    in_bad_row: Collection[str] = ()
 
     @property
     def targets(self) -> Targets:

@@ -53,7 +53,12 @@ from sam_pipeline.spark_jobs.pages.writer import (
 from sam_pipeline.spark_jobs.rules.days import Period, month_of
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, SITE
 from sam_pipeline.spark_jobs.runs.digest import month_digest
-from sam_pipeline.spark_jobs.runs.months import published_months, report_history, year_to
+from sam_pipeline.spark_jobs.runs.months import (
+    published_months,
+    report_history,
+    sites_in_bad_row,
+    year_to,
+)
 from sam_pipeline.spark_jobs.runs.published import (
     DayFigure,
     day_figures,
@@ -145,6 +150,7 @@ def _months(
             neighbours((name, first), pages),
             histories[name],
             contacts,
+            sites_in_bad_row(connection, name, first, histories[name]),
         )
         for name, first in shown
     ]

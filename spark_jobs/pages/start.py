@@ -146,7 +146,10 @@ def _bad_site(month: Month, figure: Figure) -> BadSite:
         f"{month.path}/{site_page(site)}",
         short(figure.availability),
         verdict(figure, targets),
-        totals_of(figure, targets).misses,
+        [
+            *totals_of(figure, targets).misses,
+            *(["the third month in a row"] if site in month.in_bad_row else []),
+        ],
     )
 
 

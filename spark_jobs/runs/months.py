@@ -11,11 +11,13 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from sam_pipeline.spark_jobs.rules.bad_months import ends_bad_row, is_bad, months_in_a_row
 from sam_pipeline.spark_jobs.rules.days import Period, as_day, month_of
 from sam_pipeline.spark_jobs.rules.figures import Figure, figure_of
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs.published import Names, second_or_none
+from sam_pipeline.spark_jobs.runs.targets import period_targets
 
 _COLUMNS = {
     SITE: SECONDS,
@@ -109,6 +111,23 @@ def report_history(connection: Connection, report: str, period: Period) -> Repor
     return ReportHistory(
         {level: month_figures(connection, report, level, since) for level in (SITE, GROUP)}
     )
+
+
+def sites_in_bad_row(
+    connection: Connection, report: str, month: date, history: ReportHistory
+) -> list[str]:
+    """The sites that were bad in the month and in those before it, each by the targets then."""
+    bad_of: dict[str, list[date]] = {}
+    for first in months_in_a_row(month):
+        figures = history.in_month(SITE, first)
+        if not figures:
+            return []
+        targets = period_targets(connection, report, month_of(first))
+        for figure in figures:
+            [site] = figure.names
+            if is_bad(figure, targets.of_site(site)):
+                bad_of.setdefault(site, []).append(first)
+    return sorted(site for site, bad in bad_of.items() if ends_bad_row(month, bad))
 
 
 def year_to(month: date) -> Period:

@@ -229,7 +229,7 @@ def test_concurrent_loaders_lose_nothing_whichever_door_they_use(
     fold_all(engine)
 
     for batches in inserted:
-        assert sum(batch.rows + batch.duplicates for batch in batches) == 240 + 3 * SITES
+        assert sum(batch.rows + batch.duplicates for batch in batches) == 240 + 4 * SITES
         [refused] = [failure.text for batch in batches for failure in batch.failures]
         assert "weight" in refused
     assert_everything_is_stored(engine)
@@ -278,6 +278,9 @@ def assert_everything_is_stored(engine: Engine) -> None:
     assert sorted(query(engine, "SELECT siteName FROM siteGroup")) == sorted(
         (f"SITE-{number}",) for number in range(SITES)
     )
+    assert set(query(engine, "SELECT siteName, contact FROM siteContact")) == {
+        (f"SITE-{number}", f"of loader {LOADERS - 1}") for number in range(SITES)
+    }
     assert sorted(query(engine, "SELECT downtimeId, description FROM downtime")) == sorted(
         (f"D{number}", f"of loader {LOADERS - 1}") for number in range(SITES)
     )
