@@ -127,7 +127,10 @@ class Spell:
 
 @dataclass(frozen=True)
 class SiteView:
-    """The page of a site; `statuses` are those with a column, `open_day` is shown unfolded."""
+    """The page of a site; `statuses` are those with a column.
+
+    The `spells` begin with the newest; `open_day` is shown unfolded.
+    """
 
     site: str
     targets: Targets
@@ -181,7 +184,7 @@ def site_view(
         [*FOLDED, *(STATUSES[len(FOLDED) :] if seconds.excluded else ())],
         _causes_of_month(causes_of),
         days,
-        list(_spells(days, open_day)),
+        list(_spells(days, open_day))[::-1],
         open_day,
     )
 
@@ -271,7 +274,7 @@ def _spells(days: Sequence[DayView], open_day: date | None) -> Iterator[Spell]:
                 row[0].topic,
                 min((view.cell.verdict for view in row), key=LEGEND.index),
                 " to ".join(dict.fromkeys((values[0], values[-1]))) if values else "",
-                shown,
+                shown[::-1],
                 any(view.day.day == open_day for view in row),
             )
 
