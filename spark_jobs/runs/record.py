@@ -182,7 +182,7 @@ def publish(
             key = {"report": profile.name, "day": day.day.isoformat(), "run_id": run_id}
             _write_groups(connection, day.members, run_id)
             old = connection.scalar(text(_PUBLISHED), key)
-            changed = note_changes(connection, old, run_id) if old is not None else 0
+            changed = note_changes(connection, old, run_id, profile) if old is not None else 0
             sealed = connection.scalar(text(_SEALED), {**key, "month": f"{day.day:%Y-%m}"})
             state = "published" if sealed is None else "superseded"
             finished = {**key, "state": state, "now": stored_time(connection, now)}

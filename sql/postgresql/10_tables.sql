@@ -541,6 +541,7 @@ COMMENT ON INDEX timeline_segment_site IS 'Finds the timelines of one site.';
 CREATE TABLE report_change_row (
     change_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    old_run_id integer,
     level text COLLATE "C" NOT NULL,
     names text NOT NULL,
     old text,
@@ -548,6 +549,6 @@ CREATE TABLE report_change_row (
     reason text NOT NULL
 );
 COMMENT ON TABLE report_change_row IS
-    'A figure that differs from that of the previous run; names is JSON.';
+    'A figure that differs from that of the previous run, old_run_id; names is JSON.';
 CREATE INDEX report_change_row_run ON report_change_row (run_id);
 COMMENT ON INDEX report_change_row_run IS 'Finds the changes of one run.';

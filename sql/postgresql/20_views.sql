@@ -708,7 +708,8 @@ SELECT
     c.names,
     c.old,
     c.new,
-    c.reason
+    c.reason,
+    c.old_run_id
 FROM report_change_row AS c
 JOIN run AS r ON r.run_id = c.run_id;
 COMMENT ON VIEW report_change IS 'The figures that a run changed since the previous run, and why.';

@@ -548,10 +548,11 @@ CREATE TABLE timeline_segment (
 -- Finds the timelines of one site.
 CREATE INDEX timeline_segment_site ON timeline_segment (run_id, site, level);
 
--- A figure that differs from that of the previous run; names is JSON.
+-- A figure that differs from that of the previous run, old_run_id; names is JSON.
 CREATE TABLE report_change_row (
     change_id integer PRIMARY KEY,
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    old_run_id integer,
     level text NOT NULL,
     names text NOT NULL,
     old text,

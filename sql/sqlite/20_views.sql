@@ -875,7 +875,8 @@ SELECT
     c.names,
     c.old,
     c.new,
-    c.reason
+    c.reason,
+    c.old_run_id
 FROM report_change_row AS c
 JOIN run AS r ON r.run_id = c.run_id;
 

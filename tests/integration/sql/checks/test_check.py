@@ -95,7 +95,7 @@ ON_POSTGRESQL: Mapping[str, Damage] = {
     "a view shows other rows": (
         (
             "CREATE OR REPLACE VIEW report_change AS SELECT c.run_id, r.report, r.day, c.level,"
-            " c.names, c.old, c.new, c.reason"
+            " c.names, c.old, c.new, c.reason, c.old_run_id"
             " FROM report_change_row AS c JOIN run AS r ON r.run_id = c.run_id"
             " WHERE c.level = 'site'"
         ),

@@ -24,7 +24,7 @@ from tests.support.database.sql_rows import EXAMPLES, insert, query
 
 OTHER_ROWS = (
     "CREATE OR REPLACE VIEW report_change AS SELECT c.run_id, r.report, r.day, c.level,"
-    " c.names, c.old, c.new, c.reason"
+    " c.names, c.old, c.new, c.reason, c.old_run_id"
     " FROM report_change_row AS c JOIN run AS r ON r.run_id = c.run_id WHERE c.level = 'site'"
 )
 """It has the view's own columns, so that the view can be replaced in place."""
