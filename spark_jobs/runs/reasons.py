@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
@@ -32,11 +33,25 @@ RESULTS, TOPOLOGY, DOWNTIMES, EXCLUSIONS = (
 TRACED = (RESULTS, TOPOLOGY, DOWNTIMES, EXCLUSIONS)
 """The inputs whose effect is traced, by the columns of their digests."""
 
-_ANNOUNCED = "SELECT downtimes, exclusions FROM run WHERE run_id = :run_id"
+_ANNOUNCED = "SELECT downtimes, exclusions FROM report_run WHERE run_id = :run_id"
 _METRICS = (
     "SELECT site, service_flavour, host_name, metric_name, start_time, end_time, status"
     f" FROM timeline_segment WHERE run_id = :run_id AND level = '{METRIC}'"
 )
+
+
+class DowntimeChange(NamedTuple):
+    """A downtime that only the newer, or only the older of two runs has read."""
+
+    announcement: Downtime
+    is_new: bool
+
+
+class ExclusionChange(NamedTuple):
+    """An exclusion that only the newer, or only the older of two runs has read."""
+
+    announcement: Exclusion
+    is_new: bool
 
 
 class TracedChanges:
@@ -45,7 +60,9 @@ class TracedChanges:
     def __init__(self, connection: Connection, old: int, new: int, profile: Profile) -> None:
         self._profile = profile
         self._old, self._new = (_timelines(connection, run_id) for run_id in (old, new))
-        self.downtimes, self.exclusions = changed_announcements(connection, old, new)
+        downtimes, exclusions = changed_announcements(connection, old, new)
+        self._downtimes = [change.announcement for change in downtimes]
+        self._exclusions = [change.announcement for change in exclusions]
         self._endpoints: dict[str, set[_Endpoint]] = {}
         for endpoint in chain(self._old, self._new):
             self._endpoints.setdefault(endpoint[0], set()).add(endpoint)
@@ -61,12 +78,12 @@ class TracedChanges:
         if any(
             self._profile.counts(downtime.classification, downtime.severity)
             and any(downtime.covers(*endpoint) for endpoint in below)
-            for downtime in self.downtimes
+            for downtime in self._downtimes
         ):
             changed.add(DOWNTIMES)
-        if any(self._excludes(exclusion, level, names, below) for exclusion in self.exclusions):
+        if any(self._excludes(exclusion, level, names, below) for exclusion in self._exclusions):
             changed.add(EXCLUSIONS)
-        if any(self._different_metrics(endpoint, besides=self.exclusions) for endpoint in below):
+        if any(self._different_metrics(endpoint, besides=self._exclusions) for endpoint in below):
             changed.add(RESULTS)
         return changed
 
@@ -113,16 +130,25 @@ class TracedChanges:
 
 def changed_announcements(
     connection: Connection, old: int, new: int
-) -> tuple[list[Downtime], list[Exclusion]]:
-    """The downtimes and exclusions that only one of two runs has read."""
+) -> tuple[list[DowntimeChange], list[ExclusionChange]]:
+    """The downtimes and exclusions that only one of two runs has read, those of the old one first.
+
+    One that was changed is listed twice.
+    """
     before, after = (
         connection.execute(text(_ANNOUNCED), {"run_id": run_id}).one() for run_id in (old, new)
     )
     downtimes, exclusions = (
-        [row for row in (*one, *other) if (row in one) != (row in other)]
-        for one, other in zip(map(json.loads, before), map(json.loads, after), strict=True)
+        [
+            *((row, False) for row in of_old if row not in of_new),
+            *((row, True) for row in of_new if row not in of_old),
+        ]
+        for of_old, of_new in zip(map(json.loads, before), map(json.loads, after), strict=True)
     )
-    return [Downtime(**row) for row in downtimes], [Exclusion(**row) for row in exclusions]
+    return (
+        [DowntimeChange(Downtime(**row), is_new) for row, is_new in downtimes],
+        [ExclusionChange(Exclusion(**row), is_new) for row, is_new in exclusions],
+    )
 
 
 def _timelines(connection: Connection, run_id: int) -> _Timelines:
