@@ -19,7 +19,7 @@ from sam_pipeline.schema.records import reasons
 from sam_pipeline.schema.records.classes import MessageClass
 from sam_pipeline.spark_jobs.profiles import keys
 from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, Operation
-from sam_pipeline.spark_jobs.runs.changes import INPUTS, OTHERWISE
+from sam_pipeline.spark_jobs.runs.changes.figures import INPUTS, OTHERWISE
 from sam_pipeline.sql.commands.import_files import TABLES as IMPORTED
 from sam_pipeline.sql.loading import batch
 

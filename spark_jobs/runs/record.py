@@ -30,7 +30,7 @@ from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
-from sam_pipeline.spark_jobs.runs.changes import note_changes
+from sam_pipeline.spark_jobs.runs.changes.figures import note_changes
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import SqlError
 

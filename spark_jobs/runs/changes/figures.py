@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 from sam_pipeline.schema.program.command import to_json
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.levels import FIGURES, NAMES, WITH_FIGURES
-from sam_pipeline.spark_jobs.runs.reasons import TRACED, TracedChanges
+from sam_pipeline.spark_jobs.runs.changes.reasons import TRACED, TracedChanges
 
 INPUTS = {
     "results_digest": ("results changed", "the results that count: some arrived late, or are gone"),

@@ -1,0 +1,1 @@
+"""How later runs change the figures of days and months, and why."""
