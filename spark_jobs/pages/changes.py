@@ -63,6 +63,11 @@ class RunChanges:
     more: int
     announcements: Sequence[str]
 
+    @property
+    def has_several_reasons(self) -> bool:
+        """Whether a figure has other reasons than the run."""
+        return any(change.reason != self.reason for change in self.changes)
+
 
 @dataclass(frozen=True)
 class ChangesView:

@@ -40,14 +40,14 @@ _METRICS = (
 )
 
 
-class DowntimeChange(NamedTuple):
+class DowntimeDifference(NamedTuple):
     """A downtime that only the newer, or only the older of two runs has read."""
 
     announcement: Downtime
     is_new: bool
 
 
-class ExclusionChange(NamedTuple):
+class ExclusionDifference(NamedTuple):
     """An exclusion that only the newer, or only the older of two runs has read."""
 
     announcement: Exclusion
@@ -130,7 +130,7 @@ class TracedChanges:
 
 def changed_announcements(
     connection: Connection, old: int, new: int
-) -> tuple[list[DowntimeChange], list[ExclusionChange]]:
+) -> tuple[list[DowntimeDifference], list[ExclusionDifference]]:
     """The downtimes and exclusions that only one of two runs has read, those of the old one first.
 
     One that was changed is listed twice.
@@ -146,8 +146,8 @@ def changed_announcements(
         for of_old, of_new in zip(map(json.loads, before), map(json.loads, after), strict=True)
     )
     return (
-        [DowntimeChange(Downtime(**row), is_new) for row, is_new in downtimes],
-        [ExclusionChange(Exclusion(**row), is_new) for row, is_new in exclusions],
+        [DowntimeDifference(Downtime(**row), is_new) for row, is_new in downtimes],
+        [ExclusionDifference(Exclusion(**row), is_new) for row, is_new in exclusions],
     )
 
 
