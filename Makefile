@@ -19,7 +19,7 @@ SYSTEMD := systemd-analyze=systemd
 INSTALL := $(foreach package,python3-venv postgresql default-jre-headless,/usr/share/doc/$(package)=$(package)) curl=curl
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full docs test check lint clean test-services pyz bench-publish bench-load bench-consume bench-report soak soak-reports fuzz
+.PHONY: help install demo demo-full docs pictures test check lint clean test-services pyz bench-publish bench-load bench-consume bench-report soak soak-reports fuzz
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -38,6 +38,10 @@ demo-full: $(VENV)/.installed ## the same with private ActiveMQ and PostgreSQL s
 
 docs: $(VENV)/.tested ## write the generated tables of docs/
 	$(BIN)/python -m docs.tables
+
+pictures: $(VENV)/.tested ## write docs/pictures/ from the pages of `make demo`
+	@$(NEED) $(BROWSER)
+	$(BIN)/python -m tests.demo.pictures
 
 test: test-services lint ## formatter, linter, types, then all tests, against real servers
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=40

@@ -1,22 +1,29 @@
-"""The files of the demo before the first command: configuration, profile, input."""
+"""The files of the demo before the first command: configuration, profile, input.
+
+The seven days are those of the small world. Before them lies history, from the first day of the
+month before: results every three hours, and a week in which the storage of a site was full.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from tests.demo.plugins import Plugin
 from tests.worlds.model import Endpoint, Flavour, Function, Profile, Result, World, midnight
 from tests.worlds.profile_file import to_toml
 from tests.worlds.records import Batch, endpoint_record, result_record, topology_batches, wlcg_text
-from tests.worlds.small import PROFILE, small_world
+from tests.worlds.small import PROFILE, host_of, small_world
 
 SEED = 2026
 DAYS = 7
 THIS_SITE = "THIS-MACHINE"
 THIS_FLAVOUR = "Host"
+FULL_STORAGE_SITE = "BIRCH-T2"
+_KEEP_ONE_IN = 6  # of results every half hour
 
 CONFIGURATION = """\
 [database]
@@ -54,6 +61,35 @@ def demo_world(first: date) -> World:
     return small_world(SEED, first, DAYS)
 
 
+def first_of_history(world: World) -> date:
+    """The first day of the month before the first of the seven days."""
+    return (world.first_day.replace(day=1) - timedelta(days=1)).replace(day=1)
+
+
+def write_history(directory: Path, world: World) -> Path:
+    """Write the results from before the seven days, which begin two hours before midnight."""
+    first = first_of_history(world)
+    end = midnight(world.first_day)
+    seen: Counter[tuple[str, str]] = Counter()
+    results = []
+    for result in small_world(SEED + 1, first, (world.first_day - first).days).results:
+        seen[result.host, result.metric] += 1
+        is_kept = seen[result.host, result.metric] % _KEEP_ONE_IN == 0
+        if is_kept and result.measured_at < end - timedelta(hours=2):
+            results.append(_when_full(result, end, seen.total()))
+    return _write(directory / "history.txt", map(result_record, results))
+
+
+def _when_full(result: Result, end: datetime, number: int) -> Result:
+    """The result, or a failure if it is a write to the storage that was full at the time."""
+    start, stop = end - timedelta(days=9), end - timedelta(days=1, hours=12)
+    is_write = result.host == host_of(FULL_STORAGE_SITE, "se01") and result.metric.endswith("Put")
+    if not (is_write and start <= result.measured_at < stop):
+        return result
+    text = f"put failed: no space left in pool atlas-data, {number} files are waiting"
+    return replace(result, status="CRITICAL", summary=text, details="")
+
+
 def write_configuration(directory: Path, broker: str, database: str) -> None:
     """Write `sam.toml`; a spool is read without a subscription, other brokers need one."""
     names = () if broker.startswith("spool:") else CLASSES
@@ -81,9 +117,9 @@ def demo_profile(plugins: Sequence[Plugin]) -> Profile:
 
 
 def write_topology(directory: Path, world: World, this_host: str) -> list[tuple[str, Path]]:
-    """(class, file) for the topology of the world and, from the eighth day on, of this machine."""
-    eighth = midnight(world.last_day) + timedelta(days=1)
-    this_machine = Endpoint(THIS_SITE, this_host, THIS_FLAVOUR, valid_from=eighth)
+    """(class, file) for the topology of the world and, from now on, of this machine."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    this_machine = Endpoint(THIS_SITE, this_host, THIS_FLAVOUR, valid_from=now)
     own_batch = Batch("this-machine", "serviceEndpoint", (endpoint_record(this_machine),))
     return [
         (batch.message_class, _write(directory / f"{batch.name}.txt", batch.records))

@@ -35,11 +35,14 @@ class Demo:
         return f"--from {self.world.first_day} --to {self.world.last_day}"
 
     @property
-    def days_to_compute(self) -> list[str]:
-        """The options for the seven days and today, in one range where today follows them."""
-        if self.today == self.world.last_day + timedelta(days=1):
-            return [f"--from {self.world.first_day} --to {self.today}"]
-        return [self.seven_days, f"--day {self.today}"]
+    def days_to_compute(self) -> str:
+        """The options for all days with results; this machine is expected after them."""
+        return f"--from {files.first_of_history(self.world)} --to {self.world.last_day}"
+
+    @property
+    def repair_day(self) -> date:
+        """The day of the downtime that took longer than announced."""
+        return self.world.first_day + timedelta(days=self.world.days // 2)
 
     @property
     def input(self) -> Path:
@@ -97,6 +100,14 @@ def publish_week(demo: Demo, shell: Shell) -> None:
     _deliver(demo, shell)
 
 
+def import_history(demo: Demo, shell: Shell) -> None:
+    """Load the months before from a file, in the first run only."""
+    if demo.is_first_run:
+        shell.heading("History: the results of the weeks before, from a file")
+        path = files.write_history(demo.input, demo.world)
+        shell.run(f"sam-db import records {path}")
+
+
 def run_plugins(demo: Demo, shell: Shell) -> None:
     shell.heading("Live: monitoring plugins measure this machine")
     if not demo.plugins:
@@ -129,24 +140,21 @@ def load_again(demo: Demo, shell: Shell) -> None:
 
 def report(demo: Demo, shell: Shell) -> None:
     profile = demo.directory / "critical.toml"
-    shell.heading("Availability and reliability: seven closed days, and today until now")
+    shell.heading("Availability and reliability: month against month, and the last seven days")
     shell.run(f"sam-report profile check {profile}")
-    for days in demo.days_to_compute:
-        shell.run(f"sam-report run --profile {profile} {days}")
+    shell.run(f"sam-report run --profile {profile} {demo.days_to_compute}")
+    shell.run(f"sam-report show --by month {demo.days_to_compute}")
     shell.run(f"sam-report show --level group {demo.seven_days}")
-    shell.run(f"sam-report show --level endpoint --day {demo.today}", show_lines=30)
-
-
-def explain(demo: Demo, shell: Shell) -> None:
-    shell.heading("Why: the results and downtimes behind one figure")
-    day = demo.world.first_day + timedelta(days=demo.world.days // 2)
-    shell.run(f"sam-report explain --day {day} --site {SITE_TO_EXPLAIN}", show_lines=20)
+    shell.heading("Why: the results and downtimes behind one figure, and what failed for how long")
+    shell.run(f"sam-report explain --day {demo.repair_day} --site {SITE_TO_EXPLAIN}", show_lines=20)
+    shell.run(f"sam-report incidents {demo.days_to_compute}", show_lines=12)
+    shell.heading("Now: this machine, which reports expect from tomorrow on")
+    shell.run(f"sam-report now --site {files.THIS_SITE}")
 
 
 def draw_pages(demo: Demo, shell: Shell) -> None:
     shell.heading("Pages to read offline")
-    days = demo.days_to_compute[0]
-    shell.run(f"sam-report site {days} --out {demo.page.parent}")
+    shell.run(f"sam-report site {demo.days_to_compute} --out {demo.page.parent}")
 
 
 def this_host() -> str:

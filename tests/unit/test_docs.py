@@ -36,6 +36,18 @@ def test_links_lead_to_files_and_headings(path: Path) -> None:
             assert anchor in headings(target), f"{name}#{anchor}"
 
 
+@pytest.mark.parametrize("path", [DOCS / "reports.md", DOCS.parent / "README.md"])
+def test_the_pages_show_small_pictures_of_a_month_and_of_a_site(path: Path) -> None:
+    names = re.findall(r"^!\[.+\]\((.+\.png)\)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    pictures = [path.parent / name for name in names]
+
+    assert [picture.stem for picture in pictures] == ["month", "site"]
+    for picture in pictures:
+        content = picture.read_bytes()
+        assert content.startswith(b"\x89PNG")
+        assert len(content) <= 150_000
+
+
 def headings(path: Path) -> set[str]:
     """As links name them."""
     lines = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)

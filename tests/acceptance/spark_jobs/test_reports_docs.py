@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import shlex
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from sam_pipeline.spark_jobs.profiles.file import read_profile
@@ -98,12 +97,31 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
     assert all("exclusions changed" in row["reason"] for row in changes)
 
 
-def test_the_command_of_the_systemd_unit_works(tmp_path: Path) -> None:
+def test_the_systemd_unit_computes_and_writes_the_pages_as_the_cron_line_does(
+    tmp_path: Path,
+) -> None:
     workplace = with_profile(tmp_path)
-    [line] = re.findall(r"^ExecStart=(.*)$", SERVICE, re.MULTILINE)
-    program, config, file, *words = shlex.split(line)
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    engine = make_engine(workplace.database)
+    report = read_profile(workplace.directory / "critical.toml")
+    publish(engine, report, yesterday, {f"{SITE} CE {HOST}": {"00:00": "OK"}})
+    engine.dispose()
+    execute(workplace.database, "DELETE FROM changed_day")
+    out = tmp_path / "reports"
+    unit = SERVICE.replace("%%", "%").replace("$$", "$").replace("/opt/sam/bin/", "")
+    unit = unit.replace("/etc/sam/report.toml", "sam.toml").replace(
+        "/var/lib/sam/reports", f"{out}"
+    )
+    run, write = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
 
-    assert (Path(program).name, config, file) == ("sam-report", "--config", "/etc/sam/report.toml")
-    answer = workplace.succeed("sam-report", "--config", tmp_path / "sam.toml", *words)
+    outputs = []
+    for command in (run, write):
+        done = shell(workplace, command)
+        assert done.code == 0, str(done)
+        outputs.append(done.out)
 
-    assert answer.out == "critical: nothing is due\n"
+    assert outputs == ["critical: nothing is due\n", ""]
+    assert (out / f"critical/{yesterday:%Y-%m}/{SITE}.html").exists()
+    [cron] = [text for text in PAGE.texts("") if "run --due && " in text]
+    for date_option in re.findall(r'--(?:from|to) "[^"]+"', cron.replace("\\%", "%")):
+        assert date_option in write
