@@ -24,6 +24,7 @@ examples:
 
 COMMANDS = {
     "run": ("run", "compute reports with Spark and store them"),
+    "what-if": ("what_if", "compute published days under another profile, and show what differs"),
     "show": ("show", "print stored figures"),
     "now": ("now", "print the current status of every metric, and silent instances"),
     "explain": ("explain", "explain the figures of a site on a day"),

@@ -1,1 +1,1 @@
-"""What several commands share: options, the requested period, and tables of figures."""
+"""Options of commands, the period that they select, and tables and comparisons of figures."""

@@ -49,6 +49,32 @@ def add_period_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_spark_options(parser: argparse.ArgumentParser) -> None:
+    """--master and --conf."""
+    parser.add_argument(
+        "--master",
+        type=text_argument,
+        default="local[*]",
+        help="the Spark master (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--conf",
+        type=setting_argument,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a Spark setting; repeatable",
+    )
+
+
+def setting_argument(text: str) -> tuple[str, str]:
+    """The argparse `type` of a Spark setting, `KEY=VALUE`."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a setting (expected KEY=VALUE)")
+    return key, value
+
+
 def add_report_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", type=text_argument, metavar="NAME", help="only this report (default: all)"

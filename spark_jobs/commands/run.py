@@ -6,9 +6,10 @@ import argparse
 import logging
 from pathlib import Path
 
-from sam_pipeline.schema.program.command import OK, print_done, print_json, text_argument
+from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.spark_jobs.command_line.arguments import (
     add_period_options,
+    add_spark_options,
     requested_or_due,
     utc_today,
 )
@@ -56,29 +57,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--force", action="store_true", help="also compute days whose results were pruned"
     )
-    command.add_argument(
-        "--master",
-        type=text_argument,
-        default="local[*]",
-        help="the Spark master (default: %(default)s)",
-    )
-    command.add_argument(
-        "--conf",
-        type=setting_argument,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a Spark setting; repeatable",
-    )
+    add_spark_options(command)
     command.set_defaults(handler=run_report)
-
-
-def setting_argument(text: str) -> tuple[str, str]:
-    """The argparse `type` of a Spark setting, `KEY=VALUE`."""
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a setting (expected KEY=VALUE)")
-    return key, value
 
 
 def run_report(args: argparse.Namespace) -> int:

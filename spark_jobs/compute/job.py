@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
@@ -25,7 +26,10 @@ from sam_pipeline.spark_jobs.inputs.announced import Announced, read_announced
 from sam_pipeline.spark_jobs.inputs.expected import DayExpectation, expect
 from sam_pipeline.spark_jobs.profiles.profile import Profile, Threshold
 from sam_pipeline.spark_jobs.rules.days import Period, day_number
+from sam_pipeline.spark_jobs.rules.levels import SECONDS
+from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs import record
+from sam_pipeline.spark_jobs.runs.published import DayFigure
 from sam_pipeline.sql.database.engine import reading
 
 INSTANCES_PER_TASK = 50_000
@@ -70,12 +74,8 @@ def run(
         MixedVOs: several VOs measured one instance, and the profile names none.
         AnotherRun: a later run published one of the days first.
     """
-    storage, now = Storage(engine), clock()
-    stage("reading topology, downtimes and exclusions")
-    with reading(engine) as connection:
-        announced = read_announced(connection, period)
-        results = ReportResults(storage, announced, now, newest_result(connection))
-        inputs = Inputs(announced, read_instances(connection), results, now)
+    storage = Storage(engine)
+    inputs = _read_inputs(storage, period, clock(), stage)
     # Thresholds change results, so only reports with the same ones read them together.
     together: dict[tuple[Threshold, ...], list[Profile]] = {}
     for profile in profiles:
@@ -104,12 +104,57 @@ def run(
     return summaries
 
 
+def site_days(
+    context: SparkContext,
+    engine: Engine,
+    profile: Profile,
+    period: Period,
+    now: int,
+    stage: Stage,
+    watching: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> list[DayFigure]:
+    """The figures of sites as `run` would publish them, of every day; nothing is stored.
+
+    Raises:
+        MixedVOs: several VOs measured one instance, and the profile names none.
+    """
+    storage = Storage(engine)
+    inputs = _read_inputs(storage, period, now, stage)
+    expected = _expected(inputs, profile)
+    numbers = range(len(expected))  # of the days, instead of runs
+    report = StartedReport(profile, expected, numbers)
+    stage(f"{profile.name}: reading and folding results")
+    work = _make_work(storage, inputs, [report], context.defaultParallelism)
+    with watching():
+        folded = _distribute(context, replace(work, stores=False))
+    counts = [added_up(task.counts[0] for task in folded if task.day == day) for day in numbers]
+    _refuse_mixed_vos(work.plans[0], inputs.instances.vos, counts)
+    rows = chain.from_iterable(table.to_pylist() for task in folded for _, table in task.left)
+    return [
+        DayFigure(expected[row["run_id"]].day, (row["site"],), Seconds(*(row[s] for s in SECONDS)))
+        for row in rows
+    ]
+
+
+def _read_inputs(storage: Storage, period: Period, now: int, stage: Stage) -> Inputs:
+    stage("reading topology, downtimes and exclusions")
+    with reading(storage.engine) as connection:
+        announced = read_announced(connection, period)
+        results = ReportResults(storage, announced, now, newest_result(connection))
+        return Inputs(announced, read_instances(connection), results, now)
+
+
 def _begin(engine: Engine, inputs: Inputs, profile: Profile, change_no: int) -> StartedReport:
+    expected, days = _expected(inputs, profile), inputs.announced.period.days()
+    run_ids = record.begin(engine, profile, days, change_no, inputs.now)
+    return StartedReport(profile, expected, run_ids)
+
+
+def _expected(inputs: Inputs, profile: Profile) -> list[DayExpectation]:
+    """What is expected on each day."""
     announced, now = inputs.announced, inputs.now
     announcements = (announced.memberships, announced.downtimes, announced.exclusions)
-    days = list(announced.period.days())
-    expected = [expect(day, *announcements, profile, now) for day in days]
-    return StartedReport(profile, expected, record.begin(engine, profile, days, change_no, now))
+    return [expect(day, *announcements, profile, now) for day in announced.period.days()]
 
 
 def _make_work(

@@ -93,7 +93,7 @@ def computing(
         with running(args.master, dict(args.conf), start_timeout_s) as context:
             yield Computing(context, progress, Watcher(context, start_timeout_s, progress))
     except SparkFailed as failed:
-        raise failure(failed, engine) from failed
+        raise failure(failed, engine) from failed.__cause__
     finally:
         progress.end()
 

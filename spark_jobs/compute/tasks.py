@@ -22,7 +22,7 @@ from sam_pipeline.spark_jobs.compute.plan import Level, Plan
 from sam_pipeline.spark_jobs.compute.slices import SliceReader
 from sam_pipeline.spark_jobs.compute.stretches import Hashes, Stretches, concatenated, newest
 from sam_pipeline.spark_jobs.rules.days import DAY_S
-from sam_pipeline.spark_jobs.rules.levels import NAMES, SECONDS, WITH_FIGURES
+from sam_pipeline.spark_jobs.rules.levels import NAMES, SECONDS, SITE, WITH_FIGURES
 from sam_pipeline.spark_jobs.rules.shares import (
     Integers,
     availability,
@@ -58,6 +58,7 @@ class Work:
         days, groups: the number of days and of groups of sites; each pair is a partition.
         ids, group, vo, keys: of each instance, by its number.
         plans: of each report.
+        stores: whether rows are stored; if not, the driver gets those of the figures of sites.
     """
 
     connection: Connection
@@ -71,6 +72,7 @@ class Work:
     vo: Integers
     keys: Hashes
     plans: Sequence[Plan]
+    stores: bool = True
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ def fold_and_write(
     work: Work, partition: int, parts: Iterable[tuple[int, Stretches]]
 ) -> Iterator[Folded]:
     """Fold a day of a group of sites for every report, and store the rows in one transaction."""
+    with_figures = WITH_FIGURES if work.stores else (SITE,)
     number, group = divmod(partition, work.groups)
     stretches = concatenated([part for _, part in parts])
     counts, rows = [], []
@@ -115,11 +118,13 @@ def fold_and_write(
         measured, of_report = count(plan, day, stretches, work.vo, work.keys)
         counts.append(of_report)
         for level, timeline in fold(plan, day, group, measured):
-            rows.append((SEGMENTS, _segments(level, timeline, day.run_id)))
-            if level.name in WITH_FIGURES:
+            if work.stores:
+                rows.append((SEGMENTS, _segments(level, timeline, day.run_id)))
+            if level.name in with_figures:
                 rows.append((f"{level.name}_figure", _figures(level, timeline, day.run_id)))
     segments = sum(of_table.num_rows for table, of_table in rows if table == SEGMENTS)
-    if "sqlite" in work.connection:  # a file has one writer at a time: the driver
+    # A file of SQLite has one writer at a time: the driver.
+    if "sqlite" in work.connection or not work.stores:
         yield Folded(number, counts, segments, rows)
         return
     with opened(work.connection) as database, database, database.cursor() as cursor:

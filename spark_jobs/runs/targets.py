@@ -47,14 +47,17 @@ class PeriodTargets:
         return self.of_site(names[0])
 
 
-def period_targets(connection: Connection, report: str, period: Period) -> PeriodTargets:
-    """The targets over a period with at least one published day.
+def period_targets(
+    connection: Connection, report: str, period: Period, profile: Profile | None = None
+) -> PeriodTargets:
+    """The targets over a period with at least one published day, or those of another `profile`.
 
     A site has the targets of the groups that it belonged to on its newest day in any of them.
     """
     parameters = {"report": report, **period.bounds}
-    document = connection.execute(text(_NEWEST_PROFILE), parameters).scalar_one()
-    profile = recorded_profile(document)
+    if profile is None:
+        document = connection.execute(text(_NEWEST_PROFILE), parameters).scalar_one()
+        profile = recorded_profile(document)
     if not profile.targets_of_groups:
         return PeriodTargets(profile)
     memberships: dict[str, dict[Group, str]] = {}

@@ -76,8 +76,10 @@ def squeezed(text: str) -> list[str]:
 
 
 def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
-    """One shell for all blocks; Spark runs for one of them."""
+    """One shell for all blocks; Spark runs for two of them."""
     workplace = with_profile(tmp_path)
+    without_downtimes = PROFILE.replace("[flavours", "downtimes = []\n[flavours", 1)
+    workplace.write("no-downtimes.toml", without_downtimes)
     fill_october(workplace)
 
     done = shell(workplace, *PAGE.texts("sh"))
@@ -85,7 +87,7 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
     assert done.code == 0, str(done)
     output = squeezed(done.out)
     shown = [line for text in PAGE.texts("text") for line in squeezed(text)]
-    assert len(shown) == 7
+    assert len(shown) == 17
     assert [line for line in shown if line not in output] == []
     assert "critical: nothing is due" in output
     assert f"critical {RED_DAY}: 5 results, 1 metric instance," in done.out

@@ -1,0 +1,247 @@
+"""`sam-report what-if`: published days under another profile; nothing is stored."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine
+
+from sam_pipeline.schema.program.command import text_argument, text_table
+from sam_pipeline.schema.program.wording import plural
+from sam_pipeline.spark_jobs.command_line.arguments import (
+    add_period_options,
+    add_site_option,
+    add_spark_options,
+    add_table_option,
+    requested_period,
+    utc_today,
+)
+from sam_pipeline.spark_jobs.command_line.comparison import SiteComparison, compare
+from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables
+from sam_pipeline.spark_jobs.config import load_report
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.inputs.observed import never_seen
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.profiles.in_words import in_words
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import Period, in_ranges
+from sam_pipeline.spark_jobs.rules.figures import Figure
+from sam_pipeline.spark_jobs.rules.levels import SITE
+from sam_pipeline.spark_jobs.rules.seconds import rounded, short
+from sam_pipeline.spark_jobs.runs.due import due_days, horizon
+from sam_pipeline.spark_jobs.runs.published import (
+    DayFigure,
+    Run,
+    day_figures,
+    published_reports,
+    published_runs,
+    require_site,
+)
+from sam_pipeline.spark_jobs.runs.targets import PeriodTargets, period_targets
+from sam_pipeline.sql.database.engine import reading_at_once
+from sam_pipeline.sql.database.open import open_database
+
+EXAMPLES = """\
+examples:
+  sam-report what-if --profile stricter.toml --month 2026-10
+  sam-report what-if --profile new.toml --report critical --day 2026-10-14 --site SITE-A
+  sam-report what-if --profile stricter.toml --month 2026-10 --format csv > differences.csv
+
+Computes the closed, published days of the period again under the profile, with Spark, and compares
+the figures of sites with the published ones. It publishes and stores nothing, and needs no lock.
+"""
+
+_SHOWN = ("availability", "reliability", "unknown")
+_WOULD_BE = "would be"
+
+logger = logging.getLogger(__name__)
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
+    command.add_argument(
+        "--profile",
+        dest="other_profile",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="the other profile",
+    )
+    add_period_options(command)
+    command.add_argument(
+        "--report",
+        type=text_argument,
+        metavar="NAME",
+        help="the published report to compare with (default: the name of the profile)",
+    )
+    add_site_option(command)
+    add_table_option(command)
+    add_spark_options(command)
+    command.set_defaults(handler=run_what_if)
+
+
+def run_what_if(args: argparse.Namespace) -> int:
+    """Print the sites whose figures or targets differ under the other profile.
+
+    Raises:
+        ReportUsage: no closed day of the period is published, or its results were pruned; or no
+            such report or site.
+    """
+    period, profile = requested_period(args), read_profile(args.other_profile)
+    timeout_s, engine = load_report(args).start_timeout_s, open_database(args)
+    before = _published(engine, args.report or profile.name, profile, period)
+    # It is slow to import.
+    from sam_pipeline.spark_jobs.compute.job import site_days
+    from sam_pipeline.spark_jobs.compute.reports import computing, now
+
+    with computing(args, engine, timeout_s) as spark:
+        after = site_days(
+            spark.context,
+            engine,
+            profile,
+            Period(before.runs[0].day, before.runs[-1].day),
+            now(),
+            spark.progress.stage,
+            spark.watcher.watching,
+        )
+    days = {run.day for run in before.runs}
+    sites = compare(before.figures, after, days, before.targets, before.targets_under_other)
+    if args.site is not None:
+        sites = [site for site in sites if site.site == args.site]
+        if not sites:
+            with reading_at_once(engine) as connection:
+                require_site(connection, [before.report], args.site, period)
+    return print_tables(
+        args, [WhatIfTable(before.report, SITE, period, before.runs, profile, sites)]
+    )
+
+
+@dataclass(frozen=True)
+class PublishedDays:
+    """The closed days that are published, with the figures of sites, and both kinds of targets."""
+
+    report: str
+    runs: Sequence[Run]
+    figures: Sequence[DayFigure]
+    targets: PeriodTargets
+    targets_under_other: PeriodTargets
+
+
+def _published(engine: Engine, report: str, other: Profile, period: Period) -> PublishedDays:
+    with reading_at_once(engine) as connection:
+        published_reports(connection, report, period)  # which refuses unknown names
+        runs = [run for run in published_runs(connection, report, period) if run.until is None]
+        if not runs:
+            raise ReportUsage(
+                f"{report}: no closed day is published in {period}: nothing to compare"
+            )
+        first_day = horizon(connection)
+        if first_day is not None and runs[0].day < first_day:
+            raise ReportUsage(
+                f"results before {first_day} were pruned: choose a period from that day on"
+            )
+        days = {run.day for run in runs}
+        if left_out := [day for day in period.days() if day not in days]:
+            logger.warning(
+                "%s: not compared, as not published or not over: %s", report, in_ranges(left_out)
+            )
+        if due := [day for day in due_days(connection, report, utc_today()) if day in days]:
+            logger.warning(
+                "%s: inputs have changed since, which this comparison includes: %s"
+                " (`sam-report run --due` applies them)",
+                report,
+                in_ranges(due),
+            )
+        if unseen := never_seen(connection, other):
+            logger.warning("%s: never seen, so MISSING: %s", other.name, ", ".join(unseen))
+        return PublishedDays(
+            report,
+            runs,
+            list(day_figures(connection, report, SITE, period)),
+            period_targets(connection, report, period),
+            period_targets(connection, report, period, other),
+        )
+
+
+@dataclass(frozen=True)
+class WhatIfTable(ReportTable):
+    """The sites that differ under another profile."""
+
+    profile: Profile
+    sites: Sequence[SiteComparison]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        for site in self.sites:
+            if site.differs:
+                yield {
+                    **self.named((site.site,)),
+                    "profile": self.profile.name,
+                    **_figures("before", site.before),
+                    **_figures("after", site.after),
+                    "days": len(site.days),
+                    "days_that_differ": [day.isoformat() for day in site.days],
+                    "missed_before": [miss.figure for miss in site.missed_before],
+                    "missed_after": [miss.figure for miss in site.missed_after],
+                    "verdict": _verdict(site) or None,
+                }
+
+    def lines(self) -> Iterator[str]:
+        yield from self._profiles()
+        different = [site for site in self.sites if site.differs]
+        if not different:
+            number = plural(len(self.sites), "site")
+            yield f"nothing differs: {number} with the same figures, and targets as before"
+            return
+        pairs = [column for name in _SHOWN for column in (name, _WOULD_BE)]
+        columns = ["site", *pairs, "days", "target"]
+        yield from text_table(
+            columns,
+            [
+                [
+                    site.site,
+                    *(
+                        short(getattr(figure, name, None))
+                        for name in _SHOWN
+                        for figure in (site.before, site.after)
+                    ),
+                    len(site.days),
+                    _verdict(site) or ("missed" if site.missed_after else "met"),
+                ]
+                for site in different
+            ],
+        )
+        yield ""
+        yield f"{plural(len(different), 'site')} of {len(self.sites)} would differ, on these days:"
+        for site in different:
+            misses = "; ".join(map(str, site.missed_after)) if site.newly_misses else ""
+            yield f"  {site.site}: {in_ranges(site.days)}{f' ({misses})' if misses else ''}"
+
+    @property
+    def heading(self) -> str:
+        return f"{self.report}, {self.period}, as the profile {self.profile.name} would count"
+
+    def _profiles(self) -> Iterator[str]:
+        """What the two profiles count differently, in words."""
+        old, new = dict(in_words(self.runs[-1].profile)), dict(in_words(self.profile))
+        headings = [name for name in old | new if old.get(name) != new.get(name)]
+        width = max(map(len, [_WOULD_BE, *headings]))
+        for heading in headings:
+            yield f"  {heading:{width}}  {old.get(heading, 'none')}"
+            yield f"  {_WOULD_BE:{width}}  {new.get(heading, 'none')}"
+        if headings:
+            yield ""
+
+
+def _figures(when: str, figure: Figure | None) -> dict[str, Any]:
+    return {f"{name}_{when}": rounded(getattr(figure, name, None)) for name in _SHOWN}
+
+
+def _verdict(site: SiteComparison) -> str:
+    if site.newly_misses:
+        return "newly missed"
+    return "newly met" if site.newly_meets else ""
