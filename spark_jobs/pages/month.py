@@ -49,10 +49,14 @@ class Day:
 
 @dataclass(frozen=True)
 class SiteRow:
-    """A site in the matrix: the period's figures, then a cell for each day."""
+    """A site in the matrix: the period's figures, then a cell for each day.
+
+    The filter of the table looks for its name and those of its `groups`.
+    """
 
     site: str
     link: str
+    groups: Sequence[str]
     total: PeriodTotals
     days: Sequence[Cell]
 
@@ -141,6 +145,11 @@ def month_view(
     totals = {site: added_up(days) for site, days in figures.items()}
     targets_of = {site: month.period_targets.of_site(site) for site in figures}
     computed = {run.day for run in month.runs}
+    groups_of: dict[str, list[str]] = {}
+    for of_type in groups:
+        for group in (*of_type.missed, *of_type.met):
+            for member in group.members:
+                groups_of.setdefault(member.site, []).append(group.name)
     rows = {}
     for site in sorted(figures, key=lambda site: worst_first(totals[site], targets_of[site])):
         link, figure_on = site_page(site), {figure.day: figure for figure in figures[site]}
@@ -154,7 +163,8 @@ def month_view(
                 cells.append(availability_cell(shown, targets_of[site], 0, day_link))
             else:
                 cells.append(empty_cell(day in computed))
-        rows[site] = SiteRow(site, link, totals_of(totals[site], targets_of[site]), cells)
+        total = totals_of(totals[site], targets_of[site])
+        rows[site] = SiteRow(site, link, groups_of.get(site, ()), total, cells)
     missed = {site for site, total in totals.items() if total.misses(targets_of[site])}
     counts = Counter(row.verdict for row in rows.values())
     return MonthView(

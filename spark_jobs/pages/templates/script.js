@@ -1,5 +1,5 @@
 "use strict";
-// Heads that sort, and a box that filters by name. Without this script, pages lack only these two.
+// Heads that sort, and a box that filters by name or group. Without this script, pages lack only these two.
 const LONG = 10;
 const NEXT = {none: "ascending", ascending: "descending", descending: "none"};
 
@@ -53,7 +53,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   if (rows.length > LONG) {
     const [label, box, count] = ["label", "input", "output"].map(tag => document.createElement(tag));
     label.className = "filter";
-    label.append("Filter by name ", box);
+    label.append(rows.some(row => row.dataset.groups) ? "Filter by name or group " : "Filter by name ", box);
     box.type = "search";
     box.addEventListener("input", () => filter(box, count));
     (table.closest(".scroll") ?? table).before(label, " ", count);
@@ -78,5 +78,6 @@ function comparison(rows, column, order) {
 }
 
 function nameOf(row) {
-  return [...row.querySelectorAll("th, .text")].map(cell => cell.textContent).join(" ").toLowerCase();
+  const names = [...row.querySelectorAll("th, .text")].map(cell => cell.textContent);
+  return [...names, row.dataset.groups].join(" ").toLowerCase();
 }

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from datetime import date
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal
@@ -15,9 +16,11 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from sam_pipeline.spark_jobs.pages.site_tree import write_site
 from sam_pipeline.spark_jobs.pages.verdict import MISSED, OF_FIGURES
-from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.engine import reading, writing
 from tests.services import missing
 from tests.support.reports import bad_month
+from tests.support.reports.database import Grid, profile
+from tests.support.reports.month import Size, write_month
 from tests.support.reports.pages import BAD_SITE, MARKED_DAY, PERIOD, fill, write_large_pages
 
 MONTH = "test/2026-11"
@@ -188,6 +191,22 @@ def test_the_box_filters_a_long_table_by_name(page: Page, large: tuple[Path, Pat
 
     assert page.locator(".matrix tbody tr:visible").count() == 10
     assert page.locator("output").inner_text() == "10 of 500"
+
+
+def test_the_box_finds_the_sites_of_a_group(page: Page, tmp_path: Path) -> None:
+    grid = Grid(f"sqlite:///{tmp_path}/sam.db")
+    with writing(grid.engine) as connection:
+        period = write_month(connection, profile(tmp_path), date(2026, 11, 1), Size(25, 1, 1))
+    with reading(grid.reader) as connection:
+        write_site(connection, None, period, tmp_path)
+    grid.dispose()
+    page.goto((tmp_path / MONTH / "index.html").as_uri())
+
+    page.get_by_label("or group").fill("federation-02")
+
+    assert page.locator(".matrix tbody tr:visible th").all_inner_texts() == [
+        f"SITE-{number:03d}" for number in range(20, 25)
+    ]
 
 
 @pytest.mark.parametrize("width", [1280, 400])
