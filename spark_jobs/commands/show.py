@@ -25,6 +25,7 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
 from sam_pipeline.spark_jobs.command_line.months import MonthTable
 from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables, seconds_columns
 from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.profiles.in_words import own_targets
 from sam_pipeline.spark_jobs.rules.bad_months import months_in_a_row
 from sam_pipeline.spark_jobs.rules.days import Period, month_of
 from sam_pipeline.spark_jobs.rules.figures import Figure
@@ -201,5 +202,7 @@ class FigureTable(ReportTable):
         )
         yield f"targets ({targets}) missed:" if missed else f"targets met: {targets}"
         yield from missed
+        for heading, own in own_targets(self.targets.profile):
+            yield f"{heading[0].lower()}{heading[1:]}: {own}"
         if days := days_not_computed(self.runs, self.period):
             yield f"not computed: {days}"

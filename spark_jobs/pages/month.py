@@ -22,7 +22,7 @@ from sam_pipeline.spark_jobs.pages.verdict import (
     worst_first,
 )
 from sam_pipeline.spark_jobs.pages.writer import site_page
-from sam_pipeline.spark_jobs.profiles.in_words import WordsOfDays, words_by_day
+from sam_pipeline.spark_jobs.profiles.in_words import WordsOfDays, own_targets, words_by_day
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
 from sam_pipeline.spark_jobs.runs.months import ReportHistory
@@ -87,6 +87,11 @@ class Month:
     def targets(self) -> Targets:
         """The targets of all sites and groups that have none of their own."""
         return self.period_targets.everywhere
+
+    @property
+    def own_targets(self) -> list[tuple[str, str]]:
+        """The targets that differ for some groups and sites."""
+        return list(own_targets(self.period_targets.profile))
 
     @cached_property
     def what_counts(self) -> list[WordsOfDays]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
@@ -39,20 +39,21 @@ def in_words(profile: Profile) -> list[tuple[str, str]]:
         ("Downtimes", _downtimes(profile)),
         *((f"Threshold on {rule.metric_name}", _threshold(rule)) for rule in profile.thresholds),
         ("Targets", _targets(vars(profile.targets))),
-        *(
-            (f"Targets of {group_type} {name}", _targets(targets))
-            for (group_type, name), targets in profile.targets_of_groups.items()
-        ),
-        *(
-            (f"Targets of {site}", _targets(targets))
-            for site, targets in profile.targets_of_sites.items()
-        ),
+        *own_targets(profile),
         *(
             (f"Operation {operation.name}", _operation(operation))
             for operation in profile.operations
             if operation.name not in _CONJUNCTIONS
         ),
     ]
+
+
+def own_targets(profile: Profile) -> Iterator[tuple[str, str]]:
+    """The targets that differ for some groups and sites."""
+    for (group_type, name), targets in profile.targets_of_groups.items():
+        yield f"Targets of {group_type} {name}", _targets(targets)
+    for site, targets in profile.targets_of_sites.items():
+        yield f"Targets of {site}", _targets(targets)
 
 
 def words_by_day(profiles: Iterable[tuple[date, Profile]]) -> list[WordsOfDays]:

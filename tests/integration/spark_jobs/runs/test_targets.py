@@ -86,6 +86,17 @@ def test_the_mean_of_a_group_is_compared_with_the_targets_of_the_group(
     }
 
 
+def test_the_table_lists_the_targets_of_groups_and_sites(
+    engine: Engine, tiers: Profile, sam_report: SamReport
+) -> None:
+    publish(engine, tiers, DAY, DAYS, MEMBERS)
+
+    lines = sam_report("show", "--day", f"{DAY}").splitlines()
+
+    assert "targets of tier 2: availability 95 %" in lines
+    assert "targets of C: availability 60 %" in lines
+
+
 def test_a_site_has_the_targets_of_its_newest_groups_of_the_period(
     engine: Engine, tiers: Profile, sam_report: SamReport
 ) -> None:
@@ -109,4 +120,5 @@ def test_pages_and_tickets_use_the_targets_of_the_site(
     month = (tmp_path / "out/tiers" / f"{DAY:%Y-%m}" / "index.html").read_text()
     assert "the target is 99 %" in site
     assert "<b>2 of 3</b>" in month
+    assert "groups or sites have their own" in month
     assert "availability 87.50 is below 99" in ticket
