@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from itertools import groupby
+from operator import attrgetter
 
 from sam_pipeline.schema.program.command import (
     OK,
-    day_argument,
     print_json,
     print_lines,
     text_argument,
 )
 from sam_pipeline.spark_jobs.command_line.arguments import (
+    add_period_options,
     add_report_option,
     requested_period,
     warn_if_empty,
@@ -27,6 +29,7 @@ examples:
   sam-report explain --day 2026-11-07 --site SITE-A --flavour CE --host ce01.example.org
   sam-report explain --day 2026-11-07 --site SITE-A --group         a line for each cause
   sam-report explain --day 2026-11-07 --site SITE-A --ticket        plain lines for a ticket
+  sam-report explain --month 2026-11 --site SITE-A                  the worst days, and the causes
 
 Each time that was not OK is traced back to its causes: from the site to functions, services,
 endpoints and metrics, and from a metric to its results. With --group, failures with the same text
@@ -38,9 +41,7 @@ without effect.
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLES
-    command.add_argument(
-        "--day", type=day_argument, required=True, metavar="YYYY-MM-DD", help="a published day"
-    )
+    add_period_options(command)
     command.add_argument("--site", required=True, type=text_argument, help="the site to explain")
     command.add_argument("--flavour", type=text_argument, help="only this service flavour")
     command.add_argument("--host", type=text_argument, help="only this host")
@@ -52,7 +53,14 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run_explain(args: argparse.Namespace) -> int:
-    """Print the explanation of a day in each report: as text, by cause, for a ticket, as JSON."""
+    """Print the explanation of a day in each report: as text, by cause, for a ticket, as JSON.
+
+    That of several days has the worst of them, and the causes with their days.
+
+    Raises:
+        ReportUsage: a ticket about several days or reports, or a site or endpoint that is not
+            there.
+    """
     # Not needed to parse a command line.
     from sam_pipeline.spark_jobs.explain import as_json, as_text
     from sam_pipeline.spark_jobs.explain.selection import Selection, read_site_days
@@ -61,10 +69,17 @@ def run_explain(args: argparse.Namespace) -> int:
     from sam_pipeline.spark_jobs.runs.targets import period_targets
 
     period = requested_period(args)
+    several = period.first != period.last
+    if several and args.ticket:
+        raise ReportUsage("a ticket is about one day; choose one with --day")
     selection = Selection(args.site, args.flavour, args.host)
     with reading_at_once(open_database(args, READER)) as connection:
-        days = read_site_days(connection, args.report, selection, args.day)
-        targets = [period_targets(connection, day.report, period).of_site(day.site) for day in days]
+        days = read_site_days(connection, args.report, selection, period)
+        targets = [
+            period_targets(connection, day.report, period).of_site(day.site)
+            for day in days
+            if args.ticket
+        ]
         contact = contact_of(connection, args.site)
     warn_if_empty(days, period)
     if args.ticket and len(days) > 1:
@@ -83,10 +98,13 @@ def run_explain(args: argparse.Namespace) -> int:
             ]
         )
     elif args.json:
-        to_document = as_json.causes_json if args.group else as_json.day_json
+        to_document = as_json.causes_json if args.group or several else as_json.day_json
         print_json([to_document(day, selection) for day in days])
     elif args.ticket and days:
         print_lines(*tickets[0])
+    elif several:
+        for index, (_, of_report) in enumerate(groupby(days, attrgetter("report"))):
+            print_lines(*[""] * bool(index), *as_text.period_lines(list(of_report), selection))
     elif days:
         to_lines = as_text.cause_lines if args.group else as_text.day_lines
         for index, day in enumerate(days):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import date
+from fractions import Fraction
 
+from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.spark_jobs.explain.because import because_of_segment
-from sam_pipeline.spark_jobs.explain.causes import causes_by_effect
+from sam_pipeline.spark_jobs.explain.causes import Key, causes_by_effect, merged
 from sam_pipeline.spark_jobs.explain.explanation import Reason, SiteDay, Thing, arithmetic
 from sam_pipeline.spark_jobs.explain.phrases import (
     cause_text,
@@ -18,7 +21,9 @@ from sam_pipeline.spark_jobs.explain.phrases import (
     time_text,
 )
 from sam_pipeline.spark_jobs.explain.selection import Selection
+from sam_pipeline.spark_jobs.rules.days import in_ranges
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, SERVICE, SITE
+from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
 
 _TITLES = {
     FUNCTION: ("functions", "its services"),
@@ -27,6 +32,8 @@ _TITLES = {
 }
 # Of many similar results, the first ones and the last show the time range.
 _MAX_RESULTS = 4
+# Of a long period.
+_MAX_DAYS = 10
 
 
 def day_lines(site_day: SiteDay, selection: Selection) -> list[str]:
@@ -72,6 +79,42 @@ def cause_lines(site_day: SiteDay, selection: Selection) -> list[str]:
     for cause_list in causes_by_effect(selection.failures(site_day)):
         lines.append(str(cause_list))
         lines += (f"  {cause_text(cause)}" for cause in cause_list.causes)
+    return lines
+
+
+def period_lines(site_days: Sequence[SiteDay], selection: Selection) -> list[str]:
+    """Several days of a site in one report: the worst days, and the causes with their days."""
+    first, last = site_days[0], site_days[-1]
+    of_site = {day.run.day: thing for day in site_days for thing in day.of_level(SITE)}
+    total = sum((thing.seconds for thing in of_site.values()), Seconds())
+    lines = [f"{first.report}, {first.run.day} to {last.run.day}: {first.site}"]
+    lines += (f"  {line}" for line in arithmetic(total))
+    causes_of = {day.run.day: causes_by_effect(selection.failures(day)) for day in site_days}
+    bad = [day for day, thing in of_site.items() if thing.seconds.up < thing.seconds.total]
+
+    def up_share(day: date) -> Fraction:
+        return Fraction(of_site[day].seconds.up, of_site[day].seconds.total)
+
+    worst = sorted(bad, key=up_share)[:_MAX_DAYS]
+    rows = []
+    for day in worst:
+        seconds, causes = of_site[day].seconds, causes_of[day][0].causes
+        text = f"{causes[0].metric_name}: {causes[0].text}" if causes else ""
+        percents = (seconds.availability, seconds.reliability, seconds.unknown_share)
+        rows.append([day, *map(short, percents), text])
+    if rows:
+        columns = ("day", "availability", "reliability", "unknown", "worst cause")
+        lines += ["", f"worst days: {len(worst)} of {len(bad)} that were not up all day"]
+        lines += (f"  {line}" for line in text_table(columns, rows))
+    for cause_lists in zip(*causes_of.values(), strict=True):
+        days_of: dict[Key, list[date]] = {}
+        for day, cause_list in zip(causes_of, cause_lists, strict=True):
+            for cause in cause_list.causes:
+                days_of.setdefault(cause.key, []).append(day)
+        of_period = merged(cause_lists)
+        lines += ["", str(of_period)]
+        for cause in of_period.causes:
+            lines += [f"  {cause_text(cause)}", f"    on {in_ranges(days_of[cause.key])}"]
     return lines
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
+from itertools import groupby
+from operator import attrgetter
 
 from sqlalchemy import Connection
 
@@ -62,29 +63,36 @@ class Selection:
 
 
 def read_site_days(
-    connection: Connection, report: str | None, selection: Selection, day: date
+    connection: Connection, report: str | None, selection: Selection, period: Period
 ) -> list[SiteDay]:
-    """The site's day in each report that has selected endpoints.
+    """The site's days in each report that has selected endpoints.
+
+    Of several days, results that were OK are left out.
 
     Raises:
         ReportUsage: no report has any; the message suggests sites or endpoints.
     """
-    period = Period(day, day)
     reports = published_reports(connection, report, period)
     days = []
     for name in reports:
-        [run] = published_runs(connection, name, period)
+        runs = {run.day: run for run in published_runs(connection, name, period)}
         segments = timeline(connection, name, period, site=selection.site)
-        timelines = Timelines(segments, run.profile)
+        timelines = {
+            day: Timelines(of_day, runs[day].profile)
+            for day, of_day in groupby(segments, attrgetter("day"))
+        }
         instances = {
             (flavour, host, metric)
-            for _, (site, flavour, host, metric) in timelines.of_level(METRIC)
+            for of_day in timelines.values()
+            for _, (site, flavour, host, metric) in of_day.of_level(METRIC)
             if selection.has((site, flavour, host))
         }
-        results = read_results(connection, [run], instances)
-        site_day = explain_site(name, selection.site, run, timelines, results)
-        if site_day.things:
-            days.append(site_day)
+        one_day = period.first == period.last
+        results = read_results(connection, list(runs.values()), instances, with_ok=one_day)
+        days += [
+            explain_site(name, selection.site, runs[day], of_day, results)
+            for day, of_day in timelines.items()
+        ]
     if reports and not days:
         raise ReportUsage(_absence(connection, reports, selection.site, period))
     selected = [
@@ -103,7 +111,7 @@ def read_site_days(
             known = set(map(" ".join, endpoints))
         name = " ".join(filter(None, (flavour, host)))
         hint = did_you_mean_or_list(name, known)
-        raise ReportUsage(f"no endpoint {name} at {selection.site} on {day}: {hint}")
+        raise ReportUsage(f"no endpoint {name} at {selection.site} on {period}: {hint}")
     return selected
 
 
@@ -116,13 +124,13 @@ def _absence(connection: Connection, reports: Sequence[str], site: str, period: 
             for name in reports
             for segment in timeline(connection, name, period, level=SITE)
         }
-        return f"no site {site} on {period.first}: {did_you_mean_or_list(site, sites)}"
+        return f"no site {site} on {period}: {did_you_mean_or_list(site, sites)}"
     first, last = validity
     if first >= period.end:
-        return f"no site {site} on {period.first}: it is in the topology from {time_text(first)} on"
+        return f"no site {site} on {period}: it is in the topology from {time_text(first)} on"
     if last is not None and last <= period.start:
-        return f"no site {site} on {period.first}: it was in the topology until {time_text(last)}"
+        return f"no site {site} on {period}: it was in the topology until {time_text(last)}"
     return (
-        f"no site {site} on {period.first}: it is in the topology, but none of its endpoints is"
+        f"no site {site} on {period}: it is in the topology, but none of its endpoints is"
         f" expected that day by {', '.join(reports)}"
     )

@@ -117,7 +117,7 @@ def test_excluding_a_monitoring_host_leaves_what_the_other_measured(
     assert sum(ignored) == read - by_good
     assert len({row[2] for row in runs}) == len(runs) == 4
     with reading(grid.reader) as connection:
-        [day] = read_site_days(connection, None, Selection("B"), DAY)
+        [day] = read_site_days(connection, None, Selection("B"), Period(DAY, DAY))
     evidence = [e for thing in day.things for reason in thing.reasons for e in reason.evidence]
     assert {one.monitoring_host for e in evidence for one in e.results} == {GOOD}
     assert {one.result.monitoring_host for one in day.ignored} == {BAD}

@@ -103,7 +103,7 @@ def days(grid: Grid) -> list[SiteDay]:
             site_day
             for day in PERIOD.days()
             for site in SITES
-            for site_day in read_site_days(connection, None, Selection(site), day)
+            for site_day in read_site_days(connection, None, Selection(site), Period(day, day))
         ]
 
 
