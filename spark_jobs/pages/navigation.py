@@ -60,6 +60,10 @@ class Neighbours:
         beside = (self.before, self.after, *self.reports)
         return {(other.report, other.month) for other in beside if other}
 
+    def reports_with(self, page: str) -> list[Beside]:
+        """The other reports that have this page in this month."""
+        return [other for other in self.reports if other.has(page)]
+
     def link(self, month: date, page: str) -> str:
         """The path of a page in another month of the year; '' if it does not exist."""
         return next((b.link(page) for b in self.year if b.month == month and b.has(page)), "")

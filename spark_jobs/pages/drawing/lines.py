@@ -14,6 +14,7 @@ from sam_pipeline.spark_jobs.rules.seconds import short
 
 AVAILABILITY, RELIABILITY = "la", "lr"
 _MARGIN = 8
+_STEP = 5
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,14 @@ class MonthLine:
 
 @dataclass(frozen=True)
 class LineChart:
-    """Lines above a common scale from `low` to 100 percent, with the height of a target.
+    """Lines on a common scale from `low` to 100 percent; `titles` describe the columns.
 
-    `titles` describe each column.
+    `target` is the height of the target, or None if it is below the scale.
     """
 
     titles: Sequence[str]
     low: int
-    target: int
+    target: int | None
     lines: Sequence[MonthLine]
 
     @property
@@ -54,13 +55,12 @@ def line_chart(
     target: Fraction,
 ) -> LineChart:
     """The chart of two lines over months; a month without a value interrupts its line."""
-    values = [value for value in (*availability, *reliability, target) if value is not None]
-    # The lowest value is not on the edge.
-    low = max(0, (int(min(values)) - 1) // 10 * 10)
+    values = [value for value in (*availability, *reliability) if value is not None]
+    # The lowest value is not on the edge, and a hundredth of a percent does not look like a fall.
+    low = max(0, (int(min(values, default=Fraction(100))) - 2) // _STEP * _STEP)
 
     def height(value: Fraction) -> int:
-        share = (100 - value) / (100 - low) if low < 100 else Fraction()
-        return _MARGIN + round(share * (100 - 2 * _MARGIN))
+        return _MARGIN + round((100 - value) / (100 - low) * (100 - 2 * _MARGIN))
 
     def line(kind: str, values: Sequence[Fraction | None]) -> MonthLine:
         path, dots, connected = "", "", False
@@ -78,4 +78,4 @@ def line_chart(
     ]
     # Availability is drawn last, on top.
     lines = [line(RELIABILITY, reliability), line(AVAILABILITY, availability)]
-    return LineChart(titles, low, height(target), lines)
+    return LineChart(titles, low, height(target) if target > low else None, lines)
