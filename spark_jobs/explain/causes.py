@@ -50,6 +50,8 @@ _NUMBERED = re.compile(r"(\D*)\d+")
 _SEPARATOR = re.compile(r"([/:@])")
 _REPEATED = re.compile(r"\*(?:[\s,;.:+-]+(?:\*|(?:UTC|GMT|CET|CEST|AM|PM)\b))+")
 _TEMPORARY = re.compile(r"(/tmp/).+")
+_A_DIGIT = re.compile("[0-9]")
+_ONE_DIGIT = str.maketrans("0123456789", "1" * 10)
 # The minimum length of a word that counts as random, such as an id in base 64.
 _MIN_RANDOM_LENGTH = 16
 
@@ -181,14 +183,37 @@ def _sorted(groups: Mapping[Key, Sequence[Failure]]) -> list[Cause]:
     )
 
 
-@lru_cache(maxsize=4096)  # probes repeat themselves
 def masked(text: str, host_name: str = "") -> str:
     """The text on one line of at most 200 characters, with `*` for the details of one failure.
 
     The endpoint's own `host_name` is masked even if it is a short word.
     """
+    # The texts of a probe differ mostly in digits, and all digits are masked alike: unless they are
+    # kept, or make a word look like the host.
+    shape = text.translate(_ONE_DIGIT)
+    host_shape, names = _host_shape(host_name)
+    if all(text.lower().count(name) == shape.lower().count(other) for name, other in names):
+        result = _masked(shape, host_shape)
+        if not _A_DIGIT.search(result):
+            return result
+    return _masked(text, host_name)
+
+
+def _host_names(host_name: str) -> set[str]:
+    return {host_name.lower(), host_name.lower().partition(".")[0]} - {""}
+
+
+@lru_cache(maxsize=4096)
+def _host_shape(host_name: str) -> tuple[str, list[tuple[str, str]]]:
+    """The host with one digit for all, and each of its names beside its shape."""
+    names = [(name, name.translate(_ONE_DIGIT)) for name in _host_names(host_name)]
+    return host_name.translate(_ONE_DIGIT), names
+
+
+@lru_cache(maxsize=4096)  # probes repeat themselves
+def _masked(text: str, host_name: str) -> str:
     line = one_line(_CONTROL.sub(" ", text[:_MAX_READ]))  # such as colours
-    host_names = {host_name.lower(), host_name.lower().partition(".")[0]} - {""}
+    host_names = _host_names(host_name)
 
     def mask(piece: re.Match[str]) -> str:
         word = piece.group()

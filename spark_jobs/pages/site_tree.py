@@ -10,29 +10,33 @@
 
 The period only chooses the months: the pages of a month always show all of it, and depend only on
 what is published and on which other months have pages, so links stay valid. A month is left as it
-is if none of this has changed. One site is in memory at a time. Pages that link to others are
-written after them.
+is if none of this has changed. Some sites are in memory at a time, and are drawn on all processors.
+Pages that link to others are written after them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+import os
+from collections.abc import Iterable, Mapping, Sequence, Set
+from datetime import date
+from functools import partial
 from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
 
 from sqlalchemy import Connection
 
-from sam_pipeline.spark_jobs.explain.failures import failing_instances
+from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.spark_jobs.explain.incidents.figures import ReportIncidents
 from sam_pipeline.spark_jobs.explain.incidents.incident import Incident, in_order
 from sam_pipeline.spark_jobs.explain.incidents.reader import site_incidents
-from sam_pipeline.spark_jobs.explain.results import read_results
-from sam_pipeline.spark_jobs.explain.timelines import Timelines
+from sam_pipeline.spark_jobs.explain.results import Results, instance_of, read_results
+from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST
 from sam_pipeline.spark_jobs.inputs.contacts import site_contacts
 from sam_pipeline.spark_jobs.inputs.performance import MonthPerformance
 from sam_pipeline.spark_jobs.pages.changes import changes_view
+from sam_pipeline.spark_jobs.pages.drawing.processes import collecting_less, in_processes
 from sam_pipeline.spark_jobs.pages.groups import group_views
 from sam_pipeline.spark_jobs.pages.incidents import incidents_view
 from sam_pipeline.spark_jobs.pages.month import Month, by_site, month_view
@@ -51,7 +55,7 @@ from sam_pipeline.spark_jobs.pages.writer import (
     site_page,
 )
 from sam_pipeline.spark_jobs.rules.days import Period, month_of
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, SITE
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, METRIC, SITE
 from sam_pipeline.spark_jobs.runs.digest import month_digest
 from sam_pipeline.spark_jobs.runs.months import (
     published_months,
@@ -61,6 +65,7 @@ from sam_pipeline.spark_jobs.runs.months import (
 )
 from sam_pipeline.spark_jobs.runs.published import (
     DayFigure,
+    Segment,
     day_figures,
     day_members,
     published_reports,
@@ -73,7 +78,14 @@ from sam_pipeline.spark_jobs.runs.targets import period_targets
 
 # A site that was down all month has more failing results than anyone would read.
 _MAX_RESULTS = 50_000
+# The sites that a process draws, and that are in memory for each processor.
+_SITES_AT_ONCE = 20
 _day = attrgetter("day")
+
+_SiteData = tuple[Sequence[DayFigure], Mapping[date, Sequence[Segment]], Results]
+"""What the page of a site is drawn from."""
+_Drawn = tuple[Mapping[str, str], Sequence[Incident]]
+"""The digests of pages, and the incidents of their sites."""
 
 
 def write_site(
@@ -110,7 +122,7 @@ def write_site(
                 days = list(day_figures(connection, month.report, SITE, month.period, site))
                 if days:
                     measured = month_performance(connection, month)
-                    _write_page_of_site(connection, month, site, days, measured, files)
+                    _draw(month, measured, files, [_read_site(connection, month, days)])
         return list(files.digests)
     for month in months:
         if (month.report, month.period.first) in wanted or new & month.beside.keys:
@@ -156,40 +168,9 @@ def _months(
     ]
 
 
-def _write_page_of_site(
-    connection: Connection,
-    month: Month,
-    site: str,
-    days: Sequence[DayFigure],
-    measured: MonthPerformance,
-    files: PageFiles,
-) -> list[Incident]:
-    """Write the page of a site, and return its incidents."""
-    profiles = {run.day: run.profile for run in month.runs}
-    segments = timeline(connection, month.report, month.period, site=site, ok_metrics=False)
-    timelines = {day: Timelines(of_day, profiles[day]) for day, of_day in groupby(segments, _day)}
-    failing = {instance for of_day in timelines.values() for instance in failing_instances(of_day)}
-    for run in month.runs:
-        if run.day in timelines and any(e.kind == MONITORING_HOST for e in run.exclusions):
-            # Any of the site's results may be from the excluded host.
-            failing |= {
-                (flavour, host, metric)
-                for _, (_, flavour, host) in timelines[run.day].of_level(ENDPOINT)
-                for metric in run.profile.metrics_of(flavour)
-            }
-    results = read_results(connection, month.runs, failing, with_ok=False, at_most=_MAX_RESULTS)
-    view = site_view(month, days, timelines, results)
-    values = {"view": view, "performance": performance_view(measured, site, month.period)}
-    files.write(f"{month.path}/{site_page(site)}", "site.html", month=month, **values)
-    return site_incidents(site, timelines, results, month.runs)
-
-
 def _write_month(connection: Connection, month: Month, files: PageFiles) -> None:
     figures = by_site(day_figures(connection, month.report, SITE, month.period))
-    incidents: list[Incident] = []
-    measured = month_performance(connection, month)
-    for site, days in figures.items():
-        incidents += _write_page_of_site(connection, month, site, days, measured, files)
+    incidents = _write_sites(connection, month, figures, files)
     members = list(day_members(connection, month.report, month.period))
     groups = list(group_views(month.period_targets, month.period, members, figures))
     index = month_view(month, figures, groups)
@@ -206,3 +187,64 @@ def _write_month(connection: Connection, month: Month, files: PageFiles) -> None
     changes = changes_view(connection, month)
     files.write(f"{month.path}/{CHANGES}", "changes.html", view=changes, month=month)
     files.write(f"{month.path}/{INDEX}", "month.html", view=index, month=month)
+
+
+def _write_sites(
+    connection: Connection,
+    month: Month,
+    figures: Mapping[str, Sequence[DayFigure]],
+    files: PageFiles,
+) -> list[Incident]:
+    """Write the pages of all sites, and return the incidents of all of them."""
+    measured = month_performance(connection, month)
+    read = (_read_site(connection, month, days) for days in figures.values())
+    batches = chunks(read, lambda _: 1, _SITES_AT_ONCE, _SITES_AT_ONCE)
+    if len(figures) <= _SITES_AT_ONCE:  # too few to share
+        drawn: Iterable[_Drawn] = (_draw(month, measured, files, batch) for batch in batches)
+    else:
+        works = (partial(_draw, month, measured, files, batch) for batch in batches)
+        drawn = in_processes(works, os.cpu_count() or 1)
+    incidents: list[Incident] = []
+    with collecting_less():
+        for digests, of_batch in drawn:
+            files.digests |= digests
+            incidents += of_batch
+    return incidents
+
+
+def _read_site(connection: Connection, month: Month, days: Sequence[DayFigure]) -> _SiteData:
+    [site] = days[0].names
+    read = timeline(connection, month.report, month.period, site=site, ok_metrics=False)
+    segments = {day: list(of_day) for day, of_day in groupby(read, _day)}
+    not_ok = (s for of_day in segments.values() for s in of_day if s.level == METRIC)
+    failing = {instance_of(segment) for segment in not_ok if segment.status != FINE}
+    for run in month.runs:
+        if any(exclusion.kind == MONITORING_HOST for exclusion in run.exclusions):
+            # Any of the site's results may be from the excluded host.
+            failing |= {
+                (flavour, host, metric)
+                for segment in segments.get(run.day, ())
+                if segment.level == ENDPOINT
+                for _, flavour, host in (segment.names,)
+                for metric in run.profile.metrics_of(flavour)
+            }
+    results = read_results(connection, month.runs, failing, with_ok=False, at_most=_MAX_RESULTS)
+    return days, segments, results
+
+
+def _draw(
+    month: Month, measured: MonthPerformance, files: PageFiles, sites: Sequence[_SiteData]
+) -> _Drawn:
+    """Write the pages of some sites, and return their digests and the sites' incidents."""
+    profiles = {run.day: run.profile for run in month.runs}
+    digests, incidents = {}, []
+    for days, segments, results in sites:
+        [site] = days[0].names
+        timelines = {day: Timelines(of_day, profiles[day]) for day, of_day in segments.items()}
+        incidents += site_incidents(site, timelines, results, month.runs)
+        view = site_view(month, days, timelines, results)
+        path = f"{month.path}/{site_page(site)}"
+        performance = performance_view(measured, site, month.period)
+        files.write(path, "site.html", view=view, month=month, performance=performance)
+        digests[path] = files.digests[path]
+    return digests, incidents

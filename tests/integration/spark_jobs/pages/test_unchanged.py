@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.cli import main
+from sam_pipeline.spark_jobs.pages import site_tree
 from sam_pipeline.sql.database.engine import name_of, writing
 from tests.support.reports.database import Grid
 from tests.support.reports.pages import BAD_SITE, FIRST, LAST, add_candidate, fill
@@ -181,3 +182,15 @@ def test_the_year_of_a_site_and_of_a_group_has_a_figure_for_each_month(both: Pat
         assert f"{OCTOBER}/{name}" in year
         october = (both / OCTOBER / name).read_text()
         assert '<figure class="year">' not in october
+
+
+def test_pages_drawn_in_several_processes_are_the_same(
+    grid: Grid, both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_tree, "_SITES_AT_ONCE", 3)
+
+    site(grid, tmp_path / "out", *BOTH)
+
+    for path in both.rglob("*"):
+        if path.is_file():
+            assert (tmp_path / "out" / path.relative_to(both)).read_bytes() == path.read_bytes()
