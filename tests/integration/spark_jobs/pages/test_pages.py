@@ -24,7 +24,7 @@ from sam_pipeline.spark_jobs.explain.incidents.reader import read_incidents
 from sam_pipeline.spark_jobs.pages.incidents import incidents_view
 from sam_pipeline.spark_jobs.pages.month import Month
 from sam_pipeline.spark_jobs.pages.site_tree import write_site
-from sam_pipeline.spark_jobs.pages.verdict import NOT_COMPUTED, NOT_EXPECTED
+from sam_pipeline.spark_jobs.pages.verdict import DOWNTIME, MISSED, NOT_COMPUTED, NOT_EXPECTED
 from sam_pipeline.spark_jobs.pages.writer import PageFiles, group_page, site_page
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, month_of
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
@@ -32,7 +32,7 @@ from sam_pipeline.spark_jobs.runs.published import DayFigure
 from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
 from sam_pipeline.sql.database.engine import name_of, reading, writing
 from tests.support.reports.database import Grid, profile
-from tests.support.reports.month import insert, site_name
+from tests.support.reports.month import Size, insert, site_name, write_month
 from tests.support.reports.pages import (
     BAD_SITE,
     FIRST,
@@ -187,6 +187,32 @@ def test_a_day_on_which_a_site_was_not_expected_is_not_called_not_computed(
     row = page.partition(">SITE-004<")[2].partition("<tr")[0]
     days = re.findall(r'<td(?: class="(.)")?>', row)[3:]
     assert "".join(kind or "m" for kind in days[:30]) == 27 * NOT_COMPUTED.kind + "emm"
+
+
+def test_a_site_below_its_target_only_through_announced_downtime_is_listed_after_all_failures(
+    tmp_path: Path,
+) -> None:
+    grid = Grid(f"sqlite:///{tmp_path}/sam.db")
+    with writing(grid.engine) as connection:
+        month = write_month(connection, profile(tmp_path), date(2026, 11, 1), Size(12, 3, 1))
+        connection.execute(
+            text("UPDATE site_figure SET ok_s = 0, downtime_s = 86400 WHERE site = 'SITE-003'")
+        )
+
+    page = written(grid, tmp_path / "out", month)[f"{NOVEMBER_PATH}/index.html"]
+
+    grid.dispose()
+    bands = re.findall(r'<tr class="band">.*?>([^<]*): (\d+)</th>', page)
+    assert [title for title, _ in bands] == [
+        "Targets missed",
+        f"Availability {DOWNTIME.meaning}",
+        "Targets met",
+    ]
+    assert bands[1][1] == "1"
+    row = page.partition(">SITE-003<")[2].partition("<tr")[0]
+    assert f'<td class="{DOWNTIME.kind}">{DOWNTIME.symbol}0.00' in row
+    assert row.count(f"{DOWNTIME.symbol}0</a>") == 3
+    assert f'class="{MISSED.kind}' not in row
 
 
 def test_unknown_and_missing_are_one_small_text_beside_not_known(pages: Pages) -> None:
