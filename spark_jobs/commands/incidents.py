@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sam_pipeline.schema.program.command import text_argument, text_table
-from sam_pipeline.schema.program.wording import did_you_mean_or_list, duration, one_line, plural
+from sam_pipeline.schema.program.command import text_table
+from sam_pipeline.schema.program.wording import duration, one_line, plural
 from sam_pipeline.spark_jobs.command_line.arguments import (
     add_period_options,
     add_report_option,
+    add_site_option,
     add_table_option,
     requested_period,
     time_or_none,
     warn_if_empty,
 )
 from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables
-from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.explain.causes import Cause
 from sam_pipeline.spark_jobs.explain.incidents.figures import IncidentFigures, ReportIncidents
 from sam_pipeline.spark_jobs.explain.incidents.incident import Incident
@@ -29,8 +29,8 @@ from sam_pipeline.spark_jobs.explain.incidents.shared_causes import (
     shared_causes,
 )
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
-from sam_pipeline.spark_jobs.runs.published import published_reports, timeline
-from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.spark_jobs.runs.published import published_reports, require_site
+from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER
 
@@ -62,9 +62,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="what to list (default: %(default)s)",
     )
     add_period_options(command)
-    command.add_argument(
-        "--site", type=text_argument, metavar="NAME", help="only this site (default: all)"
-    )
+    add_site_option(command)
     add_table_option(command)
     add_report_option(command)
     command.set_defaults(handler=run_incidents)
@@ -77,19 +75,11 @@ def run_incidents(args: argparse.Namespace) -> int:
         ReportUsage: no report has figures of the site.
     """
     period = requested_period(args)
-    with reading(open_database(args, READER)) as connection:
-        reports = [
-            read_incidents(connection, name, period, args.site)
-            for name in published_reports(connection, args.report, period)
-        ]
-        if args.site and reports and not any(found.days for found in reports):
-            sites = [
-                segment.names[0]
-                for found in reports
-                for segment in timeline(connection, found.report, period, level=SITE)
-            ]
-            hint = did_you_mean_or_list(args.site, set(sites))
-            raise ReportUsage(f"no site {args.site} in {period}: {hint}")
+    with reading_at_once(open_database(args, READER)) as connection:
+        names = published_reports(connection, args.report, period)
+        if args.site is not None:
+            require_site(connection, names, args.site, period)
+        reports = [read_incidents(connection, name, period, args.site) for name in names]
     warn_if_empty(reports, period)
     tables = [IncidentTable(r.report, args.by, period, r.runs, r) for r in reports]
     return print_tables(args, tables)
