@@ -234,10 +234,10 @@ TABLES_ON_POSTGRESQL: Mapping[str, Damage] = {
             "view report_change is missing",
             "view report_candidate is missing",
             "grant INSERT ON report_change_row TO sam_reporter is missing",
-            "grant SELECT ON report_candidate TO sam_reader is missing",
-            "grant SELECT ON report_candidate TO sam_reporter is missing",
             "grant SELECT ON report_change TO sam_reader is missing",
             "grant SELECT ON report_change TO sam_reporter is missing",
+            "grant SELECT ON report_candidate TO sam_reader is missing",
+            "grant SELECT ON report_candidate TO sam_reporter is missing",
         ],
     ),
     "a column is gone": (

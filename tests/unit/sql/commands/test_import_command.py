@@ -369,3 +369,15 @@ def test_a_table_is_read_from_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
         assert main(["import", "csv", "--class", "siteGroup", "-"]) == OK
 
     assert count("siteGroup") == 1
+
+
+def test_contacts_of_sites_are_imported_as_records_and_as_a_table() -> None:
+    records = write("c.txt", "siteName: A\ncontact: Ann\ntimestamp: 2026-11-01T00:00:00Z\nEOT\n")
+    table = write("c.csv", "siteName,contact,timestamp\nA,Bob,2026-11-02T00:00:00Z\n")
+
+    assert main(["import", "records", "--class", "siteContact", records]) == OK
+    assert main(["import", "csv", "--class", "siteContact", table]) == OK
+
+    with closing(sqlite3.connect("sam.db")) as connection:
+        rows = connection.execute("SELECT site, contact FROM report_site_contact").fetchall()
+    assert rows == [("A", "Bob")]
