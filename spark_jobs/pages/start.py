@@ -148,7 +148,7 @@ def _bad_site(month: Month, figure: Figure) -> BadSite:
         verdict(figure, targets),
         [
             *totals_of(figure, targets).misses,
-            *(["the third month in a row"] if site in month.in_bad_row else []),
+            *(["three bad months in a row"] if site in month.in_bad_row else []),
         ],
     )
 

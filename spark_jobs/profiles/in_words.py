@@ -149,7 +149,7 @@ def _targets(targets: Mapping[str, Fraction]) -> str:
         "availability": "availability {} %",
         "reliability": "reliability {} %",
         "unknown": "at most {} % not known",
-        "coverage": "of groups {} % of the sites with a figure",
+        "coverage": "groups: at least {} % of their sites with a figure",
     }
     return ", ".join(texts[name].format(_number(value)) for name, value in targets.items())
 

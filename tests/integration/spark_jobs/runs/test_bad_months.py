@@ -63,4 +63,4 @@ def test_pages_name_the_sites_with_three_bad_months_in_a_row(
     assert "STEADY" in sites and "MIXED" not in sites and "LENIENT" not in sites
     assert "Three bad months" not in september
     start = (tmp_path / "out/index.html").read_text()
-    assert start.count("the third month in a row") == 1
+    assert start.count("three bad months in a row") == 1
