@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.demo.files import demo_world
+from tests.demo.files import FULL_STORAGE_SITE, THIS_SITE, demo_world
 from tests.demo.summary import figures_table
 from tests.oracle.oracle import day_report, period
 from tests.support.commands import Workplace
@@ -46,6 +46,24 @@ def test_the_one_dead_letter_and_the_page_are_named(outputs: tuple[str, str]) ->
         assert output.count("Dead letter ") == 1
         assert "SPLENDID" in output
         assert Path(page).exists()
+
+
+def test_the_pages_open_with_a_site_that_has_a_reason(outputs: tuple[str, str]) -> None:
+    start = Path(outputs[0].partition("Open in a browser: ")[2].splitlines()[0])
+    months = sorted((start.parent / "critical").glob("????-??"))
+    pages = [(month / f"{FULL_STORAGE_SITE}.html").read_text() for month in months]
+
+    assert len(months) >= 2
+    assert FULL_STORAGE_SITE in start.read_text()
+    assert any("no space left" in page for page in pages)
+
+
+def test_this_machine_is_not_expected_before_its_first_probe(outputs: tuple[str, str]) -> None:
+    start = Path(outputs[0].partition("Open in a browser: ")[2].splitlines()[0])
+    pages = start.parent.rglob("*.html")
+
+    assert f"{THIS_SITE}, now" in outputs[0]
+    assert not any(THIS_SITE in page.read_text() for page in pages)
 
 
 def run_demo(directory: Path) -> str:

@@ -147,7 +147,7 @@ def report(demo: Demo, shell: Shell) -> None:
     shell.run(f"sam-report show --level group {demo.seven_days}")
     shell.heading("Why: the results and downtimes behind one figure, and what failed for how long")
     shell.run(f"sam-report explain --day {demo.repair_day} --site {SITE_TO_EXPLAIN}", show_lines=20)
-    shell.run(f"sam-report incidents {demo.days_to_compute}", show_lines=12)
+    shell.run(f"sam-report incidents --by site {demo.days_to_compute}")
     shell.heading("Now: this machine, which reports expect from tomorrow on")
     shell.run(f"sam-report now --site {files.THIS_SITE}")
 
