@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+
+from markupsafe import Markup
 
 from sam_pipeline.schema.program.wording import duration, one_line
 from sam_pipeline.spark_jobs.explain.because import Stretch, metric_stretches, stretches
@@ -25,6 +28,7 @@ from sam_pipeline.spark_jobs.pages.drawing.timelines import (
     spot,
     spots,
     status_strokes,
+    svg,
 )
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, SITE
 from sam_pipeline.spark_jobs.rules.seconds import short
@@ -54,6 +58,10 @@ class Lane:
     spoken: str
     metrics: Sequence[Lane] = ()
     ok_metrics: Sequence[str] = ()
+
+    @cached_property
+    def svg(self) -> Markup:
+        return svg(self.spoken, (*self.shades, *self.strokes), self.spots)
 
 
 @dataclass(frozen=True)

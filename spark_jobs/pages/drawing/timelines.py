@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup, escape
+
 from sam_pipeline.schema.program.wording import one_line
 from sam_pipeline.spark_jobs.explain.because import Stretch
 from sam_pipeline.spark_jobs.explain.phrases import span_text
@@ -65,14 +67,23 @@ def status_strokes(timeline: Iterable[Segment | Stretch]) -> list[Stroke]:
 def spots(timeline: Iterable[Stretch]) -> list[Spot]:
     """A spot for each stretch; short ones lie on top, so that one can point at them."""
     longest_first = sorted(timeline, key=lambda stretch: stretch.start - stretch.end)
-    return [
-        spot(stretch.start, stretch.end, one_line(str(stretch), _MAX_TITLE))
-        for stretch in longest_first
-    ]
+    return [spot(stretch.start, stretch.end, str(stretch)) for stretch in longest_first]
 
 
 def spot(start: int, end: int, title: str) -> Spot:
-    return Spot(_line(start, end, _MIN_DRAWN_S), title)
+    return Spot(_line(start, end, _MIN_DRAWN_S), one_line(title, _MAX_TITLE))
+
+
+def svg(label: str, strokes: Iterable[Stroke], spots: Sequence[Spot]) -> Markup:
+    """A lane; a page has too many of them for a template."""
+    paths = "".join(f'<path class="{stroke.kind}" d="{stroke.d}"/>' for stroke in strokes)
+    titled = "".join(
+        f'<path d="{spot.d}"><title>{escape(spot.title)}</title></path>' for spot in spots
+    )
+    return Markup(
+        '<svg class="l" viewBox="0 -10 1440 20" preserveAspectRatio="none" role="img"'
+        f' aria-label="{escape(label)}">{paths}{f"<g>{titled}</g>" if spots else ""}</svg>'
+    )
 
 
 def shade(kind: str, spans: Iterable[tuple[int, int]], start: int, end: int) -> list[Stroke]:
