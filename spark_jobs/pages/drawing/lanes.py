@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from markupsafe import Markup
-
 from sam_pipeline.schema.program.wording import duration, one_line
 from sam_pipeline.spark_jobs.explain.because import Stretch, metric_stretches, stretches
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay, Thing
@@ -60,7 +58,7 @@ class Lane:
     ok_metrics: Sequence[str] = ()
 
     @cached_property
-    def svg(self) -> Markup:
+    def svg(self) -> str:
         return svg(self.spoken, (*self.shades, *self.strokes), self.spots)
 
 

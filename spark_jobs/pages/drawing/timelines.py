@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 
-from markupsafe import Markup, escape
-
-from sam_pipeline.schema.program.wording import one_line
+from sam_pipeline.schema.program.wording import one_line, printable
 from sam_pipeline.spark_jobs.explain.because import Stretch
 from sam_pipeline.spark_jobs.explain.phrases import span_text
 from sam_pipeline.spark_jobs.rules.days import DAY_S
@@ -74,15 +73,16 @@ def spot(start: int, end: int, title: str) -> Spot:
     return Spot(_line(start, end, _MIN_DRAWN_S), one_line(title, _MAX_TITLE))
 
 
-def svg(label: str, strokes: Iterable[Stroke], spots: Sequence[Spot]) -> Markup:
-    """A lane; a page has too many of them for a template."""
+def svg(label: str, strokes: Iterable[Stroke], spots: Sequence[Spot]) -> str:
+    """A lane as markup; a page has too many of them for a template."""
     paths = "".join(f'<path class="{stroke.kind}" d="{stroke.d}"/>' for stroke in strokes)
     titled = "".join(
         f'<path d="{spot.d}"><title>{escape(spot.title)}</title></path>' for spot in spots
     )
-    return Markup(
+    points = f"<g>{titled}</g>" if spots else ""
+    return (
         '<svg class="l" viewBox="0 -10 1440 20" preserveAspectRatio="none" role="img"'
-        f' aria-label="{escape(label)}">{paths}{f"<g>{titled}</g>" if spots else ""}</svg>'
+        f' aria-label="{escape(printable(label))}">{paths}{points}</svg>'
     )
 
 
