@@ -31,6 +31,7 @@ from sam_pipeline.spark_jobs.pages.verdict import (
     availability_cell,
     totals_of,
 )
+from sam_pipeline.spark_jobs.rules.days import periods
 from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
@@ -242,13 +243,7 @@ def _topic(cell: Cell, site_day: SiteDay | None, causes: Sequence[CauseList]) ->
 
 def day_spans(days: Iterable[date]) -> list[DaySpan]:
     """The days, in order, as spans without gaps."""
-    spans: list[DaySpan] = []
-    for day in days:
-        if spans and day - spans[-1].last == timedelta(days=1):
-            spans[-1] = DaySpan(spans[-1].first, day)
-        else:
-            spans.append(DaySpan(day, day))
-    return spans
+    return [DaySpan(period.first, period.last) for period in periods(days)]
 
 
 def _spells(days: Sequence[DayView], open_day: date | None) -> Iterator[Spell]:
