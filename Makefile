@@ -19,7 +19,7 @@ SYSTEMD := systemd-analyze=systemd
 INSTALL := $(foreach package,python3-venv postgresql default-jre-headless,/usr/share/doc/$(package)=$(package)) curl=curl
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full docs pictures test check lint clean test-services pyz bench-publish bench-load bench-consume bench-report soak soak-reports fuzz
+.PHONY: help install demo demo-full docs pictures test check lint clean test-services pyz bench-publish bench-load bench-consume bench-report bench-pages soak soak-reports fuzz
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -93,6 +93,10 @@ bench-consume: $(VENV)/.tested ## consumer: throughput, latency, memory (QUICK=1
 bench-report: $(VENV)/.tested ## reports, compared with psql, DuckDB and an empty Spark program (QUICK=1: a short run)
 	@$(NEED) $(JAVA) $(POSTGRES)
 	$(BIN)/python -m tests.benchmarks.report $(if $(QUICK),--quick)
+
+bench-pages: $(VENV)/.tested ## the pages of reports: a month of 500 sites, a year of 60
+	@$(NEED) $(POSTGRES)
+	$(BIN)/python -m tests.benchmarks.pages
 
 clean: ## remove everything these targets made
 	rm -rf $(VENV) .cache demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -28,6 +28,7 @@ from sam_pipeline.spark_jobs.pages.verdict import DOWNTIME, MISSED, NOT_COMPUTED
 from sam_pipeline.spark_jobs.pages.writer import PageFiles, group_page, site_page
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, month_of
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
+from sam_pipeline.spark_jobs.rules.statuses import FOLDED
 from sam_pipeline.spark_jobs.runs.published import DayFigure
 from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
 from sam_pipeline.sql.database.engine import name_of, reading, writing
@@ -313,7 +314,57 @@ def test_trends_begin_with_the_endpoint_with_the_most_changes(pages: Pages) -> N
     changes = [int(number) for number in re.findall(r"<tr><td>(\d+)<th", page)]
     assert len(changes) > 3
     assert changes == sorted(changes, reverse=True)
-    assert re.search(r'<a href="SITE-\d+\.html#2026-11-\d\d">2026-11-\d\d \d\d:\d\d:\d\d</a>', page)
+    assert re.search(r'<a href="SITE-\d+\.html#2026-11-\d\d">11-\d\d \d\d:\d\d:\d\d</a>', page)
+    assert f'<th scope="row"><a href="{BAD_SITE}.html">{BAD_SITE}</a>' in page
+
+
+def test_excluded_time_has_a_column_in_the_trends(grid: Grid, tmp_path: Path) -> None:
+    states = "UPDATE timeline_segment SET status = '{}' WHERE level = 'endpoint' AND status = '{}'"
+    with writing(grid.engine) as connection:
+        connection.execute(text(states.format("EXCLUDED", "WARNING")))
+    try:
+        page = written(grid, tmp_path)[f"{NOVEMBER_PATH}/trends.html"]
+    finally:
+        with writing(grid.engine) as connection:
+            connection.execute(text(states.format("WARNING", "EXCLUDED")))
+
+    heads = re.findall(r'class="name">(\w+)</th>', page)
+    assert heads == [*FOLDED, "EXCLUDED"]
+
+
+def test_the_anchor_of_a_group_is_its_name_and_the_worst_group_is_on_top(pages: Pages) -> None:
+    page = pages[f"{NOVEMBER_PATH}/groups/region.html"]
+
+    rows = re.findall(
+        r'<th scope="row"><a href="#(group-REGION-\d)"[^>]*>(REGION-\d)</a>\n(.*)', page
+    )
+    assert all(anchor == f"group-{name}" and f'id="{anchor}"' in page for anchor, name, _ in rows)
+    missed = page.partition("Targets missed")[2].partition("Targets met")[0]
+    for part in (missed, page.partition("Targets met")[2]):
+        by_symbol = re.findall(r"\n<td class=\"\w[ d]*\">([✗!✓])(\d+\.\d\d)\n", part)
+        figures = [("✗!✓".index(symbol), float(figure)) for symbol, figure in by_symbol]
+        assert figures and figures == sorted(figures)
+
+
+def test_the_start_page_is_a_table_of_reports_and_months_with_a_line_of_the_mean(
+    pages: Pages,
+) -> None:
+    page = pages["index.html"]
+
+    table = page.partition('<table class="overview">')[2].partition("</table>")[0]
+    assert re.findall(r'<th scope="col">(\w+ \d+)</th>', table) == ["Oct 2026", "Nov 2026"]
+    assert re.search(
+        r"<title>October 2026: availability \d+\.\d\d, reliability \d+\.\d\d</title>", table
+    )
+    october, november = re.findall(r'<td class="some">(.*?)(?=<td|</tr>)', table, re.DOTALL)
+    for month, cell in ((OCTOBER_PATH, october), (NOVEMBER_PATH, november)):
+        of_month = pages[f"{month}/index.html"]
+        missed = re.search(r"<b>(\d+) of 10</b>", of_month)
+        worst = re.search(r'<th scope="row"><a href="[^>]*>([^<]+)</a>', of_month)
+        assert missed and f"<b>✗ {missed[1]}</b> of 10" in cell
+        assert worst and f">{worst[1]}</small>" in cell
+    assert "sealed</small>" in october and "sealed" not in november
+    assert "VO ops" in page and "up when CE and SRM" in page
 
 
 def test_incidents_are_those_that_the_command_lists(grid: Grid, pages: Pages) -> None:
