@@ -27,8 +27,8 @@ MAX_LINES = 40
 MAX_LENGTH = 100
 
 _MAX_FIGURES = 4
-# The lines of one entry: enough for an endpoint, its metric and the beginning of a reason.
-_MAX_LINES_OF_ENTRY = 3
+# The lines of one entry: enough for some endpoints with their metrics, or for a reason.
+_MAX_LINES_OF_ENTRY = 5
 _MAX_LINES_OF_CAUSE = 6
 # The lines left for causes by the other sections: two titles with their blank lines, one cause, and
 # the number of the others.

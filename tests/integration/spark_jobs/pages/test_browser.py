@@ -291,6 +291,19 @@ def test_every_day_of_a_bad_site_is_opened_by_its_anchor_without_scripts(
     context.close()
 
 
+def test_the_lanes_of_metrics_unfold_on_the_same_hours_as_their_endpoint(
+    page: Page, bad_site: Path
+) -> None:
+    page.goto(f"{bad_site.as_uri()}#{bad_month.LAST_BAD}")
+    day = page.locator(f"[id='{bad_month.LAST_BAD}']")
+
+    day.locator(".metrics summary").click()
+
+    boxes = [day.locator(f"tr.{level} svg").bounding_box() for level in ("endpoint", "metric")]
+    [(left, right), of_metric] = [(box["x"], box["x"] + box["width"]) for box in boxes if box]
+    assert of_metric == (pytest.approx(left, abs=2), pytest.approx(right, abs=2))
+
+
 def test_the_keyboard_leads_from_a_red_day_to_the_failing_result(page: Page, out: Path) -> None:
     page.goto((out / f"{MONTH}/index.html").as_uri())
     page.locator("td.x a").first.focus()
