@@ -12,7 +12,7 @@ from tests.demo.files import FULL_STORAGE_SITE
 
 REPORT = Path("demo/report/critical")
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
-WIDTH, MAX_HEIGHT = 1100, 800
+WIDTH, MAX_HEIGHT = 1240, 800
 
 
 def main() -> int:
