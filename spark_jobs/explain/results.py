@@ -148,7 +148,9 @@ class CountedResults:
 
     def _exclusion(self, result: Result) -> Exclusion | None:
         """The exclusion of its monitoring host, from start to end (both included), if any."""
-        exclusions = self._exclusions.get(result.monitoring_host, ())
+        exclusions = self._exclusions.get(result.monitoring_host)
+        if not exclusions:
+            return None
         return next((e for e in exclusions if e.start <= result.measured <= e.end), None)
 
     def _judged(self, result: Result) -> Result:
