@@ -238,6 +238,8 @@ DECLARE
     frozen CONSTANT date := (SELECT day FROM horizon);
     folded integer;
     late integer[];
+    days date[];
+    were_read date[];
 BEGIN
     PERFORM make_temporary('sam_news', '
         status_id integer, measured_at timestamptz, status smallint, summary text, arrival bigint
@@ -312,15 +314,38 @@ BEGIN
     END IF;
 
     -- A report looks back to the previous day, so a result changes two days.
-    INSERT INTO changed_day (day)
-    SELECT DISTINCT day
-    FROM (
-        SELECT CAST(measured_at AS date) AS day FROM pg_temp.sam_news
-        UNION ALL
+    days := ARRAY(
+        SELECT CAST(measured_at AS date) FROM pg_temp.sam_news
+        UNION
         SELECT CAST(measured_at AS date) + 1 FROM pg_temp.sam_news
-    ) AS changed
-    WHERE day <= today AND day >= coalesce(frozen, day)
-    ORDER BY day
+    );
+    -- A day that runs have read changes only by results of endpoints that belong to a site then. For
+    -- those of others it changes when the topology does.
+    were_read := ARRAY(
+        SELECT c.day FROM changed_day AS c WHERE c.day = ANY(days) AND c.change_no IS NOT NULL
+    );
+    IF were_read <> '{}' THEN
+        days := ARRAY(
+            SELECT unnest(days)
+            EXCEPT
+            SELECT unnest(were_read)
+            UNION
+            SELECT d.day
+            FROM (
+                SELECT DISTINCT status_id, CAST(measured_at AS date) + later AS day
+                FROM pg_temp.sam_news CROSS JOIN generate_series(0, 1) AS later
+            ) AS d
+            JOIN instance_status AS i ON i.status_id = d.status_id
+            JOIN endpoint_membership AS m ON m.endpoint_id = i.endpoint_id
+            WHERE d.day = ANY(were_read)
+                AND m.valid_from <= d.day
+                AND coalesce(m.valid_to, 'infinity') > d.day
+        );
+    END IF;
+    INSERT INTO changed_day (day)
+    SELECT d.day FROM unnest(days) AS d (day)
+    WHERE d.day <= today AND d.day >= coalesce(frozen, d.day)
+    ORDER BY d.day
     ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE changed_day.change_no IS NOT NULL;
     DELETE FROM pg_temp.sam_news;
     RETURN folded;

@@ -44,9 +44,22 @@ CREATE TRIGGER fold_news_insert BEFORE INSERT ON fold_news BEGIN
         summary = n.summary
     FROM unfolded_status AS n
     WHERE n.status_id = instance_status.status_id;
+    -- A day that runs have read changes only by results of endpoints that belong to a site then. For
+    -- those of others it changes when the topology does.
     INSERT INTO changed_day (day)
     SELECT day FROM unfolded_day WHERE true
-    ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE change_no IS NOT NULL;
+    ON CONFLICT (day) DO UPDATE SET change_no = NULL
+    WHERE change_no IS NOT NULL
+        AND EXISTS (
+            SELECT 1
+            FROM unfolded_result AS r
+            CROSS JOIN instance_status AS i ON i.status_id = r.status_id
+            CROSS JOIN endpoint_membership AS m ON m.endpoint_id = i.endpoint_id
+            WHERE r.measured_at >= unixepoch(changed_day.day, '-1 day')
+                AND r.measured_at < unixepoch(changed_day.day, '+1 day')
+                AND m.valid_from <= unixepoch(changed_day.day)
+                AND coalesce(m.valid_to > unixepoch(changed_day.day), true)
+        );
     DELETE FROM load_news WHERE result_id <= (SELECT up_to FROM folded);
     UPDATE folded SET
         result_id = max(

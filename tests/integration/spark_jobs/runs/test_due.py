@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from sam_pipeline.spark_jobs.runs.due import (
 )
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.fold import take_changes
-from tests.support.reports.database import profile
+from tests.support.reports.database import Grid, profile
 
 TODAY = date(2026, 11, 20)
 
@@ -194,3 +195,45 @@ def test_days_before_the_horizon_are_refused_without_force(engine: Engine, tmp_p
         assert requested_reports(connection, [report], unfrozen, force=False) == [
             DueReport(report, unfrozen)
         ]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def grid(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Grid]:
+    """A database with one endpoint, and a result of it on a day that a run has read."""
+    url = f"sqlite:///{tmp_path}/sam.db"
+    grid = Grid(url if request.param == "sqlite" else request.getfixturevalue("postgres_url"))
+    grid.endpoint("A", "CE", "ce.A", validFrom=f"{november(13)[0]}T00:00:00Z")
+    grid.result("CE ce.A ping", "12:00", "OK", day=november(14)[0])
+    change_no = taken(grid.engine)
+    for number in range(14, 20):
+        published(grid.engine, number, change_no=change_no)
+    yield grid
+    grid.dispose()
+
+
+def due_after(grid: Grid) -> list[date]:
+    """The due days, after changes are numbered as a run does, which folds new results first."""
+    taken(grid.engine)
+    return due(grid.engine)
+
+
+def test_a_late_result_makes_its_day_and_the_next_one_due(grid: Grid) -> None:
+    grid.result("CE ce.A ping", "13:00", "CRITICAL", day=november(14)[0])
+
+    assert due_after(grid) == november(14, 15)
+
+
+def test_a_result_of_an_unknown_endpoint_makes_no_day_due(grid: Grid) -> None:
+    grid.result("CE ce.nowhere ping", "13:00", "CRITICAL", day=november(14)[0])
+
+    assert due_after(grid) == []
+
+
+def test_an_endpoint_that_becomes_known_makes_the_days_of_its_results_due(grid: Grid) -> None:
+    grid.result("CE ce.new ping", "13:00", "CRITICAL", day=november(14)[0])
+    before = due_after(grid)
+
+    grid.endpoint("B", "CE", "ce.new", validFrom=f"{november(15)[0]}T00:00:00Z")
+
+    assert before == []
+    assert set(november(15, 16)) <= set(due_after(grid))

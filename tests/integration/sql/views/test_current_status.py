@@ -57,6 +57,13 @@ def random_results(rng: random.Random, minutes: int) -> list[Record]:
     ]
 
 
+def announce(engine: Engine, *hosts: str) -> None:
+    """Add the endpoints of results to the topology: those of others change no day that was read."""
+    flavour = metric_result()["serviceFlavour"]
+    valid = {"serviceFlavour": flavour, "validFrom": "2026-01-01T00:00:00Z"}
+    insert(engine, "serviceEndpoint", *(service_endpoint(hostName=h, **valid) for h in hosts))
+
+
 def expected_statuses(rows: Iterable[Record]) -> dict[Key, tuple[Shown, set[str]]]:
     """The row that current_status must show for each key, and the summaries it may show."""
     rows_of: dict[Key, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
@@ -133,6 +140,7 @@ def result_at(time: str, **changes: str | None) -> Record:
 @pytest.mark.parametrize("seed", range(6))
 def test_statuses_and_days_follow_the_results_in_any_order(engine: Engine, seed: int) -> None:
     rng = random.Random(seed)
+    announce(engine, "host0.example.org", "host1.example.org")
     before: dict[tuple[str, ...], int] = {}
     marked: set[str] = set()
     for number in range(25):
@@ -266,6 +274,7 @@ def test_a_repeated_result_marks_no_day(engine: Engine) -> None:
 
 
 def test_changes_are_numbered_upwards(engine: Engine) -> None:
+    announce(engine, metric_result()["hostName"])
     insert(engine, "metricOutput", result_at("2026-03-01T12:00:00Z"))
     first = take(engine)
     assert take(engine) == first + 1
