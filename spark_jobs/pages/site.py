@@ -144,23 +144,26 @@ class SiteView:
     open_day: date | None
 
 
+def explained_days(
+    month: Month, site: str, timelines: Mapping[date, Timelines], results: Results
+) -> dict[date, SiteDay]:
+    """The days on which a site was not OK all day, or on which something was announced for it."""
+    return {
+        run.day: explain_site(month.report, site, run, timelines[run.day], results)
+        for run in month.runs
+        if run.day in timelines and _may_have_a_section(run, timelines[run.day])
+    }
+
+
 def site_view(
-    month: Month,
-    figures: Sequence[DayFigure],
-    timelines: Mapping[date, Timelines],
-    results: Results,
+    month: Month, figures: Sequence[DayFigure], site_days: Mapping[date, SiteDay]
 ) -> SiteView:
-    """The page of a site, from the figures of its days, their timelines and results."""
+    """The page of a site, from the figures of its days, and its explained days."""
     figure = added_up(figures)
     [site] = figure.names
     seconds = figure.seconds or Seconds()
     targets = month.period_targets.of_site(site)
     run_of = {run.day: run for run in month.runs}
-    site_days = {
-        day: explain_site(month.report, site, run_of[day], of_day, results)
-        for day, of_day in timelines.items()
-        if _may_have_a_section(run_of[day], of_day)
-    }
     causes_of = {day: causes_by_effect(of_day.failures) for day, of_day in site_days.items()}
     days = []
     for of_day in figures:

@@ -42,7 +42,7 @@ from sam_pipeline.spark_jobs.pages.incidents import incidents_view
 from sam_pipeline.spark_jobs.pages.month import Month, by_site, month_view
 from sam_pipeline.spark_jobs.pages.navigation import Key, neighbours, pages_of_month
 from sam_pipeline.spark_jobs.pages.performance import month_performance, performance_view
-from sam_pipeline.spark_jobs.pages.site import site_view
+from sam_pipeline.spark_jobs.pages.site import explained_days, site_view
 from sam_pipeline.spark_jobs.pages.start import start_view
 from sam_pipeline.spark_jobs.pages.trends import trends_view
 from sam_pipeline.spark_jobs.pages.writer import (
@@ -241,8 +241,10 @@ def _draw(
     for days, segments, results in sites:
         [site] = days[0].names
         timelines = {day: Timelines(of_day, profiles[day]) for day, of_day in segments.items()}
-        incidents += site_incidents(site, timelines, results, month.runs)
-        view = site_view(month, days, timelines, results)
+        site_days = explained_days(month, site, timelines, results)
+        failures_on = {day: of_day.failures for day, of_day in site_days.items()}
+        incidents += site_incidents(site, timelines, failures_on, month.runs)
+        view = site_view(month, days, site_days)
         path = f"{month.path}/{site_page(site)}"
         performance = performance_view(measured, site, month.period)
         files.write(path, "site.html", view=view, month=month, performance=performance)

@@ -9,6 +9,7 @@ from operator import attrgetter
 
 from sqlalchemy import Connection
 
+from sam_pipeline.spark_jobs.explain.causes import Failure
 from sam_pipeline.spark_jobs.explain.failures import failing_instances, failures
 from sam_pipeline.spark_jobs.explain.incidents.figures import ReportIncidents
 from sam_pipeline.spark_jobs.explain.incidents.incident import (
@@ -17,7 +18,7 @@ from sam_pipeline.spark_jobs.explain.incidents.incident import (
     in_order,
     with_causes,
 )
-from sam_pipeline.spark_jobs.explain.results import CountedResults, Results, read_results
+from sam_pipeline.spark_jobs.explain.results import CountedResults, read_results
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import SITE
@@ -56,14 +57,17 @@ def read_incidents(
 
 
 def site_incidents(
-    site: str, timelines: Mapping[date, Timelines], results: Results, runs: Sequence[Run]
+    site: str,
+    timelines: Mapping[date, Timelines],
+    failures_on: Mapping[date, Sequence[Failure]],
+    runs: Sequence[Run],
 ) -> list[Incident]:
-    """The incidents of a site, from its timelines and results that were not OK on all days."""
+    """The incidents of a site, from its timelines and failures on all days."""
     segments = [
         segment for _, of_day in sorted(timelines.items()) for segment in of_day.of[SITE, (site,)]
     ]
     found = find_incidents(site, segments, runs[0].start)
-    return _with_causes(found, timelines, results, runs)
+    return _with_causes(found, failures_on, runs)
 
 
 def _read_causes(
@@ -81,24 +85,22 @@ def _read_causes(
     }
     failing = {instance for of_day in timelines.values() for instance in failing_instances(of_day)}
     results = read_results(connection, touched, failing, with_ok=False, at_most=_MAX_RESULTS)
-    return _with_causes(found, timelines, results, touched)
+    failures_on = {
+        day: failures(of_day, CountedResults(run_of[day], results))
+        for day, of_day in timelines.items()
+    }
+    return _with_causes(found, failures_on, touched)
 
 
 def _with_causes(
-    found: Sequence[Incident],
-    timelines: Mapping[date, Timelines],
-    results: Results,
-    runs: Sequence[Run],
+    found: Sequence[Incident], failures_on: Mapping[date, Sequence[Failure]], runs: Sequence[Run]
 ) -> list[Incident]:
-    failed = [
-        (run, failures(timelines[run.day], CountedResults(run, results)))
-        for run in runs
-        if run.day in timelines and _touches(run, found)
-    ]
     return [
         with_causes(
             incident,
-            chain.from_iterable(of_day for run, of_day in failed if _touches(run, [incident])),
+            chain.from_iterable(
+                failures_on.get(run.day, ()) for run in runs if _touches(run, [incident])
+            ),
         )
         for incident in found
     ]

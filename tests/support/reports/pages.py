@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
 from sam_pipeline.spark_jobs.pages.month import Month, month_view
-from sam_pipeline.spark_jobs.pages.site import site_view
+from sam_pipeline.spark_jobs.pages.site import explained_days, site_view
 from sam_pipeline.spark_jobs.pages.writer import PageFiles
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
@@ -161,12 +161,11 @@ def write_large_pages(out: Path, directory: Path) -> tuple[Path, Path]:
     files.write("large/index.html", "month.html", view=month_view(month, figures, []), month=month)
     size = Size(1, 31, 20, flapping=48)
     [site] = [site_name(0)]
-    view = site_view(
-        month,
-        [DayFigure(day, (site,), site_seconds(day, 0, size)) for day in days.days()],
-        {day: Timelines(site_segments(day, 0, size), month.runs[0].profile) for day in days.days()},
-        {},
-    )
+    timelines = {
+        day: Timelines(site_segments(day, 0, size), month.runs[0].profile) for day in days.days()
+    }
+    of_site = [DayFigure(day, (site,), site_seconds(day, 0, size)) for day in days.days()]
+    view = site_view(month, of_site, explained_days(month, site, timelines, {}))
     files.write("large/site.html", "site.html", view=view, month=month)
     return out / "large/index.html", out / "large/site.html"
 

@@ -20,7 +20,7 @@ from sam_pipeline.spark_jobs.explain.ticket import ticket
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.pages.month import Month
-from sam_pipeline.spark_jobs.pages.site import site_view
+from sam_pipeline.spark_jobs.pages.site import explained_days, site_view
 from sam_pipeline.spark_jobs.pages.writer import PageFiles
 from sam_pipeline.spark_jobs.profiles.profile import Range, Threshold
 from sam_pipeline.spark_jobs.rules.days import Period
@@ -47,7 +47,8 @@ def page(stored: StoredDay, out: Path) -> str:
     of_site = [segment for segment in stored.segments if segment.level == SITE]
     figure = DayFigure(DAY, ("A",), seconds_of(of_site))
     timelines = {DAY: Timelines(stored.segments, stored.profile)}
-    view = site_view(month, [figure], timelines, stored.results_of)
+    site_days = explained_days(month, "A", timelines, stored.results_of)
+    view = site_view(month, [figure], site_days)
     PageFiles(out).write("page.html", "site.html", view=view, month=month)
     return (out / "page.html").read_text()
 
