@@ -45,6 +45,7 @@ from sam_pipeline.spark_jobs.runs.published import (
 from sam_pipeline.spark_jobs.runs.targets import PeriodTargets, period_targets
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.roles import READER
 
 EXAMPLES = """\
 examples:
@@ -93,7 +94,7 @@ def run_what_if(args: argparse.Namespace) -> int:
             such report or site.
     """
     period, profile = requested_period(args), read_profile(args.other_profile)
-    timeout_s, engine = load_report(args).start_timeout_s, open_database(args)
+    timeout_s, engine = load_report(args).start_timeout_s, open_database(args, READER)
     before = _published(engine, args.report or profile.name, profile, period)
     # It is slow to import.
     from sam_pipeline.spark_jobs.compute.job import site_days

@@ -9,7 +9,6 @@ from operator import attrgetter
 from sam_pipeline.schema.program.wording import one_line
 from sam_pipeline.spark_jobs.explain.evidence import Evidence
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay, Thing
-from sam_pipeline.spark_jobs.explain.failures import NOT_STORED
 from sam_pipeline.spark_jobs.explain.phrases import (
     clock_text,
     downtime_text,
@@ -106,7 +105,7 @@ def _because_of_metric(evidence: Evidence) -> str:
     if evidence.status == "MISSING":
         return missing_text(evidence)
     if not evidence.results:
-        return NOT_STORED
+        return evidence.why_none
     first = evidence.results[0]
     judged = f" ({threshold_text(first)})" if isinstance(first, JudgedResult) else ""
     number = len(evidence.results)

@@ -2,13 +2,14 @@
 
 Probes write details into their texts that differ from one failure to the next: hosts, addresses,
 times, numbers, ids, directories. `masked` replaces each of them with `*`; failures of one flavour,
-metric and status with the same masked text have one `Cause`.
+metric and status with the same masked text have one `Cause`. Nouns that were counted may differ in
+number: "1 try" and "2 tries" are one cause.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -50,6 +51,7 @@ _NUMBERED = re.compile(r"(\D*)\d+")
 _SEPARATOR = re.compile(r"([/:@])")
 _REPEATED = re.compile(r"\*(?:[\s,;.:+-]+(?:\*|(?:UTC|GMT|CET|CEST|AM|PM)\b))+")
 _TEMPORARY = re.compile(r"(/tmp/).+")
+_COUNTED = re.compile(r"(?<=\* )[a-z]{3,}\b")
 _A_DIGIT = re.compile("[0-9]")
 _ONE_DIGIT = str.maketrans("0123456789", "1" * 10)
 # The minimum length of a word that counts as random, such as an id in base 64.
@@ -57,7 +59,7 @@ _MIN_RANDOM_LENGTH = 16
 
 
 Key = tuple[str, str, str, str]
-"""flavour, metric, status and masked text"""
+"""flavour, metric, status and masked text, the nouns that were counted without their plural"""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ class Cause:
     @property
     def key(self) -> Key:
         """What its failures have in common."""
-        return self.service_flavour, self.metric_name, self.status, self.text
+        text = _without_plurals(self.text)
+        return self.service_flavour, self.metric_name, self.status, text
 
     @property
     def count(self) -> int:
@@ -156,23 +159,30 @@ def causes(failures: Iterable[Failure]) -> list[Cause]:
         text = masked(failure.text, failure.host_name)
         key = (failure.service_flavour, failure.metric_name, failure.status, text)
         groups.setdefault(key, []).append(failure)
-    return _sorted(groups)
+    return _joined(Cause(*key, of_key) for key, of_key in groups.items())
 
 
 def merged(cause_lists: Iterable[CauseList]) -> CauseList:
     """The causes of several days together, without masking the texts again, which is slow."""
-    groups: dict[Key, list[Failure]] = {}
-    title = ""
-    for cause_list in cause_lists:
-        title = cause_list.title
-        for cause in cause_list.causes:
-            groups.setdefault(cause.key, []).extend(cause.failures)
-    return CauseList(title, _sorted(groups))
+    cause_lists = list(cause_lists)
+    title = cause_lists[-1].title if cause_lists else ""
+    return CauseList(title, _joined(cause for of_day in cause_lists for cause in of_day.causes))
 
 
-def _sorted(groups: Mapping[Key, Sequence[Failure]]) -> list[Cause]:
+def _joined(found: Iterable[Cause]) -> list[Cause]:
+    """One cause for each key, with the longest of its texts, which is the plural."""
+    groups: dict[Key, list[Cause]] = {}
+    for cause in found:
+        groups.setdefault(cause.key, []).append(cause)
     return sorted(
-        (Cause(*key, failures) for key, failures in groups.items()),
+        (
+            Cause(
+                *key[:3],
+                max((cause.text for cause in of_key), key=lambda text: (len(text), text)),
+                [failure for cause in of_key for failure in cause.failures],
+            )
+            for key, of_key in groups.items()
+        ),
         key=lambda cause: (
             _SEVERITY.index(cause.status) if cause.status in _SEVERITY else len(_SEVERITY),
             -cause.count,
@@ -181,6 +191,19 @@ def _sorted(groups: Mapping[Key, Sequence[Failure]]) -> list[Cause]:
             cause.text,
         ),
     )
+
+
+@lru_cache(maxsize=4096)
+def _without_plurals(text: str) -> str:
+    return _COUNTED.sub(lambda noun: _singular(noun.group()), text)
+
+
+def _singular(noun: str) -> str:
+    if noun.endswith("ies"):
+        return f"{noun[:-3]}y"
+    if noun.endswith(("sses", "shes", "ches", "xes")):
+        return noun[:-2]
+    return noun[:-1] if noun.endswith("s") and not noun.endswith(("ss", "us", "is")) else noun
 
 
 def masked(text: str, host_name: str = "") -> str:

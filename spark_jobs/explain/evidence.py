@@ -17,9 +17,10 @@ class Evidence:
     """Why a metric had its status during a segment of its endpoint.
 
     `decides` is whether the endpoint's status follows from it. `results` are those with the status,
-    oldest first. A MISSING metric has none, but may have a `last` earlier result, which was valid
-    for `validity_s` seconds. `ignored` are results that would have counted if their monitoring
-    hosts were not excluded. `exclusions` are those that made the metric EXCLUDED.
+    oldest first, and `why_none` is why there are none. A MISSING metric has none, but may have a
+    `last` earlier result, which was valid for `validity_s` seconds. `ignored` are results that
+    would have counted if their monitoring hosts were not excluded. `exclusions` are those that made
+    the metric EXCLUDED.
     """
 
     metric_name: str
@@ -32,6 +33,7 @@ class Evidence:
     validity_s: int | None = None
     ignored: Sequence[Ignored] = ()
     exclusions: Sequence[Exclusion] = ()
+    why_none: str = ""
 
 
 def evidence_of(segment: Segment, results: CountedResults) -> Evidence:
@@ -49,7 +51,7 @@ def evidence_of(segment: Segment, results: CountedResults) -> Evidence:
         ]
         return Evidence(*of_segment, (), exclusions=exclusions)
     if segment.status != "MISSING":
-        return Evidence(*of_segment, results.behind(segment))
+        return Evidence(*of_segment, results.behind(segment), why_none=results.why_none)
     instance, validity_s = instance_of(segment), results.run.profile.validity(metric)
     last = None if validity_s is None else results.last_before(instance, segment.start)
     # A run reads results from the day before on.

@@ -10,7 +10,7 @@ from functools import cached_property
 from sam_pipeline.spark_jobs.explain.causes import Failure
 from sam_pipeline.spark_jobs.explain.evidence import Evidence, evidence_of
 from sam_pipeline.spark_jobs.explain.failures import failures
-from sam_pipeline.spark_jobs.explain.results import CountedResults, Ignored, Results
+from sam_pipeline.spark_jobs.explain.results import CountedResults, Ignored, ReadResults
 from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.rules.days import DAY_S
@@ -77,7 +77,7 @@ class SiteDay:
 
 
 def explain_site(
-    report: str, site: str, run: Run, timelines: Timelines, results: Results
+    report: str, site: str, run: Run, timelines: Timelines, results: ReadResults
 ) -> SiteDay:
     """The site's day, from its timelines of all levels and the results that the run read."""
     counted = CountedResults(run, results)

@@ -22,8 +22,6 @@ from sam_pipeline.spark_jobs.explain.timelines import FINE, Span, Timelines, cos
 from sam_pipeline.spark_jobs.rules.levels import METRIC
 from sam_pipeline.spark_jobs.runs.published import Segment
 
-NOT_STORED = "(its result is no longer stored)"
-
 
 def failing_instances(timelines: Timelines) -> set[Instance]:
     """The metrics of endpoints that were not OK at some time."""
@@ -52,7 +50,7 @@ def failures(timelines: Timelines, results: CountedResults) -> list[Failure]:
             start, end = max(result.measured, segment.start), next(later, segment.end)
             failed.append(_failure(instance, result, end, costs=_touches(spans, start, end)))
         if not behind:
-            text = NO_RESULT if segment.status == "MISSING" else NOT_STORED
+            text = NO_RESULT if segment.status == "MISSING" else results.why_none
             costs = _touches(spans, segment.start, segment.end)
             status, start, end = segment.status, segment.start, segment.end
             failure = Failure(*instance, status, start, text, "", costs, until=end, measured=False)

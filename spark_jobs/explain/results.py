@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -24,6 +24,8 @@ from sam_pipeline.spark_jobs.rules.statuses import STATUSES
 from sam_pipeline.spark_jobs.runs.published import Run, Segment
 
 NO_RESULT = "no result"
+NOT_STORED = "(its result is no longer stored)"
+NOT_READ = "(one of too many to show here: `sam-report explain` shows those of its day)"
 
 Instance = tuple[str, str, str]
 """flavour, host, metric"""
@@ -77,8 +79,10 @@ class Ignored(NamedTuple):
     exclusion: Exclusion
 
 
-Results = Mapping[Instance, Sequence[Result]]
-"""Oldest first."""
+class ReadResults(dict[Instance, list[Result]]):
+    """The results of instances, oldest first; there are all of them from the second `since` on."""
+
+    since = 0
 
 
 class CountedResults:
@@ -87,7 +91,7 @@ class CountedResults:
     Results from an excluded monitoring host are `ignored` instead.
     """
 
-    def __init__(self, run: Run, results: Results) -> None:
+    def __init__(self, run: Run, results: ReadResults) -> None:
         self.run = run
         self._results = results
         self._judged_metrics = {rule.metric_name for rule in run.profile.thresholds}
@@ -95,6 +99,11 @@ class CountedResults:
         for exclusion in run.exclusions:
             if exclusion.kind == MONITORING_HOST:
                 self._exclusions.setdefault(exclusion.monitoring_host, []).append(exclusion)
+
+    @property
+    def why_none(self) -> str:
+        """Why a status has no result behind it although it had one."""
+        return NOT_READ if self._results.since > self.run.start - DAY_S else NOT_STORED
 
     def between(self, instance: Instance, start: int, end: int) -> list[Result]:
         """The results of [start, end), oldest first."""
@@ -191,7 +200,7 @@ def read_results(
     *,
     with_ok: bool = True,
     at_most: int | None = None,
-) -> dict[Instance, list[Result]]:
+) -> ReadResults:
     """The results of the instances since the day before the first run's day, oldest first.
 
     Only results whose VO and FQAN count (rule 2); with `at_most`, only the newest ones. Without
@@ -234,7 +243,9 @@ def read_results(
         rows += connection.execute(statement, {"instances": chunk, **bounds, **of_hosts})
     if len(numbers) > _MAX_INSTANCES:
         rows = sorted(rows, key=lambda row: (row[1], row[7]), reverse=True)[:at_most]
-    results: dict[Instance, list[Result]] = {}
+    results = ReadResults()
+    if at_most is not None and len(rows) == at_most:
+        results.since = rows[-1][1] + 1
     for instance_id, measured, *values in reversed(rows):
         flavour, host, metric = instance = instance_of[instance_id]
         result = Result(host, flavour, metric, measured, *values)

@@ -17,7 +17,7 @@ from sam_pipeline.spark_jobs.explain.causes import (
 )
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay, arithmetic, explain_site
 from sam_pipeline.spark_jobs.explain.phrases import downtime_text, exclusion_text, explain_command
-from sam_pipeline.spark_jobs.explain.results import Results
+from sam_pipeline.spark_jobs.explain.results import ReadResults
 from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST
 from sam_pipeline.spark_jobs.pages.drawing.lanes import DayLanes, Lane, day_lanes, ok_lane
@@ -31,7 +31,7 @@ from sam_pipeline.spark_jobs.pages.verdict import (
     availability_cell,
     totals_of,
 )
-from sam_pipeline.spark_jobs.rules.days import periods
+from sam_pipeline.spark_jobs.rules.days import DAY_S, periods
 from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
@@ -130,7 +130,8 @@ class Spell:
 class SiteView:
     """The page of a site; `statuses` are those with a column.
 
-    The `spells` begin with the newest; `open_day` is shown unfolded.
+    The `spells` begin with the newest; `open_day` is shown unfolded. Failures before `since` (epoch
+    s) are counted by their stretches, as they have more results than are read.
     """
 
     site: str
@@ -142,10 +143,11 @@ class SiteView:
     days: Sequence[DayView]
     spells: Sequence[Spell]
     open_day: date | None
+    since: int
 
 
 def explained_days(
-    month: Month, site: str, timelines: Mapping[date, Timelines], results: Results
+    month: Month, site: str, timelines: Mapping[date, Timelines], results: ReadResults
 ) -> dict[date, SiteDay]:
     """The days on which a site was not OK all day, or on which something was announced for it."""
     return {
@@ -156,9 +158,12 @@ def explained_days(
 
 
 def site_view(
-    month: Month, figures: Sequence[DayFigure], site_days: Mapping[date, SiteDay]
+    month: Month,
+    figures: Sequence[DayFigure],
+    site_days: Mapping[date, SiteDay],
+    since: int = 0,
 ) -> SiteView:
-    """The page of a site, from the figures of its days, and its explained days."""
+    """The page of a site, from its figures and explained days, with all results from `since` on."""
     figure = added_up(figures)
     [site] = figure.names
     seconds = figure.seconds or Seconds()
@@ -190,6 +195,7 @@ def site_view(
         days,
         list(_spells(days, open_day))[::-1],
         open_day,
+        since if since > month.runs[0].start - DAY_S else 0,
     )
 
 

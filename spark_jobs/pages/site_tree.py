@@ -30,7 +30,7 @@ from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.spark_jobs.explain.incidents.figures import ReportIncidents
 from sam_pipeline.spark_jobs.explain.incidents.incident import Incident, in_order
 from sam_pipeline.spark_jobs.explain.incidents.reader import site_incidents
-from sam_pipeline.spark_jobs.explain.results import Results, instance_of, read_results
+from sam_pipeline.spark_jobs.explain.results import ReadResults, instance_of, read_results
 from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST
 from sam_pipeline.spark_jobs.inputs.contacts import site_contacts
@@ -82,7 +82,7 @@ _MAX_RESULTS = 50_000
 _SITES_AT_ONCE = 20
 _day = attrgetter("day")
 
-_SiteData = tuple[Sequence[DayFigure], Mapping[date, Sequence[Segment]], Results]
+_SiteData = tuple[Sequence[DayFigure], Mapping[date, Sequence[Segment]], ReadResults]
 """What the page of a site is drawn from."""
 _Drawn = tuple[Mapping[str, str], Sequence[Incident]]
 """The digests of pages, and the incidents of their sites."""
@@ -244,7 +244,7 @@ def _draw(
         site_days = explained_days(month, site, timelines, results)
         failures_on = {day: of_day.failures for day, of_day in site_days.items()}
         incidents += site_incidents(site, timelines, failures_on, month.runs)
-        view = site_view(month, days, site_days)
+        view = site_view(month, days, site_days, results.since)
         path = f"{month.path}/{site_page(site)}"
         performance = performance_view(measured, site, month.period)
         files.write(path, "site.html", view=view, month=month, performance=performance)

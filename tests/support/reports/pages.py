@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
+from sam_pipeline.spark_jobs.explain.results import ReadResults
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
 from sam_pipeline.spark_jobs.pages.month import Month, month_view
@@ -165,7 +166,7 @@ def write_large_pages(out: Path, directory: Path) -> tuple[Path, Path]:
         day: Timelines(site_segments(day, 0, size), month.runs[0].profile) for day in days.days()
     }
     of_site = [DayFigure(day, (site,), site_seconds(day, 0, size)) for day in days.days()]
-    view = site_view(month, of_site, explained_days(month, site, timelines, {}))
+    view = site_view(month, of_site, explained_days(month, site, timelines, ReadResults()))
     files.write("large/site.html", "site.html", view=view, month=month)
     return out / "large/index.html", out / "large/site.html"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay, explain_site
-from sam_pipeline.spark_jobs.explain.results import Instance, Result
+from sam_pipeline.spark_jobs.explain.results import ReadResults, Result
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.profile import Profile
@@ -56,8 +56,8 @@ class StoredDay:
         return Run(1, DAY, "", None, 0, {}, 0, "", "", "", self.profile, 2**62, *announced)
 
     @property
-    def results_of(self) -> dict[Instance, list[Result]]:
-        results: dict[Instance, list[Result]] = {}
+    def results_of(self) -> ReadResults:
+        results = ReadResults()
         for result in sorted(self.results, key=lambda result: result.measured):
             instance = (result.service_flavour, result.host_name, result.metric_name)
             results.setdefault(instance, []).append(result)

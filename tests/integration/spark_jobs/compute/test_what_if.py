@@ -12,6 +12,7 @@ import pytest
 from pyspark import SparkContext
 from sqlalchemy import text
 
+from sam_pipeline.schema.program.command import NO_PERMISSION
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.spark_jobs.cli import main
 from sam_pipeline.spark_jobs.compute import job, reports
@@ -100,6 +101,23 @@ def test_another_profile_shows_what_would_differ_and_stores_nothing(
     assert (site["missed_before"], site["missed_after"]) == (["availability", "reliability"], [])
     assert site["verdict"] == "newly met"
     assert stored(grid) == before
+
+
+def test_a_login_that_may_not_read_reports_learns_which_role_the_command_needs(
+    postgres_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Grid(postgres_url).dispose()
+    (tmp_path / "other.toml").write_text(PROFILE)
+    monkeypatch.setenv("SAM_DATABASE_URL", as_role(postgres_url, "loader"))
+
+    assert (
+        main(["what-if", "--profile", str(tmp_path / "other.toml"), "--day", str(DAY)])
+        == NO_PERMISSION
+    )
+    assert "sam_reader" in capsys.readouterr().err
 
 
 def test_the_same_profile_differs_in_nothing_and_says_so(what_if: Any) -> None:

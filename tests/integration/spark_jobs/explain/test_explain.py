@@ -311,6 +311,7 @@ def test_the_results_are_those_that_the_run_has_read(results_grid: Grid, tmp_pat
         newest_two = read_results(connection, [run], [PING, PUT], with_ok=False, at_most=2)
 
         assert read_results(connection, [run], []) == {}
+    assert (read.since, newest_two.since) == (0, day_start(DAY) + 12 * 3600 + 1)
     times_and_statuses = {
         instance: [(result.measured - day_start(DAY), result.status) for result in results]
         for instance, results in read.items()

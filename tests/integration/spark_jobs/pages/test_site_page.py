@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.spark_jobs.cli import main
+from sam_pipeline.spark_jobs.explain.results import NOT_READ, NOT_STORED
+from sam_pipeline.spark_jobs.pages import site_tree
 from tests.services.postgres import fresh_database
 from tests.support.reports import bad_month
 from tests.support.reports.bad_month import BAD, FIRST_BAD, GOOD, LAST_BAD, OCTOBER, RESULTS_A_DAY
@@ -79,6 +81,25 @@ def test_page_and_explanation_show_the_same_causes_with_the_same_counts(
     day = section_of(page, LAST_BAD)
     assert html.escape(cause["text"]) in day
     assert f'<td class="number">{cause["count"]}</td>' in day
+
+
+def test_a_month_with_too_many_failing_results_says_so_and_where_to_see_them(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_tree, "_MAX_RESULTS", 2 * RESULTS_A_DAY)
+    command = ["--config", str(directory / "sam.toml"), "site", "--month", "2026-10"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+
+    page = (tmp_path / "test/2026-10" / f"{BAD}.html").read_text(encoding="utf-8")
+    assert "until 18 October, 06:00" in page
+    assert NOT_STORED not in page
+    assert NOT_READ in section_of(page, FIRST_BAD)
+    assert "checksum mismatch" in section_of(page, LAST_BAD)
+
+
+def test_a_month_with_all_its_failing_results_has_no_such_note(page: str) -> None:
+    assert NOT_READ not in page
+    assert "until 18 October" not in page
 
 
 def test_the_month_comes_first_then_the_causes_then_the_days(page: str) -> None:

@@ -13,8 +13,7 @@ from sam_pipeline.spark_jobs.explain.as_json import causes_json, day_json
 from sam_pipeline.spark_jobs.explain.as_text import cause_lines, day_lines
 from sam_pipeline.spark_jobs.explain.causes import COSTLY, WITHOUT_EFFECT
 from sam_pipeline.spark_jobs.explain.explanation import seconds_of
-from sam_pipeline.spark_jobs.explain.failures import NOT_STORED
-from sam_pipeline.spark_jobs.explain.results import NO_RESULT
+from sam_pipeline.spark_jobs.explain.results import NO_RESULT, NOT_STORED
 from sam_pipeline.spark_jobs.explain.selection import Selection
 from sam_pipeline.spark_jobs.explain.ticket import ticket
 from sam_pipeline.spark_jobs.explain.timelines import Timelines

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sam_pipeline.spark_jobs.explain.causes import Failure, causes, masked
+from sam_pipeline.spark_jobs.explain.causes import CauseList, Failure, causes, masked, merged
 
 FAILURE = Failure("CE", "ce01.example.org", "submit", "CRITICAL", 1000, "down", "message-1")
 
@@ -81,6 +81,30 @@ def test_a_cause_has_count_times_endpoints_and_the_newest_message() -> None:
 )
 def test_causes_differ_by_flavour_metric_status_and_text(other: Failure) -> None:
     assert len(causes([FAILURE, other])) == 2
+
+
+@pytest.mark.parametrize(
+    ("singular", "plural", "text"),
+    [
+        ("refused (1 try)", "refused (2 tries)", "refused (* tries)"),
+        ("after 1 second", "after 30 seconds", "after * seconds"),
+        ("1 match of b", "3 matches of b", "* matches of b"),
+    ],
+)
+def test_texts_that_differ_in_the_plural_of_what_they_count_are_one_cause(
+    singular: str, plural: str, text: str
+) -> None:
+    failures = [replace(FAILURE, text=singular), replace(FAILURE, text=plural)]
+    of_two_days = [CauseList("", causes([failure])) for failure in failures]
+
+    for found in (causes(failures), merged(of_two_days).causes):
+        assert [(cause.text, cause.count) for cause in found] == [(text, 2)]
+
+
+def test_words_after_a_number_that_are_no_plurals_keep_causes_apart() -> None:
+    texts = ["5 process died", "5 proces died", "5 bus died", "5 bu died"]
+
+    assert len(causes(replace(FAILURE, text=text) for text in texts)) == len(texts)
 
 
 def test_the_most_harmful_comes_first_then_the_most_frequent() -> None:
