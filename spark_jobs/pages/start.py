@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from sam_pipeline.spark_jobs.pages.drawing.lines import LineChart, line_chart
 from sam_pipeline.spark_jobs.pages.month import Month
-from sam_pipeline.spark_jobs.pages.verdict import Verdict, totals_of, verdict, worst_first
+from sam_pipeline.spark_jobs.pages.verdict import MET, Verdict, totals_of, verdict, worst_first
 from sam_pipeline.spark_jobs.pages.writer import site_page
 from sam_pipeline.spark_jobs.profiles.in_words import in_words
 from sam_pipeline.spark_jobs.rules.figures import Figure
@@ -39,7 +39,8 @@ class BadSite:
 class MonthOfReport:
     """A month of a report: its cell in the table, and what is said about the newest one.
 
-    `missed` sites missed a target; `named` are the worst of them. The means are those of the sites.
+    `missed` sites missed a target; `named` are the worst of them, and `verdict` is that on the
+    worst site. The means are those of the sites.
     """
 
     month: Month
@@ -53,6 +54,10 @@ class MonthOfReport:
     @property
     def more(self) -> int:
         return self.missed - len(self.named)
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.named[0].verdict if self.named else MET
 
     @property
     def mean(self) -> str:
@@ -110,7 +115,7 @@ def _report_row(name: str, columns: Sequence[date], months: Mapping[date, Month]
         name,
         f"{vo}up when {dict(in_words(profile))['Up when']}",
         cells,
-        chart if len(columns) > 1 else None,
+        chart if chart.is_worth_drawing else None,
         newest,
         earlier[::-1],
     )

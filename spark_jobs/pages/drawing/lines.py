@@ -43,6 +43,11 @@ class LineChart:
         return 100 * len(self.titles)
 
     @property
+    def is_worth_drawing(self) -> bool:
+        """Whether two successive months have a value: single dots show no course."""
+        return any("L" in line.d for line in self.lines)
+
+    @property
     def spoken(self) -> str:
         """The chart as a screen reader reads it."""
         return "; ".join(self.titles)

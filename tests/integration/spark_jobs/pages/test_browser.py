@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from sam_pipeline.spark_jobs.pages.site_tree import write_site
 from sam_pipeline.spark_jobs.pages.verdict import MISSED, OF_FIGURES
+from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import reading, writing
 from tests.services import missing
 from tests.support.reports import bad_month
@@ -221,6 +222,43 @@ def test_a_whole_month_fits_the_screen_without_scrolling_sideways(
         heights = table.locator("tbody th").evaluate_all("cells => cells.map(c => c.clientHeight)")
         assert max(heights) < 50
     page.context.close()
+
+
+def test_on_a_phone_the_sites_of_a_group_fit_and_the_matrix_comes_before_its_legend(
+    browser: Browser, out: Path
+) -> None:
+    page = browser.new_page(viewport={"width": 400, "height": 800})
+    page.goto((out / f"{MONTH}/groups/federation.html").as_uri())
+
+    for table in page.locator(".scroll:has(.members)").all():
+        assert table.evaluate("element => element.scrollWidth - element.clientWidth") <= 0
+    matrix, legend = (page.locator(name).bounding_box() for name in (".matrix", ".legend"))
+    assert matrix and legend and matrix["y"] < legend["y"]
+    page.context.close()
+
+
+@pytest.mark.parametrize("end", [date(2026, 11, 1), date(2026, 12, 1)])
+def test_the_names_of_reports_leave_room_for_few_months(
+    page: Page, tmp_path: Path, end: date
+) -> None:
+    grid = Grid(f"sqlite:///{tmp_path}/sam.db")
+    days = Period(date(2026, 11, 1), end)
+    with writing(grid.engine) as connection:
+        write_month(connection, profile(tmp_path), days.first, Size(2, len(list(days.days())), 1))
+    with reading(grid.reader) as connection:
+        write_site(connection, None, days, tmp_path)
+    grid.dispose()
+    page.goto((tmp_path / "index.html").as_uri())
+
+    name, words = (page.locator(f".overview tbody th {tag}") for tag in ("a", "small"))
+    head, link, counts = (
+        found.bounding_box() for found in (page.locator(".overview tbody th"), name, words)
+    )
+    assert head and link and counts
+    assert head["width"] < 400
+    assert counts["x"] == link["x"]
+    assert words.evaluate("element => element.scrollWidth <= element.clientWidth")
+    assert page.locator(".overview .chart").count() == (end.month - 11)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -24,7 +24,13 @@ from sam_pipeline.spark_jobs.explain.incidents.reader import read_incidents
 from sam_pipeline.spark_jobs.pages.incidents import incidents_view
 from sam_pipeline.spark_jobs.pages.month import Month
 from sam_pipeline.spark_jobs.pages.site_tree import write_site
-from sam_pipeline.spark_jobs.pages.verdict import DOWNTIME, MISSED, NOT_COMPUTED, NOT_EXPECTED
+from sam_pipeline.spark_jobs.pages.verdict import (
+    DOWNTIME,
+    MISSED,
+    MISSING,
+    NOT_COMPUTED,
+    NOT_EXPECTED,
+)
 from sam_pipeline.spark_jobs.pages.writer import PageFiles, group_page, site_page
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, month_of
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
@@ -48,6 +54,7 @@ from tests.support.reports.pages import (
     section_of,
     write_large_pages,
 )
+from tests.support.reports.published_days import Timeline, publish
 
 OCTOBER_PATH, NOVEMBER_PATH = "test/2026-10", "test/2026-11"
 MONTH_BOUND, SITE_BOUND = 500_000, 1_500_000
@@ -365,6 +372,25 @@ def test_the_start_page_is_a_table_of_reports_and_months_with_a_line_of_the_mean
         assert worst and f">{worst[1]}</small>" in cell
     assert "sealed</small>" in october and "sealed" not in november
     assert "VO ops" in page and "up when CE and SRM" in page
+
+
+def test_a_month_without_results_of_a_site_is_shown_as_missing_and_not_as_failed(
+    tmp_path: Path,
+) -> None:
+    silent = Grid(f"sqlite:///{tmp_path}/sam.db")
+    report = profile(tmp_path, ("[functions.compute]", "[functions.ce]"))
+    timelines: dict[str, Timeline] = {
+        "SILENT CE ce1": {"00:00": "MISSING"},
+        "GOOD CE ce2": {"00:00": "OK"},
+    }
+    publish(silent.engine, report, FIRST, timelines)
+
+    page = written(silent, tmp_path / "out", Period(FIRST, FIRST))["index.html"]
+
+    silent.dispose()
+    assert re.search(rf'<td class="{MISSING.kind}"><a [^\n]*<b>{MISSING.symbol} 1</b> of 2', page)
+    assert re.search(rf'<li><span class="swatch {MISSING.kind}"[^\n]*>SILENT</a>', page)
+    assert MISSED.symbol not in page.partition("<main>")[2].partition("<script>")[0]
 
 
 def test_incidents_are_those_that_the_command_lists(grid: Grid, pages: Pages) -> None:

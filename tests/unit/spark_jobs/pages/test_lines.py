@@ -25,6 +25,15 @@ def test_a_target_below_all_figures_is_not_drawn_and_a_missed_one_is() -> None:
     assert bad.low == 65 and bad.target is not None
 
 
+def test_months_apart_from_each_other_make_no_line_worth_drawing() -> None:
+    apart = [Fraction(90), None, Fraction(95)]
+    chart = line_chart(MONTHS, apart, [None] * 3, Fraction(80))
+    connected = line_chart(MONTHS, [*apart[:2], None], [Fraction(99)] * 3, Fraction(80))
+
+    assert not chart.is_worth_drawing
+    assert connected.is_worth_drawing
+
+
 def test_figures_of_0_and_100_are_within_the_drawing() -> None:
     chart = line_chart(MONTHS, [Fraction(0), Fraction(100), None], [None] * 3, Fraction(80))
 
