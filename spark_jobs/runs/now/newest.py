@@ -7,6 +7,7 @@ FQAN, if the newest result is from the future, or may come from an excluded moni
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from sqlalchemy import BindParameter, Connection, bindparam, text
 from sam_pipeline.spark_jobs.inputs.announced import (
     MONITORING_HOST,
     TIME,
+    VALUES,
     WINDOW,
     Exclusion,
     of_excluded_hosts,
@@ -23,9 +25,6 @@ from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start, moment
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES
-
-# The query planner is slow with long lists, and SQLite accepts 32 766 parameters.
-_MAX_INSTANCES = 10_000
 
 _NAMES = "service_flavour, host_name, metric_name, vo"
 
@@ -116,38 +115,21 @@ def _counting(
     dialect = connection.dialect.name
     excluded, of_hosts = of_excluded_hosts(exclusions)
     exists = f"{WINDOW[dialect]} AND NOT ({excluded})" if excluded else WINDOW[dialect]
-    newest = (
-        "SELECT i.instance_id, (SELECT measured_at_s FROM report_result AS q"
-        f" WHERE q.instance_id = i.instance_id AND {exists} ORDER BY {TIME[dialect]} DESC LIMIT 1)"
-        " FROM report_instance AS i WHERE i.instance_id IN :instances"
+    # Each instance costs one index lookup for its newest second, and one for the results there.
+    statement = (
+        f"WITH given AS (SELECT {VALUES[dialect]}), newest AS MATERIALIZED ("
+        f" SELECT CAST(value AS integer) AS number, (SELECT {TIME[dialect]} FROM report_result"
+        f" WHERE instance_id = CAST(value AS integer) AND {exists}"
+        f" ORDER BY {TIME[dialect]} DESC LIMIT 1) AS second FROM given)"
+        " SELECT number, status, performance_data, measured_at_s, coalesce(summary, '') FROM newest"
+        f" JOIN report_result ON instance_id = number AND {TIME[dialect]} = second AND {exists}"
     )
     window = {**of_hosts, "start": look_back(now), "end": now + 1}
-    second_of: dict[int, int] = {}
-    for part in _parts(list(instances)):
-        rows = _rows(connection, newest, {**window, "instances": part})
-        second_of |= {number: second for number, second in rows if second is not None}
-    # Without names: they are known, so the database need not look them up per result.
-    results = (
-        "SELECT instance_id, status, performance_data, measured_at_s, coalesce(summary, '')"
-        f" FROM report_result WHERE {exists}"
-        " AND instance_id IN :instances"
-    )
-    # Instances with their newest results at about the same time, so that few others are read.
-    for part in _parts(sorted(second_of, key=lambda number: second_of[number])):
-        window = {**window, "start": second_of[part[0]], "end": second_of[part[-1]] + 1}
-        rows = _rows(connection, results, {**window, "instances": part})
-        for number, status, performance_data, measured, summary in rows:
-            if measured == second_of[number]:
-                flavour, host, metric, _ = instances[number]
-                verdict = verdict_of(
-                    profile.thresholds, host, flavour, metric, status, performance_data
-                )
-                yield number, Newest(verdict.status, measured, None, summary)
-
-
-def _parts(instances: Sequence[int]) -> Iterator[Sequence[int]]:
-    for first in range(0, len(instances), _MAX_INSTANCES):
-        yield instances[first : first + _MAX_INSTANCES]
+    rows = _rows(connection, statement, {**window, "names": json.dumps(list(instances))})
+    for number, status, performance_data, measured, summary in rows:
+        flavour, host, metric, _ = instances[number]
+        verdict = verdict_of(profile.thresholds, host, flavour, metric, status, performance_data)
+        yield number, Newest(verdict.status, measured, None, summary)
 
 
 def _rank(result: Newest) -> tuple[int, int]:
