@@ -8,7 +8,7 @@ SamError
 ├── MixedVOs            two VOs measured one instance, and the profile names none
 ├── JavaMissing         Spark cannot start
 ├── SparkFailed         Spark did not start, found no worker, or failed during the computation
-├── SparkDiskFull       there is no room for Spark's temporary files
+├── SparkDiskFull       the disk of Spark's temporary files is full
 ├── CannotMakeFile      an output directory cannot be created, or is not writable
 ├── CannotWriteFile     the disk is full or broken; the old file is intact
 └── AnotherRun          a later run of the same day published first; this one publishes nothing
@@ -80,7 +80,7 @@ class SparkFailed(SamError):
 
 
 class SparkDiskFull(SamError):
-    """There is no room for Spark's temporary files; nothing was published."""
+    """The disk of Spark's temporary files is full; nothing was published."""
 
     exit_code = command.IO_ERROR
 

@@ -87,14 +87,7 @@ def add_options(group: argparse.ArgumentParser) -> None:
             metavar="TIME",
             help=f"the {name} of the exclusion, as in the examples",
         )
-    command.add_argument(
-        "--reason",
-        required=True,
-        type=text_argument,
-        metavar="TEXT",
-        help="shown with the exclusion",
-    )
-    _add_who(command)
+    _add_decision(command, "shown with the exclusion")
     command.set_defaults(handler=run_add)
     command = add_action(actions, "list", "list the exclusions in force", EXAMPLES)
     command.add_argument(
@@ -105,18 +98,12 @@ def add_options(group: argparse.ArgumentParser) -> None:
     command.add_argument(
         "exclusion_id", metavar="ID", type=whole_number(1, 999_999_999), help="as listed by `list`"
     )
-    command.add_argument(
-        "--reason",
-        required=True,
-        type=text_argument,
-        metavar="TEXT",
-        help="why; recorded with the exclusion",
-    )
-    _add_who(command)
+    _add_decision(command, "why; recorded with the exclusion")
     command.set_defaults(handler=run_remove)
 
 
-def _add_who(command: argparse.ArgumentParser) -> None:
+def _add_decision(command: argparse.ArgumentParser, reason: str) -> None:
+    command.add_argument("--reason", required=True, type=text_argument, metavar="TEXT", help=reason)
     command.add_argument(
         "--who",
         type=text_argument,

@@ -21,14 +21,10 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
 from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables
 from sam_pipeline.spark_jobs.explain.causes import Cause
 from sam_pipeline.spark_jobs.explain.incidents.figures import IncidentFigures, ReportIncidents
-from sam_pipeline.spark_jobs.explain.incidents.incident import Incident
 from sam_pipeline.spark_jobs.explain.incidents.reader import read_incidents
-from sam_pipeline.spark_jobs.explain.incidents.shared_causes import (
-    LOOK_AT,
-    SharedCause,
-    shared_causes,
-)
+from sam_pipeline.spark_jobs.explain.incidents.shared_causes import LOOK_AT, shared_causes
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
+from sam_pipeline.spark_jobs.rules.seconds import NO_FIGURE
 from sam_pipeline.spark_jobs.runs.published import published_reports, require_site
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
@@ -97,10 +93,35 @@ class IncidentTable(ReportTable):
             "first_day": self.period.first,
             "last_day": self.period.last,
         }
+        rows: list[dict[str, Any]]
         if self.level == INCIDENT:
-            rows = [_incident_columns(incident) for incident in self.found.incidents]
+            rows = [
+                {
+                    "site": incident.site,
+                    "start": time_or_none(incident.start),
+                    "end": time_or_none(incident.end),
+                    "duration_s": incident.duration_s,
+                    "began_before": incident.began_before,
+                    "open": incident.is_open,
+                    "causes": len(incident.causes),
+                    **_cause_columns(incident.cause),
+                    "endpoints": incident.cause.where if incident.cause else None,
+                    "example": incident.cause.example.text if incident.cause else None,
+                    "message_id": incident.cause.example.message_id if incident.cause else None,
+                }
+                for incident in self.found.incidents
+            ]
         elif self.level == CAUSE:
-            rows = [_shared_columns(shared) for shared in shared_causes(self.found.incidents)]
+            rows = [
+                {
+                    "number": len(shared.sites),
+                    "sites": list(shared.sites),
+                    "start": time_or_none(shared.start),
+                    "end": time_or_none(shared.end),
+                    **_cause_columns(shared.cause),
+                }
+                for shared in shared_causes(self.found.incidents)
+            ]
         else:
             rows = [
                 {**names, **vars(figures)} for names, figures in _figures(self.level, self.found)
@@ -111,12 +132,37 @@ class IncidentTable(ReportTable):
         shared = shared_causes(self.found.incidents)
         rows: list[dict[str, object]]
         if self.level == INCIDENT:
-            rows = [_incident_cells(incident) for incident in self.found.incidents]
+            rows = [
+                {
+                    "site": incident.site,
+                    "start": f"{'<' * incident.began_before}{time_or_none(incident.start)}",
+                    "end": f"{time_or_none(incident.end)}{'>' * incident.is_open}",
+                    "duration": duration(incident.duration_s),
+                    "cause": _cause_cell(incident.cause),
+                }
+                for incident in self.found.incidents
+            ]
         elif self.level == CAUSE:
-            rows = [_shared_cells(each) for each in shared]
+            rows = [
+                {
+                    "sites": f"{len(each.sites)}: {one_line(', '.join(each.sites), _MAX_CELL)}",
+                    "start": time_or_none(each.start),
+                    "end": time_or_none(each.end),
+                    "cause": _cause_cell(each.cause),
+                }
+                for each in shared
+            ]
         else:
             rows = [
-                {**names, **_figure_cells(figures)}
+                {
+                    **names,
+                    "incidents": figures.number,
+                    "open": figures.open,
+                    "longest": duration(figures.longest_s),
+                    "total": duration(figures.total_s),
+                    "mttr": NO_FIGURE if figures.mttr_s is None else duration(figures.mttr_s),
+                    "mtbf": NO_FIGURE if figures.mtbf_s is None else duration(figures.mtbf_s),
+                }
                 for names, figures in _figures(self.level, self.found)
             ]
         if rows:
@@ -138,70 +184,12 @@ def _figures(level: str, found: ReportIncidents) -> list[tuple[dict[str, str], I
     return [(dict(zip(NAMES[level], names, strict=True)), of) for names, of in figures.items()]
 
 
-def _incident_columns(incident: Incident) -> dict[str, Any]:
-    cause = incident.cause
-    return {
-        "site": incident.site,
-        "start": time_or_none(incident.start),
-        "end": time_or_none(incident.end),
-        "duration_s": incident.duration_s,
-        "began_before": incident.began_before,
-        "open": incident.is_open,
-        "causes": len(incident.causes),
-        **_cause_columns(cause),
-        "endpoints": cause.where if cause else None,
-        "example": cause.example.text if cause else None,
-        "message_id": cause.example.message_id if cause else None,
-    }
-
-
-def _shared_columns(shared: SharedCause) -> dict[str, Any]:
-    return {
-        "number": len(shared.sites),
-        "sites": list(shared.sites),
-        "start": time_or_none(shared.start),
-        "end": time_or_none(shared.end),
-        **_cause_columns(shared.cause),
-    }
-
-
 def _cause_columns(cause: Cause | None) -> dict[str, str | None]:
     return {
         "service_flavour": cause.service_flavour if cause else None,
         "metric_name": cause.metric_name if cause else None,
         "status": cause.status if cause else None,
         "text": cause.text if cause else None,
-    }
-
-
-def _incident_cells(incident: Incident) -> dict[str, object]:
-    before, after = "<" * incident.began_before, ">" * incident.is_open
-    return {
-        "site": incident.site,
-        "start": f"{before}{time_or_none(incident.start)}",
-        "end": f"{time_or_none(incident.end)}{after}",
-        "duration": duration(incident.duration_s),
-        "cause": _cause_cell(incident.cause),
-    }
-
-
-def _shared_cells(shared: SharedCause) -> dict[str, object]:
-    return {
-        "sites": f"{len(shared.sites)}: {one_line(', '.join(shared.sites), _MAX_CELL)}",
-        "start": str(time_or_none(shared.start)),
-        "end": str(time_or_none(shared.end)),
-        "cause": _cause_cell(shared.cause),
-    }
-
-
-def _figure_cells(figures: IncidentFigures) -> dict[str, object]:
-    return {
-        "incidents": figures.number,
-        "open": figures.open,
-        "longest": duration(figures.longest_s),
-        "total": duration(figures.total_s),
-        "mttr": "-" if figures.mttr_s is None else duration(figures.mttr_s),
-        "mtbf": "-" if figures.mtbf_s is None else duration(figures.mtbf_s),
     }
 
 

@@ -22,7 +22,7 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
 )
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import moment
-from sam_pipeline.spark_jobs.runs.changes.month_effect import MonthEffect, candidate_effects, shown
+from sam_pipeline.spark_jobs.runs.changes.month_effect import candidate_effects, shown
 from sam_pipeline.spark_jobs.runs.lock import run_lock
 from sam_pipeline.spark_jobs.runs.published import published_reports
 from sam_pipeline.spark_jobs.runs.seal import (
@@ -158,7 +158,20 @@ def _dry_run(args: argparse.Namespace) -> int:
         sealed = known.get(name)
         revision = 1 if sealed is None else sealed.newest.revision + 1
         days, figures = (0, 0) if sealed is None else (len(sealed.candidates), sealed.figures)
-        sites = [_effect_json(effect) for effect in effects[name]]
+        sites = []
+        for effect in effects[name]:
+            (availability, reliability, unknown), after = shown(effect.before), shown(effect.after)
+            sites.append(
+                {
+                    "site": effect.site,
+                    "availability": availability,
+                    "availability_after": after[0],
+                    "reliability": reliability,
+                    "reliability_after": after[1],
+                    "unknown": unknown,
+                    "unknown_after": after[2],
+                }
+            )
         month = f"{args.month.first:%Y-%m}"
         documents.append(
             {
@@ -179,20 +192,6 @@ def _dry_run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(documents)
     return OK
-
-
-def _effect_json(effect: MonthEffect) -> dict[str, object]:
-    """The figures of a site over the month, before and after."""
-    (availability, reliability, unknown), after = shown(effect.before), shown(effect.after)
-    return {
-        "site": effect.site,
-        "availability": availability,
-        "availability_after": after[0],
-        "reliability": reliability,
-        "reliability_after": after[1],
-        "unknown": unknown,
-        "unknown_after": after[2],
-    }
 
 
 def _as_json(entry: Seal) -> dict[str, object]:

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection
-
 from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.spark_jobs.command_line.arguments import (
     add_period_options,
@@ -94,14 +92,28 @@ def run_show(args: argparse.Namespace) -> int:
     if args.by == MONTH:
         if args.level not in (SITE, GROUP):
             raise ReportUsage(f"--by month goes with --level site or group, not {args.level}")
-        months = period.in_whole_months()
-        period = Period(months.first, min(months.last, today))
-    table_of = _month_table if args.by == MONTH else _figure_table
+        whole = period.in_whole_months()
+        period = Period(whole.first, min(whole.last, today))
     with reading_at_once(open_database(args, READER)) as connection:
         reports = published_reports(connection, args.report, period)
         if args.site is not None:
             require_site(connection, reports, args.site, period)
-        tables = [table_of(connection, report, args, period) for report in reports]
+        tables: list[ReportTable] = []
+        for report in reports:
+            runs = published_runs(connection, report, period)
+            about = (report, args.level, period, runs)
+            if args.by != MONTH:
+                figures = period_figures(connection, report, args.level, period, args.site)
+                targets = period_targets(connection, report, period)
+                tables.append(FigureTable(*about, figures, targets))
+                continue
+            with_months_before = Period(months_in_a_row(period.first)[-1], period.last)
+            months = month_figures(connection, report, args.level, with_months_before, args.site)
+            targets_of = {
+                month: period_targets(connection, report, month_of(month))
+                for month in {figure.month for figure in months}
+            }
+            tables.append(MonthTable(*about, months, targets_of))
         for message in waiting(connection, args.report, period):
             logger.warning(message)
     warn_if_empty(tables, period)
@@ -110,32 +122,6 @@ def run_show(args: argparse.Namespace) -> int:
             if missing := days_not_computed(table.runs, period):
                 logger.warning("%s: not computed: %s", table.report, missing)
     return print_tables(args, tables)
-
-
-def _month_table(
-    connection: Connection, report: str, args: argparse.Namespace, period: Period
-) -> MonthTable:
-    with_months_before = Period(months_in_a_row(period.first)[-1], period.last)
-    months = month_figures(connection, report, args.level, with_months_before, args.site)
-    targets = {
-        month: period_targets(connection, report, month_of(month))
-        for month in {figure.month for figure in months}
-    }
-    runs = published_runs(connection, report, period)
-    return MonthTable(report, args.level, period, runs, months, targets)
-
-
-def _figure_table(
-    connection: Connection, report: str, args: argparse.Namespace, period: Period
-) -> FigureTable:
-    return FigureTable(
-        report,
-        args.level,
-        period,
-        published_runs(connection, report, period),
-        period_figures(connection, report, args.level, period, args.site),
-        period_targets(connection, report, period),
-    )
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,15 @@ class WhatIfTable(ReportTable):
                 }
 
     def lines(self) -> Iterator[str]:
-        yield from self._profiles()
+        # What the two profiles count differently, in words.
+        old, new = dict(in_words(self.runs[-1].profile)), dict(in_words(self.profile))
+        headings = [name for name in old | new if old.get(name) != new.get(name)]
+        width = max(map(len, [_WOULD_BE, *headings]))
+        for heading in headings:
+            yield f"  {heading:{width}}  {old.get(heading, 'none')}"
+            yield f"  {_WOULD_BE:{width}}  {new.get(heading, 'none')}"
+        if headings:
+            yield ""
         different = [site for site in self.sites if site.differs]
         if not different:
             number = plural(len(self.sites), "site")
@@ -225,17 +233,6 @@ class WhatIfTable(ReportTable):
     @property
     def heading(self) -> str:
         return f"{self.report}, {self.period}, as the profile {self.profile.name} would count"
-
-    def _profiles(self) -> Iterator[str]:
-        """What the two profiles count differently, in words."""
-        old, new = dict(in_words(self.runs[-1].profile)), dict(in_words(self.profile))
-        headings = [name for name in old | new if old.get(name) != new.get(name)]
-        width = max(map(len, [_WOULD_BE, *headings]))
-        for heading in headings:
-            yield f"  {heading:{width}}  {old.get(heading, 'none')}"
-            yield f"  {_WOULD_BE:{width}}  {new.get(heading, 'none')}"
-        if headings:
-            yield ""
 
 
 def _figures(when: str, figure: Figure | None) -> dict[str, Any]:

@@ -83,7 +83,11 @@ def run(
     summaries = []
     for same in together.values():
         began = time.monotonic()
-        reports = [_begin(engine, inputs, profile, change_no) for profile in same]
+        reports = []
+        for profile in same:
+            expected, days = _expected(inputs, profile), period.days()
+            run_ids = record.begin(engine, profile, days, change_no, inputs.now)
+            reports.append(StartedReport(profile, expected, run_ids))
         run_ids = [run_id for report in reports for run_id in report.run_ids]
         with record.failing(engine, run_ids):
             stage(f"{', '.join(profile.name for profile in same)}: reading and folding results")
@@ -142,12 +146,6 @@ def _read_inputs(storage: Storage, period: Period, now: int, stage: Stage) -> In
         announced = read_announced(connection, period)
         results = ReportResults(storage, announced, now, newest_result(connection))
         return Inputs(announced, read_instances(connection), results, now)
-
-
-def _begin(engine: Engine, inputs: Inputs, profile: Profile, change_no: int) -> StartedReport:
-    expected, days = _expected(inputs, profile), inputs.announced.period.days()
-    run_ids = record.begin(engine, profile, days, change_no, inputs.now)
-    return StartedReport(profile, expected, run_ids)
 
 
 def _expected(inputs: Inputs, profile: Profile) -> list[DayExpectation]:

@@ -8,11 +8,12 @@ from fractions import Fraction
 
 from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.spark_jobs.explain.because import because_of_segment
-from sam_pipeline.spark_jobs.explain.causes import Key, causes_by_effect, merged
+from sam_pipeline.spark_jobs.explain.causes import causes_by_effect, merged
 from sam_pipeline.spark_jobs.explain.explanation import Reason, SiteDay, Thing, arithmetic
 from sam_pipeline.spark_jobs.explain.phrases import (
     cause_text,
     downtime_text,
+    effect_text,
     exclusion_text,
     ignored_text,
     missing_text,
@@ -59,8 +60,7 @@ def day_lines(site_day: SiteDay, selection: Selection) -> list[str]:
     sections = {
         "failures": map(str, causes_by_effect(selection.failures(site_day))),
         "downtimes": [
-            f"{downtime_text(d)} ({'counts' if site_day.run.counts(d) else 'does not count'})"
-            for d in site_day.downtimes
+            effect_text(downtime, site_day.run.counts(downtime)) for downtime in site_day.downtimes
         ],
         "exclusions": map(exclusion_text, site_day.exclusions),
         "results that don't count: their monitoring host is excluded": _shortened(
@@ -106,12 +106,7 @@ def period_lines(site_days: Sequence[SiteDay], selection: Selection) -> list[str
         columns = ("day", "availability", "reliability", "unknown", "worst cause")
         lines += ["", f"worst days: {len(worst)} of {len(bad)} that were not up all day"]
         lines += (f"  {line}" for line in text_table(columns, rows))
-    for cause_lists in zip(*causes_of.values(), strict=True):
-        days_of: dict[Key, list[date]] = {}
-        for day, cause_list in zip(causes_of, cause_lists, strict=True):
-            for cause in cause_list.causes:
-                days_of.setdefault(cause.key, []).append(day)
-        of_period = merged(cause_lists)
+    for of_period, days_of in merged(causes_of):
         lines += ["", str(of_period)]
         for cause in of_period.causes:
             lines += [f"  {cause_text(cause)}", f"    on {in_ranges(days_of[cause.key])}"]

@@ -84,7 +84,7 @@ def because_of_segment(segment: Segment, start: int, end: int, site_day: SiteDay
 def _deciding(
     segments: Iterable[Segment], start: int, end: int, site_day: SiteDay
 ) -> Iterator[str]:
-    """Each thing once, with its own causes."""
+    """The children that decide, each of them once, with their own causes."""
     last_of_thing = {
         (segment.level, segment.names): segment
         for segment in segments

@@ -9,8 +9,9 @@ number: "1 try" and "2 tries" are one cause.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import lru_cache
 from itertools import pairwise
 
@@ -68,7 +69,7 @@ class Failure:
 
     `at` is its time (epoch s), and `until` when it was over, or the end of the day; `message_id` is
     '' if no message is known. `costs`: it cost its site availability, or left it unknown.
-    `threshold` describes what a threshold changed. It is not `measured` if there is no result.
+    `threshold` describes what a threshold changed. It is not `measured` without a result.
     """
 
     service_flavour: str
@@ -96,7 +97,7 @@ class Cause:
 
     @property
     def key(self) -> Key:
-        """What its failures have in common."""
+        """Flavour, metric, status and masked text without plurals, which its failures share."""
         text = _without_plurals(self.text)
         return self.service_flavour, self.metric_name, self.status, text
 
@@ -162,11 +163,22 @@ def causes(failures: Iterable[Failure]) -> list[Cause]:
     return _joined(Cause(*key, of_key) for key, of_key in groups.items())
 
 
-def merged(cause_lists: Iterable[CauseList]) -> CauseList:
-    """The causes of several days together, without masking the texts again, which is slow."""
-    cause_lists = list(cause_lists)
-    title = cause_lists[-1].title if cause_lists else ""
-    return CauseList(title, _joined(cause for of_day in cause_lists for cause in of_day.causes))
+def merged(
+    causes_of: Mapping[date, Sequence[CauseList]],
+) -> list[tuple[CauseList, dict[Key, list[date]]]]:
+    """The lists of several days together, and the days of each cause.
+
+    Texts are not masked again, which is slow.
+    """
+    together = []
+    for cause_lists in zip(*causes_of.values(), strict=True):
+        days: dict[Key, list[date]] = {}
+        for day, cause_list in zip(causes_of, cause_lists, strict=True):
+            for cause in cause_list.causes:
+                days.setdefault(cause.key, []).append(day)
+        found = _joined(cause for of_day in cause_lists for cause in of_day.causes)
+        together.append((CauseList(cause_lists[0].title, found), days))
+    return together
 
 
 def _joined(found: Iterable[Cause]) -> list[Cause]:

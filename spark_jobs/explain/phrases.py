@@ -38,6 +38,11 @@ def downtime_text(downtime: Downtime) -> str:
     return f"downtime{name} {kind} of {of}, {times}{text}"
 
 
+def effect_text(downtime: Downtime, counts: bool) -> str:
+    """A downtime, and whether it counts for the report."""
+    return f"{downtime_text(downtime)} ({'counts' if counts else 'does not count'})"
+
+
 def exclusion_text(exclusion: Exclusion) -> str:
     target = {
         MONITORING_HOST: f"monitoring host {exclusion.monitoring_host}",

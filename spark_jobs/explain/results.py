@@ -30,6 +30,9 @@ NOT_READ = "(one of too many to show here: `sam-report explain` shows those of i
 Instance = tuple[str, str, str]
 """flavour, host, metric"""
 
+MAX_RESULTS_OF_SITE = 50_000
+"""A site that was down all month has more failing results than anyone would read."""
+
 # The query planner is slow with long lists; a site of usual size still needs only one statement.
 _MAX_INSTANCES = 1000
 
@@ -119,12 +122,14 @@ class CountedResults:
         Of several at one second it is the worst, which is the one that counted (rule 4).
         """
         last: Result | None = None
+        severity = STATUSES.index
         for result in reversed(self._read(instance, self.run.start - DAY_S, end)):
             if last and result.measured < last.measured:
                 break
             if self._exclusion(result) is None:
                 judged = self._judged(result)
-                if status in ("", judged.status) and (last is None or _is_worse(judged, last)):
+                is_worse = last is None or severity(judged.status) > severity(last.status)
+                if is_worse and status in ("", judged.status):
                     last = judged
         return last
 
@@ -181,10 +186,6 @@ class CountedResults:
             threshold=verdict.threshold,
             value=verdict.value,
         )
-
-
-def _is_worse(result: Result, other: Result) -> bool:
-    return STATUSES.index(result.status) > STATUSES.index(other.status)
 
 
 def instance_of(segment: Segment) -> Instance:

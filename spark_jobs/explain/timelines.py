@@ -35,9 +35,19 @@ class Timelines:
         for segment in segments:
             self.of.setdefault((segment.level, segment.names), []).append(segment)
         self._children: dict[Key, list[Key]] = {}
-        for key in sorted(self.of):
-            for parent in _parents(*key, profile):
-                self._children.setdefault(parent, []).append(key)
+        for level, names in sorted(self.of):
+            # The things that it is folded into (availability rules 8 and 9).
+            parents: list[Key] = []
+            if level == METRIC:
+                parents = [(ENDPOINT, names[:3])]
+            elif level == ENDPOINT:
+                parents = [(SERVICE, names[:2])]
+            elif level == SERVICE:
+                parents = [(FUNCTION, (names[0], name)) for name in profile.functions_of(names[1])]
+            elif level == FUNCTION:
+                parents = [(SITE, names[:1])]
+            for parent in parents:
+                self._children.setdefault(parent, []).append((level, names))
 
     def of_level(self, level: str) -> list[Key]:
         return [key for key in sorted(self.of) if key[0] == level]
@@ -129,17 +139,6 @@ def _united(spans: Iterable[Span]) -> list[Span]:
         else:
             united.append((start, end))
     return united
-
-
-def _parents(level: str, names: Names, profile: Profile) -> list[Key]:
-    """The things that a thing is folded into (availability rules 8 and 9)."""
-    if level == METRIC:
-        return [(ENDPOINT, names[:3])]
-    if level == ENDPOINT:
-        return [(SERVICE, names[:2])]
-    if level == SERVICE:
-        return [(FUNCTION, (names[0], name)) for name in profile.functions_of(names[1])]
-    return [(SITE, names[:1])] if level == FUNCTION else []
 
 
 def _clipped(segment: Segment, start: int, end: int) -> Segment:

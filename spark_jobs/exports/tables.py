@@ -116,7 +116,7 @@ def _view(
 def _targets(
     connection: Connection, report: str, run: Run, site: str | None
 ) -> Iterator[Sequence[Sequence[Any]]]:
-    """What is aimed at for each group and site; an endpoint has the targets of its site."""
+    """The targets of each group and site; an endpoint has those of its site."""
     day = Period(run.day, run.day)
     targets = period_targets(connection, report, day)
     rows: list[Sequence[Any]] = []

@@ -1,6 +1,6 @@
 """Performance data of the results that reports read, such as response times, by day.
 
-A month of a large grid has millions of results. Of more than `MAX_RESULTS`, one in so many is read
+A month of a large grid has millions of results. Of more than `MAX_RESULTS`, one in N is read
 that about this number is left; their ids decide which, so the same results give the same values.
 """
 
@@ -122,11 +122,9 @@ def _read_numbers(
     day_of = {day_start(day.day): day for day in days}
     numbers: dict[tuple[int, date, str, str], list[float]] = {}
     for instance_id, at, result_id, monitoring_host, performance_data in rows:
-        day = day_of.get(at - at % DAY_S)
-        if day and _counts(day, at, result_id, monitoring_host):
+        if (day := day_of.get(at - at % DAY_S)) and _counts(day, at, result_id, monitoring_host):
             for label, number, unit in measured(performance_data):
-                key = (instance_id, day.day, label, unit)
-                numbers.setdefault(key, []).append(float(number))
+                numbers.setdefault((instance_id, day.day, label, unit), []).append(float(number))
     return numbers, one_in
 
 

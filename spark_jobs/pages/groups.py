@@ -56,7 +56,7 @@ class GroupRow:
 
     @property
     def anchor(self) -> str:
-        """Its id on the page, which stays the same whatever the figures."""
+        """Its id on the page, which does not depend on the figures."""
         return f"group-{slug(self.name, str)}"
 
 

@@ -56,7 +56,7 @@ class Neighbours:
 
     @property
     def keys(self) -> set[Key]:
-        """Those that link back to the month."""
+        """The months that link back to this one."""
         beside = (self.before, self.after, *self.reports)
         return {(other.report, other.month) for other in beside if other}
 

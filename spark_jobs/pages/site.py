@@ -11,12 +11,11 @@ from sam_pipeline.spark_jobs.explain.causes import (
     COSTLY,
     Cause,
     CauseList,
-    Key,
     causes_by_effect,
     merged,
 )
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay, arithmetic, explain_site
-from sam_pipeline.spark_jobs.explain.phrases import downtime_text, exclusion_text, explain_command
+from sam_pipeline.spark_jobs.explain.phrases import effect_text, exclusion_text, explain_command
 from sam_pipeline.spark_jobs.explain.results import ReadResults
 from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST
@@ -85,7 +84,7 @@ class CauseTable:
 
 @dataclass(frozen=True)
 class DaySection:
-    """What there is to say about a day on which not everything was OK."""
+    """The section of a day on which not everything was OK."""
 
     causes: Sequence[CauseTable]
     notes: Sequence[str]
@@ -185,13 +184,20 @@ def site_view(
         )
     bad_days = [view.day.day for view in days if view.is_bad and view.section]
     open_day = bad_days[-1] if bad_days else None
+    causes_of_month = []
+    for of_month, days_of in merged(causes_of):
+        shown = of_month.causes[:_MAX_CAUSES_OF_MONTH]
+        rows = [CauseRow(cause, day_spans(days_of[cause.key])) for cause in shown]
+        if rows:
+            title, more = _capitalized(str(of_month)), len(of_month.causes) - len(rows)
+            causes_of_month.append(CauseTable(title, of_month.title == COSTLY, rows, more))
     return SiteView(
         site,
         targets,
         totals_of(figure, targets),
         seconds,
         [*FOLDED, *(STATUSES[len(FOLDED) :] if seconds.excluded else ())],
-        _causes_of_month(causes_of),
+        causes_of_month,
         days,
         list(_spells(days, open_day))[::-1],
         open_day,
@@ -214,10 +220,7 @@ def _section(
 ) -> DaySection | None:
     """The section of one of at most `sections` days, if there is anything to say about it."""
     run = site_day.run
-    notes = [
-        f"{downtime_text(downtime)} ({'counts' if run.counts(downtime) else 'does not count'})"
-        for downtime in site_day.downtimes
-    ]
+    notes = [effect_text(downtime, run.counts(downtime)) for downtime in site_day.downtimes]
     notes += [
         f"{exclusion_text(exclusion)} ({_EFFECTS[exclusion.kind]})"
         for exclusion in site_day.exclusions
@@ -259,12 +262,8 @@ def _spells(days: Sequence[DayView], open_day: date | None) -> Iterator[Spell]:
     """The days with a section, those in a row with one topic together."""
     rows: list[list[DayView]] = []
     for view in days:
-        before = rows[-1][-1] if rows else None
-        if (
-            before
-            and before.topic == view.topic
-            and view.day.day - before.day.day == timedelta(days=1)
-        ):
+        day_before = view.day.day - timedelta(days=1)
+        if rows and (rows[-1][-1].day.day, rows[-1][-1].topic) == (day_before, view.topic):
             rows[-1].append(view)
         else:
             rows.append([view])
@@ -281,24 +280,6 @@ def _spells(days: Sequence[DayView], open_day: date | None) -> Iterator[Spell]:
                 shown[::-1],
                 any(view.day.day == open_day for view in row),
             )
-
-
-def _causes_of_month(causes_of: Mapping[date, Sequence[CauseList]]) -> list[CauseTable]:
-    """The causes of all days together, each with its days."""
-    tables = []
-    for cause_lists in zip(*causes_of.values(), strict=True):
-        days: dict[Key, list[date]] = {}
-        for day, cause_list in zip(causes_of, cause_lists, strict=True):
-            for cause in cause_list.causes:
-                days.setdefault(cause.key, []).append(day)
-        of_month = merged(cause_lists)
-        shown = of_month.causes[:_MAX_CAUSES_OF_MONTH]
-        rows = [CauseRow(cause, day_spans(days[cause.key])) for cause in shown]
-        if rows:
-            more = len(of_month.causes) - len(rows)
-            title, costs = _capitalized(str(of_month)), of_month.title == COSTLY
-            tables.append(CauseTable(title, costs, rows, more))
-    return tables
 
 
 def _capitalized(title: str) -> str:

@@ -30,7 +30,12 @@ from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.spark_jobs.explain.incidents.figures import ReportIncidents
 from sam_pipeline.spark_jobs.explain.incidents.incident import Incident, in_order
 from sam_pipeline.spark_jobs.explain.incidents.reader import site_incidents
-from sam_pipeline.spark_jobs.explain.results import ReadResults, instance_of, read_results
+from sam_pipeline.spark_jobs.explain.results import (
+    MAX_RESULTS_OF_SITE,
+    ReadResults,
+    instance_of,
+    read_results,
+)
 from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST
 from sam_pipeline.spark_jobs.inputs.contacts import site_contacts
@@ -76,8 +81,6 @@ from sam_pipeline.spark_jobs.runs.published import (
 from sam_pipeline.spark_jobs.runs.seal import seals
 from sam_pipeline.spark_jobs.runs.targets import period_targets
 
-# A site that was down all month has more failing results than anyone would read.
-_MAX_RESULTS = 50_000
 # The sites that a process draws, and that are in memory for each processor.
 _SITES_AT_ONCE = 20
 _day = attrgetter("day")
@@ -228,7 +231,9 @@ def _read_site(connection: Connection, month: Month, days: Sequence[DayFigure]) 
                 for _, flavour, host in (segment.names,)
                 for metric in run.profile.metrics_of(flavour)
             }
-    results = read_results(connection, month.runs, failing, with_ok=False, at_most=_MAX_RESULTS)
+    results = read_results(
+        connection, month.runs, failing, with_ok=False, at_most=MAX_RESULTS_OF_SITE
+    )
     return days, segments, results
 
 

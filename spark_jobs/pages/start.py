@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
@@ -14,7 +14,6 @@ from sam_pipeline.spark_jobs.pages.month import Month
 from sam_pipeline.spark_jobs.pages.verdict import MET, Verdict, totals_of, verdict, worst_first
 from sam_pipeline.spark_jobs.pages.writer import site_page
 from sam_pipeline.spark_jobs.profiles.in_words import in_words
-from sam_pipeline.spark_jobs.rules.figures import Figure
 from sam_pipeline.spark_jobs.rules.levels import GROUP, SITE
 from sam_pipeline.spark_jobs.rules.seconds import short
 
@@ -89,36 +88,19 @@ def start_view(months: Iterable[Month]) -> StartView:
     of_report = {name: list(group) for name, group in groupby(months, _report)}
     all_months = {month.period.first for group in of_report.values() for month in group}
     columns = sorted(all_months)[-_MAX_COLUMNS:]
-    return StartView(
-        columns,
-        [
-            _report_row(name, columns, {month.period.first: month for month in group})
-            for name, group in of_report.items()
-        ],
-    )
-
-
-def _report_row(name: str, columns: Sequence[date], months: Mapping[date, Month]) -> ReportRow:
-    summaries = {first: _summary(month) for first, month in months.items()}
-    cells = [summaries.get(column) for column in columns]
-    newest = summaries[max(summaries)]
-    profile = newest.month.period_targets.profile
-    vo = f"VO {profile.vo} · " if profile.vo else ""
-    earlier = [summary for first, summary in sorted(summaries.items()) if first < columns[0]]
-    chart = line_chart(
-        [f"{column:%B %Y}" for column in columns],
-        [cell.availability if cell else None for cell in cells],
-        [cell.reliability if cell else None for cell in cells],
-        profile.targets.availability,
-    )
-    return ReportRow(
-        name,
-        f"{vo}up when {dict(in_words(profile))['Up when']}",
-        cells,
-        chart if chart.is_worth_drawing else None,
-        newest,
-        earlier[::-1],
-    )
+    rows = []
+    for name, group in of_report.items():
+        summaries = {month.period.first: _summary(month) for month in group}
+        cells = [summaries.get(column) for column in columns]
+        newest = summaries[max(summaries)]
+        profile = newest.month.period_targets.profile
+        vo = f"VO {profile.vo} · " if profile.vo else ""
+        earlier = [summary for first, summary in sorted(summaries.items()) if first < columns[0]]
+        counts = f"{vo}up when {dict(in_words(profile))['Up when']}"
+        chart = line_chart(columns, cells, profile.targets.availability)
+        drawn = chart if chart.is_worth_drawing else None
+        rows.append(ReportRow(name, counts, cells, drawn, newest, earlier[::-1]))
+    return StartView(columns, rows)
 
 
 def _summary(month: Month) -> MonthOfReport:
@@ -126,13 +108,22 @@ def _summary(month: Month) -> MonthOfReport:
     figures = month.history.in_month(SITE, first)
     bad = [figure for figure in figures if figure.misses(targets.of_site(figure.names[0]))]
     bad.sort(key=lambda figure: worst_first(figure, targets.of_site(figure.names[0])))
+    named = []
+    for figure in bad[:_MAX_NAMED]:
+        [site] = figure.names
+        misses = list(totals_of(figure, targets.of_site(site)).misses)
+        if site in month.in_bad_row:
+            misses.append("three bad months in a row")
+        page = f"{month.path}/{site_page(site)}"
+        judged = verdict(figure, targets.of_site(site))
+        named.append(BadSite(site, page, short(figure.availability), judged, misses))
     groups = month.history.in_month(GROUP, first)
     missed = [group for group in groups if group.misses(targets.of(GROUP, group.names))]
     return MonthOfReport(
         month,
         len(figures),
         len(bad),
-        [_bad_site(month, figure) for figure in bad[:_MAX_NAMED]],
+        named,
         [
             f"{kind} {sum(group.names[0] == kind for group in missed)} of"
             f" {sum(group.names[0] == kind for group in groups)}"
@@ -140,21 +131,6 @@ def _summary(month: Month) -> MonthOfReport:
         ],
         _mean(figure.availability for figure in figures),
         _mean(figure.reliability for figure in figures),
-    )
-
-
-def _bad_site(month: Month, figure: Figure) -> BadSite:
-    [site] = figure.names
-    targets = month.period_targets.of_site(site)
-    return BadSite(
-        site,
-        f"{month.path}/{site_page(site)}",
-        short(figure.availability),
-        verdict(figure, targets),
-        [
-            *totals_of(figure, targets).misses,
-            *(["three bad months in a row"] if site in month.in_bad_row else []),
-        ],
     )
 
 

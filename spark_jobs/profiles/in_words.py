@@ -1,4 +1,4 @@
-"""What a profile counts, in words: for pages, and for those who write profiles."""
+"""What a profile counts, in words: for pages, and for the authors of profiles."""
 
 from __future__ import annotations
 
@@ -28,15 +28,34 @@ class WordsOfDays:
 
 def in_words(profile: Profile) -> list[tuple[str, str]]:
     """What the report counts: headings, each with a sentence."""
+    functions = []
+    for function in profile.functions:
+        part = _expression(function.flavours_operation, function.flavours)
+        nested = len(profile.functions) > 1 and len(function.flavours) > 1
+        functions.append(f"({part})" if nested and part[-1] != ")" else part)
+    downtimes = "none count"
+    if profile.downtimes:
+        kinds = _listed(profile.downtimes, "and")
+        downtimes = f"{kinds} lower the availability, not the reliability; others change nothing"
+    validity = [
+        f"a result is valid {_valid_for(profile.validity_s)}",
+        *(f"of {metric}: {_valid_for(s)}" for metric, s in profile.validity_of.items()),
+    ]
+    if profile.vo is None:
+        results = "of any VO"
+    else:
+        results = f"of VO {profile.vo}" if profile.vo else "without a VO"
+    if profile.fqan is not None:
+        results += f" and FQAN {profile.fqan}" if profile.fqan else " and without an FQAN"
     return [
-        ("Up when", _up_when(profile)),
+        ("Up when", _expression(profile.functions_operation, functions)),
         *(
             (f"Metrics of {flavour.name}", _flavour(profile, flavour))
             for flavour in profile.flavours
         ),
-        ("Results", _results(profile)),
-        ("Validity", _validity(profile)),
-        ("Downtimes", _downtimes(profile)),
+        ("Results", f"{results}; OK and WARNING are up, and UNKNOWN and MISSING do not count"),
+        ("Validity", "; ".join(validity)),
+        ("Downtimes", downtimes),
         *((f"Threshold on {rule.metric_name}", _threshold(rule)) for rule in profile.thresholds),
         ("Targets", _targets(vars(profile.targets))),
         *own_targets(profile),
@@ -75,15 +94,6 @@ def words_by_day(profiles: Iterable[tuple[date, Profile]]) -> list[WordsOfDays]:
     return entries
 
 
-def _up_when(profile: Profile) -> str:
-    parts = []
-    for function in profile.functions:
-        part = _expression(function.flavours_operation, function.flavours)
-        nested = len(profile.functions) > 1 and len(function.flavours) > 1
-        parts.append(f"({part})" if nested and part[-1] != ")" else part)
-    return _expression(profile.functions_operation, parts)
-
-
 def _flavour(profile: Profile, flavour: Flavour) -> str:
     metrics = _listed(flavour.metrics, _CONJUNCTIONS.get(profile.metrics_operation, "and"))
     if profile.metrics_operation not in _CONJUNCTIONS and len(flavour.metrics) > 1:
@@ -95,31 +105,10 @@ def _flavour(profile: Profile, flavour: Flavour) -> str:
     return f"{metrics}, {where}{unused}"
 
 
-def _results(profile: Profile) -> str:
-    if profile.vo is None:
-        of_vo = "of any VO"
-    else:
-        of_vo = f"of VO {profile.vo}" if profile.vo else "without a VO"
-    if profile.fqan is not None:
-        of_vo += f" and FQAN {profile.fqan}" if profile.fqan else " and without an FQAN"
-    return f"{of_vo}; OK and WARNING are up, and UNKNOWN and MISSING do not count"
-
-
-def _validity(profile: Profile) -> str:
-    def of(seconds: int | None) -> str:
-        if seconds is None:
-            return "until the next one, or the end of the next day"
-        return f"for {duration(seconds)}"
-
-    others = [f"of {metric}: {of(seconds)}" for metric, seconds in profile.validity_of.items()]
-    return "; ".join([f"a result is valid {of(profile.validity_s)}", *others])
-
-
-def _downtimes(profile: Profile) -> str:
-    if not profile.downtimes:
-        return "none count"
-    kinds = _listed(profile.downtimes, "and")
-    return f"{kinds} lower the availability, not the reliability; others change nothing"
+def _valid_for(seconds: int | None) -> str:
+    if seconds is None:
+        return "until the next one, or the end of the next day"
+    return f"for {duration(seconds)}"
 
 
 def _threshold(rule: Threshold) -> str:

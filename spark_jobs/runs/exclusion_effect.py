@@ -87,9 +87,7 @@ def effect(
     )
     metrics = {metric for *_, metric in instances}
     metrics |= {m for profile in profiles for flavour in profile.flavours for m in flavour.metrics}
-    return ExclusionEffect(
-        results_affected, _unknown_metric(exclusion, metrics) or _unknown_place(exclusion, topology)
-    )
+    return ExclusionEffect(results_affected, _unknown_name(exclusion, metrics, topology))
 
 
 def days_made_due(connection: Connection, exclusion: Exclusion) -> list[date]:
@@ -101,14 +99,13 @@ def days_made_due(connection: Connection, exclusion: Exclusion) -> list[date]:
     )
 
 
-def _unknown_metric(exclusion: Exclusion, known: Iterable[str]) -> str | None:
-    if exclusion.kind == GROUP or exclusion.metric_name in known:
-        return None
-    hint = did_you_mean(exclusion.metric_name, known)
-    return f"no result or profile has metric {exclusion.metric_name}{hint and f': {hint}'}"
-
-
-def _unknown_place(exclusion: Exclusion, topology: Sequence[dict[str, str]]) -> str | None:
+def _unknown_name(
+    exclusion: Exclusion, metrics: Iterable[str], topology: Sequence[dict[str, str]]
+) -> str | None:
+    """A warning about the metric, or else the site, host or flavour, if it is unknown."""
+    if exclusion.kind != GROUP and exclusion.metric_name not in metrics:
+        hint = did_you_mean(exclusion.metric_name, metrics)
+        return f"no result or profile has metric {exclusion.metric_name}{hint and f': {hint}'}"
     names = {
         "siteName": exclusion.site,
         "hostName": exclusion.host_name,

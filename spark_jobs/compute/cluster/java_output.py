@@ -43,11 +43,11 @@ class JavaOutput:
             self._pass_on(line)
 
     def mute(self) -> None:
-        """Java is being ended: what it says about that is of no interest."""
+        """Discard what Java prints from now on, because it is being ended."""
         self._is_muted = True
 
     def reason(self) -> str:
-        """Why Java did not start, on one line; empty if it did not say."""
+        """Why Java did not start, on one line; empty if it printed no reason."""
         self._thread.join(timeout=2)
         with self._lock:
             lines = [line for line in self._early or () if not line.startswith(_FAREWELL)]

@@ -54,8 +54,12 @@ def running(master: str, settings: Mapping[str, str], timeout_s: float) -> Itera
         for number in _SIGNALS
         if signal.getsignal(number) is not signal.SIG_IGN  # as in the background of a shell
     }
+
+    def not_of_py4j(record: logging.LogRecord) -> bool:
+        return "py4j" not in record.pathname
+
     # py4j logs there, with their tracebacks, failures that it raises as well.
-    logging.getLogger().addFilter(_not_of_py4j)
+    logging.getLogger().addFilter(not_of_py4j)
     try:
         with (
             TemporaryDirectory(prefix="sam-report-", ignore_cleanup_errors=True) as files,
@@ -134,10 +138,6 @@ def _end(starting: Future[SparkContext], starter: Starter, files: str) -> None:
         assert java.stdin
         java.stdin.close()
     java.wait()
-
-
-def _not_of_py4j(record: logging.LogRecord) -> bool:
-    return "py4j" not in record.pathname
 
 
 def _ignore_signals() -> None:

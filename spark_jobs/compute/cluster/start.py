@@ -48,7 +48,7 @@ class Starter:
         self._is_aborted = threading.Event()
 
     def abort(self) -> None:
-        """End Java, now or as soon as it runs; what it says then is not shown."""
+        """End Java, now or as soon as it runs; from now on its output is discarded."""
         self._is_aborted.set()
         if self._output:
             self._output.mute()
@@ -71,7 +71,7 @@ class Starter:
         Raises:
             JavaMissing: Spark cannot start on this Java, or there is none.
             SparkFailed: the settings make no SparkContext, or no master of the cluster answers.
-            SparkDiskFull: there is no room for Spark's files.
+            SparkDiskFull: the disk of Spark's temporary files is full.
         """
         if under_spark_submit():  # Java is running already, with settings of its own
             SparkContext._ensure_initialized()
@@ -81,7 +81,11 @@ class Starter:
             conf = SparkConf()
             java = require_java()
             require_master(settings.get("spark.master", master))
-            options = [*_java_options(files), *java_options]
+            options = [*_JAVA, f"-Dlog4j2.configurationFile={_LOG_CONFIG}"]
+            if files is not None:
+                # Without performance data, which Java would leave in /tmp when it is killed.
+                options += [f"-Djava.io.tmpdir={files}", "-XX:-UsePerfData"]
+            options += java_options
             defaults = {**DEFAULTS, "spark.driver.defaultJavaOptions": shlex.join(options)}
             if master.startswith("local"):
                 defaults.update(LOCAL_DEFAULTS)
@@ -129,11 +133,3 @@ def local_directories(context: SparkContext) -> list[str]:
         return list(jvm.org.apache.spark.util.Utils.getConfiguredLocalDirs(context._conf._jconf))
     except Py4JError:  # Java has ended
         return [str(context.getConf().get(_LOCAL_DIR) or "/tmp")]
-
-
-def _java_options(files: str | None) -> list[str]:
-    options = [*_JAVA, f"-Dlog4j2.configurationFile={_LOG_CONFIG}"]
-    if files is not None:
-        # Without performance data, which Java would leave in /tmp when it is killed.
-        options += [f"-Djava.io.tmpdir={files}", "-XX:-UsePerfData"]
-    return options

@@ -18,7 +18,11 @@ from sam_pipeline.spark_jobs.explain.incidents.incident import (
     in_order,
     with_causes,
 )
-from sam_pipeline.spark_jobs.explain.results import CountedResults, read_results
+from sam_pipeline.spark_jobs.explain.results import (
+    MAX_RESULTS_OF_SITE,
+    CountedResults,
+    read_results,
+)
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import SITE
@@ -30,9 +34,6 @@ from sam_pipeline.spark_jobs.runs.published import (
     published_runs,
     timeline,
 )
-
-# A site that was down all month has more failing results than anyone would read.
-_MAX_RESULTS = 50_000
 
 
 def read_incidents(
@@ -46,7 +47,25 @@ def read_incidents(
     incidents: list[Incident] = []
     for name, segments in of_sites.items():
         if found := find_incidents(name, segments, period.start):
-            incidents += _read_causes(connection, report, runs, found)
+            # Of the levels below, only the days of the incidents are read.
+            touched = [run for run in runs if _touches(run, found)]
+            run_of = {run.day: run for run in touched}
+            days_read = Period(touched[0].day, touched[-1].day)
+            below = timeline(connection, report, days_read, site=name, ok_metrics=False)
+            timelines = {
+                day: Timelines(of_day, run_of[day].profile)
+                for day, of_day in groupby(below, attrgetter("day"))
+                if day in run_of
+            }
+            failing = set().union(*map(failing_instances, timelines.values()))
+            results = read_results(
+                connection, touched, failing, with_ok=False, at_most=MAX_RESULTS_OF_SITE
+            )
+            failures_on = {
+                day: failures(of_day, CountedResults(run_of[day], results))
+                for day, of_day in timelines.items()
+            }
+            incidents += _with_causes(found, failures_on, touched)
     days = [
         day
         for day in day_figures(connection, report, SITE, period)
@@ -68,28 +87,6 @@ def site_incidents(
     ]
     found = find_incidents(site, segments, runs[0].start)
     return _with_causes(found, failures_on, runs)
-
-
-def _read_causes(
-    connection: Connection, report: str, runs: Sequence[Run], found: Sequence[Incident]
-) -> list[Incident]:
-    """The incidents of a site with their causes, for which only their days are read."""
-    touched = [run for run in runs if _touches(run, found)]
-    run_of = {run.day: run for run in touched}
-    period = Period(touched[0].day, touched[-1].day)
-    segments = timeline(connection, report, period, site=found[0].site, ok_metrics=False)
-    timelines = {
-        day: Timelines(of_day, run_of[day].profile)
-        for day, of_day in groupby(segments, attrgetter("day"))
-        if day in run_of
-    }
-    failing = {instance for of_day in timelines.values() for instance in failing_instances(of_day)}
-    results = read_results(connection, touched, failing, with_ok=False, at_most=_MAX_RESULTS)
-    failures_on = {
-        day: failures(of_day, CountedResults(run_of[day], results))
-        for day, of_day in timelines.items()
-    }
-    return _with_causes(found, failures_on, touched)
 
 
 def _with_causes(

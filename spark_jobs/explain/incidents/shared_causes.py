@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sam_pipeline.spark_jobs.explain.causes import Cause
+from sam_pipeline.spark_jobs.explain.causes import Cause, Key
 from sam_pipeline.spark_jobs.explain.incidents.incident import Incident
 
 LOOK_AT = "look at the probe or the broker first"
@@ -31,17 +31,22 @@ def shared_causes(incidents: Iterable[Incident]) -> list[SharedCause]:
     times with equally many sites the earlier counts. Incidents that overlap one another, even
     through others, give one entry.
     """
-    of_cause: dict[tuple[str, str, str, str], tuple[Cause, list[Incident]]] = {}
+    of_cause: dict[Key, tuple[Cause, list[Incident]]] = {}
     for incident in sorted(incidents, key=lambda incident: (incident.start, incident.site)):
         if cause := incident.cause:
-            key = (cause.service_flavour, cause.metric_name, cause.status, cause.text)
-            of_cause.setdefault(key, (cause, []))[1].append(incident)
-    at_once = [
-        _most_at_once(cause, overlapping)
-        for cause, of_one in of_cause.values()
-        for overlapping in _overlapping(of_one)
-    ]
-    shared = [each for each in at_once if len(each.sites) > 1]
+            of_cause.setdefault(cause.key, (cause, []))[1].append(incident)
+    shared = []
+    for cause, of_one in of_cause.values():
+        for overlapping in _overlapping(of_one):
+            most: list[Incident] = []
+            lasting: list[Incident] = []
+            for incident in overlapping:  # the number of sites is largest when one of them begins
+                lasting = [each for each in lasting if each.end > incident.start] + [incident]
+                if len(lasting) > len(most):
+                    most = lasting
+            if len(most) > 1:
+                start, end = max(each.start for each in most), min(each.end for each in most)
+                shared.append(SharedCause(cause, sorted(each.site for each in most), start, end))
     return sorted(shared, key=lambda each: (-len(each.sites), each.start, each.cause.text))
 
 
@@ -55,14 +60,3 @@ def _overlapping(incidents: Sequence[Incident]) -> list[list[Incident]]:
         chains[-1].append(incident)
         end = max(end, incident.end)
     return chains
-
-
-def _most_at_once(cause: Cause, incidents: Sequence[Incident]) -> SharedCause:
-    most: list[Incident] = []
-    lasting: list[Incident] = []
-    for incident in incidents:  # the number of sites is largest when one of them begins
-        lasting = [each for each in lasting if each.end > incident.start] + [incident]
-        if len(lasting) > len(most):
-            most = lasting
-    start, end = max(each.start for each in most), min(each.end for each in most)
-    return SharedCause(cause, sorted(each.site for each in most), start, end)

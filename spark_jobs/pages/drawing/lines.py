@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from fractions import Fraction
+from typing import Protocol
 
 from sam_pipeline.spark_jobs.rules.seconds import short
 
@@ -53,13 +55,22 @@ class LineChart:
         return "; ".join(self.titles)
 
 
+class MonthValues(Protocol):
+    """The two figures of a month."""
+
+    @property
+    def availability(self) -> Fraction | None: ...
+
+    @property
+    def reliability(self) -> Fraction | None: ...
+
+
 def line_chart(
-    months: Sequence[str],
-    availability: Sequence[Fraction | None],
-    reliability: Sequence[Fraction | None],
-    target: Fraction,
+    months: Sequence[date], figures: Sequence[MonthValues | None], target: Fraction
 ) -> LineChart:
     """The chart of two lines over months; a month without a value interrupts its line."""
+    availability = [figure.availability if figure else None for figure in figures]
+    reliability = [figure.reliability if figure else None for figure in figures]
     values = [value for value in (*availability, *reliability) if value is not None]
     # The lowest value is not on the edge, and a hundredth of a percent does not look like a fall.
     low = max(0, (int(min(values, default=Fraction(100))) - 2) // _STEP * _STEP)
@@ -78,7 +89,7 @@ def line_chart(
         return MonthLine(kind, path, dots)
 
     titles = [
-        f"{month}: availability {short(a)}, reliability {short(r)}"
+        f"{month:%B %Y}: availability {short(a)}, reliability {short(r)}"
         for month, a, r in zip(months, availability, reliability, strict=True)
     ]
     # Availability is drawn last, on top.

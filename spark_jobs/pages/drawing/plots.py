@@ -6,14 +6,14 @@ gives it its colours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from math import floor, log10
 
 from sam_pipeline.spark_jobs.inputs.performance import DayValues
-from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.rules.days import Period, periods
 
 WIDTH, HEIGHT = 320, 110
 # The area of the values, below and to the right of the axes' texts.
@@ -56,7 +56,9 @@ def plot(days: Sequence[DayValues], period: Period, unit: str) -> Plot:
         return f"{BOTTOM - float(share) * (BOTTOM - TOP):.1f}"
 
     band, line = [], []
-    for run in _without_gaps(days):
+    values_of = {day.day: day for day in days}
+    for without_gap in periods(values_of):
+        run = [values_of[day] for day in without_gap.days()]
         # A day is as wide as its column, so that a single one is visible.
         upper = [(x(d.day, share), y(d.most)) for d in run for share in (0, 1)]
         lower = [(x(d.day, share), y(d.least)) for d in run[::-1] for share in (1, 0)]
@@ -86,13 +88,3 @@ def _step(extent: float) -> Decimal:
     least = extent / 4
     power = Decimal(10) ** floor(log10(least))
     return next((step * power for step in (1, 2, 5) if float(step * power) >= least), 10 * power)
-
-
-def _without_gaps(days: Sequence[DayValues]) -> Iterator[list[DayValues]]:
-    run: list[DayValues] = []
-    for day in days:
-        if run and (day.day - run[-1].day).days > 1:
-            yield run
-            run = []
-        run.append(day)
-    yield run

@@ -43,7 +43,7 @@ def in_processes(works: Iterable[Callable[[], T]], at_most: int) -> Iterator[T]:
 
 @contextmanager
 def collecting_less() -> Iterator[None]:
-    """Pause the search for cyclic garbage: there is hardly any among rows, and they are many."""
+    """Pause the search for cyclic garbage: it is slow with many rows, which have hardly any."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

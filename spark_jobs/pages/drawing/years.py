@@ -49,10 +49,4 @@ def year_view(
         link = beside.link(column, page)
         cell = availability_cell(value, targets, 1, link) if value else empty_cell(False)
         months.append(MonthOfYear(column, cell))
-    chart = line_chart(
-        [f"{column:%B %Y}" for column in columns],
-        [value.availability if value else None for value in values],
-        [value.reliability if value else None for value in values],
-        targets.availability,
-    )
-    return YearView(months, chart)
+    return YearView(months, line_chart(columns, values, targets.availability))

@@ -22,10 +22,15 @@ def folded_sites_lines(sites: Sequence[SiteFolded], report: str) -> list[str]:
     """The number of sites by status, then a table with a row for each site."""
     counts = Counter(site.thing.status for site in sites)
     number = ", ".join(f"{counts[status]} {status}" for status in SEVERITY if counts[status])
-    rows = [
-        [site.site, site.thing.status, _in_downtime(site), ", ".join(_because(site))]
-        for site in sites
-    ]
+    rows = []
+    for site in sites:
+        in_downtime = ""
+        if site.downtime_until is not None:
+            until = format_time(moment(site.downtime_until))
+            in_downtime = (
+                f"{site.in_downtime} of {plural(site.endpoints, 'endpoint')}, until {until}"
+            )
+        rows.append([site.site, site.thing.status, in_downtime, ", ".join(_because(site))])
     head = f"{report}, now: {number or 'no site is expected today'}"
     table = text_table(["site", "status", "in downtime", "because"], rows) if rows else []
     return [head, *(["", *table] if rows else [])]
@@ -55,25 +60,42 @@ def folded_site_lines(site: SiteFolded) -> list[str]:
     lines += text_table(["what", "status", "decides", "for", "measured", "summary"], rows)
     if site.downtimes or site.exclusions:
         lines.append("")
-    lines += [_downtime_line(downtime, site.counts(downtime)) for downtime in site.downtimes]
-    lines += [_exclusion_line(exclusion) for exclusion in site.exclusions]
+    for downtime in site.downtimes:
+        kind = f"{downtime.classification}/{downtime.severity}"
+        counts = "" if site.counts(downtime) else " (does not count)"
+        lines.append(
+            f"downtime {downtime.downtime_id or 'without id'}, {kind}{counts},"
+            f" {_where_and_until(downtime)}: {one_line(downtime.description)}"
+        )
+    for exclusion in site.exclusions:
+        metric = f" {exclusion.metric_name}" if exclusion.metric_name else ""
+        lines.append(
+            f"exclusion {exclusion.exclusion_id} ({exclusion.kind}{metric}),"
+            f" {_where_and_until(exclusion)}: {one_line(exclusion.reason)}"
+        )
     return lines
 
 
 def folded_site_json(site: SiteFolded) -> dict[str, Any]:
     """A site with all things it is folded from, its downtimes and its exclusions."""
+    things = []
+    for _, thing, decides in _tree(site.thing):
+        document = {
+            "level": thing.level,
+            **dict(zip(NAMES[thing.level], thing.names, strict=True)),
+            "status": thing.status,
+            "decides": decides,
+        }
+        if thing.level == METRIC:
+            last = thing.last
+            document["since"] = None if thing.since is None else moment(thing.since)
+            document["measured_at"] = None if last is None else moment(last.measured)
+            document["last_status"] = None if last is None else last.status
+            document["summary"] = "" if last is None else last.summary
+        things.append(document)
     return {
         **folded_summary_json(site),
-        "things": [
-            {
-                "level": thing.level,
-                **dict(zip(NAMES[thing.level], thing.names, strict=True)),
-                "status": thing.status,
-                "decides": decides,
-                **(_metric_json(thing) if thing.level == METRIC else {}),
-            }
-            for _, thing, decides in _tree(site.thing)
-        ],
+        "things": things,
         "downtimes": [_announcement_json(downtime) for downtime in site.downtimes],
         "exclusions": [_announcement_json(exclusion) for exclusion in site.exclusions],
     }
@@ -110,13 +132,6 @@ def _because(site: SiteFolded) -> Iterator[str]:
         yield f"{function.names[-1]} ({hosts}{name}{since})"
 
 
-def _in_downtime(site: SiteFolded) -> str:
-    if site.downtime_until is None:
-        return ""
-    number = plural(site.endpoints, "endpoint")
-    return f"{site.in_downtime} of {number}, until {format_time(moment(site.downtime_until))}"
-
-
 def _tree(
     thing: ThingNow, depth: int = 0, decides: bool = True
 ) -> Iterator[tuple[int, ThingNow, bool]]:
@@ -127,36 +142,10 @@ def _tree(
         yield from _tree(child, depth + 1, decides and id(child) in deciding)
 
 
-def _metric_json(thing: ThingNow) -> dict[str, Any]:
-    last = thing.last
-    return {
-        "since": None if thing.since is None else moment(thing.since),
-        "measured_at": None if last is None else moment(last.measured),
-        "last_status": None if last is None else last.status,
-        "summary": "" if last is None else last.summary,
-    }
-
-
-def _downtime_line(downtime: Downtime, counts: bool) -> str:
-    return (
-        f"downtime {downtime.downtime_id or 'without id'},"
-        f" {downtime.classification}/{downtime.severity}"
-        f"{'' if counts else ' (does not count)'}, {_where(downtime)},"
-        f" until {format_time(moment(downtime.end))}: {one_line(downtime.description)}"
-    )
-
-
-def _exclusion_line(exclusion: Exclusion) -> str:
-    metric = f" {exclusion.metric_name}" if exclusion.metric_name else ""
-    return (
-        f"exclusion {exclusion.exclusion_id} ({exclusion.kind}{metric}), {_where(exclusion)},"
-        f" until {format_time(moment(exclusion.end))}: {one_line(exclusion.reason)}"
-    )
-
-
-def _where(announcement: Downtime | Exclusion) -> str:
+def _where_and_until(announcement: Downtime | Exclusion) -> str:
     names = (announcement.site, announcement.service_flavour, announcement.host_name)
-    return " ".join(filter(None, names)) or "everywhere"
+    where = " ".join(filter(None, names)) or "everywhere"
+    return f"{where}, until {format_time(moment(announcement.end))}"
 
 
 def _announcement_json(announcement: Downtime | Exclusion) -> dict[str, Any]:

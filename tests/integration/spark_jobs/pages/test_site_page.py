@@ -86,7 +86,7 @@ def test_page_and_explanation_show_the_same_causes_with_the_same_counts(
 def test_a_month_with_too_many_failing_results_says_so_and_where_to_see_them(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site_tree, "_MAX_RESULTS", 2 * RESULTS_A_DAY)
+    monkeypatch.setattr(site_tree, "MAX_RESULTS_OF_SITE", 2 * RESULTS_A_DAY)
     command = ["--config", str(directory / "sam.toml"), "site", "--month", "2026-10"]
     assert main([*command, "--out", str(tmp_path)]) == 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import replace
+from datetime import date
 from string import ascii_letters, digits
 from uuid import UUID
 
@@ -95,10 +96,15 @@ def test_texts_that_differ_in_the_plural_of_what_they_count_are_one_cause(
     singular: str, plural: str, text: str
 ) -> None:
     failures = [replace(FAILURE, text=singular), replace(FAILURE, text=plural)]
-    of_two_days = [CauseList("", causes([failure])) for failure in failures]
+    days = [date(2026, 11, 1), date(2026, 11, 2)]
+    causes_of = {
+        day: [CauseList("", causes([failure]))] for day, failure in zip(days, failures, strict=True)
+    }
+    [(of_two_days, days_of)] = merged(causes_of)
 
-    for found in (causes(failures), merged(of_two_days).causes):
+    for found in (causes(failures), of_two_days.causes):
         assert [(cause.text, cause.count) for cause in found] == [(text, 2)]
+    assert list(days_of.values()) == [days]
 
 
 def test_words_after_a_number_that_are_no_plurals_keep_causes_apart() -> None:
