@@ -115,6 +115,7 @@ def submit(workplace: Workplace, cluster: Cluster, events: Path) -> Any:
         timeout=TIMEOUT_S,
     )
     assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "DAGScheduler" not in completed.stdout + completed.stderr, "Spark logs its errors only"
     # The stderr of the program is on stdout, too.
     return json.loads("[" + f"\n{completed.stdout}".rpartition("\n[\n")[2])
 

@@ -14,6 +14,7 @@ from datetime import date, timedelta
 from itertools import pairwise
 from typing import Any
 
+from psycopg2.extras import execute_values
 from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.profiles.profile import Profile
@@ -77,13 +78,7 @@ def write_results(connection: Connection, period: Period, size: Size) -> int:
         for number, stretches in enumerate(_endpoints(day, site, size))
         for row in _results(day, site, number, stretches)
     ]
-    connection.execute(
-        text(
-            f"INSERT INTO metricOutput ({', '.join(rows[0])}) VALUES"
-            f" ({', '.join(f':{name}' for name in rows[0])})"
-        ),
-        rows,
-    )
+    insert(connection, "metricOutput", rows)
     return len(rows)
 
 
@@ -294,16 +289,19 @@ def _host(site: int, number: int) -> str:
 
 def insert(connection: Connection, table: str, rows: Sequence[Row]) -> None:
     """Insert rows with the columns of the first; times are epoch seconds on both databases."""
-    is_sqlite = connection.dialect.name == "sqlite"
-    placeholders = [
-        f"to_timestamp(:{name})" if name in _TIMES and not is_sqlite else f":{name}"
-        for name in rows[0]
-    ]
-    overriding = "" if is_sqlite else "OVERRIDING SYSTEM VALUE "
-    connection.execute(
-        text(
-            f"INSERT INTO {table} ({', '.join(rows[0])})"
-            f" {overriding}VALUES ({', '.join(placeholders)})"
-        ),
+    names = ", ".join(rows[0])
+    if connection.dialect.name == "sqlite":
+        values = ", ".join(f":{name}" for name in rows[0])
+        connection.execute(text(f"INSERT INTO {table} ({names}) VALUES ({values})"), rows)
+        return
+    values = ", ".join(
+        f"to_timestamp(%({name})s)" if name in _TIMES else f"%({name})s" for name in rows[0]
+    )
+    # A statement for each row would take ten times as long.
+    execute_values(
+        connection.connection.cursor(),
+        f"INSERT INTO {table} ({names}) OVERRIDING SYSTEM VALUE VALUES %s",
         rows,
+        template=f"({values})",
+        page_size=1000,
     )

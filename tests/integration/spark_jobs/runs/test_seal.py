@@ -134,6 +134,20 @@ def test_only_the_newest_candidate_is_kept(engine: Engine, seal: Command, report
     assert [row[0] for row in run_ids][:2] == [sealed, newer]
 
 
+def test_a_run_with_the_sealed_figures_is_not_a_candidate(
+    engine: Engine, seal: Command, report: Profile
+) -> None:
+    month_computed(engine, but=(FIRST,))
+    computed(engine, report, day_facts(FIRST), ok_s=80_000)
+    seal(*SEAL)
+
+    computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=80_000)
+
+    assert query(engine, "SELECT * FROM report_candidate") == []
+    with acting_as("reader", engine) as reader, reading(reader) as connection:
+        assert candidates(connection, None, month_of(FIRST)) == []
+
+
 def test_a_candidate_counts_as_computed(engine: Engine, seal: Command, report: Profile) -> None:
     month_computed(engine, but=(FIRST,))
     computed(engine, report, day_facts(FIRST))
