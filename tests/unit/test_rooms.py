@@ -47,6 +47,9 @@ WALLS: Mapping[str, Wall] = {
     "schema.records": Wall(GROUND),
     "schema.messages": Wall(f"{GROUND} schema.records schema.program.wording"),
     "schema.spool": Wall(f"{GROUND} schema.messages"),
+    "schema.identity": Wall(
+        f"{GROUND} schema.messages schema.records schema.program", "cryptography tomli"
+    ),
     #
     "publisher.errors": Wall("schema"),
     "publisher.settings": Wall(PUBLISHER, "tomli"),

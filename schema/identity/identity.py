@@ -1,0 +1,49 @@
+"""Identities: who sent a message, as far as the place where it entered the system knows.
+
+An identity is a text `<kind>:<name>`, or `anonymous`. A source removes the identity that a message
+claims and sets what it has established itself; relays, dead letters and replays keep that.
+"""
+
+from __future__ import annotations
+
+from sam_pipeline.schema.messages.message import Message
+
+IDENTITY = "samIdentity"
+"""The header of an identified message; a message without it is anonymous."""
+
+ANONYMOUS = "anonymous"
+KEY, BROKER, UID, OPERATOR = "key", "broker", "uid", "operator"
+"""A signature; a user name that a broker vouches for; the owner of a file; who edited a letter."""
+
+
+def identity_of(message: Message) -> str:
+    """The identity that the source of a message has set."""
+    return message.headers.get(IDENTITY) or ANONYMOUS
+
+
+def with_identity(message: Message, identity: str) -> Message:
+    """The message with this identity instead of any that it claims."""
+    headers = {name: value for name, value in message.headers.items() if name != IDENTITY}
+    if identity != ANONYMOUS:
+        headers[IDENTITY] = identity
+    return Message(headers, message.body)
+
+
+def key_identity(name: str) -> str:
+    """The identity of what was signed with the key of this name."""
+    return f"{KEY}:{name}"
+
+
+def broker_identity(url: str, user: str) -> str:
+    """The identity of what `user` sent, according to the broker with this URL."""
+    return f"{BROKER}:{url}/{user}"
+
+
+def uid_identity(number: int) -> str:
+    """The identity of what the account with this number stored in a spool."""
+    return f"{UID}:{number}"
+
+
+def operator_identity(login: str) -> str:
+    """The identity of what the operator with this login edited."""
+    return f"{OPERATOR}:{login}"
