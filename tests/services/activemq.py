@@ -1,4 +1,6 @@
-"""A private ActiveMQ Classic 6: KahaDB, a STOMP and an OpenWire port, logins `sam` and anonymous.
+"""A private ActiveMQ Classic 6: KahaDB, a STOMP and an OpenWire port.
+
+The logins are `sam`, `sam-other` and anonymous:
 
     with running_activemq() as broker:
         publish_to(broker.url)
@@ -16,6 +18,7 @@ from typing import Literal
 from tests.services.broker import (
     AS_USUAL,
     LOG4J,
+    OTHER_USER,
     PASSWORD,
     USER,
     Rules,
@@ -45,7 +48,10 @@ BROKER_XML = """\
     </persistenceAdapter>
     <plugins>
       <simpleAuthenticationPlugin anonymousAccessAllowed="{anonymous}">
-        <users><authenticationUser username="{user}" password="{password}" groups="users"/></users>
+        <users>
+          <authenticationUser username="{user}" password="{password}" groups="users"/>
+          <authenticationUser username="{other_user}" password="{password}" groups="users"/>
+        </users>
       </simpleAuthenticationPlugin>
 {authorization}    </plugins>
 {ssl_context}    <systemUsage>
@@ -150,6 +156,7 @@ def _broker_xml(directory: Path, port: int, openwire_port: int, tls_port: int, r
     host, chosen = rules.certificate, rules if isinstance(rules, ActiveMQRules) else ActiveMQRules()
     return BROKER_XML.format(
         user=USER,
+        other_user=OTHER_USER,
         password=PASSWORD,
         directory=directory,
         host=HOST,

@@ -1,5 +1,6 @@
-"""A private ActiveMQ Artemis: journal on disk, one port for STOMP and clients in Java, logins `sam`
-and anonymous.
+"""A private ActiveMQ Artemis: journal on disk, one port for STOMP and clients in Java.
+
+The logins are `sam`, `sam-other` and anonymous:
 
     with running_artemis() as broker:
         publish_to(broker.url)
@@ -14,6 +15,7 @@ from pathlib import Path
 from tests.services.broker import (
     AS_USUAL,
     LOG4J,
+    OTHER_USER,
     PASSWORD,
     USER,
     HostCertificate,
@@ -109,8 +111,8 @@ activemq {{
     org.apache.activemq.jaas.properties.role="roles.properties";
 {anybody}}};
 """,
-    "users.properties": "{user} = {password}\n",
-    "roles.properties": "users = {user}\n",
+    "users.properties": "{user} = {password}\n{other_user} = {password}\n",
+    "roles.properties": "users = {user},{other_user}\n",
 }
 NO_AUDIT = """\
 logger.audit.name = org.apache.activemq.audit
@@ -139,6 +141,7 @@ def _server(directory: Path, rules: Rules) -> ArtemisServer:
     etc = directory / "etc"
     etc.mkdir()
     names = {"directory": directory, "host": HOST, "port": port, "user": USER, "password": PASSWORD}
+    names |= {"other_user": OTHER_USER}
     names |= {"forbidden": FORBIDDEN, "silent": SILENT, "small": SMALL}
     names |= {"anybody": "" if rules.needs_login else ANYBODY}
     names |= {"tls_acceptor": _tls_acceptor(rules.certificate, tls_port)}

@@ -19,8 +19,9 @@ from tests.services.process import HOST, ServerProcess, port_is_open, stomp_answ
 
 Server = TypeVar("Server", bound="StompServer")
 
-USER = "sam"
+USER, OTHER_USER = "sam", "sam-other"
 PASSWORD = "sam-secret"
+"""Of both users."""
 CACHE = Path(__file__).parents[2] / ".cache"
 MAVEN_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 LOG4J = """\
@@ -66,6 +67,7 @@ class StompServer:
     """For clients with a certificate; closed unless the broker has a certificate, too."""
     host: str = HOST
     user: str = USER
+    other_user: str = OTHER_USER
     password: str = PASSWORD
 
     @property
