@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.destination import problem_of_destination
@@ -34,6 +34,9 @@ from sam_pipeline.schema.secret_file import (
     problem_of_certificate,
     problem_of_secret,
 )
+
+if TYPE_CHECKING:
+    from sam_pipeline.schema.net.tls import TlsFiles
 
 SECTION = "consumer"
 SERVICE_DIRECTORY = Path("/var/lib/sam")
@@ -160,6 +163,11 @@ class ConsumerConfig:
         lambda path: None if path.exists() else f"{path}: no such file or directory",
         None,
     )
+    crl_file: Path | None = _key(
+        "their revocation lists: a PEM file, or a directory with `*.r0`",
+        lambda path: None if path.exists() else f"{path}: no such file or directory",
+        None,
+    )
     certificate_file: Path | None = _key(
         "the client certificate, for brokers that request one", problem_of_certificate, None
     )
@@ -273,6 +281,13 @@ class ConsumerConfig:
             max_message_bytes=self.max_message_bytes,
             max_records=self.max_records,
         )
+
+    @property
+    def tls_files(self) -> TlsFiles:
+        """The files for connections over TLS."""
+        from sam_pipeline.schema.net.tls import TlsFiles  # `import ssl` is slow
+
+        return TlsFiles(self.ca_file, self.certificate_file, self.key_file, self.crl_file)
 
     def password(self) -> str | None:
         """The password, read again for each connection; raises ConfigError if that fails."""

@@ -18,7 +18,7 @@ from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.net.broker_url import STOMP, problem_of_login
 from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
 from sam_pipeline.schema.net.round_trip import RoundTrip
-from sam_pipeline.schema.net.tls import TlsFiles, tls_context
+from sam_pipeline.schema.net.tls import tls_context
 from sam_pipeline.schema.program.command import (
     NO_PERMISSION,
     OK,
@@ -74,7 +74,7 @@ def run_check(args: argparse.Namespace) -> int:
         try:
             config.password()
             if any(broker.tls for broker in config.brokers):
-                tls_context(TlsFiles(config.ca_file, config.certificate_file, config.key_file))
+                tls_context(config.tls_files)
         except ConfigError as error:
             problems += [f"[consumer] {problem}" for problem in error.problems]
         problems += (f"[consumer] {found.text}" for found in _dated(config) if found.is_problem)
@@ -139,8 +139,8 @@ def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) 
 
 
 def _dated(config: ConsumerConfig) -> Iterator[CertificateFinding]:
-    now = datetime.now(UTC)
-    return examine_certificates(config.certificate_file, config.ca_file, now)
+    ours, authorities, lists = config.certificate_file, config.ca_file, config.crl_file
+    return examine_certificates(ours, authorities, lists, datetime.now(UTC))
 
 
 def _notes(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[str]:

@@ -9,7 +9,6 @@ from sam_pipeline.consumer.sources.stomp import StompSource
 from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
 from sam_pipeline.consumer.sources.stomp_session import IsLastAttempt, Subscription, never_last
 from sam_pipeline.schema.net.broker_url import SPOOL
-from sam_pipeline.schema.net.tls import TlsFiles
 
 
 def make_sources(
@@ -41,7 +40,7 @@ def stomp_settings(
         client_id=client_id,
         user=config.user,
         password=config.password,
-        tls_files=TlsFiles(config.ca_file, config.certificate_file, config.key_file),
+        tls_files=config.tls_files,
         heart_beat_s=config.heart_beat_s,
         max_message_bytes=config.max_message_bytes,
         is_last_attempt=is_last_attempt,

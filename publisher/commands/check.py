@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Optional
 
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.commands.arguments import add_broker_options
@@ -18,7 +19,7 @@ from sam_pipeline.publisher.settings.config import PublisherConfig, examine_conf
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import AMS, SPOOL, is_loopback
 from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
-from sam_pipeline.schema.net.tls import tls_context
+from sam_pipeline.schema.net.tls import TlsFiles, tls_context
 from sam_pipeline.schema.program.command import OK, print_done, print_json, print_lines, text_table
 from sam_pipeline.schema.program.config import Findings, no_file_found
 from sam_pipeline.schema.spool.access import (
@@ -101,20 +102,20 @@ def find_problems(config: PublisherConfig, findings: Findings) -> Iterator[str]:
                 yield f"{key} is missing: {AMS} brokers require a token"
         except BrokerUnavailable as error:
             yield f"{key}: {error.reason}"
-    if not findings.bad & {"ca_file", "certificate_file", "key_file"}:
+    if not findings.bad & set(TlsFiles._fields):
         if config.key_file and not config.certificate_file:
             yield f"{findings.origin('key_file')}: has no effect without certificate_file"
         if any(broker.tls for broker in brokers):
+            paths = filter(None, (config.ca_file, config.crl_file))
             try:
                 tls_context(config.tls_files)
             except ConfigError as error:
                 for problem in error.problems:
-                    is_ca = config.ca_file and problem.startswith(f"{config.ca_file}:")
-                    key = findings.origin("ca_file" if is_ca else "certificate_file")
-                    yield f"{key}: {problem}"
+                    path = next((path for path in paths if problem.startswith(f"{path}:")), None)
+                    yield f"{_origin_of(path, config, findings)}: {problem}"
         for certificate in _examined_certificates(config):
             if certificate.is_problem:
-                yield f"{_key_of(certificate, config, findings)}: {certificate.text}"
+                yield f"{_origin_of(certificate.path, config, findings)}: {certificate.text}"
     for broker in brokers:
         try:  # a key that is bad by itself was reported by its own check
             if not findings.bad & {"proxy", "proxy_password_file"}:
@@ -151,7 +152,7 @@ def find_likely_mistakes(config: PublisherConfig, findings: Findings) -> Iterato
                 yield f"{findings.origin('spool')}: {note}"
     for certificate in _examined_certificates(config):
         if not certificate.is_problem:
-            yield f"{_key_of(certificate, config, findings)}: {certificate.text}"
+            yield f"{_origin_of(certificate.path, config, findings)}: {certificate.text}"
     proxies = set()
     for broker in config.broker_list:
         if broker.kind == SPOOL and (note := shared_by_half(Path(broker.path), broker.shared)):
@@ -176,11 +177,11 @@ def find_likely_mistakes(config: PublisherConfig, findings: Findings) -> Iterato
 
 
 def _examined_certificates(config: PublisherConfig) -> Iterator[CertificateFinding]:
-    now = datetime.now(timezone.utc)
-    return examine_certificates(config.certificate_file, config.ca_file, now)
+    ours, authorities, lists = config.certificate_file, config.ca_file, config.crl_file
+    return examine_certificates(ours, authorities, lists, datetime.now(timezone.utc))
 
 
-def _key_of(certificate: CertificateFinding, config: PublisherConfig, findings: Findings) -> str:
-    """The key of the configuration that names the file."""
-    is_ours = certificate.path == config.certificate_file
-    return findings.origin("certificate_file" if is_ours else "ca_file")
+def _origin_of(path: Optional[Path], config: PublisherConfig, findings: Findings) -> str:
+    """The key of the configuration that names a file for TLS."""
+    keys = {config.ca_file: "ca_file", config.crl_file: "crl_file"}
+    return findings.origin(keys.get(path, "certificate_file") if path else "certificate_file")

@@ -127,6 +127,7 @@ class PublisherConfig(NamedTuple):
     proxy: Optional[str] = None
     proxy_password_file: Optional[Path] = None
     ca_file: Optional[Path] = None
+    crl_file: Optional[Path] = None
     certificate_file: Optional[Path] = None
     key_file: Optional[Path] = None
     spool: Optional[Path] = None
@@ -186,6 +187,12 @@ class PublisherConfig(NamedTuple):
                     None if path.exists() else f"{path}: no such file or directory"
                 ),
                 "what": "certificate authorities instead of the system's; a file or a directory",
+            },
+            "crl_file": {
+                "check": lambda path: (
+                    None if path.exists() else f"{path}: no such file or directory"
+                ),
+                "what": "their revocation lists: a PEM file, or a directory with `*.r0`",
             },
             "certificate_file": {"check": problem_of_certificate, "what": "our certificate"},
             "key_file": {
@@ -265,7 +272,7 @@ class PublisherConfig(NamedTuple):
             except BrokerUnavailable as problem:
                 found = str(problem)
             facts.append(found if found is None or isinstance(found, (str, tuple)) else vars(found))
-        for path in (self.ca_file, self.certificate_file, self.key_file):
+        for path in (self.ca_file, self.certificate_file, self.key_file, self.crl_file):
             state = None
             with suppress(OSError):
                 status = os.stat(path) if path else None
@@ -290,7 +297,7 @@ class PublisherConfig(NamedTuple):
     def tls_files(self) -> TlsFiles:
         from sam_pipeline.schema.net.tls import TlsFiles  # `import ssl` is slow
 
-        return TlsFiles(self.ca_file, self.certificate_file, self.key_file)
+        return TlsFiles(self.ca_file, self.certificate_file, self.key_file, self.crl_file)
 
     def scratch_of_spool(self) -> str | None:
         """The variable of the batch job's scratch directory that contains the spool, if any."""

@@ -1,7 +1,9 @@
-"""When the certificates in a file are valid; read from their bytes, since `ssl` does not show it.
+"""When certificates and revocation lists are valid: from their bytes, as `ssl` does not show it.
 
 Source: RFC 5280, 4.1: a certificate is a sequence, which begins with a sequence: version, number,
-algorithm, issuer, validity, …; the validity is a sequence of two times.
+algorithm, issuer, validity, …; the validity is a sequence of two times. 5.1: a revocation list
+begins with a sequence as well: version, algorithm, issuer, time, time of the next list, …; version
+and last time are optional.
 """
 
 from __future__ import annotations
@@ -12,15 +14,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 SOON = timedelta(days=14)
-SEQUENCE, VERSION, UTC_TIME = 0x30, 0xA0, 0x17
+INTEGER, SEQUENCE, VERSION, UTC_TIME, GENERALIZED_TIME = 0x02, 0x30, 0xA0, 0x17, 0x18
 
 _PEM = re.compile(
     rb"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----(.+?)-----END (?:TRUSTED |X509 )?CERTIFICATE",
     re.DOTALL,
 )
+_CRL_PEM = re.compile(rb"-----BEGIN X509 CRL-----(.+?)-----END X509 CRL", re.DOTALL)
 
 
 class Validity(NamedTuple):
@@ -47,7 +50,7 @@ class Validity(NamedTuple):
 
 
 class CertificateFinding(NamedTuple):
-    """A certificate that can't be used now, or not for much longer, which is only a note."""
+    """A certificate or revocation list that can't be used now; or not for much longer: a note."""
 
     path: Path
     text: str
@@ -56,31 +59,60 @@ class CertificateFinding(NamedTuple):
 
 def validities(path: Path) -> list[Validity]:
     """Those of the certificates in a file, in order; of one that can't be read there is none."""
-    found = []
-    with suppress(OSError):
-        for match in _PEM.finditer(path.read_bytes()):
-            with suppress(ValueError, IndexError):
-                found.append(_validity(a2b_base64(match[1])))
-    return found
+    return _read_all(path, _PEM, _validity)
+
+
+def validities_of_lists(path: Path) -> list[Validity]:
+    """Those of the revocation lists in a file that name the time of the next one."""
+    return _read_all(path, _CRL_PEM, _validity_of_list)
 
 
 def examine_certificates(
-    ours: Optional[Path], authorities: Optional[Path], now: datetime
+    ours: Optional[Path], authorities: Optional[Path], lists: Optional[Path], now: datetime
 ) -> Iterator[CertificateFinding]:
-    """What is wrong with the dates of our certificate and of a file of authorities.
+    """What is wrong with the dates of our certificate, and of files of authorities and their lists.
 
-    Of ours and its signers each must be valid; of several authorities, one.
+    Of ours and its signers each must be valid; of several authorities or lists, one.
     """
-    for path, need_all in ((ours, True), (authorities, False)):
-        found = validities(path) if path else []
+    for path, thing, read, need_all in (
+        (ours, "certificate", validities, True),
+        (authorities, "certificate", validities, False),
+        (lists, "revocation list", validities_of_lists, False),
+    ):
+        found = read(path) if path else []
         problems = [validity.problem(now) for validity in found]
         is_problem = need_all or all(problems)
         for number, validity in enumerate(found, 1):
-            which = "certificate" if len(found) == 1 else f"certificate {number} of {len(found)}"
+            which = thing if len(found) == 1 else f"{thing} {number} of {len(found)}"
             text = validity.problem(now) or validity.note(now)
             if path and text:
                 bad = is_problem and bool(validity.problem(now))
                 yield CertificateFinding(path, f"{path}: the {which} {text}", bad)
+
+
+def _read_all(
+    path: Path, pem: re.Pattern[bytes], read: Callable[[bytes], Validity]
+) -> list[Validity]:
+    found = []
+    with suppress(OSError):
+        for match in pem.finditer(path.read_bytes()):
+            with suppress(ValueError, IndexError):
+                found.append(read(a2b_base64(match[1])))
+    return found
+
+
+def _validity_of_list(der: bytes) -> Validity:
+    """The validity of a revocation list; raises ValueError or IndexError."""
+    revocations, _ = _contents(der, 0, SEQUENCE)
+    body, _ = _contents(revocations, 0, SEQUENCE)
+    at = 0
+    for _ in range(3 if body[0] == INTEGER else 2):  # version, algorithm, issuer
+        _, at = _contents(body, at)
+    begin, next_at = _contents(body, at)
+    end, _ = _contents(body, next_at)
+    if body[next_at] not in (UTC_TIME, GENERALIZED_TIME):
+        raise ValueError("no time of the next list")
+    return Validity(_time(body[at], begin), _time(body[next_at], end))
 
 
 def _validity(der: bytes) -> Validity:

@@ -20,11 +20,17 @@ NO_COMMON_CIPHER = "no cipher in common, or it refused the handshake without giv
 UNTRUSTED_CA = "its certificate was issued by an untrusted CA (ca_file)"
 CERTIFICATE_REQUIRED = "it requires a client certificate (certificate_file)"
 KEY_MISMATCH = "the key does not match the certificate"
+REVOCATION_LIST = "the revocation list (crl_file) of its authority"
 
 # Error codes of OpenSSL, <openssl/x509_vfy.h>.
 UNKNOWN_CA = {2, 18, 19, 20, 21}
 OUT_OF_USE = {9: "is not valid yet", 10: "has expired", 23: "is revoked"}
 ANOTHER_HOST = {62, 64}
+NOT_CHECKED = {
+    3: "there is no revocation list (crl_file) of its authority",
+    11: f"{REVOCATION_LIST} is not valid yet",
+    12: f"{REVOCATION_LIST} has expired",
+}
 
 OLD_PROTOCOL = {"PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL"}
 OTHER_PROTOCOL = {
@@ -50,11 +56,15 @@ ABOUT_US = {
 
 
 class TlsFiles(NamedTuple):
-    """Trusted CAs and our certificate; without a `key_file`, its file contains the key as well."""
+    """Trusted CAs and our certificate; without a `key_file`, its file contains the key as well.
+
+    With a `crl_file`, every authority on the way to a broker's certificate must have a list there.
+    """
 
     ca_file: Optional[Path] = None
     certificate_file: Optional[Path] = None
     key_file: Optional[Path] = None
+    crl_file: Optional[Path] = None
 
 
 def secure(channel: Channel, broker: Broker, files: TlsFiles) -> Channel:
@@ -76,14 +86,14 @@ def secure(channel: Channel, broker: Broker, files: TlsFiles) -> Channel:
 
 
 def tls_context(files: TlsFiles) -> ssl.SSLContext:
-    """The CAs we trust and our certificate, read from the files at every call.
+    """The CAs we trust, their revocation lists and our certificate, read at every call.
 
     Raises:
         ConfigError: a file can't be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks chain and host name
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    ca_file, certificate, key = files
+    ca_file, certificate, key, crl_file = files
     try:
         if ca_file is None:
             context.load_default_certs()
@@ -94,6 +104,14 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
     except OSError as error:
         reason = _problem_of(error, "contains no certificate in PEM format")
         raise ConfigError([f"{ca_file}: {reason}"]) from None
+    if crl_file is not None:
+        try:
+            for path in _lists_to_load(crl_file, ca_file):
+                context.load_verify_locations(cafile=path)
+        except OSError as error:
+            reason = _problem_of(error, "contains no revocation list in PEM format")
+            raise ConfigError([f"{crl_file}: {reason}"]) from None
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
     if certificate is None:
         return context
     for problem in (problem_of_certificate(certificate), problem_of_secret(key) if key else None):
@@ -167,6 +185,8 @@ class TlsChannel(Channel):
                 return f"its certificate is not for {self._host}: {objection}"
             if code in OUT_OF_USE:
                 return f"its certificate {OUT_OF_USE[code]}"
+            if code in NOT_CHECKED:
+                return f"its certificate can't be checked: {NOT_CHECKED[code]}"
             return f"its certificate can't be trusted: {objection}"
         # An error of OpenSSL, or the peer's alert in any version of TLS.
         reason = error.reason or ""
@@ -183,6 +203,14 @@ class TlsChannel(Channel):
         if reason in OLD_PROTOCOL:
             return TOO_OLD
         return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
+
+
+def _lists_to_load(crl_file: Path, ca_file: Optional[Path]) -> list[Path]:
+    """The files of revocation lists; none for the directory where OpenSSL finds them itself."""
+    if not crl_file.is_dir():
+        return [crl_file]
+    # Not as another directory of OpenSSL: then its authorities would be trusted as well.
+    return [] if crl_file == ca_file else sorted(crl_file.glob("*.r[0-9]*"))
 
 
 def _out_of_use(certificate: Path) -> str:

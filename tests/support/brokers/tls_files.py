@@ -129,7 +129,7 @@ class TlsFiles:
             context.verify_mode = ssl.CERT_REQUIRED
             self.ca.configure_trust(context)
         if revoked:
-            context.load_verify_locations(self._revocation_list(revoked))
+            context.load_verify_locations(self.revocation_list(revoked))
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
         return context
 
@@ -144,6 +144,28 @@ class TlsFiles:
             trust_store=self._trust_store(),
             store_password=STORE_PASSWORD,
         )
+
+    def revocation_list(
+        self,
+        *revoked: trustme.LeafCert | trustme.CA,
+        authority: trustme.CA | None = None,
+        begin: datetime = NOW - YEAR,
+        end: datetime = NOW + YEAR,
+        name: str = "crl.pem",
+    ) -> Path:
+        """The list of the certificates that `ca`, or another authority, has revoked, as PEM."""
+        authority = authority or self.ca
+        builder = x509.CertificateRevocationListBuilder(
+            _certificate(authority.cert_pem).subject, begin, end
+        )
+        for certificate in revoked:
+            is_ca = isinstance(certificate, trustme.CA)
+            pem = certificate.cert_pem if is_ca else certificate.cert_chain_pems[0]
+            number = _certificate(pem).serial_number
+            entry = x509.RevokedCertificateBuilder(number, NOW).build()
+            builder = builder.add_revoked_certificate(entry)
+        crl = builder.sign(_key(authority.private_key_pem), SHA256())
+        return self.file(name, crl.public_bytes(serialization.Encoding.PEM))
 
     def _key_store(self, host: trustme.LeafCert) -> Path:
         """The certificate and key of a server in Java, encrypted with STORE_PASSWORD."""
@@ -160,19 +182,6 @@ class TlsFiles:
         return self.file(
             "trust-store.p12", pkcs12.serialize_java_truststore([authority], _STORE_LOCK)
         )
-
-    def _revocation_list(self, revoked: trustme.LeafCert) -> Path:
-        number = _certificate(revoked.cert_chain_pems[0]).serial_number
-        entry = x509.RevokedCertificateBuilder(number, NOW).build()
-        crl = (
-            x509.CertificateRevocationListBuilder()
-            .issuer_name(_certificate(self.ca.cert_pem).subject)
-            .last_update(NOW - YEAR)
-            .next_update(NOW + YEAR)
-            .add_revoked_certificate(entry)
-            .sign(_key(self.ca.private_key_pem), SHA256())
-        )
-        return self.file("crl.pem", crl.public_bytes(serialization.Encoding.PEM))
 
 
 _STORE_LOCK = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())

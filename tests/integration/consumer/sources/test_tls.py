@@ -132,6 +132,20 @@ def test_a_revoked_client_certificate_is_reported(
     assert broker.logins == []
 
 
+def test_a_broker_with_a_revoked_certificate_is_not_used(
+    tmp_path: Path, files: TlsFiles, destination: str
+) -> None:
+    host = files.host()
+    keys = {"ca_file": files.ca_file, "crl_file": files.revocation_list(host)}
+    with FakeBroker(tls=files.server(host)) as broker:
+        site = site_of(tmp_path, [broker.url], Subscription(destination), **keys)
+
+        logged = refusal(site, broker.url)
+
+    assert "its certificate is revoked" in logged
+    assert broker.logins == []
+
+
 def test_nothing_is_sent_in_plain_text_to_a_broker_without_tls(
     tmp_path: Path, files: TlsFiles, destination: str
 ) -> None:

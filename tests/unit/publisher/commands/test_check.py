@@ -134,7 +134,7 @@ def test_ams_needs_a_token(check: Check, tmp_path: Path) -> None:
     assert "token set" in with_it[1]
 
 
-@pytest.mark.parametrize("key", ["ca_file", "certificate_file"])
+@pytest.mark.parametrize("key", ["ca_file", "certificate_file", "crl_file"])
 def test_a_file_without_a_certificate_is_a_problem_for_brokers_with_tls(
     check: Check, file: Path, key: str
 ) -> None:

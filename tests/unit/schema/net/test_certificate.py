@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from sam_pipeline.schema.net.certificate import examine_certificates, validities
+from sam_pipeline.schema.net.certificate import (
+    examine_certificates,
+    validities,
+    validities_of_lists,
+)
 from tests.support.brokers.tls_files import TlsFiles
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -66,7 +70,7 @@ def test_a_certificate_that_is_out_of_its_time_is_a_problem_and_soon_a_note(
 ) -> None:
     ours = lasting(files, begin, end)
 
-    [found] = examine_certificates(ours, None, NOW)
+    [found] = examine_certificates(ours, None, None, NOW)
 
     assert text in found.text
     assert found.is_problem == is_problem
@@ -76,7 +80,41 @@ def test_a_certificate_that_is_out_of_its_time_is_a_problem_and_soon_a_note(
 def test_a_certificate_that_lasts_is_not_mentioned(
     files: TlsFiles, begin: timedelta, end: timedelta
 ) -> None:
-    assert not list(examine_certificates(lasting(files, begin, end), files.ca_file, NOW))
+    assert not list(examine_certificates(lasting(files, begin, end), files.ca_file, None, NOW))
+
+
+def test_the_dates_of_a_revocation_list_are_those_of_a_full_parser(files: TlsFiles) -> None:
+    file = files.revocation_list(files.client(), begin=NOW - DAY, end=NOW + 40 * DAY)
+
+    known = x509.load_pem_x509_crl(file.read_bytes())
+    expected = (known.last_update_utc, known.next_update_utc)
+    assert [tuple(validity) for validity in validities_of_lists(file)] == [expected]
+
+
+@pytest.mark.parametrize("position", [0, 1, 2, 5, 20, 60, 90, 130])
+def test_a_damaged_revocation_list_has_no_dates_and_no_crash(
+    files: TlsFiles, position: int
+) -> None:
+    pem = files.revocation_list().read_bytes()
+    body = pem.index(b"\n") + 1 + position
+
+    for damaged in (pem[:body], pem[:body] + b"AAAA" + pem[body + 4 :], pem[:body] + pem[-30:]):
+        assert len(validities_of_lists(files.file("damaged.pem", damaged))) <= 1
+
+
+@pytest.mark.parametrize(
+    ("end", "text", "is_problem"),
+    [(-DAY, "the revocation list expired on", True), (2 * DAY, "expires on", False)],
+)
+def test_a_revocation_list_that_is_out_of_its_time_is_a_problem_and_soon_a_note(
+    files: TlsFiles, end: timedelta, text: str, is_problem: bool
+) -> None:
+    lists = files.revocation_list(begin=NOW - 30 * DAY, end=NOW + end)
+
+    [found] = examine_certificates(None, None, lists, NOW)
+
+    assert text in found.text
+    assert (found.path, found.is_problem) == (lists, is_problem)
 
 
 def test_an_expired_authority_is_a_problem_if_no_other_is_valid(files: TlsFiles) -> None:
@@ -84,8 +122,8 @@ def test_an_expired_authority_is_a_problem_if_no_other_is_valid(files: TlsFiles)
     pems = expired.read_bytes()
     both = files.file("both.pem", pems + files.ca_file.read_bytes())
 
-    [alone] = examine_certificates(None, expired, NOW)
-    [beside] = examine_certificates(None, both, NOW)
+    [alone] = examine_certificates(None, expired, None, NOW)
+    [beside] = examine_certificates(None, both, None, NOW)
 
     assert (alone.is_problem, beside.is_problem) == (True, False)
     assert "certificate 1 of 2 expired" in beside.text
