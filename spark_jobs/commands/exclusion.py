@@ -10,6 +10,7 @@ from datetime import date
 
 from sqlalchemy import Connection
 
+from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.program.command import (
     OK,
     print_done,
@@ -32,7 +33,6 @@ from sam_pipeline.spark_jobs.runs import exclusions
 from sam_pipeline.spark_jobs.runs.due import horizon
 from sam_pipeline.spark_jobs.runs.exclusion_effect import days_made_due, effect
 from sam_pipeline.spark_jobs.runs.published import published_profiles
-from sam_pipeline.spark_jobs.runs.record import who
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER, REPORTER
@@ -134,7 +134,7 @@ def run_add(args: argparse.Namespace) -> int:
         start=start,
         end=end,
         reason=args.reason,
-        who=args.who or who(),
+        who=args.who or login_name(),
     )
     engine, configured = open_database(args, REPORTER), read_profiles(load_report(args).profiles)
     with reading(engine) as connection:
@@ -199,7 +199,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_remove(args: argparse.Namespace) -> int:
     """Remove an exclusion."""
-    by = args.who or who()
+    by = args.who or login_name()
     with writing(open_database(args, REPORTER)) as connection:
         now = int(time.time())
         removed = exclusions.remove(connection, args.exclusion_id, by, args.reason, now)

@@ -15,9 +15,9 @@ from functools import partial
 
 from sqlalchemy import Engine
 
+from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.spool.disk import flock_at_once
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.spark_jobs.runs.record import who
 from sam_pipeline.sql.database.session_lock import LockSession
 
 # Each attempt is short, so that an interrupt takes effect at once.
@@ -72,7 +72,7 @@ def _file_lock(
         )
         os.ftruncate(file, 0)
         now = format_time(datetime.now(UTC))
-        os.pwrite(file, f"process {os.getpid()} of {who()}, since {now}".encode(), 0)
+        os.pwrite(file, f"process {os.getpid()} of {login_name()}, since {now}".encode(), 0)
         yield
     finally:
         os.close(file)

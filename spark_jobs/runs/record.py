@@ -9,10 +9,8 @@ finished and compared in the same way, but the views do not switch: it becomes t
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass
@@ -22,6 +20,7 @@ from importlib.metadata import version
 
 from sqlalchemy import Connection, Engine, TextClause, text
 
+from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.errors import AnotherRun
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
@@ -129,7 +128,7 @@ def begin(
                 "profile": profile.document,
                 "profile_digest": profile.digest,
                 "software_version": version("sam-pipeline"),
-                "who": who(),
+                "who": login_name(),
                 "change_no": change_no,
             }
             insert = _insert("run", row, " RETURNING run_id")
@@ -244,14 +243,6 @@ def _write_groups(connection: Connection, members: Sequence[Member], run_id: int
     ]
     connection.execute(_insert("group_site", rows[0]), rows)
     connection.execute(_insert("group_figure", figures[0]), figures)
-
-
-def who() -> str:
-    """The login name of this process."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return f"uid {os.getuid()}"
 
 
 def _as_json(values: Sequence[Downtime | Exclusion]) -> str:

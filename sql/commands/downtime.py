@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import logging
-import os
 import secrets
 from datetime import UTC, datetime
 
 from sam_pipeline.schema.errors import RecordRefused
+from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.program.command import (
     OK,
     common_options,
@@ -207,10 +206,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 def _signed(reason: str, who: str | None) -> str:
     """The reason and who gives it, as stored in the description: `power cut (jane)`."""
-    try:
-        return f"{reason} ({who or getpass.getuser()})"
-    except (KeyError, OSError):  # the user of a container may have no name
-        return f"{reason} (uid {os.getuid()})"
+    return f"{reason} ({who or login_name()})"
 
 
 def _print_changed(args: argparse.Namespace, changed: ChangedDowntimes) -> None:

@@ -30,8 +30,8 @@ _EXISTING = text("SELECT rolname FROM pg_roles WHERE rolname = ANY (:roles)")
 
 
 def access_file(name: str) -> str:
-    """The SQL of a file in sql/access."""
-    return (HERE / "access" / name).read_text(encoding="utf-8")
+    """The SQL of a file in sql/postgresql/access."""
+    return (HERE / "postgresql" / "access" / name).read_text(encoding="utf-8")
 
 
 def lock_schema(connection: Connection) -> None:

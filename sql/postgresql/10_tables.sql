@@ -357,6 +357,21 @@ CREATE INDEX loaded_batch_loaded_at ON loaded_batch (loaded_at);
 COMMENT ON INDEX loaded_batch_loaded_at IS
     'Finds recent batches, and those that are old enough to be pruned.';
 
+CREATE TABLE operation (
+    operation_id bigint PRIMARY KEY,
+    happened_at timestamptz NOT NULL,
+    database_login text NOT NULL,
+    os_login text NOT NULL,
+    command text NOT NULL,
+    arguments text NOT NULL,
+    previous_digest text NOT NULL,
+    digest text NOT NULL
+);
+COMMENT ON TABLE operation IS
+    'What operators did to the data, inserted by record_operation() in the same transaction. '
+    'arguments is JSON {"name": "value"}. The program states os_login, the database sets the rest. '
+    'digest covers all other columns, and so, through previous_digest, all operations before.';
+
 -- Reports ---------------------------------------------------------------------------------------
 -- Each figure belongs to the run that computed it; readers see the runs in published_run.
 

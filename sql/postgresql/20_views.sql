@@ -747,3 +747,17 @@ SELECT
 FROM loaded_batch;
 COMMENT ON VIEW load_audit IS
     'Audit of loaders: one row for each committed batch, until it is pruned.';
+
+CREATE VIEW operation_log AS
+SELECT
+    operation_id,
+    happened_at,
+    database_login,
+    os_login,
+    command,
+    arguments,
+    previous_digest,
+    digest
+FROM operation;
+COMMENT ON VIEW operation_log IS
+    'What operators did to the data; `sam-db audit --verify` checks the chain of digests.';

@@ -539,3 +539,48 @@ END
 $$;
 COMMENT ON FUNCTION seal_month IS
     'Publish the candidates of a month, and record its new revision and who sealed it.';
+
+-- Operations ------------------------------------------------------------------------------------
+
+CREATE FUNCTION operation_digest(VARIADIC fields text[]) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT encode(sha256(string_agg(sha256(convert_to(f.field, 'UTF8')), '' ORDER BY f.n)), 'hex')
+    FROM unnest(fields) WITH ORDINALITY AS f (field, n)
+$$;
+COMMENT ON FUNCTION operation_digest IS 'SHA-256 of the SHA-256 of each field, in hex.';
+
+CREATE FUNCTION record_operation(os_login text, command text, arguments text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp SET timezone = 'UTC' AS $$
+DECLARE
+    happened_at CONSTANT timestamptz := date_trunc('second', clock_timestamp());
+    last operation;
+    number bigint;
+BEGIN
+    LOCK TABLE operation IN SHARE UPDATE EXCLUSIVE MODE;  -- one continues the chain at a time
+    SELECT * INTO last FROM operation AS o ORDER BY o.operation_id DESC LIMIT 1;
+    number := 1 + coalesce(last.operation_id, 0);  -- a sequence would leave gaps after a rollback
+    INSERT INTO operation VALUES (
+        number, happened_at, session_user, os_login, command, arguments, coalesce(last.digest, ''),
+        operation_digest(
+            CAST(number AS text), to_char(happened_at, 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+            CAST(session_user AS text), os_login, command, arguments, coalesce(last.digest, '')
+        )
+    );
+END
+$$;
+COMMENT ON FUNCTION record_operation IS
+    'Append an operation of the connected user to the chain; the caller states its own login on '
+    'the operating system.';
+
+CREATE FUNCTION keep_operations() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'permission denied: operations are never changed or deleted'
+        USING ERRCODE = 'insufficient_privilege';
+END
+$$;
+COMMENT ON FUNCTION keep_operations IS 'Trigger function: keeps the rows of operation.';
+
+CREATE TRIGGER operation_change BEFORE UPDATE OR DELETE OR TRUNCATE ON operation
+FOR EACH STATEMENT EXECUTE FUNCTION keep_operations();
+COMMENT ON TRIGGER operation_change ON operation IS 'Keeps operations, from the owner too.';

@@ -374,6 +374,20 @@ CREATE TABLE loaded_batch (
 -- Finds recent batches, and those that are old enough to be pruned.
 CREATE INDEX loaded_batch_loaded_at ON loaded_batch (loaded_at);
 
+-- What operators did to the data, inserted in the same transaction. arguments is JSON
+-- {"name": "value"}. digest covers all other columns, and so, through previous_digest, all operations
+-- before. SQLite has no users: database_login is empty.
+CREATE TABLE operation (
+    operation_id integer PRIMARY KEY,
+    happened_at integer NOT NULL,
+    database_login text NOT NULL,
+    os_login text NOT NULL,
+    command text NOT NULL,
+    arguments text NOT NULL,
+    previous_digest text NOT NULL,
+    digest text NOT NULL
+) STRICT;
+
 -- Reports ---------------------------------------------------------------------------------------
 -- Each figure belongs to the run that computed it; readers see the runs in published_run.
 

@@ -916,3 +916,16 @@ SELECT
     summarised_dead_letters,
     checks
 FROM loaded_batch;
+
+-- What operators did to the data; `sam-db audit --verify` checks the chain of digests.
+CREATE VIEW operation_log AS
+SELECT
+    operation_id,
+    strftime('%Y-%m-%dT%H:%M:%SZ', happened_at, 'unixepoch') AS happened_at,
+    database_login,
+    os_login,
+    command,
+    arguments,
+    previous_digest,
+    digest
+FROM operation;

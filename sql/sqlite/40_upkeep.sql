@@ -197,3 +197,15 @@ CREATE TRIGGER exclusion_update AFTER UPDATE ON exclusion BEGIN
         END
     );
 END;
+
+-- Operations ------------------------------------------------------------------------------------
+
+-- Keeps operations, which are never changed.
+CREATE TRIGGER operation_change BEFORE UPDATE ON operation BEGIN
+    SELECT raise(ABORT, 'operations are never changed or deleted');
+END;
+
+-- Keeps operations, which are never deleted.
+CREATE TRIGGER operation_delete BEFORE DELETE ON operation BEGIN
+    SELECT raise(ABORT, 'operations are never changed or deleted');
+END;

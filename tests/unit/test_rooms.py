@@ -29,7 +29,7 @@ class Wall(NamedTuple):
     libraries: str = ""
 
 
-GROUND = "schema.errors schema.times schema.log schema.chunks schema.secret_file"
+GROUND = "schema.errors schema.times schema.log schema.login schema.chunks schema.secret_file"
 PUBLISHER = "schema publisher.errors"
 SQL = "schema sql.errors"
 CONSUMER = "schema consumer.errors consumer.config consumer.process"
@@ -40,6 +40,7 @@ WALLS: Mapping[str, Wall] = {
     "schema.errors": Wall(),
     "schema.times": Wall("schema.errors"),
     "schema.log": Wall(),
+    "schema.login": Wall(),
     "schema.chunks": Wall(),
     "schema.secret_file": Wall("schema.errors"),
     "schema.net": Wall(GROUND),
@@ -74,13 +75,15 @@ WALLS: Mapping[str, Wall] = {
     "sql.errors": Wall("schema", "sqlalchemy psycopg2"),
     "sql.database": Wall(SQL, "sqlalchemy alembic"),
     "sql.migrations": Wall("sql.database", "alembic"),
-    "sql.loading": Wall(f"{SQL} sql.database", "sqlalchemy"),
-    "sql.topology": Wall(f"{SQL} sql.database sql.loading", "sqlalchemy"),
-    "sql.pruning": Wall(f"{SQL} sql.database sql.loading", "sqlalchemy"),
+    "sql.operations": Wall(f"{SQL} sql.database", "sqlalchemy"),
+    "sql.loading": Wall(f"{SQL} sql.database sql.operations", "sqlalchemy"),
+    "sql.topology": Wall(f"{SQL} sql.database sql.operations sql.loading", "sqlalchemy"),
+    "sql.pruning": Wall(f"{SQL} sql.database sql.operations sql.loading", "sqlalchemy"),
     "sql.checks": Wall(f"{SQL} sql.database sql.loading", "sqlalchemy alembic"),
     "sql.imports": Wall(f"{SQL} sql.database sql.loading sql.topology", "sqlalchemy defusedxml"),
     "sql.commands": Wall(
-        f"{SQL} sql.database sql.loading sql.topology sql.pruning sql.checks sql.imports",
+        f"{SQL} sql.database sql.operations sql.loading sql.topology sql.pruning sql.checks"
+        " sql.imports",
         "sqlalchemy",
     ),
     "sql.cli": Wall(f"{SQL} sql.commands sql.database"),

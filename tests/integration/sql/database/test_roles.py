@@ -23,8 +23,10 @@ from tests.support.database.upgrade_process import upgrade_at_once
 
 AUDIT = "consumer, host, process_id, brokers, messages, rows, dead_letters, checks"
 AUDITING = f"INSERT INTO loaded_batch ({AUDIT}) VALUES ('site-a', 'h', 1, '{{}}', 1, 1, 0, 0)"
+RECORDING = "SELECT record_operation('jane', 'prune', '{}')"
 LOADING = (
     AUDITING,
+    RECORDING,
     "INSERT INTO metricOutput (hostName) VALUES ('h')",
     "UPDATE dead_letter SET state = 'dropped'",
     "SELECT lock_names()",
@@ -35,6 +37,8 @@ ANY_WRITE = (
     "INSERT INTO run (report, day, started_at, state) VALUES ('r', '2026-01-01', now(), 'failed')",
     "DELETE FROM metric_result",
     "TRUNCATE metric_result",
+    "INSERT INTO operation VALUES (1, now(), 'x', 'x', 'x', '{}', '', '')",
+    "DELETE FROM operation",
     "CREATE TABLE mine (number integer)",
     "CREATE TEMPORARY TABLE mine (number integer)",
     "DROP VIEW metricOutput",
@@ -78,7 +82,11 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
         "INSERT INTO seal VALUES ('r', '2026-01', 1, 'me', now())",
         "UPDATE seal SET who = 'me'",
         "DELETE FROM seal",
-        *(statement for statement in ANY_WRITE if "INTO run" not in statement),
+        *(
+            statement
+            for statement in ANY_WRITE
+            if "INTO run" not in statement and statement != RECORDING
+        ),
     ),
     "reader": (
         "SELECT * FROM metric_result",
@@ -97,8 +105,10 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
         "SELECT lock_names()",
         "SELECT make_partitions(ARRAY[CAST('2026-11-20' AS date)])",
         AUDITING,
+        RECORDING,
     ),
     "reporter": (
+        RECORDING,
         "SELECT version_num FROM alembic_version",
         "SELECT * FROM report_result, report_topology, report_downtime, report_site_group",
         "SELECT * FROM report_site_contact",
@@ -117,7 +127,7 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
             for view in (*EXAMPLES, "current_status", "report_status", "report_run")
         ),
         "SELECT * FROM site_availability, group_availability, status_timeline, report_change",
-        "SELECT * FROM load_audit",
+        "SELECT * FROM load_audit, operation_log",
     ),
 }
 

@@ -50,7 +50,10 @@ BEGIN
         keep_run,
         keep_figures,
         sweep_runs,
-        seal_month
+        seal_month,
+        operation_digest,
+        record_operation,
+        keep_operations
     FROM PUBLIC;
 
     IF (
@@ -61,6 +64,7 @@ BEGIN
     END IF;
 
     GRANT SELECT ON alembic_version TO sam_loader, sam_reporter, sam_reader;
+    GRANT EXECUTE ON FUNCTION record_operation TO sam_loader, sam_reporter;
 
     -- The loader: INSERT on the class views; it can't read the results that were loaded.
     GRANT INSERT ON metricOutput, serviceEndpoint, siteGroup, siteContact, downtime TO sam_loader;
@@ -170,7 +174,8 @@ BEGIN
         group_month,
         status_timeline,
         status_trend,
-        load_audit
+        load_audit,
+        operation_log
     TO sam_reader;
 END
 $$;
