@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import pwd
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -28,6 +29,7 @@ from sam_pipeline.schema.net.broker_url import (
     problem_of_login,
 )
 from sam_pipeline.schema.program.config import Findings, examine, load, state_dir
+from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.secret_file import (
     find_secret,
@@ -90,6 +92,21 @@ def _check_url(url: str) -> str | None:
     if broker.kind in (STOMP, SPOOL):
         return None
     return f"{broker}: sam-consume can't read from {broker.scheme}://"
+
+
+def _check_accounts(accounts: tuple[str, ...]) -> str | None:
+    unknown = [account for account in accounts if _number_of(account) is None]
+    return "\n".join(f"{account!r}: no such account" for account in unknown) or None
+
+
+def _number_of(account: str) -> int | None:
+    """The number of an account, which may be given itself; None if there is no such account."""
+    if account.isascii() and account.isdigit():
+        return int(account)
+    try:
+        return pwd.getpwnam(account).pw_uid
+    except KeyError:
+        return None
 
 
 def _key(meaning: str, check: Any = None, default: Any = MISSING, **options: Any) -> Any:
@@ -229,6 +246,25 @@ class ConsumerConfig:
         _expected("a port number, or 0 for none", lambda port: 0 <= port <= 65535),
         0,
     )
+    publishers: Path | None = _key(
+        "the policy: which publisher may send which records; by default every one is accepted",
+        lambda path: None if path.exists() else f"{path}: no such file or directory",
+        None,
+    )
+    signature_age_days: int = _key(
+        "a message that was signed longer ago becomes the dead letter *signature-expired*",
+        _expected(f"1 to {MAX_DAYS} days", lambda days: 1 <= days <= MAX_DAYS),
+        30,
+    )
+    vouches: tuple[str, ...] = _key(
+        "those of `brokers` that are trusted to name the user who sent a message", default=()
+    )
+    relays: tuple[str, ...] = _key(
+        "accounts of relays (`--to spool:///…`), by name or number, whose elements have identities"
+        " to keep; that of the consumer always is one",
+        _check_accounts,
+        (),
+    )
     instance: int | None = field(default=None, metadata=_NOT_IN_FILE)
     """The number of this process, if several share the name."""
     state_directory: Path = field(default=Path(), metadata=_NOT_IN_FILE)
@@ -262,6 +298,17 @@ class ConsumerConfig:
     def spools(self) -> dict[str, Path]:
         """The directories of the spools by broker URL."""
         return {str(broker): Path(broker.path) for broker in self.brokers if broker.kind == SPOOL}
+
+    @property
+    def vouching_brokers(self) -> frozenset[str]:
+        """The brokers that are trusted to name the user who sent a message."""
+        return frozenset(str(parse_broker(url)) for url in self.vouches)
+
+    @property
+    def relay_accounts(self) -> frozenset[int]:
+        """The numbers of the accounts of relays, this one among them."""
+        numbers = (_number_of(account) for account in self.relays)
+        return frozenset({os.geteuid(), *(number for number in numbers if number is not None)})
 
     @property
     def network_subscriptions(self) -> list[SubscriptionConfig]:
@@ -307,6 +354,16 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
             problems.append("name is missing: durable subscriptions of network brokers need it")
         if not config.network_subscriptions:
             problems.append("no [[consumer.subscription]] for the network brokers")
+    network = [str(broker) for broker in config.brokers if broker.kind != SPOOL]
+    for url in config.vouches:
+        try:
+            known = str(parse_broker(url)) in network
+        except ValueError:
+            known = False
+        if not known:
+            suggestion = did_you_mean(url, network)
+            hint = f" ({suggestion})" if suggestion else ""
+            problems.append(f"vouches: {url} is not one of the network brokers{hint}")
     destinations = Counter(str(item.spool or item.destination) for item in config.subscription)
     for destination in sorted(name for name, count in destinations.items() if count > 1):
         problems.append(f"subscription: {destination} appears twice")

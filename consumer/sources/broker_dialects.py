@@ -41,6 +41,8 @@ class BrokerDialect:
     """A message can stop a subscription until it is renewed."""
     acks_in_transaction: bool = True
     """Ten times faster than plain acks on ActiveMQ, and a little faster on RabbitMQ."""
+    user_header: str = "JMSXUserID"
+    """The header of a MESSAGE in which the broker names the user who sent it, if so configured."""
     length_may_lie: bool = False
     """A publisher can replace the `content-length` of the broker by its own."""
 
@@ -75,6 +77,7 @@ DIALECTS = (
         always={"prefetch-count": "{prefetch}"},
         durable=_QUEUE_OF_RABBITMQ,
         shared=_QUEUE_OF_RABBITMQ,
+        user_header="user-id",  # set by the publisher, and verified by the broker
     ),
 )
 

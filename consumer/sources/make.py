@@ -18,9 +18,15 @@ def make_sources(
     name = config.process_name
     settings = stomp_settings(config, name, is_last_attempt)
     owners: dict[Address, str] = {}
-    state, max_bytes = config.state_directory, config.max_message_bytes
     return [
-        SpoolSource(broker, name, state, config.stamp_of(broker), max_bytes)
+        SpoolSource(
+            broker,
+            name,
+            config.state_directory,
+            config.stamp_of(broker),
+            config.max_message_bytes,
+            relays=config.relay_accounts,
+        )
         if broker.kind == SPOOL
         else StompSource(broker, settings, owners=owners)
         for broker in config.brokers
@@ -43,5 +49,6 @@ def stomp_settings(
         tls_files=config.tls_files,
         heart_beat_s=config.heart_beat_s,
         max_message_bytes=config.max_message_bytes,
+        vouches=config.vouching_brokers,
         is_last_attempt=is_last_attempt,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from sam_pipeline.consumer.core.backoff import Delays, growing_delays
 from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery, Inbox
 from sam_pipeline.consumer.sources.claims import Claims
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
+from sam_pipeline.schema.identity.identity import IDENTITY, uid_identity, with_identity
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.spool.access import inaccessible, reason_of
@@ -41,8 +42,12 @@ class SpoolSource:
         stamp: Stamp,
         max_body_bytes: int,
         delays: Delays = growing_delays,
+        relays: Collection[int] = (),
     ) -> None:
-        """A message above `max_body_bytes` is delivered in part, marked as refused."""
+        """A message above `max_body_bytes` is delivered in part, marked as refused.
+
+        `relays`: the accounts of relays, which have established the identities in their elements.
+        """
         self.name = self.broker = str(broker)
         self.batch_size = NO_LIMIT
         self._stamp = stamp
@@ -52,6 +57,7 @@ class SpoolSource:
         self._consumer = consumer
         self._state = state
         self._delays = delays
+        self._relays = relays
         self._locked: set[str] = set()
         self._acked: set[str] = set()
         """Locked elements that are acked but could not be removed: they are not delivered again."""
@@ -148,7 +154,7 @@ class SpoolSource:
         if not locked:  # another reader has locked or removed it
             return
         try:
-            message = self._stamp.stamped(self._queue.read(name, self._max_body_bytes))
+            message, owner = self._queue.read_limited(name, self._max_body_bytes)
         except DamagedElement as error:
             self._to_unlock.add(name)
             target = self._queue.quarantine(name, str(error))
@@ -160,6 +166,10 @@ class SpoolSource:
         except SpoolError:
             self._to_unlock.add(name)
             raise
+        identity = message.headers.get(IDENTITY, "") if owner in self._relays else ""
+        if not identity or not identity.isprintable():
+            identity = uid_identity(owner)
+        message = self._stamp.stamped(with_identity(message, identity))
         self._locked.add(name)
         while not stop.is_set() and not inbox.wait_for_room(ROOM_S):
             self._purge(time.monotonic())

@@ -7,7 +7,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from ssl import SSLCertVerificationError
 
@@ -61,6 +61,8 @@ class StompSettings:
     heart_beat_s: float = 10.0
     max_message_bytes: int = MAX_MESSAGE_BYTES
     """A larger body is skipped while it arrives."""
+    vouches: Collection[str] = ()
+    """The brokers that are trusted to name the user who sent a message."""
     is_last_attempt: IsLastAttempt = never_last
     """Whether a frame that could not be read is now delivered as far as it is known."""
 
@@ -162,6 +164,7 @@ class StompLink:
             heart_beat_s=settings.heart_beat_s,
             max_message_bytes=settings.max_message_bytes,
             is_last_attempt=settings.is_last_attempt,
+            vouches=str(broker) in settings.vouches,
         )
         try:
             everything = settings.subscriptions

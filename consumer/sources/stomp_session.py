@@ -21,6 +21,7 @@ from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery, Inbox
 from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
 from sam_pipeline.consumer.sources.lenient_reader import Fault, LenientReader, LostTrack
+from sam_pipeline.schema.identity.identity import IDENTITY, broker_identity
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.channel import Channel, error_text
@@ -63,11 +64,11 @@ _NOT_SUBSCRIBED = Stamp()
 _NO_TOKEN = ("", "")
 """The token of a message without an ack id; acks are cumulative, so the next message acks it."""
 
-# These are valid only within the connection that delivered the message. The destination is kept for
-# people who look at a dead letter.
+# These are valid only within the connection that delivered the message, or not for a publisher to
+# set. The destination is kept for people who look at a dead letter.
 SESSION_HEADERS = (
     *("ack", "content-length", "message-id", "receipt", "redelivered", "subscription"),
-    "transaction",
+    *("transaction", IDENTITY),
 )
 
 
@@ -131,7 +132,9 @@ class ConsumingSession(StompSession):
         heart_beat_s: float = 10.0,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         is_last_attempt: IsLastAttempt = never_last,
+        vouches: bool = False,
     ) -> None:
+        """`vouches`: the broker is trusted to name the user who sent a message."""
         self._acks_due = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._frames = LenientReader(max_message_bytes)
         super().__init__(channel, RECEIVE_BYTES, self._frames)
@@ -160,6 +163,7 @@ class ConsumingSession(StompSession):
             headers = {**login.headers(), "heart-beat": f"{heart_beat_ms},{heart_beat_ms}"}
             answer = self.log_in(headers, Deadline.after(reply_s))
             self._dialect = dialect_of(answer.get("server", ""))
+            self._user_header = self._dialect.user_header if vouches else ""
             if self._dialect.length_may_lie:
                 self._frames.be_wary()
         except BaseException:
@@ -317,6 +321,9 @@ class ConsumingSession(StompSession):
                 fault = (fault or Fault()).and_also(f"a MESSAGE without a known {error}")
             for name in SESSION_HEADERS:  # changed in place: the frame is not used again
                 headers.pop(name, None)
+            user = headers.get(self._user_header) if self._user_header else None
+            if user and user.isprintable():
+                headers[IDENTITY] = broker_identity(self.broker, user)
             message = stamp.stamped(Message(headers, frame.body))
             if fault is not None:
                 message = fault.refused(message)

@@ -188,7 +188,8 @@ def content_of(directory: int, element: str) -> bytes:
     Raises:
         ValueError: it is not a regular file, or too large.
     """
-    descriptor, size = open_element(directory, element)
+    descriptor, status = open_element(directory, element)
+    size = status.st_size
     try:
         if size > MAX_ELEMENT_BYTES:
             raise ValueError(f"its {size} bytes exceed the limit of {MAX_ELEMENT_BYTES}")
@@ -197,8 +198,8 @@ def content_of(directory: int, element: str) -> bytes:
         os.close(descriptor)
 
 
-def open_element(directory: int, element: str) -> tuple[int, int]:
-    """A descriptor for reading, and the size in bytes; raises ValueError if it is not a file."""
+def open_element(directory: int, element: str) -> tuple[int, os.stat_result]:
+    """A descriptor for reading, and the status of the file; raises ValueError if it is not one."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe must not block us
     try:
         descriptor = os.open(element, flags, dir_fd=directory)
@@ -210,7 +211,7 @@ def open_element(directory: int, element: str) -> tuple[int, int]:
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise ValueError("it is not a regular file")
-    return descriptor, status.st_size
+    return descriptor, status
 
 
 def read_all(descriptor: int, size: int) -> bytes:

@@ -177,22 +177,37 @@ class DirectoryQueue:
         with self._translated("unlock in"), suppress(FileNotFoundError), self._opened(name) as at:
             unlink_lock(*at)
 
-    def read(self, name: str, max_body_bytes: int | None = None) -> Message:
+    def read(self, name: str) -> Message:
         """The message of an element.
-
-        If its body exceeds `max_body_bytes`, or its headers MAX_HEADER_CHARS, it is marked as
-        refused. With this limit the memory that reading takes does not depend on the element.
 
         Raises:
             DamagedElement: its content is not a message.
         """
-        with self._translated("read"), self._opened(name) as (directory, element):
+        with self._opened_for_reading(name) as at:
+            return parse(content_of(*at))
+
+    def read_limited(self, name: str, max_body_bytes: int) -> tuple[Message, int]:
+        """The message of an element, and the number of the account that owns the file.
+
+        If its body exceeds `max_body_bytes`, or its headers MAX_HEADER_CHARS, it is marked as
+        refused. The memory that reading takes does not depend on the element.
+
+        Raises:
+            DamagedElement: its content is not a message.
+        """
+        with self._opened_for_reading(name) as at:
+            # Of the file that is read: another account could replace it in the meantime.
+            descriptor, status = open_element(*at)
             try:
-                if max_body_bytes is None:
-                    return parse(content_of(directory, element))
-                return _read_limited(directory, element, max_body_bytes)
-            except ValueError as error:
-                raise DamagedElement(f"element {name} is not a message: {error}") from error
+                if status.st_size <= WHOLE_BYTES:
+                    content = read_all(descriptor, status.st_size)
+                    return parse(content, max_body_bytes), status.st_uid
+                from sam_pipeline.schema.spool.large_element import read_in_pieces
+
+                message = read_in_pieces(partial(pieces_of, descriptor), max_body_bytes)
+                return message, status.st_uid
+            finally:
+                os.close(descriptor)
 
     def size(self, name: str) -> int:
         """The size of the element in bytes; 0 if it no longer exists."""
@@ -242,9 +257,9 @@ class DirectoryQueue:
     def reason_aside(self, name: str) -> str:
         """The reason why an element is in the quarantine; empty if it is not known."""
         with suppress(SpoolError, ValueError), self._opened_quarantine("read") as quarantine:
-            descriptor, size = open_element(quarantine, f"{name}{_REASON}")
+            descriptor, status = open_element(quarantine, f"{name}{_REASON}")
             try:
-                return read_all(descriptor, min(size, MAX_REASON_BYTES)).decode().strip()
+                return read_all(descriptor, min(status.st_size, MAX_REASON_BYTES)).decode().strip()
             finally:
                 os.close(descriptor)
         return ""
@@ -309,6 +324,15 @@ class DirectoryQueue:
             os.close(descriptor)
 
     @contextmanager
+    def _opened_for_reading(self, name: str) -> Iterator[tuple[int, str]]:
+        """Like `_opened`; a ValueError about the content becomes a DamagedElement."""
+        with self._translated("read"), self._opened(name) as at:
+            try:
+                yield at
+            except ValueError as error:
+                raise DamagedElement(f"element {name} is not a message: {error}") from error
+
+    @contextmanager
     def _opened_quarantine(self, action: str) -> Iterator[int]:
         """The descriptor of the quarantine; raises FileNotFoundError if there is none."""
         if not os.path.lexists(self._quarantine):
@@ -364,18 +388,6 @@ def written_at(name: str) -> datetime:
     from datetime import datetime, timezone
 
     return datetime.fromtimestamp(int(name[9:17], 16), timezone.utc)
-
-
-def _read_limited(directory: int, element: str, max_body_bytes: int) -> Message:
-    descriptor, size = open_element(directory, element)
-    try:
-        if size <= WHOLE_BYTES:
-            return parse(read_all(descriptor, size), max_body_bytes)
-        from sam_pipeline.schema.spool.large_element import read_in_pieces
-
-        return read_in_pieces(partial(pieces_of, descriptor), max_body_bytes)
-    finally:
-        os.close(descriptor)
 
 
 def _copy(directory: int, element: str, path: str, shared: bool) -> None:

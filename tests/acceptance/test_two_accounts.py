@@ -162,6 +162,24 @@ def test_a_relay_writes_into_the_spool_of_a_group(host: Host) -> None:
     assert "drained 1 message" in host.probes.succeed(*drain, **shared).out
 
 
+@pytest.mark.parametrize(
+    ("relays", "identity"), [("", f"uid:{PROBES}"), (f'relays = ["{PROBES}"]', "key:nagios1")]
+)
+def test_another_account_is_a_relay_only_if_it_is_configured(
+    host: Host, relays: str, identity: str
+) -> None:
+    share(host)
+    host.configure(settings=relays)
+    claim = ("--header", "samIdentity=key:nagios1")
+    host.probes.succeed(*RESULT, *claim, "--broker", host.shared_url)
+    out = host.service.home / "out"
+
+    host.service.succeed("sam-consume", "run", "--drain", "--to", f"spool://{out}")
+
+    queue = DirectoryQueue(out)
+    assert [queue.read(name).headers["samIdentity"] for name in queue.names()] == [identity]
+
+
 def test_two_accounts_share_the_spool_of_their_publishers(host: Host) -> None:
     share(host)
     shared = {"SAM_PUBLISHER_SPOOL": str(host.spool), "SAM_PUBLISHER_SPOOL_MODE": "2770"}

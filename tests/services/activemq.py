@@ -42,7 +42,8 @@ BROKER_XML = """\
                            http://activemq.apache.org/schema/core/activemq-core.xsd">
   <broker xmlns="http://activemq.apache.org/schema/core" brokerName="sam"
           dataDirectory="{directory}/data" useJmx="false" schedulerSupport="false"
-          advisorySupport="false" start="true">
+          advisorySupport="false" start="true"
+          populateJMSXUserID="true" useAuthenticatedPrincipalForJMSXUserID="true">
     <persistenceAdapter>
       <kahaDB directory="{directory}/kahadb" {journal}/>
     </persistenceAdapter>

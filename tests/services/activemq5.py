@@ -31,7 +31,8 @@ BROKER_XML = """\
   <!-- The servlet finds the broker by this name, and logs in to it as nobody. -->
   <broker xmlns="http://activemq.apache.org/schema/core" brokerName="localhost"
           dataDirectory="{directory}/data" useJmx="false" schedulerSupport="false"
-          advisorySupport="false">
+          advisorySupport="false" populateJMSXUserID="true"
+          useAuthenticatedPrincipalForJMSXUserID="true">
     <persistenceAdapter><kahaDB directory="{directory}/kahadb"/></persistenceAdapter>
     <systemUsage>
       <systemUsage>

@@ -61,6 +61,7 @@ FILES = {
     <bindings-directory>{directory}/data/bindings</bindings-directory>
     <journal-directory>{directory}/data/journal</journal-directory>
     <large-messages-directory>{directory}/data/large-messages</large-messages-directory>
+    <populate-validated-user>true</populate-validated-user>
     <max-disk-usage>99</max-disk-usage>
     <global-max-size>96Mb</global-max-size>
     <acceptors>

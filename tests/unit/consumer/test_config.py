@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -282,3 +283,48 @@ def test_a_login_in_plain_text_must_be_permitted(tmp_path: Path, login: str) -> 
 
     assert problems.count("stomp://msg.example.org:61613: the password of site-a would") == 1
     assert len(permitted.brokers) == len(permitted.broker_urls)
+
+
+def test_a_broker_that_vouches_is_one_of_the_network_brokers(tmp_path: Path) -> None:
+    vouching = loaded(
+        tmp_path, COMPLETE.replace("\n[[", 'vouches = ["stomp://msg.example.org"]\n[[')
+    )
+    spool = problems_of(
+        tmp_path, COMPLETE.replace("\n[[", 'vouches = ["spool:///var/spool/sam-in"]\n[[')
+    )
+    similar = problems_of(
+        tmp_path, COMPLETE.replace("\n[[", 'vouches = ["stomp://msg1.example.org"]\n[[')
+    )
+
+    assert vouching.vouching_brokers == {"stomp://msg.example.org:61613"}
+    assert "vouches: spool:///var/spool/sam-in is not one of the network brokers" in spool
+    assert "vouches: stomp://msg1.example.org is not one of the network brokers" in similar
+    assert "did you mean stomp://msg.example.org:61613?" in similar
+
+
+def test_a_relay_is_an_account_of_this_machine(tmp_path: Path) -> None:
+    config = loaded(tmp_path, '[consumer]\nbrokers = ["spool:///in"]\nrelays = ["root", "40001"]\n')
+    problems = problems_of(
+        tmp_path, '[consumer]\nbrokers = ["spool:///in"]\nrelays = ["no one", "nobody else"]\n'
+    )
+
+    assert config.relay_accounts == {0, 40001, os.geteuid()}
+    assert "'no one': no such account" in problems
+    assert "'nobody else': no such account" in problems
+
+
+def test_the_own_account_is_always_that_of_a_relay(tmp_path: Path) -> None:
+    config = loaded(tmp_path, '[consumer]\nbrokers = ["spool:///in"]\n')
+
+    assert config.relay_accounts == {os.geteuid()}
+
+
+def test_the_policy_is_found_beside_the_configuration(tmp_path: Path) -> None:
+    lines = '[consumer]\nbrokers = ["spool:///in"]\npublishers = "publishers.toml"\n'
+    missing = problems_of(tmp_path, lines)
+    (tmp_path / "publishers.toml").touch()
+
+    config = loaded(tmp_path, lines)
+
+    assert f"{tmp_path}/publishers.toml: no such file" in missing
+    assert config.publishers == tmp_path / "publishers.toml"

@@ -6,7 +6,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,12 @@ from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowl
 from sam_pipeline.consumer.errors import SourceTaken
 from sam_pipeline.consumer.sources.claims import Claims
 from sam_pipeline.consumer.sources.spool import SpoolSource
+from sam_pipeline.schema.identity.identity import (
+    IDENTITY,
+    identity_of,
+    uid_identity,
+    with_identity,
+)
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker
@@ -37,10 +43,13 @@ class Scene:
         self.queue = DirectoryQueue(self.path)
         self.inbox = Inbox(capacity)
         self.stamp = Stamp()
+        self.relays: Collection[int] = ()
 
     def source(self, consumer: str = "site-a") -> SpoolSource:
         broker = Broker("spool", path=str(self.path))
-        return SpoolSource(broker, consumer, self.state, self.stamp, MAX_BODY_BYTES)
+        return SpoolSource(
+            broker, consumer, self.state, self.stamp, MAX_BODY_BYTES, relays=self.relays
+        )
 
     @contextmanager
     def delivering(self) -> Iterator[SpoolSource]:
@@ -73,6 +82,11 @@ def add(queue: DirectoryQueue, count: int) -> list[Message]:
     return messages
 
 
+def from_us(message: Message) -> Message:
+    """An element, as the source delivers it: sent by the owner of its file."""
+    return with_identity(message, uid_identity(os.geteuid()))
+
+
 def test_every_element_is_delivered_and_removed_by_its_ack(scene: Scene) -> None:
     messages = add(scene.queue, 3)
 
@@ -81,7 +95,7 @@ def test_every_element_is_delivered_and_removed_by_its_ack(scene: Scene) -> None
         for delivery in taken:
             acknowledge([delivery])
 
-    assert [delivery.message for delivery in taken] == messages
+    assert [delivery.message for delivery in taken] == [*map(from_us, messages)]
     assert list(scene.queue.names()) == []
     assert scene.locks() == []
 
@@ -193,7 +207,7 @@ def wait_until_complete(source: SpoolSource) -> None:
     assert source.missing() == []
 
 
-@pytest.mark.parametrize("method", ["lock", "read"])
+@pytest.mark.parametrize("method", ["lock", "read_limited"])
 def test_an_element_that_cannot_be_used_is_reported_and_tried_again_beside_the_others(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
@@ -202,10 +216,10 @@ def test_an_element_that_cannot_be_used_is_reported_and_tried_again_beside_the_o
     refuse(monkeypatch, method, name)
 
     with scene.delivering() as source:
-        assert [delivery.message for delivery in scene.take(1)] == [message]
+        assert [delivery.message for delivery in scene.take(1)] == [from_us(message)]
         wait_until_missing(source, "1 element in ", f"first {name}: ", "Permission denied")
         monkeypatch.undo()
-        assert [delivery.message for delivery in scene.take(1)] == [refused_message]
+        assert [delivery.message for delivery in scene.take(1)] == [from_us(refused_message)]
         wait_until_complete(source)
 
     assert scene.locks() == []
@@ -263,7 +277,7 @@ def test_an_element_that_another_reader_removes_is_not_a_problem(
 ) -> None:
     add(scene.queue, 2)
     name, _ = scene.queue.names()
-    refuse(monkeypatch, "read", name, error=errno.ENOENT)
+    refuse(monkeypatch, "read_limited", name, error=errno.ENOENT)
 
     with scene.delivering() as source:
         assert len(scene.take(1)) == 1
@@ -334,5 +348,35 @@ def test_an_element_without_headers_gets_those_of_the_subscription(
     with scene.delivering():
         plain, named = [delivery.message for delivery in scene.take(2)]
 
-    assert plain.headers == scene.stamp.headers
+    assert plain.headers.items() > scene.stamp.headers.items()
     assert named.message_class == "metricOutput"
+
+
+def test_the_identity_of_an_element_is_the_owner_of_its_file(scene: Scene) -> None:
+    scene.queue.add(metric_message(**{IDENTITY: "key:root"}))
+
+    with scene.delivering():
+        (delivery,) = scene.take(1)
+
+    assert identity_of(delivery.message) == uid_identity(os.geteuid())
+
+
+@pytest.mark.parametrize(
+    ("claimed", "identity"),
+    [
+        ("key:nagios1", "key:nagios1"),
+        ("anonymous", "anonymous"),
+        ("", uid_identity(os.geteuid())),
+        ("key:\0", uid_identity(os.geteuid())),  # no database stores it
+    ],
+)
+def test_an_element_of_a_relay_keeps_the_identity_that_the_relay_established(
+    scene: Scene, claimed: str, identity: str
+) -> None:
+    scene.relays = {os.geteuid()}
+    scene.queue.add(metric_message(**{IDENTITY: claimed}))
+
+    with scene.delivering():
+        (delivery,) = scene.take(1)
+
+    assert identity_of(delivery.message) == identity

@@ -21,6 +21,7 @@ from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_
 from sam_pipeline.consumer.sources.stomp import StompSource
 from sam_pipeline.consumer.sources.stomp_link import LIVED_S, Address, StompLink, StompSettings
 from sam_pipeline.consumer.sources.stomp_session import ConsumingSession, Login, Subscription
+from sam_pipeline.schema.identity.identity import ANONYMOUS, identity_of
 from sam_pipeline.schema.messages.foreign import make_stamp
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import connect
@@ -161,10 +162,10 @@ def logged_in(
 
 @contextmanager
 def served(
-    broker: FakeBroker, inbox: Inbox, *subscriptions: Subscription, heart_beat_s: float = 10.0
+    broker: FakeBroker, inbox: Inbox, *subscriptions: Subscription, **settings: Any
 ) -> Iterator[None]:
     """A subscribed session that is served inside the block."""
-    session = logged_in(broker, inbox, heart_beat_s=heart_beat_s)
+    session = logged_in(broker, inbox, **settings)
     stop = threading.Event()
     session.subscribe("site-a", subscriptions)
     thread = threading.Thread(target=session.serve, args=(stop,))
@@ -228,6 +229,41 @@ def test_a_message_keeps_its_headers_but_not_those_of_the_session(
         "a": "b",
         "messageClass": "metricOutput",
     }
+
+
+ACTIVEMQ, RABBITMQ = "ActiveMQ/6.3.1", "RabbitMQ/3.10.8"
+
+
+@pytest.mark.parametrize(
+    ("server", "vouches", "identity"),
+    [
+        (ACTIVEMQ, True, "broker:stomp://a:1/jms"),
+        ("ActiveMQ-Artemis/2.56.0", True, "broker:stomp://a:1/jms"),
+        (RABBITMQ, True, "broker:stomp://a:1/amqp"),
+        (ACTIVEMQ, False, ANONYMOUS),
+        (RABBITMQ, False, ANONYMOUS),
+    ],
+)
+def test_a_sender_is_known_only_by_the_header_that_a_vouching_broker_sets(
+    broker: FakeBroker, inbox: Inbox, server: str, vouches: bool, identity: str
+) -> None:
+    broker.server = server
+    forged = {"samIdentity": "key:root", "JMSXUserID": "jms", "user_id": "amqp"}
+    with served(broker, inbox, METRICS, vouches=vouches):
+        broker.send("MESSAGE", subscription="0", ack="7", message_id="7", **forged)
+        (delivery,) = take(inbox, 1)
+
+    assert identity_of(delivery.message) == identity
+
+
+def test_a_message_of_no_user_is_anonymous_at_a_vouching_broker(
+    broker: FakeBroker, inbox: Inbox
+) -> None:
+    with served(broker, inbox, METRICS, vouches=True):
+        broker.send("MESSAGE", subscription="0", ack="7", message_id="7", samIdentity="key:root")
+        (delivery,) = take(inbox, 1)
+
+    assert identity_of(delivery.message) == ANONYMOUS
 
 
 def test_long_heads_take_room_in_the_inbox(broker: FakeBroker) -> None:

@@ -55,7 +55,8 @@ def in_pieces(content: bytes, size: int = 1000, limit: int = LIMIT) -> Message:
 
 def read(directory: Path, content: bytes, limit: int = LIMIT) -> Message:
     queue = DirectoryQueue(directory / "spool")
-    return queue.read(queue.store(content), limit)
+    message, _ = queue.read_limited(queue.store(content), limit)
+    return message
 
 
 @given(
@@ -147,7 +148,7 @@ def test_a_large_body_is_never_in_memory(tmp_path: Path, encoding: str) -> None:
     name = queue.store(element(b"ab\n\0" * 3 * MB, encoding))
     tracemalloc.start()
     try:
-        message = queue.read(name, MB)
+        message, _ = queue.read_limited(name, MB)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
