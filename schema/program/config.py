@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
@@ -74,6 +75,17 @@ class Findings:
         self.file = file
 
 
+class FileFindings(NamedTuple):
+    """The contents of a file without sections: its good `values` by field name, and all `problems`.
+
+    `locate` returns where a path of keys is set, for messages: `publishers.toml:7`.
+    """
+
+    values: dict[str, Any]
+    problems: list[str]
+    locate: Callable[..., str]
+
+
 def load(
     config_class: type[T],
     section: str,
@@ -122,7 +134,7 @@ def examine(
         if field.key and environ.get(variable):
             overrides[field.name] = variable
             try:
-                hint = get_type_hints(config_class)[field.name]
+                hint = _hints(config_class)[field.name]
                 values[field.name] = _from_text(_plain_type(hint), environ[variable])
             except ValueError as error:
                 problems.append(f"{variable}: {error}")
@@ -147,6 +159,26 @@ def examine(
     good = {name: value for name, value in values.items() if name not in bad}
     rejected = {name: value for name, value in values.items() if name in bad}
     return Findings(good, problems, bad, rejected, origin, source, unknown, file)
+
+
+def examine_file(config_class: Any, file: Path) -> FileFindings:
+    """Like `examine`, for a file of its own that only one program reads.
+
+    A table of an array of tables that has problems is None.
+
+    Raises:
+        ConfigError: the file can't be read, or is not TOML.
+    """
+    problems: list[str] = []
+    document, _ = _parse(file)
+    table = _Table(file, (), "")
+    values = _Reader(problems, file.parent).table(config_class, document, table)
+    fields = fields_of(config_class)
+    keys = {field.name: field.key or field.name for field in fields}
+    given = {field.name for field in fields if field.key in document}
+    bad = _check(fields, values, given, lambda name: table.locate(keys[name]), problems)
+    good = {name: value for name, value in values.items() if name not in bad}
+    return FileFindings(good, problems, lambda *path: table.position(*path) or str(file))
 
 
 def find_file(path: str | None, environ: Mapping[str, str]) -> Path | None:
@@ -245,6 +277,14 @@ def _unknown_variables(
             yield f"{name}: unknown variable{suggestion}"
 
 
+@lru_cache(maxsize=1)
+def _lines(text: str) -> Mapping[tuple[str | int, ...], int]:
+    """The line of each path; a file with many problems is scanned once."""
+    from sam_pipeline.schema.program.toml_lines import lines_of
+
+    return lines_of(text)
+
+
 class _Table(NamedTuple):
     """A table of the file: its `path` of TOML keys, and its `name` in messages."""
 
@@ -254,7 +294,7 @@ class _Table(NamedTuple):
 
     def locate(self, key: str, adjective: str = "") -> str:
         """`FILE:LINE: TABLE [adjective] KEY`, for messages; of the table itself if key is ""."""
-        name = f"{self.name} {adjective}{key}"
+        name = f"{self.name} {adjective}{key}".strip()
         if self.file is None:
             return name
         position = self.position(key) if key else self.position()
@@ -264,17 +304,17 @@ class _Table(NamedTuple):
         """`FILE:LINE` of a key, if the file sets it; of the table itself without a path."""
         if self.file is None:
             return None
-        from sam_pipeline.schema.program.toml_lines import lines_of
-
-        line = lines_of(self.file.read_text(encoding="utf-8")).get((*self.path, *path))
+        line = _lines(self.file.read_text(encoding="utf-8")).get((*self.path, *path))
         return f"{self.file}:{line}" if line else None
 
     def item(self, key: str, number: int) -> _Table:
         """One table of the array of tables under a key; numbers start at 1."""
-        return _Table(self.file, (*self.path, key, number), f"{self.name} {key}[{number}]")
+        name = f"{self.name} {key}[{number}]".strip()
+        return _Table(self.file, (*self.path, key, number), name)
 
 
-def _read_section(file: Path, section: str, problems: list[str]) -> dict[str, Any]:
+def _parse(file: Path) -> tuple[dict[str, Any], str | None]:
+    """The document of a TOML file, and whether other users can read it."""
     from importlib import import_module
 
     try:
@@ -284,13 +324,17 @@ def _read_section(file: Path, section: str, problems: list[str]) -> dict[str, An
     try:
         with file.open(encoding="utf-8") as opened:
             exposed = exposure(os.fstat(opened.fileno()))
-            document: dict[str, Any] = toml.loads(opened.read())
+            return toml.loads(opened.read()), exposed
     except (OSError, ValueError) as error:
         import re
 
         line = re.search(_LINE_OF_ERROR, str(error))
         location = f"{file}:{line[1]}" if line else f"{file}"
         raise ConfigError([f"{location}: {error}"]) from None
+
+
+def _read_section(file: Path, section: str, problems: list[str]) -> dict[str, Any]:
+    document, exposed = _parse(file)
     for name in document:
         if name not in SECTIONS:
             location = _Table(file, (name,), "unknown section").locate("", f"[{name}]")
@@ -343,7 +387,7 @@ class _Reader:
         if not document:  # saves 1 % of publishing a result
             return {}
         names = {field.key: field.name for field in fields_of(config_class) if field.key}
-        hints = get_type_hints(config_class)
+        hints = _hints(config_class)
         values: dict[str, Any] = {}
         for key, value in document.items():
             if key not in names:
@@ -454,6 +498,12 @@ def fields_of(config_class: Any) -> list[Field]:
     ]
 
 
+@lru_cache(maxsize=100)
+def _hints(config_class: Any) -> Mapping[str, Any]:
+    """The types of the fields; evaluating them takes longer than reading a table."""
+    return get_type_hints(config_class)
+
+
 def is_dataclass(kind: Any) -> bool:
     """Like `dataclasses.is_dataclass`, whose import takes as long as Python's own start."""
     return hasattr(kind, "__dataclass_fields__")
@@ -485,7 +535,7 @@ def _from_text(kind: Any, text: str) -> Any:
 
 def _type_name(kind: Any) -> str:
     names = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
-    return names.get(kind, "a path")
+    return names.get(kind) or ("a path" if kind is Path else "a date such as 2027-06-01")
 
 
 def _redacted(value: Any) -> str:

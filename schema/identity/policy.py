@@ -1,0 +1,277 @@
+"""The policy: which identity may say what. Nothing that it does not list is allowed.
+
+Every site that a record names, or that its host belongs to in the record's period, must match the
+`sites` of the publisher; a host that belongs to no site must match its `hosts`. The site that a
+metric result names is not believed: the topology is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
+from datetime import date
+from fnmatch import translate
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, Optional
+
+from sam_pipeline.schema.identity.identity import ANONYMOUS, BROKER, KEY, UID, key_identity
+from sam_pipeline.schema.identity.keys import PublicKey, parse_public_key
+from sam_pipeline.schema.program.wording import did_you_mean
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT, folded
+
+ENFORCE, OBSERVE = "enforce", "observe"
+MODES = (ENFORCE, OBSERVE)
+"""What is not allowed is refused; or it is loaded, and counted as what would be refused."""
+
+NOT_AUTHORISED, UNSIGNED = "not-authorised", "unsigned"
+"""The reasons of what the policy refuses."""
+
+KINDS = (KEY, BROKER, UID)
+"""The kinds of identities that a policy may list; what operators enter is always allowed."""
+ANY = "*"
+MAX_IDENTITIES = 20_000
+"""Identities whose publishers are cached."""
+MOST_SHOWN = 5
+"""The patterns that a refusal quotes."""
+_SPECIAL = re.compile(r"[*?[]")
+
+
+def _check_identities(texts: tuple[str, ...]) -> str | None:
+    problems = []
+    for text in texts:
+        kind, _, name = text.partition(":")
+        if text == ANONYMOUS:
+            continue
+        if kind not in KINDS or not name:
+            suggestion = did_you_mean(kind, (*KINDS, ANONYMOUS)) if kind not in KINDS else ""
+            forms = ", ".join(f"{known}:NAME" for known in KINDS)
+            problem = f"{text!r} is not an identity: expected {forms} or {ANONYMOUS}"
+            problems.append(f"{problem}{suggestion and f' ({suggestion})'}")
+        elif kind == KEY and ANY in name:
+            problems.append(f"{text!r}: a key has one name, without {ANY}")
+    return "\n".join(problems) or (None if texts else "the list is empty")
+
+
+def _check_keys(texts: tuple[str, ...]) -> str | None:
+    problems = []
+    for text in texts:
+        try:
+            parse_public_key(text)
+        except ValueError as error:
+            problems.append(str(error))
+    return "\n".join(problems) or None
+
+
+def _check_mode(mode: str) -> str | None:
+    if mode in MODES:
+        return None
+    return f"{mode!r} must be one of {', '.join(MODES)}"
+
+
+def _check_positive(number: int) -> str | None:
+    return None if number > 0 else f"expected more than 0, not {number}"
+
+
+def _check_not_empty(value: Sequence[str]) -> str | None:
+    return None if value else "it is empty, so nothing would be allowed"
+
+
+def _key(meaning: str, check: Any = None, default: Any = MISSING, key: str | None = None) -> Any:
+    """A key of the file; the documentation shows its `meaning`."""
+    name = {"key": key} if key else {}
+    return field(default=default, metadata={"what": meaning, "check": check, **name})
+
+
+@dataclass(frozen=True)
+class PublisherRule:
+    """What one publisher may say."""
+
+    name: str = _key("the name in reports and messages", _check_not_empty)
+    identities: tuple[str, ...] = _key(
+        "the identities of the publisher; `*` stands for any characters, others for themselves",
+        _check_identities,
+        key="is",
+    )
+    classes: tuple[str, ...] = _key("the classes that it may send, as patterns", _check_not_empty)
+    keys: tuple[str, ...] = _key(
+        "the public keys of its identity `key:NAME`, as `sam-publish key show` prints them",
+        _check_keys,
+        (),
+    )
+    signed: bool = _key("what it sends must be signed with one of its keys", default=False)
+    sites: tuple[str, ...] = _key(
+        "patterns of sites: each one that a record names or to which its host belongs must match",
+        default=(),
+    )
+    hosts: tuple[str, ...] = _key("patterns of hosts that belong to no site", default=())
+    monitoring_hosts: Optional[tuple[str, ...]] = _key(
+        "patterns of the `monitoringHost` of its metric results; by default any", default=None
+    )
+    records_per_minute: Optional[int] = _key(
+        "above this rate its source is read more slowly: nothing is lost", _check_positive, None
+    )
+    dead_letters_per_hour: Optional[int] = _key(
+        "further ones are only counted, in a dead letter *flood*; by default as in [consumer]",
+        _check_positive,
+        None,
+    )
+    until: Optional[date] = _key("the last day on which it may send, in UTC", default=None)
+
+    @cached_property
+    def key_names(self) -> tuple[str, ...]:
+        """The names of its keys, which its signed messages bear."""
+        prefix = key_identity("")
+        return tuple(text[len(prefix) :] for text in self.identities if text.startswith(prefix))
+
+    @cached_property
+    def allowed(self) -> Allowed:
+        """The lists as patterns: those of classes and hosts, which have no case, in lower case."""
+        return Allowed(
+            Patterns(map(folded, self.classes)),
+            Patterns(self.sites),
+            Patterns(map(str.lower, self.hosts)),
+            Patterns(map(str.lower, self.monitoring_hosts or ())),
+        )
+
+
+class Allowed(NamedTuple):
+    """The values that a publisher may use."""
+
+    classes: Patterns
+    sites: Patterns
+    hosts: Patterns
+    monitoring_hosts: Patterns
+
+
+@dataclass(frozen=True)
+class Policy:
+    """All publishers; no two of them share a name, an identity or a key."""
+
+    mode: str = _key(
+        "`enforce`: what is not allowed becomes a dead letter; `observe`: it is loaded and counted",
+        _check_mode,
+    )
+    publishers: tuple[PublisherRule, ...] = _key("", default=(), key="publisher")
+
+    @property
+    def enforces(self) -> bool:
+        """Whether what is not allowed is refused."""
+        return self.mode == ENFORCE
+
+    def publisher_of(self, identity: str) -> PublisherRule | None:
+        """The publisher that lists the identity, else the first with a pattern that matches it."""
+        return self._finder.publisher_of(identity)
+
+    @cached_property
+    def keys(self) -> Mapping[str, Sequence[PublicKey]]:
+        """The public keys by the name that signed messages bear."""
+        return {
+            name: tuple(map(parse_public_key, publisher.keys))
+            for publisher in self.publishers
+            for name in publisher.key_names
+        }
+
+    @cached_property
+    def _finder(self) -> _Finder:
+        return _Finder(self.publishers)
+
+
+def refusal(
+    publisher: PublisherRule | None,
+    message_class: str,
+    row: Mapping[str, str],
+    sites: Collection[str],
+    today: date,
+) -> str | None:
+    """Why the publisher may not say this, as rule and value; None if it may.
+
+    `row` has the values of the record by key; `sites` are those that its host belongs to in the
+    record's period. A publisher of None is one that the policy does not know.
+    """
+    if publisher is None:
+        return "no publisher of the policy has this identity"
+    if publisher.until is not None and today > publisher.until:
+        return f"until: {publisher.until} has passed"
+    allowed = publisher.allowed
+    if not allowed.classes.match(folded(message_class)):
+        return f"classes: {message_class} does not match {allowed.classes}"
+    is_result = folded(message_class) == folded(METRIC_OUTPUT.name)
+    host, site = row.get("hostName", ""), row.get("siteName", "")
+    if site and not is_result and not allowed.sites.match(site):
+        return f"sites: {site} does not match {allowed.sites}"
+    for site in sorted(sites):
+        if not allowed.sites.match(site):
+            return f"sites: {site}, to which {host} belongs, does not match {allowed.sites}"
+    if host and not sites and not allowed.hosts.match(host.lower()):
+        return f"hosts: {host}, which belongs to no site, does not match {allowed.hosts}"
+    monitoring_host = row.get("monitoringHost", "")
+    is_limited = publisher.monitoring_hosts is not None and (is_result or monitoring_host)
+    if is_limited and not allowed.monitoring_hosts.match(monitoring_host.lower()):
+        value = monitoring_host or "none"
+        return f"monitoring_hosts: {value} does not match {allowed.monitoring_hosts}"
+    return None
+
+
+class Patterns:
+    """Patterns as in a shell, of which a text must match one."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._texts = tuple(patterns)
+        self._names = frozenset(self._texts)
+        self._patterns = tuple(filter(_SPECIAL.search, self._texts))
+
+    def match(self, text: str) -> bool:
+        """Whether the text is one of the patterns, or matches one."""
+        return text in self._names or any(matches(pattern, text) for pattern in self._patterns)
+
+    def __str__(self) -> str:
+        shown = ", ".join(self._texts[:MOST_SHOWN])
+        more = len(self._texts) - MOST_SHOWN
+        return f"{shown} and {more} more" if more > 0 else shown or "an empty list"
+
+
+class _Finder:
+    """The publishers by identity; patterns are indexed by what follows their last `*`.
+
+    So thousands of publishers with patterns such as `broker:*/NAME` cost no more than one.
+    """
+
+    def __init__(self, publishers: Iterable[PublisherRule]) -> None:
+        self._listed: dict[str, PublisherRule] = {}
+        self._by_tail: dict[str, list[tuple[int, str, PublisherRule]]] = {}
+        for number, publisher in enumerate(publishers):
+            for text in publisher.identities:
+                self._listed[text] = publisher
+                if ANY in text:
+                    literal = re.sub(r"[\[?]", r"[\g<0>]", text)
+                    entry = (number, literal, publisher)
+                    self._by_tail.setdefault(text.rpartition(ANY)[2], []).append(entry)
+        self._lengths = sorted({len(tail) for tail in self._by_tail})
+        self.publisher_of = lru_cache(maxsize=MAX_IDENTITIES)(self._publisher_of)
+
+    def _publisher_of(self, identity: str) -> PublisherRule | None:
+        if identity in self._listed:
+            return self._listed[identity]
+        tails = {identity[max(len(identity) - length, 0) :] for length in self._lengths}
+        matching = [
+            (number, publisher)
+            for tail in tails
+            for number, pattern, publisher in self._by_tail.get(tail, ())
+            if matches(pattern, identity)
+        ]
+        return min(matching, key=lambda pair: pair[0])[1] if matching else None
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether a text matches a pattern as in a shell; case matters."""
+    head, _, tail = pattern.partition(ANY)
+    if _SPECIAL.search(head) or _SPECIAL.search(tail):
+        return _compiled(pattern).match(text) is not None
+    # Nearly all patterns have a single `*`: without compiling them, thousands cost nothing.
+    return len(text) >= len(head) + len(tail) and text.startswith(head) and text.endswith(tail)
+
+
+@lru_cache(maxsize=MAX_IDENTITIES)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(translate(pattern))
