@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -95,6 +96,8 @@ class Inbox:
         """The size of each delivery in bytes."""
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
+        self._paused: dict[str, float] = {}
+        """Until when there is no room for messages of a broker."""
         self.size_bytes = 0
         """The size of all messages in the inbox."""
         self.damaged = 0
@@ -108,10 +111,23 @@ class Inbox:
         """Whether the inbox is below both limits."""
         return len(self._deliveries) < self._max_messages and self.size_bytes < self._max_bytes
 
-    def wait_for_room(self, timeout_s: float) -> bool:
+    def has_room_for(self, broker: str) -> bool:
+        """Whether messages of the broker may be read: there is room, and it is not paused."""
+        return self.has_room and self._clock() >= self._paused.get(broker, -math.inf)
+
+    def wait_for_room(self, broker: str, timeout_s: float) -> bool:
         """Wait for room; returns whether there is any after at most `timeout_s`."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.has_room, timeout_s)
+            return self._changed.wait_for(lambda: self.has_room_for(broker), timeout_s)
+
+    def pause(self, broker: str, pause_s: float) -> None:
+        """Leave messages with a broker for a while, since their publishers exceed their rates."""
+        self._paused[broker] = self._clock() + pause_s
+
+    @property
+    def any_paused(self) -> bool:
+        """Whether a broker may have more messages that must not be read yet."""
+        return any(self._clock() < until for until in self._paused.values())
 
     def put(self, deliveries: Sequence[Delivery], head_bytes: int = 0) -> None:
         """Append the deliveries, without waiting; `head_bytes` is the size of all their heads."""

@@ -45,14 +45,14 @@ class Loop:
         """Store batches until `stop` is set, or until `should_continue` returns false.
 
         `should_continue` is called before each turn; its argument is whether the last turn stored
-        a batch.
+        a batch, or a source is paused.
 
         Raises:
             Stopped: while the sink was away; the brokers keep the current batch.
             SinkAway: the sink was away for longer than the patience lasts.
         """
         news = True
-        while should_continue(news) and not stop.is_set():
+        while should_continue(news or self.inbox.any_paused) and not stop.is_set():
             self.state.turned()
             batch = self.inbox.take(self.rule, IDLE_S)
             self.state.taken(batch)
@@ -61,6 +61,8 @@ class Loop:
                 outcome = self.patience.until_done(partial(self._store, part))
                 self.attempts.end(part)
                 acknowledge(part)
+                for broker, pause_s in outcome.pauses.items():
+                    self.inbox.pause(broker, pause_s)
                 self.state.committed(part, outcome)
             news = bool(batch)
             self.sink.upkeep(news)

@@ -37,6 +37,8 @@ class Tally:
     """The number of values of a key that has no column in the view."""
     damaged: int = 0
     """Spool elements that could not be read and were quarantined."""
+    pauses: dict[str, float] = field(default_factory=dict)
+    """The seconds for which brokers are not read, since their publishers exceed their rates."""
 
     @property
     def rows(self) -> int:

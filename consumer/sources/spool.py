@@ -171,7 +171,7 @@ class SpoolSource:
             identity = uid_identity(owner)
         message = self._stamp.stamped(with_identity(message, identity))
         self._locked.add(name)
-        while not stop.is_set() and not inbox.wait_for_room(ROOM_S):
+        while not stop.is_set() and not inbox.wait_for_room(self.broker, ROOM_S):
             self._purge(time.monotonic())
         headers = message.headers
         inbox.put([Delivery(message, self, name)], sum(map(len, (*headers, *headers.values()))))

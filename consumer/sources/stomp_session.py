@@ -209,7 +209,7 @@ class ConsumingSession(StompSession):
                     break
                 self._heard_at = time.monotonic()
                 self._sleep([self._acks_due], TICK_S)
-            elif not self._inbox.has_room:
+            elif not self._inbox.has_room_for(self.broker):
                 self._heard_at = time.monotonic()  # the broker may send, but we do not read
                 self._sleep([self._acks_due], ROOM_S)
             elif self._channel.has_arrived():

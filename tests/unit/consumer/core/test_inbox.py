@@ -78,14 +78,29 @@ def test_a_batch_of_a_steady_trickle_is_given_after_a_maximum_time() -> None:
 def test_a_source_waits_until_a_full_inbox_has_room() -> None:
     inbox = filled(delivery())
     answers: list[bool] = []
-    waiting = threading.Thread(target=lambda: answers.append(inbox.wait_for_room(SOON_S)))
+    waiting = threading.Thread(
+        target=lambda: answers.append(inbox.wait_for_room("stomp://a:1", SOON_S))
+    )
 
-    assert not inbox.wait_for_room(0)
+    assert not inbox.wait_for_room("stomp://a:1", 0)
     waiting.start()
     inbox.take(BatchRule(1, 0, 0), wait_s=0)
     waiting.join(SOON_S)
 
     assert answers == [True]
+
+
+def test_a_paused_broker_is_not_read_while_the_others_are() -> None:
+    now = [100.0]
+    inbox = Inbox(10, clock=lambda: now[0])
+
+    inbox.pause("stomp://a:1", 30)
+    paused = inbox.any_paused
+    a, b = inbox.has_room_for("stomp://a:1"), inbox.wait_for_room("stomp://b:1", 0)
+    now[0] += 30
+
+    assert (paused, a, b) == (True, False, True)
+    assert (inbox.any_paused, inbox.wait_for_room("stomp://a:1", 0)) == (False, True)
 
 
 def test_bytes_fill_an_inbox_like_messages_do() -> None:

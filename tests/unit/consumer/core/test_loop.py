@@ -45,6 +45,7 @@ class Scene:
         self.events: list[str] = []
         self.sessions = [Connection(name, self.events) for name in ("spool:///in", "stomp://a:1")]
         self.failures: list[Exception] = []
+        self.pauses: dict[str, float] = {}
         self.stop = threading.Event()
         self.inbox = Inbox(max(size, 1))
         for number in range(size):
@@ -83,6 +84,7 @@ class Scene:
             rows_by_class=Counter({"metricOutput": len(batch) - 1}),
             dead_letters=Counter({"bad-status": 1}),
             ignored_keys=Counter({"colour": 2}),
+            pauses=self.pauses,
         )
 
 
@@ -133,6 +135,21 @@ def test_a_source_that_fails_while_the_database_is_unavailable_ends_the_loop(
     with pytest.raises(OSError, match="open files"):
         scene.run()
     assert scene.events == ["fail"]
+
+
+def test_a_loop_waits_for_the_messages_of_a_broker_that_the_sink_pauses(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 1)
+    scene.pauses = {"stomp://a:1": 0.3}
+    pauses = []
+
+    def should_continue(news: bool) -> bool:
+        pauses.append(scene.inbox.any_paused)
+        return news
+
+    scene.loop.run(scene.stop, should_continue)
+
+    assert pauses[:2] == [False, True]
+    assert pauses[-1] is False  # it went on until the pause was over
 
 
 def test_a_stopped_loop_takes_no_more_messages(tmp_path: Path) -> None:

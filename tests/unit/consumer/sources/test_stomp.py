@@ -266,6 +266,22 @@ def test_a_message_of_no_user_is_anonymous_at_a_vouching_broker(
     assert identity_of(delivery.message) == ANONYMOUS
 
 
+def test_a_paused_session_stays_connected_and_reads_on_later(
+    broker: FakeBroker, inbox: Inbox
+) -> None:
+    with served(broker, inbox, METRICS):
+        inbox.pause("stomp://a:1", 0.5)
+        began = time.monotonic()
+        broker.deliver("0", "7")
+        (delivery,) = take(inbox, 1)
+        waited_s = time.monotonic() - began
+        acknowledge([delivery])
+        acked = broker.heard("ACK")
+
+    assert waited_s > 0.4
+    assert acked.headers["id"] == "7"
+
+
 def test_long_heads_take_room_in_the_inbox(broker: FakeBroker) -> None:
     inbox = Inbox(1000, max_bytes=50_000)
     with served(broker, inbox, METRICS):
