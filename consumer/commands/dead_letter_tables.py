@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.loading.dead_letter import OPEN, DeadLetter, DeadLetterContent
-from sam_pipeline.sql.loading.letter_quota import Sender
+from sam_pipeline.sql.loading.letters.dead_letter import OPEN, DeadLetter, DeadLetterContent
+from sam_pipeline.sql.loading.letters.quota import Sender
 from sam_pipeline.sql.loading.replay import FAILED, LOADED, REPLACED, Replayed
 
 LONGEST_ERROR = 200

@@ -42,7 +42,8 @@ from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.loading import batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.dead_letter import (
+from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.letters.dead_letter import (
     DROPPED,
     NO_LIMIT,
     OPEN,
@@ -55,8 +56,7 @@ from sam_pipeline.sql.loading.dead_letter import (
     restore_dead_letters,
     show_dead_letter,
 )
-from sam_pipeline.sql.loading.dead_letter_edit import edit_dead_letter, refuse_settled
-from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.letters.edit import edit_dead_letter, refuse_settled
 from sam_pipeline.sql.loading.replay import Replayed, replay_dead_letters
 from sam_pipeline.sql.topology.moments import age_argument
 

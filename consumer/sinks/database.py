@@ -28,10 +28,10 @@ from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SchemaMismatc
 from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN, REASONS
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.dead_letter import open_by_reason
-from sam_pipeline.sql.loading.dead_letter_store import NewLetter
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.loading.letter_quota import LetterQuota
+from sam_pipeline.sql.loading.letters.dead_letter import open_by_reason
+from sam_pipeline.sql.loading.letters.quota import LetterQuota
+from sam_pipeline.sql.loading.letters.store import NewLetter
 from sam_pipeline.sql.loading.load import load
 
 WATCH_EVERY_S = 30.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sam_pipeline.schema.program.wording import one_line, plural
 from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN
-from sam_pipeline.sql.loading.dead_letter_store import NewLetter
+from sam_pipeline.sql.loading.letters.store import NewLetter
 
 EVERY_S = 60.0
 """The time between two lines about one reason, or two errors about one class."""

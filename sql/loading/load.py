@@ -40,9 +40,9 @@ from sam_pipeline.sql.loading.batch import (
     whole_message,
 )
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
-from sam_pipeline.sql.loading.dead_letter_store import NewLetter, StoredLetters, store_dead_letters
 from sam_pipeline.sql.loading.insert import Inserted, insert_batch
-from sam_pipeline.sql.loading.letter_quota import LetterQuota, Ration
+from sam_pipeline.sql.loading.letters.quota import LetterQuota, Ration
+from sam_pipeline.sql.loading.letters.store import NewLetter, StoredLetters, store_dead_letters
 
 T = TypeVar("T")
 

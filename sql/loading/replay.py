@@ -30,7 +30,8 @@ from sam_pipeline.sql.loading.batch import (
     split_batch,
 )
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.dead_letter import (
+from sam_pipeline.sql.loading.insert import insert_batch
+from sam_pipeline.sql.loading.letters.dead_letter import (
     OPEN,
     REPLAYED,
     SUMMARY_ONLY,
@@ -40,8 +41,7 @@ from sam_pipeline.sql.loading.dead_letter import (
     storable,
     stored_time,
 )
-from sam_pipeline.sql.loading.dead_letter_store import collapsed, letters_of, store_dead_letters
-from sam_pipeline.sql.loading.insert import insert_batch
+from sam_pipeline.sql.loading.letters.store import collapsed, letters_of, store_dead_letters
 from sam_pipeline.sql.loading.load import decode_batch
 
 LOADED, REPLACED, FAILED, SKIPPED = "loaded", "replaced", "failed", "skipped"

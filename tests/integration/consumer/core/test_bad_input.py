@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from sam_pipeline.sql.database.engine import make_engine
-from sam_pipeline.sql.loading.dead_letter import list_dead_letters
+from sam_pipeline.sql.loading.letters.dead_letter import list_dead_letters
 from tests.services.postgres import PostgresServer, fresh_database
 from tests.support.conservation import numbered
 from tests.support.consumer.bad_inputs import A_ROW, INPUTS, Input

@@ -20,8 +20,8 @@ from sam_pipeline.sql.loading import load as load_module
 from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.batch import Batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.dead_letter import list_dead_letters
 from sam_pipeline.sql.loading.insert import Inserted
+from sam_pipeline.sql.loading.letters.dead_letter import list_dead_letters
 from sam_pipeline.sql.loading.load import Loaded, load
 from tests.support.builders import NOW, metric_message, metric_result
 from tests.support.database.own_class import add_trigger, make_class, run

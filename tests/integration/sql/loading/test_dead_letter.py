@@ -12,7 +12,7 @@ from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.errors import EditRefused, NoSuchDeadLetter
 from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.dead_letter import (
+from sam_pipeline.sql.loading.letters.dead_letter import (
     DeadLetter,
     LetterFilter,
     dead_letter_ids,
@@ -21,7 +21,7 @@ from sam_pipeline.sql.loading.dead_letter import (
     open_by_reason,
     show_dead_letter,
 )
-from sam_pipeline.sql.loading.dead_letter_edit import edit_dead_letter
+from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
 from sam_pipeline.sql.loading.load import load
 from tests.support.builders import NOW, metric_message, metric_result
 from tests.support.database.roles import acting_as

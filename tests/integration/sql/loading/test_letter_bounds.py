@@ -15,7 +15,7 @@ from sam_pipeline.schema.records.json_form import MAX_DEPTH
 from sam_pipeline.sql.errors import EditRefused
 from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.dead_letter import (
+from sam_pipeline.sql.loading.letters.dead_letter import (
     DeadLetter,
     LetterFilter,
     drop_dead_letters,
@@ -23,8 +23,8 @@ from sam_pipeline.sql.loading.dead_letter import (
     open_by_reason,
     show_dead_letter,
 )
-from sam_pipeline.sql.loading.dead_letter_edit import edit_dead_letter
-from sam_pipeline.sql.loading.letter_quota import LetterQuota
+from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
+from sam_pipeline.sql.loading.letters.quota import LetterQuota
 from sam_pipeline.sql.loading.load import Loaded, load
 from sam_pipeline.sql.loading.replay import Replayed, replay_dead_letters
 from tests.support.builders import NOW, metric_message, metric_result

@@ -16,7 +16,7 @@ from sam_pipeline.sql.database.engine import make_engine, writing
 from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.errors import DatabaseAway
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.dead_letter import list_dead_letters, show_dead_letter
+from sam_pipeline.sql.loading.letters.dead_letter import list_dead_letters, show_dead_letter
 from sam_pipeline.sql.loading.load import Loaded, load
 from tests.services.postgres import PostgresServer
 from tests.support.builders import NOW, metric_message, metric_result

@@ -13,7 +13,7 @@ from sam_pipeline.sql.checks.check import find_problems
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView, class_views
-from sam_pipeline.sql.loading.dead_letter import list_dead_letters
+from sam_pipeline.sql.loading.letters.dead_letter import list_dead_letters
 from sam_pipeline.sql.loading.load import Loaded, load
 from tests.support.builders import NOW, metric_message
 from tests.support.database.dialects import only_on

@@ -16,7 +16,7 @@ from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.sql.database.engine import make_engine, writing
 from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.dead_letter import (
+from sam_pipeline.sql.loading.letters.dead_letter import (
     DeadLetter,
     LetterFilter,
     dead_letter_ids,
@@ -25,7 +25,7 @@ from sam_pipeline.sql.loading.dead_letter import (
     lock_dead_letters,
     open_by_reason,
 )
-from sam_pipeline.sql.loading.dead_letter_edit import edit_dead_letter
+from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
 from sam_pipeline.sql.loading.load import load
 from sam_pipeline.sql.loading.replay import (
     PARKED_LETTERS,

@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from sam_pipeline.consumer.sinks.letter_log import EVERY_S, LetterLog
-from sam_pipeline.sql.loading.dead_letter_store import NewLetter
-from sam_pipeline.sql.loading.letter_quota import Sender
+from sam_pipeline.sql.loading.letters.quota import Sender
+from sam_pipeline.sql.loading.letters.store import NewLetter
 
 URL = "stomp://msg.example.org:61613"
 

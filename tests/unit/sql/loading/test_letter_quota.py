@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.sql.loading.letter_quota import (
+from sam_pipeline.sql.loading.letters.quota import (
     LONGEST_SAMPLE,
     MOST_SAMPLES,
     MOST_SENDERS,

@@ -22,8 +22,8 @@ from sam_pipeline.schema.messages.decode import MOST_REFUSED, WHOLE
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import REFUSED, REFUSED_TEXT
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN, FLOOD, MIXED, RecordFailure
-from sam_pipeline.sql.loading.dead_letter import EDITION, storable, stored_time
-from sam_pipeline.sql.loading.letter_quota import SUMMARY, FloodSummary, Ration, Sender, sender_of
+from sam_pipeline.sql.loading.letters.dead_letter import EDITION, storable, stored_time
+from sam_pipeline.sql.loading.letters.quota import SUMMARY, FloodSummary, Ration, Sender, sender_of
 
 LONGEST_ID = 255
 """Characters of a message id that fit into an index; a longer id is replaced by its hash."""

@@ -17,7 +17,7 @@ from sam_pipeline.schema.messages.refused import MARKS, REFUSED, TOO_LARGE
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import EditRefused
 from sam_pipeline.sql.loading.batch import FLOOD
-from sam_pipeline.sql.loading.dead_letter import (
+from sam_pipeline.sql.loading.letters.dead_letter import (
     OPEN,
     SUMMARY_ONLY,
     DeadLetterContent,
@@ -27,7 +27,7 @@ from sam_pipeline.sql.loading.dead_letter import (
     storable,
     stored_time,
 )
-from sam_pipeline.sql.loading.dead_letter_store import digest_of, insert_letter
+from sam_pipeline.sql.loading.letters.store import digest_of, insert_letter
 
 _DROP = text("""
     UPDATE dead_letter SET state = 'dropped', changed_at = :now WHERE dead_letter_id = :id

@@ -1,0 +1,1 @@
+"""Dead letters: records that could not be loaded."""
