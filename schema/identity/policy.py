@@ -35,6 +35,7 @@ MAX_IDENTITIES = 20_000
 MOST_SHOWN = 5
 """The patterns that a refusal quotes."""
 _SPECIAL = re.compile(r"[*?[]")
+_USER = re.compile(rf"{BROKER}:(?:[^/]*://)?[^/]*/(.*)", re.DOTALL)
 
 
 def _check_identities(texts: tuple[str, ...]) -> str | None:
@@ -239,13 +240,13 @@ class _Finder:
 
     def __init__(self, publishers: Iterable[PublisherRule]) -> None:
         self._listed: dict[str, PublisherRule] = {}
-        self._by_tail: dict[str, list[tuple[int, str, PublisherRule]]] = {}
+        self._by_tail: dict[str, list[tuple[int, str, str, PublisherRule]]] = {}
         for number, publisher in enumerate(publishers):
             for text in publisher.identities:
                 self._listed[text] = publisher
                 if ANY in text:
                     literal = re.sub(r"[\[?]", r"[\g<0>]", text)
-                    entry = (number, literal, publisher)
+                    entry = (number, literal, user_in(literal), publisher)
                     self._by_tail.setdefault(text.rpartition(ANY)[2], []).append(entry)
         self._lengths = sorted({len(tail) for tail in self._by_tail})
         self.publisher_of = lru_cache(maxsize=MAX_IDENTITIES)(self._publisher_of)
@@ -254,13 +255,24 @@ class _Finder:
         if identity in self._listed:
             return self._listed[identity]
         tails = {identity[max(len(identity) - length, 0) :] for length in self._lengths}
+        user = user_in(identity)
         matching = [
             (number, publisher)
             for tail in tails
-            for number, pattern, publisher in self._by_tail.get(tail, ())
-            if matches(pattern, identity)
+            for number, pattern, user_pattern, publisher in self._by_tail.get(tail, ())
+            if matches(pattern, identity) and matches(user_pattern, user)
         ]
         return min(matching, key=lambda pair: pair[0])[1] if matching else None
+
+
+def user_in(identity: str) -> str:
+    """The user in the identity of a broker, or in a pattern of such; `*` if it has none.
+
+    It is compared by itself: `broker:*/alice` must not be `broker:URL/mallory/alice`, since a `*`
+    for a URL would otherwise include the beginning of a user name.
+    """
+    match = _USER.match(identity)
+    return match[1] if match else ANY
 
 
 def matches(pattern: str, text: str) -> bool:

@@ -146,6 +146,9 @@ def publisher_of(identity: str, *lists: tuple[str, ...]) -> str:
         ("broker:stomp://[::1]:61613/alice", "broker:stomp://[::1]:61613/alice"),
         ("broker:stomp://mb1:61613/alice", "broker:*mb1*/al*"),
         ("broker:stomp://mb1:61613/C=CH, CN=a?b", "broker:*/C=CH, CN=a?b"),
+        ("broker:stomp://mb1:61613/host/ce01://x", "broker:*/host/ce01://x"),
+        ("broker:stomp://mb1:61613//DC=org/CN=alice", "broker:*//DC=org/CN=alice"),
+        ("broker:stomp://mb1:61613/host/alice", "broker:*"),
         ("uid:1000", "uid:*"),
     ],
 )
@@ -163,6 +166,9 @@ def test_an_identity_matches_its_own_text_and_a_star_for_any_characters(
         ("broker:stomp://mb1:61613/alices", "broker:*/alice"),
         ("broker:stomp://[::1]:61613/axb", "broker:*/a?b"),
         ("broker:/alice", "broker:/*/alice"),
+        ("broker:stomp://mb1:61613/mallory/alice", "broker:*/alice"),
+        ("broker:stomp://mb1:61613/mallory/alice", "broker:stomp://*/alice"),
+        ("broker:stomp://mb1:61613/CN=x/CN=alice,DC=org", "broker:*/CN=alice,DC=org"),
         ("anonymous", "uid:*"),
     ],
 )
