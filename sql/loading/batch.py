@@ -68,10 +68,11 @@ class RecordFailure:
 
 
 class PendingRow(NamedTuple):
-    """A row to insert, and the message it came in."""
+    """A row to insert, the message it came in, and the identity of who sent that."""
 
     message: Message
     message_id: str
+    publisher: str
     row: Row
 
 
@@ -131,7 +132,7 @@ def _days(part: ViewBatch) -> frozenset[str]:
     is_by_day = part.view.name.lower() == METRIC_OUTPUT.name.lower() and _TIME in part.view.columns
     if not is_by_day or not part.rows:
         return frozenset()
-    times = [row.values[_TIME] for _, _, row in part.rows]
+    times = [row.values[_TIME] for *_, row in part.rows]
     first, last = min(times)[_DATE], max(times)[_DATE]
     # Nearly always the same, which is faster to find out than all days.
     return frozenset({first} if first == last else {time[_DATE] for time in times})

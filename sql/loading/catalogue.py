@@ -19,6 +19,12 @@ from sam_pipeline.sql.loading.class_problems import TIMES, Column, View, problem
 
 MESSAGE_ID = "messageId"
 """The column that the loader fills with the id of the message."""
+PUBLISHER = "publisher"
+"""The column that the loader fills with the identity of the sender."""
+RECEIVED_AT = "receivedAt"
+"""The column that the database fills with the time at which it stores the row."""
+
+_FACTS = {MESSAGE_ID.lower(), PUBLISHER, RECEIVED_AT.lower()}
 
 _POSTGRESQL = text("""
     WITH RECURSIVE plain (type, base) AS (
@@ -70,14 +76,15 @@ _INSTEAD_OF_INSERT = re.compile(r"\bINSTEAD\s+OF\s+INSERT\b", re.IGNORECASE)
 class ClassView:
     """The view of a message class; names are spelled as in the database.
 
-    `columns`: those a record can fill. `times`: the kinds of the columns that contain times, by key
-    in lower case (see `normalise`). `problem`: why the view can't be used at all. `bulk`: rows may
-    be copied into its staging table, bypassing the trigger.
+    `columns`: those that a record can fill. `times`: the kinds of the columns that contain times,
+    by key in lower case (see `normalise`). `problem`: why the view can't be used at all. `bulk`:
+    rows may be copied into its staging table, bypassing the trigger.
     """
 
     name: str
     columns: tuple[str, ...]
-    message_id_column: str | None
+    message_id_column: str | None = None
+    publisher_column: str | None = None
     has_trigger: bool = True
     problem: str | None = None
     times: Mapping[str, str] = field(default_factory=dict)
@@ -85,8 +92,17 @@ class ClassView:
 
     @property
     def all_columns(self) -> tuple[str, ...]:
-        """The columns of the record, and the one for the message id if the view has it."""
-        return (*self.columns, *filter(None, [self.message_id_column]))
+        """The columns of the record, and those about its message that the view has."""
+        return (*self.columns, *filter(None, [self.message_id_column, self.publisher_column]))
+
+    def values(self, row: Mapping[str, str], message_id: str, publisher: str) -> list[str | None]:
+        """A row with the facts about its message, in the order of `all_columns`."""
+        values = [row.get(name) for name in self.columns]
+        if self.message_id_column:
+            values.append(message_id)
+        if self.publisher_column:
+            values.append(publisher)
+        return values
 
 
 class Catalogue:
@@ -150,12 +166,13 @@ def _read(engine: Engine) -> list[ClassView]:
         if not view.enabled and not built_in(view.name) and view.name in schemas_own:
             continue
         names = [column.name for column in view.columns]
-        message_id = next((name for name in names if name.lower() == MESSAGE_ID.lower()), None)
+        facts = {name.lower(): name for name in names if name.lower() in _FACTS}
         classes.append(
             ClassView(
                 view.name,
-                tuple(name for name in names if name != message_id),
-                message_id,
+                tuple(name for name in names if name not in facts.values()),
+                facts.get(MESSAGE_ID.lower()),
+                facts.get(PUBLISHER),
                 has_trigger=bool(view.enabled),
                 problem=problem_of(view, class_names, schemas_own),
                 bulk=view.bulk,

@@ -137,7 +137,8 @@ def _insert_part(
     try:
         with connection.begin_nested():
             if connection.dialect.name == "postgresql":
-                return copy_rows(connection, view, [(row.values, id_) for _, id_, row in rows])
+                facts = [(row.values, id_, publisher) for _, id_, publisher, row in rows]
+                return copy_rows(connection, view, facts)
             return _insert_one_by_one(connection, view, rows)
     except DRIVER_ERRORS as error:
         kind, text = kind_of(error), f"{view.name}: {message_of(error)}"
@@ -148,7 +149,7 @@ def _insert_part(
         if kind is Kind.HICCUP and not is_retry:
             logger.warning("trying once more: %s", text)
             return _insert_part(connection, view, rows, is_retry=True)
-        message, _, row = rows[0]
+        message, _, _, row = rows[0]
         text += _unquoted_values(text, view, row.values)
         return RecordFailure(message, row.number, REFUSED, text, row.raw)
 
@@ -164,9 +165,8 @@ def _insert_one_by_one(connection: Connection, view: ClassView, rows: Sequence[P
     driver: Any = connection.connection.driver_connection
     cursor, duplicates = driver.cursor(), 0
     changes = driver.total_changes
-    for _, message_id, row in rows:
-        values = [row.values.get(name) for name in view.columns]
-        cursor.execute(statement, [*values, message_id] if view.message_id_column else values)
+    for _, message_id, publisher, row in rows:
+        cursor.execute(statement, view.values(row.values, message_id, publisher))
         before, changes = changes, driver.total_changes
         duplicates += changes == before
     return duplicates

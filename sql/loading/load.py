@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 
+from sam_pipeline.schema.identity.identity import identity_of
 from sam_pipeline.schema.messages.decode_cache import CachedDecoder
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import REFUSED, refusal_of
@@ -333,9 +334,10 @@ def decode_batches(
             if part is None:
                 part = batch.by_view[view.name] = ViewBatch(view)
             message_id = message.message_id  # of a foreign message a hash: computed only once
+            publisher = identity_of(message)
             part.messages.append(message)
             for row in decoded.rows:
-                part.rows.append(PendingRow(message, message_id, row))
+                part.rows.append(PendingRow(message, message_id, publisher, row))
             for refused in decoded.bad:
                 part.undecodable.append(RecordFailure(message, *refused))
             if decoded.ignored:

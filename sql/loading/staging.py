@@ -18,12 +18,15 @@ from sam_pipeline.sql.loading.catalogue import ClassView
 Row = Mapping[str, str]
 """Texts by column of the view, without absent ones."""
 
+SentRow = tuple[Row, str, str]
+"""A row, the id of its message and the identity of who sent that."""
+
 SEPARATOR = "\x1f"
 _NULL = r"\N"
 
 _OPEN = text("SELECT open_staging(:class)")
 
-# In the order of source_names() in 30_triggers.sql.
+# In the order of source_names() in 30_triggers.sql, where the publisher is the last one.
 _NAMES = (
     *("hostname", "serviceflavour", "metricname", "voname", "vofqan", "serviceuri"),
     *("servicetype", "sitename", "metrictype", "datatype", "role", "nagiosname", "encrypted"),
@@ -41,19 +44,16 @@ _MAX_CACHED_LENGTH = 1000
 """Characters of a cached beginning of a line."""
 
 
-def copy_rows(connection: Connection, view: ClassView, rows: Sequence[tuple[Row, str]]) -> int:
-    """Store rows, each with the id of its message, in the caller's transaction.
-
-    Returns how many were duplicates.
-    """
+def copy_rows(connection: Connection, view: ClassView, rows: Sequence[SentRow]) -> int:
+    """Store rows in the caller's transaction; returns how many were duplicates."""
     return store_text(connection, view, copy_text(view, rows))
 
 
-def copy_text(view: ClassView, rows: Iterable[tuple[Row, str]]) -> bytes:
+def copy_text(view: ClassView, rows: Iterable[SentRow]) -> bytes:
     """The rows in the text format of COPY."""
-    lines = []
     if _has_joined_names(view):
-        for row, message_id in rows:
+        lines = []
+        for row, message_id, publisher in rows:
             get = row.get
             status = get("metricstatus", "")
             changing = (
@@ -64,11 +64,10 @@ def copy_text(view: ClassView, rows: Iterable[tuple[Row, str]]) -> bytes:
                 get("detailsdata"),
                 message_id,
             )
-            lines.append(f"{_constant_fields[tuple(map(get, _CONSTANT))]}\t{_line(changing)}")
+            constant = _constant_fields[(publisher, *map(get, _CONSTANT))]
+            lines.append(f"{constant}\t{_line(changing)}")
     else:
-        for row, message_id in rows:
-            values = [row.get(name) for name in view.columns]
-            lines.append(_line([*values, message_id] if view.message_id_column else values))
+        lines = [_line(view.values(*row)) for row in rows]
     # Encoded here, because an error while psycopg2 reads would look like a cancelled statement.
     return "".join(lines).encode()
 
@@ -113,19 +112,20 @@ def _has_joined_names(view: ClassView) -> bool:
 
 
 class _ConstantFields(dict[tuple[str | None, ...], str]):
-    """The first three fields of a line, from `names` on, by the values of _CONSTANT.
+    """The first three fields of a line, from `names` on, by the publisher and the values of
+    _CONSTANT.
 
     They are cached because joining them takes more than half the time of writing a line.
     """
 
     def __missing__(self, values: tuple[str | None, ...]) -> str:
-        row = dict(zip(_CONSTANT, values, strict=True))
+        row = dict(zip(("publisher", *_CONSTANT), values, strict=True))
         host = row["hostname"] or ""
         # Only ASCII letters, like the database.
         row["hostname"] = host.lower() if host.isascii() else host.encode().lower().decode()
         if row["serviceflavour"] is None:
             row["serviceflavour"] = row["servicetype"]
-        names = SEPARATOR.join(row[name] or "" for name in _NAMES)
+        names = SEPARATOR.join(row[name] or "" for name in (*_NAMES, "publisher"))
         gatherer = (row["gatheredat"] or "", row["monitoringhost"] or "")
         fields = "\t".join(map(_field, (names, *gatherer)))
         if len(fields) <= _MAX_CACHED_LENGTH:

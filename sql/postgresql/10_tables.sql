@@ -48,6 +48,17 @@ CREATE TABLE site_group (
 );
 COMMENT ON TABLE site_group IS 'Federations, regions, VOs and other groups of sites.';
 
+CREATE TABLE publisher (
+    publisher_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    identity text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    EXCLUDE USING hash (identity WITH =)
+);
+COMMENT ON TABLE publisher IS
+    'Who sends messages: identities, and the names that the policy had for them when they last sent '
+    'something; without a policy the name is the identity. An identity is unique by a hash, which '
+    'accepts texts of any length.';
+
 CREATE TABLE metric_status (
     status smallint PRIMARY KEY,
     name text COLLATE "C" NOT NULL UNIQUE
@@ -102,6 +113,7 @@ COMMENT ON INDEX metric_instance_status IS
 CREATE TABLE result_source (
     source_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     instance_id integer NOT NULL REFERENCES metric_instance,
+    publisher_id integer NOT NULL REFERENCES publisher,
     service_uri text COLLATE "C" NOT NULL,
     service_type text COLLATE "C" NOT NULL,
     site_name text COLLATE "C" NOT NULL,
@@ -114,9 +126,9 @@ CREATE TABLE result_source (
     EXCLUDE USING hash (names WITH =)
 );
 COMMENT ON TABLE result_source IS
-    'Attributes of results that hardly ever change, each combination stored once. names joins '
-    'them with the names of the instance, so that one look-up finds both. It is unique by a hash, '
-    'which accepts texts of any length.';
+    'Attributes of results that hardly ever change, among them the publisher, each combination '
+    'stored once. names joins them with the names of the instance, so that one look-up finds both. '
+    'It is unique by a hash, which accepts texts of any length.';
 
 CREATE TABLE gatherer (
     gatherer_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -133,6 +145,7 @@ COMMENT ON TABLE gatherer IS
 CREATE TABLE metric_result (
     result_id bigint GENERATED ALWAYS AS IDENTITY,
     measured_at timestamptz NOT NULL,
+    received_at timestamptz NOT NULL DEFAULT now(),
     instance_id integer NOT NULL,
     gatherer_id integer NOT NULL,
     source_id integer NOT NULL,
@@ -185,6 +198,8 @@ CREATE TABLE endpoint_membership (
     production text,
     monitored text,
     message_id text,
+    publisher_id integer NOT NULL REFERENCES publisher,
+    received_at timestamptz NOT NULL DEFAULT now(),
     UNIQUE (site_id, endpoint_id, vo_id, valid_from)
 );
 COMMENT ON TABLE endpoint_membership IS
@@ -199,6 +214,8 @@ CREATE TABLE site_group_member (
     valid_to timestamptz,
     weight integer CHECK (weight >= 0),
     message_id text,
+    publisher_id integer NOT NULL REFERENCES publisher,
+    received_at timestamptz NOT NULL DEFAULT now(),
     UNIQUE (site_id, site_group_id, valid_from)
 );
 COMMENT ON TABLE site_group_member IS 'A site belongs to a group during [valid_from, valid_to).';
@@ -207,7 +224,9 @@ CREATE TABLE site_contact (
     site_id integer PRIMARY KEY REFERENCES site,
     contact text COLLATE "C" NOT NULL CHECK (length(contact) <= 255),
     announced_at timestamptz NOT NULL,
-    message_id text
+    message_id text,
+    publisher_id integer NOT NULL REFERENCES publisher,
+    received_at timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE site_contact IS
     'Who to call about a site. An empty contact was removed; the row stays, so that an older '
@@ -227,6 +246,8 @@ CREATE TABLE announced_downtime (
     description text,
     announced_at timestamptz,
     message_id text,
+    publisher_id integer NOT NULL REFERENCES publisher,
+    received_at timestamptz NOT NULL DEFAULT now(),
     UNIQUE (downtime_id, site_id, host_id, service_flavour_id, start_key)
 );
 COMMENT ON TABLE announced_downtime IS
@@ -311,6 +332,7 @@ CREATE TABLE dead_letter (
     error text NOT NULL,
     broker text,
     login text,
+    publisher_id integer REFERENCES publisher,
     headers text NOT NULL,
     body bytea NOT NULL,
     body_digest bytea NOT NULL,
@@ -339,6 +361,7 @@ CREATE TABLE loaded_batch (
     host text NOT NULL,
     process_id integer NOT NULL,
     brokers text NOT NULL,
+    publishers text NOT NULL DEFAULT '{}',
     messages integer NOT NULL,
     rows integer NOT NULL,
     duplicates integer NOT NULL DEFAULT 0,
@@ -349,8 +372,8 @@ CREATE TABLE loaded_batch (
 );
 COMMENT ON TABLE loaded_batch IS
     'Audit of loaders: one row for each of their transactions, inserted in it. brokers is JSON '
-    '{"broker": messages}. rows counts rows that were stored, duplicates those that changed nothing, '
-    'dead_letters new dead letters, repeated_dead_letters those that were already there, '
+    '{"broker": messages}, and publishers {"identity": [accepted records, refused records]}. rows '
+    'counts rows that were stored, duplicates those that changed nothing, dead_letters new dead letters, repeated_dead_letters those that were already there, '
     'summarised_dead_letters those that exceeded a limit and are counted in a summary only, and '
     'checks messages that only prove that a path works. The database sets time and user.';
 CREATE INDEX loaded_batch_loaded_at ON loaded_batch (loaded_at);

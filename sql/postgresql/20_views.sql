@@ -2,7 +2,8 @@
 
 -- Class views -----------------------------------------------------------------------------------
 -- The columns are the attributes of the class: SELECT hostName FROM metricOutput. Missing values
--- are NULL. The triggers in 30_triggers.sql accept inserts.
+-- are NULL. messageId, publisher and receivedAt are facts about the message, set when it is loaded.
+-- The triggers in 30_triggers.sql accept inserts.
 
 CREATE VIEW metric_instance_name AS
 SELECT
@@ -44,12 +45,15 @@ SELECT
     NULLIF(k.role, '') AS role,
     NULLIF(k.nagios_name, '') AS nagiosName,
     NULLIF(k.encrypted, '') AS encrypted,
-    r.message_id AS messageId
+    r.message_id AS messageId,
+    p.identity AS publisher,
+    r.received_at AS receivedAt
 FROM metric_result AS r
 JOIN metric_instance_name AS n ON n.instance_id = r.instance_id
 JOIN metric_status AS s ON s.status = r.status
 JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id
 JOIN result_source AS k ON k.source_id = r.source_id
+JOIN publisher AS p ON p.publisher_id = k.publisher_id
 LEFT JOIN metric_result_detail AS d
     ON d.instance_id = r.instance_id
     AND d.measured_at = r.measured_at
@@ -68,8 +72,11 @@ SELECT
     m.monitored AS monitored,
     m.valid_from AS validFrom,
     m.valid_to AS validTo,
-    m.message_id AS messageId
+    m.message_id AS messageId,
+    p.identity AS publisher,
+    m.received_at AS receivedAt
 FROM endpoint_membership AS m
+JOIN publisher AS p ON p.publisher_id = m.publisher_id
 JOIN site AS s ON s.site_id = m.site_id
 JOIN endpoint AS e ON e.endpoint_id = m.endpoint_id
 JOIN host AS h ON h.host_id = e.host_id
@@ -86,8 +93,11 @@ SELECT
     m.weight AS weight,
     m.valid_from AS validFrom,
     m.valid_to AS validTo,
-    m.message_id AS messageId
+    m.message_id AS messageId,
+    p.identity AS publisher,
+    m.received_at AS receivedAt
 FROM site_group_member AS m
+JOIN publisher AS p ON p.publisher_id = m.publisher_id
 JOIN site AS s ON s.site_id = m.site_id
 JOIN site_group AS g ON g.site_group_id = m.site_group_id;
 COMMENT ON VIEW siteGroup IS
@@ -98,8 +108,11 @@ SELECT
     s.name AS siteName,
     NULLIF(c.contact, '') AS contact,
     c.announced_at AS timestamp,
-    c.message_id AS messageId
+    c.message_id AS messageId,
+    p.identity AS publisher,
+    c.received_at AS receivedAt
 FROM site_contact AS c
+JOIN publisher AS p ON p.publisher_id = c.publisher_id
 JOIN site AS s ON s.site_id = c.site_id;
 COMMENT ON VIEW siteContact IS
     'Message class: who to call about a site. One without a contact was removed.';
@@ -116,8 +129,11 @@ SELECT
     a.severity AS severity,
     a.description AS description,
     a.announced_at AS timestamp,
-    a.message_id AS messageId
+    a.message_id AS messageId,
+    p.identity AS publisher,
+    a.received_at AS receivedAt
 FROM announced_downtime AS a
+JOIN publisher AS p ON p.publisher_id = a.publisher_id
 JOIN site AS s ON s.site_id = a.site_id
 JOIN host AS h ON h.host_id = a.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id;
@@ -145,7 +161,9 @@ SELECT
     r.summary,
     r.performance_data,
     r.message_id,
-    r.status AS status_code
+    r.status AS status_code,
+    p.identity AS publisher,
+    r.received_at
 FROM metric_result AS r
 LEFT JOIN metric_instance AS i ON i.instance_id = r.instance_id
 LEFT JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
@@ -155,7 +173,9 @@ LEFT JOIN metric AS m ON m.metric_id = i.metric_id
 LEFT JOIN vo AS v ON v.vo_id = i.vo_id
 LEFT JOIN fqan AS q ON q.fqan_id = i.fqan_id
 LEFT JOIN metric_status AS s ON s.status = r.status
-LEFT JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id;
+LEFT JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id
+LEFT JOIN result_source AS k ON k.source_id = r.source_id
+LEFT JOIN publisher AS p ON p.publisher_id = k.publisher_id;
 COMMENT ON VIEW report_result IS
     'Results with the ids and names that reports read. A query pays only for the names that it '
     'uses: the planner removes an outer join whose columns are not used.';
@@ -636,7 +656,20 @@ SELECT
     i.measured_at,
     CAST(extract(epoch FROM i.since) AS bigint) AS since_s,
     CAST(extract(epoch FROM i.measured_at) AS bigint) AS measured_at_s,
-    i.summary
+    i.summary,
+    (
+        SELECT p.identity
+        FROM metric_instance AS n
+        JOIN metric_result AS r
+            ON r.instance_id = n.instance_id
+            AND r.measured_at = i.measured_at
+            AND r.status = i.status
+        JOIN result_source AS k ON k.source_id = r.source_id
+        JOIN publisher AS p ON p.publisher_id = k.publisher_id
+        WHERE n.status_id = i.status_id
+        ORDER BY r.result_id
+        LIMIT 1
+    ) AS publisher
 FROM instance_status AS i
 JOIN metric_status AS s ON s.status = i.status
 JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
@@ -658,7 +691,8 @@ SELECT
     n.status,
     n.since,
     n.measured_at,
-    n.summary
+    n.summary,
+    n.publisher
 FROM report_status AS n
 LEFT JOIN (
     SELECT DISTINCT p.endpoint_id, t.name AS site
@@ -737,6 +771,7 @@ SELECT
     host,
     process_id,
     brokers,
+    publishers,
     messages,
     rows,
     duplicates,

@@ -83,6 +83,45 @@ END
 $$;
 COMMENT ON FUNCTION make_names IS 'Create the names that are missing from the table of this kind.';
 
+CREATE FUNCTION make_publishers(identities text[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    new_identities text[];
+BEGIN
+    SELECT array_agg(DISTINCT w.identity ORDER BY w.identity) INTO new_identities
+    FROM unnest(identities) AS w (identity)
+    WHERE (
+        SELECT p.publisher_id FROM publisher AS p WHERE p.identity = w.identity COLLATE "C"
+    ) IS NULL;
+    IF new_identities IS NOT NULL THEN
+        PERFORM lock_names();
+        INSERT INTO publisher (identity, name)
+        SELECT i, i FROM unnest(new_identities) AS i
+        ON CONFLICT DO NOTHING;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION make_publishers IS 'Create the publishers that are missing.';
+
+CREATE FUNCTION name_publishers(identities text[], names text[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+    PERFORM make_publishers(identities);
+    UPDATE publisher AS p SET name = w.name
+    FROM unnest(identities, names) AS w (identity, name)
+    WHERE p.identity = w.identity COLLATE "C" AND p.name <> w.name;
+END
+$$;
+COMMENT ON FUNCTION name_publishers IS
+    'Store the names that the policy has for these identities, and create missing publishers.';
+
+CREATE FUNCTION identity_or_operator(identity text) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(NULLIF(identity, ''), 'operator:' || session_user)
+$$;
+COMMENT ON FUNCTION identity_or_operator IS
+    'The identity that a loader has given, or else the login that typed the row.';
+
 CREATE FUNCTION make_endpoints(host_names text[], flavours text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -204,7 +243,8 @@ BEGIN
         WHEN 'metricoutput' THEN
             'names text COLLATE "C", gatheredAt text COLLATE "C",
             monitoringHost text COLLATE "C", metricStatus text, timestamp timestamptz,
-            summaryData text, performanceData text, detailsData text, messageId text'
+            summaryData text, performanceData text, detailsData text, messageId text,
+            receivedAt timestamptz'
         ELSE 'LIKE ' || quote_ident(class)
     END) THEN
         EXECUTE format('GRANT INSERT ON pg_temp.%I TO PUBLIC', staging);  -- only of this session
@@ -260,7 +300,7 @@ COMMENT ON FUNCTION stage_end IS
 CREATE FUNCTION source_names(
     host_name text, flavour text, metric_name text, vo text, fqan text, service_uri text,
     service_type text, site_name text, metric_type text, data_type text, role text,
-    nagios_name text, encrypted text
+    nagios_name text, encrypted text, publisher text
 ) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT concat_ws(
@@ -268,7 +308,7 @@ LANGUAGE sql STABLE AS $$
         coalesce(metric_name, ''), coalesce(vo, ''), coalesce(fqan, ''), coalesce(service_uri, ''),
         coalesce(service_type, ''), coalesce(site_name, ''), coalesce(metric_type, ''),
         coalesce(data_type, ''), coalesce(role, ''), coalesce(nagios_name, ''),
-        coalesce(encrypted, '')
+        coalesce(encrypted, ''), identity_or_operator(publisher)
     )
 $$;
 COMMENT ON FUNCTION source_names IS
@@ -283,7 +323,7 @@ BEGIN
     FOR r IN SELECT * FROM pg_temp.staged_metricoutput ORDER BY ctid LOOP
         parts := string_to_array(r.names, E'\x1f');
         PERFORM demand(
-            cardinality(parts) = 13, 'hostName', parts[1],
+            cardinality(parts) = 14, 'hostName', parts[1],
             'or another name contains a unit separator'
         );
         PERFORM demand(parts[1] <> '', 'hostName', parts[1], 'is not a host name');
@@ -340,6 +380,7 @@ BEGIN
     PERFORM make_names('metric', array_agg(parts[3])) FROM pg_temp.sam_sources;
     PERFORM make_names('vo', array_agg(parts[4])) FROM pg_temp.sam_sources;
     PERFORM make_names('fqan', array_agg(parts[5])) FROM pg_temp.sam_sources;
+    PERFORM make_publishers(array_agg(parts[14])) FROM pg_temp.sam_sources;
     UPDATE pg_temp.sam_sources SET
         endpoint_id = (
             SELECT e.endpoint_id FROM endpoint AS e
@@ -368,7 +409,7 @@ BEGIN
     ORDER BY 1, 2, 3, 4
     ON CONFLICT (endpoint_id, metric_id, vo_id, fqan_id) DO NOTHING;
     INSERT INTO result_source (
-        instance_id, service_uri, service_type, site_name, metric_type, data_type, role,
+        instance_id, publisher_id, service_uri, service_type, site_name, metric_type, data_type, role,
         nagios_name, encrypted, names
     )
     SELECT
@@ -379,6 +420,7 @@ BEGIN
                 AND i.vo_id = n.vo_id
                 AND i.fqan_id = n.fqan_id
         ),
+        (SELECT p.publisher_id FROM publisher AS p WHERE p.identity = parts[14]),
         parts[6], parts[7], parts[8], parts[9], parts[10], parts[11], parts[12], parts[13], names
     FROM pg_temp.sam_sources AS n
     ON CONFLICT DO NOTHING;
@@ -403,7 +445,8 @@ BEGIN
             ) AS gatherer_id,
             k.source_id,
             CAST(array_position(ranks, s.metricStatus) - 1 AS smallint) AS status,
-            s.summaryData, s.performanceData, s.detailsData, s.messageId
+            s.summaryData, s.performanceData, s.detailsData, s.messageId,
+            coalesce(s.receivedAt, now()) AS received_at
         FROM pg_temp.staged_metricoutput AS s
         LEFT JOIN LATERAL (
             SELECT * FROM result_source AS k
@@ -414,11 +457,11 @@ BEGIN
     stored AS (
         INSERT INTO metric_result (
             instance_id, measured_at, gatherer_id, source_id, status,
-            summary, performance_data, message_id
+            summary, performance_data, message_id, received_at
         )
         SELECT
             instance_id, measured_at, gatherer_id, source_id, status,
-            summaryData, performanceData, messageId
+            summaryData, performanceData, messageId, received_at
         FROM staged
     ),
     detailed AS (
@@ -453,7 +496,8 @@ BEGIN
     WITH staged AS MATERIALIZED (
         SELECT DISTINCT ON (k.instance_id, s.timestamp, g.gatherer_id)
             k.instance_id, s.timestamp AS measured_at, g.gatherer_id, k.source_id, r.status,
-            s.summaryData, s.performanceData, s.detailsData, s.messageId
+            s.summaryData, s.performanceData, s.detailsData, s.messageId,
+            coalesce(s.receivedAt, now()) AS received_at
         FROM pg_temp.staged_metricoutput AS s
         JOIN metric_status AS r ON r.name = s.metricStatus
         CROSS JOIN LATERAL (SELECT * FROM result_source AS k WHERE k.names = s.names LIMIT 1) AS k
@@ -467,18 +511,19 @@ BEGIN
     stored AS (
         INSERT INTO metric_result AS known (
             instance_id, measured_at, gatherer_id, source_id, status,
-            summary, performance_data, message_id
+            summary, performance_data, message_id, received_at
         )
         SELECT
             instance_id, measured_at, gatherer_id, source_id, status,
-            summaryData, performanceData, messageId
+            summaryData, performanceData, messageId, received_at
         FROM staged
         ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
             source_id = excluded.source_id,
             status = excluded.status,
             summary = excluded.summary,
             performance_data = excluded.performance_data,
-            message_id = excluded.message_id
+            message_id = excluded.message_id,
+            received_at = excluded.received_at
         WHERE excluded.status > known.status
         RETURNING instance_id, measured_at, gatherer_id, status, summary
     ),
@@ -531,11 +576,11 @@ BEGIN
         source_names(
             NEW.hostName, NEW.serviceFlavour, NEW.metricName, NEW.voName, NEW.voFqan,
             NEW.serviceURI, NEW.serviceType, NEW.siteName, NEW.metricType, NEW.dataType,
-            NEW.role, NEW.nagiosName, NEW.encrypted
+            NEW.role, NEW.nagiosName, NEW.encrypted, NEW.publisher
         ),
         coalesce(NEW.gatheredAt, ''), coalesce(NEW.monitoringHost, ''),
         upper(NEW.metricStatus COLLATE "C"), NEW.timestamp,
-        NEW.summaryData, NEW.performanceData, NEW.detailsData, NEW.messageId
+        NEW.summaryData, NEW.performanceData, NEW.detailsData, NEW.messageId, NEW.receivedAt
     );
     RETURN NEW;
 END
@@ -577,17 +622,19 @@ BEGIN
     END LOOP;
     PERFORM make_names('site', array_agg(siteName)) FROM pg_temp.staged_serviceendpoint;
     PERFORM make_names('vo', array_agg(coalesce(voName, ''))) FROM pg_temp.staged_serviceendpoint;
+    PERFORM make_publishers(array_agg(identity_or_operator(publisher)))
+    FROM pg_temp.staged_serviceendpoint;
     PERFORM make_endpoints(array_agg(lower(hostName)), array_agg(serviceFlavour))
     FROM pg_temp.staged_serviceendpoint;
 
     INSERT INTO endpoint_membership AS known (
         site_id, endpoint_id, vo_id, valid_from, valid_to,
-        service_uri, production, monitored, message_id
+        service_uri, production, monitored, message_id, publisher_id, received_at
     )
     SELECT DISTINCT ON (site_id, endpoint_id, vo_id, validFrom)
         site_id, endpoint_id, vo_id, validFrom,
         min(validTo) OVER (PARTITION BY site_id, endpoint_id, vo_id, validFrom),
-        serviceURI, production, monitored, messageId
+        serviceURI, production, monitored, messageId, publisher_id, coalesce(receivedAt, now())
     FROM (
         SELECT
             (SELECT x.site_id FROM site AS x WHERE x.name = s.siteName) AS site_id,
@@ -602,6 +649,10 @@ BEGIN
                     )
             ) AS endpoint_id,
             (SELECT x.vo_id FROM vo AS x WHERE x.name = coalesce(s.voName, '')) AS vo_id,
+            (
+                SELECT x.publisher_id FROM publisher AS x
+                WHERE x.identity = identity_or_operator(s.publisher)
+            ) AS publisher_id,
             s.*,
             s.ctid AS arrival
         FROM pg_temp.staged_serviceendpoint AS s
@@ -661,6 +712,8 @@ BEGIN
         );
     END LOOP;
     PERFORM make_names('site', array_agg(siteName)) FROM pg_temp.staged_sitegroup;
+    PERFORM make_publishers(array_agg(identity_or_operator(publisher)))
+    FROM pg_temp.staged_sitegroup;
     IF EXISTS (
         SELECT FROM pg_temp.staged_sitegroup AS s
         LEFT JOIN site_group AS g ON g.group_type = s.groupType AND g.name = s.groupName
@@ -673,11 +726,12 @@ BEGIN
     END IF;
 
     INSERT INTO site_group_member AS known (
-        site_group_id, site_id, valid_from, valid_to, weight, message_id
+        site_group_id, site_id, valid_from, valid_to, weight, message_id, publisher_id, received_at
     )
     SELECT DISTINCT ON (site_group_id, site_id, validFrom)
         site_group_id, site_id, validFrom,
-        min(validTo) OVER (PARTITION BY site_group_id, site_id, validFrom), weight, messageId
+        min(validTo) OVER (PARTITION BY site_group_id, site_id, validFrom), weight, messageId,
+        publisher_id, coalesce(receivedAt, now())
     FROM (
         SELECT
             (
@@ -685,6 +739,10 @@ BEGIN
                 WHERE x.group_type = s.groupType AND x.name = s.groupName
             ) AS site_group_id,
             (SELECT x.site_id FROM site AS x WHERE x.name = s.siteName) AS site_id,
+            (
+                SELECT x.publisher_id FROM publisher AS x
+                WHERE x.identity = identity_or_operator(s.publisher)
+            ) AS publisher_id,
             s.*,
             s.ctid AS arrival
         FROM pg_temp.staged_sitegroup AS s
@@ -739,15 +797,25 @@ BEGIN
         );
     END LOOP;
     PERFORM make_names('site', array_agg(siteName)) FROM pg_temp.staged_sitecontact;
+    PERFORM make_publishers(array_agg(identity_or_operator(publisher)))
+    FROM pg_temp.staged_sitecontact;
 
-    INSERT INTO site_contact AS known (site_id, contact, announced_at, message_id)
-    SELECT DISTINCT ON (site_id) site_id, contact, timestamp, messageId
+    INSERT INTO site_contact AS known (
+        site_id, contact, announced_at, message_id, publisher_id, received_at
+    )
+    SELECT DISTINCT ON (site_id)
+        site_id, contact, timestamp, messageId, publisher_id, coalesce(receivedAt, now())
     FROM (
         SELECT
             (SELECT x.site_id FROM site AS x WHERE x.name = s.siteName) AS site_id,
             coalesce(s.contact, '') COLLATE "C" AS contact,
             s.timestamp,
             s.messageId,
+            s.receivedAt,
+            (
+                SELECT x.publisher_id FROM publisher AS x
+                WHERE x.identity = identity_or_operator(s.publisher)
+            ) AS publisher_id,
             s.ctid AS arrival
         FROM pg_temp.staged_sitecontact AS s
     ) AS staged
@@ -755,7 +823,9 @@ BEGIN
     ON CONFLICT (site_id) DO UPDATE SET
         contact = excluded.contact,
         announced_at = excluded.announced_at,
-        message_id = excluded.message_id
+        message_id = excluded.message_id,
+        publisher_id = excluded.publisher_id,
+        received_at = excluded.received_at
     WHERE (excluded.announced_at, excluded.contact) > (known.announced_at, known.contact);
     GET DIAGNOSTICS stored_rows = ROW_COUNT;
     PERFORM close_staging('sitecontact');
@@ -820,14 +890,18 @@ BEGIN
     FROM pg_temp.staged_downtime;
     PERFORM make_names('service_flavour', array_agg(coalesce(serviceFlavour, '')))
     FROM pg_temp.staged_downtime;
+    PERFORM make_publishers(array_agg(identity_or_operator(publisher)))
+    FROM pg_temp.staged_downtime;
 
     INSERT INTO announced_downtime AS known (
         downtime_id, site_id, host_id, service_flavour_id, start_key,
-        start_time, end_time, classification, severity, description, announced_at, message_id
+        start_time, end_time, classification, severity, description, announced_at, message_id,
+        publisher_id, received_at
     )
     SELECT DISTINCT ON (id, site_id, host_id, service_flavour_id, start_key)
         id, site_id, host_id, service_flavour_id, start_key,
-        startTime, endTime, classification, severity, description, timestamp, messageId
+        startTime, endTime, classification, severity, description, timestamp, messageId,
+        publisher_id, coalesce(receivedAt, now())
     FROM (
         SELECT
             coalesce(s.downtimeId, '') AS id,
@@ -842,6 +916,10 @@ BEGIN
                 WHEN coalesce(s.downtimeId, '') <> '' THEN 0
                 ELSE extract(epoch FROM s.startTime)
             END AS start_key,
+            (
+                SELECT x.publisher_id FROM publisher AS x
+                WHERE x.identity = identity_or_operator(s.publisher)
+            ) AS publisher_id,
             s.*,
             s.ctid AS arrival
         FROM pg_temp.staged_downtime AS s
@@ -855,7 +933,9 @@ BEGIN
         severity = excluded.severity,
         description = excluded.description,
         announced_at = excluded.announced_at,
-        message_id = excluded.message_id
+        message_id = excluded.message_id,
+        publisher_id = excluded.publisher_id,
+        received_at = excluded.received_at
     WHERE excluded.announced_at > coalesce(known.announced_at, '-infinity');
     GET DIAGNOSTICS stored_rows = ROW_COUNT;
     PERFORM close_staging('downtime');

@@ -49,6 +49,14 @@ CREATE TABLE site_group (
     UNIQUE (group_type, name)
 ) STRICT;
 
+-- Who sends messages: identities, and the names that the policy had for them when they last sent
+-- something; without a policy the name is the identity.
+CREATE TABLE publisher (
+    publisher_id integer PRIMARY KEY,
+    identity text NOT NULL UNIQUE,
+    name text NOT NULL
+) STRICT;
+
 -- The four statuses that a probe can report, ranked by severity.
 CREATE TABLE metric_status (
     status integer PRIMARY KEY,
@@ -96,12 +104,14 @@ CREATE TABLE metric_instance (
 -- Finds the instances that contribute to a row of instance_status.
 CREATE INDEX metric_instance_status ON metric_instance (status_id);
 
--- Attributes of results that hardly ever change, each combination stored once. names is a JSON
--- array of them and of the names of the instance, so that one look-up finds both. A trigger derives
--- the other columns from names; until it has run there is no instance_id.
+-- Attributes of results that hardly ever change, among them the publisher, each combination stored
+-- once. names is a JSON array of them and of the names of the instance, so that one look-up finds
+-- both. A trigger derives the other columns from names; until it has run there is no instance_id and
+-- no publisher_id.
 CREATE TABLE result_source (
     source_id integer PRIMARY KEY,
     instance_id integer REFERENCES metric_instance,
+    publisher_id integer REFERENCES publisher,
     service_uri text NOT NULL DEFAULT '',
     service_type text NOT NULL DEFAULT '',
     site_name text NOT NULL DEFAULT '',
@@ -133,6 +143,7 @@ CREATE TABLE new_result (
     summary text,
     performance_data text,
     message_id text,
+    received_at integer,
     details text
 ) STRICT;
 
@@ -158,6 +169,7 @@ CREATE TABLE metric_result (
     summary text,
     performance_data text,
     message_id text,
+    received_at integer NOT NULL DEFAULT (unixepoch()),
     UNIQUE (instance_id, measured_at, gatherer_id)
 ) STRICT;
 -- For reports, which read a range of times.
@@ -209,6 +221,8 @@ CREATE TABLE endpoint_membership (
     production text,
     monitored text,
     message_id text,
+    publisher_id integer NOT NULL REFERENCES publisher,
+    received_at integer NOT NULL DEFAULT (unixepoch()),
     UNIQUE (site_id, endpoint_id, vo_id, valid_from)
 ) STRICT;
 
@@ -221,6 +235,8 @@ CREATE TABLE site_group_member (
     valid_to integer,
     weight integer CHECK (weight >= 0),
     message_id text,
+    publisher_id integer NOT NULL REFERENCES publisher,
+    received_at integer NOT NULL DEFAULT (unixepoch()),
     UNIQUE (site_id, site_group_id, valid_from)
 ) STRICT;
 
@@ -230,7 +246,9 @@ CREATE TABLE site_contact (
     site_id integer PRIMARY KEY REFERENCES site,
     contact text NOT NULL CHECK (length(contact) <= 255),
     announced_at integer NOT NULL,
-    message_id text
+    message_id text,
+    publisher_id integer NOT NULL REFERENCES publisher,
+    received_at integer NOT NULL DEFAULT (unixepoch())
 ) STRICT;
 
 -- A downtime announced for [start_time, end_time); if that is empty, the downtime is cancelled.
@@ -250,6 +268,8 @@ CREATE TABLE announced_downtime (
     description text,
     announced_at integer,
     message_id text,
+    publisher_id integer NOT NULL REFERENCES publisher,
+    received_at integer NOT NULL DEFAULT (unixepoch()),
     UNIQUE (downtime_id, site_id, host_id, service_flavour_id, start_key)
 ) STRICT;
 
@@ -336,6 +356,7 @@ CREATE TABLE dead_letter (
     error text NOT NULL,
     broker text,
     login text,
+    publisher_id integer REFERENCES publisher,
     headers text NOT NULL,
     body blob NOT NULL,
     body_digest blob NOT NULL,
@@ -351,8 +372,8 @@ CREATE INDEX dead_letter_open ON dead_letter (reason) WHERE state = 'open';
 -- Audit -----------------------------------------------------------------------------------------
 
 -- Audit of loaders: one row for each of their transactions, inserted in it. brokers is JSON
--- {"broker": messages}. rows counts rows that were stored, duplicates those that changed nothing,
--- dead_letters new dead letters, repeated_dead_letters those that were already there,
+-- {"broker": messages}, and publishers {"identity": [accepted records, refused records]}. rows counts
+-- rows that were stored, duplicates those that changed nothing, dead_letters new dead letters, repeated_dead_letters those that were already there,
 -- summarised_dead_letters those that exceeded a limit and are counted in a summary only, and checks
 -- messages that only prove that a path works. SQLite has no users.
 CREATE TABLE loaded_batch (
@@ -363,6 +384,7 @@ CREATE TABLE loaded_batch (
     host text NOT NULL,
     process_id integer NOT NULL,
     brokers text NOT NULL,
+    publishers text NOT NULL DEFAULT '{}',
     messages integer NOT NULL,
     rows integer NOT NULL,
     duplicates integer NOT NULL DEFAULT 0,

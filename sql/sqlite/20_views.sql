@@ -2,7 +2,8 @@
 
 -- Class views -----------------------------------------------------------------------------------
 -- The columns are the attributes of the class: SELECT hostName FROM metricOutput. Missing values
--- are NULL. The triggers in 30_triggers.sql accept inserts.
+-- are NULL. messageId, publisher and receivedAt are facts about the message, set when it is loaded.
+-- The triggers in 30_triggers.sql accept inserts.
 
 -- Metric instances with their names.
 CREATE VIEW metric_instance_name AS
@@ -45,12 +46,15 @@ SELECT
     NULLIF(k.role, '') AS role,
     NULLIF(k.nagios_name, '') AS nagiosName,
     NULLIF(k.encrypted, '') AS encrypted,
-    r.message_id AS messageId
+    r.message_id AS messageId,
+    p.identity AS publisher,
+    strftime('%Y-%m-%dT%H:%M:%SZ', r.received_at, 'unixepoch') AS receivedAt
 FROM metric_result AS r
 JOIN metric_instance_name AS n ON n.instance_id = r.instance_id
 JOIN metric_status AS s ON s.status = r.status
 JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id
 JOIN result_source AS k ON k.source_id = r.source_id
+JOIN publisher AS p ON p.publisher_id = k.publisher_id
 LEFT JOIN metric_result_detail AS d
     ON d.instance_id = r.instance_id
     AND d.measured_at = r.measured_at
@@ -69,8 +73,11 @@ SELECT
     m.monitored AS monitored,
     strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_from, 'unixepoch') AS validFrom,
     strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_to, 'unixepoch') AS validTo,
-    m.message_id AS messageId
+    m.message_id AS messageId,
+    p.identity AS publisher,
+    strftime('%Y-%m-%dT%H:%M:%SZ', m.received_at, 'unixepoch') AS receivedAt
 FROM endpoint_membership AS m
+JOIN publisher AS p ON p.publisher_id = m.publisher_id
 JOIN site AS s ON s.site_id = m.site_id
 JOIN endpoint AS e ON e.endpoint_id = m.endpoint_id
 JOIN host AS h ON h.host_id = e.host_id
@@ -86,8 +93,11 @@ SELECT
     m.weight AS weight,
     strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_from, 'unixepoch') AS validFrom,
     strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_to, 'unixepoch') AS validTo,
-    m.message_id AS messageId
+    m.message_id AS messageId,
+    p.identity AS publisher,
+    strftime('%Y-%m-%dT%H:%M:%SZ', m.received_at, 'unixepoch') AS receivedAt
 FROM site_group_member AS m
+JOIN publisher AS p ON p.publisher_id = m.publisher_id
 JOIN site AS s ON s.site_id = m.site_id
 JOIN site_group AS g ON g.site_group_id = m.site_group_id;
 
@@ -97,8 +107,11 @@ SELECT
     s.name AS siteName,
     NULLIF(c.contact, '') AS contact,
     strftime('%Y-%m-%dT%H:%M:%SZ', c.announced_at, 'unixepoch') AS timestamp,
-    c.message_id AS messageId
+    c.message_id AS messageId,
+    p.identity AS publisher,
+    strftime('%Y-%m-%dT%H:%M:%SZ', c.received_at, 'unixepoch') AS receivedAt
 FROM site_contact AS c
+JOIN publisher AS p ON p.publisher_id = c.publisher_id
 JOIN site AS s ON s.site_id = c.site_id;
 
 -- Message class: announced downtimes. One that ends when it starts is cancelled.
@@ -114,8 +127,11 @@ SELECT
     a.severity AS severity,
     a.description AS description,
     strftime('%Y-%m-%dT%H:%M:%SZ', a.announced_at, 'unixepoch') AS timestamp,
-    a.message_id AS messageId
+    a.message_id AS messageId,
+    p.identity AS publisher,
+    strftime('%Y-%m-%dT%H:%M:%SZ', a.received_at, 'unixepoch') AS receivedAt
 FROM announced_downtime AS a
+JOIN publisher AS p ON p.publisher_id = a.publisher_id
 JOIN site AS s ON s.site_id = a.site_id
 JOIN host AS h ON h.host_id = a.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id;
@@ -170,7 +186,14 @@ SELECT
     r.summary,
     r.performance_data,
     r.message_id,
-    r.status AS status_code
+    r.status AS status_code,
+    (
+        SELECT p.identity
+        FROM result_source AS k
+        JOIN publisher AS p ON p.publisher_id = k.publisher_id
+        WHERE k.source_id = r.source_id
+    ) AS publisher,
+    strftime('%Y-%m-%dT%H:%M:%SZ', r.received_at, 'unixepoch') AS received_at
 FROM metric_result AS r
 LEFT JOIN metric_status AS s ON s.status = r.status
 LEFT JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id;
@@ -796,7 +819,20 @@ SELECT
     strftime('%Y-%m-%dT%H:%M:%SZ', i.measured_at, 'unixepoch') AS measured_at,
     i.since AS since_s,
     i.measured_at AS measured_at_s,
-    i.summary
+    i.summary,
+    (
+        SELECT p.identity
+        FROM metric_instance AS n
+        JOIN metric_result AS r
+            ON r.instance_id = n.instance_id
+            AND r.measured_at = i.measured_at
+            AND r.status = i.status
+        JOIN result_source AS k ON k.source_id = r.source_id
+        JOIN publisher AS p ON p.publisher_id = k.publisher_id
+        WHERE n.status_id = i.status_id
+        ORDER BY r.result_id
+        LIMIT 1
+    ) AS publisher
 FROM (
     SELECT status_id, endpoint_id, metric_id, vo_id, status, since, measured_at, summary
     FROM instance_status
@@ -827,7 +863,8 @@ SELECT
     n.status,
     n.since,
     n.measured_at,
-    n.summary
+    n.summary,
+    n.publisher
 FROM report_status AS n
 LEFT JOIN (
     SELECT DISTINCT p.endpoint_id, t.name AS site
@@ -908,6 +945,7 @@ SELECT
     host,
     process_id,
     brokers,
+    publishers,
     messages,
     rows,
     duplicates,

@@ -12,7 +12,7 @@
 CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput BEGIN
     INSERT INTO new_result (
         names, measured_at, gathered_at, monitoring_host, status,
-        summary, performance_data, message_id, details
+        summary, performance_data, message_id, received_at, details
     )
     VALUES (
         json_array(
@@ -20,7 +20,7 @@ CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput BEGIN
             coalesce(NEW.voName, ''), coalesce(NEW.voFqan, ''), coalesce(NEW.serviceURI, ''),
             coalesce(NEW.serviceType, ''), coalesce(NEW.siteName, ''), coalesce(NEW.metricType, ''),
             coalesce(NEW.dataType, ''), coalesce(NEW.role, ''), coalesce(NEW.nagiosName, ''),
-            coalesce(NEW.encrypted, '')
+            coalesce(NEW.encrypted, ''), coalesce(NULLIF(NEW.publisher, ''), 'operator')
         ),
         CASE NEW.timestamp
             WHEN strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.timestamp), 'unixepoch')
@@ -28,7 +28,8 @@ CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput BEGIN
         END,
         coalesce(NEW.gatheredAt, ''), coalesce(NEW.monitoringHost, ''),
         (SELECT status FROM metric_status WHERE name = upper(NEW.metricStatus)),
-        NEW.summaryData, NEW.performanceData, NEW.messageId, NEW.detailsData
+        NEW.summaryData, NEW.performanceData, NEW.messageId,
+        coalesce(unixepoch(NEW.receivedAt), unixepoch()), NEW.detailsData
     );
 END;
 
@@ -48,11 +49,11 @@ CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
     INSERT INTO result_source (names) VALUES (NEW.names) ON CONFLICT (names) DO NOTHING;
     INSERT INTO metric_result (
         instance_id, measured_at, gatherer_id, status, source_id,
-        summary, performance_data, message_id
+        summary, performance_data, message_id, received_at
     )
     SELECT
         k.instance_id, NEW.measured_at, g.gatherer_id, NEW.status, k.source_id,
-        NEW.summary, NEW.performance_data, NEW.message_id
+        NEW.summary, NEW.performance_data, NEW.message_id, NEW.received_at
     FROM result_source AS k
     CROSS JOIN gatherer AS g
     WHERE k.names = NEW.names
@@ -63,7 +64,8 @@ CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
         source_id = excluded.source_id,
         summary = excluded.summary,
         performance_data = excluded.performance_data,
-        message_id = excluded.message_id
+        message_id = excluded.message_id,
+        received_at = excluded.received_at
     WHERE excluded.status > metric_result.status;
     -- changes() is 1 if the statement above stored the row, 0 if it kept the stored one.
     INSERT INTO metric_result_detail (measured_at, instance_id, gatherer_id, status, details)
@@ -100,6 +102,8 @@ CREATE TRIGGER result_source_insert AFTER INSERT ON result_source BEGIN
     INSERT INTO metric (name) VALUES (NEW.names ->> 2) ON CONFLICT (name) DO NOTHING;
     INSERT INTO vo (name) VALUES (NEW.names ->> 3) ON CONFLICT (name) DO NOTHING;
     INSERT INTO fqan (name) VALUES (NEW.names ->> 4) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO publisher (identity, name) VALUES (NEW.names ->> 13, NEW.names ->> 13)
+    ON CONFLICT (identity) DO NOTHING;
     INSERT INTO new_instance (host_id, service_flavour_id, metric_id, vo_id, fqan_id, source_id)
     VALUES (
         (SELECT host_id FROM host WHERE name = NEW.names ->> 0),
@@ -139,6 +143,7 @@ CREATE TRIGGER new_instance_insert BEFORE INSERT ON new_instance BEGIN
         role = names ->> 10,
         nagios_name = names ->> 11,
         encrypted = names ->> 12,
+        publisher_id = (SELECT p.publisher_id FROM publisher AS p WHERE p.identity = names ->> 13),
         instance_id = (
             SELECT i.instance_id
             FROM endpoint AS e
@@ -175,6 +180,10 @@ CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint BEGIN
     INSERT INTO host (name) VALUES (lower(NEW.hostName)) ON CONFLICT (name) DO NOTHING;
     INSERT INTO service_flavour (name) VALUES (NEW.serviceFlavour) ON CONFLICT (name) DO NOTHING;
     INSERT INTO vo (name) VALUES (coalesce(NEW.voName, '')) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO publisher (identity, name)
+    SELECT identity, identity FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
+    WHERE true
+    ON CONFLICT (identity) DO NOTHING;
     INSERT INTO endpoint (host_id, service_flavour_id)
     SELECT h.host_id, f.service_flavour_id
     FROM host AS h
@@ -184,17 +193,19 @@ CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint BEGIN
 
     INSERT INTO endpoint_membership (
         site_id, endpoint_id, vo_id, valid_from, valid_to,
-        service_uri, production, monitored, message_id
+        service_uri, production, monitored, message_id, publisher_id, received_at
     )
     SELECT
         s.site_id, e.endpoint_id, v.vo_id, unixepoch(NEW.validFrom), unixepoch(NEW.validTo),
-        NEW.serviceURI, NEW.production, NEW.monitored, NEW.messageId
+        NEW.serviceURI, NEW.production, NEW.monitored, NEW.messageId, p.publisher_id,
+        coalesce(unixepoch(NEW.receivedAt), unixepoch())
     FROM site AS s
     JOIN host AS h ON h.name = lower(NEW.hostName)
     JOIN service_flavour AS f ON f.name = NEW.serviceFlavour
     JOIN endpoint AS e
         ON e.host_id = h.host_id AND e.service_flavour_id = f.service_flavour_id
     JOIN vo AS v ON v.name = coalesce(NEW.voName, '')
+    JOIN publisher AS p ON p.identity = coalesce(NULLIF(NEW.publisher, ''), 'operator')
     WHERE s.name = NEW.siteName
     ON CONFLICT (site_id, endpoint_id, vo_id, valid_from) DO UPDATE SET
         valid_to = excluded.valid_to
@@ -223,15 +234,20 @@ CREATE TRIGGER siteGroup_insert INSTEAD OF INSERT ON siteGroup BEGIN
     INSERT INTO site (name) VALUES (NEW.siteName) ON CONFLICT (name) DO NOTHING;
     INSERT INTO site_group (group_type, name) VALUES (NEW.groupType, NEW.groupName)
     ON CONFLICT (group_type, name) DO NOTHING;
+    INSERT INTO publisher (identity, name)
+    SELECT identity, identity FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
+    WHERE true
+    ON CONFLICT (identity) DO NOTHING;
 
     INSERT INTO site_group_member (
-        site_group_id, site_id, valid_from, valid_to, weight, message_id
+        site_group_id, site_id, valid_from, valid_to, weight, message_id, publisher_id, received_at
     )
     SELECT
         g.site_group_id, s.site_id, unixepoch(NEW.validFrom), unixepoch(NEW.validTo),
-        NEW.weight, NEW.messageId
+        NEW.weight, NEW.messageId, p.publisher_id, coalesce(unixepoch(NEW.receivedAt), unixepoch())
     FROM site AS s
     JOIN site_group AS g ON g.group_type = NEW.groupType AND g.name = NEW.groupName
+    JOIN publisher AS p ON p.identity = coalesce(NULLIF(NEW.publisher, ''), 'operator')
     WHERE s.name = NEW.siteName
     ON CONFLICT (site_id, site_group_id, valid_from) DO UPDATE SET
         valid_to = excluded.valid_to
@@ -253,15 +269,26 @@ CREATE TRIGGER siteContact_insert INSTEAD OF INSERT ON siteContact BEGIN
     END;
 
     INSERT INTO site (name) VALUES (NEW.siteName) ON CONFLICT (name) DO NOTHING;
+    INSERT INTO publisher (identity, name)
+    SELECT identity, identity FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
+    WHERE true
+    ON CONFLICT (identity) DO NOTHING;
 
-    INSERT INTO site_contact (site_id, contact, announced_at, message_id)
-    SELECT s.site_id, coalesce(NEW.contact, ''), unixepoch(NEW.timestamp), NEW.messageId
+    INSERT INTO site_contact (
+        site_id, contact, announced_at, message_id, publisher_id, received_at
+    )
+    SELECT
+        s.site_id, coalesce(NEW.contact, ''), unixepoch(NEW.timestamp), NEW.messageId,
+        p.publisher_id, coalesce(unixepoch(NEW.receivedAt), unixepoch())
     FROM site AS s
+    JOIN publisher AS p ON p.identity = coalesce(NULLIF(NEW.publisher, ''), 'operator')
     WHERE s.name = NEW.siteName
     ON CONFLICT (site_id) DO UPDATE SET
         contact = excluded.contact,
         announced_at = excluded.announced_at,
-        message_id = excluded.message_id
+        message_id = excluded.message_id,
+        publisher_id = excluded.publisher_id,
+        received_at = excluded.received_at
     WHERE (excluded.announced_at, excluded.contact)
         > (site_contact.announced_at, site_contact.contact);
 END;
@@ -295,19 +322,26 @@ CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime BEGIN
     ON CONFLICT (name) DO NOTHING;
     INSERT INTO service_flavour (name) VALUES (coalesce(NEW.serviceFlavour, ''))
     ON CONFLICT (name) DO NOTHING;
+    INSERT INTO publisher (identity, name)
+    SELECT identity, identity FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
+    WHERE true
+    ON CONFLICT (identity) DO NOTHING;
 
     INSERT INTO announced_downtime (
         downtime_id, site_id, host_id, service_flavour_id, start_key,
-        start_time, end_time, classification, severity, description, announced_at, message_id
+        start_time, end_time, classification, severity, description, announced_at, message_id,
+        publisher_id, received_at
     )
     SELECT
         coalesce(NEW.downtimeId, ''), s.site_id, h.host_id, f.service_flavour_id,
         CASE WHEN coalesce(NEW.downtimeId, '') <> '' THEN 0 ELSE unixepoch(NEW.startTime) END,
         unixepoch(NEW.startTime), unixepoch(NEW.endTime), NEW.classification, NEW.severity,
-        NEW.description, unixepoch(NEW.timestamp), NEW.messageId
+        NEW.description, unixepoch(NEW.timestamp), NEW.messageId, p.publisher_id,
+        coalesce(unixepoch(NEW.receivedAt), unixepoch())
     FROM site AS s
     JOIN host AS h ON h.name = lower(coalesce(NEW.hostName, ''))
     JOIN service_flavour AS f ON f.name = coalesce(NEW.serviceFlavour, '')
+    JOIN publisher AS p ON p.identity = coalesce(NULLIF(NEW.publisher, ''), 'operator')
     WHERE s.name = coalesce(NEW.siteName, '')
     ON CONFLICT (downtime_id, site_id, host_id, service_flavour_id, start_key) DO UPDATE SET
         start_time = excluded.start_time,
@@ -316,6 +350,8 @@ CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime BEGIN
         severity = excluded.severity,
         description = excluded.description,
         announced_at = excluded.announced_at,
-        message_id = excluded.message_id
+        message_id = excluded.message_id,
+        publisher_id = excluded.publisher_id,
+        received_at = excluded.received_at
     WHERE excluded.announced_at > coalesce(announced_downtime.announced_at, -1e18);
 END;

@@ -30,7 +30,7 @@ from sam_pipeline.sql.database.engine import make_engine, reading, writing
 from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
 from sam_pipeline.sql.loading.fold import fold, fold_all
-from sam_pipeline.sql.loading.staging import Row, copy_text, store_text
+from sam_pipeline.sql.loading.staging import SentRow, copy_text, store_text
 from tests.services.postgres import PostgresServer, fresh_database, running_postgres
 
 BULK_BOUND = 0.6
@@ -50,7 +50,7 @@ SETTINGS = {"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout"
 
 PLAIN = ClassView("plain", tuple(key.lower() for key in METRIC_OUTPUT.keys), "messageid")
 
-Rows = Sequence[tuple[Row, str]]
+Rows = Sequence[SentRow]
 Door = Callable[[Rows], None]
 
 
@@ -92,7 +92,7 @@ def sizes(option: str) -> list[int]:
 
 
 def print_machine(rows: int, rounds: int) -> None:
-    row, _ = result(0)
+    row, *_ = result(0)
     size = sum(map(len, row.values()))
     print(f"{rows} rows a turn, {BATCH} a transaction, {rounds} turns; rows of {len(row)} values,")
     print(f"{size} characters, of {SOURCES} metric instances")
@@ -126,8 +126,8 @@ class Rounds:
         return [result(number, self.details) for number in numbers]
 
 
-def result(number: int, details: bool = False) -> tuple[Row, str]:
-    """A row as the loader has it: texts by column, and the id of its message."""
+def result(number: int, details: bool = False) -> SentRow:
+    """A row as the loader has it."""
     source, moment = number % SOURCES, number // SOURCES
     row = {
         "hostname": f"ce{source // 10:04}.example.org",
@@ -145,11 +145,14 @@ def result(number: int, details: bool = False) -> tuple[Row, str]:
     }
     if details:
         row["detailsdata"] = f"job {number} was sent\nand came back" * 10
-    return row, f"{number // 100:032x}"
+    return row, f"{number // 100:032x}", f"uid:{source % 7}"
 
 
 def of_new_names(rows: Rows) -> Rows:
-    return [({**row, "hostname": f"new-{n}-{id_}"}, id_) for n, (row, id_) in enumerate(rows)]
+    return [
+        ({**row, "hostname": f"new-{n}-{id_}"}, id_, publisher)
+        for n, (row, id_, publisher) in enumerate(rows)
+    ]
 
 
 def transactions(rows: Rows) -> Iterator[Rows]:
@@ -419,13 +422,14 @@ def compare_sqlite(directory: Path, count: int, rounds: int) -> bool:
 def by_executemany(engine: Engine, view: ClassView, rows: Rows) -> None:
     into = insert(table(view.name, *map(column, view.all_columns)))
     by_column = {name: name.lower() for name in view.columns}
+    about_message = view.all_columns[len(view.columns) :]
     for batch in transactions(rows):
         values = [
             {
                 **{name: row.get(key) for name, key in by_column.items()},
-                str(view.message_id_column): id_,
+                **dict(zip(about_message, facts, strict=False)),
             }
-            for row, id_ in batch
+            for row, *facts in batch
         ]
         with writing(engine) as connection:
             connection.execute(into, values)

@@ -93,7 +93,7 @@ def to_copy(batch: Batch) -> list[bytes]:
     texts = []
     for part in batch.by_view.values():
         rows = in_key_order(part.view, part.rows)
-        texts.append(copy_text(part.view, [(row.values, id_) for _, id_, row in rows]))
+        texts.append(copy_text(part.view, [(row.values, *facts) for _, *facts, row in rows]))
     return texts
 
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from sam_pipeline.schema.identity.identity import ANONYMOUS
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.decode_cache import CachedDecoder
 from sam_pipeline.schema.messages.message import Message, new_message, pack
@@ -41,7 +42,11 @@ LIMITS = {
 """In multiples of the yardstick, with some margin: a higher cost is a regression."""
 
 VIEW = ClassView(
-    "metricoutput", tuple(key.lower() for key in METRIC_OUTPUT.keys), "messageid", bulk=True
+    "metricoutput",
+    tuple(key.lower() for key in METRIC_OUTPUT.keys),
+    "messageid",
+    "publisher",
+    bulk=True,
 )
 """The view as PostgreSQL spells its columns."""
 
@@ -91,7 +96,7 @@ def steps(records: list[Record]) -> dict[str, Step]:
     lower = VIEW.columns
     decoder = CachedDecoder(lower, NOW)
     batch = received(messages)
-    rows = [(row.row.values, row.message_id) for row in in_key_order(VIEW, batch)]
+    rows = [(row.row.values, row.message_id, row.publisher) for row in in_key_order(VIEW, batch)]
     objects, array = [json.dumps(record) for record in records], write_json(records).encode()
     return {
         YARDSTICK: lambda: [json.loads(text) for text in objects],
@@ -131,14 +136,14 @@ def received(messages: Sequence[Message]) -> list[PendingRow]:
     for message in messages:
         message_id = message.message_id
         rows = decoder.decode(message).rows
-        pending += [PendingRow(message, message_id, row) for row in rows]
+        pending += [PendingRow(message, message_id, ANONYMOUS, row) for row in rows]
     return pending
 
 
 def copied(messages: Sequence[Message]) -> bytes:
     """The text for COPY, made of messages as the loader does."""
     rows = in_key_order(VIEW, received(messages))
-    return copy_text(VIEW, ((row.row.values, row.message_id) for row in rows))
+    return copy_text(VIEW, ((row.row.values, row.message_id, row.publisher) for row in rows))
 
 
 def published(body: bytes) -> list[Message]:

@@ -34,6 +34,8 @@ EDITION = re.compile(rf"(.*){EDITED}(\d{{1,19}})", re.ASCII | re.DOTALL)
 
 _LETTER = """
     dead_letter_id, message_id, record_number, message_class, reason, error, broker, login,
+    (SELECT p.identity FROM publisher AS p WHERE p.publisher_id = dead_letter.publisher_id)
+        AS publisher,
     received_at, state, changed_at
 """
 _SELECTED = """
@@ -45,7 +47,7 @@ _SELECTED = """
 """
 _IDS: BindParameter[int] = bindparam("ids", expanding=True)
 _LIST = text(f"""
-    SELECT {_LETTER}
+    SELECT *
     FROM (
         SELECT {_LETTER} FROM dead_letter WHERE {_SELECTED}
         ORDER BY dead_letter_id DESC LIMIT :limit
@@ -94,7 +96,8 @@ class DeadLetter:
     """A record that could not be loaded; record 0 is the whole message.
 
     `broker` (or a spool, or a file) delivered it, and named `login` as its sender; None: unknown.
-    `edited_from` is the letter that this one replaces.
+    `publisher` is the identity of the sender; None for a summary of several letters. `edited_from`
+    is the letter that this one replaces.
     """
 
     dead_letter_id: int
@@ -105,6 +108,7 @@ class DeadLetter:
     error: str
     broker: str | None
     login: str | None
+    publisher: str | None
     received_at: datetime
     state: str
     changed_at: datetime

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from sqlalchemy import Engine, text
 
+from sam_pipeline.schema.identity.identity import identity_of
 from sam_pipeline.schema.messages.message import CLASS, COUNT, Message
 from sam_pipeline.schema.messages.refused import MARKS, REFUSED, TOO_LARGE
 from sam_pipeline.sql.database.engine import writing
@@ -78,6 +79,7 @@ def edit_dead_letter(
             "error": old.letter.error,
             "broker": old.letter.broker,
             "login": old.letter.login,
+            "publisher": storable(identity_of(new)),
             "headers": json.dumps(dict(new.headers)),
             "body": new.body,
             "received_at": stored_time(connection, old.letter.received_at),

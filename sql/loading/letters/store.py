@@ -18,12 +18,14 @@ from sqlalchemy import Connection, LargeBinary, column, table, text
 from sqlalchemy.dialects import postgresql, sqlite
 
 from sam_pipeline.schema.chunks import chunks
+from sam_pipeline.schema.identity.identity import identity_of
 from sam_pipeline.schema.messages.decode import MOST_REFUSED, WHOLE
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import REFUSED, REFUSED_TEXT
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN, FLOOD, MIXED, RecordFailure
 from sam_pipeline.sql.loading.letters.dead_letter import EDITION, storable, stored_time
 from sam_pipeline.sql.loading.letters.quota import SUMMARY, FloodSummary, Ration, Sender, sender_of
+from sam_pipeline.sql.loading.publishers import publisher_ids
 
 LONGEST_ID = 255
 """Characters of a message id that fit into an index; a longer id is replaced by its hash."""
@@ -39,7 +41,8 @@ MAX_BYTES = 1024 * 1024
 _KEY = ("message_id", "record_number", "body_digest")
 _LETTER = table(
     "dead_letter",
-    *map(column, (*_KEY, "message_class", "reason", "error", "broker", "login", "headers")),
+    *map(column, (*_KEY, "message_class", "reason", "error", "broker", "login", "publisher_id")),
+    column("headers"),
     column("body", LargeBinary),
     *map(column, ("received_at", "changed_at", "dead_letter_id")),
 )
@@ -195,7 +198,8 @@ def digest_of(body: bytes, headers: Mapping[str, str]) -> bytes:
 def insert_letter(connection: Connection, values: Mapping[str, Any]) -> int:
     """Insert one letter whose key is new; returns its id."""
     insert = _INSERTS[connection.dialect.name].returning(_LETTER.c.dead_letter_id)
-    return int(connection.execute(insert, values).one().dead_letter_id)
+    [row] = _with_publisher_ids(connection, [values])
+    return int(connection.execute(insert, row).one().dead_letter_id)
 
 
 class _Letter(NamedTuple):
@@ -239,6 +243,7 @@ class _Letter(NamedTuple):
             "reason": failure.reason,
             "error": storable(failure.text),
             **_columns(sender),
+            "publisher": storable(identity_of(message)),
             "headers": json.dumps(dict(message.headers)),
             "body": failure.body,
             "received_at": moment,
@@ -251,8 +256,20 @@ def _insert(connection: Connection, letters: list[Mapping[str, Any]]) -> set[tup
     """Insert letters; returns the keys of those that were not stored before."""
     if not letters:
         return set()
-    rows = connection.execute(_INSERTS[connection.dialect.name], letters)
+    values = _with_publisher_ids(connection, letters)
+    rows = connection.execute(_INSERTS[connection.dialect.name], values)
     return {(message_id, number, bytes(digest)) for message_id, number, digest in rows}
+
+
+def _with_publisher_ids(
+    connection: Connection, letters: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The values of letters with the ids of their publishers; a summary has no publisher."""
+    ids = publisher_ids(connection, {letter["publisher"] for letter in letters} - {None})
+    rows = [dict(letter) for letter in letters]
+    for row in rows:
+        row["publisher_id"] = ids.get(row.pop("publisher"))
+    return rows
 
 
 def _store_summary(connection: Connection, summary: FloodSummary, moment: datetime | int) -> bool:
@@ -265,6 +282,7 @@ def _store_summary(connection: Connection, summary: FloodSummary, moment: dateti
         "reason": FLOOD,
         "error": storable(str(summary)),
         **_columns(summary.sender),
+        "publisher": None,
         "headers": "{}",
         "body": b"",
         "received_at": moment,

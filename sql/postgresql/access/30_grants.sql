@@ -13,6 +13,9 @@ BEGIN
         lock_names,
         lock_import,
         make_names,
+        make_publishers,
+        name_publishers,
+        identity_or_operator,
         make_endpoints,
         has_relation,
         make_partitions,
@@ -69,14 +72,17 @@ BEGIN
     -- The loader: INSERT on the class views; it can't read the results that were loaded.
     GRANT INSERT ON metricOutput, serviceEndpoint, siteGroup, siteContact, downtime TO sam_loader;
     GRANT SELECT, INSERT, UPDATE (state, reason, error, changed_at) ON dead_letter TO sam_loader;
+    GRANT SELECT ON publisher TO sam_loader, sam_reader;
     -- The database sets the time and the user.
     GRANT INSERT (
-        consumer, host, process_id, brokers, messages, rows, duplicates, dead_letters,
+        consumer, host, process_id, brokers, publishers, messages, rows, duplicates, dead_letters,
         repeated_dead_letters, summarised_dead_letters, checks
     ) ON loaded_batch TO sam_loader;
     GRANT EXECUTE ON FUNCTION
         lock_names,
         lock_import,
+        make_publishers,
+        name_publishers,
         make_partitions,
         open_staging,
         metricOutput_load,

@@ -93,7 +93,10 @@ def insert(engine: Engine, view: str, *rows: Values) -> None:
 
 
 def stored(engine: Engine, view: str) -> list[dict[str, Any]]:
-    """The rows of a class view by wire keys, without NULLs; times as on the wire."""
+    """What was sent to a class view, by wire keys, without NULLs; times as on the wire.
+
+    Without who sent it and when it arrived.
+    """
     built_in = BUILT_IN.get(view.lower())
     keys = [*built_in.keys, "messageId"] if built_in else []
     spelling = {key.lower(): key for key in keys}
@@ -103,7 +106,7 @@ def stored(engine: Engine, view: str) -> list[dict[str, Any]]:
         {
             spelling.get(key.lower(), key): _plain(value)
             for key, value in row.items()
-            if value is not None
+            if value is not None and key.lower() not in ("publisher", "receivedat")
         }
         for row in rows
     ]

@@ -77,7 +77,8 @@ ON_POSTGRESQL: Mapping[str, Damage] = {
             " a.downtime_id AS hostName, a.downtime_id AS serviceFlavour,"
             " a.start_time AS startTime, a.end_time AS endTime, a.classification, a.severity,"
             " a.description,"
-            " a.announced_at AS timestamp, a.message_id AS messageId"
+            " a.announced_at AS timestamp, a.message_id AS messageId,"
+            " CAST('' AS text) COLLATE \"C\" AS publisher, a.received_at AS receivedAt"
             " FROM announced_downtime AS a) AS x"
         ),
         ["view downtime was changed"],

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Engine
 
+from sam_pipeline.schema.identity.identity import ANONYMOUS
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.errors import EditRefused, NoSuchDeadLetter
@@ -72,6 +73,7 @@ def test_a_dead_letter_holds_the_one_bad_record_and_all_headers(engine: Engine) 
         error=letter.error,
         broker=BROKER,
         login=None,
+        publisher=ANONYMOUS,
         received_at=NOW,
         state="open",
         changed_at=NOW,
@@ -184,6 +186,7 @@ def test_an_edit_makes_a_new_letter_and_the_old_one_keeps_its_bytes_and_headers(
         error=old.error,
         broker=BROKER,
         login="probe",
+        publisher=ANONYMOUS,
         received_at=NOW,
         state="open",
         changed_at=LATER,

@@ -229,6 +229,7 @@ def in_bulk(connection: Connection, view: ClassView, rows: Rows) -> int:
             (
                 {key.lower(): value for key, value in row.items() if value is not None},
                 row["messageId"] or "",
+                "uid:7",
             )
             for row in rows
         ],

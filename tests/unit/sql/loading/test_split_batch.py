@@ -30,7 +30,7 @@ def days(number: int) -> list[str]:
 def batch_of(*times: str, view: ClassView = RESULTS, failures: int = 0) -> Batch:
     """A row for each time, in two messages in turn."""
     rows = [
-        PendingRow(message, message.message_id, Row(number, b"", {"timestamp": time}))
+        PendingRow(message, message.message_id, "anonymous", Row(number, b"", {"timestamp": time}))
         for number, (time, message) in enumerate(
             zip(times, [MESSAGE, OTHER] * len(times), strict=False)
         )
