@@ -70,7 +70,8 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
     "database": {
         command.OK: "success; of `check` and `repair`: no problem remains",
         command.USAGE: "usage error: an unknown option, class or version, or a wrong value",
-        command.BAD_DATA: "`import`: some records, lines or files were bad; the others are stored",
+        command.BAD_DATA: "`import`: some records, lines or files were bad; the others are stored."
+        " `audit`: the log was changed",
         command.NO_INPUT: "no such file to import, or no downtime has that id",
         command.UNAVAILABLE: "the database cannot be reached, or a package is missing",
         command.BUG: "a bug: please report it",

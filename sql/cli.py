@@ -47,6 +47,7 @@ COMMANDS = {
     "import": ("import_files", "load records and tables from files"),
     "downtime": ("downtime", "announce, cancel and list downtimes, including past ones"),
     "prune": ("prune", "remove old results, details, audit rows and dead letters by whole days"),
+    "audit": ("audit", "list what operators did to the data; check that the list is unchanged"),
     "partitions": (
         "partitions",
         "list the day partitions of PostgreSQL, and create those of the coming days",

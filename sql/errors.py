@@ -10,6 +10,7 @@ SqlError
 ├── StatementFailed       the database rejects one of our statements: a bug, or an altered schema
 ├── RepairRefused         a repair would drop objects that are not ours; nothing was changed
 ├── CannotCreate          the SQLite file can't be created
+├── OperationsChanged     the log of operations was changed
 ├── BadInput              a file to import is missing, unreadable or invalid; see `exit_code`
 ├── NoSuchDowntime        no downtime has that id
 ├── DowntimeRefused       the downtime can't end at that time
@@ -87,6 +88,10 @@ class BadInput(SqlError):
     def __init__(self, *lines: str, exit_code: int = command.BAD_DATA) -> None:
         super().__init__(*lines)
         self.exit_code = exit_code
+
+
+class OperationsChanged(SqlError):
+    exit_code = command.BAD_DATA
 
 
 class DowntimeRefused(SqlError):

@@ -23,6 +23,7 @@ from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import REPORTER
 from sam_pipeline.sql.loading.fold import take_changes
+from sam_pipeline.sql.operations.record import record_operation
 
 EXAMPLES = """\
 examples:
@@ -82,6 +83,11 @@ def run_report(args: argparse.Namespace) -> int:
             for name, profile in {task.profile.name: task.profile for task in tasks}.items():
                 if unseen := never_seen(connection, profile):
                     logger.warning("%s: never seen, so MISSING: %s", name, ", ".join(unseen))
+        if requested is not None:
+            names = ", ".join(profile.name for profile in profiles)
+            arguments = {"reports": names, "days": str(requested), "force": str(args.force)}
+            with writing(engine) as connection:
+                record_operation(connection, "run", arguments)
         due = {task.profile.name for task in tasks}
         for profile in () if args.json else profiles:
             if profile.name not in due:

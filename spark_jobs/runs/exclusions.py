@@ -10,10 +10,13 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
+from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.errors import NoExclusion, ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import EXCLUSION_COLUMNS, Exclusion
+from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.runs.published import as_moment
 from sam_pipeline.spark_jobs.runs.record import stored_time
+from sam_pipeline.sql.operations.record import record_operation
 
 _INSERT = text(
     "INSERT INTO exclusion (kind, monitoring_host, metric_name, site, service_flavour, host_name,"
@@ -47,6 +50,10 @@ def add(connection: Connection, exclusion: Exclusion, now: int) -> int:
         "added_at": stored_time(connection, now),
     }
     exclusion_id: int = connection.execute(_INSERT, row).scalar_one()
+    given = {**asdict(exclusion), "exclusion_id": exclusion_id}
+    given |= {name: format_time(moment(given[name])) for name in ("start", "end")}
+    arguments = {name: str(value) for name, value in given.items() if value}
+    record_operation(connection, "exclusion add", arguments)
     return exclusion_id
 
 
@@ -69,6 +76,8 @@ def remove(connection: Connection, exclusion_id: int, who: str, reason: str, now
     if connection.execute(_REMOVE, row).rowcount != 1:
         by = known[exclusion_id].removed_by
         raise ReportUsage(f"exclusion {exclusion_id} was already removed by {by}")
+    arguments = {"exclusion_id": str(exclusion_id), "who": who, "reason": reason}
+    record_operation(connection, "exclusion remove", arguments)
     return known[exclusion_id].exclusion
 
 

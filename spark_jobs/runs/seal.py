@@ -25,6 +25,7 @@ from sam_pipeline.spark_jobs.runs.published import (
     published_reports,
 )
 from sam_pipeline.spark_jobs.runs.record import stored_time
+from sam_pipeline.sql.operations.record import record_operation
 
 # PostgreSQL. The login must not be able to change these tables by itself.
 _SEAL_MONTH = "SELECT seal_month(:report, :month, :who, :now)"
@@ -152,6 +153,8 @@ def seal(
         for statement in steps:
             connection.execute(text(statement), key)
         [sealed] = seals(connection, name, month)
+        arguments = {"report": name, "month": sealed.month, "who": who}
+        record_operation(connection, "seal", arguments)
         done.append(replace(sealed, candidates=published))
     return done
 

@@ -43,6 +43,7 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
 )
 from sam_pipeline.sql.loading.letters.store import collapsed, letters_of, store_dead_letters
 from sam_pipeline.sql.loading.load import decode_batch
+from sam_pipeline.sql.operations.record import record_operation
 
 LOADED, REPLACED, FAILED, SKIPPED = "loaded", "replaced", "failed", "skipped"
 
@@ -216,6 +217,9 @@ def _replay_portion(
             else:
                 open_letters.append(item)
         outcomes += attempt.replay(open_letters)
+        if open_letters and not skip_locked:  # not by the daemon
+            numbers = ", ".join(str(item.letter.dead_letter_id) for item in open_letters)
+            record_operation(connection, "dead-letter replay", {"ids": numbers})
         return sorted(outcomes, key=lambda outcome: outcome.dead_letter_id)
 
     try:

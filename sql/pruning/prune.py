@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import date
 
 from sqlalchemy import Engine, text
 
 from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.operations.record import record_operation
 from sam_pipeline.sql.pruning import postgresql as prune_postgresql
 from sam_pipeline.sql.pruning import sqlite as prune_sqlite
 from sam_pipeline.sql.pruning.request import Bounds, Pruned, PruneRequest
@@ -48,8 +50,8 @@ def prune(
         DatabaseAway: the steps completed so far are committed; prune again later.
     """
     horizon = bounds.results
-    if horizon is not None:
-        with reading(engine) if dry_run else writing(engine) as connection:
+    with reading(engine) if dry_run else writing(engine) as connection:
+        if horizon is not None:
             on_postgresql = connection.dialect.name == "postgresql"
             if on_postgresql and not dry_run:
                 connection.execute(_LOCK_HORIZON)
@@ -64,6 +66,10 @@ def prune(
                 if on_postgresql:
                     connection.execute(_LOCK_CHANGES, values)
                 connection.execute(_DELETE_CHANGES, values)  # frozen reports are never due
+        if not dry_run:
+            days = {f"{kind}_before": day for kind, day in asdict(bounds).items()}
+            arguments = {kind: str(day) for kind, day in days.items() if day}
+            record_operation(connection, "prune", arguments)
     request = PruneRequest(engine, bounds, horizon, dry_run, on_progress, sleep)
     if engine.dialect.name == "sqlite":
         return prune_sqlite.prune(request)

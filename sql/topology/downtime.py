@@ -20,6 +20,7 @@ from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import DowntimeRefused, NoSuchDowntime
 from sam_pipeline.sql.loading.catalogue import MESSAGE_ID
 from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.operations.record import record_operation
 from sam_pipeline.sql.topology.moments import days_of
 from sam_pipeline.sql.topology.unknown_names import not_in_topology
 from sam_pipeline.sql.topology.view_rows import BY_HAND, Row, insert_rows, key_of, stored_rows
@@ -67,7 +68,7 @@ def announce(engine: Engine, rows: Sequence[Row], now: datetime) -> ChangedDownt
         known = {key_of(row, DOWNTIME.natural_key): row for row in stored}
         return [DowntimeChange(known.get(key_of(row, DOWNTIME.natural_key)), row) for row in rows]
 
-    return _store(engine, changes_to, now)
+    return _store(engine, "downtime add", changes_to, now)
 
 
 def cancel(
@@ -102,7 +103,7 @@ def cancel(
                 changes.append(DowntimeChange(row, ended))
         return changes
 
-    return _store(engine, changes_to, now)
+    return _store(engine, "downtime cancel", changes_to, now)
 
 
 def list_downtimes(engine: Engine) -> list[Row]:
@@ -122,9 +123,15 @@ def unknown_names(engine: Engine, rows: Iterable[Row]) -> list[str]:
 
 
 def _store(
-    engine: Engine, changes_to: Callable[[Sequence[Row]], list[DowntimeChange]], now: datetime
+    engine: Engine,
+    command: str,
+    changes_to: Callable[[Sequence[Row]], list[DowntimeChange]],
+    now: datetime,
 ) -> ChangedDowntimes:
-    """Insert the changes that `changes_to` returns for the stored rows, with newer timestamps."""
+    """Insert the changes that `changes_to` returns for the stored rows, with newer timestamps.
+
+    Each is an operation with this command.
+    """
 
     def action(connection: Connection) -> ChangedDowntimes:
         stored = [row for row in stored_rows(connection, DOWNTIME) if "downtimeId" in row]
@@ -137,6 +144,8 @@ def _store(
         insert_rows(connection, DOWNTIME, (change.after for change in changes))
         touched = {day for change in changes for day in change.days(now.date())}
         marked = {date.fromisoformat(str(day)) for day in connection.scalars(_MARKED)}
+        for change in changes:
+            record_operation(connection, command, change.after)
         return ChangedDowntimes(changes, sorted(touched & marked))
 
     fold_all(engine)  # the first result, perhaps just loaded, decides which days are due

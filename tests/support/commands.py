@@ -30,6 +30,7 @@ ROLES = (
     ("sam-report exclusion", "reporter"),
     ("sam-report seal", "reporter"),
     ("sam-report", "reader"),
+    ("sam-db audit", "reader"),
 )
 """The role of a command, by its prefix; all other commands run as administrator."""
 

@@ -137,7 +137,8 @@ WALLS: Mapping[str, Wall] = {
         f"{REPORTS} spark_jobs.rules spark_jobs.profiles {DATABASE}", "sqlalchemy"
     ),
     "spark_jobs.runs": Wall(
-        f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs {DATABASE}",
+        f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs {DATABASE}"
+        " sql.operations",
         "sqlalchemy",
     ),
     "spark_jobs.runs.exclusion_effect": Wall(
@@ -177,7 +178,7 @@ WALLS: Mapping[str, Wall] = {
     "spark_jobs.commands": Wall(
         f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs spark_jobs.runs"
         f" spark_jobs.compute spark_jobs.explain spark_jobs.exports spark_jobs.pages"
-        f" spark_jobs.command_line {DATABASE} sql.loading sql.topology",
+        f" spark_jobs.command_line {DATABASE} sql.operations sql.loading sql.topology",
         "sqlalchemy",
     ),
     "spark_jobs.cli": Wall(f"{REPORTS} spark_jobs.commands"),

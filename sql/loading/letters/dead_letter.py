@@ -13,8 +13,10 @@ from datetime import UTC, datetime
 
 from sqlalchemy import BindParameter, Connection, Engine, RowMapping, bindparam, text
 
+from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.errors import NoSuchDeadLetter
+from sam_pipeline.sql.operations.record import record_operation
 
 OPEN, REPLAYED, DROPPED = "open", "replayed", "dropped"
 
@@ -182,7 +184,9 @@ def drop_dead_letters(engine: Engine, selected: LetterFilter, now: datetime) -> 
     """Mark the open letters that match as dropped; returns their number."""
     with writing(engine) as connection:
         bound = {**_bound(connection, selected), "now": stored_time(connection, now)}
-        return connection.execute(_DROP, bound).rowcount
+        dropped = connection.execute(_DROP, bound).rowcount
+        _record(connection, "dead-letter drop", selected, dropped)
+    return dropped
 
 
 def restore_dead_letters(engine: Engine, selected: LetterFilter, now: datetime) -> int:
@@ -201,7 +205,22 @@ def restore_dead_letters(engine: Engine, selected: LetterFilter, now: datetime) 
             if connection.execute(_EDITION_OF, key).scalar() is None:
                 bound = {"ids": [row.dead_letter_id], "now": stored_time(connection, now)}
                 restored += connection.execute(_RESTORE, bound).rowcount
+        _record(connection, "dead-letter restore", selected, restored)
     return restored
+
+
+def _record(connection: Connection, command: str, selected: LetterFilter, changed: int) -> None:
+    """Record an operation with the selection, and the number of letters that it changed."""
+    if changed:
+        given = {
+            "ids": ", ".join(map(str, selected.ids or ())),
+            "reason": selected.reason,
+            "class": selected.message_class,
+            "received_before": selected.received_before and format_time(selected.received_before),
+            "letters": str(changed),
+        }
+        arguments = {name: value for name, value in given.items() if value}
+        record_operation(connection, command, arguments)
 
 
 def classes_of_letters(engine: Engine) -> list[str]:

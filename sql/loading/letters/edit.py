@@ -29,6 +29,7 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
     stored_time,
 )
 from sam_pipeline.sql.loading.letters.store import digest_of, insert_letter
+from sam_pipeline.sql.operations.record import record_operation
 
 _DROP = text("""
     UPDATE dead_letter SET state = 'dropped', changed_at = :now WHERE dead_letter_id = :id
@@ -85,7 +86,10 @@ def edit_dead_letter(
             "received_at": stored_time(connection, old.letter.received_at),
             "changed_at": moment,
         }
-        return insert_letter(connection, values)
+        edited = insert_letter(connection, values)
+        arguments = {"id": str(dead_letter_id), "edited_as": str(edited)}
+        record_operation(connection, "dead-letter edit", arguments)
+    return edited
 
 
 def refuse_settled(content: DeadLetterContent) -> None:

@@ -23,6 +23,7 @@ from sam_pipeline.spark_jobs.runs.record import Published
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.errors import DatabaseRefused
 from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.operations.log import operations
 from tests.services.postgres import as_role
 from tests.support.builders import metric_result
 from tests.support.database.dialects import only_on
@@ -118,6 +119,17 @@ def test_a_sealed_day_keeps_its_figures_and_a_later_run_is_its_candidate(
         ]
         [candidate] = candidates(connection, None, month_of(FIRST))
         assert (candidate.figures, candidate.reasons) == (1, ["results changed"])
+
+
+def test_a_seal_is_recorded_in_the_operation_log(engine: Engine, seal: Command) -> None:
+    month_computed(engine)
+
+    seal(*SEAL, "--dry-run")
+    seal(*SEAL)
+
+    [operation] = operations(engine)
+    arguments = {"report": "test", "month": MONTH, "who": "Jane Doe"}
+    assert (operation.command, json.loads(operation.arguments)) == ("seal", arguments)
 
 
 def test_only_the_newest_candidate_is_kept(engine: Engine, seal: Command, report: Profile) -> None:

@@ -269,6 +269,7 @@ def test_parked_letters_are_loaded_once_the_view_works_again(own_engine: Engine)
     assert turns[-1] == Parked(0, any=False)
     assert query(own_engine, "SELECT count(*) FROM metricOutput") == [(700,)]
     assert open_by_reason(own_engine) == {}
+    assert query(own_engine, "SELECT * FROM operation_log") == []  # no operator did it
 
 
 def test_a_class_broken_below_its_view_is_tried_with_two_letters_a_turn(own_engine: Engine) -> None:

@@ -1,0 +1,115 @@
+"""`sam-db audit`: what operators did to the data, and whether the log was changed since."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import deque
+
+from sam_pipeline.schema.program.command import (
+    OK,
+    print_done,
+    print_json,
+    print_lines,
+    text_argument,
+    text_table,
+    whole_number,
+)
+from sam_pipeline.schema.program.wording import plural
+from sam_pipeline.sql.database.engine import name_of
+from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.roles import READER
+from sam_pipeline.sql.errors import OperationsChanged
+from sam_pipeline.sql.operations.chain import RecordedOperation, broken_links
+from sam_pipeline.sql.operations.log import operations
+
+LISTED = 50
+
+EXAMPLES = """\
+examples:
+  sam-db audit
+  sam-db audit --json
+  sam-db audit --verify
+  sam-db audit --verify --expect 5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9
+
+Operations are what people do to the data: edited, replayed, dropped and restored dead letters,
+exclusions, downtimes, seals, requested runs of reports and prunes. Each has a digest that covers
+the one before. --verify prints the last digest: keep it outside of the database, and --expect it
+the next time, as nothing else can show that the newest operations were removed. Exit 65 if the log
+was changed.
+"""
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLES
+    command.add_argument(
+        "--limit",
+        metavar="N",
+        type=whole_number(1),
+        help=f"list only the newest N operations (default: {LISTED}; with --json all)",
+    )
+    command.add_argument(
+        "--verify", action="store_true", help="list nothing; check the digests of all operations"
+    )
+    command.add_argument(
+        "--expect",
+        metavar="DIGEST",
+        type=text_argument,
+        help="with --verify: the last digest of an earlier time, which must still be there",
+    )
+    command.set_defaults(handler=run_audit, usage_error=command.error)
+
+
+def run_audit(args: argparse.Namespace) -> int:
+    if args.expect and not args.verify:
+        args.usage_error("--expect requires --verify")
+    if args.verify:
+        return _verify(args)
+    limit = args.limit or (None if args.json else LISTED)
+    newest = deque(operations(open_database(args, READER)), maxlen=limit)
+    if args.json:
+        print_json([_document(operation) for operation in newest])
+    elif newest:
+        columns = ("id", "time", "database login", "login", "command", "arguments")
+        rows = [
+            (*operation[:5], "  ".join("=".join(pair) for pair in _arguments(operation).items()))
+            for operation in newest
+        ]
+        print_lines(*text_table(columns, rows))
+    return OK
+
+
+def _verify(args: argparse.Namespace) -> int:
+    """Check the chain of all operations, and print the last digest."""
+    engine = open_database(args, READER)
+    chain = list(operations(engine))
+    problems = list(broken_links(chain))
+    last = chain[-1].digest if chain else None
+    if args.expect and args.expect not in (operation.digest for operation in chain):
+        problems.append(f"no operation has the digest {args.expect}: operations were removed")
+    name = name_of(engine)
+    if args.json:
+        print_json(
+            {"database": name, "operations": len(chain), "digest": last, "problems": problems}
+        )
+    elif problems:
+        print_lines(*problems)
+    else:
+        print_done(args, f"{name}: {plural(len(chain), 'operation')}, none was changed", last or "")
+    if problems:
+        text = f"{name}: the operation log was changed: {plural(len(problems), 'problem')}"
+        raise OperationsChanged(text)
+    return OK
+
+
+def _document(operation: RecordedOperation) -> dict[str, object]:
+    return {**operation._asdict(), "arguments": _arguments(operation)}
+
+
+def _arguments(operation: RecordedOperation) -> dict[str, str]:
+    """The arguments by name; of an operation that was changed by hand, perhaps only a text."""
+    try:
+        arguments = json.loads(operation.arguments)
+    except ValueError:
+        arguments = None
+    return arguments if isinstance(arguments, dict) else {"text": operation.arguments}
