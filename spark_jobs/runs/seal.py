@@ -14,6 +14,7 @@ from operator import itemgetter
 
 from sqlalchemy import Connection, text
 
+from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period, as_day, in_ranges, month_of
@@ -28,7 +29,7 @@ from sam_pipeline.spark_jobs.runs.record import stored_time
 from sam_pipeline.sql.operations.record import record_operation
 
 # PostgreSQL. The login must not be able to change these tables by itself.
-_SEAL_MONTH = "SELECT seal_month(:report, :month, :who, :now)"
+_SEAL_MONTH = "SELECT seal_month(:report, :month, :who, :now, :os_login)"
 
 # SQLite.
 _OF_MONTH = "report = :report AND day BETWEEN :first AND :last"
@@ -147,14 +148,16 @@ def seal(
             "month": f"{month.first:%Y-%m}",
             "who": who,
             "now": stored_time(connection, now),
+            "os_login": login_name(),
         }
         lite = connection.dialect.name == "sqlite"
         steps = (_SUPERSEDE, _PUBLISH, _TURN, _NO_CANDIDATES, _SEAL) if lite else (_SEAL_MONTH,)
         for statement in steps:
             connection.execute(text(statement), key)
         [sealed] = seals(connection, name, month)
-        arguments = {"report": name, "month": sealed.month, "who": who}
-        record_operation(connection, "seal", arguments)
+        if lite:  # seal_month() records it
+            arguments = {"report": name, "month": sealed.month, "who": who}
+            record_operation(connection, "seal", arguments)
         done.append(replace(sealed, candidates=published))
     return done
 

@@ -483,6 +483,12 @@ COMMENT ON TRIGGER group_figure_insert ON group_figure IS 'Keeps the figures of 
 CREATE TRIGGER group_site_insert AFTER INSERT ON group_site
 REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
 COMMENT ON TRIGGER group_site_insert ON group_site IS 'Keeps the groups of runs.';
+CREATE TRIGGER timeline_segment_insert AFTER INSERT ON timeline_segment
+REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
+COMMENT ON TRIGGER timeline_segment_insert ON timeline_segment IS 'Keeps the timelines of runs.';
+CREATE TRIGGER report_change_row_insert AFTER INSERT ON report_change_row
+REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
+COMMENT ON TRIGGER report_change_row_insert ON report_change_row IS 'Keeps the changes of runs.';
 
 CREATE FUNCTION sweep_runs() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -506,7 +512,7 @@ $$;
 COMMENT ON FUNCTION sweep_runs IS 'Delete the figures of runs that no view shows any more.';
 
 CREATE FUNCTION seal_month(
-    sealed_report text, sealed_month text, sealed_by text, sealed_time timestamptz
+    sealed_report text, sealed_month text, sealed_by text, sealed_time timestamptz, os_login text
 ) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
@@ -535,10 +541,14 @@ BEGIN
         sealed_report, sealed_month, 1 + coalesce(max(s.revision), 0), sealed_by, sealed_time
     FROM seal AS s
     WHERE s.report = sealed_report AND s.month = sealed_month;
+    PERFORM record_operation(os_login, 'seal', CAST(
+        json_build_object('report', sealed_report, 'month', sealed_month, 'who', sealed_by) AS text
+    ));
 END
 $$;
 COMMENT ON FUNCTION seal_month IS
-    'Publish the candidates of a month, and record its new revision and who sealed it.';
+    'Publish the candidates of a month, and record its new revision and who sealed it, also as an '
+    'operation: nobody can seal a month without leaving a trace.';
 
 -- Operations ------------------------------------------------------------------------------------
 

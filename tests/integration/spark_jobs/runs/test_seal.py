@@ -410,6 +410,18 @@ def test_a_month_must_be_over_and_known(
         "UPDATE run SET state = 'running'",
         "DELETE FROM site_figure WHERE run_id = {run}",
         "INSERT INTO site_figure VALUES ({run}, 'B', 100, 100, 86400, 0, 0, 0, 0, 0, 0)",
+        "UPDATE site_figure SET availability = 100 WHERE run_id = {run}",
+        "DELETE FROM run WHERE run_id = {run}",
+        "DELETE FROM published_run WHERE run_id = {run}",
+        "TRUNCATE site_figure",
+        (
+            "INSERT INTO timeline_segment VALUES"
+            " ({run}, 'site', 'A', '', '', '', '', '{day}', '{day}T12:00Z', 'OK')"
+        ),
+        (
+            "INSERT INTO report_change_row (run_id, level, names, reason)"
+            " VALUES ({run}, 'site', '{{}}', 'results changed')"
+        ),
         "UPDATE seal SET who = 'somebody else'",
         "DELETE FROM seal",
     ],
