@@ -13,6 +13,9 @@ from typing import BinaryIO, Callable, Optional
 
 from sam_pipeline.schema.errors import ConfigError
 
+MAX_CHARACTERS = 64 * 1024
+"""No more is read of a file: /dev/zero is one, too."""
+
 
 def find_secret(
     file: Optional[Path], variable: str, credential: str, environ: Mapping[str, str]
@@ -34,15 +37,27 @@ def read_secret(path: Path) -> str:
     Raises:
         ConfigError: it can't be read, other users can read it, or the line is empty.
     """
+    secret = read_private(path).partition("\n")[0].strip()
+    if not secret:
+        raise ConfigError([f"{path}: its first line is empty"])
+    return secret
+
+
+def read_private(path: Path) -> str:
+    """The text of a file that only its owner can read.
+
+    Raises:
+        ConfigError: it can't be read, or other users can read it.
+    """
     try:
         with path.open(encoding="utf-8") as file:
             problem = exposure(os.fstat(file.fileno()))
-            secret = file.readline().strip()
+            text = file.read(MAX_CHARACTERS)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path}: {_reason(error)}"]) from None
-    if problem or not secret:
-        raise ConfigError([f"{path}: {problem or 'its first line is empty'}"])
-    return secret
+    if problem:
+        raise ConfigError([f"{path}: {problem}"])
+    return text
 
 
 def problem_of_secret(path: Path) -> Optional[str]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sam_pipeline.publisher.settings.config import (
-    DESTINATION,
     RECORD_KEYS,
     PublisherConfig,
     load_config,
 )
-from sam_pipeline.schema.messages.message import default_destination
+from sam_pipeline.schema.messages.message import DESTINATION, default_destination
 
 if TYPE_CHECKING:
     import argparse

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from sam_pipeline.publisher.commands.arguments import PROGRAM
 from sam_pipeline.publisher.delivery.publication import BATCH, Courier, NoBrokerTookIt
-from sam_pipeline.publisher.settings.config import DESTINATION, advice_without_brokers
+from sam_pipeline.publisher.settings.config import advice_without_brokers
 from sam_pipeline.schema.chunks import chunks
+from sam_pipeline.schema.messages.message import DESTINATION
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.command import (
     BAD_DATA,

@@ -16,12 +16,12 @@ from sam_pipeline.publisher.commands.arguments import add_broker_options
 from sam_pipeline.publisher.commands.options import config_of
 from sam_pipeline.publisher.delivery.drain import DrainTotals, drain, drain_until
 from sam_pipeline.publisher.delivery.limits import refusals_of
-from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
+from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.spool import inspection
 from sam_pipeline.publisher.spool.count import CountFile
 from sam_pipeline.publisher.spool.inspection import Element, drop, elements, read, set_aside
 from sam_pipeline.schema.errors import ConfigError, SpoolError
-from sam_pipeline.schema.messages.message import MAX_BYTES, Message
+from sam_pipeline.schema.messages.message import DESTINATION, MAX_BYTES, Message
 from sam_pipeline.schema.net.broker_url import SPOOL, STOMP
 from sam_pipeline.schema.program.command import (
     BAD_DATA,

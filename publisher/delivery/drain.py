@@ -18,10 +18,10 @@ from sam_pipeline.publisher.brokers.transport import Transport, kind_of, outcome
 from sam_pipeline.publisher.delivery.memory import Memory
 from sam_pipeline.publisher.delivery.route import Route
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
+from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
 from sam_pipeline.schema.log import lazy_logger
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.message import DESTINATION, Message
 from sam_pipeline.schema.net.broker_url import SPOOL, Broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.wording import plural

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sam_pipeline.publisher.brokers.transport import kind_of
-from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
+from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.destination import require_destination
-from sam_pipeline.schema.messages.message import MAX_BYTES, Message, new_message
+from sam_pipeline.schema.messages.message import DESTINATION, MAX_BYTES, Message, new_message
 from sam_pipeline.schema.records.classes import DETAILS
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.records.text import END, ReadRecord, Record, read_wlcg, write_wlcg

@@ -9,8 +9,8 @@ from functools import partial
 from sam_pipeline.publisher.brokers.address import addresses_of
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
-from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
-from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.schema.messages.message import DESTINATION, Message, new_message
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
 from sam_pipeline.schema.records.classes import CHECK_CLASS

@@ -16,7 +16,7 @@ from sam_pipeline.publisher.settings import secrets
 from sam_pipeline.publisher.settings.job_scratch import scratch_of
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
-from sam_pipeline.schema.messages.message import CLASS, Message, default_destination
+from sam_pipeline.schema.messages.message import CLASS, DESTINATION, Message, default_destination
 from sam_pipeline.schema.program.config import (
     Findings,
     examine,
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from sam_pipeline.publisher.settings.proxy import Proxy
     from sam_pipeline.schema.net.broker_url import Broker
     from sam_pipeline.schema.net.tls import TlsFiles
-
-DESTINATION = "destination"
-"""Header of a message that names its topic or queue; it is stored in the spool, too."""
 
 ORDERS = ("listed", "shuffled")
 REFUSE, DROP_OLDEST = "refuse", "drop-oldest"

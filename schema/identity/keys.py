@@ -1,36 +1,229 @@
-"""Keys of signatures: Ed25519, as texts in policies."""
+"""Ed25519 keys: private ones in files, public ones as texts, and the two ways to sign.
+
+The library `cryptography` (extra `sign`) signs and verifies. Where it is missing, the program
+`openssl` signs; nothing else verifies.
+"""
 
 from __future__ import annotations
 
-import binascii
-from typing import NamedTuple
+import os
+import re
+from binascii import Error, a2b_base64, b2a_base64
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
-ALGORITHM = "ed25519"
-_SPKI_HEAD = bytes.fromhex("302a300506032b6570032100")
-"""How the SubjectPublicKeyInfo (RFC 8410) of an Ed25519 key begins; its 32 bytes follow."""
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.secret_file import read_private
+
+SUFFIX = ".pem"
+"""The name of a key is the name of its file without this."""
+SCHEME = "ed25519:"
+
+OPENSSL_TIMEOUT_S = 10.0
+
+# The DER of a key of RFC 8410 up to its 32 bytes; no other algorithm begins like this.
+_PUBLIC_HEAD = bytes.fromhex("302a300506032b6570032100")
+_PRIVATE_HEAD = bytes.fromhex("302e020100300506032b657004220420")
+_KEY_BYTES = 32
+
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+_BEGIN, _END = "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"
+_PEM = rf"{_BEGIN}\s+([A-Za-z0-9+/=\s]+?)\s+{_END}"
 
 
 class PublicKey(NamedTuple):
-    """A public key of Ed25519: its 32 bytes."""
+    """The 32 bytes of a public key; `str` is its form in a policy, `ed25519:BASE64-OF-SPKI`."""
 
     raw: bytes
 
     def __str__(self) -> str:
-        encoded = binascii.b2a_base64(_SPKI_HEAD + self.raw, newline=False).decode()
-        return f"{ALGORITHM}:{encoded}"
+        return SCHEME + b2a_base64(_PUBLIC_HEAD + self.raw, newline=False).decode()
+
+    def verifies(self, signature: bytes, data: bytes) -> bool:
+        """Whether its private key made this signature of `data`.
+
+        Raises:
+            ImportError: `cryptography` is not installed.
+        """
+        from cryptography.exceptions import InvalidSignature
+
+        try:
+            _loaded(self.raw).verify(signature, data)
+        except InvalidSignature:
+            return False
+        return True
 
 
 def parse_public_key(text: str) -> PublicKey:
-    """The key of a text `ed25519:BASE64`, as `str()` writes it.
+    """The key of a text such as `ed25519:MCowBQYDK2VwAyEA…`.
 
     Raises:
-        ValueError
+        ValueError: it is not such a text.
     """
-    algorithm, _, encoded = text.partition(":")
     try:
-        der = binascii.a2b_base64(encoded.encode("ascii"))
-    except ValueError:
+        der = a2b_base64(text[len(SCHEME) :].encode("ascii"))
+    except (Error, UnicodeEncodeError):
         der = b""
-    if algorithm != ALGORITHM or der[:-32] != _SPKI_HEAD:
-        raise ValueError(f"{text[:80]!r} is not a public key: expected {ALGORITHM}:BASE64")
-    return PublicKey(der[-32:])
+    key = PublicKey(der[len(_PUBLIC_HEAD) :])
+    if len(key.raw) != _KEY_BYTES or str(key) != text:
+        expected = f"expected {SCHEME} and the base64 of an Ed25519 key, as `sam-publish key show`"
+        raise ValueError(f"{text[:80]!r} is not a public key ({expected} prints it)")
+    return key
+
+
+class Signer(Protocol):
+    """Signs with one private key."""
+
+    name: str
+    """The name of the key, by which a policy knows it."""
+    tool: str
+    """What makes the signatures."""
+
+    def public_key(self) -> PublicKey: ...
+
+    def sign(self, data: bytes) -> bytes:
+        """The signature of `data`; raises ConfigError if the key can't be used any more."""
+        ...
+
+
+class LibrarySigner:
+    """Signs with `cryptography`."""
+
+    tool = "cryptography"
+
+    def __init__(self, name: str, seed: bytes) -> None:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        self.name = name
+        self._key = Ed25519PrivateKey.from_private_bytes(seed)
+
+    def public_key(self) -> PublicKey:
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+        # public_bytes_raw() is newer than the package of Enterprise Linux 9.
+        return PublicKey(self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
+
+    def sign(self, data: bytes) -> bytes:
+        return self._key.sign(data)
+
+
+class OpensslSigner:
+    """Signs with the program `openssl`, version 3 or newer: a process for each signature."""
+
+    tool = "openssl"
+
+    def __init__(self, name: str, path: Path, program: str) -> None:
+        self.name = name
+        self._path = path
+        self._program = program
+
+    def public_key(self) -> PublicKey:
+        der = self._run("pkey", "-in", str(self._path), "-pubout", "-outform", "DER")
+        return PublicKey(der[len(_PUBLIC_HEAD) :])
+
+    def sign(self, data: bytes) -> bytes:
+        from tempfile import NamedTemporaryFile
+
+        # For Ed25519 it needs the size of its input, so that can't be a pipe.
+        with NamedTemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            key = ("-inkey", str(self._path))
+            return self._run("pkeyutl", "-sign", "-rawin", *key, "-in", file.name)
+
+    def _run(self, *arguments: str) -> bytes:
+        import subprocess
+
+        try:
+            run = subprocess.run(
+                [self._program, *arguments],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=OPENSSL_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ConfigError([f"{self._path}: {self._program}: {error}"]) from None
+        if run.returncode:
+            lines = run.stderr.decode(errors="replace").strip().splitlines()
+            reason = lines[-1] if lines else f"exit code {run.returncode}"
+            advice = "sam-publish needs OpenSSL 3, or pip install cryptography"
+            raise ConfigError([f"{self._path}: {self._program}: {reason} ({advice})"])
+        return run.stdout
+
+
+def load_signer(path: Path) -> Signer:
+    """The signer of a key file that only its owner can read: the library, or else the program.
+
+    Raises:
+        ConfigError: the file can't be used, or there is neither library nor program.
+    """
+    name, seed = key_name(path), read_seed(path)
+    try:
+        return LibrarySigner(name, seed)
+    except ImportError:
+        pass
+    from shutil import which
+
+    program = which("openssl")
+    if program is None:
+        missing = "cryptography is not installed, and there is no program openssl"
+        raise ConfigError([f"{path}: can't sign: {missing}: install one of them"])
+    return OpensslSigner(name, path, program)
+
+
+def key_name(path: Path) -> str:
+    """The name of the key in a file; raises ConfigError if it can't be the name of a key."""
+    name = path.name[: -len(SUFFIX)] if path.name.endswith(SUFFIX) else path.name
+    if not is_key_name(name):
+        expected = "letters, digits and ._- only, and a letter or digit first"
+        raise ConfigError([f"{path}: {name!r} can't be the name of a key (expected {expected})"])
+    return name
+
+
+def is_key_name(name: str) -> bool:
+    """Whether a key may have this name."""
+    return re.fullmatch(_NAME, name, re.ASCII) is not None
+
+
+def read_seed(path: Path) -> bytes:
+    """The 32 secret bytes in a key file: unencrypted PKCS#8 in PEM.
+
+    Raises:
+        ConfigError: it can't be read, other users can read it, or it has no such key.
+    """
+    match = re.search(_PEM, read_private(path))
+    try:
+        der = a2b_base64(match[1].encode()) if match else b""
+    except Error:
+        der = b""
+    if not der.startswith(_PRIVATE_HEAD) or len(der) != len(_PRIVATE_HEAD) + _KEY_BYTES:
+        expected = "expected PEM with an unencrypted Ed25519 key, as of `sam-publish key make`"
+        raise ConfigError([f"{path}: contains no key for signatures ({expected})"])
+    return der[len(_PRIVATE_HEAD) :]
+
+
+def make_key(path: Path) -> None:
+    """Write a new key to a file of mode 0600.
+
+    Raises:
+        ConfigError: the name is not suitable for a key, the file exists, or it can't be written.
+    """
+    key_name(path)
+    text = b2a_base64(_PRIVATE_HEAD + os.urandom(_KEY_BYTES)).decode()
+    try:
+        with open(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(f"{_BEGIN}\n{text}{_END}\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise ConfigError([f"{path}: {(error.strerror or str(error)).lower()}"]) from None
+
+
+@lru_cache(maxsize=20_000)
+def _loaded(raw: bytes) -> Any:
+    """The library's object for a public key."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    return Ed25519PublicKey.from_public_bytes(raw)

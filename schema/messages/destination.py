@@ -15,7 +15,8 @@ from sam_pipeline.schema.errors import MessageRefused
 TOPICS = "/topic/"
 QUEUES = ("/queue/", "/amq/queue/")
 """They store messages and share them among their consumers."""
-FORMS = (TOPICS, *QUEUES, "/exchange/")
+EXCHANGES = "/exchange/"
+FORMS = (TOPICS, *QUEUES, EXCHANGES)
 
 WILDCARDS = frozenset("*#>")
 """A part of a name, between dots, that stands for others in a subscription; which one of them a
@@ -45,6 +46,17 @@ def problem_of_destination(destination: str, wildcards: bool = False) -> Optiona
     elif not (wildcards or WILDCARDS.isdisjoint(name.replace("/", ".").split("."))):
         problem = "a wildcard can be subscribed to, but nothing can be sent there"
     return problem and f"{destination[:200]!r} is not a destination: {problem}"
+
+
+@lru_cache(maxsize=100)
+def name_of_destination(destination: str) -> str:
+    """The NAME of `/topic/NAME`, `/queue/NAME` or `/exchange/EXCHANGE/NAME`.
+
+    A broker delivers with another form than the one that was sent to, or with the name alone.
+    """
+    form = next(filter(destination.startswith, FORMS), "")
+    name = destination[len(form) :]
+    return name.partition("/")[2] or name if form == EXCHANGES else name
 
 
 def require_destination(destination: str) -> None:

@@ -15,6 +15,8 @@ CLASS = "messageClass"
 COUNT = "recordCount"
 MESSAGE_ID = "samMessageId"
 CONTENT_TYPE = "content-type"
+DESTINATION = "destination"
+"""The header that names the topic or queue; it is stored in the spool, too."""
 USER_HEADERS = ("JMSXUserID", "user-id")
 """The headers in which ActiveMQ and RabbitMQ name the login of the publisher, if configured."""
 JSON = "application/json"

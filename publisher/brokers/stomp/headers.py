@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from sam_pipeline.publisher.settings.config import DESTINATION
-from sam_pipeline.schema.messages.message import CLASS, COUNT, MESSAGE_ID, Message
+from sam_pipeline.schema.messages.message import CLASS, COUNT, DESTINATION, MESSAGE_ID, Message
 from sam_pipeline.schema.net.stomp_frame import CONTENT_LENGTH
 
 RECEIPT = "receipt"

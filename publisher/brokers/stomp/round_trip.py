@@ -6,9 +6,9 @@ from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.stomp.headers import send_headers
 from sam_pipeline.publisher.brokers.stomp.session import MISSING, PublishingSession, judged, says
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
+from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.destination import QUEUES
-from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
+from sam_pipeline.schema.messages.message import DESTINATION, MESSAGE_ID, Message
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp_session import SessionLost
 

@@ -10,8 +10,8 @@ from sam_pipeline.publisher.brokers.stomp.headers import RECEIPT, TRANSACTION, s
 from sam_pipeline.publisher.brokers.stomp.session import FORBIDDEN, PublishingSession, judged, says
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import MessageRejected
-from sam_pipeline.publisher.settings.config import DESTINATION, PublisherConfig
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.schema.messages.message import DESTINATION, Message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp_frame import encode

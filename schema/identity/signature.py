@@ -1,0 +1,107 @@
+"""Signatures: made before a message goes anywhere, verified before it is parsed.
+
+A signature covers what decides over a message: class, destination, id, time, the headers by which
+its records are read, and the body. So the same message again is a redelivery; in another class or
+at another destination, its signature is bad.
+"""
+
+from __future__ import annotations
+
+from binascii import Error, a2b_base64, b2a_base64
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Optional
+
+from sam_pipeline.schema.errors import MessageRefused
+from sam_pipeline.schema.identity.keys import PublicKey, Signer
+from sam_pipeline.schema.messages.destination import name_of_destination
+from sam_pipeline.schema.messages.foreign import FORMAT, RENAME
+from sam_pipeline.schema.messages.message import (
+    CLASS,
+    CONTENT_TYPE,
+    COUNT,
+    DESTINATION,
+    MESSAGE_ID,
+    Message,
+)
+from sam_pipeline.schema.records.normalise import MONITORING_HOST_HEADERS
+from sam_pipeline.schema.times import format_time, parse_time
+
+KEY_NAME = "samKey"
+SIGNED_AT = "samSignedAt"
+SIGNATURE = "samSignature"
+
+BAD_SIGNATURE, EXPIRED = "bad-signature", "signature-expired"
+
+FORM = "sam-sig-1"
+COVERED = tuple(sorted((CONTENT_TYPE, COUNT, FORMAT, RENAME, *MONITORING_HOST_HEADERS)))
+"""The headers that change the meaning of the records."""
+
+
+class SignatureRefused(MessageRefused):
+    """A known key did not sign this message, or too long ago; `reason` says which."""
+
+
+def covered_bytes(message: Message) -> bytes:
+    """What the signature of a message is made of: a line for each value.
+
+    Brokers may drop an empty header and rewrite the form of the destination, so neither matters.
+    """
+    headers = message.headers
+    values = (
+        FORM,
+        headers.get(CLASS, ""),
+        name_of_destination(headers.get(DESTINATION, "")),
+        headers.get(MESSAGE_ID, ""),
+        headers.get(SIGNED_AT, ""),
+        *(f"{name}:{headers.get(name, '')}" for name in COVERED),
+        sha256(message.body).hexdigest(),
+    )
+    # Escaped, no value can pass for two lines.
+    lines = [value.replace("\\", "\\\\").replace("\n", "\\n") for value in values]
+    return "\n".join(lines).encode("utf-8", "backslashreplace")
+
+
+def sign(message: Message, signer: Signer, now: datetime) -> Message:
+    """The message, which has its destination, with a signature.
+
+    Raises:
+        ConfigError: the key can't be used.
+    """
+    headers = {**message.headers, KEY_NAME: signer.name, SIGNED_AT: format_time(now)}
+    signature = signer.sign(covered_bytes(Message(headers, message.body)))
+    headers[SIGNATURE] = b2a_base64(signature, newline=False).decode()
+    return Message(headers, message.body)
+
+
+def verify(
+    message: Message,
+    keys: Mapping[str, Sequence[PublicKey]],
+    now: datetime,
+    max_age: timedelta,
+) -> Optional[str]:
+    """The name of the key that signed the message; None if it is unsigned, or the key unknown.
+
+    Raises:
+        SignatureRefused: the signature is bad, or older (or that much in the future) than max_age.
+        ImportError: `cryptography` is not installed.
+    """
+    headers = message.headers
+    name = headers.get(KEY_NAME)
+    known = keys.get(name) if name else None
+    if not name or not known:
+        return None
+    try:
+        signature = a2b_base64(headers.get(SIGNATURE, "").encode("ascii"))
+        signed_at = parse_time(headers.get(SIGNED_AT, "").strip())
+    except (Error, UnicodeEncodeError, ValueError) as error:
+        raise SignatureRefused(BAD_SIGNATURE, f"of key {name}: malformed: {error}") from None
+    covered = covered_bytes(message)
+    if not any(key.verifies(signature, covered) for key in known):
+        text = f"of key {name}: it was made for another message, or with another key"
+        raise SignatureRefused(BAD_SIGNATURE, text)
+    if abs(now - signed_at) > max_age:
+        text = f"of key {name}: made at {format_time(signed_at)}, not within {max_age.days} days"
+        raise SignatureRefused(EXPIRED, text)
+    return name

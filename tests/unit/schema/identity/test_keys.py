@@ -1,0 +1,134 @@
+"""Keys: their files, their texts, and what is said about files that are no such keys."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.identity.keys import (
+    load_signer,
+    make_key,
+    parse_public_key,
+    read_seed,
+)
+
+
+def stored(path: Path, pem: bytes) -> Path:
+    path.touch(0o600)
+    path.write_bytes(pem)
+    return path
+
+
+def test_a_new_key_is_pkcs8_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "nagios1.pem"
+    make_key(path)
+
+    key = load_pem_private_key(path.read_bytes(), None)
+    assert isinstance(key, Ed25519PrivateKey)
+    assert path.stat().st_mode & 0o777 == 0o600
+    spki = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    signer = load_signer(path)
+    assert signer.name == "nagios1"
+    assert str(signer.public_key()).startswith("ed25519:MCowBQYDK2VwAyEA")
+    assert parse_public_key(str(signer.public_key())) == (spki[-32:],)
+
+
+def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "nagios1.pem"
+    make_key(path)
+    before = path.read_bytes()
+
+    with pytest.raises(ConfigError):
+        make_key(path)
+    assert path.read_bytes() == before
+
+
+def test_a_key_of_other_tools_with_text_around_it_is_read(tmp_path: Path) -> None:
+    key = Ed25519PrivateKey.generate()
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path = stored(tmp_path / "nagios1.pem", b"of nagios1\r\n" + pem.replace(b"\n", b"\r\n"))
+
+    assert read_seed(path) == key.private_bytes_raw()
+
+
+def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "nagios1.pem"
+    make_key(path)
+    path.chmod(0o644)
+
+    with pytest.raises(ConfigError, match="0644"):
+        load_signer(path)
+
+
+@pytest.mark.parametrize("kind", ["rsa", "encrypted", "public", "short", "empty", "text"])
+def test_a_file_without_a_key_for_signatures_is_refused(tmp_path: Path, kind: str) -> None:
+    key = Ed25519PrivateKey.generate()
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    made = {
+        "rsa": lambda: generate_private_key(65537, 2048).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        ),
+        "encrypted": lambda: key.private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+        ),
+        "public": lambda: key.public_key().public_bytes(
+            Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
+        ),
+        "short": lambda: pem.replace(pem.split(b"\n")[1][8:32], b""),
+        "empty": lambda: b"",
+        "text": lambda: b"-----BEGIN PRIVATE KEY-----\nA\n-----END PRIVATE KEY-----\n",
+    }
+    path = stored(tmp_path / "nagios1.pem", made[kind]())
+
+    with pytest.raises(ConfigError) as error:
+        load_signer(path)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("name", [".pem", "a b.pem", "ключ.pem", "*.pem", "-x.pem"])
+def test_the_name_of_a_key_is_plain(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError):
+        make_key(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ed25519:",
+        "MCowBQYDK2VwAyEAmw+xFCvOwDyKakHlCJraDEznZIGmQvgiynG5fvi+NTA=",
+        "rsa:MCowBQYDK2VwAyEAmw+xFCvOwDyKakHlCJraDEznZIGmQvgiynG5fvi+NTA=",
+        "ed25519:MCowBQYDK2VwAyEAmw+xFCvOwDyKakHlCJraDEznZIGmQvgiynG5fvi+NT",
+        "ed25519:MCowBQYDK2VuAyEAmw+xFCvOwDyKakHlCJraDEznZIGmQvgiynG5fvi+NTA=",
+        "ed25519:\u00fc",
+    ],
+)
+def test_a_text_that_is_not_a_public_key_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a public key"):
+        parse_public_key(text)
+
+
+def test_without_library_and_program_a_key_is_of_no_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "nagios1.pem"
+    make_key(path)
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric.ed25519", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(ConfigError, match="cryptography"):
+        load_signer(path)

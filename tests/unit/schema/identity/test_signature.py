@@ -1,0 +1,276 @@
+"""Signatures: what they cover, when they are refused, and that library and program agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.schema.identity.keys import (
+    LibrarySigner,
+    PublicKey,
+    Signer,
+    load_signer,
+    make_key,
+)
+from sam_pipeline.schema.identity.signature import (
+    BAD_SIGNATURE,
+    COVERED,
+    EXPIRED,
+    KEY_NAME,
+    SIGNATURE,
+    SIGNED_AT,
+    SignatureRefused,
+    covered_bytes,
+    sign,
+    verify,
+)
+from sam_pipeline.schema.messages.message import (
+    CLASS,
+    CONTENT_TYPE,
+    COUNT,
+    DESTINATION,
+    MESSAGE_ID,
+    Message,
+)
+
+NOW = datetime(2026, 11, 23, 12, 0, 0, tzinfo=UTC)
+MAX_AGE = timedelta(days=30)
+SECOND = timedelta(seconds=1)
+MESSAGE = Message(
+    {
+        CLASS: "metricOutput",
+        MESSAGE_ID: "0660f02567c7f4-57079bb1e042498701",
+        DESTINATION: "/topic/grid.probe.metricOutput",
+        CONTENT_TYPE: "text/plain; charset=utf-8",
+        COUNT: "1",
+        "samFormat": "wlcg",
+        "samRename": "test=metricName",
+        "nagios_host": "nagios1.example.org",
+        "nagiosHost": "nagios2.example.org",
+        "persistent": "true",
+        "X-Other": "anything",
+    },
+    b"hostName: ce01.example.org\nEOT\n",
+)
+
+
+@pytest.fixture
+def signer(tmp_path: Path) -> Signer:
+    make_key(tmp_path / "nagios1.pem")
+    return load_signer(tmp_path / "nagios1.pem")
+
+
+def verified(message: Message, signer: Signer, now: datetime = NOW) -> str | None:
+    return verify(message, {signer.name: [signer.public_key()]}, now, MAX_AGE)
+
+
+def reason_of(message: Message, signer: Signer, now: datetime = NOW) -> str:
+    with pytest.raises(SignatureRefused) as refusal:
+        verified(message, signer, now)
+    assert signer.name in refusal.value.text
+    return refusal.value.reason
+
+
+def changed(message: Message, headers: Mapping[str, str], body: bytes | None = None) -> Message:
+    return Message({**message.headers, **headers}, message.body if body is None else body)
+
+
+def test_a_signed_message_has_the_identity_of_its_key(signer: Signer) -> None:
+    signed = sign(MESSAGE, signer, NOW)
+
+    assert verified(signed, signer) == "nagios1"
+    assert signed.body == MESSAGE.body
+    assert MESSAGE.headers.items() <= signed.headers.items()
+
+
+def test_the_covered_bytes_are_these() -> None:
+    """Other programs sign as well: the form of the bytes is an interface."""
+    signed = changed(MESSAGE, {SIGNED_AT: "2026-11-23T12:00:00Z"})
+
+    assert covered_bytes(signed).decode().split("\n") == [
+        "sam-sig-1",
+        "metricOutput",
+        "grid.probe.metricOutput",
+        "0660f02567c7f4-57079bb1e042498701",
+        "2026-11-23T12:00:00Z",
+        "content-type:text/plain; charset=utf-8",
+        "nagiosHost:nagios2.example.org",
+        "nagios_host:nagios1.example.org",
+        "recordCount:1",
+        "samFormat:wlcg",
+        "samRename:test=metricName",
+        "40315690ce7eb2b9fc9046b7d258a6a3b005a203e06c4cb14d4b8cfcabea5cc5",
+    ]
+
+
+def test_every_flipped_bit_of_the_body_is_noticed(signer: Signer) -> None:
+    signed = sign(MESSAGE, signer, NOW)
+
+    for bit in range(8 * len(signed.body)):
+        body = bytearray(signed.body)
+        body[bit // 8] ^= 1 << bit % 8
+        assert reason_of(Message(signed.headers, bytes(body)), signer) == BAD_SIGNATURE
+
+
+@pytest.mark.parametrize("name", [CLASS, MESSAGE_ID, SIGNED_AT, *COVERED])
+def test_every_flipped_bit_of_a_covered_header_is_noticed(signer: Signer, name: str) -> None:
+    signed = sign(MESSAGE, signer, NOW)
+    value = signed.headers[name]
+
+    for bit in range(7 * len(value)):
+        place, number = divmod(bit, 7)
+        flipped = chr(ord(value[place]) ^ 1 << number)
+        other = value[:place] + flipped + value[place + 1 :]
+        assert reason_of(changed(signed, {name: other}), signer) == BAD_SIGNATURE
+
+
+@pytest.mark.parametrize("name", [CLASS, MESSAGE_ID, *COVERED])
+def test_a_covered_header_that_was_removed_or_added_is_noticed(signer: Signer, name: str) -> None:
+    without = {key: value for key, value in MESSAGE.headers.items() if key != name}
+    signed = sign(Message(without, MESSAGE.body), signer, NOW)
+
+    assert reason_of(changed(signed, {name: MESSAGE.headers[name]}), signer) == BAD_SIGNATURE
+    signed = sign(MESSAGE, signer, NOW)
+    assert reason_of(changed(signed, {name: ""}), signer) == BAD_SIGNATURE
+
+
+def test_every_flipped_bit_of_the_signature_is_noticed(signer: Signer) -> None:
+    from binascii import a2b_base64, b2a_base64
+
+    signed = sign(MESSAGE, signer, NOW)
+    signature = a2b_base64(signed.headers[SIGNATURE])
+
+    for bit in range(8 * len(signature)):
+        flipped = bytearray(signature)
+        flipped[bit // 8] ^= 1 << bit % 8
+        other = b2a_base64(bytes(flipped), newline=False).decode()
+        assert reason_of(changed(signed, {SIGNATURE: other}), signer) == BAD_SIGNATURE
+
+
+@pytest.mark.parametrize("signature", ["", "A", "AAAA", "no base64 \u00fc", "A" * 400])
+def test_a_malformed_signature_is_bad(signer: Signer, signature: str) -> None:
+    signed = sign(MESSAGE, signer, NOW)
+
+    assert reason_of(changed(signed, {SIGNATURE: signature}), signer) == BAD_SIGNATURE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{CLASS: "downtime"}, {DESTINATION: "/topic/grid.probe.downtime"}],
+    ids=["class", "destination"],
+)
+def test_a_replay_into_another_class_or_destination_is_bad(
+    signer: Signer, change: Mapping[str, str]
+) -> None:
+    signed = sign(MESSAGE, signer, NOW)
+
+    assert reason_of(changed(signed, change), signer) == BAD_SIGNATURE
+
+
+@pytest.mark.parametrize(
+    "destination",
+    [
+        "/queue/grid.probe.metricOutput",
+        "/amq/queue/grid.probe.metricOutput",
+        "/exchange/amq.topic/grid.probe.metricOutput",
+        "grid.probe.metricOutput",
+    ],
+)
+def test_the_form_in_which_a_broker_gives_the_destination_is_not_covered(
+    signer: Signer, destination: str
+) -> None:
+    signed = sign(MESSAGE, signer, NOW)
+
+    assert verified(changed(signed, {DESTINATION: destination}), signer) == "nagios1"
+
+
+def test_headers_that_brokers_add_drop_or_change_do_not_matter(signer: Signer) -> None:
+    signed = sign(changed(MESSAGE, {"samRename": ""}), signer, NOW)
+    headers = {**signed.headers, "X-Other": "changed", "message-id": "ID:1", "timestamp": "1"}
+    for name in ("persistent", "samRename"):
+        del headers[name]
+
+    assert verified(Message(headers, signed.body), signer) == "nagios1"
+
+
+def test_no_value_can_pass_for_two_lines() -> None:
+    one = changed(MESSAGE, {CLASS: "metricOutput\ngrid.probe.metricOutput", DESTINATION: ""})
+    other = changed(MESSAGE, {CLASS: "metricOutput", DESTINATION: "grid.probe.metricOutput\n"})
+    literal = changed(one, {CLASS: "metricOutput\\ngrid.probe.metricOutput"})
+
+    assert len({covered_bytes(one), covered_bytes(other), covered_bytes(literal)}) == 3
+
+
+def test_a_signature_expires_at_the_second(signer: Signer) -> None:
+    signed = sign(MESSAGE, signer, NOW)
+
+    assert verified(signed, signer, NOW + MAX_AGE) == "nagios1"
+    assert reason_of(signed, signer, NOW + MAX_AGE + SECOND) == EXPIRED
+
+
+def test_a_signature_of_the_far_future_does_not_last_for_ever(signer: Signer) -> None:
+    signed = sign(MESSAGE, signer, NOW + MAX_AGE + SECOND)
+
+    assert reason_of(signed, signer) == EXPIRED
+
+
+def test_a_bad_signature_is_bad_however_old_it_is(signer: Signer) -> None:
+    signed = changed(sign(MESSAGE, signer, NOW), {COUNT: "2"})
+
+    assert reason_of(signed, signer, NOW + 2 * MAX_AGE) == BAD_SIGNATURE
+
+
+@pytest.mark.parametrize("signed_at", ["", "yesterday", "2026-13-01T00:00:00Z"])
+def test_a_signature_needs_a_time(signer: Signer, signed_at: str) -> None:
+    headers = {**MESSAGE.headers, KEY_NAME: signer.name, SIGNED_AT: signed_at}
+    signature = signer.sign(covered_bytes(Message(headers, MESSAGE.body)))
+    headers[SIGNATURE] = signature.hex()
+
+    assert reason_of(Message(headers, MESSAGE.body), signer) == BAD_SIGNATURE
+
+
+def test_without_a_key_or_with_an_unknown_one_a_message_is_unsigned(signer: Signer) -> None:
+    signed = sign(MESSAGE, signer, NOW)
+
+    assert verified(MESSAGE, signer) is None
+    assert verified(changed(signed, {KEY_NAME: ""}), signer) is None
+    assert verified(changed(signed, {KEY_NAME: "nagios2"}), signer) is None
+    assert verify(signed, {signer.name: []}, NOW, MAX_AGE) is None
+
+
+def test_a_message_that_names_a_known_key_must_have_its_signature(signer: Signer) -> None:
+    assert reason_of(changed(MESSAGE, {KEY_NAME: signer.name}), signer) == BAD_SIGNATURE
+
+
+def test_the_signature_of_another_key_is_bad(signer: Signer, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    make_key(tmp_path / "other" / "nagios1.pem")
+    other = load_signer(tmp_path / "other" / "nagios1.pem")
+
+    assert reason_of(sign(MESSAGE, other, NOW), signer) == BAD_SIGNATURE
+
+
+def test_while_a_key_is_replaced_both_verify(signer: Signer, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    make_key(tmp_path / "new" / "nagios1.pem")
+    new = load_signer(tmp_path / "new" / "nagios1.pem")
+    spooled, fresh = sign(MESSAGE, signer, NOW - timedelta(days=7)), sign(MESSAGE, new, NOW)
+    both = {"nagios1": [new.public_key(), signer.public_key()]}
+
+    assert {verify(message, both, NOW, MAX_AGE) for message in (spooled, fresh)} == {"nagios1"}
+
+
+def test_a_signature_is_that_of_rfc_8032() -> None:
+    """Test 2 of section 7.1."""
+    seed = bytes.fromhex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb")
+    public = bytes.fromhex("3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c")
+    signature = bytes.fromhex(
+        "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da"
+        "085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00"
+    )
+
+    assert LibrarySigner("rfc", seed).sign(b"\x72") == signature
+    assert PublicKey(public).verifies(signature, b"\x72")
