@@ -1,0 +1,190 @@
+"""A suggested policy is valid, and allows what was said and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sam_pipeline.schema.identity.policy import OBSERVE, Policy, refusal
+from sam_pipeline.schema.identity.policy_file import load_policy
+from sam_pipeline.schema.identity.suggestion import WIDTH, Said, suggested_policy
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+TODAY = NOW.date()
+RESULTS = Said(
+    "uid:1000",
+    "metricOutput",
+    frozenset({"SITE-A"}),
+    frozenset({"ce01.example.org", "new.example.org"}),
+    frozenset({"new.example.org"}),
+    frozenset({"nagios.example.org"}),
+    10,
+    NOW,
+    NOW,
+)
+TOPOLOGY = replace(
+    RESULTS,
+    message_class="serviceEndpoint",
+    new_hosts=frozenset(),
+    monitoring_hosts=frozenset({""}),
+)
+KEY = "ed25519:MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE="
+PRESENT = f"""
+mode = "enforce"
+[[publisher]]
+name = "site-a"
+is = ["key:a", "uid:1000"]
+keys = ["{KEY}"]
+signed = true
+classes = ["*"]
+sites = ["*"]
+until = 2027-06-01
+records_per_minute = 20_000
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "publishers.toml"
+
+
+def suggested(file: Path, said: Iterable[Said], present: Policy | None = None) -> Policy:
+    file.write_text("\n".join(suggested_policy(said, present)), encoding="utf-8")
+    return load_policy(file)
+
+
+def allows(
+    policy: Policy,
+    identity: str,
+    message_class: str,
+    sites: Iterable[str] = (),
+    today: date = TODAY,
+    **row: str,
+) -> bool:
+    publisher = policy.publisher_of(identity)
+    return refusal(publisher, message_class, row, set(sites), today) is None
+
+
+def test_what_was_said_is_allowed(file: Path) -> None:
+    policy = suggested(file, [RESULTS])
+    nagios = {"monitoringHost": "nagios.example.org"}
+
+    assert policy.mode == OBSERVE
+    for host, sites in (("CE01.example.org", ["SITE-A"]), ("new.example.org", [])):
+        assert allows(policy, "uid:1000", "metricOutput", sites, hostName=host, **nagios)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"identity": "uid:1001"},
+        {"message_class": "downtime"},
+        {"sites": ["SITE-B"]},
+        {"sites": [], "hostName": "ce01.example.org"},
+        {"monitoringHost": "other.example.org"},
+    ],
+    ids=str,
+)
+def test_nothing_else_is_allowed(file: Path, change: dict[str, str]) -> None:
+    policy = suggested(file, [RESULTS])
+    said = {
+        "identity": "uid:1000",
+        "message_class": "metricOutput",
+        "sites": ["SITE-A"],
+        "hostName": "ce01.example.org",
+        "monitoringHost": "nagios.example.org",
+    }
+
+    assert allows(policy, **said)  # type: ignore[arg-type]
+    assert not allows(policy, **{**said, **change})  # type: ignore[arg-type]
+
+
+def test_results_without_a_monitoring_host_leave_it_open(file: Path) -> None:
+    without = replace(RESULTS, monitoring_hosts=frozenset({"", "nagios.example.org"}))
+
+    policy = suggested(file, [without])
+
+    assert allows(policy, "uid:1000", "metricOutput", ["SITE-A"], hostName="ce01.example.org")
+
+
+def test_the_classes_of_one_identity_are_one_publisher(file: Path) -> None:
+    policy = suggested(file, [RESULTS, TOPOLOGY, replace(RESULTS, identity="anonymous")])
+
+    assert [publisher.name for publisher in policy.publishers] == ["anonymous", "uid:1000"]
+    assert policy.publishers[1].classes == ("metricOutput", "serviceEndpoint")
+    assert policy.publishers[1].monitoring_hosts == ("nagios.example.org",)
+
+
+def test_a_publisher_of_the_present_policy_keeps_its_name_keys_and_limits(file: Path) -> None:
+    file.write_text(PRESENT)
+    signed = replace(RESULTS, identity="key:a")
+
+    [publisher] = suggested(file, [signed], load_policy(file)).publishers
+
+    assert (publisher.name, publisher.identities) == ("site-a", ("key:a", "uid:1000"))
+    assert (publisher.keys, publisher.signed) == ((KEY,), True)
+    assert (publisher.records_per_minute, publisher.until) == (20_000, date(2027, 6, 1))
+    assert publisher.sites == ("SITE-A",)
+
+
+def test_signatures_are_no_must_for_a_publisher_that_also_sent_unsigned_records(
+    file: Path,
+) -> None:
+    file.write_text(PRESENT)
+
+    [publisher] = suggested(
+        file, [RESULTS, replace(RESULTS, identity="key:a")], load_policy(file)
+    ).publishers
+
+    assert not publisher.signed
+
+
+def test_a_key_that_the_policy_does_not_have_is_only_a_comment(file: Path) -> None:
+    policy = suggested(file, [replace(RESULTS, identity="key:unknown"), RESULTS])
+
+    assert [publisher.name for publisher in policy.publishers] == ["uid:1000"]
+    assert '# "key:unknown"' in file.read_text()
+
+
+def test_what_operators_entered_needs_no_publisher(file: Path) -> None:
+    policy = suggested(file, [replace(RESULTS, identity="operator:ada")])
+
+    assert policy.publishers == ()
+
+
+def test_long_lists_have_an_item_on_each_line(file: Path) -> None:
+    sites = frozenset(f"SITE-{number:03}" for number in range(100))
+
+    policy = suggested(file, [replace(RESULTS, sites=sites)])
+
+    assert policy.publishers[0].sites == tuple(sorted(sites))
+    assert max(map(len, file.read_text().splitlines())) <= WIDTH
+
+
+@given(user=st.text(min_size=1), site=st.text(min_size=1), host=st.text(min_size=1))
+def test_any_name_is_taken_literally(
+    tmp_path_factory: pytest.TempPathFactory, user: str, site: str, host: str
+) -> None:
+    identity, host = f"broker:stomp://b:1/{user}", host.lower()
+    said = replace(
+        RESULTS,
+        identity=identity,
+        sites=frozenset({site}),
+        hosts=frozenset({host}),
+        new_hosts=frozenset({host}),
+        monitoring_hosts=frozenset({host}),
+    )
+    file = tmp_path_factory.getbasetemp() / "publishers.toml"
+
+    policy = suggested(file, [said])
+
+    row = {"hostName": host, "monitoringHost": host}
+    assert allows(policy, identity, "metricOutput", [site], **row)
+    assert allows(policy, identity, "metricOutput", [], **row)
+    assert not allows(policy, identity, "metricOutput", [f"{site}x"], **row)
