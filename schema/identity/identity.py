@@ -29,6 +29,11 @@ def with_identity(message: Message, identity: str) -> Message:
     return Message(headers, message.body)
 
 
+def known_identity(identity: str) -> str:
+    """The identity in texts for people, which do not name anonymous senders."""
+    return "" if identity == ANONYMOUS else identity
+
+
 def key_identity(name: str) -> str:
     """The identity of what was signed with the key of this name."""
     return f"{KEY}:{name}"

@@ -108,6 +108,7 @@ class IncidentTable(ReportTable):
                     "endpoints": incident.cause.where if incident.cause else None,
                     "example": incident.cause.example.text if incident.cause else None,
                     "message_id": incident.cause.example.message_id if incident.cause else None,
+                    "publisher": incident.cause.example.publisher if incident.cause else None,
                 }
                 for incident in self.found.incidents
             ]

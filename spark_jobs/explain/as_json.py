@@ -40,7 +40,11 @@ def day_json(site_day: SiteDay, selection: Selection) -> dict[str, Any]:
         "failures": costly.failures,
         "failures_without_effect": without_effect.failures,
         "downtimes": [
-            {**announcement_json(downtime), "counts": site_day.run.counts(downtime)}
+            {
+                **announcement_json(downtime),
+                "publisher": site_day.announcer(downtime),
+                "counts": site_day.run.counts(downtime),
+            }
             for downtime in site_day.downtimes
         ],
         "exclusions": list(map(announcement_json, site_day.exclusions)),
@@ -83,6 +87,7 @@ def _cause_json(cause: Cause) -> dict[str, Any]:
             "at": moment(cause.example.at),
             "summary": cause.example.text,
             "message_id": cause.example.message_id,
+            "publisher": cause.example.publisher,
             "threshold": cause.example.threshold or None,
         },
     }
@@ -127,6 +132,7 @@ def _result_json(result: Result) -> dict[str, Any]:
         "status": result.status,
         "summary": result.summary,
         "message_id": result.message_id,
+        "publisher": result.publisher,
         "monitoring_host": result.monitoring_host,
     }
     if isinstance(result, JudgedResult):

@@ -60,7 +60,8 @@ def day_lines(site_day: SiteDay, selection: Selection) -> list[str]:
     sections = {
         "failures": map(str, causes_by_effect(selection.failures(site_day))),
         "downtimes": [
-            effect_text(downtime, site_day.run.counts(downtime)) for downtime in site_day.downtimes
+            effect_text(downtime, site_day.run.counts(downtime), site_day.announcer(downtime))
+            for downtime in site_day.downtimes
         ],
         "exclusions": map(exclusion_text, site_day.exclusions),
         "results that don't count: their monitoring host is excluded": _shortened(

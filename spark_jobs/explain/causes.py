@@ -67,9 +67,10 @@ Key = tuple[str, str, str, str]
 class Failure:
     """A metric of an endpoint that was not OK: because of a result, or for lack of one (MISSING).
 
-    `at` is its time (epoch s), and `until` when it was over, or the end of the day; `message_id` is
-    '' if no message is known. `costs`: it cost its site availability, or left it unknown.
-    `threshold` describes what a threshold changed. It is not `measured` without a result.
+    `at` is its time (epoch s), and `until` when it was over, or the end of the day; `message_id`
+    and `publisher` are '' if no message is known. `costs`: it cost its site availability, or left
+    it unknown. `threshold` describes what a threshold changed. It is not `measured` without a
+    result.
     """
 
     service_flavour: str
@@ -79,6 +80,7 @@ class Failure:
     at: int
     text: str
     message_id: str
+    publisher: str = ""
     costs: bool = True
     threshold: str = ""
     until: int = 0

@@ -54,7 +54,8 @@ class SiteDay:
 
     `metrics` explains the times when metrics were not OK. `downtimes` and `exclusions` are all
     those that apply to the site, including those that changed nothing; an excluded monitoring host
-    applies to the sites that it measured. `ignored` are the results from such hosts.
+    applies to the sites that it measured. `ignored` are the results from such hosts. `announcers`
+    are the publishers of downtimes.
     """
 
     report: str
@@ -66,6 +67,11 @@ class SiteDay:
     exclusions: Sequence[Exclusion]
     ignored: Sequence[Ignored]
     failures: Sequence[Failure]
+    announcers: Mapping[Downtime, str]
+
+    def announcer(self, downtime: Downtime) -> str:
+        """The publisher of a downtime; empty if it is no longer announced like that."""
+        return self.announcers.get(downtime, "")
 
     def of_level(self, level: str) -> list[Thing]:
         return [thing for thing in self.things if thing.level == level]
@@ -77,7 +83,12 @@ class SiteDay:
 
 
 def explain_site(
-    report: str, site: str, run: Run, timelines: Timelines, results: ReadResults
+    report: str,
+    site: str,
+    run: Run,
+    timelines: Timelines,
+    results: ReadResults,
+    announcers: Mapping[Downtime, str],
 ) -> SiteDay:
     """The site's day, from its timelines of all levels and the results that the run read."""
     counted = CountedResults(run, results)
@@ -111,7 +122,9 @@ def explain_site(
         for level, names in timelines.of_level(wanted)
     ]
     failed = failures(timelines, counted)
-    return SiteDay(report, site, run, things, metrics, downtimes, exclusions, ignored, failed)
+    return SiteDay(
+        report, site, run, things, metrics, downtimes, exclusions, ignored, failed, announcers
+    )
 
 
 def arithmetic(seconds: Seconds) -> list[str]:

@@ -53,7 +53,9 @@ def failures(timelines: Timelines, results: CountedResults) -> list[Failure]:
             text = NO_RESULT if segment.status == "MISSING" else results.why_none
             costs = _touches(spans, segment.start, segment.end)
             status, start, end = segment.status, segment.start, segment.end
-            failure = Failure(*instance, status, start, text, "", costs, until=end, measured=False)
+            failure = Failure(
+                *instance, status, start, text, "", costs=costs, until=end, measured=False
+            )
             failed.append(failure)
     return failed
 
@@ -75,5 +77,13 @@ def _failure(instance: Instance, result: Result, until: int, *, costs: bool) -> 
         text = f"threshold on {result.value.label}: {text}"
         threshold = threshold_text(result)
     return Failure(
-        *instance, result.status, result.measured, text, result.message_id, costs, threshold, until
+        *instance,
+        result.status,
+        result.measured,
+        text,
+        result.message_id,
+        result.publisher,
+        costs,
+        threshold,
+        until,
     )

@@ -6,6 +6,7 @@ import shlex
 from datetime import date
 from fractions import Fraction
 
+from sam_pipeline.schema.identity.identity import known_identity
 from sam_pipeline.schema.program.wording import duration, one_line
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.spark_jobs.explain.causes import Cause
@@ -20,12 +21,12 @@ from sam_pipeline.spark_jobs.rules.levels import METRIC
 def cause_text(cause: Cause) -> str:
     """A cause on one line, with an example whose message can be looked up."""
     example = cause.example
-    message = f" ({example.message_id})" if example.message_id else ""
+    message = message_text(example.message_id, example.publisher)
     moments = span_text(cause.first, cause.last)
     return (
         f"{cause.count} x {cause.status} {cause.service_flavour} {cause.metric_name} {moments}"
         f" at {cause.where}: {cause.text or '(no text)'};"
-        f" e.g. {example.host_name} {time_text(example.at)}{message}"
+        f" e.g. {example.host_name} {time_text(example.at)}{f' ({message})' if message else ''}"
     )
 
 
@@ -38,9 +39,11 @@ def downtime_text(downtime: Downtime) -> str:
     return f"downtime{name} {kind} of {of}, {times}{text}"
 
 
-def effect_text(downtime: Downtime, counts: bool) -> str:
-    """A downtime, and whether it counts for the report."""
-    return f"{downtime_text(downtime)} ({'counts' if counts else 'does not count'})"
+def effect_text(downtime: Downtime, counts: bool, publisher: str) -> str:
+    """A downtime, whether it counts for the report, and who announced it."""
+    identity = known_identity(publisher)
+    by = f", announced by {identity}" if identity else ""
+    return f"{downtime_text(downtime)} ({'counts' if counts else 'does not count'}{by})"
 
 
 def exclusion_text(exclusion: Exclusion) -> str:
@@ -75,7 +78,14 @@ def result_text(result: Result) -> str:
     text = f" {one_line(result.summary)}" if result.summary else ""
     judged = f" ({threshold_text(result)})" if isinstance(result, JudgedResult) else ""
     status = f"{time_text(result.measured)} {result.status}{judged}"
-    return f"{status}{text} ({result.message_id or 'no message id'})"
+    message = message_text(result.message_id or "no message id", result.publisher)
+    return f"{status}{text} ({message})"
+
+
+def message_text(message_id: str, publisher: str) -> str:
+    """A message that can be looked up, and the identity that sent it, if it has one."""
+    identity = known_identity(publisher)
+    return f"{message_id} from {identity}".lstrip() if identity else message_id
 
 
 def range_text(limits: Range | None) -> str:

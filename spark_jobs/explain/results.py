@@ -43,7 +43,8 @@ _INSTANCES = (
 # Without names: they are known for the instances, so the database need not look them up per result.
 _RESULTS = (
     "SELECT instance_id, measured_at_s, status, coalesce(summary, ''), coalesce(message_id, ''),"
-    " {performance_data}, coalesce(monitoring_host, ''), result_id FROM report_result"
+    " coalesce(publisher, ''), {performance_data}, coalesce(monitoring_host, ''), result_id"
+    " FROM report_result"
     " WHERE instance_id IN :instances AND {window}{condition} AND result_id <= :newest"
     " ORDER BY measured_at_s DESC, result_id DESC{limit}"
 )
@@ -52,7 +53,7 @@ _by_time = attrgetter("measured")
 
 @dataclass(frozen=True)
 class Result:
-    """A metric result as stored in the database."""
+    """A metric result as stored in the database; `publisher` is the identity that sent it."""
 
     host_name: str
     service_flavour: str
@@ -61,6 +62,7 @@ class Result:
     status: str
     summary: str
     message_id: str
+    publisher: str
     performance_data: str
     monitoring_host: str
     result_id: int = 0
@@ -243,7 +245,7 @@ def read_results(
         chunk = numbers[first : first + _MAX_INSTANCES]
         rows += connection.execute(statement, {"instances": chunk, **bounds, **of_hosts})
     if len(numbers) > _MAX_INSTANCES:
-        rows = sorted(rows, key=lambda row: (row[1], row[7]), reverse=True)[:at_most]
+        rows = sorted(rows, key=lambda row: (row[1], row[-1]), reverse=True)[:at_most]
     results = ReadResults()
     if at_most is not None and len(rows) == at_most:
         results.since = rows[-1][1] + 1

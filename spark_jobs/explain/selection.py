@@ -16,7 +16,7 @@ from sam_pipeline.spark_jobs.explain.explanation import SiteDay, Thing, explain_
 from sam_pipeline.spark_jobs.explain.phrases import time_text
 from sam_pipeline.spark_jobs.explain.results import read_results
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
-from sam_pipeline.spark_jobs.inputs.announced import validity_of_site
+from sam_pipeline.spark_jobs.inputs.announced import announcers, validity_of_site
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.runs.published import (
@@ -73,6 +73,7 @@ def read_site_days(
         ReportUsage: no report has any; the message suggests sites or endpoints.
     """
     reports = published_reports(connection, report, period)
+    announced_by = announcers(connection, period)
     days = []
     for name in reports:
         runs = {run.day: run for run in published_runs(connection, name, period)}
@@ -90,7 +91,7 @@ def read_site_days(
         one_day = period.first == period.last
         results = read_results(connection, list(runs.values()), instances, with_ok=one_day)
         days += [
-            explain_site(name, selection.site, runs[day], of_day, results)
+            explain_site(name, selection.site, runs[day], of_day, results, announced_by)
             for day, of_day in timelines.items()
         ]
     if reports and not days:

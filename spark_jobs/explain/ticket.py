@@ -14,6 +14,7 @@ from sam_pipeline.spark_jobs.explain.phrases import (
     downtime_text,
     exclusion_text,
     explain_command,
+    message_text,
     span_text,
     time_text,
 )
@@ -116,12 +117,13 @@ def _causes(cause_list: CauseList, room: int) -> list[str]:
     entries = []
     for cause in causes:
         example = cause.example
+        message = message_text(example.message_id, example.publisher)
         metric = f"{cause.service_flavour} {cause.metric_name}"
         times = span_text(cause.first, cause.last, " to ")
         about = (
             f"  {cause.count} x {cause.status} {metric}, {times} at {cause.where}",
             f"      {cause.text or '(no text)'}",
-            f"      e.g. {example.host_name} {time_text(example.at)} {example.message_id}",
+            f"      e.g. {example.host_name} {time_text(example.at)} {message}",
         )
         entries.append([part for line in about for part in _wrapped(line, 2)])
     shown = _number_that_fits(entries, room - 2)

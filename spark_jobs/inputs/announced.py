@@ -24,6 +24,11 @@ WINDOW = {
     "sqlite": "measured_at_s >= :start AND measured_at_s < :end",
     "postgresql": "measured_at >= to_timestamp(:start) AND measured_at < to_timestamp(:end)",
 }
+_DOWNTIMES = (
+    "SELECT coalesce(downtime_id, ''), site, host_name, service_flavour, start_s, end_s,"
+    " classification, severity, coalesce(description, ''){} FROM report_downtime"
+    " WHERE start_s < :end AND end_s > :start"
+)
 # The time column of `report_result` that the index supports.
 TIME = {"sqlite": "measured_at_s", "postgresql": "measured_at"}
 # A JSON list as a table of its values, so that one parameter binds any number of names.
@@ -202,14 +207,18 @@ def members(connection: Connection, day: date) -> list[Member]:
 def downtimes(connection: Connection, period: Period) -> list[Downtime]:
     """All announced downtimes that overlap the period, even those that do not count."""
     rows = connection.execute(
-        text(
-            "SELECT coalesce(downtime_id, ''), site, host_name, service_flavour, start_s, end_s,"
-            " classification, severity, coalesce(description, '') FROM report_downtime"
-            " WHERE start_s < :end AND end_s > :start ORDER BY start_s, end_s, downtime_id"
-        ),
+        text(f"{_DOWNTIMES.format('')} ORDER BY start_s, end_s, downtime_id"),
         {"start": period.start, "end": period.end},
     )
     return [Downtime(*row) for row in rows]
+
+
+def announcers(connection: Connection, period: Period) -> dict[Downtime, str]:
+    """The publishers of the downtimes of a period, as far as these are still announced."""
+    rows = connection.execute(
+        text(_DOWNTIMES.format(", publisher")), {"start": period.start, "end": period.end}
+    )
+    return {Downtime(*row[:-1]): row[-1] or "" for row in rows}
 
 
 def exclusions(connection: Connection, period: Period) -> list[Exclusion]:

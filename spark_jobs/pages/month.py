@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
 
+from sam_pipeline.spark_jobs.inputs.announced import Downtime
 from sam_pipeline.spark_jobs.pages.drawing.years import YearView, year_view
 from sam_pipeline.spark_jobs.pages.groups import GroupsView
 from sam_pipeline.spark_jobs.pages.navigation import Neighbours
@@ -82,6 +83,7 @@ class Month:
     history: ReportHistory = field(default_factory=lambda: ReportHistory({}))
     contacts: Mapping[str, str] = field(default_factory=dict)
     in_bad_row: Collection[str] = ()
+    announcers: Mapping[Downtime, str] = field(default_factory=dict)
 
     @property
     def targets(self) -> Targets:

@@ -150,7 +150,9 @@ def explained_days(
 ) -> dict[date, SiteDay]:
     """The days on which a site was not OK all day, or on which something was announced for it."""
     return {
-        run.day: explain_site(month.report, site, run, timelines[run.day], results)
+        run.day: explain_site(
+            month.report, site, run, timelines[run.day], results, month.announcers
+        )
         for run in month.runs
         if run.day in timelines and _may_have_a_section(run, timelines[run.day])
     }
@@ -220,7 +222,10 @@ def _section(
 ) -> DaySection | None:
     """The section of one of at most `sections` days, if there is anything to say about it."""
     run = site_day.run
-    notes = [effect_text(downtime, run.counts(downtime)) for downtime in site_day.downtimes]
+    notes = [
+        effect_text(downtime, run.counts(downtime), site_day.announcer(downtime))
+        for downtime in site_day.downtimes
+    ]
     notes += [
         f"{exclusion_text(exclusion)} ({_EFFECTS[exclusion.kind]})"
         for exclusion in site_day.exclusions

@@ -37,7 +37,7 @@ from sam_pipeline.spark_jobs.explain.results import (
     read_results,
 )
 from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
-from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST
+from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, announcers
 from sam_pipeline.spark_jobs.inputs.contacts import site_contacts
 from sam_pipeline.spark_jobs.inputs.performance import MonthPerformance
 from sam_pipeline.spark_jobs.pages.changes import changes_view
@@ -130,7 +130,8 @@ def write_site(
     for month in months:
         if (month.report, month.period.first) in wanted or new & month.beside.keys:
             of_year = year_to(month.period.first)
-            others = (month.sealed, month.beside, sorted(month.contacts.items()))
+            beside = sorted(month.contacts.items()), sorted(map(str, month.announcers.items()))
+            others = (month.sealed, month.beside, *beside)
             inputs = month_digest(connection, month.report, month.period, of_year, *others)
             if not files.keep(month.path, inputs):
                 _write_month(connection, month, files)
@@ -166,6 +167,7 @@ def _months(
             histories[name],
             contacts,
             sites_in_bad_row(connection, name, first, histories[name]),
+            announcers(connection, month_of(first)),
         )
         for name, first in shown
     ]

@@ -18,6 +18,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from sam_pipeline.schema.identity.identity import known_identity
 from sam_pipeline.schema.program.wording import duration, printable
 from sam_pipeline.spark_jobs.exports.files import output_file
 from sam_pipeline.spark_jobs.pages.drawing import plots
@@ -74,7 +75,7 @@ class PageFiles:
             plot_right=plots.RIGHT,
         )
         self._environment.filters.update(
-            short=short, time=time_text, duration=duration, css=css_text
+            short=short, time=time_text, duration=duration, css=css_text, known=known_identity
         )
 
     def write(self, path: str, template: str, **values: Any) -> None:

@@ -235,8 +235,10 @@ SELECT
     CAST(extract(epoch FROM a.end_time) AS bigint) AS end_s,
     a.classification,
     a.severity,
-    a.description
+    a.description,
+    p.identity AS publisher
 FROM announced_downtime AS a
+JOIN publisher AS p ON p.publisher_id = a.publisher_id
 JOIN site AS s ON s.site_id = a.site_id
 JOIN host AS h ON h.host_id = a.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from sam_pipeline.schema.identity.identity import known_identity
 from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.schema.program.wording import duration, one_line, plural
 from sam_pipeline.schema.times import format_time
@@ -42,11 +43,15 @@ def folded_site_lines(site: SiteFolded) -> list[str]:
     Metrics of an endpoint that is OK are left out.
     """
     lines = [f"{site.site}, {site.profile.name}, now: {site.thing.status}", ""]
+    shown = [
+        (depth, thing, decides)
+        for depth, thing, decides in _tree(site.thing)
+        if thing.level != METRIC or thing.code != OK
+    ]
+    known = any(thing.last and known_identity(thing.last.publisher) for _, thing, _ in shown)
     rows = []
-    for depth, thing, decides in _tree(site.thing):
-        last, shown = thing.last, thing.level != METRIC or thing.code != OK
-        if not shown:
-            continue
+    for depth, thing, decides in shown:
+        last = thing.last
         rows.append(
             [
                 f"{'  ' * depth}{thing.names[-1]}",
@@ -55,9 +60,11 @@ def folded_site_lines(site: SiteFolded) -> list[str]:
                 "" if thing.since is None else duration(max(0, site.at - thing.since)),
                 "" if last is None else f"{duration(max(0, site.at - last.measured))} ago",
                 "" if last is None else one_line(last.summary, _MAX_SUMMARY),
+                *["" if last is None else known_identity(last.publisher)] * known,
             ]
         )
-    lines += text_table(["what", "status", "decides", "for", "measured", "summary"], rows)
+    columns = ["what", "status", "decides", "for", "measured", "summary"]
+    lines += text_table([*columns, *["publisher"] * known], rows)
     if site.downtimes or site.exclusions:
         lines.append("")
     for downtime in site.downtimes:
@@ -92,6 +99,7 @@ def folded_site_json(site: SiteFolded) -> dict[str, Any]:
             document["measured_at"] = None if last is None else moment(last.measured)
             document["last_status"] = None if last is None else last.status
             document["summary"] = "" if last is None else last.summary
+            document["publisher"] = "" if last is None else last.publisher
         things.append(document)
     return {
         **folded_summary_json(site),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, text
 
+from sam_pipeline.schema.identity.identity import known_identity
 from sam_pipeline.schema.program import command
 from sam_pipeline.schema.program.wording import did_you_mean_or_list, duration, one_line
 from sam_pipeline.spark_jobs.errors import ReportUsage
@@ -32,8 +33,8 @@ _MAX_SUMMARY = 80
 
 _COLUMNS = "site, service_flavour, host_name, metric_name, vo, status, since, measured_at"
 # Selected by host: by site, the database would compute every status first.
-_OF_HOSTS = f"SELECT {_COLUMNS}, summary FROM current_status WHERE host_name IN :hosts"
-_OF_ALL = f"SELECT {_COLUMNS}, '' FROM current_status"
+_OF_HOSTS = f"SELECT {_COLUMNS}, summary, publisher FROM current_status WHERE host_name IN :hosts"
+_OF_ALL = f"SELECT {_COLUMNS}, '', '' FROM current_status"
 _NO_PROFILE = (
     "the expected instances are unknown: no profile in [report] of sam.toml, and nothing is"
     " published"
@@ -41,7 +42,10 @@ _NO_PROFILE = (
 
 
 class Status(NamedTuple):
-    """The newest status of an endpoint's metric for one VO; `site` is "" outside the topology."""
+    """The newest status of an endpoint's metric for one VO; `site` is "" outside the topology.
+
+    `publisher` is the identity that sent its newest result.
+    """
 
     site: str
     service_flavour: str
@@ -52,6 +56,7 @@ class Status(NamedTuple):
     since: int
     measured: int
     summary: str
+    publisher: str
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ def read_site(connection: Connection, site: str, profiles: Sequence[Profile], no
 
 
 def read_sites(connection: Connection, profiles: Sequence[Profile], now: int) -> list[SiteNow]:
-    """All sites, the worst first; their statuses have no summaries."""
+    """All sites, the worst first; their statuses have no summaries and no publishers."""
     statuses: dict[str, list[Status]] = defaultdict(list)
     for status in map(_status, connection.execute(text(_OF_ALL))):
         statuses[status.site].append(status)
@@ -141,6 +146,7 @@ def site_lines(now: SiteNow, profiles: Sequence[Profile]) -> list[str]:
     lines = [f"{now.site}, now: {', '.join(counts) or 'no results yet'}"]
     if now.statuses:
         columns = ["status", "for", "measured", "flavour", "host", "metric", "vo", "summary"]
+        known = any(known_identity(status.publisher) for status in now.statuses)
         rows: list[list[object]] = [
             [
                 status.status,
@@ -151,10 +157,11 @@ def site_lines(now: SiteNow, profiles: Sequence[Profile]) -> list[str]:
                 status.metric_name,
                 status.vo,
                 one_line(status.summary, _MAX_SUMMARY),
+                *[known_identity(status.publisher)] * known,
             ]
             for status in now.statuses
         ]
-        lines += ["", *command.text_table(columns, rows)]
+        lines += ["", *command.text_table([*columns, *["publisher"] * known], rows)]
     if now.silent:
         lines += ["", "silent: expected, but without a valid result"]
     for silent in now.silent:
@@ -195,6 +202,7 @@ def site_json(now: SiteNow) -> dict[str, Any]:
                 "since": moment(status.since),
                 "measured_at": moment(status.measured),
                 "summary": status.summary,
+                "publisher": status.publisher,
             }
             for status in now.statuses
         ],
@@ -222,9 +230,10 @@ def summary_json(now: SiteNow) -> dict[str, Any]:
 
 
 def _status(row: Any) -> Status:
-    site, flavour, host, metric, vo, status, since, measured, summary = row
+    site, flavour, host, metric, vo, status, since, measured, summary, publisher = row
     times = second_of(since), second_of(measured)
-    return Status(site, flavour, host, metric, vo, status, *times, summary or "")
+    texts = summary or "", publisher or ""
+    return Status(site, flavour, host, metric, vo, status, *times, *texts)
 
 
 def _site_now(

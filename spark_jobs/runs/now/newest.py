@@ -40,6 +40,7 @@ class Newest(NamedTuple):
     measured: int
     since: int | None
     summary: str
+    publisher: str
 
 
 def look_back(now: int) -> int:
@@ -56,7 +57,7 @@ def read_newest(
 ) -> dict[Instance, dict[str, Newest]]:
     """The newest results by instance and VO, those before `look_back` included.
 
-    Only results of `hosts`, if given, have their summaries.
+    Only results of `hosts`, if given, have their summaries and publishers.
     """
     metrics = sorted({metric for flavour in profile.flavours for metric in flavour.metrics})
     conditions = ["metric_name IN :metrics"]
@@ -68,9 +69,9 @@ def read_newest(
     parameters = {"metrics": metrics, "vo": profile.vo, "hosts": hosts or []}
     newest: dict[InstanceOfVO, Newest] = {}
     if profile.fqan is None:
-        summary = "''" if hosts is None else "coalesce(summary, '')"
+        texts = "'', ''" if hosts is None else "coalesce(summary, ''), coalesce(publisher, '')"
         statement = (
-            f"SELECT {_NAMES}, status, measured_at_s, since_s, {summary} FROM report_status"
+            f"SELECT {_NAMES}, status, measured_at_s, since_s, {texts} FROM report_status"
             f" WHERE {where}"
         )
         for row in _rows(connection, statement, parameters):
@@ -121,15 +122,16 @@ def _counting(
         f" SELECT CAST(value AS integer) AS number, (SELECT {TIME[dialect]} FROM report_result"
         f" WHERE instance_id = CAST(value AS integer) AND {exists}"
         f" ORDER BY {TIME[dialect]} DESC LIMIT 1) AS second FROM given)"
-        " SELECT number, status, performance_data, measured_at_s, coalesce(summary, '') FROM newest"
+        " SELECT number, status, performance_data, measured_at_s, coalesce(summary, ''),"
+        " coalesce(publisher, '') FROM newest"
         f" JOIN report_result ON instance_id = number AND {TIME[dialect]} = second AND {exists}"
     )
     window = {**of_hosts, "start": look_back(now), "end": now + 1}
     rows = _rows(connection, statement, {**window, "names": json.dumps(list(instances))})
-    for number, status, performance_data, measured, summary in rows:
+    for number, status, performance_data, measured, *texts in rows:
         flavour, host, metric, _ = instances[number]
         verdict = verdict_of(profile.thresholds, host, flavour, metric, status, performance_data)
-        yield number, Newest(verdict.status, measured, None, summary)
+        yield number, Newest(verdict.status, measured, None, *texts)
 
 
 def _rank(result: Newest) -> tuple[int, int]:

@@ -52,8 +52,9 @@ def fill(url: str, directory: Path) -> Grid:
         connection.execute(
             text(
                 "INSERT INTO metricOutput (hostName, serviceFlavour, metricName, metricStatus,"
-                " timestamp, voName, gatheredAt, summaryData, messageId) VALUES (:host, 'SRM',"
-                " 'ping', 'CRITICAL', :time, 'ops', 'wn1', :summary, :message)"
+                " timestamp, voName, gatheredAt, summaryData, messageId, publisher)"
+                " VALUES (:host, 'SRM', 'ping', 'CRITICAL', :time, 'ops', 'wn1', :summary,"
+                " :message, 'key:nagios')"
             ),
             rows,
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine, text
 
+from sam_pipeline.schema.identity.identity import ANONYMOUS
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, day_start
@@ -98,7 +99,9 @@ class Grid:
         )
 
     def _insert(self, view: str, values: Mapping[str, object]) -> None:
-        present = {name: value for name, value in values.items() if value is not None}
+        # Without a publisher the database would enter its user, who differs between databases.
+        present = {"publisher": ANONYMOUS}
+        present |= {name: value for name, value in values.items() if value is not None}
         placeholders = ", ".join(f":{name}" for name in present)
         with writing(self.loader) as connection:
             connection.execute(

@@ -232,6 +232,7 @@ def _results(
                     "monitoringHost": f"m{site % 2}",
                     "summaryData": f"{status}: <script>alert({at})</script> no answer",
                     "messageId": f"m-{second}-{number}-{metric}",
+                    "publisher": f"key:nagios{site % 2}",
                 }
 
 

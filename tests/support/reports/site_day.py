@@ -25,6 +25,7 @@ class StoredDay:
         self.segments: list[Segment] = []
         self.results: list[Result] = []
         self.downtimes: list[Downtime] = []
+        self.announcers: dict[Downtime, str] = {}
         self.exclusions: list[Exclusion] = []
 
     def segment(self, level: str, names: str, *stretches: str) -> None:
@@ -47,7 +48,8 @@ class StoredDay:
     def result(self, instance: str, time: str, status: str, **more: str) -> None:
         flavour, host, metric = instance.split()
         values = {"summary": f"{status} says {metric}", "message_id": f"m-{time}"}
-        values |= {"performance_data": "", "monitoring_host": "nagios", **more}
+        values |= {"publisher": "anonymous", "performance_data": "", "monitoring_host": "nagios"}
+        values |= more
         self.results.append(Result(host, flavour, metric, at(time), status, **values))
 
     @property
@@ -65,7 +67,7 @@ class StoredDay:
 
     def day(self) -> SiteDay:
         timelines = Timelines(self.segments, self.profile)
-        return explain_site("test", "A", self.run, timelines, self.results_of)
+        return explain_site("test", "A", self.run, timelines, self.results_of, self.announcers)
 
 
 def at(time: str) -> int:

@@ -425,3 +425,30 @@ def test_a_shell_parses_the_command_line_back(site: str) -> None:
     assert program == "sam-report"
     assert (args.report, args.site, args.day) == ("my report", site, DAY)
     assert (args.flavour, args.host) == ("CE", "-h1")
+
+
+def test_a_result_names_who_sent_it(stored: StoredDay) -> None:
+    stored.everywhere("00:00-24:00 CRITICAL")
+    stored.segment("metric", "CE h1 submit", "00:00-24:00 CRITICAL")
+    stored.result("CE h1 submit", "00:00", "CRITICAL", publisher="key:nagios-a")
+
+    document = day_json(stored.day(), ALL)
+
+    assert "(m-00:00 from key:nagios-a)" in day_text(stored.day(), ALL)
+    assert any("m-00:00 from key:nagios-a" in line for line in ticket(stored.day(), ALL, Targets()))
+    [endpoint] = (thing for thing in document["things"] if thing["level"] == ENDPOINT)
+    [result] = endpoint["reasons"][0]["metrics"][0]["results"]
+    assert result["publisher"] == "key:nagios-a"
+    [cause] = causes_json(stored.day(), ALL)["causes"]
+    assert cause["example"]["publisher"] == "key:nagios-a"
+
+
+def test_nothing_names_an_anonymous_sender(stored: StoredDay) -> None:
+    stored.everywhere("00:00-24:00 CRITICAL")
+    stored.segment("metric", "CE h1 submit", "00:00-24:00 CRITICAL")
+    stored.result("CE h1 submit", "00:00", "CRITICAL", publisher="anonymous")
+
+    assert "CRITICAL says submit (m-00:00)" in day_text(stored.day(), ALL)
+    assert "anonymous" not in "\n".join(
+        [*day_lines(stored.day(), ALL), *ticket(stored.day(), ALL, Targets())]
+    )

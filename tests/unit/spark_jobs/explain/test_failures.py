@@ -41,7 +41,13 @@ def stored(tmp_path: Path) -> StoredDay:
 def page(stored: StoredDay, out: Path) -> str:
     """The site's page of a month in which only this day was computed."""
     month = Month(
-        "test", Period(DAY, DAY), "test/2026-11", [stored.run], "", PeriodTargets(stored.profile)
+        "test",
+        Period(DAY, DAY),
+        "test/2026-11",
+        [stored.run],
+        "",
+        PeriodTargets(stored.profile),
+        announcers=stored.announcers,
     )
     of_site = [segment for segment in stored.segments if segment.level == SITE]
     figure = DayFigure(DAY, ("A",), seconds_of(of_site))
@@ -210,3 +216,37 @@ def test_the_page_says_where_a_threshold_decided_the_status(
     [cause] = causes_json(stored.day(), ALL)["causes"]
     assert cause["example"]["threshold"] == text
     assert counts(stored, tmp_path) == ("1 failure, 1 cause", "0 failures, 0 causes")
+
+
+def test_the_page_names_who_sent_a_result(stored: StoredDay, tmp_path: Path) -> None:
+    stored.everywhere("00:00-24:00 CRITICAL")
+    stored.segment("metric", "CE h1 submit", "00:00-24:00 CRITICAL")
+    stored.result("CE h1 submit", "00:00", "CRITICAL", publisher="uid:<1000>")
+
+    assert "message m-00:00 from uid:&lt;1000&gt;" in page(stored, tmp_path)
+
+
+def test_the_page_does_not_name_an_anonymous_sender(stored: StoredDay, tmp_path: Path) -> None:
+    stored.everywhere("00:00-24:00 CRITICAL")
+    stored.segment("metric", "CE h1 submit", "00:00-24:00 CRITICAL")
+    stored.result("CE h1 submit", "00:00", "CRITICAL", publisher="anonymous")
+
+    html = page(stored, tmp_path)
+
+    assert "message m-00:00" in html
+    assert "anonymous" not in html
+
+
+def test_page_and_explanation_name_who_announced_a_downtime(
+    stored: StoredDay, tmp_path: Path
+) -> None:
+    stored.everywhere("00:00-24:00 DOWNTIME")
+    stored.segment("metric", "CE h1 submit", "00:00-24:00 OK")
+    stored.downtimes = [DOWNTIME]
+    stored.announcers = {DOWNTIME: "key:goc"}
+
+    text = "(counts, announced by key:goc)"
+    assert text in "\n".join(day_lines(stored.day(), ALL))
+    assert text in page(stored, tmp_path)
+    [downtime] = day_json(stored.day(), ALL)["downtimes"]
+    assert downtime["publisher"] == "key:goc"
