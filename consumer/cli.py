@@ -20,6 +20,7 @@ examples:
   sam-consume run                      the daemon
   sam-consume run --drain              load all waiting messages, then stop (cron, tests)
   sam-consume status
+  sam-consume publishers
   sam-consume dead-letter list
 """
 
@@ -28,6 +29,7 @@ COMMANDS = {
     "check": ("check", "report all problems of the configuration and the database"),
     "config": ("config", "show each key of the configuration, and where its value comes from"),
     "status": ("status", "show state, lag, backlog, rates and counts of the daemon"),
+    "publishers": ("publishers", "show which identity sent which records, or suggest a policy"),
     "dead-letter": ("dead_letters", "list, edit, replay or drop records that could not be loaded"),
 }
 """The module in `commands` and the help text of each command."""

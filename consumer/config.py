@@ -396,6 +396,11 @@ def load_limits(args: argparse.Namespace) -> Limits:
     return _load_keys(args, LIMITS).limits()
 
 
+def policy_path(args: argparse.Namespace) -> Path | None:
+    """Only the file of the policy, if there is one; raises ConfigError."""
+    return _load_keys(args, {"publishers"}).publishers
+
+
 def editor_command() -> list[str]:
     """`$VISUAL` or `$EDITOR`; empty if neither is set."""
     return shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
+from sam_pipeline.schema.identity.identity import known_identity
 from sam_pipeline.schema.program.command import text_table
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.loading.letters.dead_letter import OPEN, DeadLetter, DeadLetterContent
@@ -19,8 +20,9 @@ SHOWN_BYTES = 16 * 1024
 
 
 def letter_table(letters: Sequence[DeadLetter]) -> list[str]:
-    """A line per letter, with a column for the state if any letter is not open."""
+    """A line per letter; with columns for states and publishers if any needs them."""
     states = any(letter.state != OPEN for letter in letters)
+    publishers = any(known_identity(letter.publisher or "") for letter in letters)
     rows = [
         (
             letter.dead_letter_id,
@@ -29,13 +31,13 @@ def letter_table(letters: Sequence[DeadLetter]) -> list[str]:
             letter.reason,
             *([letter.state] if states else []),
             str(Sender(letter.broker or "", letter.login or "")),
+            *[known_identity(letter.publisher or "")] * publishers,
             _first_line(letter.error),
         )
         for letter in letters
     ]
-    return text_table(
-        ("id", "time", "class", "reason", *["state"] * states, "sender", "error"), rows
-    )
+    columns = ["id", "time", "class", "reason", *["state"] * states, "sender"]
+    return text_table([*columns, *["publisher"] * publishers, "error"], rows)
 
 
 def outcome_table(outcomes: Iterable[Replayed]) -> list[str]:

@@ -247,6 +247,7 @@ OPTIONS = (
     (sam_consume, "run --drain", "--timeout", SECONDS),
     (sam_consume, "run", "--to", "nonsense '' stomp://msg.example.org"),
     (sam_consume, "run", "--instance", f"0 {NUMBERS}"),
+    (sam_consume, "publishers", "--since", AGES),
     (sam_consume, "dead-letter list", "--reason --class --state", "nonsense ''"),
     (sam_consume, "dead-letter list", "--limit", f"0 {NUMBERS}"),
     (sam_consume, "dead-letter drop", "--older-than", AGES),

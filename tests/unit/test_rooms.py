@@ -125,6 +125,9 @@ WALLS: Mapping[str, Wall] = {
         f" {DATABASE} sql.loading sql.topology",
         "sqlalchemy",
     ),
+    "consumer.commands.publishers": Wall(
+        f"{CONSUMER} {DATABASE} sql.loading sql.operations sql.topology", "sqlalchemy"
+    ),
     "consumer.commands.dead_letter_tables": Wall(f"{CONSUMER} {DATABASE} sql.loading"),
     "consumer.cli": Wall(f"{CONSUMER} consumer.commands consumer.process"),
     "consumer.__main__": Wall("consumer.cli"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 
 import pytest
 
 from sam_pipeline.consumer.cli import main
+from sam_pipeline.schema.identity.identity import IDENTITY, uid_identity
 from sam_pipeline.schema.messages.message import new_message
 from sam_pipeline.schema.records.text import write_wlcg
 from tests.support.builders import metric_message, metric_result
@@ -55,8 +57,9 @@ def test_dead_letters_are_listed_by_reason_as_a_table(
     sam_consume(with_dead_letters, "dead-letter", "list", "--reason", "unknown-class")
 
     header, _, line = capsys.readouterr().out.splitlines()
-    assert header.split() == ["id", "time", "class", "reason", "sender", "error"]
+    assert header.split() == ["id", "time", "class", "reason", "sender", "publisher", "error"]
     assert "fireDrill" in line
+    assert f" {uid_identity(os.getuid())} " in line
 
 
 def test_no_dead_letters_are_an_empty_array(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,7 +80,8 @@ def test_a_dead_letter_is_shown_with_its_bytes_and_headers(
 
     shown = json.loads(capsys.readouterr().out)
     assert "metricStatus: MAYBE" in shown["body"]
-    assert shown["headers"] == dict(BAD.headers)
+    assert shown["publisher"] == uid_identity(os.getuid())
+    assert shown["headers"] == {**BAD.headers, IDENTITY: uid_identity(os.getuid())}
     assert shown["record_number"] == 2
 
 

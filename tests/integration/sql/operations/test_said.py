@@ -1,0 +1,102 @@
+"""Which identity said what, and a policy that allows exactly that."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Engine, text
+
+from sam_pipeline.schema.identity.suggestion import Said
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.operations.said import SETTLED, homes_of, said_in_class
+from tests.support.builders import metric_result
+from tests.support.database.roles import acting_as
+from tests.support.database.sql_rows import (
+    downtime,
+    insert,
+    service_endpoint,
+    site_contact,
+)
+
+WEEK = timedelta(days=7)
+
+
+def said(engine: Engine, since: timedelta = WEEK) -> list[Said]:
+    """What is stored, as readers see it."""
+    catalogue, start = Catalogue(engine), datetime.now(UTC) - since
+    views = catalogue.find_all(name.lower() for name in catalogue.names())
+    with acting_as("reader", engine) as reader, reading(reader) as connection:
+        homes = homes_of(connection)
+        return [
+            one
+            for view in views.values()
+            for one in said_in_class(connection, view.name, view.all_columns, start, homes)
+        ]
+
+
+def age(engine: Engine, table: str, by: timedelta) -> None:
+    """Make the rows of a table look as if they had been received earlier."""
+    seconds = int(by.total_seconds())
+    earlier = {
+        "sqlite": f"received_at - {seconds}",
+        "postgresql": f"received_at - interval '{seconds} s'",
+    }
+    with writing(engine) as connection:
+        connection.execute(
+            text(f"UPDATE {table} SET received_at = {earlier[connection.dialect.name]}")
+        )
+
+
+def test_each_identity_has_a_line_for_each_class(engine: Engine) -> None:
+    results = [metric_result(timestamp=f"2026-11-20T12:0{n}:00Z") for n in range(3)]
+    for publisher, view, rows in (
+        ("key:a", "metricOutput", results),
+        ("key:a", "siteContact", [site_contact()]),
+        ("uid:7", "downtime", [downtime()]),
+    ):
+        insert(engine, view, *({**row, "publisher": publisher} for row in rows))
+
+    found = {(one.identity, one.message_class): one.records for one in said(engine)}
+
+    assert found == {
+        ("key:a", "metricOutput"): 3,
+        ("key:a", "siteContact"): 1,
+        ("uid:7", "downtime"): 1,
+    }
+
+
+def test_a_result_belongs_to_the_sites_of_its_host_on_its_day(engine: Engine) -> None:
+    moves = [
+        service_endpoint(siteName="OLD", validTo="2026-11-20T00:00:00Z"),
+        service_endpoint(siteName="NEW", validFrom="2026-11-20T00:00:00Z"),
+    ]
+    insert(engine, "serviceEndpoint", *({**row, "publisher": "key:topology"} for row in moves))
+    result = metric_result(siteName="CLAIMED", publisher="key:a", monitoringHost="Nagios1")
+    insert(engine, "metricOutput", result)
+
+    [of_results] = [one for one in said(engine) if one.identity == "key:a"]
+
+    assert of_results.sites == {"NEW"}
+    assert of_results.hosts == {"ce01.example.org"}
+    assert of_results.monitoring_hosts == {"nagios1"}
+
+
+def test_a_host_is_new_until_it_has_been_in_the_topology_for_a_while(engine: Engine) -> None:
+    insert(engine, "serviceEndpoint", service_endpoint(publisher="key:topology"))
+    insert(engine, "metricOutput", metric_result(publisher="key:a"))
+
+    new = {one.identity: one.new_hosts for one in said(engine)}
+    age(engine, "endpoint_membership", SETTLED)
+    later = {one.identity: one.new_hosts for one in said(engine)}
+
+    assert new == {"key:a": {"ce01.example.org"}, "key:topology": {"ce01.example.org"}}
+    assert later == {"key:a": set(), "key:topology": {"ce01.example.org"}}
+
+
+def test_records_received_before_are_left_out(engine: Engine) -> None:
+    insert(engine, "siteContact", site_contact(publisher="key:a"))
+    insert(engine, "metricOutput", metric_result(publisher="key:a"))
+    age(engine, "metric_result", 2 * WEEK)
+
+    assert [one.message_class for one in said(engine)] == ["siteContact"]
