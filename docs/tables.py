@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sam_pipeline.consumer.config import ConsumerConfig, SubscriptionConfig
 from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.program import command
 from sam_pipeline.schema.records import reasons
 from sam_pipeline.schema.records.classes import MessageClass
@@ -109,7 +110,9 @@ def dead_letter_reasons() -> Mapping[str, tuple[str, str]]:
     return {**batch.REASONS, **reasons.REASONS}
 
 
-def consumer_keys(config: type[ConsumerConfig] | type[SubscriptionConfig]) -> str:
+def consumer_keys(
+    config: type[ConsumerConfig | SubscriptionConfig | Policy | PublisherRule],
+) -> str:
     rows = [
         (
             _code(field.metadata.get("key", field.name)),
@@ -117,7 +120,7 @@ def consumer_keys(config: type[ConsumerConfig] | type[SubscriptionConfig]) -> st
             field.metadata["what"],
         )
         for field in dataclasses.fields(config)
-        if "what" in field.metadata
+        if field.metadata.get("what")
     ]
     return _table(("key", "default", ""), rows)
 
@@ -177,6 +180,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "publisher-exit-codes": lambda: exit_codes("publisher"),
     "consumer-keys": lambda: consumer_keys(ConsumerConfig),
     "subscription-keys": lambda: consumer_keys(SubscriptionConfig),
+    "policy-keys": lambda: consumer_keys(Policy),
+    "policy-publisher-keys": lambda: consumer_keys(PublisherRule),
     "dead-letter-reasons": lambda: _table(
         ("reason", "meaning", "what to do"),
         ((_code(reason), *texts) for reason, texts in dead_letter_reasons().items()),

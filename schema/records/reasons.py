@@ -24,6 +24,14 @@ REASONS = {
         "`timestamp` is more than `max_future_s` ahead",
         "set the clock of the sender or of this host",
     ),
+    "not-authorised": (
+        "the [policy](consumer-reference.md#policy) does not allow the publisher to send this",
+        "ask the sender; or correct the policy, then replay",
+    ),
+    "unsigned": (
+        "the policy requires a signature of this publisher, and the message has none",
+        "ask the sender; or correct the policy, then replay",
+    ),
     "bad-frame": (
         "the frame of the message is malformed, or its headers are not UTF-8 or too large",
         "ask the sender; `edit` loads the body under headers of yours",

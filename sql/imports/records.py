@@ -166,7 +166,7 @@ class Import:
         """Count a batch and list its bad records, except those only the database would reject."""
         batch = decode_batch(self.catalogue, messages, datetime.now(UTC), self.limits)
         views = batch.by_view.values()
-        failures = [*batch.failures, *(failure for view in views for failure in view.undecodable)]
+        failures = [*batch.failures, *(failure for view in views for failure in view.failures)]
         rows = sum(len(view.rows) for view in views)
         refused, ignored = len(failures), dict(batch.ignored_keys)
         totals.add(ImportTotals(len(messages), rows, refused=refused, ignored_keys=ignored))

@@ -78,27 +78,29 @@ class PendingRow(NamedTuple):
 
 @dataclass
 class ViewBatch:
-    """The messages of one class: their rows, and their records that could not be decoded."""
+    """The messages of one class: their rows, and their records that failed before the insertion."""
 
     view: ClassView
     messages: list[Message] = field(default_factory=list)
     rows: list[PendingRow] = field(default_factory=list)
-    undecodable: list[RecordFailure] = field(default_factory=list)
+    failures: list[RecordFailure] = field(default_factory=list)
 
 
 @dataclass
 class Batch:
     """Some messages by the name of their view; `size` is the number of all of them.
 
-    `failures` are messages without a usable view, or poison. `checks` counts messages that only
-    test the path, `ignored_keys` the keys for which a view has no column. `days` of metric results
-    are set by `split_batch`.
+    `failures` are whole messages: without a usable view, without a signature, or poison. `checks`
+    counts messages that only test the path, `ignored_keys` the keys for which a view has no column,
+    and `refusals` what the policy refuses, or would refuse, in records by publisher and reason.
+    `days` of metric results are set by `split_batch`.
     """
 
     by_view: dict[str, ViewBatch] = field(default_factory=dict)
     failures: list[RecordFailure] = field(default_factory=list)
     checks: int = 0
     ignored_keys: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
     size: int = 0
     days: frozenset[str] = frozenset()
 

@@ -74,7 +74,7 @@ def insert_batch(connection: Connection, batch: Batch) -> Inserted:
         inserted.rows_by_class[name] = len(rows) - len(refused) - duplicates
         if duplicates:
             inserted.duplicates_by_class[name] = duplicates
-        inserted.failures += [*part.undecodable, *refused]
+        inserted.failures += [*part.failures, *refused]
     return inserted
 
 

@@ -23,11 +23,13 @@ from sam_pipeline.schema.identity.identity import identity_of
 from sam_pipeline.schema.messages.decode_cache import CachedDecoder
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import REFUSED, refusal_of
-from sam_pipeline.schema.records.classes import CHECK_CLASS, built_in, folded
+from sam_pipeline.schema.records.classes import CHECK_CLASS, SERVICE_ENDPOINT, built_in, folded
 from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseExhausted, Kind, kind_of
 from sam_pipeline.sql.loading.audit import Audit, write_audit
+from sam_pipeline.sql.loading.authorise import Authority
 from sam_pipeline.sql.loading.batch import (
     CLASS_BROKEN,
     MAX_RECORDS,
@@ -63,7 +65,7 @@ class Loaded:
     records that failed. `dead_letters`: new ones, by reason. `checks`: messages that only test the
     path. `ignored_keys`: how often a key had no column. `repeated_dead_letters`: letters that were
     stored before. `summarised_dead_letters`: letters beyond a limit, which are only counted in a
-    summary.
+    summary. `refusals`: records that the policy refuses, or would refuse, by publisher and reason.
     """
 
     rows_by_class: Counter[str] = field(default_factory=Counter)
@@ -74,6 +76,7 @@ class Loaded:
     ignored_keys: Counter[str] = field(default_factory=Counter)
     repeated_dead_letters: int = 0
     summarised_dead_letters: int = 0
+    refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     @property
     def rows(self) -> int:
@@ -94,6 +97,7 @@ class Loaded:
         self.ignored_keys.update(other.ignored_keys)
         self.repeated_dead_letters += other.repeated_dead_letters
         self.summarised_dead_letters += other.summarised_dead_letters
+        self.refusals.update(other.refusals)
 
 
 def load(
@@ -103,6 +107,7 @@ def load(
     now: datetime,
     limits: Limits = Limits(),  # noqa: B008 - a frozen value
     *,
+    authority: Authority | None = None,
     audit: Audit | None = None,
     poison: Collection[str] = (),
     decoding: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -113,12 +118,13 @@ def load(
 ) -> Loaded:
     """Store everything and commit: on return the messages can be acked.
 
-    Messages whose ids are in `poison` become dead letters without being decoded; all others are
-    decoded inside a block of `decoding`, to which a crash can be attributed. With an `audit` each
-    transaction adds a row to `load_audit`, and dead letters name the broker. `quota` limits the
-    dead letters of a sender. `before_commit` is called in each transaction that completes messages,
-    with their records that failed; if it raises, that transaction is rolled back. `on_commit` is
-    called after each transaction, and `on_letters` after one that stored dead letters.
+    Without an `authority` every sender may send everything. Messages whose ids are in `poison`
+    become dead letters without being decoded; all others are decoded inside a block of `decoding`,
+    to which a crash can be attributed. With an `audit` each transaction adds a row to `load_audit`,
+    and dead letters name the broker. `quota` limits the dead letters of a sender. `before_commit`
+    is called in each transaction that completes messages, with their records that failed; if it
+    raises, that transaction is rolled back. `on_commit` is called after each transaction, and
+    `on_letters` after one that stored dead letters.
 
     Raises:
         DatabaseAway: not everything was committed; load all of it again later.
@@ -129,6 +135,7 @@ def load(
         messages,
         now,
         limits,
+        authority,
         audit,
         poison,
         decoding,
@@ -150,6 +157,7 @@ class _Loading:
     messages: Sequence[Message]
     now: datetime
     limits: Limits
+    authority: Authority | None
     audit: Audit | None
     poison: Collection[str]
     decoding: Callable[[], AbstractContextManager[object]]
@@ -169,6 +177,8 @@ class _Loading:
             if batch is None:
                 return
             stop = start + batch.size
+            if self.authority is not None:
+                self.authority.judge(batch, self.now, partial(reading, self.engine))
             try:
                 self._store_batch(batch, self.audit and self.audit.of_part(start, stop))
             except DatabaseExhausted as error:
@@ -200,6 +210,8 @@ class _Loading:
             self.on_letters(letters)
         if CLASS_BROKEN in self.loaded.dead_letters:
             self.catalogue.forget()
+        if self.authority is not None and self.loaded.rows_by_class[SERVICE_ENDPOINT.name]:
+            self.authority.forget()
 
     def _commit(self, piece: Batch, action: Callable[[Connection], T]) -> T:
         try:
@@ -267,6 +279,7 @@ class _Loading:
             batch.ignored_keys,
             letters.repeated,
             letters.summarised,
+            batch.refusals,
         )
         return loaded, letters.letters, used
 
@@ -339,7 +352,7 @@ def decode_batches(
             for row in decoded.rows:
                 part.rows.append(PendingRow(message, message_id, publisher, row))
             for refused in decoded.bad:
-                part.undecodable.append(RecordFailure(message, *refused))
+                part.failures.append(RecordFailure(message, *refused))
             if decoded.ignored:
                 batch.ignored_keys.update(decoded.ignored)
         batch.size += 1

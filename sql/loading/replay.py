@@ -8,6 +8,7 @@ same time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
@@ -22,6 +23,7 @@ from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.transaction import load_transaction
+from sam_pipeline.sql.loading.authorise import Authority
 from sam_pipeline.sql.loading.batch import (
     CLASS_BROKEN,
     FLOOD,
@@ -119,6 +121,7 @@ def replay_dead_letters(
     ids: Sequence[int],
     now: Callable[[], datetime],
     limits: Limits = Limits(),  # noqa: B008 - a frozen value
+    authority: Authority | None = None,
 ) -> Iterator[Replayed]:
     """Load letters again; each outcome is committed when it is yielded. Unknown ids are skipped.
 
@@ -127,13 +130,14 @@ def replay_dead_letters(
     """
     catalogue = Catalogue(engine)
     for portion in _portions(engine, sorted(set(ids)), MAX_BYTES):
-        yield from _replay_portion(engine, catalogue, portion, now(), limits)
+        yield from _replay_portion(engine, catalogue, portion, now(), limits, authority)
 
 
 def replay_parked(
     engine: Engine,
     now: Callable[[], datetime],
     limits: Limits = Limits(),  # noqa: B008 - a frozen value
+    authority: Authority | None = None,
 ) -> Parked:
     """Load some letters that were parked as class-broken, of one class whose view works again.
 
@@ -144,7 +148,9 @@ def replay_parked(
 
     def load(ids: Sequence[int]) -> int:
         """How many of them need no further attempt."""
-        outcomes = _replay_portion(engine, catalogue, ids, now(), limits, skip_locked=True)
+        outcomes = _replay_portion(
+            engine, catalogue, ids, now(), limits, authority, skip_locked=True
+        )
         return sum(
             outcome.outcome in (LOADED, REPLACED) or outcome.reason != CLASS_BROKEN
             for outcome in outcomes
@@ -190,6 +196,7 @@ def _replay_portion(
     ids: Sequence[int],
     now: datetime,
     limits: Limits,
+    authority: Authority | None,
     skip_locked: bool = False,
 ) -> list[Replayed]:
     """Load letters again in one transaction.
@@ -200,11 +207,13 @@ def _replay_portion(
     if not ids:
         return []
     catalogue.forget()  # the view may have been repaired since
+    if authority is not None:
+        authority.forget()
     rest: tuple[Batch, list[RecordFailure]] | None = None
 
     def action(connection: Connection) -> list[Replayed]:
         contents = lock_dead_letters(connection, ids, skip_locked)
-        attempt = _Attempt(connection, catalogue, now, limits, rest)
+        attempt = _Attempt(connection, catalogue, now, limits, authority, rest)
         outcomes, open_letters = [], []
         for item in contents:
             letter = item.letter
@@ -226,7 +235,7 @@ def _replay_portion(
         return load_transaction(engine, action)
     except _TooLarge as too_large:
         if len(ids) > 1:
-            more = (now, limits, skip_locked)
+            more = (now, limits, authority, skip_locked)
             half = len(ids) // 2
             return [
                 *_replay_portion(engine, catalogue, ids[:half], *more),
@@ -266,6 +275,7 @@ class _Attempt:
     catalogue: Catalogue
     now: datetime
     limits: Limits
+    authority: Authority | None
     rest: tuple[Batch, list[RecordFailure]] | None
     attempts_left: int = ATTEMPTS
 
@@ -330,6 +340,8 @@ class _Attempt:
             return [replace(failure, message=message) for failure in failures]
         self.attempts_left -= 1
         batch = decode_batch(self.catalogue, messages, self.now, self.limits)
+        if self.authority is not None:
+            self.authority.judge(batch, self.now, lambda: nullcontext(self.connection))
         pieces = split_batch(batch)
         if len(pieces) > 1:
             raise _TooLarge(pieces)

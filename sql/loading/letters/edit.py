@@ -12,7 +12,13 @@ from datetime import datetime
 
 from sqlalchemy import Engine, text
 
-from sam_pipeline.schema.identity.identity import identity_of
+from sam_pipeline.schema.identity.identity import (
+    IDENTITY,
+    identity_of,
+    operator_identity,
+    with_identity,
+)
+from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.messages.message import CLASS, COUNT, Message
 from sam_pipeline.schema.messages.refused import MARKS, REFUSED, TOO_LARGE
 from sam_pipeline.sql.database.engine import writing
@@ -47,12 +53,16 @@ def edit_dead_letter(
 
     In `headers`, None removes a header; without a class in them the letter keeps its class. The
     `recordCount` of the old body is removed when the body changes. The marks of a message that a
-    source refused are removed, unless only the beginning of its body is known.
+    source refused are removed, unless only the beginning of its body is known. The identity of the
+    new letter is that of the operator who edits, whoever sent the old one.
 
     Raises:
         NoSuchDeadLetter
-        EditRefused: the letter is not open or a summary, or nothing would change.
+        EditRefused: the letter is not open or a summary, nothing would change, or the identity.
     """
+    if IDENTITY in (headers or {}):
+        text = f"dead letter {dead_letter_id}: {IDENTITY} can't be set: it names who edits"
+        raise EditRefused(text)
     with writing(engine) as connection:
         locked = lock_dead_letters(connection, [dead_letter_id])
         old = single_letter(connection, dead_letter_id, locked)
@@ -69,6 +79,7 @@ def edit_dead_letter(
         new = Message(new_headers, old.body if body is None else body)
         if (new.headers, new.body) == (old.headers, old.body):
             raise EditRefused(f"dead letter {dead_letter_id}: nothing changed")
+        new = with_identity(new, operator_identity(login_name()))
         moment = stored_time(connection, now)
         connection.execute(_DROP, {"id": dead_letter_id, "now": moment})
         values = {

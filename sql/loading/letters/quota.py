@@ -17,6 +17,8 @@ from datetime import datetime
 from hashlib import sha256
 from typing import NamedTuple
 
+from sam_pipeline.schema.identity.identity import identity_of
+from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.messages.message import USER_HEADERS, Message
 from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.schema.times import format_time
@@ -54,11 +56,17 @@ def sender_of(message: Message, source: str) -> Sender:
 
 
 class LetterQuota:
-    """The limits, and what the committed transactions of this process have used of them."""
+    """The limits, and what the committed transactions of this process have used of them.
 
-    def __init__(self, letters_per_hour: int, bytes_per_hour: int) -> None:
+    A publisher of the `policy` may have a limit of its own on the number of letters.
+    """
+
+    def __init__(
+        self, letters_per_hour: int, bytes_per_hour: int, policy: Policy | None = None
+    ) -> None:
         self.letters_per_hour = letters_per_hour
         self.bytes_per_hour = bytes_per_hour
+        self.policy = policy
         self.used = _Used(datetime.min)
 
     def begin(self, now: datetime, source_of: Callable[[Message], str]) -> Ration:
@@ -92,8 +100,10 @@ class Ration:
     def admits(self, message: Message, size_bytes: int) -> bool:
         """Whether the sender of a message may have one more letter of this size, which it uses."""
         used = self._used_by(self._sender(message))
+        publisher = self._publisher(message)
+        limit = publisher and publisher.dead_letters_per_hour
         if (
-            used[0] >= self.quota.letters_per_hour
+            used[0] >= (limit or self.quota.letters_per_hour)
             or used[1] + size_bytes > self.quota.bytes_per_hour
         ):
             return False
@@ -115,12 +125,23 @@ class Ration:
         self.summaries[sender].add(message_id, reason, body)
 
     def _sender(self, message: Message) -> Sender:
-        """The sender, or all OTHERS if its source has too many in this hour."""
+        """The sender, or all OTHERS if its source has too many in this hour.
+
+        A publisher of the policy is one sender, whatever its logins; there are not too many.
+        """
         sender = sender_of(message, self.source_of(message))
+        publisher = self._publisher(message)
+        if publisher is not None:
+            self.used.by_source.setdefault(sender.source, {})
+            return sender._replace(user=publisher.name)
         users = self.used.by_source.setdefault(sender.source, {})
         if sender.user not in users and len(users) >= MOST_SENDERS:
             return sender._replace(user=OTHERS)
         return sender
+
+    def _publisher(self, message: Message) -> PublisherRule | None:
+        policy = self.quota.policy
+        return policy.publisher_of(identity_of(message)) if policy else None
 
     def _used_by(self, sender: Sender) -> list[int]:
         return self.used.by_source[sender.source].setdefault(sender.user, [0, 0])

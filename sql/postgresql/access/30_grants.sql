@@ -73,6 +73,8 @@ BEGIN
     GRANT INSERT ON metricOutput, serviceEndpoint, siteGroup, siteContact, downtime TO sam_loader;
     GRANT SELECT, INSERT, UPDATE (state, reason, error, changed_at) ON dead_letter TO sam_loader;
     GRANT SELECT ON publisher TO sam_loader, sam_reader;
+    -- To which site a host belongs decides whether the policy allows a record.
+    GRANT SELECT (site, host_name, valid_from_s, valid_to_s) ON report_topology TO sam_loader;
     -- The database sets the time and the user.
     GRANT INSERT (
         consumer, host, process_id, brokers, publishers, messages, rows, duplicates, dead_letters,

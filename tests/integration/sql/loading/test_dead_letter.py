@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Engine
 
-from sam_pipeline.schema.identity.identity import ANONYMOUS
+from sam_pipeline.schema.identity.identity import ANONYMOUS, IDENTITY, operator_identity
+from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.errors import EditRefused, NoSuchDeadLetter
@@ -173,7 +174,8 @@ def test_an_edit_makes_a_new_letter_and_the_old_one_keeps_its_bytes_and_headers(
     assert (after.letter.state, after.letter.edited_from) == ("dropped", None)
     assert after.edited_as == number
     assert new.body == b"fixed\xff"
-    expected = {**message.headers, "by": "me"}
+    operator = operator_identity(login_name())
+    expected = {**message.headers, "by": "me", IDENTITY: operator}
     assert new.headers == {
         key: value for key, value in expected.items() if key not in ("destination", "recordCount")
     }
@@ -186,7 +188,7 @@ def test_an_edit_makes_a_new_letter_and_the_old_one_keeps_its_bytes_and_headers(
         error=old.error,
         broker=BROKER,
         login="probe",
-        publisher=ANONYMOUS,
+        publisher=operator,
         received_at=NOW,
         state="open",
         changed_at=LATER,

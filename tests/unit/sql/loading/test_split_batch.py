@@ -74,8 +74,8 @@ def test_no_transaction_has_more_than_ten_thousand_records() -> None:
 def test_the_failures_of_all_messages_are_in_the_last_transaction() -> None:
     *pieces, last = split_batch(batch_of(*days(120), failures=30))
 
-    assert [part.undecodable for piece in pieces for part in piece.by_view.values()] == [[], []]
-    assert len(last.by_view[RESULTS.name].undecodable) == 30
+    assert [part.failures for piece in pieces for part in piece.by_view.values()] == [[], []]
+    assert len(last.by_view[RESULTS.name].failures) == 30
     assert (last.size, [piece.size for piece in pieces]) == (2, [0, 0])
 
 

@@ -1,0 +1,203 @@
+"""Asks the policy about each decoded record, with the sites of its host from the topology."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager
+from datetime import UTC, date, datetime
+from itertools import chain
+from typing import NamedTuple
+
+from sqlalchemy import Connection, bindparam, text
+
+from sam_pipeline.schema.identity.identity import OPERATOR, key_identity
+from sam_pipeline.schema.identity.policy import NOT_AUTHORISED, UNSIGNED, Policy, refusal
+from sam_pipeline.schema.records.classes import built_in
+from sam_pipeline.sql.loading.batch import (
+    Batch,
+    PendingRow,
+    RecordFailure,
+    ViewBatch,
+    whole_message,
+)
+from sam_pipeline.sql.loading.catalogue import ClassView
+
+MAX_AGE_S = 60.0
+"""How long the topology, and what was decided with it, is remembered."""
+MAX_DECISIONS = 100_000
+
+_DAY = slice(len("2026-11-20"))
+_LAST_DAY = date.max.isoformat()
+
+_PERIODS = {
+    "starttime": ("endtime", ""),
+    "validfrom": ("validto", _LAST_DAY),
+    "timestamp": ("", ""),
+}
+"""By the column at which the period of a record begins: where it ends, and if that is absent."""
+
+_SITES = text("""
+    SELECT DISTINCT host_name, site, valid_from_s, valid_to_s FROM report_topology
+    WHERE host_name IN :hosts
+""").bindparams(bindparam("hosts", expanding=True))
+
+
+class _Question(NamedTuple):
+    """What decides about a record; records with the same values have the same answer.
+
+    The days are those of its period as YYYY-MM-DD. The last one of a moment is "", and so are both
+    of a record without times.
+    """
+
+    identity: str
+    message_class: str
+    host: str
+    site: str
+    monitoring_host: str
+    first_day: str
+    last_day: str
+
+
+class _Answer(NamedTuple):
+    """Why a record is refused, and the publisher that it counts for."""
+
+    publisher: str
+    reason: str
+    text: str
+
+
+class _Membership(NamedTuple):
+    """A site, and the days on which a host belongs to it, as YYYY-MM-DD."""
+
+    site: str
+    first_day: str
+    last_day: str
+
+
+class Authority:
+    """Applies a policy; used for one batch at a time."""
+
+    def __init__(self, policy: Policy, clock: Callable[[], float] = time.monotonic) -> None:
+        self.policy = policy
+        self._clock = clock
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the topology: it has changed, or may have."""
+        self._memberships: dict[str, list[_Membership]] = {}
+        self._answers: dict[_Question, _Answer | None] = {}
+        self._forget_at = self._clock() + MAX_AGE_S
+
+    def judge(
+        self,
+        batch: Batch,
+        now: datetime,
+        connected: Callable[[], AbstractContextManager[Connection]],
+    ) -> None:
+        """Count what the policy refuses in `refusals`, and if it enforces, make it failures."""
+        if self._clock() >= self._forget_at or len(self._answers) > MAX_DECISIONS:
+            self.forget()
+        questions = {name: _questions(part.view, part.rows) for name, part in batch.by_view.items()}
+        new = set(chain.from_iterable(questions.values())) - self._answers.keys()
+        hosts = {question.host.lower() for question in new} - self._memberships.keys() - {""}
+        if hosts:
+            with connected() as connection:
+                self._read_memberships(connection, hosts)
+        for question in new:
+            self._answers[question] = self._answer(question, now.date())
+        for name, part in batch.by_view.items():
+            answers = [self._answers[question] for question in questions[name]]
+            if any(answers):
+                _refuse(batch, part, answers, self.policy.enforces)
+
+    def _read_memberships(self, connection: Connection, hosts: Collection[str]) -> None:
+        self._memberships.update((host, []) for host in hosts)
+        for host, site, start_s, end_s in connection.execute(_SITES, {"hosts": sorted(hosts)}):
+            first = _day_of(start_s)
+            # An endpoint that was announced by mistake ends as it begins; it belongs to that day.
+            last = _LAST_DAY if end_s is None else max(_day_of(end_s - 1), first)
+            self._memberships[host].append(_Membership(site, first, last))
+
+    def _answer(self, question: _Question, today: date) -> _Answer | None:
+        identity = question.identity
+        if identity.startswith(f"{OPERATOR}:"):  # the roles of the database have decided that
+            return None
+        publisher = self.policy.publisher_of(identity)
+        name = publisher.name if publisher else identity
+        sender = f"{identity} (publisher {name})" if publisher else identity
+        is_signed = publisher and identity in map(key_identity, publisher.key_names)
+        if publisher and publisher.signed and not is_signed:
+            return _Answer(name, UNSIGNED, f"{sender}: signed: the message has no signature")
+        first, last = question.first_day or today.isoformat(), question.last_day
+        sites = {
+            membership.site
+            for membership in self._memberships.get(question.host.lower(), ())
+            if membership.first_day <= (last or first) and first <= membership.last_day
+        }
+        row = {
+            "hostName": question.host,
+            "siteName": question.site,
+            "monitoringHost": question.monitoring_host,
+        }
+        why = refusal(publisher, question.message_class, row, sites, today)
+        return _Answer(name, NOT_AUTHORISED, f"{sender}: {why}") if why else None
+
+
+def _questions(view: ClassView, rows: Iterable[PendingRow]) -> list[_Question]:
+    known = built_in(view.name)  # the catalogue of PostgreSQL has its name in lower case
+    class_name = known.name if known else view.name
+    column_of = {column.lower(): column for column in view.columns}
+    host, site, monitoring_host = (
+        column_of.get(key, "") for key in ("hostname", "sitename", "monitoringhost")
+    )
+    starts = (key for key in _PERIODS if key in column_of)
+    start_key = next(starts, "")
+    end_key, if_open = _PERIODS.get(start_key, ("", ""))
+    start, end = column_of.get(start_key, ""), column_of.get(end_key, "")
+    questions = []
+    for pending in rows:
+        get = pending.row.values.get  # no row has a column ""
+        questions.append(
+            _Question(
+                pending.publisher,
+                class_name,
+                get(host, ""),
+                get(site, ""),
+                get(monitoring_host, ""),
+                get(start, "")[_DAY],
+                get(end, if_open)[_DAY],
+            )
+        )
+    return questions
+
+
+def _refuse(
+    batch: Batch, part: ViewBatch, answers: Iterable[_Answer | None], enforces: bool
+) -> None:
+    """Count the refused records of one class, and if the policy enforces, make them failures."""
+    records: dict[tuple[int, int], tuple[PendingRow, _Answer]] = {}
+    for pending, answer in zip(part.rows, answers, strict=True):
+        if answer is not None:
+            # The rows of a record, one for each of its flavours, have the same answer.
+            records[id(pending.message), pending.row.number] = (pending, answer)
+    batch.refusals.update((answer.publisher, answer.reason) for _, answer in records.values())
+    if not enforces:
+        return
+    unsigned = {}
+    for pending, answer in records.values():
+        message, row = pending.message, pending.row
+        if answer.reason == UNSIGNED:  # which is a property of the message
+            unsigned[id(message)] = whole_message(message, UNSIGNED, answer.text)
+        else:
+            failure = RecordFailure(message, row.number, answer.reason, answer.text, row.raw)
+            part.failures.append(failure)
+    part.rows = [row for row in part.rows if (id(row.message), row.row.number) not in records]
+    if unsigned:
+        batch.failures += unsigned.values()
+        part.messages = [item for item in part.messages if id(item) not in unsigned]
+        part.failures = [item for item in part.failures if id(item.message) not in unsigned]
+
+
+def _day_of(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).date().isoformat()
