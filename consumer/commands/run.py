@@ -26,6 +26,7 @@ from sam_pipeline.consumer.sinks.spool import SpoolSink
 from sam_pipeline.consumer.sources.left_behind import warn_of_left_behind
 from sam_pipeline.consumer.sources.make import make_sources
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.program.command import BAD_DATA, OK, number, print_done, print_json
 from sam_pipeline.schema.times import require_set_clock
 
@@ -71,6 +72,7 @@ def run_consumer(args: argparse.Namespace) -> int:
     return_large_blocks()
     request = StopRequest()
     config = load_consumer(args, args.instance)
+    policy = PolicyHolder(config.publishers)
     require_set_clock(datetime.now(UTC))
     state = State()
     name = config.process_name
@@ -79,19 +81,20 @@ def run_consumer(args: argparse.Namespace) -> int:
         closing(Attempts(config.state_directory / f"consume-{name}.attempts")) as attempts,
         handling_signals(request, before_exit=attempts.forgive),
     ):
-        drain = _run(args, config, request, state, attempts)
+        drain = _run(args, config, policy, request, state, attempts)
         while drain is None and request.restarts():
             try:
                 new = load_consumer(args, args.instance)
                 if new.name != config.name:
                     text = f"[consumer] name: {new.name} is another consumer: restart the daemon"
                     raise ConfigError([text])
+                policy.read(new.publishers)
                 config = new
             except ConfigError as error:
                 for problem in error.problems:
                     logger.error("%s", problem)
                 logger.error("continuing with the previous configuration")
-            drain = _run(args, config, request, state, attempts)
+            drain = _run(args, config, policy, request, state, attempts)
     if drain is None:
         logger.info("stopped: %s", state.tally)
         return OK
@@ -109,6 +112,7 @@ def run_consumer(args: argparse.Namespace) -> int:
 def _run(
     args: argparse.Namespace,
     config: ConsumerConfig,
+    policy: PolicyHolder,
     request: StopRequest,
     state: State,
     attempts: Attempts,
@@ -116,7 +120,7 @@ def _run(
     """Consume until stopped, or until everything is loaded; then returns the drain."""
     name = config.process_name
     warn_of_left_behind(config)
-    sources = make_sources(config, attempts.is_last_for_frame)
+    sources = make_sources(config, policy, attempts.is_last_for_frame)
     drain = Drain(sources, args.timeout) if args.drain else None
     inbox = Inbox(BATCHES_WAITING * config.batch_size, config.buffer_bytes)
     rule = BatchRule(

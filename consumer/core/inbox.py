@@ -98,6 +98,7 @@ class Inbox:
         self._failure: BaseException | None = None
         self._paused: dict[str, float] = {}
         """Until when there is no room for messages of a broker."""
+        self._refusals: Counter[tuple[str, str]] = Counter()
         self.size_bytes = 0
         """The size of all messages in the inbox."""
         self.damaged = 0
@@ -154,6 +155,17 @@ class Inbox:
             if len(batch) == count:
                 break
         return batch
+
+    def count_refusal(self, publisher: str, reason: str) -> None:
+        """A source has refused a message of a publisher, or would have if the policy enforced."""
+        with self._changed:
+            self._refusals[publisher, reason] += 1
+
+    def take_refusals(self) -> Counter[tuple[str, str]]:
+        """The refusals by publisher and reason that were not taken yet."""
+        with self._changed:
+            taken, self._refusals = self._refusals, Counter()
+        return taken
 
     def held(self) -> Counter[str]:
         """The number of messages in the inbox by broker."""

@@ -59,6 +59,7 @@ class Loop:
             for part in self.attempts.parts(batch):
                 # Returns when the part is committed, however long the sink is away.
                 outcome = self.patience.until_done(partial(self._store, part))
+                outcome.refusals.update(self.inbox.take_refusals())
                 self.attempts.end(part)
                 acknowledge(part)
                 for broker, pause_s in outcome.pauses.items():

@@ -35,6 +35,8 @@ class Tally:
     """Messages that only test the path."""
     ignored_keys: Counter[str] = field(default_factory=Counter)
     """The number of values of a key that has no column in the view."""
+    refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """What the policy refuses, or would refuse if it enforced, by publisher and reason."""
     damaged: int = 0
     """Spool elements that could not be read and were quarantined."""
     pauses: dict[str, float] = field(default_factory=dict)
@@ -64,6 +66,7 @@ class Tally:
         self.repeated_dead_letters += outcome.repeated_dead_letters
         self.summarised_dead_letters += outcome.summarised_dead_letters
         self.checks += outcome.checks
+        self.refusals.update(outcome.refusals)
         for key, count in outcome.ignored_keys.items():
             name = printable(key[:LONGEST_KEY])
             known = name in self.ignored_keys or len(self.ignored_keys) < MAX_KEYS

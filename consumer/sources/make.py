@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 from sam_pipeline.consumer.config import ConsumerConfig
 from sam_pipeline.consumer.core.source import Source
+from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.spool import SpoolSource
 from sam_pipeline.consumer.sources.stomp import StompSource
 from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
 from sam_pipeline.consumer.sources.stomp_session import IsLastAttempt, Subscription, never_last
+from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.net.broker_url import SPOOL
 
 
 def make_sources(
-    config: ConsumerConfig, is_last_attempt: IsLastAttempt = never_last
+    config: ConsumerConfig, policy: PolicyHolder, is_last_attempt: IsLastAttempt = never_last
 ) -> list[Source]:
     """One source per configured broker, in the order of the configuration."""
     name = config.process_name
-    settings = stomp_settings(config, name, is_last_attempt)
+    signatures = SignatureCheck(policy, timedelta(days=config.signature_age_days))
+    settings = replace(
+        stomp_settings(config, name), signatures=signatures, is_last_attempt=is_last_attempt
+    )
     owners: dict[Address, str] = {}
     return [
         SpoolSource(
@@ -26,6 +34,7 @@ def make_sources(
             config.stamp_of(broker),
             config.max_message_bytes,
             relays=config.relay_accounts,
+            signatures=signatures,
         )
         if broker.kind == SPOOL
         else StompSource(broker, settings, owners=owners)
@@ -33,9 +42,7 @@ def make_sources(
     ]
 
 
-def stomp_settings(
-    config: ConsumerConfig, client_id: str, is_last_attempt: IsLastAttempt = never_last
-) -> StompSettings:
+def stomp_settings(config: ConsumerConfig, client_id: str) -> StompSettings:
     """The settings that all network brokers share."""
     return StompSettings(
         consumer=config.name,
@@ -50,5 +57,4 @@ def stomp_settings(
         heart_beat_s=config.heart_beat_s,
         max_message_bytes=config.max_message_bytes,
         vouches=config.vouching_brokers,
-        is_last_attempt=is_last_attempt,
     )

@@ -12,9 +12,17 @@ from pathlib import Path
 from sam_pipeline.consumer.core.backoff import Delays, growing_delays
 from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery, Inbox
 from sam_pipeline.consumer.sources.claims import Claims
+from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
-from sam_pipeline.schema.identity.identity import IDENTITY, uid_identity, with_identity
+from sam_pipeline.schema.identity.arrival import is_signed
+from sam_pipeline.schema.identity.identity import (
+    IDENTITY,
+    OPERATOR,
+    uid_identity,
+    with_identity,
+)
 from sam_pipeline.schema.messages.foreign import Stamp
+from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.spool.access import inaccessible, reason_of
 from sam_pipeline.schema.spool.queue import DirectoryQueue
@@ -43,6 +51,7 @@ class SpoolSource:
         max_body_bytes: int,
         delays: Delays = growing_delays,
         relays: Collection[int] = (),
+        signatures: SignatureCheck | None = None,
     ) -> None:
         """A message above `max_body_bytes` is delivered in part, marked as refused.
 
@@ -58,6 +67,7 @@ class SpoolSource:
         self._state = state
         self._delays = delays
         self._relays = relays
+        self._signatures = signatures or SignatureCheck()
         self._locked: set[str] = set()
         self._acked: set[str] = set()
         """Locked elements that are acked but could not be removed: they are not delivered again."""
@@ -166,15 +176,24 @@ class SpoolSource:
         except SpoolError:
             self._to_unlock.add(name)
             raise
-        identity = message.headers.get(IDENTITY, "") if owner in self._relays else ""
-        if not identity or not identity.isprintable():
-            identity = uid_identity(owner)
-        message = self._stamp.stamped(with_identity(message, identity))
         self._locked.add(name)
+        message = with_identity(message, self._sender(message, owner))
+        if is_signed(message):
+            message = self._signatures.checked(message, inbox)
+        else:
+            message = self._stamp.stamped(message)
         while not stop.is_set() and not inbox.wait_for_room(self.broker, ROOM_S):
             self._purge(time.monotonic())
         headers = message.headers
         inbox.put([Delivery(message, self, name)], sum(map(len, (*headers, *headers.values()))))
+
+    def _sender(self, message: Message, owner: int) -> str:
+        """The identity of an element: its owner, or what a relay has established."""
+        established = message.headers.get(IDENTITY, "") if owner in self._relays else ""
+        # No relay establishes an operator, for whom the policy has no rules.
+        if established.startswith(f"{OPERATOR}:") or not established.isprintable():
+            established = ""
+        return established or uid_identity(owner)
 
     def _release(self, claims: Claims) -> None:
         """Unlock what was never acked; what can't be unlocked now stays claimed."""

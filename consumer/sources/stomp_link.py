@@ -14,6 +14,7 @@ from ssl import SSLCertVerificationError
 from sam_pipeline.consumer.core.backoff import Delays
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.errors import SubscriptionRefused
+from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.stomp_session import (
     MAX_MESSAGE_BYTES,
     ConsumingSession,
@@ -63,6 +64,7 @@ class StompSettings:
     """A larger body is skipped while it arrives."""
     vouches: Collection[str] = ()
     """The brokers that are trusted to name the user who sent a message."""
+    signatures: SignatureCheck = field(default_factory=SignatureCheck)
     is_last_attempt: IsLastAttempt = never_last
     """Whether a frame that could not be read is now delivered as far as it is known."""
 
@@ -165,6 +167,7 @@ class StompLink:
             max_message_bytes=settings.max_message_bytes,
             is_last_attempt=settings.is_last_attempt,
             vouches=str(broker) in settings.vouches,
+            signatures=settings.signatures,
         )
         try:
             everything = settings.subscriptions

@@ -21,6 +21,8 @@ from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery, Inbox
 from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
 from sam_pipeline.consumer.sources.lenient_reader import Fault, LenientReader, LostTrack
+from sam_pipeline.consumer.sources.signatures import SignatureCheck
+from sam_pipeline.schema.identity.arrival import is_signed
 from sam_pipeline.schema.identity.identity import IDENTITY, broker_identity
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
@@ -133,6 +135,7 @@ class ConsumingSession(StompSession):
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         is_last_attempt: IsLastAttempt = never_last,
         vouches: bool = False,
+        signatures: SignatureCheck | None = None,
     ) -> None:
         """`vouches`: the broker is trusted to name the user who sent a message."""
         self._acks_due = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -150,6 +153,7 @@ class ConsumingSession(StompSession):
         self.broker = broker
         self.batch_size = NO_LIMIT
         self._inbox = inbox
+        self._signatures = signatures or SignatureCheck()
         self._reply_s = reply_s
         self._stamps: dict[str, Stamp] = {}
         self._acks: deque[dict[str, str]] = deque()
@@ -324,9 +328,13 @@ class ConsumingSession(StompSession):
             user = headers.get(self._user_header) if self._user_header else None
             if user and user.isprintable():
                 headers[IDENTITY] = broker_identity(self.broker, user)
-            message = stamp.stamped(Message(headers, frame.body))
+            message = Message(headers, frame.body)
             if fault is not None:
                 message = fault.refused(message)
+            if is_signed(message):
+                message = self._signatures.checked(message, self._inbox)
+            else:
+                message = stamp.stamped(message)
             deliveries.append(Delivery(message, self, token))
         self._delivered += len(deliveries)
         if self._dialect.falls_silent:

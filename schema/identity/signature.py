@@ -15,6 +15,7 @@ from typing import Optional
 
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.identity.keys import PublicKey, Signer
+from sam_pipeline.schema.messages import refused
 from sam_pipeline.schema.messages.destination import name_of_destination
 from sam_pipeline.schema.messages.foreign import FORMAT, RENAME
 from sam_pipeline.schema.messages.message import (
@@ -32,7 +33,7 @@ KEY_NAME = "samKey"
 SIGNED_AT = "samSignedAt"
 SIGNATURE = "samSignature"
 
-BAD_SIGNATURE, EXPIRED = "bad-signature", "signature-expired"
+BAD_SIGNATURE, EXPIRED = refused.BAD_SIGNATURE, refused.SIGNATURE_EXPIRED
 
 FORM = "sam-sig-1"
 COVERED = tuple(sorted((CONTENT_TYPE, COUNT, FORMAT, RENAME, *MONITORING_HOST_HEADERS)))

@@ -1,4 +1,5 @@
-"""Messages that a source could not take as they are: too large, or with a malformed head.
+"""Messages that a source did not take as they are: too large, with a malformed head or a signature
+that is bad or has expired.
 
 The source marks such a message with headers, so a relay preserves the mark. A marked message is not
 decoded; it becomes a dead letter with the reason and the text of the mark.
@@ -28,6 +29,9 @@ MARKS = (REFUSED, REFUSED_TEXT, HEAD)
 
 BAD_FRAME = "bad-frame"
 TOO_LARGE = "too-large"
+BAD_SIGNATURE = "bad-signature"
+SIGNATURE_EXPIRED = "signature-expired"
+REASONS = (BAD_FRAME, TOO_LARGE, BAD_SIGNATURE, SIGNATURE_EXPIRED)
 
 KEPT_BYTES = 64 * 1024
 """How much of what could not be taken is kept in the dead letter."""
@@ -40,7 +44,7 @@ KEPT_HEADERS = (
 
 
 def mark_refused(message: Message, reason: str, text: str, head: bytes = b"") -> Message:
-    """The message with a mark; `reason` is BAD_FRAME or TOO_LARGE, `text` a sentence."""
+    """The message with a mark; `reason` is one of REASONS, `text` a sentence."""
     headers = {**message.headers, REFUSED: reason, REFUSED_TEXT: text}
     if head:
         headers[HEAD] = head.decode("utf-8", "backslashreplace")
@@ -53,7 +57,7 @@ def refusal_of(message: Message) -> MessageRefused | None:
     if not reason:
         return None
     # Publishers can set these headers, too; their messages are then refused like marked ones.
-    known = reason if reason == TOO_LARGE else BAD_FRAME
+    known = reason if reason in REASONS else BAD_FRAME
     return MessageRefused(known, message.headers.get(REFUSED_TEXT) or "refused by its sender")
 
 

@@ -40,6 +40,14 @@ REASONS = {
         "the body exceeds `max_message_bytes`; above 64 KiB only its beginning is kept",
         "raise the limit, and replay it or let it be sent again",
     ),
+    "bad-signature": (
+        "the message is not what was signed, or another key of that name has signed it",
+        "ask the sender; if its key is new, add it to the policy and replay",
+    ),
+    "signature-expired": (
+        "the message was signed more than `signature_age_days` ago, or as far in the future",
+        "set the clock of the sender or of this host, or raise the limit; then replay",
+    ),
     "too-many-records": (
         "the message has more than `max_records`, or, in JSON, too many values",
         "raise the limit, then replay",
