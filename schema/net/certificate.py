@@ -90,6 +90,14 @@ def examine_certificates(
                 yield CertificateFinding(path, f"{path}: the {which} {text}", bad)
 
 
+def first_certificate(path: Path) -> bytes:
+    """The bytes of the first certificate in a file; raises OSError, or ValueError without one."""
+    match = _PEM.search(path.read_bytes())
+    if match is None:
+        raise ValueError(f"{path} contains no certificate")
+    return a2b_base64(match[1])
+
+
 def _read_all(
     path: Path, pem: re.Pattern[bytes], read: Callable[[bytes], Validity]
 ) -> list[Validity]:
@@ -103,13 +111,13 @@ def _read_all(
 
 def _validity_of_list(der: bytes) -> Validity:
     """The validity of a revocation list; raises ValueError or IndexError."""
-    revocations, _ = _contents(der, 0, SEQUENCE)
-    body, _ = _contents(revocations, 0, SEQUENCE)
+    revocations, _ = contents(der, 0, SEQUENCE)
+    body, _ = contents(revocations, 0, SEQUENCE)
     at = 0
     for _ in range(3 if body[0] == INTEGER else 2):  # version, algorithm, issuer
-        _, at = _contents(body, at)
-    begin, next_at = _contents(body, at)
-    end, _ = _contents(body, next_at)
+        _, at = contents(body, at)
+    begin, next_at = contents(body, at)
+    end, _ = contents(body, next_at)
     if body[next_at] not in (UTC_TIME, GENERALIZED_TIME):
         raise ValueError("no time of the next list")
     return Validity(_time(body[at], begin), _time(body[next_at], end))
@@ -117,20 +125,20 @@ def _validity_of_list(der: bytes) -> Validity:
 
 def _validity(der: bytes) -> Validity:
     """The validity in a certificate; raises ValueError or IndexError."""
-    certificate, _ = _contents(der, 0, SEQUENCE)
-    body, _ = _contents(certificate, 0, SEQUENCE)
+    certificate, _ = contents(der, 0, SEQUENCE)
+    body, _ = contents(certificate, 0, SEQUENCE)
     end = 0
     if body[0] == VERSION:
-        _, end = _contents(body, end, VERSION)
+        _, end = contents(body, end, VERSION)
     for _ in range(3):  # number, algorithm, issuer
-        _, end = _contents(body, end)
-    validity, _ = _contents(body, end, SEQUENCE)
-    begin, end = _contents(validity, 0)
-    last, _ = _contents(validity, end)
+        _, end = contents(body, end)
+    validity, _ = contents(body, end, SEQUENCE)
+    begin, end = contents(validity, 0)
+    last, _ = contents(validity, end)
     return Validity(_time(validity[0], begin), _time(validity[end], last))
 
 
-def _contents(der: bytes, start: int, tag: Optional[int] = None) -> tuple[bytes, int]:
+def contents(der: bytes, start: int, tag: Optional[int] = None) -> tuple[bytes, int]:
     """The contents of the element that starts there, and the offset of the next one."""
     if tag is not None and der[start] != tag:
         raise ValueError(f"tag {der[start]} instead of {tag}")

@@ -145,7 +145,7 @@ def _server(directory: Path, rules: Rules) -> RabbitMQServer:
     (directory / "rabbitmq.conf").write_text(_config(rules, ports))
     (directory / "advanced.config").write_text(_advanced_config(rules))
     (directory / "enabled_plugins").write_text("[rabbitmq_management,rabbitmq_stomp].\n")
-    environment = _environment(directory, dist_port, epmd_port)
+    environment = node_environment(directory, dist_port, epmd_port)
     return RabbitMQServer(
         port=stomp_port,
         tls_port=tls_port,
@@ -160,14 +160,7 @@ def _server(directory: Path, rules: Rules) -> RabbitMQServer:
             env=environment,
             cwd=directory,
         ),
-        # The node would start epmd too, but as a daemon that nothing stops.
-        epmd=ServerProcess(
-            command=["epmd", "-port", str(epmd_port), "-address", HOST],
-            log=directory / "epmd.log",
-            ready=lambda: port_is_open(epmd_port),
-            env=environment,
-            cwd=directory,
-        ),
+        epmd=epmd(directory, epmd_port, environment),
     )
 
 
@@ -188,7 +181,19 @@ def _advanced_config(rules: Rules) -> str:
     return "[].\n"
 
 
-def _environment(directory: Path, dist_port: int, epmd_port: int) -> dict[str, str]:
+def epmd(directory: Path, port: int, environment: Mapping[str, str]) -> ServerProcess:
+    """The node would start epmd too, but as a daemon that nothing stops."""
+    return ServerProcess(
+        command=["epmd", "-port", str(port), "-address", HOST],
+        log=directory / "epmd.log",
+        ready=lambda: port_is_open(port),
+        env=environment,
+        cwd=directory,
+    )
+
+
+def node_environment(directory: Path, dist_port: int, epmd_port: int) -> dict[str, str]:
+    """The variables of a node whose files are all in the directory."""
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(directory),  # the Erlang cookie

@@ -18,11 +18,14 @@ from sam_pipeline.schema.net.stomp_frame import encode
 from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
 
 GOODBYE_S = 0.5
+RABBITMQ = "RabbitMQ/"
 
 # Texts of brokers that refuse the message or its destination. After any other ERROR the next broker
 # is tried.
 MISSING = r"not.?found|no such|unknown (exchange|destination)"
 FORBIDDEN = r"not authorized|access.?refused|denied|permission"
+OTHER_USER = r"user_id property set to"
+"""How RabbitMQ says that it knows us by another name than the one we sent."""
 _REFUSAL = (
     rf"{MISSING}|{FORBIDDEN}|too (large|big|long)|maximum .*(length|size)"
     r"|inequivalent|precondition|invalid|illegal"
@@ -42,12 +45,28 @@ class PublishingSession(StompSession):
         login = {"login": user, "passcode": password, "heart-beat": "0,0"}
         try:
             self.server = self.log_in(login, deadline).get("server", "")
+            self._user = user
+            self._certificate = config.certificate_file if address.broker.tls else None
         except SessionLost as loss:
             self.drop()
             raise BrokerUnavailable(address, f"login failed: {loss}") from loss
         except BaseException:
             self.drop()
             raise
+
+    def user_headers(self) -> dict[str, str]:
+        """Headers of a SEND by which the broker can vouch for us.
+
+        Only RabbitMQ needs one: it verifies the user that a publisher names, but adds none.
+        """
+        user = self._user
+        if not self.server.startswith(RABBITMQ):
+            return {}
+        if user is None and self._certificate is not None:
+            from sam_pipeline.schema.net.subject import subject_of
+
+            user = subject_of(self._certificate)
+        return {"user-id": user} if user else {}
 
     def receipts(self, deadline: Deadline, meanwhile: Callable[[], bool]) -> list[str]:
         """The ids of the receipts that arrived since the last call, at least one.

@@ -7,7 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.stomp.headers import RECEIPT, TRANSACTION, send_headers
-from sam_pipeline.publisher.brokers.stomp.session import FORBIDDEN, PublishingSession, judged, says
+from sam_pipeline.publisher.brokers.stomp.session import (
+    FORBIDDEN,
+    OTHER_USER,
+    PublishingSession,
+    judged,
+    says,
+)
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import MessageRejected
 from sam_pipeline.publisher.settings.config import PublisherConfig
@@ -63,6 +69,7 @@ class StompTransport:
         self._forbidden: dict[str, list[str]] = {}
         """The broker's reasons for refusing us, by destination."""
         self._session = PublishingSession(address, config, deadline)
+        self._user_headers = self._session.user_headers()
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         # Each refusal costs a connection.
@@ -96,7 +103,9 @@ class StompTransport:
                         yield from waiting.pop(receipt, ())
             except SessionLost as loss:
                 doubtful = [position for unit in waiting.values() for position in unit]
-                if limit == 1 or (loss.by_error and len(doubtful) == 1):
+                if self._user_headers and says(OTHER_USER, loss):
+                    self._user_headers = {}  # it may map certificates to users in its own way
+                elif limit == 1 or (loss.by_error and len(doubtful) == 1):
                     error = judged(self._address, doubtful[0], loss)
                     if isinstance(error, MessageRejected):
                         self._reopen(deadline)  # for the other messages
@@ -122,12 +131,14 @@ class StompTransport:
             receipt = next(self._receipts)
             waiting[receipt] = unit
             if len(unit) == 1:
-                unit_frames = [_send_frame(messages[unit[0]], {RECEIPT: receipt})]
+                more = {**self._user_headers, RECEIPT: receipt}
+                unit_frames = [_send_frame(messages[unit[0]], more)]
             else:
                 transaction = {TRANSACTION: receipt}
+                more = {**self._user_headers, **transaction}
                 unit_frames = [
                     encode("BEGIN", transaction),
-                    *(_send_frame(messages[position], transaction) for position in unit),
+                    *(_send_frame(messages[position], more) for position in unit),
                     encode("COMMIT", {**transaction, RECEIPT: receipt}),
                 ]
             for frame in unit_frames:

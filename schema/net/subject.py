@@ -1,0 +1,81 @@
+"""The subject of a certificate, as a broker writes it in the name of a user; read from its bytes.
+
+Source: RFC 4514, and `rabbit_cert_info.erl` of RabbitMQ where that leaves a choice: the last part
+of the name comes first, without blanks after the commas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Optional
+
+from sam_pipeline.schema.net.certificate import SEQUENCE, VERSION, contents, first_certificate
+
+SET, OBJECT_IDENTIFIER = 0x31, 0x06
+
+ATTRIBUTES = {
+    "550403": "CN",
+    "550404": "SN",
+    "550405": "SERIALNUMBER",
+    "550406": "C",
+    "550407": "L",
+    "550408": "ST",
+    "550409": "STREET",
+    "55040a": "O",
+    "55040b": "OU",
+    "55040c": "TITLE",
+    "55042a": "GIVENNAME",
+    "55042b": "INITIALS",
+    "55042c": "GENERATIONQUALIFIER",
+    "550441": "PSEUDONYM",
+    "2a864886f70d010901": "EMAILADDRESS",
+    "0992268993f22c640101": "UID",
+    "0992268993f22c640119": "DC",
+}
+"""The attributes of a name, by the bytes of their object identifiers."""
+
+SPECIAL = frozenset(b'"+,;<>\\')
+
+ENCODINGS = {0x0C: "utf-8", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1E: "utf-16-be"}
+"""How the text of an attribute is encoded, by its tag."""
+
+
+def subject_of(path: Path) -> Optional[str]:
+    """The subject of the first certificate in a file; None if it can't be read or is unusual."""
+    with suppress(OSError, ValueError, LookupError):
+        certificate, _ = contents(first_certificate(path), 0, SEQUENCE)
+        body, _ = contents(certificate, 0, SEQUENCE)
+        at = 0
+        for _ in range(5 if body[0] == VERSION else 4):  # version, number, …, validity
+            _, at = contents(body, at)
+        subject, _ = contents(body, at, SEQUENCE)
+        parts = ["+".join(_attributes(part)) for part in _elements(subject, SET)]
+        return ",".join(reversed(parts))
+    return None
+
+
+def _attributes(part: bytes) -> Iterator[str]:
+    for attribute in _elements(part, SEQUENCE):
+        identifier, at = contents(attribute, 0, OBJECT_IDENTIFIER)
+        text, _ = contents(attribute, at)
+        value = text.decode(ENCODINGS[attribute[at]])
+        yield f"{ATTRIBUTES[identifier.hex()]}={_escaped(value)}"
+
+
+def _escaped(value: str) -> str:
+    escaped = "".join(
+        f"\\{chr(byte)}" if byte in SPECIAL else chr(byte) if 32 <= byte < 126 else f"\\{byte:02X}"
+        for byte in value.encode()
+    )
+    if escaped.startswith((" ", "#")):
+        escaped = f"\\{escaped}"
+    return f"{escaped[:-1]}\\ " if len(value) > 1 and value.endswith(" ") else escaped
+
+
+def _elements(der: bytes, tag: int) -> Iterator[bytes]:
+    at = 0
+    while at < len(der):
+        element, at = contents(der, at, tag)
+        yield element

@@ -1,0 +1,172 @@
+"""The brokers as `deploy/brokers/` configures them: its files, and the secrets of one host.
+
+    with running_deployed("artemis", secrets) as broker:
+        publish_to(broker.tls_url)
+
+Only ports, host and directories differ, by the brokers' own variables.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.services import ServiceMissing, activemq, artemis, rabbitmq
+from tests.services.broker import LOG4J, HostCertificate, StompServer, java_for, running
+from tests.services.process import HOST, ServerProcess, free_ports, port_is_open
+
+DEPLOY = Path(__file__).parents[2] / "deploy" / "brokers"
+PASSWORDS = {"nagios2": "nagios2-secret", "site-a": "site-a-secret"}
+"""The users who have a password; those with a certificate are in the files of `deploy/`."""
+
+
+@dataclass(frozen=True)
+class HostSecrets:
+    """What each host has of its own: the certificate of the broker, and a revocation list."""
+
+    certificate: HostCertificate
+    revocations: Path
+
+
+def running_deployed(kind: str, secrets: HostSecrets) -> AbstractContextManager[StompServer]:
+    """A broker of one of the KINDS; it has no port without TLS."""
+    return running(f"deployed-{kind}", lambda directory: KINDS[kind](directory, secrets))
+
+
+def _activemq(directory: Path, secrets: HostSecrets) -> StompServer:
+    conf = _configured("activemq", directory)
+    shutil.copy(secrets.certificate.key_store, conf / "host.p12")
+    shutil.copy(secrets.certificate.trust_store, conf / "authorities.p12")
+    shutil.copy(secrets.revocations, conf / "crl.pem")
+    password = secrets.certificate.store_password
+    (conf / "stores.properties").write_text(f"store.password={password}\n")
+    return _java(
+        directory,
+        {
+            "activemq.home": directory,
+            "activemq.base": directory,
+            "activemq.conf": conf,
+            "activemq.data": directory / "data",
+        },
+        *("-cp", f"{activemq.fetch()}/*", "org.apache.activemq.console.Main"),
+        *("start", f"xbean:file:{conf}/activemq.xml"),
+    )
+
+
+def _artemis(directory: Path, secrets: HostSecrets) -> StompServer:
+    conf, host, home = _configured("artemis", directory), secrets.certificate, artemis.fetch()
+    shutil.copy(host.ca_file, conf / "authorities.pem")
+    shutil.copy(secrets.revocations, conf / "crl.pem")
+    sources = f"source.key={host.key_file}\nsource.cert={host.certificate_file}\n"
+    (conf / "host.pemcfg").write_text(sources)
+    management = '<management-context xmlns="http://activemq.apache.org/schema"/>\n'
+    (conf / "management.xml").write_text(management)
+    return _java(
+        directory,
+        {
+            "artemis.home": home,
+            "artemis.instance": directory,
+            "artemis.instance.etc": conf,
+            "data.dir": directory / "data",
+        },
+        *("-cp", f"{home}/lib/artemis-boot.jar", "org.apache.activemq.artemis.boot.Artemis", "run"),
+    )
+
+
+def _rabbitmq(directory: Path, secrets: HostSecrets) -> StompServer:
+    if not rabbitmq.SERVER.exists() or shutil.which("epmd") is None:
+        raise ServiceMissing("RabbitMQ", rabbitmq.HOW_TO_GET_IT)
+    conf, host = _configured("rabbitmq", directory), secrets.certificate
+    tls = directory / "tls"
+    (tls / "crls").mkdir(parents=True)
+    shutil.copy(host.ca_file, tls / "authorities.pem")
+    shutil.copy(host.certificate_file, tls / "hostcert.pem")
+    shutil.copy(host.key_file, tls / "hostkey.pem")
+    shutil.copy(secrets.revocations, tls / "crls" / "crl.pem")
+    subprocess.run(["openssl", "rehash", str(tls / "crls")], check=True, timeout=30)
+    users = [{"name": n, "password": p, "tags": ""} for n, p in PASSWORDS.items()]
+    rights = json.loads((conf / "definitions" / "10-certificates.json").read_text())
+    twins = {"nagios2": "CN=nagios1.", "site-a": "CN=consumer."}
+    passwords = {
+        "users": users,
+        **{
+            key: [
+                {**right, "user": user}
+                for user, twin in twins.items()
+                for right in rights[key]
+                if right["user"].startswith(twin)
+            ]
+            for key in ("permissions", "topic_permissions")
+        },
+    }
+    (conf / "definitions" / "20-logins.json").write_text(json.dumps(passwords))
+    port, dist_port, epmd_port = free_ports(3)
+    log = directory / "log"
+    (directory / "host.conf").write_text(
+        f"stomp.listeners.ssl.1 = {HOST}:{port}\n"
+        f"load_definitions = {conf / 'definitions'}\n"
+        "log.console = true\nlog.file = false\n"
+    )
+    environment = rabbitmq.node_environment(directory, dist_port, epmd_port) | {
+        "RABBITMQ_CONFIG_FILE": str(conf / "rabbitmq.conf"),
+        "RABBITMQ_CONFIG_FILES": str(directory / "host.conf"),
+        "RABBITMQ_ADVANCED_CONFIG_FILE": str(conf / "advanced.config"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(conf / "enabled_plugins"),
+    }
+    return rabbitmq.RabbitMQServer(
+        port=0,
+        tls_port=port,
+        management_port=0,
+        directory=directory,
+        process=ServerProcess(
+            [str(rabbitmq.SERVER)],
+            log,
+            lambda: b"Server startup complete" in log.read_bytes(),
+            environment,
+            directory,
+        ),
+        epmd=rabbitmq.epmd(directory, epmd_port, environment),
+    )
+
+
+KINDS: Mapping[str, Callable[[Path, HostSecrets], StompServer]] = {
+    "activemq": _activemq,
+    "artemis": _artemis,
+    "rabbitmq": _rabbitmq,
+}
+
+
+def _configured(kind: str, directory: Path) -> Path:
+    """A copy of the files of `deploy/`, and the passwords of users for brokers in Java."""
+    conf = directory / "etc"
+    shutil.copytree(DEPLOY / kind, conf)
+    users = "".join(f"{name}={password}\n" for name, password in PASSWORDS.items())
+    (conf / "users.properties").write_text(users)
+    (conf / "log4j2.properties").write_text(LOG4J)
+    return conf
+
+
+def _java(directory: Path, properties: Mapping[str, object], *command: str) -> StompServer:
+    conf, (port, tls_port) = directory / "etc", free_ports(2)
+    own = {
+        "java.security.auth.login.config": conf / "login.config",
+        "log4j2.configurationFile": conf / "log4j2.properties",
+        "log4j2.disableJmx": "true",
+        "sam.stomp.host": HOST,
+        "sam.stomp.port": tls_port,
+        "sam.local.port": port,
+        "sam.store": "1 gb",
+    }
+    settings = [f"-D{name}={value}" for name, value in {**own, **properties}.items()]
+    process = ServerProcess(
+        [java_for("deployed"), "-Xmx512m", *settings, *command],
+        log=directory / "log",
+        ready=lambda: port_is_open(tls_port),
+        cwd=directory,
+    )
+    return StompServer(port=port, tls_port=tls_port, directory=directory, process=process)
