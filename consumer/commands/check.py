@@ -15,6 +15,9 @@ from sam_pipeline.consumer.config import ConsumerConfig, load_consumer
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.round_trip import round_trips
 from sam_pipeline.schema.errors import ConfigError, SamError
+from sam_pipeline.schema.identity.holder import PolicyHolder
+from sam_pipeline.schema.identity.identity import BROKER
+from sam_pipeline.schema.identity.policy_file import load_policy
 from sam_pipeline.schema.net.broker_url import STOMP, problem_of_login
 from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
 from sam_pipeline.schema.net.round_trip import RoundTrip
@@ -27,6 +30,7 @@ from sam_pipeline.schema.program.command import (
     print_lines,
     text_table,
 )
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.spool.access import unusable_quarantine, unusable_queue
 from sam_pipeline.schema.spool.disk import unusable
 
@@ -71,6 +75,10 @@ def run_check(args: argparse.Namespace) -> int:
         ]
         if config.key_file and not config.certificate_file:
             problems.append("[consumer] key_file: it has no effect without certificate_file")
+        try:
+            PolicyHolder(config.publishers)
+        except ConfigError as error:
+            problems += error.problems
         try:
             config.password()
             if any(broker.tls for broker in config.brokers):
@@ -144,7 +152,7 @@ def _dated(config: ConsumerConfig) -> Iterator[CertificateFinding]:
 
 
 def _notes(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[str]:
-    """Passwords in plain text, certificates that expire soon, quarantines that cannot be made."""
+    """What works, but perhaps not as intended or not for long."""
     if config:
         yield from (found.text for found in _dated(config) if not found.is_problem)
         for url, path in config.spools.items():
@@ -156,8 +164,34 @@ def _notes(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[
                 yield f"{broker}: the password of {user} is sent in plain text"
     if args.to:
         return
+    if config:
+        yield from _policy_notes(config)
     from sam_pipeline.sql.database.config import load_database, note_on_plain_text
 
     with suppress(ConfigError):
         if note := note_on_plain_text(load_database(args).url):
             yield note
+
+
+def _policy_notes(config: ConsumerConfig) -> Iterator[str]:
+    """Why the policy refuses nothing, or does not know a sender that it lists."""
+    if config.publishers is None:
+        yield (
+            "[consumer] publishers: there is no policy, so every message is accepted, whoever sent"
+            " it (docs/identity.md)"
+        )
+        return
+    with suppress(ConfigError):
+        policy = load_policy(config.publishers)
+        if not policy.enforces:
+            yield f'{config.publishers}: mode = "{policy.mode}": nothing is refused'
+        by_broker = [
+            publisher.name
+            for publisher in policy.publishers
+            if any(text.startswith(f"{BROKER}:") for text in publisher.identities)
+        ]
+        if by_broker and not config.vouches:
+            yield (
+                f"{config.publishers}: {plural(len(by_broker), 'publisher')}, first {by_broker[0]},"
+                f" can't be recognised by identities {BROKER}:…: no broker is in [consumer] vouches"
+            )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Optional
 
+from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.schema.identity.policy_file import load_policy
+from sam_pipeline.schema.program.extras import how_to_install
 
 
 class PolicyHolder:
@@ -20,6 +23,11 @@ class PolicyHolder:
         """Read the policy again.
 
         Raises:
-            ConfigError: the file has problems; the present policy stays.
+            ConfigError: the file has problems, or no signature could be verified; the present
+                policy stays.
         """
-        self.policy = load_policy(path) if path else None
+        policy = load_policy(path) if path else None
+        if policy and policy.keys and find_spec("cryptography") is None:
+            why = "its keys can't be used: cryptography is not installed"
+            raise ConfigError([f"{path}: {why}", *how_to_install("cryptography")])
+        self.policy = policy

@@ -171,7 +171,65 @@ def test_check_notes_passwords_that_are_sent_in_plain_text(
     assert sam_consume(site, "check") == 0
     assert "61613: the password of sam is sent in plain text" in capsys.readouterr().err
     assert sam_consume(site, "check", "--json") == 0
-    assert len(json.loads(capsys.readouterr().out)["notes"]) == 1
+    assert len(json.loads(capsys.readouterr().out)["notes"]) == 2  # and that there is no policy
+
+
+POLICY = """
+mode = "enforce"
+[[publisher]]
+name = "nagios-cern"
+is = ["broker:*/nagios1"]
+classes = ["metricOutput"]
+sites = ["CERN-*"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings", "stems"),
+    [
+        (None, "", ["publishers: there is no policy"]),
+        (POLICY, 'vouches = ["stomp://msg.example.org"]', []),
+        (POLICY, "", ["1 publisher, first nagios-cern, can't be recognised"]),
+        (
+            POLICY.replace("enforce", "observe"),
+            'vouches = ["stomp://msg.example.org"]',
+            ["observe"],
+        ),
+    ],
+)
+def test_check_notes_why_the_policy_refuses_nothing_or_knows_no_sender(
+    site: Site,
+    policy: str | None,
+    settings: str,
+    stems: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if policy is not None:
+        (site.config.parent / "publishers.toml").write_text(policy)
+        settings += '\npublishers = "publishers.toml"'
+    text = site.config.read_text().replace("brokers = [", 'brokers = ["stomp://msg.example.org", ')
+    site.config.write_text(text.replace("[[consumer", f"{settings}\n[[consumer"))
+
+    assert sam_consume(site, "check", "--json") == 0
+
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert [stem for stem, note in zip(stems, notes, strict=True) if stem not in note] == []
+
+
+def test_check_reports_the_problems_of_the_policy(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = site.config.parent / "publishers.toml"
+    policy.write_text(POLICY.replace("classes", "clases").replace("enforce", "inforce"))
+    text = site.config.read_text()
+    site.config.write_text(text.replace("[[consumer", 'publishers = "publishers.toml"\n[[consumer'))
+
+    code = sam_consume(site, "check")
+
+    problems = capsys.readouterr().err
+    assert code == 78
+    assert f"{policy}:" in problems
+    assert ("clases" in problems, "inforce" in problems) == (True, True)
 
 
 def test_check_reports_every_problem_at_once(
