@@ -100,6 +100,7 @@ class Publisher:
             destination = self.config.destination_of(self.config.message_class)
             if problem := problem_of_destination(destination):
                 raise ConfigError([problem])
+            self.config.require_signer()
         self.published = 0
         self.spooled = 0
         self.last = Publication()
@@ -266,10 +267,10 @@ class _Waiting:
         stored = 0
         try:
             if config.spool is not None:
-                messages = [config.addressed(message) for message in self.messages]
+                messages = [config.outgoing(message) for message in self.messages]
                 for _ in BoundedSpool(config.spool, config, config.shares_spool).add_all(messages):
                     stored += 1
-        except SpoolError as error:
+        except (SpoolError, ConfigError) as error:
             problem = str(error)
         self.messages.clear()
         dropped, advice = "a Publisher was dropped, not closed", "use `with`, or call close()"

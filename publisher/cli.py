@@ -26,6 +26,7 @@ COMMANDS = {
     "result": ("result", "publish one result"),
     "run": ("run", "run a monitoring plugin and publish its result"),
     "spool": ("spool", "inspect, repair or drain the spool"),
+    "key": ("key", "make or show the key that signs messages"),
     "config": ("config", "show each key of the configuration, and where its value comes from"),
     "check": ("check", "report all problems of configuration, files and brokers"),
 }

@@ -16,6 +16,7 @@ from sam_pipeline.publisher.commands.options import flags_of
 from sam_pipeline.publisher.delivery.round_trips import check_message, round_trips
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig, examine_config
+from sam_pipeline.publisher.settings.signing import signer_of
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import AMS, SPOOL, is_loopback
 from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
@@ -70,13 +71,24 @@ def handle(args: argparse.Namespace) -> int:
     trips = list(round_trips(config)) if args.connect and is_addressed else []
     problems += [f"{findings.origin('brokers')}: {trip.problem}" for trip in trips if trip.problem]
     secrets = config.has_secrets()
+    signer = None
+    if config.signing_key_file and "signing_key_file" not in findings.bad:
+        try:
+            signer = signer_of(config.signing_key_file)
+            signer.sign(b"")  # the program may be too old
+        except ConfigError as error:
+            key = findings.origin("signing_key_file")
+            problems += [f"{key}: {problem}" for problem in error.problems]
     if args.json:
         brokers = [trip._asdict() for trip in trips]
         document = {"problems": problems, "notes": notes, "brokers": brokers, "secrets": secrets}
-        print_json(document)
+        signing = {"key": signer.name, "tool": signer.tool} if signer else None
+        print_json({**document, "signing": signing})
     else:
         states = (f"{name} {'set' if is_set else 'unset'}" for name, is_set in secrets.items())
         print_done(args, ", ".join(states), success=not problems)
+        if signer:
+            print_done(args, f"messages are signed with the key {signer.name}, by {signer.tool}")
         if trips:
             rows = [(t.broker, t.address, t.proven or "failed", f"{t.seconds:.3f}") for t in trips]
             print_lines(*text_table(COLUMNS, rows))

@@ -147,8 +147,9 @@ class Courier:
 
         Raises:
             NoBrokerTookIt: some messages were lost.
+            ConfigError: they can't be signed; none was sent.
         """
-        batch = _Batch([self._config.addressed(message) for message in messages])
+        batch = _Batch([self._config.outgoing(message) for message in messages])
         failures: list[BrokerUnavailable] = []
         termination = self._termination
         if self._config.brokers and not (termination and termination.received):

@@ -127,6 +127,7 @@ class PublisherConfig(NamedTuple):
     crl_file: Optional[Path] = None
     certificate_file: Optional[Path] = None
     key_file: Optional[Path] = None
+    signing_key_file: Optional[Path] = None
     spool: Optional[Path] = None
     spool_max_messages: int = 100_000
     spool_max_bytes: int = GIB
@@ -195,6 +196,10 @@ class PublisherConfig(NamedTuple):
             "key_file": {
                 "check": problem_of_secret,
                 "what": "its key, mode 0600; may be in `certificate_file`",
+            },
+            "signing_key_file": {
+                "check": problem_of_secret,
+                "what": "signs all messages, mode 0600; the file of the key NAME is `NAME.pem`",
             },
             "spool": {"what": "directory of the spool, instead of one in the state directory"},
             "spool_max_messages": {"check": _above_zero, "what": "limit of the spool"},
@@ -339,6 +344,26 @@ class PublisherConfig(NamedTuple):
         destination = self.destination_of(message.message_class or "")
         return Message({**message.headers, DESTINATION: destination}, message.body)
 
+    def outgoing(self, message: Message) -> Message:
+        """The message as brokers and spool get it: addressed, and signed if there is a key.
+
+        Raises:
+            ConfigError: the key can't be used.
+        """
+        message = self.addressed(message)
+        if self.signing_key_file is None:
+            return message
+        from sam_pipeline.publisher.settings.signing import signed
+
+        return signed(message, self.signing_key_file)
+
+    def require_signer(self) -> None:
+        """Raises ConfigError if a key is configured that can't be used."""
+        if self.signing_key_file is not None:
+            from sam_pipeline.publisher.settings.signing import signer_of
+
+            signer_of(self.signing_key_file)
+
 
 def load_config(
     path: str | None, flags: Mapping[str, Any], *, no_spool: bool = False
@@ -354,6 +379,7 @@ def load_config(
     config = load(PublisherConfig, "publisher", path, os.environ, **flags)
     if config.user or any("@" in url for url in config.brokers):
         _require_safe_logins(config)
+    config.require_signer()
     return _with_directories(config, no_spool)
 
 

@@ -11,7 +11,7 @@ import re
 from binascii import Error, a2b_base64, b2a_base64
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Optional, Protocol
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.secret_file import read_private
@@ -176,15 +176,17 @@ def load_signer(path: Path) -> Signer:
 def key_name(path: Path) -> str:
     """The name of the key in a file; raises ConfigError if it can't be the name of a key."""
     name = path.name[: -len(SUFFIX)] if path.name.endswith(SUFFIX) else path.name
-    if not is_key_name(name):
-        expected = "letters, digits and ._- only, and a letter or digit first"
-        raise ConfigError([f"{path}: {name!r} can't be the name of a key (expected {expected})"])
+    if problem := problem_of_name(name):
+        raise ConfigError([f"{path}: {problem}"])
     return name
 
 
-def is_key_name(name: str) -> bool:
-    """Whether a key may have this name."""
-    return re.fullmatch(_NAME, name, re.ASCII) is not None
+def problem_of_name(name: str) -> Optional[str]:
+    """Why a key can't have this name; None if it can."""
+    if re.fullmatch(_NAME, name, re.ASCII):
+        return None
+    expected = "letters, digits and ._- only, and a letter or digit first"
+    return f"{name[:100]!r} can't be the name of a key (expected {expected})"
 
 
 def read_seed(path: Path) -> bytes:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
+from sam_pipeline.schema.identity.keys import make_key
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.commands import Workplace
@@ -103,7 +104,9 @@ def test_the_script_publishes(place: Workplace, broker: FakeBroker) -> None:
 def test_every_configuration_is_one(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in re.findall(r'file = "([\w.-]+)"', text):
+    for name in re.findall(r'signing_key_file = "([\w.-]+)"', text):
+        make_key(tmp_path / name)
+    for name in re.findall(r'(?<!signing_key_)file = "([\w.-]+)"', text):
         (tmp_path / name).write_text("secret\n")
         (tmp_path / name).chmod(0o600)
     text = text.replace("certificate_file", "# certificate_file")  # a real one is asked for

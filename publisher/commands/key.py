@@ -1,0 +1,103 @@
+"""`sam-publish key`: make a key for signatures, show its public part."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sam_pipeline.publisher.commands.arguments import PROGRAM
+from sam_pipeline.publisher.commands.options import config_of
+from sam_pipeline.publisher.errors import PublishUsage
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.identity.identity import key_identity
+from sam_pipeline.schema.identity.keys import SUFFIX, Signer, load_signer, make_key, problem_of_name
+from sam_pipeline.schema.program.command import (
+    OK,
+    CommandParser,
+    common_options,
+    print_done,
+    print_json,
+    print_lines,
+)
+
+DESCRIPTION = """\
+Make a key that signs messages (Ed25519), or show one. Both print the two lines by which the policy
+of a consumer knows the key: its identity, and its public part, which is not secret.
+"""
+EXAMPLES = f"""\
+examples:
+  {PROGRAM} key make nagios1 --directory /etc/sam
+  {PROGRAM} key show
+  {PROGRAM} key show /etc/sam/nagios1.pem
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(handler=handle)
+    parser.description, parser.epilog = DESCRIPTION, EXAMPLES
+    actions: Any = parser.add_subparsers(
+        dest="action", metavar="ACTION", required=True, parser_class=CommandParser
+    )
+    common = [common_options()]
+
+    def add_action(name: str, text: str) -> Any:
+        description = f"{text.capitalize()}."
+        return actions.add_parser(
+            name, help=text, description=description, epilog=EXAMPLES, parents=common
+        )
+
+    make_action = add_action("make", "write a new key to NAME.pem, which only its owner can read")
+    make_action.add_argument(
+        "name", type=name_argument, metavar="NAME", help="name of the key, unique in a policy"
+    )
+    make_action.add_argument(
+        "--directory",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="directory of the file (default: the working directory)",
+    )
+    show_action = add_action("show", "show the name and the public part of a key")
+    show_action.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="(default: the configured signing key)"
+    )
+
+
+def name_argument(text: str) -> str:
+    """The argparse `type` of the name of a key."""
+    if problem := problem_of_name(text):
+        raise argparse.ArgumentTypeError(problem)
+    return text
+
+
+def handle(args: argparse.Namespace) -> int:
+    if args.action == "make":
+        path = args.directory / f"{args.name}{SUFFIX}"
+        make_key(path)
+        try:
+            show(load_signer(path), path, args)
+        except ConfigError:
+            with suppress(OSError):
+                path.unlink()  # so that the next attempt finds no file
+            raise
+        advice = f'set signing_key_file = "{path.resolve()}" in [publisher] of sam.toml'
+        print_done(args, f"made {path}: {advice}", file=sys.stderr)
+        return OK
+    path = args.file or config_of(args).signing_key_file
+    if path is None:
+        raise PublishUsage("which key? Name its file, or set signing_key_file in [publisher]")
+    show(load_signer(path), path, args)
+    return OK
+
+
+def show(signer: Signer, path: Path, args: argparse.Namespace) -> None:
+    """Print the lines for the policy; with --json, everything about the key."""
+    identity, public_key = key_identity(signer.name), str(signer.public_key())
+    if args.json:
+        facts = {"name": signer.name, "file": str(path), "identity": identity}
+        print_json({**facts, "public_key": public_key, "tool": signer.tool})
+        return
+    print_lines(f'is = ["{identity}"]', f'keys = ["{public_key}"]')
