@@ -391,9 +391,9 @@ def load_identity(args: argparse.Namespace) -> ConsumerConfig:
     return _load_keys(args, {"name", "broker_urls"}, instance=args.instance)
 
 
-def load_limits(args: argparse.Namespace) -> Limits:
-    """Only the limits, since a replay needs no brokers; raises ConfigError."""
-    return _load_keys(args, LIMITS).limits()
+def load_for_replay(args: argparse.Namespace) -> ConsumerConfig:
+    """Only limits and policy, since a replay needs no brokers; raises ConfigError."""
+    return _load_keys(args, {*LIMITS, "publishers", "signature_age_days"})
 
 
 def policy_path(args: argparse.Namespace) -> Path | None:

@@ -21,7 +21,8 @@ from sam_pipeline.consumer.commands.dead_letter_tables import (
     outcome_table,
 )
 from sam_pipeline.consumer.commands.letter_editor import edited_by_hand
-from sam_pipeline.consumer.config import editor_command, load_limits
+from sam_pipeline.consumer.config import ConsumerConfig, editor_command, load_for_replay
+from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
@@ -37,10 +38,10 @@ from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import did_you_mean, did_you_mean_or_list, plural
 from sam_pipeline.schema.records import reasons as schema_reasons
 from sam_pipeline.schema.records.classes import folded
-from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.loading import batch
+from sam_pipeline.sql.loading.authorise import Authority
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.letters.dead_letter import (
@@ -214,7 +215,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 def run_edit(args: argparse.Namespace) -> int:
     """Replace a letter by an edited one, and with --replay load that."""
-    engine, limits = open_database(args), load_limits(args)
+    engine, config = open_database(args), load_for_replay(args)
     content = show_dead_letter(engine, args.id)
     refuse_settled(content)
     body: bytes | None = None
@@ -234,7 +235,7 @@ def run_edit(args: argparse.Namespace) -> int:
             suffix = ".json" if Message(content.headers, content.body).is_json else ".txt"
             body = stack.enter_context(edited_by_hand(content.body, editor, suffix))
         edited = edit_dead_letter(engine, args.id, datetime.now(UTC), body, dict(args.headers))
-    outcomes = list(_replayed(engine, [edited], limits)) if args.replay else []
+    outcomes = list(_replayed(engine, [edited], config)) if args.replay else []
     if args.json:
         replayed = asdict(outcomes[0]) if outcomes else None
         print_json({"dead_letter_id": edited, "edited_from": args.id, "replayed": replayed})
@@ -247,11 +248,11 @@ def run_edit(args: argparse.Namespace) -> int:
 def run_replay(args: argparse.Namespace) -> int:
     """Load the selected letters again, and print the outcome of each."""
     selected = _selected(args)
-    engine, limits = _opened(args), load_limits(args)
+    engine, config = _opened(args), load_for_replay(args)
     ids = dead_letter_ids(engine, selected)
     outcomes: list[Replayed] = []
     try:
-        for outcome in _replayed(engine, ids, limits):
+        for outcome in _replayed(engine, ids, config):
             outcomes.append(outcome)
     finally:  # print what was committed, even after an error
         if args.json:
@@ -329,10 +330,14 @@ def _print_outcomes(args: argparse.Namespace, outcomes: Sequence[Replayed]) -> N
         print_done(args, *outcome_table(outcomes), success=_exit_code(outcomes) == OK)
 
 
-def _replayed(engine: Engine, ids: Sequence[int], limits: Limits) -> Iterator[Replayed]:
+def _replayed(engine: Engine, ids: Sequence[int], config: ConsumerConfig) -> Iterator[Replayed]:
+    policy = PolicyHolder(config.publishers).policy
+    authority = Authority(policy, timedelta(days=config.signature_age_days)) if policy else None
     progress = Progress("replayed", total=len(ids), unit="dead letters")
     try:
-        outcomes = replay_dead_letters(engine, ids, lambda: datetime.now(UTC), limits)
+        outcomes = replay_dead_letters(
+            engine, ids, lambda: datetime.now(UTC), config.limits(), authority
+        )
         for number, outcome in enumerate(outcomes, 1):
             progress.show(number)
             yield outcome

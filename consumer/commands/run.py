@@ -6,7 +6,7 @@ import argparse
 import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from sam_pipeline.consumer.commands.arguments import add_instance, add_target, problem_of_target
 from sam_pipeline.consumer.config import ConsumerConfig, load_consumer
@@ -128,7 +128,7 @@ def _run(
     )
     observer = Observer(name, state, inbox, sources, config.spools)
     with (
-        _opened_sink(args, config, state) as sink,
+        _opened_sink(args, config, policy, state) as sink,
         nullcontext() if drain else reporting(observer, request, config),
     ):
         logger.info("starting with %s", ", ".join(source.name for source in sources))
@@ -137,7 +137,9 @@ def _run(
 
 
 @contextmanager
-def _opened_sink(args: argparse.Namespace, config: ConsumerConfig, state: State) -> Iterator[Sink]:
+def _opened_sink(
+    args: argparse.Namespace, config: ConsumerConfig, policy: PolicyHolder, state: State
+) -> Iterator[Sink]:
     """The database, where the name is released at the end, or the spool of a relay."""
     if problem := problem_of_target(args.to, config):
         raise ConfigError([problem])
@@ -160,6 +162,8 @@ def _opened_sink(args: argparse.Namespace, config: ConsumerConfig, state: State)
         config.dead_letters_per_hour,
         config.dead_letter_bytes_per_hour,
         held=held if config.reads_network else None,
+        policy=policy,
+        signature_age=timedelta(days=config.signature_age_days),
     )
     with closing(held), closing(sink):
         yield sink

@@ -90,6 +90,10 @@ def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
     if snapshot.open_dead_letters is not None:
         open_letters = +Counter(snapshot.open_dead_letters)
         facts.append(("", f"{open_letters.total()} open in the database{listed(open_letters)}"))
+    if snapshot.refusals:
+        publishers = {name: sum(counts.values()) for name, counts in snapshot.refusals.items()}
+        refused = plural(sum(publishers.values()), "record")
+        facts.append(("policy", f"does not allow {refused}{listed(publishers)}"))
     if snapshot.ignored_keys:
         facts.append(("ignored keys", listed(snapshot.ignored_keys).strip(" ()")))
     if snapshot.damaged_elements:

@@ -11,6 +11,8 @@ from sam_pipeline.schema.program.wording import plural, printable, rows_and_dupl
 
 MAX_KEYS = 100
 """The limit on ignored keys that are counted by name, since senders may invent any number."""
+MAX_REFUSALS = 1000
+"""The same for publishers and reasons of refusals."""
 OTHERS = "(others)"
 LONGEST_KEY = 80
 
@@ -57,6 +59,14 @@ class Tally:
         """Whether every record became a row."""
         return not (self.dead_letters or self.summarised_dead_letters or self.damaged)
 
+    @property
+    def refusals_by_publisher(self) -> dict[str, dict[str, int]]:
+        """What the policy refuses, or would refuse, by publisher and then by reason."""
+        counts: dict[str, dict[str, int]] = {}
+        for (publisher, reason), count in self.refusals.items():
+            counts.setdefault(publisher, {})[reason] = count
+        return counts
+
     def add(self, batch: Sequence[Delivery], outcome: Tally) -> None:
         """Add the messages of a batch and their outcome."""
         self.messages += count_by_broker(batch)
@@ -66,7 +76,10 @@ class Tally:
         self.repeated_dead_letters += outcome.repeated_dead_letters
         self.summarised_dead_letters += outcome.summarised_dead_letters
         self.checks += outcome.checks
-        self.refusals.update(outcome.refusals)
+        for (publisher, reason), count in outcome.refusals.items():
+            pair = printable(publisher), reason
+            known = pair in self.refusals or len(self.refusals) < MAX_REFUSALS
+            self.refusals[pair if known else (OTHERS, reason)] += count
         for key, count in outcome.ignored_keys.items():
             name = printable(key[:LONGEST_KEY])
             known = name in self.ignored_keys or len(self.ignored_keys) < MAX_KEYS
@@ -83,6 +96,7 @@ class Tally:
             "summarised_dead_letters": self.summarised_dead_letters,
             "checks": self.checks,
             "ignored_keys": dict(self.ignored_keys),
+            "refusals": self.refusals_by_publisher,
             "damaged_elements": self.damaged,
             "brokers": [{"broker": name, "messages": n} for name, n in self.messages.items()],
             "classes": [

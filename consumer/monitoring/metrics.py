@@ -141,6 +141,12 @@ class _Server(ThreadingTCPServer):
             for key, number in value.items() if isinstance(value, Mapping) else [("", value)]:
                 family.add_metric([printable(key)] if label else [], number)
             yield family
+        text = "Records that the policy refuses, or would refuse if it enforced."
+        refused = Counter(f"{PREFIX}_refused", text, labels=["publisher", "reason"])
+        for publisher, reasons in snapshot.refusals.items():
+            for reason, count in reasons.items():
+                refused.add_metric([publisher, reason], count)
+        yield refused
         current = snapshot.health(datetime.now(UTC)).state
         states = {state: state == current for state in STATES}
         yield StateSetMetricFamily(f"{PREFIX}_state", "The state of the daemon.", states)

@@ -98,6 +98,7 @@ class Observer:
                 summarised_dead_letters=tally.summarised_dead_letters,
                 open_dead_letters=state.open_dead_letters,
                 ignored_keys=dict(tally.ignored_keys),
+                refusals=tally.refusals_by_publisher,
                 lags=deepcopy(state.lags),
                 batches=deepcopy(state.batches),
             )

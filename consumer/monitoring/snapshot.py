@@ -91,6 +91,8 @@ class Snapshot:
     summarised_dead_letters: int
     open_dead_letters: Mapping[str, int] | None
     ignored_keys: Mapping[str, int]
+    refusals: Mapping[str, Mapping[str, int]]
+    """Records that the policy refuses, or would refuse, by publisher and reason."""
     lags: Histogram = field(default_factory=Histogram, compare=False)
     """Seconds from sending to commit."""
     batches: Histogram = field(default_factory=Histogram, compare=False)

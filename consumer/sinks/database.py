@@ -6,9 +6,9 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Engine
 
@@ -20,12 +20,17 @@ from sam_pipeline.consumer.errors import SinkAway
 from sam_pipeline.consumer.sinks.held_name import HeldName
 from sam_pipeline.consumer.sinks.letter_log import LetterLog
 from sam_pipeline.consumer.sinks.upkeep import make_tasks, run_due
+from sam_pipeline.schema.identity.holder import PolicyHolder
+from sam_pipeline.schema.identity.identity import identity_of
+from sam_pipeline.schema.identity.rates import RateLimits
 from sam_pipeline.schema.records import reasons
 from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.database.version import require_current, require_current_always
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SchemaMismatch, SqlError
 from sam_pipeline.sql.loading.audit import Audit
+from sam_pipeline.sql.loading.authorise import Authority
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN, REASONS
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
@@ -33,6 +38,7 @@ from sam_pipeline.sql.loading.letters.dead_letter import open_by_reason
 from sam_pipeline.sql.loading.letters.quota import LetterQuota
 from sam_pipeline.sql.loading.letters.store import NewLetter
 from sam_pipeline.sql.loading.load import load
+from sam_pipeline.sql.operations.record import record_operation
 
 WATCH_EVERY_S = 30.0
 """How often to count the open dead letters, and to check that the name is still held."""
@@ -62,6 +68,8 @@ class DatabaseSink:
         letter_bytes_per_hour: int,
         clock: Callable[[], float] = time.monotonic,
         held: HeldName | None = None,
+        policy: PolicyHolder | None = None,
+        signature_age: timedelta = timedelta(days=30),
     ) -> None:
         self._held = held
         self._engine = engine
@@ -69,13 +77,21 @@ class DatabaseSink:
         self._consumer = consumer
         self._limits = limits
         self._state = state
-        self._quota = LetterQuota(letters_per_hour, letter_bytes_per_hour)
+        self._policy = policy or PolicyHolder()
+        self._rates = RateLimits()
+        present = self._policy.policy
+        self._authority = Authority(present, signature_age) if present else None
+        self._quota = LetterQuota(letters_per_hour, letter_bytes_per_hour, present)
         self._clock = clock
         self._catalogue = Catalogue(engine)
         self._host = socket.gethostname()
         self._letter_log = LetterLog(clock)
         self._tasks = make_tasks(
-            engine, self._catalogue.partitions, limits, self._letter_log.class_works
+            engine,
+            self._catalogue.partitions,
+            limits,
+            self._letter_log.class_works,
+            self._authority,
         )
         self._watch_at = self._count_at = clock()
         """When to watch next, and from when on the open letters may be counted again."""
@@ -84,6 +100,7 @@ class DatabaseSink:
         with self._away_translated():
             require_current(self._engine)
             self._hold_name()
+            self._record_policy()
 
     def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
         brokers = [delivery.session.broker for delivery in batch]
@@ -103,6 +120,7 @@ class DatabaseSink:
                 [delivery.message for delivery in batch],
                 datetime.now(UTC),
                 self._limits,
+                authority=self._authority,
                 audit=Audit(self._consumer, self._host, os.getpid(), brokers),
                 poison=poison,
                 decoding=decoding,
@@ -121,6 +139,8 @@ class DatabaseSink:
             ignored_keys=loaded.ignored_keys,
             repeated_dead_letters=loaded.repeated_dead_letters,
             summarised_dead_letters=loaded.summarised_dead_letters,
+            refusals=loaded.refusals,
+            pauses=self._pauses(batch, loaded.records),
         )
 
     def upkeep(self, news: bool) -> None:
@@ -153,6 +173,32 @@ class DatabaseSink:
     def close(self) -> None:
         """Log what is still to be logged."""
         self._letter_log.write_due(everything=True)
+
+    def _pauses(self, batch: Sequence[Delivery], records: Mapping[str, int]) -> dict[str, float]:
+        """For how many seconds to read no more from brokers, by broker."""
+        pauses: dict[str, float] = {}
+        if self._authority is None or not self._authority.policy.enforces:
+            return pauses
+        now = self._clock()
+        for identity, count in records.items():
+            publisher = self._authority.policy.publisher_of(identity)
+            pause_s = self._rates.spend(publisher, count, now) if publisher else 0.0
+            for delivery in batch if pause_s else ():
+                if identity_of(delivery.message) == identity:
+                    broker = delivery.session.broker
+                    pauses[broker] = max(pauses.get(broker, 0.0), pause_s)
+        return pauses
+
+    def _record_policy(self) -> None:
+        """Record that the policy was read again, if it was."""
+        if self._policy.is_recorded:
+            return
+        arguments = {"file": str(self._policy.file or "")}
+        if present := self._policy.policy:
+            arguments |= {"mode": present.mode, "publishers": str(len(present.publishers))}
+        with writing(self._engine) as connection:
+            record_operation(connection, "policy read", arguments)
+        self._policy.is_recorded = True
 
     def _count_soon(self) -> None:
         """Count the open dead letters at one of the next turns."""

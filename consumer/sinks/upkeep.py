@@ -16,6 +16,7 @@ from sqlalchemy import Engine
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.partitions import Partitions, days_until
 from sam_pipeline.sql.errors import SqlError
+from sam_pipeline.sql.loading.authorise import Authority
 from sam_pipeline.sql.loading.fold import fold
 from sam_pipeline.sql.loading.replay import replay_parked
 
@@ -105,7 +106,11 @@ def run_due(tasks: Sequence[PeriodicTask], news: bool) -> None:
 
 
 def make_tasks(
-    engine: Engine, partitions: Partitions, limits: Limits, class_works: Callable[[str], None]
+    engine: Engine,
+    partitions: Partitions,
+    limits: Limits,
+    class_works: Callable[[str], None],
+    authority: Authority | None = None,
 ) -> list[PeriodicTask]:
     """The tasks of every process that loads into this database.
 
@@ -122,7 +127,7 @@ def make_tasks(
     def replay() -> TurnResult:
         """Load messages that were parked as class-broken, once their view works."""
         nonlocal replayed
-        parked = replay_parked(engine, lambda: datetime.now(UTC), limits)
+        parked = replay_parked(engine, lambda: datetime.now(UTC), limits, authority)
         if parked.loaded:
             class_works(parked.message_class)
             if not replayed:

@@ -18,6 +18,8 @@ class PolicyHolder:
     def __init__(self, path: Optional[Path] = None) -> None:
         self.policy: Optional[Policy] = None
         self.read(path)
+        self.is_recorded = True
+        """Whether the log of operations has that the policy was read again."""
 
     def read(self, path: Optional[Path]) -> None:
         """Read the policy again.
@@ -30,4 +32,4 @@ class PolicyHolder:
         if policy and policy.keys and find_spec("cryptography") is None:
             why = "its keys can't be used: cryptography is not installed"
             raise ConfigError([f"{path}: {why}", *how_to_install("cryptography")])
-        self.policy = policy
+        self.policy, self.file, self.is_recorded = policy, path, False

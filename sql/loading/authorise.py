@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from itertools import chain
+from operator import itemgetter
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, text
 
+from sam_pipeline.schema.identity.arrival import arrived
 from sam_pipeline.schema.identity.identity import OPERATOR, key_identity
 from sam_pipeline.schema.identity.policy import NOT_AUTHORISED, UNSIGNED, Policy, refusal
+from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.sql.loading.batch import (
     Batch,
@@ -78,8 +81,14 @@ class _Membership(NamedTuple):
 class Authority:
     """Applies a policy; used for one batch at a time."""
 
-    def __init__(self, policy: Policy, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        signature_age: timedelta = timedelta(days=30),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.policy = policy
+        self._signature_age = signature_age
         self._clock = clock
         self.forget()
 
@@ -107,9 +116,14 @@ class Authority:
         for question in new:
             self._answers[question] = self._answer(question, now.date())
         for name, part in batch.by_view.items():
+            batch.records.update(map(itemgetter(0), questions[name]))
             answers = [self._answers[question] for question in questions[name]]
             if any(answers):
                 _refuse(batch, part, answers, self.policy.enforces)
+
+    def verified(self, message: Message, received_at: datetime) -> Message:
+        """A message that a source refused for its signature, verified by the present policy."""
+        return arrived(message, self.policy, received_at, self._signature_age).message
 
     def _read_memberships(self, connection: Connection, hosts: Collection[str]) -> None:
         self._memberships.update((host, []) for host in hosts)

@@ -92,7 +92,8 @@ class Batch:
 
     `failures` are whole messages: without a usable view, without a signature, or poison. `checks`
     counts messages that only test the path, `ignored_keys` the keys for which a view has no column,
-    and `refusals` what the policy refuses, or would refuse, in records by publisher and reason.
+    and `refusals` what the policy refuses, or would refuse, in records by publisher and reason;
+    with a policy, `records` counts the rows by identity.
     `days` of metric results are set by `split_batch`.
     """
 
@@ -101,6 +102,7 @@ class Batch:
     checks: int = 0
     ignored_keys: Counter[str] = field(default_factory=Counter)
     refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
+    records: Counter[str] = field(default_factory=Counter)
     size: int = 0
     days: frozenset[str] = frozenset()
 

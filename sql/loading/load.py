@@ -66,6 +66,7 @@ class Loaded:
     path. `ignored_keys`: how often a key had no column. `repeated_dead_letters`: letters that were
     stored before. `summarised_dead_letters`: letters beyond a limit, which are only counted in a
     summary. `refusals`: records that the policy refuses, or would refuse, by publisher and reason.
+    `records`: all decoded ones by identity, if there is a policy.
     """
 
     rows_by_class: Counter[str] = field(default_factory=Counter)
@@ -77,6 +78,7 @@ class Loaded:
     repeated_dead_letters: int = 0
     summarised_dead_letters: int = 0
     refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
+    records: Counter[str] = field(default_factory=Counter)
 
     @property
     def rows(self) -> int:
@@ -98,6 +100,7 @@ class Loaded:
         self.repeated_dead_letters += other.repeated_dead_letters
         self.summarised_dead_letters += other.summarised_dead_letters
         self.refusals.update(other.refusals)
+        self.records.update(other.records)
 
 
 def load(
@@ -280,6 +283,7 @@ class _Loading:
             letters.repeated,
             letters.summarised,
             batch.refusals,
+            batch.records,
         )
         return loaded, letters.letters, used
 

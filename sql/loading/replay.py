@@ -17,8 +17,10 @@ from typing import Any
 from sqlalchemy import Connection, Engine, bindparam, text
 
 from sam_pipeline.schema.chunks import chunks
+from sam_pipeline.schema.identity.policy import UNSIGNED
 from sam_pipeline.schema.messages.decode import WHOLE
 from sam_pipeline.schema.messages.message import CLASS, COUNT, MESSAGE_ID, Message
+from sam_pipeline.schema.messages.refused import BAD_SIGNATURE, MARKS, SIGNATURE_EXPIRED
 from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import reading
@@ -56,6 +58,9 @@ MAX_BYTES = 1024 * 1024
 PARKED_LETTERS = 200
 PARKED_BYTES = 256 * 1024
 """The limits between two batches: they delay the next batch by 0.1 to 0.2 s."""
+
+SIGNATURE_REASONS = frozenset({UNSIGNED, BAD_SIGNATURE, SIGNATURE_EXPIRED})
+"""The reasons of messages whose signatures are verified again."""
 
 ATTEMPTS = 40
 """The parts of a batch that one transaction tries in search of a letter that breaks its class."""
@@ -284,7 +289,7 @@ class _Attempt:
         pairs: list[tuple[Message, DeadLetter]] = []
         for content in contents:
             letter = content.letter
-            headers = {**content.headers, MESSAGE_ID: letter.message_id}
+            headers = {**self._verified(content).headers, MESSAGE_ID: letter.message_id}
             if letter.message_class:
                 headers.setdefault(CLASS, letter.message_class)
             if letter.record_number != WHOLE:
@@ -324,6 +329,17 @@ class _Attempt:
         if failed:
             self.connection.execute(_FAILED, failed)
         return outcomes
+
+    def _verified(self, content: DeadLetterContent) -> Message:
+        """The message; the signature of one that was refused for it is verified again."""
+        message, letter = Message(content.headers, content.body), content.letter
+        if letter.reason not in SIGNATURE_REASONS or letter.edited_from is not None:
+            return message
+        headers = {name: value for name, value in message.headers.items() if name not in MARKS}
+        message = Message(headers, message.body)
+        if self.authority is None:
+            return message
+        return self.authority.verified(message, letter.received_at)
 
     def _load(self, messages: Sequence[Message]) -> list[RecordFailure]:
         """Insert the messages; returns the failures, or raises _TooLarge.

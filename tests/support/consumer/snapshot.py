@@ -52,5 +52,6 @@ def snapshot(**changes: Any) -> Snapshot:
         summarised_dead_letters=3,
         open_dead_letters={"bad-status": 1},
         ignored_keys={"colour": 3},
+        refusals={"nagios-cern": {"not-authorised": 4}},
     )
     return replace(running, **changes)

@@ -13,8 +13,8 @@ from sam_pipeline.consumer.config import (
     ConsumerConfig,
     SubscriptionConfig,
     load_consumer,
+    load_for_replay,
     load_identity,
-    load_limits,
 )
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
@@ -211,7 +211,9 @@ def test_the_limits_have_defaults(tmp_path: Path) -> None:
     expected = Limits(timedelta(days=3), timedelta(seconds=4), 1, 2)
 
     assert loaded(tmp_path, text).limits() == expected
-    assert load_limits(argparse.Namespace(config=str(tmp_path / "sam.toml"))) == expected
+    assert (
+        load_for_replay(argparse.Namespace(config=str(tmp_path / "sam.toml"))).limits() == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,14 +231,14 @@ def test_a_limit_out_of_range_is_a_problem(tmp_path: Path, line: str, stem: str)
 
     assert stem in problems_of(tmp_path, text)
     with pytest.raises(ConfigError, match=stem):
-        load_limits(argparse.Namespace(config=str(tmp_path / "sam.toml")))
+        load_for_replay(argparse.Namespace(config=str(tmp_path / "sam.toml"))).limits()
 
 
 def test_the_limits_need_no_broker(tmp_path: Path) -> None:
     file = tmp_path / "sam.toml"
     file.write_text("[consumer]\nmax_records = 7\n")
 
-    assert load_limits(argparse.Namespace(config=str(file))).max_records == 7
+    assert load_for_replay(argparse.Namespace(config=str(file))).limits().max_records == 7
 
 
 def test_the_example_in_the_page_on_records_is_a_valid_configuration(tmp_path: Path) -> None:

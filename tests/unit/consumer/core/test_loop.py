@@ -175,6 +175,7 @@ def test_the_tally_counts_by_broker_and_reason(tmp_path: Path) -> None:
         "summarised_dead_letters": 0,
         "checks": 0,
         "ignored_keys": {"colour": 2},
+        "refusals": {},
         "damaged_elements": 0,
         "brokers": [
             {"broker": "spool:///in", "messages": 2},

@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from sam_pipeline.consumer.core.histogram import Histogram
 from sam_pipeline.consumer.core.inbox import Delivery, Inbox
 from sam_pipeline.consumer.core.state import NOT_TRIED, State, sent_at
-from sam_pipeline.consumer.core.tally import MAX_KEYS, OTHERS, Tally
+from sam_pipeline.consumer.core.tally import MAX_KEYS, MAX_REFUSALS, OTHERS, Tally
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.snapshot import Snapshot
 from sam_pipeline.consumer.sinks import database
@@ -252,6 +252,19 @@ def test_only_a_limited_number_of_ignored_keys_is_counted_by_name() -> None:
     assert len(tally.ignored_keys) == MAX_KEYS + 1
     assert tally.ignored_keys[OTHERS] == 1000 - MAX_KEYS + 1
     assert tally.ignored_keys["key0"] == 2
+
+
+def test_refusals_are_counted_by_a_limited_number_of_publishers() -> None:
+    tally = Tally()
+    senders = [f"broker:stomp://mb1:61613/user{number}" for number in range(3 * MAX_REFUSALS)]
+
+    for sender in senders:
+        tally.add([], Tally(refusals=Counter({(sender, "not-authorised"): 1})))
+    tally.add([], Tally(refusals=Counter({(senders[0], "not-authorised"): 2})))
+
+    counts = tally.refusals_by_publisher
+    assert counts[senders[0]] == {"not-authorised": 3}
+    assert counts[OTHERS] == {"not-authorised": 2 * MAX_REFUSALS}
 
 
 def test_rows_are_counted_by_class() -> None:
