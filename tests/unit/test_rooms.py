@@ -101,7 +101,7 @@ WALLS: Mapping[str, Wall] = {
     "consumer.sinks.letter_log": Wall(f"{CONSUMER} sql.loading"),
     "consumer.sinks.database": Wall(
         f"{CONSUMER} consumer.core consumer.sinks.held_name consumer.sinks.letter_log"
-        f" consumer.sinks.upkeep {DATABASE} sql.loading",
+        f" consumer.sinks.upkeep {DATABASE} sql.loading sql.operations",
         "sqlalchemy",
     ),
     "consumer.monitoring": Wall(f"{CONSUMER} consumer.core consumer.process", "prometheus_client"),

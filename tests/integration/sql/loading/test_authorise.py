@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
 
-from sam_pipeline.schema.identity.identity import IDENTITY
+from sam_pipeline.schema.identity.identity import IDENTITY, with_identity
+from sam_pipeline.schema.identity.keys import Signer, load_signer, make_key
 from sam_pipeline.schema.identity.policy import (
     ENFORCE,
     NOT_AUTHORISED,
@@ -17,7 +19,13 @@ from sam_pipeline.schema.identity.policy import (
     Policy,
     PublisherRule,
 )
+from sam_pipeline.schema.identity.signature import sign
 from sam_pipeline.schema.messages.message import Message, pack
+from sam_pipeline.schema.messages.refused import (
+    BAD_SIGNATURE,
+    SIGNATURE_EXPIRED,
+    mark_refused,
+)
 from sam_pipeline.sql.errors import EditRefused
 from sam_pipeline.sql.loading.authorise import MAX_AGE_S, Authority
 from sam_pipeline.sql.loading.catalogue import Catalogue
@@ -29,7 +37,7 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
 from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
 from sam_pipeline.sql.loading.letters.quota import LetterQuota
 from sam_pipeline.sql.loading.load import Loaded, load
-from sam_pipeline.sql.loading.replay import FAILED, LOADED, replay_dead_letters
+from sam_pipeline.sql.loading.replay import FAILED, LOADED, Replayed, replay_dead_letters
 from tests.support.builders import NOW, metric_message, metric_result
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import insert, query, service_endpoint, stored
@@ -242,17 +250,82 @@ def test_a_record_for_several_flavours_is_one_letter(engine: Engine) -> None:
     assert loaded.refusals.total() == 1
 
 
+def replay(engine: Engine, policy: Policy, number: int) -> Replayed:
+    with acting_as("loader", engine) as loader:
+        [outcome] = replay_dead_letters(loader, [number], lambda: NOW, authority=Authority(policy))
+    return outcome
+
+
 def test_a_replay_asks_the_present_policy(engine: Engine) -> None:
     load_now(engine, policy_of(), result("ce.mallory.org"))
-    ids = dead_letter_ids(engine)
+    [number] = dead_letter_ids(engine)
 
-    def replay(policy: Policy) -> list[str]:
-        with acting_as("loader", engine) as loader:
-            outcomes = replay_dead_letters(loader, ids, lambda: NOW, authority=Authority(policy))
-            return [outcome.outcome for outcome in outcomes]
+    assert replay(engine, policy_of(), number).outcome == FAILED
+    assert replay(engine, policy_of(rule("alice", hosts=("*",))), number).outcome == LOADED
 
-    assert replay(policy_of()) == [FAILED]
-    assert replay(policy_of(rule("alice", hosts=("*",)))) == [LOADED]
+
+@pytest.fixture
+def signer(tmp_path: Path) -> Signer:
+    make_key(tmp_path / "alice.pem")
+    return load_signer(tmp_path / "alice.pem")
+
+
+def signed_by(signer: Signer, *hosts: str, marked: str = "") -> Message:
+    """A signed message, with the identity of its hop and perhaps the mark of its source."""
+    records = (metric_result(hostName=host) for host in hosts)
+    message = sign(metric_message(*records, destination="/topic/x"), signer, NOW)
+    message = with_identity(message, MALLORY)
+    return mark_refused(message, marked, "as the source said") if marked else message
+
+
+def key_policy(signer: Signer) -> Policy:
+    return policy_of(
+        rule("alice", identities=("key:alice",), keys=(str(signer.public_key()),), signed=True)
+    )
+
+
+@pytest.mark.parametrize("marked", ["", BAD_SIGNATURE, SIGNATURE_EXPIRED])
+def test_a_replay_verifies_signatures_with_the_present_keys(
+    engine: Engine, signer: Signer, marked: str
+) -> None:
+    unsigned = rule("mallory", identities=("key:other", MALLORY), signed=True)
+    load_now(engine, policy_of(unsigned), signed_by(signer, "ce.alice.org", marked=marked))
+    [letter] = list_dead_letters(engine)
+
+    outcome = replay(engine, key_policy(signer), letter.dead_letter_id)
+
+    assert (letter.reason, letter.publisher) == (marked or UNSIGNED, MALLORY)
+    assert outcome.outcome == LOADED
+    assert query(engine, "SELECT publisher FROM metricOutput") == [("key:alice",)]
+
+
+def test_a_signature_that_is_still_bad_stays_a_letter(
+    engine: Engine, signer: Signer, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    make_key(other / "alice.pem")
+    policy = key_policy(load_signer(other / "alice.pem"))
+    load_now(engine, policy, signed_by(signer, "ce.alice.org", marked=SIGNATURE_EXPIRED))
+
+    outcome = replay(engine, policy, *dead_letter_ids(engine))
+
+    assert (outcome.outcome, outcome.reason) == (FAILED, BAD_SIGNATURE)
+
+
+def test_a_record_of_a_signed_message_keeps_the_identity_of_its_key(
+    engine: Engine, signer: Signer
+) -> None:
+    message = with_identity(signed_by(signer, "ce.alice.org", "ce.eve.org"), "key:alice")
+    load_now(engine, key_policy(signer), message)
+    allowing = rule(
+        "alice", identities=("key:alice",), keys=(str(signer.public_key()),), hosts=("*",)
+    )
+
+    outcome = replay(engine, policy_of(allowing), *dead_letter_ids(engine))
+
+    assert outcome.outcome == LOADED
+    assert query(engine, "SELECT DISTINCT publisher FROM metricOutput") == [("key:alice",)]
 
 
 def edited_and_replayed(engine: Engine, **headers: str) -> list[str]:
