@@ -22,7 +22,7 @@ from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER
 from sam_pipeline.sql.errors import DatabaseRefused
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.operations.said import (
+from sam_pipeline.sql.loading.said import (
     Counts,
     counts_since,
     homes_of,
@@ -101,7 +101,7 @@ def _read(engine: Engine, since: datetime) -> Iterator[Said]:
     for view in views.values():
         try:
             with reading(engine) as connection:
-                yield from said_in_class(connection, view.name, view.all_columns, since, homes)
+                yield from said_in_class(connection, view, since, homes)
         except DatabaseRefused as error:
             if built_in(view.name):
                 raise

@@ -43,11 +43,12 @@ _INSTANCES = (
 # Without names: they are known for the instances, so the database need not look them up per result.
 _RESULTS = (
     "SELECT instance_id, measured_at_s, status, coalesce(summary, ''), coalesce(message_id, ''),"
-    " coalesce(publisher, ''), {performance_data}, coalesce(monitoring_host, ''), result_id"
+    " source_id, {performance_data}, coalesce(monitoring_host, ''), result_id"
     " FROM report_result"
     " WHERE instance_id IN :instances AND {window}{condition} AND result_id <= :newest"
     " ORDER BY measured_at_s DESC, result_id DESC{limit}"
 )
+_PUBLISHERS = "SELECT source_id, publisher FROM report_source WHERE source_id IN :sources"
 _by_time = attrgetter("measured")
 
 
@@ -246,11 +247,26 @@ def read_results(
         rows += connection.execute(statement, {"instances": chunk, **bounds, **of_hosts})
     if len(numbers) > _MAX_INSTANCES:
         rows = sorted(rows, key=lambda row: (row[1], row[-1]), reverse=True)[:at_most]
+    publishers = _publishers(connection, {row[5] for row in rows})
     results = ReadResults()
     if at_most is not None and len(rows) == at_most:
         results.since = rows[-1][1] + 1
-    for instance_id, measured, *values in reversed(rows):
+    for instance_id, measured, status, summary, message_id, source_id, *more in reversed(rows):
         flavour, host, metric = instance = instance_of[instance_id]
-        result = Result(host, flavour, metric, measured, *values)
+        texts = summary, message_id, publishers.get(source_id, "")
+        result = Result(host, flavour, metric, measured, status, *texts, *more)
         results.setdefault(instance, []).append(result)
     return results
+
+
+def _publishers(connection: Connection, sources: Collection[int]) -> dict[int, str]:
+    """The publishers by source: far fewer rows than the results that have them."""
+    statement = text(_PUBLISHERS).bindparams(bindparam("sources", expanding=True))
+    numbers = sorted(sources)
+    return {
+        row.source_id: row.publisher
+        for first in range(0, len(numbers), _MAX_INSTANCES)
+        for row in connection.execute(
+            statement, {"sources": numbers[first : first + _MAX_INSTANCES]}
+        )
+    }

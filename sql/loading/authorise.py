@@ -31,11 +31,11 @@ MAX_AGE_S = 60.0
 MAX_DECISIONS = 100_000
 
 _DAY = slice(len("2026-11-20"))
-_LAST_DAY = date.max.isoformat()
+LAST_DAY = date.max.isoformat()
 
 _PERIODS = {
     "starttime": ("endtime", ""),
-    "validfrom": ("validto", _LAST_DAY),
+    "validfrom": ("validto", LAST_DAY),
     "timestamp": ("", ""),
 }
 """By the column at which the period of a record begins: where it ends, and if that is absent."""
@@ -70,12 +70,23 @@ class _Answer(NamedTuple):
     text: str
 
 
-class _Membership(NamedTuple):
+class HostMembership(NamedTuple):
     """A site, and the days on which a host belongs to it, as YYYY-MM-DD."""
 
     site: str
     first_day: str
     last_day: str
+
+    @classmethod
+    def during(cls, site: str, start_s: int, end_s: int | None) -> HostMembership:
+        """The membership in [start, end)."""
+        first = _day_of(start_s)
+        # An endpoint that was announced by mistake ends as it begins; it belongs to that day.
+        return cls(site, first, LAST_DAY if end_s is None else max(_day_of(end_s - 1), first))
+
+    def overlaps(self, first_day: str, last_day: str) -> bool:
+        """Whether it has one of these days."""
+        return self.first_day <= last_day and first_day <= self.last_day
 
 
 class Authority:
@@ -94,7 +105,7 @@ class Authority:
 
     def forget(self) -> None:
         """Forget the topology: it has changed, or may have."""
-        self._memberships: dict[str, list[_Membership]] = {}
+        self._memberships: dict[str, list[HostMembership]] = {}
         self._answers: dict[_Question, _Answer | None] = {}
         self._forget_at = self._clock() + MAX_AGE_S
 
@@ -128,10 +139,7 @@ class Authority:
     def _read_memberships(self, connection: Connection, hosts: Collection[str]) -> None:
         self._memberships.update((host, []) for host in hosts)
         for host, site, start_s, end_s in connection.execute(_SITES, {"hosts": sorted(hosts)}):
-            first = _day_of(start_s)
-            # An endpoint that was announced by mistake ends as it begins; it belongs to that day.
-            last = _LAST_DAY if end_s is None else max(_day_of(end_s - 1), first)
-            self._memberships[host].append(_Membership(site, first, last))
+            self._memberships[host].append(HostMembership.during(site, start_s, end_s))
 
     def _answer(self, question: _Question, today: date) -> _Answer | None:
         identity = question.identity
@@ -147,7 +155,7 @@ class Authority:
         sites = {
             membership.site
             for membership in self._memberships.get(question.host.lower(), ())
-            if membership.first_day <= (last or first) and first <= membership.last_day
+            if membership.overlaps(first, last or first)
         }
         row = {
             "hostName": question.host,

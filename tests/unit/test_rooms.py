@@ -126,7 +126,7 @@ WALLS: Mapping[str, Wall] = {
         "sqlalchemy",
     ),
     "consumer.commands.publishers": Wall(
-        f"{CONSUMER} {DATABASE} sql.loading sql.operations sql.topology", "sqlalchemy"
+        f"{CONSUMER} {DATABASE} sql.loading sql.topology", "sqlalchemy"
     ),
     "consumer.commands.dead_letter_tables": Wall(f"{CONSUMER} {DATABASE} sql.loading"),
     "consumer.cli": Wall(f"{CONSUMER} consumer.commands consumer.process"),

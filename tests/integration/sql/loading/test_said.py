@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import pytest
 from sqlalchemy import Engine, text
 
-from sam_pipeline.schema.identity.suggestion import Said
-from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.schema.identity.identity import with_identity
+from sam_pipeline.schema.identity.policy import ENFORCE
+from sam_pipeline.schema.identity.policy_file import load_policy
+from sam_pipeline.schema.identity.suggestion import Said, suggested_policy
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.records.text import write_wlcg
+from sam_pipeline.sql.database.engine import make_engine, reading, writing
+from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.loading.authorise import Authority
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.operations.said import SETTLED, homes_of, said_in_class
+from sam_pipeline.sql.loading.letters.dead_letter import list_dead_letters
+from sam_pipeline.sql.loading.load import load
+from sam_pipeline.sql.loading.said import SETTLED, homes_of, said_in_class
 from tests.support.builders import metric_result
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import (
+    Values,
     downtime,
     insert,
     service_endpoint,
     site_contact,
+    site_group,
 )
 
 WEEK = timedelta(days=7)
@@ -29,9 +44,7 @@ def said(engine: Engine, since: timedelta = WEEK) -> list[Said]:
     with acting_as("reader", engine) as reader, reading(reader) as connection:
         homes = homes_of(connection)
         return [
-            one
-            for view in views.values()
-            for one in said_in_class(connection, view.name, view.all_columns, start, homes)
+            one for view in views.values() for one in said_in_class(connection, view, start, homes)
         ]
 
 
@@ -100,3 +113,55 @@ def test_records_received_before_are_left_out(engine: Engine) -> None:
     age(engine, "metric_result", 2 * WEEK)
 
     assert [one.message_class for one in said(engine)] == ["siteContact"]
+
+
+def message(identity: str, message_class: str, *rows: Values) -> Message:
+    body = "".join(write_wlcg({name: str(value) for name, value in row.items()}) for row in rows)
+    return with_identity(new_message(message_class, body, record_count=len(rows)), identity)
+
+
+STREAM: Sequence[Message] = (
+    message("uid:7", "metricOutput", metric_result(hostName="early.example.org")),
+    message(
+        "broker:stomp://b:1/CN=topology [feed]",
+        "serviceEndpoint",
+        service_endpoint(),
+        service_endpoint(hostName="early.example.org", siteName="SITE *"),
+    ),
+    message("broker:stomp://b:1/CN=topology [feed]", "siteGroup", site_group()),
+    message("uid:7", "metricOutput", metric_result(monitoringHost="nagios1")),
+    message("uid:8", "metricOutput", metric_result(monitoringHost="nagios2")),
+    message("anonymous", "metricOutput", metric_result(hostName="nowhere.example.org")),
+    message("anonymous", "downtime", downtime(), downtime(siteName=None, downtimeId="D2")),
+    message("uid:7", "siteContact", site_contact(siteName="SITE-ONLY-CONTACT")),
+)
+
+
+def loaded(engine: Engine, messages: Iterable[Message], **options: object) -> None:
+    """Load each message as a batch of its own."""
+    catalogue = Catalogue(engine)
+    for one in messages:
+        load(engine, catalogue, [one], datetime.now(UTC), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("of_one_batch", [False, True], ids=["batches", "one batch"])
+def test_the_same_stream_loads_under_the_suggested_policy(
+    engine: Engine, tmp_path: Path, of_one_batch: bool
+) -> None:
+    with acting_as("loader", engine) as loader:
+        loaded(loader, STREAM)
+    file = tmp_path / "publishers.toml"
+    file.write_text("\n".join(suggested_policy(said(engine))), encoding="utf-8")
+    policy = replace(load_policy(file), mode=ENFORCE)
+    second = make_engine(f"sqlite:///{tmp_path}/second.db", create=True)
+    upgrade(second)
+
+    if of_one_batch:
+        load(second, Catalogue(second), STREAM, datetime.now(UTC), authority=Authority(policy))
+    else:
+        loaded(second, STREAM, authority=Authority(policy))
+
+    assert list_dead_letters(second) == []
+    stranger = message("uid:9", "metricOutput", metric_result())
+    loaded(second, [stranger], authority=Authority(policy))
+    assert [letter.reason for letter in list_dead_letters(second)] == ["not-authorised"]

@@ -13,28 +13,28 @@ from sam_pipeline.schema.identity.identity import ANONYMOUS
 from sam_pipeline.schema.identity.suggestion import Said
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, built_in, column_names
 from sam_pipeline.schema.times import format_time, parse_time
-
-PUBLISHER, RECEIVED_AT = "publisher", "receivedAt"
-"""The columns of class views that say who sent a record, and when it was loaded."""
+from sam_pipeline.sql.loading.authorise import LAST_DAY, HostMembership
+from sam_pipeline.sql.loading.catalogue import RECEIVED_AT, ClassView
 
 SETTLED = timedelta(hours=1)
 """A host that joined the topology less than this before the first record about it is new: another
 time, the record may come first."""
 
-DAY_S = 86_400
-
 # The policy believes no site that a result names. Each day is a period of its own.
-_RESULTS = text(f"""
+_RESULTS = """
     SELECT
-        publisher, host_name, '', coalesce(monitoring_host, ''),
-        measured_at_s / {DAY_S} * {DAY_S}, measured_at_s / {DAY_S} * {DAY_S} + {DAY_S},
-        count(*), min(received_at), max(received_at)
-    FROM report_result
-    WHERE received_at >= :since
-    GROUP BY publisher, host_name, coalesce(monitoring_host, ''), measured_at_s / {DAY_S}
-""")
-_NAMES = text("SELECT identity, name FROM publisher WHERE name <> identity")
+        publisher, hostName, '', coalesce(monitoringHost, ''), {day}, {day}, count(*),
+        min(receivedAt), max(receivedAt)
+    FROM metricOutput
+    WHERE receivedAt >= :since
+    GROUP BY publisher, hostName, coalesce(monitoringHost, ''), {day}
+"""
+_DAY = {
+    "postgresql": "CAST(CAST(timestamp AT TIME ZONE 'UTC' AS date) AS text)",
+    "sqlite": "substr(timestamp, 1, 10)",
+}
 _HOMES = text("SELECT hostName, siteName, validFrom, validTo, receivedAt FROM serviceEndpoint")
+_NAMES = text("SELECT identity, name FROM publisher WHERE name <> identity")
 _AUDIT = """
     SELECT e.key, sum(CAST(e.value ->> 0 AS bigint)), sum(CAST(e.value ->> 1 AS bigint))
     FROM load_audit CROSS JOIN json_each({publishers}) AS e
@@ -45,7 +45,6 @@ _AUDITS = {
     "sqlite": text(_AUDIT.format(publishers="publishers")),
 }
 _PERIODS = (("validFrom", "validTo"), ("startTime", "endTime"))
-_NEVER, _ALWAYS = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 class Counts(NamedTuple):
@@ -56,61 +55,64 @@ class Counts(NamedTuple):
 
 
 class Home(NamedTuple):
-    """A site to which a host belongs during [start, end), known since `received`."""
+    """That a host belongs to a site, known since `received`."""
 
-    site: str
-    start: datetime
-    end: datetime
+    membership: HostMembership
     received: datetime
 
 
-def homes_of(connection: Connection) -> defaultdict[str, list[Home]]:
+Homes = defaultdict[str, list[Home]]
+"""By host."""
+
+
+def homes_of(connection: Connection) -> Homes:
     """The sites of each host, as announced."""
-    homes: defaultdict[str, list[Home]] = defaultdict(list)
+    homes: Homes = defaultdict(list)
     for host, site, start, end, received in connection.execute(_HOMES):
-        times = _moment(start, _NEVER), _moment(end, _ALWAYS), _moment(received, _NEVER)
-        homes[host].append(Home(site, *times))
+        end_s = None if end is None else int(_moment(end).timestamp())
+        membership = HostMembership.during(site, int(_moment(start).timestamp()), end_s)
+        homes[host].append(Home(membership, _moment(received)))
     return homes
 
 
 def said_in_class(
-    connection: Connection,
-    view: str,
-    columns: Iterable[str],
-    since: datetime,
-    homes: defaultdict[str, list[Home]],
+    connection: Connection, view: ClassView, since: datetime, homes: Homes
 ) -> list[Said]:
-    """What each identity said in a class, whose view has these columns, since some time.
+    """What each identity said in a class since some time.
 
     A site's own class has no times of reception, so all its records count; those of a class without
     a column for the publisher are unknown.
     """
-    names, known = column_names(tuple(columns)), built_in(view)
-    if not names[PUBLISHER]:
+    if not view.publisher_column:
         return []
-    bound = _bound(connection, since)
+    bound, known = _bound(connection, since), built_in(view.name)
     if known is METRIC_OUTPUT:
-        rows = connection.execute(_RESULTS, {"since": bound})
+        results = _RESULTS.format(day=_DAY[connection.dialect.name])
+        rows = connection.execute(text(results), {"since": bound})
     else:
-        grouped = [PUBLISHER, "hostName", "siteName", "monitoringHost"]
+        names = column_names(view.all_columns)
         start, end = next((pair for pair in _PERIODS if names[pair[0]]), ("", ""))
-        keys: list[ColumnClause[Any]] = [
-            column(names[key]) for key in (*grouped, start, end) if names[key]
-        ]
+        keys = [names[key] for key in ("hostName", "siteName", "monitoringHost", start, end)]
+        columns: list[ColumnClause[Any]] = [column(name) for name in keys if name]
+        publisher: ColumnClause[Any] = column(view.publisher_column)
         received = column(RECEIVED_AT.lower()) if known else null()
-        selected = [
-            column(names[key]) if names[key] else literal("") for key in (*grouped, start, end)
-        ]
-        statement = select(
-            *selected, func.count(), func.min(received), func.max(received)
-        ).select_from(table(view))
-        if known:
-            statement = statement.where(received >= bound)
-        rows = connection.execute(statement.group_by(*keys))
+        statement = (
+            select(
+                publisher,
+                *(column(name) if name else literal("") for name in keys),
+                func.count(),
+                func.min(received),
+                func.max(received),
+            )
+            .select_from(table(view.name))
+            .where(received >= bound if known else literal(True))
+            .group_by(publisher, *columns)
+        )
+        rows = connection.execute(statement)
     by_identity: dict[str, list[Any]] = defaultdict(list)
-    for row in rows:
-        by_identity[row[0] or ANONYMOUS].append(row[1:])
-    name = known.name if known else view
+    for identity, *values in rows:
+        by_identity[identity or ANONYMOUS].append(values)
+    name = known.name if known else view.name
     return [_said(identity, name, records, homes) for identity, records in by_identity.items()]
 
 
@@ -126,9 +128,7 @@ def counts_since(connection: Connection, since: datetime) -> dict[str, Counts]:
     return {identity: Counts(int(accepted), int(refused)) for identity, accepted, refused in rows}
 
 
-def _said(
-    identity: str, message_class: str, rows: Iterable[Any], homes: defaultdict[str, list[Home]]
-) -> Said:
+def _said(identity: str, message_class: str, rows: Iterable[Any], homes: Homes) -> Said:
     """What an identity said, from rows of its records: see `said_in_class`."""
     sites: set[str] = set()
     hosts: set[str] = set()
@@ -138,16 +138,21 @@ def _said(
     records = 0
     for host, site, monitoring_host, start, end, number, first, last in rows:
         records += number
-        times += (_moment(at, _NEVER) for at in (first, last) if at is not None)
+        times += (_moment(at) for at in (first, last) if at is not None)
         monitoring_hosts.add((monitoring_host or "").lower())
         sites |= {site} - {None, ""}
         if host:
-            begins, ends = _moment(start, _NEVER), _moment(end, _ALWAYS)
-            here = [home for home in homes[host] if home.start < ends and begins < home.end]
-            sites |= {home.site for home in here}
+            first_day = _day(start) if start else ""
+            here = [
+                home
+                for home in homes[host]
+                if home.membership.overlaps(first_day, _day(end) if end else LAST_DAY)
+            ]
+            sites |= {home.membership.site for home in here}
             hosts.add(host)
-            came = _moment(first, _NEVER)
-            if not any(home.received + SETTLED <= came for home in here):
+            # Without a time the host may have been in no site at that time.
+            is_settled = any(first and home.received + SETTLED <= _moment(first) for home in here)
+            if not (start and is_settled):
                 new_hosts.add(host)
     return Said(
         identity,
@@ -167,7 +172,11 @@ def _bound(connection: Connection, moment: datetime) -> datetime | str:
     return format_time(moment) if connection.dialect.name == "sqlite" else moment
 
 
-def _moment(value: datetime | str | int | None, missing: datetime) -> datetime:
-    if value is None or value == "":
-        return missing
-    return value.astimezone(UTC) if isinstance(value, datetime) else parse_time(str(value))
+def _moment(value: datetime | str) -> datetime:
+    return value.astimezone(UTC) if isinstance(value, datetime) else parse_time(value)
+
+
+def _day(value: datetime | str) -> str:
+    """The day of a time, or the day itself, as YYYY-MM-DD."""
+    text = format_time(value) if isinstance(value, datetime) else value
+    return text[: len(LAST_DAY)]
