@@ -42,8 +42,9 @@ examples:
   sam-consume --config /etc/sam/sam.toml check --json
 
 Exit status: 78 if there is a problem, such as an expired certificate; one that expires within 14
-days is a note. The message has the class sam-check: consumers count and ack
-it without loading anything.
+days is a note, and so is a topic where a message without login and certificate is confirmed, since
+anybody may publish there. The messages have the class sam-check: consumers count and ack them
+without loading anything.
 """
 
 
@@ -99,6 +100,7 @@ def run_check(args: argparse.Namespace) -> int:
             if broker.kind == STOMP:
                 trips += round_trips(broker, settings)
     problems += [trip.problem for trip in trips if trip.problem]
+    notes += dict.fromkeys(trip.note for trip in trips if trip.note)
     problems = list(dict.fromkeys(problems))  # both sections report problems of the file
     if args.json:
         brokers = [trip._asdict() for trip in trips]

@@ -10,7 +10,7 @@ import re
 import secrets
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +19,7 @@ from sam_pipeline.consumer.sources.lenient_reader import LenientReader
 from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
 from sam_pipeline.consumer.sources.stomp_session import RECEIVE_BYTES, Subscription
 from sam_pipeline.schema.messages.destination import QUEUES
-from sam_pipeline.schema.messages.message import MESSAGE_ID, new_message
+from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, new_message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline
@@ -29,6 +29,7 @@ from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
 from sam_pipeline.schema.records.classes import CHECK_CLASS
 
 LOOK_UP_TIMEOUT_S = 15.0
+ROUND_TRIP = "round trip"
 ANSWER_S = 5.0
 """The time limit for each step."""
 
@@ -48,8 +49,13 @@ def round_trips(broker: Broker, settings: StompSettings) -> Iterator[RoundTrip]:
             # ERROR or a timeout, and until then refuses the next one of the same client-id.
             client_id = f"{settings.client_id or settings.consumer}-{secrets.token_hex(4)}"
             own_settings = replace(settings, client_id=client_id)
-            prove = partial(_prove, broker, (ip, broker.port), own_settings, subscription)
-            yield timed(broker, ip, subscription.destination, prove, SessionLost)
+            address = (ip, broker.port)
+            prove = partial(_prove, broker, address, own_settings, subscription)
+            trip = timed(broker, ip, subscription.destination, prove, SessionLost)
+            is_open = trip.problem is None and _anybody_may_publish(
+                broker, address, own_settings, subscription.destination, trip.proven
+            )
+            yield trip._replace(anybody_may_publish=is_open)
 
 
 def _prove(
@@ -75,7 +81,7 @@ def _prove(
                 # The broker puts messages that it delivered back, as if never delivered.
                 session.ask("UNSUBSCRIBE", {"id": "0"}, soon())
                 return "subscribed; messages in a queue are left to its consumers"
-            message = new_message(CHECK_CLASS, f"sam-consume check on {socket.gethostname()}\n")
+            message = _check_message()
             try:
                 sent = {**message.headers, "destination": sent_to(destination)}
                 session.ask("SEND", sent, soon(), message.body)
@@ -90,10 +96,39 @@ def _prove(
             except TimeoutError:
                 problem = f"the message sent and confirmed did not arrive within {ANSWER_S:g} s"
                 raise SessionLost(problem) from None
-            return "round trip"
+            return ROUND_TRIP
     except SessionLost as loss:
         reason = str(loss) if str(loss).startswith(destination) else f"{destination}: {loss}"
         raise SessionLost(f"broker {broker}: {reason}") from loss
+
+
+def _anybody_may_publish(
+    broker: Broker, address: Address, settings: StompSettings, destination: str, proven: str | None
+) -> bool:
+    """Whether the broker confirms a message to a topic without login and certificate.
+
+    A queue belongs to its consumers: nothing is sent there.
+    """
+    if destination.startswith(QUEUES):
+        return False
+    files = settings.tls_files
+    if not (broker.user or settings.user or (broker.tls and files.certificate_file)):
+        return proven == ROUND_TRIP
+    no_files = files._replace(certificate_file=None, key_file=None)
+    soon = partial(Deadline.after, ANSWER_S)
+    with suppress(SessionLost):
+        channel = replace(settings, tls_files=no_files).open_channel(broker, address)
+        with closing(StompSession(channel)) as session:
+            session.log_in({}, soon())
+            message = _check_message()
+            sent = {**message.headers, "destination": sent_to(destination)}
+            session.ask("SEND", sent, soon(), message.body)
+            return True
+    return False
+
+
+def _check_message() -> Message:
+    return new_message(CHECK_CLASS, f"sam-consume check on {socket.gethostname()}\n")
 
 
 def sent_to(destination: str) -> str:

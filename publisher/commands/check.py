@@ -34,8 +34,9 @@ COLUMNS = ("broker", "address", "proven", "seconds")
 DESCRIPTION = """\
 Check configuration, files, their modes, secrets and certificates, and report all problems at once
 (exit code 78). A certificate that expires within 14 days is only a note. With --connect, send a
-message of class `sam-check` to each broker and wait for it to come back. Consumers count such
-messages, but do not load them.
+message of class `sam-check` to each broker and wait for it to come back, and note where one without
+login and certificate is confirmed, too: anybody may publish there. Consumers count such messages,
+but do not load them.
 """
 EXAMPLES = """\
 examples:
@@ -70,6 +71,7 @@ def handle(args: argparse.Namespace) -> int:
     is_addressed = not findings.bad & {"destination", "message_class"}
     trips = list(round_trips(config)) if args.connect and is_addressed else []
     problems += [f"{findings.origin('brokers')}: {trip.problem}" for trip in trips if trip.problem]
+    notes += dict.fromkeys(trip.note for trip in trips if trip.note)
     secrets = config.has_secrets()
     signer = None
     if config.signing_key_file and "signing_key_file" not in findings.bad:

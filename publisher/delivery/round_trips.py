@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from functools import partial
 
-from sam_pipeline.publisher.brokers.address import addresses_of
+from sam_pipeline.publisher.brokers.address import BrokerAddress, addresses_of
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import DESTINATION, Message, new_message
+from sam_pipeline.schema.net.broker_url import AMS, SPOOL
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
 from sam_pipeline.schema.records.classes import CHECK_CLASS
@@ -40,4 +42,24 @@ def round_trips(config: PublisherConfig) -> Iterator[RoundTrip]:
         for position, address in enumerate(addresses):
             share = deadline.share(len(addresses) - position + later)
             prove = partial(kind_of(broker).round_trip, address, config, message, share)
-            yield timed(broker, address.ip, destination, prove, PublishError)
+            trip = timed(broker, address.ip, destination, prove, PublishError)
+            is_open = trip.problem is None and _anybody_may_publish(address, config, share)
+            yield trip._replace(anybody_may_publish=is_open)
+
+
+def _anybody_may_publish(
+    address: BrokerAddress, config: PublisherConfig, deadline: Deadline
+) -> bool:
+    """Whether a broker that took our message confirms one without login and certificate, too."""
+    broker = address.broker
+    if broker.kind in (AMS, SPOOL):  # they always know the sender
+        return False
+    if not (broker.user or config.user or (broker.tls and config.certificate_file)):
+        return True
+    nobody = config._replace(user=None, certificate_file=None, key_file=None)
+    address = address._replace(broker=broker._replace(user=None))
+    with suppress(PublishError):
+        transport = kind_of(broker).connect(address, nobody, deadline)
+        with closing(transport):
+            return bool(list(transport.send([check_message(config)], deadline)))
+    return False

@@ -274,6 +274,24 @@ def test_rabbitmq_writes_a_subject_as_the_publisher_does(
     assert f"'{subject}'" in done.stderr
 
 
+@pytest.mark.parametrize(("program", "host"), [("publisher", "nagios1"), ("consumer", "consumer")])
+def test_check_finds_no_problem_and_nothing_that_anybody_may_do(
+    deployed: Deployed, tmp_path: Path, program: str, host: str
+) -> None:
+    keys: dict[str, object] = {"brokers": [deployed.url], **deployed.tls(host)}
+    arguments = ["check", "--connect", "--json"]
+    if program == "consumer":
+        keys |= {"name": "site-a", "destination": RESULTS}
+        arguments += ["--to", f"spool://{tmp_path}/out"]
+
+    done = run(tmp_path, program, keys, *arguments)
+
+    (trip,) = json.loads(done.stdout)["brokers"]
+    assert done.returncode == 0, done.stderr
+    assert trip["proven"].startswith(("confirmed", "subscribed"))
+    assert not trip["anybody_may_publish"]
+
+
 def test_each_publisher_sends_to_its_own_topics(deployed: Deployed) -> None:
     assert sent(deployed, "nagios1", RESULTS) == ""
     assert sent(deployed, "topology", ENDPOINTS) == ""

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.services.activemq5 import ActiveMQ5Server
+from tests.services.broker import StompServer
 from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.fake_broker import closed_port
 from tests.support.brokers.subscriber import subscribed
@@ -73,7 +74,24 @@ def test_every_broker_of_a_topic_passes_a_round_trip(
     assert code == 0
     assert [broker["proven"] for broker in document["brokers"]] == ["round trip", "round trip"]
     assert all(broker["address"] == "127.0.0.1" for broker in document["brokers"])
+    assert [broker["anybody_may_publish"] for broker in document["brokers"]] == [False, True]
     assert all(0 < broker["seconds"] < 10 for broker in document["brokers"])
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_a_broker_where_anybody_may_publish_is_noted_whether_we_have_a_login_or_not(
+    check: Check, broker: StompServer, name: str, kind: str
+) -> None:
+    arguments = ["--destination", f"/{kind}/{name}", "--broker"]
+
+    without = check(*arguments, broker.url)
+    with_login = check(*arguments, broker.url_with_user)
+
+    assert (without[0], with_login[0]) == (0, 0)
+    assert without[1]["notes"] == with_login[1]["notes"]
+    (note,) = without[1]["notes"]
+    assert note.startswith(f"{broker.url}: anybody may publish here: ")
+    assert f"/{kind}/{name}" in note
 
 
 def test_a_check_does_not_consume_messages_from_a_queue(
@@ -96,6 +114,7 @@ def test_the_rabbitmq_api_passes_a_round_trip_when_the_topic_has_a_subscriber(
 
     assert code == 0
     assert document["brokers"][0]["proven"] == "round trip"
+    assert document["notes"] == []
     assert first.headers["messageClass"] == "sam-check"
 
 

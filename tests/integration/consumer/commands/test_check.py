@@ -43,9 +43,28 @@ def test_every_topic_passes_a_round_trip_beside_a_running_consumer(
         subscription.destination for subscription in subscriptions
     ]
     assert all(0 < trip["seconds"] < 10 for trip in document["brokers"])
+    assert [trip["anybody_may_publish"] for trip in document["brokers"]] == [True, True]
+    assert len(document["notes"]) == 2
     assert "2 checks" in daemon.log
     assert stopped.messages == 7
     assert len(row_keys(site)) == 5
+
+
+def test_a_topic_where_anybody_may_publish_is_noted_by_a_consumer_with_a_login(
+    tmp_path: Path, broker: StompServer, name: str
+) -> None:
+    password = tmp_path / "password"
+    password.write_text(broker.password)
+    password.chmod(0o600)
+    subscriptions = Subscription(f"/topic/{name}"), Subscription(f"/queue/{name}")
+    site = site_of(tmp_path, [broker.url_with_user], *subscriptions, password_file=password)
+
+    code, document = checked(site)
+
+    assert code == 0
+    (note,) = document["notes"]
+    assert note.startswith(f"{broker.url}: anybody may publish here: ")
+    assert f"/topic/{name}" in note
 
 
 def test_a_check_does_not_consume_messages_from_a_queue(
