@@ -11,11 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sam_pipeline.schema.messages.destination import QUEUES
+from sam_pipeline.schema.messages.destination import QUEUES, TOPICS, VIRTUAL_TOPIC
 from sam_pipeline.schema.net.stomp_session import SessionLost
-
-VIRTUAL_TOPIC = "/topic/VirtualTopic."
-"""The prefix of topics of ActiveMQ Classic that fill one queue per shared name."""
 
 MESSAGE_BYTES = 1024
 """The size of a message of one record, as Artemis counts unacknowledged bytes."""
@@ -113,8 +110,9 @@ def subscribe_headers(
     headers["destination"] = "{destination}"
     if shared and not is_queue:
         headers["destination"] = dialect.shared_as
-        if "{short_name}" in dialect.shared_as and not destination.startswith(VIRTUAL_TOPIC):
-            text = f"only {VIRTUAL_TOPIC}… and queues can be shared on this broker (shared = true)"
+        topics = TOPICS + VIRTUAL_TOPIC
+        if "{short_name}" in dialect.shared_as and not destination.startswith(topics):
+            text = f"only {topics}… and queues can be shared on this broker (shared = true)"
             raise SessionLost(text)
     values: dict[str, object] = {
         "name": subscription_name(consumer, destination),

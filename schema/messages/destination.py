@@ -18,6 +18,9 @@ QUEUES = ("/queue/", "/amq/queue/")
 EXCHANGES = "/exchange/"
 FORMS = (TOPICS, *QUEUES, EXCHANGES)
 
+VIRTUAL_TOPIC = "VirtualTopic."
+"""How the names of topics of ActiveMQ Classic begin that fill one queue per shared name."""
+
 WILDCARDS = frozenset("*#>")
 """A part of a name, between dots, that stands for others in a subscription; which one of them a
 broker knows differs."""
@@ -53,10 +56,15 @@ def name_of_destination(destination: str) -> str:
     """The NAME of `/topic/NAME`, `/queue/NAME` or `/exchange/EXCHANGE/NAME`.
 
     A broker delivers with another form than the one that was sent to, or with the name alone.
+    ActiveMQ delivers what was sent to `VirtualTopic.X` from queues `Consumer.NAME.VirtualTopic.X`.
     """
     form = next(filter(destination.startswith, FORMS), "")
     name = destination[len(form) :]
-    return name.partition("/")[2] or name if form == EXCHANGES else name
+    if form == EXCHANGES:
+        return name.partition("/")[2] or name
+    consumer, virtual, rest = name.partition(f".{VIRTUAL_TOPIC}")
+    is_copy = consumer.startswith("Consumer.") and consumer.count(".") == 1
+    return VIRTUAL_TOPIC + rest if virtual and is_copy else name
 
 
 def require_destination(destination: str) -> None:

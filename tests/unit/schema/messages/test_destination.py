@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sam_pipeline.schema.messages.destination import problem_of_destination
+from sam_pipeline.schema.messages.destination import name_of_destination, problem_of_destination
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,21 @@ def test_a_wildcard_can_only_be_subscribed_to(destination: str) -> None:
 
 def test_a_character_of_wildcards_inside_a_word_is_none() -> None:
     assert problem_of_destination("/topic/a#b") is None
+
+
+@pytest.mark.parametrize(
+    ("delivered", "name"),
+    [
+        ("/topic/grid.probe.x", "grid.probe.x"),
+        ("/amq/queue/x", "x"),
+        ("/exchange/amq.topic/x.y", "x.y"),
+        ("x", "x"),
+        ("/queue/Consumer.site-a.VirtualTopic.x.y", "VirtualTopic.x.y"),
+        ("/queue/Consumer.a.b.VirtualTopic.x", "Consumer.a.b.VirtualTopic.x"),
+        ("/queue/Consumer.VirtualTopic.x", "Consumer.VirtualTopic.x"),
+    ],
+)
+def test_a_destination_has_the_same_name_however_a_broker_delivers(
+    delivered: str, name: str
+) -> None:
+    assert name_of_destination(delivered) == name
