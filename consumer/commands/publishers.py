@@ -6,6 +6,7 @@ import argparse
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Engine
@@ -122,7 +123,7 @@ def _documents(
         }
         for identity in sorted({*counts, *(one.identity for one in said)})
     }
-    for one in said:
+    for one in sorted(said, key=attrgetter("message_class")):
         documents[one.identity]["classes"].append(
             {
                 "class": one.message_class,
