@@ -13,6 +13,7 @@ reading.
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -26,7 +27,6 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SHEBANG = b"#!/usr/bin/env python3\n"
 PACKAGE = "sam_pipeline"
-ROOMS = ("publisher", "schema")
 OLDEST, NEWEST = 9, 20
 """Minor versions of Python 3: the first one supported, and one that does not exist yet."""
 
@@ -39,6 +39,8 @@ import pathlib, py_compile, sys
 root, target = map(pathlib.Path, sys.argv[1:])
 for source in sorted(root.rglob("*.py")):
     name = source.relative_to(root)
+    if name.parts[0] == "tomli" and sys.version_info >= (3, 11):  # they have tomllib
+        continue
     to = target / sys.implementation.cache_tag / name.with_suffix(".pyc")
     how = py_compile.PycInvalidationMode.UNCHECKED_HASH
     shown = "sam-publish.pyz/" + str(name)
@@ -71,14 +73,12 @@ def build(target: Path) -> None:
 
 
 def own_sources() -> Files:
-    """The rooms, the licence, and the metadata from which `--version` reads the version."""
+    """The publisher and what it imports, the licence, and metadata with the version."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     name, version = project["name"], project["version"]
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     sources = {
-        f"{PACKAGE}/{path.relative_to(ROOT)}": path.read_bytes()
-        for room in ROOMS
-        for path in (ROOT / room).rglob("*.py")
+        f"{PACKAGE}/{path.relative_to(ROOT)}": path.read_bytes() for path in sorted(modules())
     }
     return {
         **sources,
@@ -87,6 +87,26 @@ def own_sources() -> Files:
         f"{name.replace('-', '_')}-{version}.dist-info/METADATA": metadata.encode(),
         "LICENSE": (ROOT / "LICENSE").read_bytes(),
     }
+
+
+def modules() -> set[Path]:
+    """The modules of the publisher, and those they import from other rooms, also in functions."""
+    found = set[Path]()
+    to_read = [*(ROOT / "publisher").rglob("*.py")]
+    while to_read:
+        path = to_read.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{PACKAGE}."):
+                module = ROOT.joinpath(*str(node.module).split(".")[1:])
+                names = [module / name.name for name in node.names]
+                files = [name.with_suffix(".py") for name in (module, *names)]
+                packages = [folder / "__init__.py" for folder in (module, *module.parents)]
+                to_read += filter(Path.is_file, files)
+                to_read += (file for file in packages if ROOT in file.parents and file.is_file())
+    return {path for path in found if path.parent != ROOT}
 
 
 def dependencies() -> Files:

@@ -452,7 +452,7 @@ def test_a_reload_uses_the_new_password(
         rabbitmq.add_user("site-a", password, topics_read=".*", topics_written=".*")
         workplace.write("broker-password", f"{password}\n").chmod(0o600)
 
-    text = re.sub(r"^(ca|certificate|key)_file.*\n", "", PASSWORD_TOML, flags=re.MULTILINE)
+    text = re.sub(r"^(ca|crl|certificate|key)_file.*\n", "", PASSWORD_TOML, flags=re.MULTILINE)
     text = text.replace("stomp+ssl://msg1.example.org:61614", rabbitmq.url).replace(TOPIC, topic)
     configure(workplace, text)
     change_password("first")
