@@ -134,7 +134,7 @@ def handle(args: argparse.Namespace) -> int:
             return publish_and_report(raw, config, args, refused=refused, termination=termination)
         read = bursts(PipePatience(args.flush_s, termination.descriptor))
         if args.files and all(map(os.path.isfile, args.files)):  # reading a pipe could block
-            ahead = ReadAhead(chain.from_iterable(read), BATCH)
+            ahead = ReadAhead(map(config.outgoing, chain.from_iterable(read)), BATCH)
             return publish_and_report(
                 [ahead],
                 config,

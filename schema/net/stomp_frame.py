@@ -39,7 +39,6 @@ _LINE_ENDS = b"\r\n"
 # Most of what a publisher reads: in one step it takes a third of the time.
 _PLAIN_RECEIPT = re.compile(rb"[\r\n]*RECEIPT\nreceipt-id:([\w.-]+)\n\n\0")
 _ESCAPE = {"\\": "\\\\", "\r": "\\r", "\n": "\\n", ":": "\\c"}
-_ESCAPED = str.maketrans(_ESCAPE)
 UNESCAPE = {escape: character for character, escape in _ESCAPE.items()}
 ESCAPE_SEQUENCE = re.compile(r"\\.?", re.DOTALL)
 
@@ -79,13 +78,19 @@ def encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes
             if "\0" in name or "\0" in value:
                 raise ValueError(f"the header {name!r} holds a NUL, which ends a frame")
             if command not in UNESCAPED:
-                lines.append(f"{name.translate(_ESCAPED)}:{value.translate(_ESCAPED)}")
+                lines.append(f"{_escaped(name)}:{_escaped(value)}")
             elif any(end in name + value for end in "\r\n") or ":" in name:
                 raise ValueError(f"the header {name!r} of {command} holds a line end or a colon")
             else:
                 lines.append(f"{name}:{value}")
         head = "\n".join(lines)
     return b"".join((head.encode("utf-8", "replace"), b"\n\n", body, b"\0"))
+
+
+def _escaped(text: str) -> str:
+    for character, escape in _ESCAPE.items():  # a tenth of the time of str.translate()
+        text = text.replace(character, escape)
+    return text
 
 
 class FrameReader:

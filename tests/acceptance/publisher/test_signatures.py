@@ -8,16 +8,15 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from deploy.pyz.build import build, pythons
 from sam_pipeline.publisher import Publisher
-from sam_pipeline.schema.identity.keys import PublicKey, load_signer, make_key, parse_public_key
-from sam_pipeline.schema.identity.signature import SIGNATURE, verify
+from sam_pipeline.schema.identity.keys import load_signer, make_key, parse_public_key
+from sam_pipeline.schema.identity.signature import SIGNATURE
 from sam_pipeline.schema.messages.message import DESTINATION, Message
 from sam_pipeline.schema.net.stomp_frame import Frame
 from sam_pipeline.schema.records.text import write_wlcg
@@ -25,10 +24,9 @@ from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import missing
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.builders import metric_result
+from tests.support.signatures import signer_of
 
 RESULT = ("result", "--metric", "m", "--status", "OK", "--host", "ce01", "--flavour", "CE")
-MAX_AGE = timedelta(days=30)
-
 Publish = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -65,12 +63,8 @@ class Node:
     def spooled(self) -> list[Message]:
         return [self.spool.read(name) for name in self.spool.names()]
 
-    @property
-    def keys(self) -> Mapping[str, list[PublicKey]]:
-        return {"nagios1": [load_signer(self.key).public_key()]}
-
     def signer_of(self, message: Message) -> str | None:
-        return verify(message, self.keys, datetime.now(UTC), MAX_AGE)
+        return signer_of(self.key, message)
 
     def signer_of_frame(self, frame: Frame) -> str | None:
         return self.signer_of(Message(frame.headers, frame.body))
@@ -164,7 +158,7 @@ def test_a_key_is_made_shown_and_used(tmp_path: Path) -> None:
     lines = tomllib.loads(made.stdout)
     assert lines["is"] == [document["identity"]] == ["key:nagios1"]
     assert lines["keys"] == [document["public_key"]]
-    assert parse_public_key(document["public_key"]) in node.keys["nagios1"]
+    assert parse_public_key(document["public_key"]) == load_signer(node.key).public_key()
     assert str(node.key) in made.stderr
     node.publish(*RESULT)
     (message,) = node.spooled()
@@ -247,7 +241,7 @@ def test_the_one_file_signs_through_openssl(tmp_path: Path, python: str, pyz: Pa
     done = node.publish(*RESULT)
 
     assert (made.returncode, done.returncode) == (0, 0), made.stderr + done.stderr
-    assert str(*node.keys["nagios1"]) in made.stdout
+    assert str(load_signer(node.key).public_key()) in made.stdout
     assert json.loads(checked.stdout)["signing"] == {"key": "nagios1", "tool": "openssl"}
     (message,) = node.spooled()
     assert message.headers[DESTINATION] == "/topic/grid.probe.metricOutput"

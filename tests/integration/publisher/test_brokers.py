@@ -9,6 +9,7 @@ import pytest
 
 from sam_pipeline.publisher import PublisherConfig, publish
 from sam_pipeline.publisher.delivery.drain import drain
+from sam_pipeline.schema.identity.keys import make_key
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.activemq import ActiveMQServer
@@ -16,11 +17,18 @@ from tests.services.artemis import FORBIDDEN, ArtemisServer
 from tests.services.broker import StompServer
 from tests.support.brokers.queue_reader import ids, received
 from tests.support.builders import metric_message
+from tests.support.signatures import signer_of
 
 
 @pytest.fixture
 def spool(tmp_path: Path) -> DirectoryQueue:
     return DirectoryQueue(tmp_path / "spool")
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    make_key(tmp_path / "nagios1.pem")
+    return tmp_path / "nagios1.pem"
 
 
 @pytest.fixture
@@ -47,6 +55,25 @@ def test_a_published_message_arrives_unchanged(
     assert frame.body == message.body
     for name in ("messageClass", "recordCount", "samMessageId", "content-type", "x-note"):
         assert frame.headers[name] == message.headers[name]
+
+
+@pytest.mark.parametrize(
+    "body", [b"text \xc3\xbc\r\n\n", bytes(range(256))], ids=["text", "binary"]
+)
+def test_a_signature_is_good_as_it_arrives(
+    broker: StompServer, spool: DirectoryQueue, destination: str, key: Path, body: bytes
+) -> None:
+    headers = {
+        "nagios_host": "n1:\\ü.example.org",
+        "samRename": "a%2Cb=metricName",
+        "samFormat": "",
+    }
+    message = metric_message(destination=destination, **headers)._replace(body=body)
+
+    publish([message], config_for(spool, broker.url)._replace(signing_key_file=key))
+
+    (frame,) = received(broker, destination, 1)
+    assert signer_of(key, Message(frame.headers, frame.body)) == "nagios1"
 
 
 def test_a_binary_body_arrives_unchanged(

@@ -14,6 +14,7 @@ from sam_pipeline.publisher.api import publish_record
 from sam_pipeline.publisher.delivery.publication import publish
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.errors import MessageRefused
+from sam_pipeline.schema.identity.keys import make_key
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.channel import NO_ANSWER
 from sam_pipeline.schema.spool.queue import DirectoryQueue
@@ -22,6 +23,7 @@ from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.choice import on_brokers
 from tests.support.brokers.subscriber import subscribed
 from tests.support.builders import metric_message, metric_result
+from tests.support.signatures import signer_of
 
 Server = ActiveMQ5Server | RabbitMQServer
 OURS = ("messageClass", "recordCount", "samMessageId", "content-type", "x-note", "nagios_host")
@@ -72,6 +74,21 @@ def test_a_subscriber_receives_body_and_headers_as_published(
     assert frame.headers["persistent"] == "true"
     for header in OURS:
         assert frame.headers[header] == message.headers[header]
+
+
+@over_http
+def test_a_signature_is_good_as_it_arrives(
+    broker: Server, spool: DirectoryQueue, name: str, tmp_path: Path
+) -> None:
+    key = tmp_path / "nagios1.pem"
+    make_key(key)
+    message = message_with_headers(f"/topic/{name}", "lines\r\n\tß€\U0001f600 a+b&c=d;%41\n\n")
+
+    with subscribed(broker, f"/topic/{name}") as frames:
+        publish([message], config_for(broker, spool)._replace(signing_key_file=key))
+        frame = next(frames)
+
+    assert signer_of(key, Message(frame.headers, frame.body)) == "nagios1"
 
 
 def test_messages_confirmed_by_the_servlet_survive_a_broker_crash(
