@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -31,10 +33,12 @@ from sam_pipeline.schema.net.tls import secure
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import needed
 from tests.services.broker import StompServer
-from tests.services.deployed import KINDS, PASSWORDS, HostSecrets, running_deployed
+from tests.services.deployed import KINDS, PASSWORDS, running_deployed
 from tests.support.brokers.tls_files import TlsFiles
 from tests.support.builders import metric_message
+from tests.support.page import Page
 
+PAGE = Page("docs/brokers.md")
 RESULTS, ENDPOINTS = "/topic/grid.probe.metricOutput", "/topic/grid.probe.serviceEndpoint"
 HOSTS = ("nagios1", "topology", "consumer", "stranger", "revoked")
 FORGED = {"JMSXUserID": "root", IDENTITY: key_identity("root")}
@@ -48,7 +52,6 @@ class Deployed:
     kind: str
     server: StompServer
     files: TlsFiles
-    revocations: Path
 
     @property
     def url(self) -> str:
@@ -70,7 +73,8 @@ class Deployed:
 
     def tls(self, host: str | None) -> dict[str, str]:
         """The keys of a client with the certificate of a host, or without one."""
-        keys = {"ca_file": self.files.ca_file, "crl_file": self.revocations}
+        authorities = self.files.directory / "certificates"
+        keys = {"ca_file": authorities, "crl_file": authorities}
         if host:
             keys["certificate_file"] = self.files.directory / f"{host}.pem"
         return {name: str(path) for name, path in keys.items()}
@@ -93,10 +97,21 @@ def deployed(
     }
     for host, certificate in certificates.items():
         files.file(f"{host}.pem", certificate.private_key_and_cert_chain_pem.bytes())
-    revocations = files.revocation_list(certificates["revoked"])
-    secrets = HostSecrets(files.host_certificate(), revocations)
-    with needed(running_deployed(request.param, secrets)) as server:
-        yield Deployed(request.param, server, files, revocations)
+    grid = files.directory
+    authorities = files.ca_directory()
+    files.revocation_list(certificates["revoked"], name="certificates/grid-ca.crl")
+    subprocess.run(["openssl", "rehash", str(authorities)], check=True, timeout=30)
+    host = files.host()
+    files.certificate_file(host, "hostcert.pem")
+    files.key_file(host, name="hostkey.pem")
+
+    def add_secrets(kind: str, directory: Path) -> None:
+        commands = PAGE.texts("sh")[[*KINDS].index(kind)]
+        script = commands.replace("/etc/grid-security", str(grid))
+        subprocess.run(["sh", "-eu", "-c", script], cwd=directory, check=True, timeout=60)
+
+    with needed(running_deployed(request.param, add_secrets)) as server:
+        yield Deployed(request.param, server, files)
 
 
 def run(
@@ -274,22 +289,31 @@ def test_rabbitmq_writes_a_subject_as_the_publisher_does(
     assert f"'{subject}'" in done.stderr
 
 
-@pytest.mark.parametrize(("program", "host"), [("publisher", "nagios1"), ("consumer", "consumer")])
+@pytest.mark.parametrize("program", ["publisher", "consumer"])
 def test_check_finds_no_problem_and_nothing_that_anybody_may_do(
-    deployed: Deployed, tmp_path: Path, program: str, host: str
+    deployed: Deployed, tmp_path: Path, program: str
 ) -> None:
-    keys: dict[str, object] = {"brokers": [deployed.url], **deployed.tls(host)}
-    arguments = ["check", "--connect", "--json"]
-    if program == "consumer":
-        keys |= {"name": "site-a", "destination": RESULTS}
-        arguments += ["--to", f"spool://{tmp_path}/out"]
+    if program == "publisher":
+        section, arguments = documented(deployed, "nagios1"), []
+    else:
+        section = documented(deployed, "consumer") | {"name": "site-a", "destination": RESULTS}
+        arguments = ["--to", f"spool://{tmp_path}/out"]
 
-    done = run(tmp_path, program, keys, *arguments)
+    done = run(tmp_path, program, section, "check", "--connect", "--json", *arguments)
 
     (trip,) = json.loads(done.stdout)["brokers"]
     assert done.returncode == 0, done.stderr
     assert trip["proven"].startswith(("confirmed", "subscribed"))
     assert not trip["anybody_may_publish"]
+
+
+def documented(deployed: Deployed, host: str) -> dict[str, object]:
+    """The configuration of the page, for this broker and the certificate of a host."""
+    (text,) = PAGE.texts("toml")
+    text = text.replace("stomp+ssl://msg1.example.org:61614", deployed.url)
+    text = text.replace("/etc/grid-security", str(deployed.files.directory))
+    keys: dict[str, object] = tomllib.loads(re.sub("host(cert|key)", host, text))["publisher"]
+    return keys
 
 
 def test_each_publisher_sends_to_its_own_topics(deployed: Deployed) -> None:

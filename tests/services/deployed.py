@@ -1,6 +1,6 @@
 """The brokers as `deploy/brokers/` configures them: its files, and the secrets of one host.
 
-    with running_deployed("artemis", secrets) as broker:
+    with running_deployed("artemis", add_secrets) as broker:
         publish_to(broker.tls_url)
 
 Only ports, host and directories differ, by the brokers' own variables.
@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.services import ServiceMissing, activemq, artemis, rabbitmq
-from tests.services.broker import LOG4J, HostCertificate, StompServer, java_for, running
+from tests.services.broker import LOG4J, StompServer, java_for, running
 from tests.services.process import HOST, ServerProcess, free_ports, port_is_open
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "brokers"
@@ -25,26 +23,19 @@ PASSWORDS = {"nagios2": "nagios2-secret", "site-a": "site-a-secret"}
 """The users who have a password; those with a certificate are in the files of `deploy/`."""
 
 
-@dataclass(frozen=True)
-class HostSecrets:
-    """What each host has of its own: the certificate of the broker, and a revocation list."""
-
-    certificate: HostCertificate
-    revocations: Path
+AddSecrets = Callable[[str, Path], None]
+"""Adds the certificates of the host for a kind of broker, in the directory where they belong."""
 
 
-def running_deployed(kind: str, secrets: HostSecrets) -> AbstractContextManager[StompServer]:
-    """A broker of one of the KINDS; it has no port without TLS."""
-    return running(f"deployed-{kind}", lambda directory: KINDS[kind](directory, secrets))
+def running_deployed(kind: str, add_secrets: AddSecrets) -> AbstractContextManager[StompServer]:
+    """A broker of one of the KINDS; only ActiveMQ has a port without TLS."""
+    return running(f"deployed-{kind}", lambda directory: KINDS[kind](directory, add_secrets))
 
 
-def _activemq(directory: Path, secrets: HostSecrets) -> StompServer:
+def _activemq(directory: Path, add_secrets: AddSecrets) -> StompServer:
     conf = _configured("activemq", directory)
-    shutil.copy(secrets.certificate.key_store, conf / "host.p12")
-    shutil.copy(secrets.certificate.trust_store, conf / "authorities.p12")
-    shutil.copy(secrets.revocations, conf / "crl.pem")
-    password = secrets.certificate.store_password
-    (conf / "stores.properties").write_text(f"store.password={password}\n")
+    add_secrets("activemq", conf)
+    _write_users(conf)
     return _java(
         directory,
         {
@@ -58,12 +49,11 @@ def _activemq(directory: Path, secrets: HostSecrets) -> StompServer:
     )
 
 
-def _artemis(directory: Path, secrets: HostSecrets) -> StompServer:
-    conf, host, home = _configured("artemis", directory), secrets.certificate, artemis.fetch()
-    shutil.copy(host.ca_file, conf / "authorities.pem")
-    shutil.copy(secrets.revocations, conf / "crl.pem")
-    sources = f"source.key={host.key_file}\nsource.cert={host.certificate_file}\n"
-    (conf / "host.pemcfg").write_text(sources)
+def _artemis(directory: Path, add_secrets: AddSecrets) -> StompServer:
+    conf, home = _configured("artemis", directory), artemis.fetch()
+    add_secrets("artemis", conf)
+    _write_users(conf)
+    # `artemis create` writes one, for JMX.
     management = '<management-context xmlns="http://activemq.apache.org/schema"/>\n'
     (conf / "management.xml").write_text(management)
     return _java(
@@ -78,35 +68,26 @@ def _artemis(directory: Path, secrets: HostSecrets) -> StompServer:
     )
 
 
-def _rabbitmq(directory: Path, secrets: HostSecrets) -> StompServer:
+def _rabbitmq(directory: Path, add_secrets: AddSecrets) -> StompServer:
     if not rabbitmq.SERVER.exists() or shutil.which("epmd") is None:
         raise ServiceMissing("RabbitMQ", rabbitmq.HOW_TO_GET_IT)
-    conf, host = _configured("rabbitmq", directory), secrets.certificate
-    tls = directory / "tls"
-    (tls / "crls").mkdir(parents=True)
-    shutil.copy(host.ca_file, tls / "authorities.pem")
-    shutil.copy(host.certificate_file, tls / "hostcert.pem")
-    shutil.copy(host.key_file, tls / "hostkey.pem")
-    shutil.copy(secrets.revocations, tls / "crls" / "crl.pem")
-    subprocess.run(["openssl", "rehash", str(tls / "crls")], check=True, timeout=30)
-    users = [{"name": n, "password": p, "tags": ""} for n, p in PASSWORDS.items()]
+    conf, log = _configured("rabbitmq", directory), directory / "log"
+    add_secrets("rabbitmq", directory)
     rights = json.loads((conf / "definitions" / "10-certificates.json").read_text())
     twins = {"nagios2": "CN=nagios1.", "site-a": "CN=consumer."}
-    passwords = {
-        "users": users,
-        **{
-            key: [
-                {**right, "user": user}
-                for user, twin in twins.items()
-                for right in rights[key]
-                if right["user"].startswith(twin)
-            ]
-            for key in ("permissions", "topic_permissions")
-        },
+    logins = {
+        key: [
+            {**right, "user": user}
+            for user, twin in twins.items()
+            for right in rights[key]
+            if right["user"].startswith(twin)
+        ]
+        for key in ("permissions", "topic_permissions")
     }
-    (conf / "definitions" / "20-logins.json").write_text(json.dumps(passwords))
+    users = [{"name": name, "password": word, "tags": ""} for name, word in PASSWORDS.items()]
+    document = json.dumps({"users": users, **logins})
+    (conf / "definitions" / "20-logins.json").write_text(document)
     port, dist_port, epmd_port = free_ports(3)
-    log = directory / "log"
     (directory / "host.conf").write_text(
         f"stomp.listeners.ssl.1 = {HOST}:{port}\n"
         f"load_definitions = {conf / 'definitions'}\n"
@@ -134,7 +115,7 @@ def _rabbitmq(directory: Path, secrets: HostSecrets) -> StompServer:
     )
 
 
-KINDS: Mapping[str, Callable[[Path, HostSecrets], StompServer]] = {
+KINDS: Mapping[str, Callable[[Path, AddSecrets], StompServer]] = {
     "activemq": _activemq,
     "artemis": _artemis,
     "rabbitmq": _rabbitmq,
@@ -142,17 +123,20 @@ KINDS: Mapping[str, Callable[[Path, HostSecrets], StompServer]] = {
 
 
 def _configured(kind: str, directory: Path) -> Path:
-    """A copy of the files of `deploy/`, and the passwords of users for brokers in Java."""
+    """A copy of the files of `deploy/`."""
     conf = directory / "etc"
     shutil.copytree(DEPLOY / kind, conf)
+    return conf
+
+
+def _write_users(conf: Path) -> None:
     users = "".join(f"{name}={password}\n" for name, password in PASSWORDS.items())
     (conf / "users.properties").write_text(users)
-    (conf / "log4j2.properties").write_text(LOG4J)
-    return conf
 
 
 def _java(directory: Path, properties: Mapping[str, object], *command: str) -> StompServer:
     conf, (port, tls_port) = directory / "etc", free_ports(2)
+    (conf / "log4j2.properties").write_text(LOG4J)
     own = {
         "java.security.auth.login.config": conf / "login.config",
         "log4j2.configurationFile": conf / "log4j2.properties",
