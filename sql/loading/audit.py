@@ -12,12 +12,12 @@ from sqlalchemy import Connection, text
 # The database fills in the time and the login.
 _INSERT = text("""
     INSERT INTO loaded_batch (
-        consumer, host, process_id, brokers, messages, rows, duplicates, dead_letters,
+        consumer, host, process_id, brokers, publishers, messages, rows, duplicates, dead_letters,
         repeated_dead_letters, summarised_dead_letters, checks
     )
     VALUES (
-        :consumer, :host, :process_id, :brokers, :messages, :rows, :duplicates, :dead_letters,
-        :repeated_dead_letters, :summarised_dead_letters, :checks
+        :consumer, :host, :process_id, :brokers, :publishers, :messages, :rows, :duplicates,
+        :dead_letters, :repeated_dead_letters, :summarised_dead_letters, :checks
     )
 """)
 
@@ -36,11 +36,21 @@ class Audit:
         return replace(self, brokers=self.brokers[start:stop])
 
 
-def write_audit(connection: Connection, audit: Audit, **counts: int) -> None:
+def write_audit(
+    connection: Connection,
+    audit: Audit,
+    accepted: Counter[str],
+    refused: Counter[str],
+    **counts: int,
+) -> None:
     """Insert the row in the caller's transaction: it exists if and only if the rows do.
 
-    `counts`: messages, rows, duplicates, dead_letters, repeated_dead_letters,
-    summarised_dead_letters and checks.
+    `accepted` and `refused` have the records by identity. `counts`: messages, rows, duplicates,
+    dead_letters, repeated_dead_letters, summarised_dead_letters and checks.
     """
-    brokers = json.dumps(Counter(audit.brokers))
-    connection.execute(_INSERT, {**asdict(audit), **counts, "brokers": brokers})
+    publishers = {
+        identity: (accepted[identity], refused[identity])
+        for identity in sorted({*+accepted, *refused})
+    }
+    values = {"brokers": json.dumps(Counter(audit.brokers)), "publishers": json.dumps(publishers)}
+    connection.execute(_INSERT, {**asdict(audit), **counts, **values})

@@ -107,7 +107,15 @@ class Authority:
         """Forget the topology: it has changed, or may have."""
         self._memberships: dict[str, list[HostMembership]] = {}
         self._answers: dict[_Question, _Answer | None] = {}
+        self._named: set[str] = set()
         self._forget_at = self._clock() + MAX_AGE_S
+
+    def new_names(self, identities: Iterable[str]) -> dict[str, str]:
+        """The publishers' names of those identities for which they were not asked lately."""
+        new = set(identities) - self._named
+        self._named |= new
+        publishers = {identity: self.policy.publisher_of(identity) for identity in new}
+        return {identity: rule.name for identity, rule in publishers.items() if rule}
 
     def judge(
         self,

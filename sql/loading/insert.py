@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Connection
 
+from sam_pipeline.schema.identity.identity import identity_of
 from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.sql.errors import DRIVER_ERRORS, Kind, kind_of, message_of
 from sam_pipeline.sql.loading.batch import (
@@ -37,6 +40,7 @@ class _ClassBroken(Exception):
 class Inserted:
     """The outcome of a batch: counts by class, and all records that failed.
 
+    `accepted` are the rows and duplicates by the identity of their publisher.
     A duplicate is a row that changed nothing, since the database had it, or one that takes
     precedence.
     """
@@ -44,6 +48,7 @@ class Inserted:
     rows_by_class: dict[str, int]
     duplicates_by_class: dict[str, int]
     failures: list[RecordFailure]
+    accepted: Counter[str] = field(default_factory=Counter)
 
     @property
     def rows(self) -> int:
@@ -75,6 +80,8 @@ def insert_batch(connection: Connection, batch: Batch) -> Inserted:
         if duplicates:
             inserted.duplicates_by_class[name] = duplicates
         inserted.failures += [*part.failures, *refused]
+        inserted.accepted.update(map(attrgetter("publisher"), rows))
+        inserted.accepted.subtract(identity_of(failure.message) for failure in refused)
     return inserted
 
 

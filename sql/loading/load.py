@@ -46,6 +46,7 @@ from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
 from sam_pipeline.sql.loading.insert import Inserted, insert_batch
 from sam_pipeline.sql.loading.letters.quota import LetterQuota, Ration
 from sam_pipeline.sql.loading.letters.store import NewLetter, StoredLetters, store_dead_letters
+from sam_pipeline.sql.loading.publishers import name_publishers
 
 T = TypeVar("T")
 
@@ -234,6 +235,8 @@ class _Loading:
             write_audit(
                 connection,
                 audit.of_part(0, 0),
+                accepted=inserted.accepted,
+                refused=Counter(),
                 messages=0,
                 rows=inserted.rows,
                 duplicates=inserted.duplicates,
@@ -254,15 +257,22 @@ class _Loading:
         """Insert the last rows of a batch, and store all failures."""
         inserted = insert_batch(connection, batch)
         failures = [*earlier, *inserted.failures]
+        if self.authority is not None:
+            name_publishers(connection, self.authority.new_names(inserted.accepted))
         used, letters = None, StoredLetters()
         if failures:
             source_of = self._source_of()
             used = self.quota.begin(self.now, source_of) if self.quota else None
             letters = store_dead_letters(connection, failures, self.now, source_of, used)
         if audit is not None:
+            refused: Counter[str] = Counter()
+            for failure in failures:
+                refused[identity_of(failure.message)] += failure.records
             write_audit(
                 connection,
                 audit,
+                accepted=inserted.accepted,
+                refused=refused,
                 messages=batch.size,
                 rows=inserted.rows,
                 duplicates=inserted.duplicates,

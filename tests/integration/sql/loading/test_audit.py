@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
+from sam_pipeline.schema.identity.identity import with_identity
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.records.classes import CHECK_CLASS
@@ -68,6 +69,21 @@ def test_a_batch_writes_a_row_with_consumer_brokers_and_counts(engine: Engine) -
     assert began <= at <= datetime.now(UTC) + timedelta(seconds=1)
     user = "loader_login" if engine.dialect.name == "postgresql" else None
     assert row["database_user"] == user
+
+
+def test_records_are_counted_as_accepted_or_refused_by_publisher(engine: Engine) -> None:
+    good, bad = metric_result(), metric_result(metricStatus="FINE")
+    other = metric_result(hostName="other.example.org")
+    messages = [
+        with_identity(metric_message(good, other, bad), "key:a"),
+        with_identity(metric_message(good), "uid:7"),
+        metric_message(bad, bad),
+    ]
+
+    load_now(engine, *messages)
+
+    [row] = query(engine, "SELECT publishers FROM load_audit")
+    assert json.loads(row[0]) == {"anonymous": [0, 2], "key:a": [2, 1], "uid:7": [1, 0]}
 
 
 def test_a_batch_that_was_not_committed_leaves_no_audit_row(engine: Engine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -371,3 +372,13 @@ def test_a_publisher_may_have_a_limit_of_its_own_on_dead_letters(engine: Engine)
         engine, "SELECT reason, count(*) FROM dead_letter GROUP BY reason ORDER BY reason"
     )
     assert counts == [("flood", 2), (NOT_AUTHORISED, 3 + 5)]
+
+
+def test_a_publisher_has_the_name_of_the_policy_that_it_was_last_loaded_under(
+    engine: Engine,
+) -> None:
+    for name in ("old", "new"):
+        alice = replace(rule("alice"), name=name)
+        load_now(engine, policy_of(alice), result("ce.alice.org"))
+
+    assert query(engine, "SELECT identity, name FROM publisher") == [(ALICE, "new")]
