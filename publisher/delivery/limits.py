@@ -108,6 +108,10 @@ def _problem_of_size(message: Message, config: PublisherConfig) -> str:
         return f"{size} bytes, above the consumers' limit of {MAX_MESSAGE_BYTES}"
     if size <= MAX_BYTES or not config.brokers:  # every kind of broker takes 64 kB
         return ""
+    if config.signing_key_file:
+        from sam_pipeline.publisher.settings.signing import with_longest_signature
+
+        message = with_longest_signature(message, config.signing_key_file)
     refusals = refusals_of(message, config)
     brokers = set(map(str, config.broker_list))
     return next(iter(refusals.values())) if len(refusals) == len(brokers) else ""

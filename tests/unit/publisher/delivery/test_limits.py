@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,8 @@ from sam_pipeline.publisher.delivery.limits import (
     require_deliverable,
 )
 from sam_pipeline.schema.errors import MessageRefused
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.identity.keys import make_key
+from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
 from sam_pipeline.schema.records.text import ReadRecord, read_wlcg
 from tests.support.builders import metric_message, metric_result
 
@@ -72,6 +74,18 @@ def test_details_are_shortened_to_what_fits_with_a_mark_and_a_warning(
         assert len(shortened.body) > (activemq.MAX_FORM_BYTES if config is REST else 1e6) / 4
     else:
         assert MAX_MESSAGE_BYTES - 10 < len(shortened.body) <= MAX_MESSAGE_BYTES
+
+
+@pytest.mark.parametrize("config", [REST, AMS], ids=["servlet", "AMS"])
+def test_details_leave_room_for_a_signature(config: PublisherConfig, tmp_path: Path) -> None:
+    make_key(tmp_path / "nagios1.pem")
+    config = config._replace(signing_key_file=tmp_path / "nagios1.pem")
+
+    shortened = fitted(with_details("+" * 4_000_000), config)
+
+    for number in range(20):  # each signature is another one
+        message = Message({**shortened.headers, MESSAGE_ID: f"{number:33}"}, shortened.body)
+        assert refusals_of(config.outgoing(message), config) == {}
 
 
 def test_a_message_that_fits_is_unchanged() -> None:
