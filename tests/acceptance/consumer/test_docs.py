@@ -405,16 +405,38 @@ MAKES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "unknown-format": (text_of(), {"samFormat": "xml"}),
     "bad-rename": (text_of(), {"samRename": "="}),
     "bad-frame": (text_of(), {"samRefused": "bad-frame"}),  # as a relay marks it
+    "bad-signature": (text_of(), {"samRefused": "bad-signature"}),
+    "signature-expired": (text_of(), {"samRefused": "signature-expired"}),
+    "unsigned": (text_of(), {"samIdentity": "uid:1"}),  # as a relay has established it
+    "not-authorised": (text_of(), {"samIdentity": "uid:2"}),
     "mixed": ("no colon\nEOT\n" * 20 + "key: a\nkey: b\nEOT\n", {}),
     "poison": (text_of(), {"samMessageId": "poison"}),
     "flood": ("no colon\nEOT\n", {"JMSXUserID": "other", "note": "x" * 50_000}),
 }
 """A body and headers that give a dead letter of each reason."""
+POLICY = f"""
+mode = "enforce"
+[[publisher]]
+name = "this account"
+is = ["uid:{os.getuid()}"]
+classes = ["*"]
+sites = ["*"]
+hosts = ["*"]
+[[publisher]]
+name = "signs"
+is = ["uid:1", "key:signs"]
+keys = ["ed25519:MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE="]
+signed = true
+classes = ["*"]
+hosts = ["*"]
+"""
 
 
 def test_every_documented_reason_can_occur(workplace: Workplace) -> None:
     settings = "max_message_bytes = 2000\nmax_records = 30\ndead_letter_bytes_per_hour = 40000"
+    settings += '\npublishers = "publishers.toml"'
     replace(workplace, consumer_settings=settings).write_configuration()
+    workplace.write("publishers.toml", POLICY)
     execute(workplace.database, "DROP TRIGGER downtime_insert")
     execute(
         workplace.database,

@@ -9,6 +9,7 @@ import pytest
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.holder import PolicyHolder
+from sam_pipeline.schema.identity.identity import broker_identity
 from sam_pipeline.schema.identity.keys import PublicKey
 from sam_pipeline.schema.identity.policy import ENFORCE, OBSERVE, Policy
 from sam_pipeline.schema.identity.policy_file import load_policy
@@ -148,3 +149,16 @@ def test_the_present_policy_stays_while_the_file_has_problems(file: Path) -> Non
 
 def test_without_a_file_there_is_no_policy() -> None:
     assert PolicyHolder().policy is None
+
+
+def test_the_example_knows_the_publisher_at_each_of_the_deployed_brokers() -> None:
+    policy = load_policy(Path(__file__).parents[4] / "deploy" / "publishers.toml")
+    users = (
+        "CN=nagios1.example.org,OU=computers,O=Example",
+        "/O=Example/OU=computers/CN=nagios1.example.org",
+    )
+
+    identities = [broker_identity("stomp+ssl://msg1.example.org:61614", user) for user in users]
+
+    publishers = [policy.publisher_of(identity) for identity in identities]
+    assert [publisher.name for publisher in publishers if publisher] == ["nagios-example"] * 2
