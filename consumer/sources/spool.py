@@ -14,13 +14,13 @@ from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery, Inbox
 from sam_pipeline.consumer.sources.claims import Claims
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
-from sam_pipeline.schema.identity.arrival import is_signed
 from sam_pipeline.schema.identity.identity import (
     IDENTITY,
     OPERATOR,
     uid_identity,
     with_identity,
 )
+from sam_pipeline.schema.identity.signature import KEY_NAME
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker
@@ -178,7 +178,7 @@ class SpoolSource:
             raise
         self._locked.add(name)
         message = with_identity(message, self._sender(message, owner))
-        if is_signed(message):
+        if KEY_NAME in message.headers:  # it says everything itself
             message = self._signatures.checked(message, inbox)
         else:
             message = self._stamp.stamped(message)

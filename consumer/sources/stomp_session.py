@@ -22,8 +22,8 @@ from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
 from sam_pipeline.consumer.sources.lenient_reader import Fault, LenientReader, LostTrack
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
-from sam_pipeline.schema.identity.arrival import is_signed
 from sam_pipeline.schema.identity.identity import IDENTITY, broker_identity
+from sam_pipeline.schema.identity.signature import KEY_NAME
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.channel import Channel, error_text
@@ -313,7 +313,8 @@ class ConsumingSession(StompSession):
                 messages.append(frame)
 
     def _deliver(self, messages: Sequence[Frame]) -> None:
-        deliveries = []
+        deliveries: list[Delivery] = []
+        signed: list[int] = []
         self._partial_since = 0.0
         for frame in messages:
             headers, fault = frame.headers, frame.fault
@@ -325,17 +326,24 @@ class ConsumingSession(StompSession):
                 fault = (fault or Fault()).and_also(f"a MESSAGE without a known {error}")
             for name in SESSION_HEADERS:  # changed in place: the frame is not used again
                 headers.pop(name, None)
-            user = headers.get(self._user_header) if self._user_header else None
-            if user and user.isprintable():
-                headers[IDENTITY] = broker_identity(self.broker, user)
+            if self._user_header:
+                user = headers.get(self._user_header)
+                if user and user.isprintable():
+                    headers[IDENTITY] = broker_identity(self.broker, user)
             message = Message(headers, frame.body)
             if fault is not None:
                 message = fault.refused(message)
-            if is_signed(message):
-                message = self._signatures.checked(message, self._inbox)
+            if KEY_NAME in headers:  # it says everything itself
+                signed.append(len(deliveries))
             else:
                 message = stamp.stamped(message)
             deliveries.append(Delivery(message, self, token))
+        if signed:
+            unchecked = [deliveries[at].message for at in signed]
+            for at, message in zip(
+                signed, self._signatures.all_checked(unchecked, self._inbox), strict=True
+            ):
+                deliveries[at] = deliveries[at]._replace(message=message)
         self._delivered += len(deliveries)
         if self._dialect.falls_silent:
             self._delivered_at.update((id_, self._heard_at) for *_, (id_, _) in deliveries if id_)

@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 
 from sam_pipeline.schema.identity.identity import key_identity, with_identity
 from sam_pipeline.schema.identity.policy import Policy
-from sam_pipeline.schema.identity.signature import KEY_NAME, SignatureRefused, verify
+from sam_pipeline.schema.identity.signature import SignatureRefused, verify
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import REFUSED, mark_refused
 
@@ -17,11 +17,6 @@ class Arrival(NamedTuple):
 
     message: Message
     refusal: Optional[SignatureRefused] = None
-
-
-def is_signed(message: Message) -> bool:
-    """Whether it has a signature. Nothing is added to such a message: it says everything itself."""
-    return KEY_NAME in message.headers
 
 
 def arrived(message: Message, policy: Policy, now: datetime, max_age: timedelta) -> Arrival:

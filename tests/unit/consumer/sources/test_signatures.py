@@ -119,3 +119,14 @@ def test_the_rest_of_a_message_that_was_too_large_is_not_verified(
     cut = mark_refused(Message(message.headers, message.body[:10]), TOO_LARGE, "cut")
 
     assert check(tmp_path, nagios).checked(cut, Inbox(1)) == cut
+
+
+def test_messages_that_arrive_together_keep_their_order(tmp_path: Path, nagios: Signer) -> None:
+    messages = [signed(nagios) for _ in range(101)]
+    messages[50] = Message(messages[50].headers, b"other")
+
+    checked = [*check(tmp_path, nagios).all_checked(messages, inbox := Inbox(1))]
+
+    assert [message.message_id for message in checked] == [item.message_id for item in messages]
+    assert [at for at, message in enumerate(checked) if refusal_of(message)] == [50]
+    assert inbox.take_refusals().total() == 1
