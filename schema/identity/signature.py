@@ -93,16 +93,18 @@ def verify(
     known = keys.get(name) if name else None
     if not name or not known:
         return None
+    signed = f"the signature with key {name}"
     try:
         signature = a2b_base64(headers.get(SIGNATURE, "").encode("ascii"))
         signed_at = parse_time(headers.get(SIGNED_AT, "").strip())
     except (Error, UnicodeEncodeError, ValueError) as error:
-        raise SignatureRefused(BAD_SIGNATURE, f"of key {name}: malformed: {error}") from None
+        raise SignatureRefused(BAD_SIGNATURE, f"{signed} is malformed: {error}") from None
     covered = covered_bytes(message)
     if not any(key.verifies(signature, covered) for key in known):
-        text = f"of key {name}: it was made for another message, or with another key"
+        text = f"{signed} was made for another message, or with another key"
         raise SignatureRefused(BAD_SIGNATURE, text)
     if abs(now - signed_at) > max_age:
-        text = f"of key {name}: made at {format_time(signed_at)}, not within {max_age.days} days"
+        made_at = format_time(signed_at)
+        text = f"{signed} was made at {made_at}, which is not within {max_age.days} days"
         raise SignatureRefused(EXPIRED, text)
     return name

@@ -525,6 +525,7 @@ def test_spooling_a_result_imports_no_slow_module(
     slow = {
         *("stomp", "ssl", "http", "urllib.request", "subprocess", "tempfile", "random", "shutil"),
         *("logging", "dataclasses", "inspect", "threading", "hashlib", "decimal", "tomllib"),
+        "sam_pipeline.schema.identity.keys",
     }
     script = (
         "import sys; before = set(sys.modules); from sam_pipeline.publisher.cli import main;"
