@@ -16,7 +16,7 @@ from sam_pipeline.schema.identity.arrival import arrived
 from sam_pipeline.schema.identity.identity import OPERATOR, key_identity
 from sam_pipeline.schema.identity.policy import NOT_AUTHORISED, UNSIGNED, Policy, refusal
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.records.classes import built_in
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT, built_in
 from sam_pipeline.sql.loading.batch import (
     Batch,
     PendingRow,
@@ -70,6 +70,9 @@ class _Answer(NamedTuple):
     text: str
 
 
+_ALLOWED = _Answer("", "", "")
+
+
 class HostMembership(NamedTuple):
     """A site, and the days on which a host belongs to it, as YYYY-MM-DD."""
 
@@ -106,7 +109,7 @@ class Authority:
     def forget(self) -> None:
         """Forget the topology: it has changed, or may have."""
         self._memberships: dict[str, list[HostMembership]] = {}
-        self._answers: dict[_Question, _Answer | None] = {}
+        self._answers: dict[tuple[str, ...], _Answer] = {}
         self._named: set[str] = set()
         self._forget_at = self._clock() + MAX_AGE_S
 
@@ -127,32 +130,42 @@ class Authority:
         if self._clock() >= self._forget_at or len(self._answers) > MAX_DECISIONS:
             self.forget()
         questions = {name: _questions(part.view, part.rows) for name, part in batch.by_view.items()}
-        new = set(chain.from_iterable(questions.values())) - self._answers.keys()
-        hosts = {question.host.lower() for question in new} - self._memberships.keys() - {""}
-        if hosts:
-            with connected() as connection:
-                self._read_memberships(connection, hosts)
-        for question in new:
-            self._answers[question] = self._answer(question, now.date())
+        answers = {name: [*map(self._answers.get, own)] for name, own in questions.items()}
+        if any(None in own for own in answers.values()):
+            new = set(chain.from_iterable(questions.values())) - self._answers.keys()
+            self._answer_all([_Question(*question) for question in new], now.date(), connected)
+            answers = {name: [*map(self._answers.get, own)] for name, own in questions.items()}
         for name, part in batch.by_view.items():
             batch.records.update(map(itemgetter(0), questions[name]))
-            answers = [self._answers[question] for question in questions[name]]
-            if any(answers):
-                _refuse(batch, part, answers, self.policy.enforces)
+            if answers[name].count(_ALLOWED) < len(part.rows):
+                _refuse(batch, part, answers[name], self.policy.enforces)
 
     def verified(self, message: Message, received_at: datetime) -> Message:
         """A message that a source refused for its signature, verified by the present policy."""
         return arrived(message, self.policy, received_at, self._signature_age).message
+
+    def _answer_all(
+        self,
+        questions: Iterable[_Question],
+        today: date,
+        connected: Callable[[], AbstractContextManager[Connection]],
+    ) -> None:
+        hosts = {question.host.lower() for question in questions} - self._memberships.keys() - {""}
+        if hosts:
+            with connected() as connection:
+                self._read_memberships(connection, hosts)
+        for question in questions:
+            self._answers[question] = self._answer(question, today)
 
     def _read_memberships(self, connection: Connection, hosts: Collection[str]) -> None:
         self._memberships.update((host, []) for host in hosts)
         for host, site, start_s, end_s in connection.execute(_SITES, {"hosts": sorted(hosts)}):
             self._memberships[host].append(HostMembership.during(site, start_s, end_s))
 
-    def _answer(self, question: _Question, today: date) -> _Answer | None:
+    def _answer(self, question: _Question, today: date) -> _Answer:
         identity = question.identity
         if identity.startswith(f"{OPERATOR}:"):  # the roles of the database have decided that
-            return None
+            return _ALLOWED
         publisher = self.policy.publisher_of(identity)
         name = publisher.name if publisher else identity
         sender = f"{identity} (publisher {name})" if publisher else identity
@@ -171,35 +184,34 @@ class Authority:
             "monitoringHost": question.monitoring_host,
         }
         why = refusal(publisher, question.message_class, row, sites, today)
-        return _Answer(name, NOT_AUTHORISED, f"{sender}: {why}") if why else None
+        return _Answer(name, NOT_AUTHORISED, f"{sender}: {why}") if why else _ALLOWED
 
 
-def _questions(view: ClassView, rows: Iterable[PendingRow]) -> list[_Question]:
+def _questions(view: ClassView, rows: Iterable[PendingRow]) -> list[tuple[str, ...]]:
+    """The question about each row, as a plain tuple: there is one for every record."""
     known = built_in(view.name)  # the catalogue of PostgreSQL has its name in lower case
     class_name = known.name if known else view.name
     column_of = {column.lower(): column for column in view.columns}
     host, site, monitoring_host = (
         column_of.get(key, "") for key in ("hostname", "sitename", "monitoringhost")
     )
-    starts = (key for key in _PERIODS if key in column_of)
-    start_key = next(starts, "")
+    if known is METRIC_OUTPUT:
+        site = ""  # it is not believed
+    start_key = next((key for key in _PERIODS if key in column_of), "")
     end_key, if_open = _PERIODS.get(start_key, ("", ""))
     start, end = column_of.get(start_key, ""), column_of.get(end_key, "")
-    questions = []
-    for pending in rows:
-        get = pending.row.values.get  # no row has a column ""
-        questions.append(
-            _Question(
-                pending.publisher,
-                class_name,
-                get(host, ""),
-                get(site, ""),
-                get(monitoring_host, ""),
-                get(start, "")[_DAY],
-                get(end, if_open)[_DAY],
-            )
+    return [
+        (
+            publisher,
+            class_name,
+            values.get(host, ""),  # no row has a column ""
+            values.get(site, ""),
+            values.get(monitoring_host, ""),
+            values.get(start, "")[_DAY],
+            values.get(end, if_open)[_DAY],
         )
-    return questions
+        for _, _, publisher, (_, _, values) in rows
+    ]
 
 
 def _refuse(
@@ -208,7 +220,7 @@ def _refuse(
     """Count the refused records of one class, and if the policy enforces, make them failures."""
     records: dict[tuple[int, int], tuple[PendingRow, _Answer]] = {}
     for pending, answer in zip(part.rows, answers, strict=True):
-        if answer is not None:
+        if answer is not None and answer is not _ALLOWED:
             # The rows of a record, one for each of its flavours, have the same answer.
             records[id(pending.message), pending.row.number] = (pending, answer)
     batch.refusals.update((answer.publisher, answer.reason) for _, answer in records.values())

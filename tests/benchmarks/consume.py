@@ -7,6 +7,7 @@
     B  fifty records per message: compared with the bulk door, fed from memory
     C  the time from a message to its row, at 1 000 and at 15 messages per second
     D  memory with a backlog, while the database is locked and while the backlog is loaded
+    E  a policy of 10 000 publishers, compared with none
     F  signed messages, compared with unsigned ones
 
 On a private ActiveMQ, Artemis and RabbitMQ with persistent messages, into a private PostgreSQL with
@@ -27,6 +28,7 @@ from typing import NamedTuple
 from tests.benchmarks.consume_drain import fifty_records_a_message, one_record_a_message
 from tests.benchmarks.consume_lag import lag
 from tests.benchmarks.consume_memory import memory
+from tests.benchmarks.consume_policy import policy_costs
 from tests.benchmarks.consume_road import BROKERS, SOURCES, Road, new_results, road, single
 from tests.benchmarks.consume_signed import signed_messages
 from tests.benchmarks.load import print_load
@@ -101,11 +103,22 @@ def part_d(road: Road, sizes: Sizes) -> bool:
     return all([small, memory(road, sizes.backlog // 10, 100_000)])
 
 
+def part_e(road: Road, sizes: Sizes) -> bool:
+    return policy_costs(road, sizes.messages)
+
+
 def part_f(road: Road, sizes: Sizes) -> bool:
     return signed_messages(road, sizes.messages, sizes.rounds)
 
 
-PARTS: dict[str, Part] = {"A": part_a, "B": part_b, "C": part_c, "D": part_d, "F": part_f}
+PARTS: dict[str, Part] = {
+    "A": part_a,
+    "B": part_b,
+    "C": part_c,
+    "D": part_d,
+    "E": part_e,
+    "F": part_f,
+}
 
 
 if __name__ == "__main__":
