@@ -63,7 +63,14 @@ def grid(spark: SparkContext, tmp_path_factory: pytest.TempPathFactory) -> Grid:
                 sites.endpoint(site, flavour, host)
                 for metric in metrics:
                     _results(rng, sites, f"{flavour} {host} {metric}")
-    sites.downtime("04:00", "09:00", siteName="A", downtimeId="GOC-1", description="all\nof it")
+    sites.downtime(
+        "04:00",
+        "09:00",
+        siteName="A",
+        downtimeId="GOC-1",
+        description="all\nof it",
+        publisher="key:goc",
+    )
     sites.downtime("08:00", "12:00", siteName="B", hostName="ce1.b", serviceFlavour="CE")
     sites.downtime("00:00", "23:59", siteName="C", classification="UNSCHEDULED")
     with writing(sites.reporter) as connection:
@@ -283,7 +290,7 @@ def results_grid(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gri
         grid = Grid(fresh_database(request.getfixturevalue("postgres")))
     grid.result("CE h1 ping", "23:59", "OK", day=DAY - timedelta(days=2))
     grid.result("CE h1 ping", "00:00", "OK", day=BEFORE)
-    grid.result("CE h1 ping", "12:00", "CRITICAL")
+    grid.result("CE h1 ping", "12:00", "CRITICAL", publisher="key:nagios")
     grid.result("CE h1 unknown", "12:00", "CRITICAL")
     grid.result("CE h1 ping", "12:00", "CRITICAL", vo="other")
     grid.result("SRM h2 put", "12:00", "CRITICAL")
@@ -322,6 +329,7 @@ def test_the_results_are_those_that_the_run_has_read(results_grid: Grid, tmp_pat
     }
     assert read[PING][2].summary == "CRITICAL says <ping>"
     assert read[PING][2].message_id == "message-12:00"
+    assert [result.publisher for result in read[PING][1:]] == ["anonymous", "key:nagios"]
     assert [result.status for result in earlier[PING]] == ["OK", "CRITICAL"]
     assert newest_two == {PING: read[PING][2:], PUT: read[PUT]}
 
@@ -350,3 +358,11 @@ def test_results_are_looked_up_by_instance_and_time(results_grid: Grid) -> None:
     else:
         assert "(instance_id = ANY ('{1,2}'::integer[]))" in plan
         assert re.search(r"Index Cond: .*measured_at >=", plan)
+
+
+def test_downtimes_name_who_announced_them(days: list[SiteDay]) -> None:
+    [day] = [day for day in days if (day.site, day.run.day) == ("A", DAY)]
+
+    announcers = {downtime.downtime_id: day.announcer(downtime) for downtime in day.downtimes}
+
+    assert announcers["GOC-1"] == "key:goc"

@@ -42,3 +42,12 @@ def test_an_instance_has_the_names_that_its_results_show(engine: Engine) -> None
 
     assert query(engine, f"SELECT {names} FROM report_instance") == shown
     assert len(shown) == 1
+
+
+def test_a_source_has_the_publisher_that_its_results_show(engine: Engine) -> None:
+    insert(engine, "metricOutput", {**EXAMPLES["metricOutput"], "publisher": "key:a"})
+
+    shown = query(engine, "SELECT source_id, publisher FROM report_result")
+
+    assert query(engine, "SELECT source_id, publisher FROM report_source") == shown
+    assert [publisher for _, publisher in shown] == ["key:a"]

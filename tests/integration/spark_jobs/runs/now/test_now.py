@@ -56,7 +56,7 @@ def grid(
         ("SRM elsewhere put", 5, "UNKNOWN"),
     ):
         at = NOW - timedelta(minutes=minutes)
-        sites.result(instance, f"{at:%H:%M}", status, day=at.date())
+        sites.result(instance, f"{at:%H:%M}", status, day=at.date(), publisher=f"key:{status}")
     at = NOW - timedelta(minutes=1)
     sites.result("SRM srm1 put", f"{at:%H:%M}", "OK", vo="physics", day=at.date())
     fold_all(sites.loader)
@@ -108,6 +108,11 @@ def test_a_site_shows_all_its_metrics_worst_first(now: Command) -> None:
     worst = document["statuses"][0]
     assert worst["since"] == worst["measured_at"] == at
     assert worst["summary"] == "CRITICAL says <ping>"
+    assert worst["publisher"] == "key:CRITICAL"
+    assert document["statuses"][-1]["publisher"] == "anonymous"
+    lines = now("--site", "SITE-A").splitlines()
+    assert any(line.startswith("CRITICAL ") and line.endswith(" key:CRITICAL") for line in lines)
+    assert "anonymous" not in "".join(lines)
 
 
 def test_an_expected_metric_is_silent_when_its_last_result_is_too_old(now: Command) -> None:

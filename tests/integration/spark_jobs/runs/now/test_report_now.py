@@ -62,7 +62,7 @@ def grid(
         ("SILENT", "12:59", "OK"),
         ("REPAIR", "14:50", "CRITICAL"),
     ):
-        sites.result(f"SRM srm.{site.lower()} put", at, status)
+        sites.result(f"SRM srm.{site.lower()} put", at, status, publisher=f"key:{site}")
     # What the report does not count: another VO, and a metric that its profile does not name.
     sites.result("CE ce.up ping", "14:40", "CRITICAL", vo="physics")
     sites.result("CE ce.up extra", "14:40", "CRITICAL")
@@ -137,6 +137,7 @@ def test_a_site_shows_the_functions_endpoints_and_metrics_that_make_it_so(now: C
     assert lines[0] == "FAILS, critical, now: CRITICAL"
     [put] = [line.split() for line in lines if line.split()[:1] == ["put"]]
     assert put[:3] == ["put", "CRITICAL", "yes"]
+    assert deciding[-1]["publisher"] == put[-1] == "key:FAILS"
 
 
 def test_a_metric_whose_last_result_is_too_old_is_missing_since_it_expired(now: Command) -> None:
