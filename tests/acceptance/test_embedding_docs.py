@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from sam_pipeline.schema.errors import ConfigError, RecordRefused, SamError
+from sam_pipeline.schema.identity.identity import ANONYMOUS, broker_identity
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.sql.database.engine import make_engine, reading
 from sam_pipeline.sql.database.version import upgrade
@@ -25,7 +26,9 @@ from tests.services.broker import StompServer
 from tests.services.postgres import as_role
 from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.builders import metric_message
 from tests.support.commands import Answer, Workplace
+from tests.support.consumer.publisher import publish as publish_to
 from tests.support.page import ROOT, Page, shell
 from tests.support.reports.published_days import publish
 
@@ -35,7 +38,7 @@ PAGE, TEXT = Page(NAME), (ROOT / NAME).read_text(encoding="utf-8")
 [RECORDS] = PAGE.texts("python", "Load records")
 [LOADER] = PAGE.texts("python", "Load from a broker")
 [PANDAS] = PAGE.texts("python", "Read with pandas")
-SUBSCRIPTIONS = dict(PAGE.examples("Load from a broker with stomp.py"))
+DIALECTS = {name: cells for name, *cells in PAGE.examples("Load from a broker with stomp.py")}
 BROKER_NAMES: Mapping[type[StompServer], str] = {
     ActiveMQServer: "ActiveMQ Classic",
     ArtemisServer: "Artemis",
@@ -144,8 +147,9 @@ class Loader:
     """The loader and the probe of the page, on one broker and a topic of the test's own."""
 
     def __init__(self, place: Workplace, broker: StompServer, engine: Engine) -> None:
-        topic, name = f"/topic/embedding.{uuid.uuid4().hex}", f"loader-{uuid.uuid4().hex}"
-        headers = SUBSCRIPTIONS[BROKER_NAMES[type(broker)]].strip("`")
+        self.topic = topic = f"/topic/embedding.{uuid.uuid4().hex}"
+        name = f"loader-{uuid.uuid4().hex}"
+        headers, user = (cell.strip("`") for cell in DIALECTS[BROKER_NAMES[type(broker)]])
         program = on_database(LOADER, engine, "loader")
         for old, new in {
             r'\("msg1.example.org", 61613\)': repr((broker.host, broker.port)),
@@ -153,6 +157,7 @@ class Loader:
             r'"my-loader"': repr(name),
             r'"sam", os.environ': f"{broker.user!r}, os.environ",
             r"(?m)^SUBSCRIPTION = .*$": f"SUBSCRIPTION = {headers}",
+            r'(?m)^USER = "\w+"': f"USER = {user}",
         }.items():
             program, count = re.subn(old, new, program)
             assert count == 1, old
@@ -224,6 +229,33 @@ def test_each_message_is_acknowledged_after_its_commit(
     assert rows_committed in {100, 200, 250}
     assert messages_after_acks == 1
     assert count(database, "metricOutput") == rows_before + 251
+
+
+@pytest.mark.parametrize(
+    ("broker", "database", "users"),
+    [
+        ("activemq", "sqlite", {"anonymous", "sam"}),
+        ("artemis", "sqlite", {"guest", "sam"}),
+        ("rabbitmq", "sqlite", {"", "sam"}),
+    ],
+    indirect=["broker", "database"],
+)
+def test_the_sender_is_the_user_whom_the_broker_names(
+    place: Workplace, broker: StompServer, database: Engine, users: set[str]
+) -> None:
+    loader = Loader(place, broker, database)
+    url, forged = f"stomp://{broker.host}:{broker.port}", {"samIdentity": "key:root"}
+    senders = {broker_identity(url, user) if user else ANONYMOUS for user in users}
+    with loader.running():
+        loader.subscribe()  # by a client without a login
+        message = metric_message(**forged, **{"user-id": broker.user})
+        login = {"user": broker.user, "password": broker.password}
+        publish_to(broker.host, broker.port, loader.topic, [message], **login)
+        assert loader.wait_for(2)
+
+    with reading(database) as connection:
+        stored = set(connection.scalars(text("SELECT publisher FROM metricOutput")))
+    assert stored == senders
 
 
 @pytest.mark.parametrize(("broker", "database"), [("activemq", "sqlite")], indirect=True)
