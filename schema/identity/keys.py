@@ -126,11 +126,14 @@ class OpensslSigner:
         from tempfile import NamedTemporaryFile
 
         # For Ed25519 it needs the size of its input, so that can't be a pipe.
-        with NamedTemporaryFile() as file:
-            file.write(data)
-            file.flush()
-            key = ("-inkey", str(self._path))
-            return self._run("pkeyutl", "-sign", "-rawin", *key, "-in", file.name)
+        try:
+            with NamedTemporaryFile() as file:
+                file.write(data)
+                file.flush()
+                key = ("-inkey", str(self._path))
+                return self._run("pkeyutl", "-sign", "-rawin", *key, "-in", file.name)
+        except OSError as error:
+            raise ConfigError([f"{self._path}: can't sign: no temporary file: {error}"]) from None
 
     def _run(self, *arguments: str) -> bytes:
         import subprocess

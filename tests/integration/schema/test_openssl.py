@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -52,6 +53,15 @@ def test_without_the_library_the_program_signs(path: Path, monkeypatch: pytest.M
     signer = load_signer(path)
     assert isinstance(signer, OpensslSigner)
     assert signer.sign(b"text") == expected
+
+
+def test_without_a_place_for_temporary_files_nothing_is_signed(
+    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+
+    with pytest.raises(ConfigError, match="temporary"):
+        OpensslSigner("nagios1", path, "openssl").sign(b"text")
 
 
 @pytest.mark.parametrize("script", ["echo too old >&2; exit 1", "exit 1", "sleep 5"])

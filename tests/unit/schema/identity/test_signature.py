@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -115,16 +115,34 @@ def test_every_flipped_bit_of_the_body_is_noticed(signer: Signer) -> None:
         assert reason_of(Message(signed.headers, bytes(body)), signer) == BAD_SIGNATURE
 
 
+def with_flipped_bits(text: str) -> Iterator[str]:
+    """The text with each of its bits flipped, one at a time."""
+    for bit in range(7 * len(text)):
+        place, number = divmod(bit, 7)
+        yield text[:place] + chr(ord(text[place]) ^ 1 << number) + text[place + 1 :]
+
+
 @pytest.mark.parametrize("name", [CLASS, MESSAGE_ID, SIGNED_AT, *COVERED])
 def test_every_flipped_bit_of_a_covered_header_is_noticed(signer: Signer, name: str) -> None:
     signed = sign(MESSAGE, signer, NOW)
-    value = signed.headers[name]
 
-    for bit in range(7 * len(value)):
-        place, number = divmod(bit, 7)
-        flipped = chr(ord(value[place]) ^ 1 << number)
-        other = value[:place] + flipped + value[place + 1 :]
+    for other in with_flipped_bits(signed.headers[name]):
         assert reason_of(changed(signed, {name: other}), signer) == BAD_SIGNATURE
+
+
+def test_every_flipped_bit_of_the_name_of_the_destination_is_noticed(signer: Signer) -> None:
+    signed = sign(MESSAGE, signer, NOW)
+    form, name = "/topic/", signed.headers[DESTINATION].removeprefix("/topic/")
+
+    for other in with_flipped_bits(name):
+        assert reason_of(changed(signed, {DESTINATION: form + other}), signer) == BAD_SIGNATURE
+
+
+def test_a_flipped_bit_in_the_name_of_the_key_never_gives_another_identity(signer: Signer) -> None:
+    signed = sign(MESSAGE, signer, NOW)
+
+    for other in with_flipped_bits(signed.headers[KEY_NAME]):
+        assert verified(changed(signed, {KEY_NAME: other}), signer) is None
 
 
 @pytest.mark.parametrize("name", [CLASS, MESSAGE_ID, *COVERED])
