@@ -255,6 +255,26 @@ COMMENT ON TABLE announced_downtime IS
     'cancelled. start_key is the epoch second of the start for a downtime without an id, and 0 '
     'for one with an id, which may therefore move.';
 
+-- Claims ----------------------------------------------------------------------------------------
+
+CREATE TABLE claim (
+    claim_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    class text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    publisher_id integer NOT NULL REFERENCES publisher,
+    message_id text COLLATE "C",
+    received_at timestamptz NOT NULL,
+    record text COLLATE "C" NOT NULL
+);
+COMMENT ON TABLE claim IS
+    'What messages said about a row of a class, in the order of arrival. Only a row about which '
+    'different messages were received has claims: then it has all of them, and of a publisher that '
+    'repeats itself the first and the last. key is a JSON array of the columns of the unique key of '
+    'the row, with times in epoch seconds. record is a JSON object of the columns of the view, as they '
+    'would be if nothing else had been received.';
+CREATE INDEX claim_key ON claim USING hash (key);
+COMMENT ON INDEX claim_key IS 'Finds the claims about a row; its key may be of any length.';
+
 -- Exclusions ------------------------------------------------------------------------------------
 
 CREATE TABLE exclusion (

@@ -295,6 +295,85 @@ $$;
 COMMENT ON FUNCTION stage_end IS
     'Trigger function: stores the staged rows at the end of an INSERT.';
 
+-- Claims ----------------------------------------------------------------------------------------
+-- Where a statement differs from the stored row, both are kept in the table claim before the row
+-- changes. The row is locked from then on.
+
+CREATE FUNCTION claim_record(view_row jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CAST(
+        jsonb_object_agg(
+            key,
+            CASE key
+                WHEN 'hostname' THEN to_jsonb(lower((value #>> '{}') COLLATE "C"))
+                ELSE value
+            END
+        ) AS text
+    )
+    FROM jsonb_each(jsonb_strip_nulls(view_row))
+    WHERE value <> '""' AND key NOT IN ('messageid', 'publisher', 'receivedat')
+$$;
+COMMENT ON FUNCTION claim_record IS
+    'The columns of a row of a view as a claim has them: in normalised form, without absent ones '
+    'and without facts about the message. Requires the time zone UTC.';
+
+CREATE FUNCTION open_statements() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM make_temporary('sam_statements', '
+        key text COLLATE "C", publisher_id integer, message_id text COLLATE "C",
+        received_at timestamptz, record text COLLATE "C", arrival bigint
+    ');
+    DELETE FROM pg_temp.sam_statements;
+END
+$$;
+COMMENT ON FUNCTION open_statements IS
+    'Create, or empty, the table of statements for keep_claims().';
+
+CREATE FUNCTION keep_claims(class_name text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO claim (class, key, publisher_id, message_id, received_at, record)
+    SELECT class_name, key, publisher_id, message_id, received_at, record
+    FROM (
+        SELECT DISTINCT ON (key, publisher_id, message_id, record) *
+        FROM pg_temp.sam_statements AS s
+        WHERE NOT EXISTS (
+            SELECT FROM claim AS c
+            WHERE c.key = s.key
+                AND c.class = class_name
+                AND (
+                    s.arrival = 0
+                    OR (c.publisher_id, c.record) = (s.publisher_id, s.record)
+                    AND c.message_id IS NOT DISTINCT FROM s.message_id
+                )
+        )
+        ORDER BY key, publisher_id, message_id, record, arrival
+    ) AS new
+    ORDER BY arrival;
+
+    DELETE FROM claim AS c
+    WHERE c.key IN (SELECT s.key FROM pg_temp.sam_statements AS s)
+        AND c.class = class_name
+        AND EXISTS (
+            SELECT FROM claim AS b
+            WHERE (b.key, b.class, b.publisher_id, b.record)
+                    = (c.key, c.class, c.publisher_id, c.record)
+                AND b.claim_id < c.claim_id
+        )
+        AND EXISTS (
+            SELECT FROM claim AS a
+            WHERE (a.key, a.class, a.publisher_id, a.record)
+                    = (c.key, c.class, c.publisher_id, c.record)
+                AND a.claim_id > c.claim_id
+        );
+END
+$$;
+COMMENT ON FUNCTION keep_claims IS
+    'Keep the statements in pg_temp.sam_statements as claims, unless they are known. The stored '
+    'row has arrival 0, and is kept unless there are claims about it already. Of a publisher that '
+    'repeats itself the first and the last one are kept.';
+
 -- metricOutput: of two results for one moment the one with the worse status is kept -------------
 
 CREATE FUNCTION source_names(
@@ -409,8 +488,8 @@ BEGIN
     ORDER BY 1, 2, 3, 4
     ON CONFLICT (endpoint_id, metric_id, vo_id, fqan_id) DO NOTHING;
     INSERT INTO result_source (
-        instance_id, publisher_id, service_uri, service_type, site_name, metric_type, data_type, role,
-        nagios_name, encrypted, names
+        instance_id, publisher_id, service_uri, service_type, site_name, metric_type, data_type,
+        role, nagios_name, encrypted, names
     )
     SELECT
         (
@@ -481,6 +560,132 @@ COMMENT ON FUNCTION metricOutput_add IS
     'Store the staged results. Fails unless all of them are valid and new, and all their names '
     'exist.';
 
+CREATE FUNCTION metricOutput_record(
+    names text, gatherer integer, measured_at timestamptz, status_code smallint, summary text,
+    performance_data text, details text
+) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT claim_record(jsonb_build_object(
+        'hostname', p[1], 'serviceflavour', p[2], 'metricname', p[3], 'voname', p[4],
+        'vofqan', p[5], 'serviceuri', p[6], 'servicetype', p[7], 'sitename', p[8],
+        'metrictype', p[9], 'datatype', p[10], 'role', p[11], 'nagiosname', p[12],
+        'encrypted', p[13], 'gatheredat', g.gathered_at, 'monitoringhost', g.monitoring_host,
+        'metricstatus', m.name, 'timestamp', measured_at, 'summarydata', summary,
+        'performancedata', performance_data, 'detailsdata', details
+    ))
+    FROM string_to_array(names, E'\x1f') AS p
+    JOIN gatherer AS g ON g.gatherer_id = gatherer
+    JOIN metric_status AS m ON m.status = status_code
+$$;
+COMMENT ON FUNCTION metricOutput_record IS 'A result as a claim has it.';
+
+CREATE FUNCTION metricOutput_contest() RETURNS void
+LANGUAGE plpgsql SET timezone = 'UTC' AS $$
+BEGIN
+    PERFORM open_statements();
+    PERFORM make_temporary('sam_known', '
+        instance_id integer, measured_at timestamptz, gatherer_id integer, source_id integer,
+        status smallint, summary text, performance_data text, message_id text,
+        received_at timestamptz, details text
+    ');
+    DELETE FROM pg_temp.sam_known;
+    -- An update that changes nothing locks and returns a row, and finds its partition by the key.
+    WITH known AS (
+        INSERT INTO metric_result AS known (
+            instance_id, measured_at, gatherer_id, source_id, status,
+            summary, performance_data, message_id
+        )
+        SELECT
+            instance_id, measured_at, gatherer_id, source_id, status,
+            summary, performance_data, message_id
+        FROM pg_temp.sam_results
+        WHERE is_best AND NOT is_stored
+        ORDER BY instance_id, measured_at, gatherer_id
+        ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET status = known.status
+        WHERE (
+                known.source_id, known.status, known.summary, known.performance_data,
+                known.message_id
+            ) IS DISTINCT FROM (
+                excluded.source_id, excluded.status, excluded.summary, excluded.performance_data,
+                excluded.message_id
+            )
+            OR (known.instance_id, known.measured_at, known.gatherer_id) IN (
+                SELECT s.instance_id, s.measured_at, s.gatherer_id
+                FROM pg_temp.sam_results AS s
+                WHERE NOT s.is_best
+            )
+        RETURNING *
+    )
+    INSERT INTO pg_temp.sam_known
+    SELECT
+        instance_id, measured_at, gatherer_id, source_id, status, summary, performance_data,
+        message_id, received_at, NULL
+    FROM known
+    UNION ALL
+    SELECT
+        s.instance_id, s.measured_at, s.gatherer_id, s.source_id, s.status, s.summary,
+        s.performance_data, s.message_id, s.received_at, s.details
+    FROM pg_temp.sam_results AS s
+    WHERE s.is_stored
+        AND (s.instance_id, s.measured_at, s.gatherer_id) IN (
+            SELECT o.instance_id, o.measured_at, o.gatherer_id
+            FROM pg_temp.sam_results AS o
+            WHERE NOT o.is_best
+        );
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    -- EXECUTE knows the times while it plans, so that only the partitions between them are locked.
+    EXECUTE $statement$
+    UPDATE pg_temp.sam_known AS n SET details = d.details
+    FROM metric_result_detail AS d
+    WHERE d.measured_at BETWEEN $1 AND $2
+        AND (d.instance_id, d.measured_at, d.gatherer_id, d.status)
+            = (n.instance_id, n.measured_at, n.gatherer_id, n.status)
+        AND n.details IS NULL
+    $statement$ USING
+        (SELECT min(n.measured_at) FROM pg_temp.sam_known AS n),
+        (SELECT max(n.measured_at) FROM pg_temp.sam_known AS n);
+
+    INSERT INTO pg_temp.sam_statements
+    SELECT
+        CAST(json_build_array(
+            s.instance_id, CAST(extract(epoch FROM s.measured_at) AS bigint), s.gatherer_id
+        ) AS text),
+        k.publisher_id, s.message_id, s.received_at,
+        metricOutput_record(
+            k.names, s.gatherer_id, s.measured_at, s.status, s.summary, s.performance_data,
+            s.details
+        ),
+        s.arrival
+    FROM (
+        SELECT n.*, 0 AS arrival
+        FROM pg_temp.sam_known AS n
+        WHERE EXISTS (
+            SELECT FROM pg_temp.sam_results AS s
+            WHERE (s.instance_id, s.measured_at, s.gatherer_id)
+                    = (n.instance_id, n.measured_at, n.gatherer_id)
+                AND (s.source_id, s.status, s.summary, s.performance_data, s.message_id)
+                    IS DISTINCT FROM
+                    (n.source_id, n.status, n.summary, n.performance_data, n.message_id)
+        )
+        UNION ALL
+        SELECT
+            n.instance_id, n.measured_at, n.gatherer_id, n.source_id, n.status, n.summary,
+            n.performance_data, n.message_id, n.received_at, n.details, n.arrival
+        FROM pg_temp.sam_results AS n
+        JOIN pg_temp.sam_known AS p USING (instance_id, measured_at, gatherer_id)
+        WHERE (n.source_id, n.status, n.summary, n.performance_data, n.message_id)
+            IS DISTINCT FROM
+            (p.source_id, p.status, p.summary, p.performance_data, p.message_id)
+    ) AS s
+    JOIN result_source AS k ON k.source_id = s.source_id;
+    PERFORM keep_claims('metricOutput');
+END
+$$;
+COMMENT ON FUNCTION metricOutput_contest IS
+    'Keep claims about the results in pg_temp.sam_results that differ from the stored ones.';
+
 CREATE FUNCTION metricOutput_merge() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
@@ -493,11 +698,22 @@ BEGIN
     PERFORM make_partitions(array_agg(DISTINCT CAST(timestamp AT TIME ZONE 'UTC' AS date)))
     FROM pg_temp.staged_metricoutput;
 
+    PERFORM make_temporary('sam_results', '
+        instance_id integer, measured_at timestamptz, gatherer_id integer, source_id integer,
+        status smallint, summary text, performance_data text, details text, message_id text,
+        received_at timestamptz, arrival bigint, is_best boolean, is_stored boolean
+    ');
+    DELETE FROM pg_temp.sam_results;
     WITH staged AS MATERIALIZED (
-        SELECT DISTINCT ON (k.instance_id, s.timestamp, g.gatherer_id)
+        SELECT
             k.instance_id, s.timestamp AS measured_at, g.gatherer_id, k.source_id, r.status,
             s.summaryData, s.performanceData, s.detailsData, s.messageId,
-            coalesce(s.receivedAt, now()) AS received_at
+            coalesce(s.receivedAt, now()) AS received_at,
+            row_number() OVER (ORDER BY s.ctid) AS arrival,
+            1 = row_number() OVER (
+                PARTITION BY k.instance_id, s.timestamp, g.gatherer_id
+                ORDER BY r.status DESC, s.ctid
+            ) AS is_best
         FROM pg_temp.staged_metricoutput AS s
         JOIN metric_status AS r ON r.name = s.metricStatus
         CROSS JOIN LATERAL (SELECT * FROM result_source AS k WHERE k.names = s.names LIMIT 1) AS k
@@ -506,10 +722,9 @@ BEGIN
             WHERE g.gathered_at = s.gatheredAt AND g.monitoring_host = s.monitoringHost
             LIMIT 1
         ) AS g
-        ORDER BY k.instance_id, s.timestamp, g.gatherer_id, r.status DESC, s.ctid
     ),
-    stored AS (
-        INSERT INTO metric_result AS known (
+    new AS (
+        INSERT INTO metric_result (
             instance_id, measured_at, gatherer_id, source_id, status,
             summary, performance_data, message_id, received_at
         )
@@ -517,6 +732,32 @@ BEGIN
             instance_id, measured_at, gatherer_id, source_id, status,
             summaryData, performanceData, messageId, received_at
         FROM staged
+        WHERE is_best
+        ORDER BY instance_id, measured_at, gatherer_id
+        ON CONFLICT (instance_id, measured_at, gatherer_id) DO NOTHING
+        RETURNING instance_id, measured_at, gatherer_id
+    )
+    INSERT INTO pg_temp.sam_results
+    SELECT
+        s.instance_id, s.measured_at, s.gatherer_id, s.source_id, s.status, s.summaryData,
+        s.performanceData, s.detailsData, s.messageId, s.received_at, s.arrival, s.is_best,
+        s.is_best AND new.instance_id IS NOT NULL
+    FROM staged AS s
+    LEFT JOIN new USING (instance_id, measured_at, gatherer_id);
+
+    PERFORM metricOutput_contest();
+    WITH worse AS (
+        INSERT INTO metric_result AS known (
+            instance_id, measured_at, gatherer_id, source_id, status,
+            summary, performance_data, message_id, received_at
+        )
+        SELECT
+            s.instance_id, s.measured_at, s.gatherer_id, s.source_id, s.status,
+            s.summary, s.performance_data, s.message_id, s.received_at
+        FROM pg_temp.sam_results AS s
+        JOIN pg_temp.sam_known AS p USING (instance_id, measured_at, gatherer_id)
+        WHERE s.is_best AND NOT s.is_stored AND s.status > p.status
+        ORDER BY s.instance_id, s.measured_at, s.gatherer_id
         ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
             source_id = excluded.source_id,
             status = excluded.status,
@@ -524,15 +765,18 @@ BEGIN
             performance_data = excluded.performance_data,
             message_id = excluded.message_id,
             received_at = excluded.received_at
-        WHERE excluded.status > known.status
-        RETURNING instance_id, measured_at, gatherer_id, status, summary
+        RETURNING instance_id, measured_at, gatherer_id
+    ),
+    stored AS (
+        SELECT s.* FROM pg_temp.sam_results AS s
+        LEFT JOIN worse USING (instance_id, measured_at, gatherer_id)
+        WHERE s.is_stored OR s.is_best AND worse.instance_id IS NOT NULL
     ),
     detailed AS (
         INSERT INTO metric_result_detail (instance_id, measured_at, gatherer_id, status, details)
-        SELECT instance_id, measured_at, gatherer_id, staged.status, staged.detailsData
+        SELECT instance_id, measured_at, gatherer_id, status, details
         FROM stored
-        JOIN staged USING (instance_id, measured_at, gatherer_id)
-        WHERE staged.detailsData IS NOT NULL
+        WHERE details IS NOT NULL
         ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
             status = excluded.status,
             details = excluded.details
@@ -542,7 +786,7 @@ BEGIN
     FROM stored
     HAVING count(*) > 0
     RETURNING cardinality(instance_ids) INTO stored_rows;
-    RETURN (SELECT count(*) FROM pg_temp.staged_metricoutput) - coalesce(stored_rows, 0);
+    RETURN (SELECT count(*) FROM pg_temp.sam_results) - coalesce(stored_rows, 0);
 END
 $$;
 COMMENT ON FUNCTION metricOutput_merge IS
@@ -599,11 +843,51 @@ COMMENT ON TRIGGER metricOutput_end ON metricOutput IS 'Stores the staged result
 
 -- serviceEndpoint: the first row is kept, with the earliest validTo of all ----------------------
 
+CREATE FUNCTION serviceEndpoint_staged() RETURNS TABLE (
+    site_id integer,
+    endpoint_id integer,
+    vo_id integer,
+    valid_from timestamptz,
+    valid_to timestamptz,
+    service_uri text,
+    production text,
+    monitored text,
+    publisher_id integer, message_id text, received_at timestamptz,
+    arrival bigint, said jsonb
+)
+LANGUAGE plpgsql STABLE SET timezone = 'UTC' AS $$
+BEGIN
+    RETURN QUERY
+    SELECT
+        (SELECT x.site_id FROM site AS x WHERE x.name = s.siteName),
+        (
+            SELECT e.endpoint_id FROM endpoint AS e
+            WHERE e.host_id = (SELECT h.host_id FROM host AS h WHERE h.name = lower(s.hostName))
+                AND e.service_flavour_id = (
+                    SELECT f.service_flavour_id FROM service_flavour AS f
+                    WHERE f.name = s.serviceFlavour
+                )
+        ),
+        (SELECT x.vo_id FROM vo AS x WHERE x.name = coalesce(s.voName, '')),
+        s.validFrom, s.validTo, s.serviceURI, s.production, s.monitored,
+        (
+            SELECT x.publisher_id FROM publisher AS x
+            WHERE x.identity = identity_or_operator(s.publisher)
+        ),
+        s.messageId, coalesce(s.receivedAt, now()), row_number() OVER (ORDER BY s.ctid),
+        to_jsonb(s)
+    FROM pg_temp.staged_serviceendpoint AS s;
+END
+$$;
+COMMENT ON FUNCTION serviceEndpoint_staged IS
+    'The staged rows with the ids of their names, in the columns of the table of the class.';
+
 CREATE FUNCTION serviceEndpoint_load() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
     r record;
-    stored_rows integer;
+    new_rows integer;
+    changed_rows integer := 0;
 BEGIN
     FOR r IN SELECT * FROM pg_temp.staged_serviceendpoint ORDER BY ctid LOOP
         PERFORM demand(r.siteName <> '', 'siteName', r.siteName, 'is not a site name');
@@ -627,43 +911,73 @@ BEGIN
     PERFORM make_endpoints(array_agg(lower(hostName)), array_agg(serviceFlavour))
     FROM pg_temp.staged_serviceendpoint;
 
-    INSERT INTO endpoint_membership AS known (
-        site_id, endpoint_id, vo_id, valid_from, valid_to,
-        service_uri, production, monitored, message_id, publisher_id, received_at
+    INSERT INTO endpoint_membership (
+        site_id, endpoint_id, vo_id, valid_from, valid_to, service_uri, production, monitored,
+        message_id, publisher_id, received_at
     )
-    SELECT DISTINCT ON (site_id, endpoint_id, vo_id, validFrom)
-        site_id, endpoint_id, vo_id, validFrom,
-        min(validTo) OVER (PARTITION BY site_id, endpoint_id, vo_id, validFrom),
-        serviceURI, production, monitored, messageId, publisher_id, coalesce(receivedAt, now())
-    FROM (
+    SELECT DISTINCT ON (site_id, endpoint_id, vo_id, valid_from)
+        site_id, endpoint_id, vo_id, valid_from, valid_to, service_uri, production, monitored,
+        message_id, publisher_id, received_at
+    FROM serviceEndpoint_staged()
+    ORDER BY
+        site_id, endpoint_id, vo_id, valid_from,
+        arrival
+    ON CONFLICT (site_id, endpoint_id, vo_id, valid_from) DO NOTHING;
+    GET DIAGNOSTICS new_rows = ROW_COUNT;
+
+    IF new_rows < (SELECT count(*) FROM pg_temp.staged_serviceendpoint) THEN
+        PERFORM open_statements();
+        INSERT INTO pg_temp.sam_statements
         SELECT
-            (SELECT x.site_id FROM site AS x WHERE x.name = s.siteName) AS site_id,
-            (
-                SELECT e.endpoint_id FROM endpoint AS e
-                WHERE e.host_id = (
-                        SELECT h.host_id FROM host AS h WHERE h.name = lower(s.hostName)
-                    )
-                    AND e.service_flavour_id = (
-                        SELECT f.service_flavour_id FROM service_flavour AS f
-                        WHERE f.name = s.serviceFlavour
-                    )
-            ) AS endpoint_id,
-            (SELECT x.vo_id FROM vo AS x WHERE x.name = coalesce(s.voName, '')) AS vo_id,
-            (
-                SELECT x.publisher_id FROM publisher AS x
-                WHERE x.identity = identity_or_operator(s.publisher)
-            ) AS publisher_id,
-            s.*,
-            s.ctid AS arrival
-        FROM pg_temp.staged_serviceendpoint AS s
-    ) AS staged
-    ORDER BY site_id, endpoint_id, vo_id, validFrom, arrival
-    ON CONFLICT (site_id, endpoint_id, vo_id, valid_from) DO UPDATE SET
-        valid_to = excluded.valid_to
-    WHERE excluded.valid_to < coalesce(known.valid_to, 'infinity');
-    GET DIAGNOSTICS stored_rows = ROW_COUNT;
+            CAST(
+                json_build_array(
+                    s.site_id, s.endpoint_id, s.vo_id, CAST(extract(epoch FROM s.valid_from) AS
+                    bigint)
+                ) AS text
+            ),
+            said.publisher_id, said.message_id, said.received_at, claim_record(said.view_row),
+            said.arrival
+        FROM serviceEndpoint_staged() AS s
+        CROSS JOIN LATERAL (
+            SELECT * FROM endpoint_membership AS k
+            WHERE k.site_id = s.site_id
+                AND k.endpoint_id = s.endpoint_id
+                AND k.vo_id = s.vo_id
+                AND k.valid_from = s.valid_from
+            LIMIT 1  -- uses the index regardless of the statistics
+            FOR UPDATE
+        ) AS k
+        CROSS JOIN LATERAL (
+            VALUES
+                (k.publisher_id, k.message_id, k.received_at, s.said || jsonb_build_object(
+                    'validto', k.valid_to, 'serviceuri', k.service_uri, 'production',
+                    k.production, 'monitored', k.monitored
+                ), 0),
+                (s.publisher_id, s.message_id, s.received_at, s.said, s.arrival)
+        ) AS said (publisher_id, message_id, received_at, view_row, arrival)
+        WHERE (
+                k.valid_to, k.service_uri, k.production, k.monitored, k.message_id,
+                k.publisher_id
+            ) IS DISTINCT FROM (
+                s.valid_to, s.service_uri, s.production, s.monitored, s.message_id,
+                s.publisher_id
+            );
+        IF FOUND THEN
+            PERFORM keep_claims('serviceEndpoint');
+            UPDATE endpoint_membership AS k SET valid_to = e.valid_to
+            FROM (
+                SELECT site_id, endpoint_id, vo_id, valid_from, min(valid_to) AS valid_to
+                FROM serviceEndpoint_staged()
+                GROUP BY 1, 2, 3, 4
+            ) AS e
+            WHERE (k.site_id, k.endpoint_id, k.vo_id, k.valid_from)
+                    = (e.site_id, e.endpoint_id, e.vo_id, e.valid_from)
+                AND e.valid_to < coalesce(k.valid_to, 'infinity');
+            GET DIAGNOSTICS changed_rows = ROW_COUNT;
+        END IF;
+    END IF;
     PERFORM close_staging('serviceendpoint');
-    RETURN (SELECT count(*) FROM pg_temp.staged_serviceendpoint) - stored_rows;
+    RETURN (SELECT count(*) FROM pg_temp.staged_serviceendpoint) - new_rows - changed_rows;
 END
 $$;
 COMMENT ON FUNCTION serviceEndpoint_load IS
@@ -690,11 +1004,43 @@ COMMENT ON TRIGGER serviceEndpoint_end ON serviceEndpoint IS 'Stores the staged 
 
 -- siteGroup: like serviceEndpoint ---------------------------------------------------------------
 
+CREATE FUNCTION siteGroup_staged() RETURNS TABLE (
+    site_id integer,
+    site_group_id integer,
+    valid_from timestamptz,
+    valid_to timestamptz,
+    weight integer,
+    publisher_id integer, message_id text, received_at timestamptz,
+    arrival bigint, said jsonb
+)
+LANGUAGE plpgsql STABLE SET timezone = 'UTC' AS $$
+BEGIN
+    RETURN QUERY
+    SELECT
+        (SELECT x.site_id FROM site AS x WHERE x.name = s.siteName),
+        (
+            SELECT x.site_group_id FROM site_group AS x
+            WHERE x.group_type = s.groupType AND x.name = s.groupName
+        ),
+        s.validFrom, s.validTo, s.weight,
+        (
+            SELECT x.publisher_id FROM publisher AS x
+            WHERE x.identity = identity_or_operator(s.publisher)
+        ),
+        s.messageId, coalesce(s.receivedAt, now()), row_number() OVER (ORDER BY s.ctid),
+        to_jsonb(s)
+    FROM pg_temp.staged_sitegroup AS s;
+END
+$$;
+COMMENT ON FUNCTION siteGroup_staged IS
+    'The staged rows with the ids of their names, in the columns of the table of the class.';
+
 CREATE FUNCTION siteGroup_load() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
     r record;
-    stored_rows integer;
+    new_rows integer;
+    changed_rows integer := 0;
 BEGIN
     FOR r IN SELECT * FROM pg_temp.staged_sitegroup ORDER BY ctid LOOP
         PERFORM demand(r.siteName <> '', 'siteName', r.siteName, 'is not a site name');
@@ -725,35 +1071,68 @@ BEGIN
         ON CONFLICT (group_type, name) DO NOTHING;
     END IF;
 
-    INSERT INTO site_group_member AS known (
-        site_group_id, site_id, valid_from, valid_to, weight, message_id, publisher_id, received_at
+    INSERT INTO site_group_member (
+        site_id, site_group_id, valid_from, valid_to, weight, message_id, publisher_id,
+        received_at
     )
-    SELECT DISTINCT ON (site_group_id, site_id, validFrom)
-        site_group_id, site_id, validFrom,
-        min(validTo) OVER (PARTITION BY site_group_id, site_id, validFrom), weight, messageId,
-        publisher_id, coalesce(receivedAt, now())
-    FROM (
+    SELECT DISTINCT ON (site_id, site_group_id, valid_from)
+        site_id, site_group_id, valid_from, valid_to, weight, message_id, publisher_id,
+        received_at
+    FROM siteGroup_staged()
+    ORDER BY
+        site_id, site_group_id, valid_from,
+        arrival
+    ON CONFLICT (site_id, site_group_id, valid_from) DO NOTHING;
+    GET DIAGNOSTICS new_rows = ROW_COUNT;
+
+    IF new_rows < (SELECT count(*) FROM pg_temp.staged_sitegroup) THEN
+        PERFORM open_statements();
+        INSERT INTO pg_temp.sam_statements
         SELECT
-            (
-                SELECT x.site_group_id FROM site_group AS x
-                WHERE x.group_type = s.groupType AND x.name = s.groupName
-            ) AS site_group_id,
-            (SELECT x.site_id FROM site AS x WHERE x.name = s.siteName) AS site_id,
-            (
-                SELECT x.publisher_id FROM publisher AS x
-                WHERE x.identity = identity_or_operator(s.publisher)
-            ) AS publisher_id,
-            s.*,
-            s.ctid AS arrival
-        FROM pg_temp.staged_sitegroup AS s
-    ) AS staged
-    ORDER BY site_group_id, site_id, validFrom, arrival
-    ON CONFLICT (site_id, site_group_id, valid_from) DO UPDATE SET
-        valid_to = excluded.valid_to
-    WHERE excluded.valid_to < coalesce(known.valid_to, 'infinity');
-    GET DIAGNOSTICS stored_rows = ROW_COUNT;
+            CAST(
+                json_build_array(
+                    s.site_id, s.site_group_id, CAST(extract(epoch FROM s.valid_from) AS bigint)
+                ) AS text
+            ),
+            said.publisher_id, said.message_id, said.received_at, claim_record(said.view_row),
+            said.arrival
+        FROM siteGroup_staged() AS s
+        CROSS JOIN LATERAL (
+            SELECT * FROM site_group_member AS k
+            WHERE k.site_id = s.site_id
+                AND k.site_group_id = s.site_group_id
+                AND k.valid_from = s.valid_from
+            LIMIT 1  -- uses the index regardless of the statistics
+            FOR UPDATE
+        ) AS k
+        CROSS JOIN LATERAL (
+            VALUES
+                (k.publisher_id, k.message_id, k.received_at, s.said || jsonb_build_object(
+                    'validto', k.valid_to, 'weight', k.weight
+                ), 0),
+                (s.publisher_id, s.message_id, s.received_at, s.said, s.arrival)
+        ) AS said (publisher_id, message_id, received_at, view_row, arrival)
+        WHERE (
+                k.valid_to, k.weight, k.message_id, k.publisher_id
+            ) IS DISTINCT FROM (
+                s.valid_to, s.weight, s.message_id, s.publisher_id
+            );
+        IF FOUND THEN
+            PERFORM keep_claims('siteGroup');
+            UPDATE site_group_member AS k SET valid_to = e.valid_to
+            FROM (
+                SELECT site_id, site_group_id, valid_from, min(valid_to) AS valid_to
+                FROM siteGroup_staged()
+                GROUP BY 1, 2, 3
+            ) AS e
+            WHERE (k.site_id, k.site_group_id, k.valid_from)
+                    = (e.site_id, e.site_group_id, e.valid_from)
+                AND e.valid_to < coalesce(k.valid_to, 'infinity');
+            GET DIAGNOSTICS changed_rows = ROW_COUNT;
+        END IF;
+    END IF;
     PERFORM close_staging('sitegroup');
-    RETURN (SELECT count(*) FROM pg_temp.staged_sitegroup) - stored_rows;
+    RETURN (SELECT count(*) FROM pg_temp.staged_sitegroup) - new_rows - changed_rows;
 END
 $$;
 COMMENT ON FUNCTION siteGroup_load IS
@@ -780,11 +1159,37 @@ COMMENT ON TRIGGER siteGroup_end ON siteGroup IS 'Stores the staged members of g
 
 -- siteContact: the newest announcement wins, and of several of one time the greatest text --------
 
+CREATE FUNCTION siteContact_staged() RETURNS TABLE (
+    site_id integer,
+    contact text,
+    announced_at timestamptz,
+    publisher_id integer, message_id text, received_at timestamptz,
+    arrival bigint, said jsonb
+)
+LANGUAGE plpgsql STABLE SET timezone = 'UTC' AS $$
+BEGIN
+    RETURN QUERY
+    SELECT
+        (SELECT x.site_id FROM site AS x WHERE x.name = s.siteName),
+        coalesce(s.contact, ''), s.timestamp,
+        (
+            SELECT x.publisher_id FROM publisher AS x
+            WHERE x.identity = identity_or_operator(s.publisher)
+        ),
+        s.messageId, coalesce(s.receivedAt, now()), row_number() OVER (ORDER BY s.ctid),
+        to_jsonb(s)
+    FROM pg_temp.staged_sitecontact AS s;
+END
+$$;
+COMMENT ON FUNCTION siteContact_staged IS
+    'The staged rows with the ids of their names, in the columns of the table of the class.';
+
 CREATE FUNCTION siteContact_load() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
     r record;
-    stored_rows integer;
+    new_rows integer;
+    changed_rows integer := 0;
 BEGIN
     FOR r IN SELECT * FROM pg_temp.staged_sitecontact ORDER BY ctid LOOP
         PERFORM demand(r.siteName <> '', 'siteName', r.siteName, 'is not a site name');
@@ -800,36 +1205,67 @@ BEGIN
     PERFORM make_publishers(array_agg(identity_or_operator(publisher)))
     FROM pg_temp.staged_sitecontact;
 
-    INSERT INTO site_contact AS known (
+    INSERT INTO site_contact (
         site_id, contact, announced_at, message_id, publisher_id, received_at
     )
     SELECT DISTINCT ON (site_id)
-        site_id, contact, timestamp, messageId, publisher_id, coalesce(receivedAt, now())
-    FROM (
+        site_id, contact, announced_at, message_id, publisher_id, received_at
+    FROM siteContact_staged()
+    ORDER BY
+        site_id,
+        announced_at DESC, contact COLLATE "C" DESC, arrival
+    ON CONFLICT (site_id) DO NOTHING;
+    GET DIAGNOSTICS new_rows = ROW_COUNT;
+
+    IF new_rows < (SELECT count(*) FROM pg_temp.staged_sitecontact) THEN
+        PERFORM open_statements();
+        INSERT INTO pg_temp.sam_statements
         SELECT
-            (SELECT x.site_id FROM site AS x WHERE x.name = s.siteName) AS site_id,
-            coalesce(s.contact, '') COLLATE "C" AS contact,
-            s.timestamp,
-            s.messageId,
-            s.receivedAt,
-            (
-                SELECT x.publisher_id FROM publisher AS x
-                WHERE x.identity = identity_or_operator(s.publisher)
-            ) AS publisher_id,
-            s.ctid AS arrival
-        FROM pg_temp.staged_sitecontact AS s
-    ) AS staged
-    ORDER BY site_id, timestamp DESC, contact DESC, arrival
-    ON CONFLICT (site_id) DO UPDATE SET
-        contact = excluded.contact,
-        announced_at = excluded.announced_at,
-        message_id = excluded.message_id,
-        publisher_id = excluded.publisher_id,
-        received_at = excluded.received_at
-    WHERE (excluded.announced_at, excluded.contact) > (known.announced_at, known.contact);
-    GET DIAGNOSTICS stored_rows = ROW_COUNT;
+            CAST(
+                json_build_array(
+                    s.site_id
+                ) AS text
+            ),
+            said.publisher_id, said.message_id, said.received_at, claim_record(said.view_row),
+            said.arrival
+        FROM siteContact_staged() AS s
+        CROSS JOIN LATERAL (
+            SELECT * FROM site_contact AS k
+            WHERE k.site_id = s.site_id
+            LIMIT 1  -- uses the index regardless of the statistics
+            FOR UPDATE
+        ) AS k
+        CROSS JOIN LATERAL (
+            VALUES
+                (k.publisher_id, k.message_id, k.received_at, s.said || jsonb_build_object(
+                    'contact', k.contact, 'timestamp', k.announced_at
+                ), 0),
+                (s.publisher_id, s.message_id, s.received_at, s.said, s.arrival)
+        ) AS said (publisher_id, message_id, received_at, view_row, arrival)
+        WHERE (
+                k.contact, k.announced_at, k.message_id, k.publisher_id
+            ) IS DISTINCT FROM (
+                s.contact, s.announced_at, s.message_id, s.publisher_id
+            );
+        IF FOUND THEN
+            PERFORM keep_claims('siteContact');
+            UPDATE site_contact AS k SET
+                contact = n.contact,
+                announced_at = n.announced_at,
+                message_id = n.message_id,
+                publisher_id = n.publisher_id,
+                received_at = n.received_at
+            FROM (
+                SELECT DISTINCT ON (site_id) * FROM siteContact_staged()
+                ORDER BY site_id, announced_at DESC, contact COLLATE "C" DESC, arrival
+            ) AS n
+            WHERE k.site_id = n.site_id
+                AND (n.announced_at, n.contact COLLATE "C") > (k.announced_at, k.contact);
+            GET DIAGNOSTICS changed_rows = ROW_COUNT;
+        END IF;
+    END IF;
     PERFORM close_staging('sitecontact');
-    RETURN (SELECT count(*) FROM pg_temp.staged_sitecontact) - stored_rows;
+    RETURN (SELECT count(*) FROM pg_temp.staged_sitecontact) - new_rows - changed_rows;
 END
 $$;
 COMMENT ON FUNCTION siteContact_load IS
@@ -856,11 +1292,55 @@ COMMENT ON TRIGGER siteContact_end ON siteContact IS 'Stores the staged contacts
 
 -- downtime: the newest announcement wins; without a timestamp one counts as the oldest ----------
 
+CREATE FUNCTION downtime_staged() RETURNS TABLE (
+    downtime_id text,
+    site_id integer,
+    host_id integer,
+    service_flavour_id integer,
+    start_key bigint,
+    start_time timestamptz,
+    end_time timestamptz,
+    classification text,
+    severity text,
+    description text,
+    announced_at timestamptz,
+    publisher_id integer, message_id text, received_at timestamptz,
+    arrival bigint, said jsonb
+)
+LANGUAGE plpgsql STABLE SET timezone = 'UTC' AS $$
+BEGIN
+    RETURN QUERY
+    SELECT
+        coalesce(s.downtimeId, ''),
+        (SELECT x.site_id FROM site AS x WHERE x.name = coalesce(s.siteName, '')),
+        (SELECT x.host_id FROM host AS x WHERE x.name = coalesce(lower(s.hostName), '')),
+        (
+            SELECT x.service_flavour_id FROM service_flavour AS x
+            WHERE x.name = coalesce(s.serviceFlavour, '')
+        ),
+        CASE
+            WHEN coalesce(s.downtimeId, '') <> '' THEN 0
+            ELSE CAST(extract(epoch FROM s.startTime) AS bigint)
+        END,
+        s.startTime, s.endTime, s.classification, s.severity, s.description, s.timestamp,
+        (
+            SELECT x.publisher_id FROM publisher AS x
+            WHERE x.identity = identity_or_operator(s.publisher)
+        ),
+        s.messageId, coalesce(s.receivedAt, now()), row_number() OVER (ORDER BY s.ctid),
+        to_jsonb(s)
+    FROM pg_temp.staged_downtime AS s;
+END
+$$;
+COMMENT ON FUNCTION downtime_staged IS
+    'The staged rows with the ids of their names, in the columns of the table of the class.';
+
 CREATE FUNCTION downtime_load() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
     r record;
-    stored_rows integer;
+    new_rows integer;
+    changed_rows integer := 0;
 BEGIN
     FOR r IN SELECT * FROM pg_temp.staged_downtime ORDER BY ctid LOOP
         PERFORM demand(
@@ -893,53 +1373,87 @@ BEGIN
     PERFORM make_publishers(array_agg(identity_or_operator(publisher)))
     FROM pg_temp.staged_downtime;
 
-    INSERT INTO announced_downtime AS known (
-        downtime_id, site_id, host_id, service_flavour_id, start_key,
-        start_time, end_time, classification, severity, description, announced_at, message_id,
-        publisher_id, received_at
+    INSERT INTO announced_downtime (
+        downtime_id, site_id, host_id, service_flavour_id, start_key, start_time, end_time,
+        classification, severity, description, announced_at, message_id, publisher_id,
+        received_at
     )
-    SELECT DISTINCT ON (id, site_id, host_id, service_flavour_id, start_key)
-        id, site_id, host_id, service_flavour_id, start_key,
-        startTime, endTime, classification, severity, description, timestamp, messageId,
-        publisher_id, coalesce(receivedAt, now())
-    FROM (
-        SELECT
-            coalesce(s.downtimeId, '') AS id,
-            (SELECT x.site_id FROM site AS x WHERE x.name = coalesce(s.siteName, '')) AS site_id,
-            (SELECT x.host_id FROM host AS x WHERE x.name = coalesce(lower(s.hostName), ''))
-                AS host_id,
-            (
-                SELECT x.service_flavour_id FROM service_flavour AS x
-                WHERE x.name = coalesce(s.serviceFlavour, '')
-            ) AS service_flavour_id,
-            CASE
-                WHEN coalesce(s.downtimeId, '') <> '' THEN 0
-                ELSE extract(epoch FROM s.startTime)
-            END AS start_key,
-            (
-                SELECT x.publisher_id FROM publisher AS x
-                WHERE x.identity = identity_or_operator(s.publisher)
-            ) AS publisher_id,
-            s.*,
-            s.ctid AS arrival
-        FROM pg_temp.staged_downtime AS s
-    ) AS staged
+    SELECT DISTINCT ON (downtime_id, site_id, host_id, service_flavour_id, start_key)
+        downtime_id, site_id, host_id, service_flavour_id, start_key, start_time, end_time,
+        classification, severity, description, announced_at, message_id, publisher_id,
+        received_at
+    FROM downtime_staged()
     ORDER BY
-        id, site_id, host_id, service_flavour_id, start_key, timestamp DESC NULLS LAST, arrival
-    ON CONFLICT (downtime_id, site_id, host_id, service_flavour_id, start_key) DO UPDATE SET
-        start_time = excluded.start_time,
-        end_time = excluded.end_time,
-        classification = excluded.classification,
-        severity = excluded.severity,
-        description = excluded.description,
-        announced_at = excluded.announced_at,
-        message_id = excluded.message_id,
-        publisher_id = excluded.publisher_id,
-        received_at = excluded.received_at
-    WHERE excluded.announced_at > coalesce(known.announced_at, '-infinity');
-    GET DIAGNOSTICS stored_rows = ROW_COUNT;
+        downtime_id, site_id, host_id, service_flavour_id, start_key,
+        announced_at DESC NULLS LAST, arrival
+    ON CONFLICT (downtime_id, site_id, host_id, service_flavour_id, start_key) DO NOTHING;
+    GET DIAGNOSTICS new_rows = ROW_COUNT;
+
+    IF new_rows < (SELECT count(*) FROM pg_temp.staged_downtime) THEN
+        PERFORM open_statements();
+        INSERT INTO pg_temp.sam_statements
+        SELECT
+            CAST(
+                json_build_array(
+                    s.downtime_id, s.site_id, s.host_id, s.service_flavour_id, s.start_key
+                ) AS text
+            ),
+            said.publisher_id, said.message_id, said.received_at, claim_record(said.view_row),
+            said.arrival
+        FROM downtime_staged() AS s
+        CROSS JOIN LATERAL (
+            SELECT * FROM announced_downtime AS k
+            WHERE k.downtime_id = s.downtime_id
+                AND k.site_id = s.site_id
+                AND k.host_id = s.host_id
+                AND k.service_flavour_id = s.service_flavour_id
+                AND k.start_key = s.start_key
+            LIMIT 1  -- uses the index regardless of the statistics
+            FOR UPDATE
+        ) AS k
+        CROSS JOIN LATERAL (
+            VALUES
+                (k.publisher_id, k.message_id, k.received_at, s.said || jsonb_build_object(
+                    'starttime', k.start_time, 'endtime', k.end_time, 'classification',
+                    k.classification, 'severity', k.severity, 'description', k.description,
+                    'timestamp', k.announced_at
+                ), 0),
+                (s.publisher_id, s.message_id, s.received_at, s.said, s.arrival)
+        ) AS said (publisher_id, message_id, received_at, view_row, arrival)
+        WHERE (
+                k.start_time, k.end_time, k.classification, k.severity, k.description,
+                k.announced_at, k.message_id, k.publisher_id
+            ) IS DISTINCT FROM (
+                s.start_time, s.end_time, s.classification, s.severity, s.description,
+                s.announced_at, s.message_id, s.publisher_id
+            );
+        IF FOUND THEN
+            PERFORM keep_claims('downtime');
+            UPDATE announced_downtime AS k SET
+                start_time = n.start_time,
+                end_time = n.end_time,
+                classification = n.classification,
+                severity = n.severity,
+                description = n.description,
+                announced_at = n.announced_at,
+                message_id = n.message_id,
+                publisher_id = n.publisher_id,
+                received_at = n.received_at
+            FROM (
+                SELECT DISTINCT ON (downtime_id, site_id, host_id, service_flavour_id, start_key) *
+                FROM downtime_staged()
+                ORDER BY
+                    downtime_id, site_id, host_id, service_flavour_id, start_key,
+                    announced_at DESC NULLS LAST, arrival
+            ) AS n
+            WHERE (k.downtime_id, k.site_id, k.host_id, k.service_flavour_id, k.start_key)
+                    = (n.downtime_id, n.site_id, n.host_id, n.service_flavour_id, n.start_key)
+                AND n.announced_at > coalesce(k.announced_at, '-infinity');
+            GET DIAGNOSTICS changed_rows = ROW_COUNT;
+        END IF;
+    END IF;
     PERFORM close_staging('downtime');
-    RETURN (SELECT count(*) FROM pg_temp.staged_downtime) - stored_rows;
+    RETURN (SELECT count(*) FROM pg_temp.staged_downtime) - new_rows - changed_rows;
 END
 $$;
 COMMENT ON FUNCTION downtime_load IS

@@ -43,6 +43,13 @@ _KEEP_NEWEST = (
     "TRUNCATE {name}",
     "INSERT INTO {name} OVERRIDING SYSTEM VALUE SELECT * FROM newest_result",
 )
+# All claims about a row or none: those that are left could not make the row.
+_NOT_CLAIMED_SINCE = """
+    NOT EXISTS (
+        SELECT FROM claim AS newer
+        WHERE newer.key = claim.key AND newer.class = claim.class AND newer.received_at >= :before
+    )
+"""
 _DROP_IF_EMPTY = (
     # Conflicts with the locks of loaders and readers, so no session is about to fill the partition.
     "LOCK TABLE ONLY {parent} IN ACCESS EXCLUSIVE MODE",
@@ -95,6 +102,7 @@ def prune(request: PruneRequest) -> Pruned:
         ]
         return Removed(partitions=len(freed), bytes=sum(freed))
 
+    _remove_rows(request, "claim", "received_at", bounds.results, _NOT_CLAIMED_SINCE)
     settled = "state <> 'open'"
     return Pruned(
         removed(RESULTS),

@@ -33,6 +33,13 @@ _SUPERSEDED = """
                 > (old.measured_at, old.status, -old.result_id)
     )
 """
+# All claims about a row or none: those that are left could not make the row.
+_NOT_CLAIMED_SINCE = """
+    NOT EXISTS (
+        SELECT 1 FROM claim AS newer
+        WHERE newer.key = old.key AND newer.class = old.class AND newer.received_at >= :end
+    )
+"""
 _SETTLED = "state <> 'open' AND changed_at < :end"
 
 
@@ -46,6 +53,7 @@ def prune(request: PruneRequest) -> Pruned:
         end = last_pruned + DAY
         results += _remove(request, "metric_result", "measured_at", _SUPERSEDED, end)
     details = _remove(request, "metric_result_detail", "instance_id", _OLD, bounds.details)
+    _remove(request, "claim", "claim_id", _NOT_CLAIMED_SINCE, bounds.results)
     audit = _remove(request, "loaded_batch", "loaded_at", "loaded_at < :end", bounds.audit)
     letters = _remove(request, "dead_letter", "dead_letter_id", _SETTLED, bounds.dead_letters)
     return Pruned(Removed(results), Removed(details), Removed(audit), Removed(letters))

@@ -273,6 +273,49 @@ CREATE TABLE announced_downtime (
     UNIQUE (downtime_id, site_id, host_id, service_flavour_id, start_key)
 ) STRICT;
 
+-- Claims ----------------------------------------------------------------------------------------
+
+-- What messages said about a row of a class, in the order of arrival. Only a row about which
+-- different messages were received has claims: then it has all of them, and of a publisher that
+-- repeats itself the first and the last. key is a JSON array of the columns of the unique key of the
+-- row, with times in epoch seconds. record is a JSON object of the columns of the view, as they would
+-- be if nothing else had been received.
+CREATE TABLE claim (
+    claim_id integer PRIMARY KEY,
+    class text NOT NULL,
+    key text NOT NULL,
+    publisher_id integer NOT NULL REFERENCES publisher,
+    message_id text,
+    received_at integer NOT NULL,
+    record text NOT NULL
+) STRICT;
+-- Finds the claims about a row.
+CREATE INDEX claim_key ON claim (key);
+
+-- A call, like new_result: keeps a statement that differs from the stored row as a claim, and the row
+-- unless it has claims. record is the statement and row_changes what is different in the row, both as
+-- JSON with nulls; will_change is 1 if the statement is about to change the row. Stays empty.
+CREATE TABLE new_claim (
+    class text,
+    key text,
+    publisher_id integer,
+    message_id text,
+    received_at integer,
+    record text,
+    row_publisher_id integer,
+    row_message_id text,
+    row_received_at integer,
+    row_changes text,
+    will_change integer
+) STRICT;
+
+-- One row: how many statements were kept as claims and changed nothing else. The loader counts them
+-- as duplicates.
+CREATE TABLE lost_claims (
+    statements integer NOT NULL
+) STRICT;
+INSERT INTO lost_claims (statements) VALUES (0);
+
 -- Exclusions ------------------------------------------------------------------------------------
 
 -- A period that does not count in reports, and who excluded it. An empty selector matches

@@ -6,6 +6,51 @@
 -- A time is accepted if parsing and formatting leave it unchanged: only YYYY-MM-DDThh:mm:ssZ. In
 -- comparisons with a time that may be missing, 1e18 is later than any time and -1e18 earlier.
 
+-- Claims ----------------------------------------------------------------------------------------
+-- Where a statement differs from the stored row, both are kept in the table claim before the row
+-- changes.
+
+-- Keeps the stored row unless there are claims about it, and the statement unless it is one of them.
+-- Of a publisher that repeats itself the first and the last one are kept.
+CREATE TRIGGER new_claim_insert BEFORE INSERT ON new_claim BEGIN
+    INSERT INTO claim (class, key, publisher_id, message_id, received_at, record)
+    SELECT
+        NEW.class, NEW.key, NEW.row_publisher_id, NEW.row_message_id, NEW.row_received_at,
+        json_patch(json_patch('{}', NEW.record), NEW.row_changes)
+    WHERE NOT EXISTS (SELECT 1 FROM claim WHERE key = NEW.key AND class = NEW.class);
+    INSERT INTO claim (class, key, publisher_id, message_id, received_at, record)
+    SELECT
+        NEW.class, NEW.key, NEW.publisher_id, NEW.message_id, NEW.received_at,
+        json_patch('{}', NEW.record)
+    WHERE NOT EXISTS (
+        SELECT 1 FROM claim
+        WHERE key = NEW.key
+            AND class = NEW.class
+            AND publisher_id = NEW.publisher_id
+            AND message_id IS NEW.message_id
+            AND record = json_patch('{}', NEW.record)
+    );
+    UPDATE lost_claims SET statements = statements + 1 WHERE changes() = 1 AND NOT NEW.will_change;
+    DELETE FROM claim
+    WHERE key = NEW.key
+        AND class = NEW.class
+        AND publisher_id = NEW.publisher_id
+        AND record = json_patch('{}', NEW.record)
+        AND claim_id NOT IN (
+            SELECT first_last.value
+            FROM (
+                SELECT min(claim_id) AS first, max(claim_id) AS last FROM claim
+                WHERE key = NEW.key
+                    AND class = NEW.class
+                    AND publisher_id = NEW.publisher_id
+                    AND record = json_patch('{}', NEW.record)
+            ) AS ends
+            CROSS JOIN json_each(json_array(ends.first, ends.last)) AS first_last
+        );
+    -- The row itself is not stored.
+    SELECT RAISE(IGNORE);
+END;
+
 -- metricOutput: of two results for one moment the one with the worse status is kept -------------
 
 -- Joins the names of a result, and passes it to new_result.
@@ -47,6 +92,57 @@ CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
     VALUES (NEW.gathered_at, NEW.monitoring_host)
     ON CONFLICT (gathered_at, monitoring_host) DO NOTHING;
     INSERT INTO result_source (names) VALUES (NEW.names) ON CONFLICT (names) DO NOTHING;
+    INSERT INTO new_claim (
+        class, key, publisher_id, message_id, received_at, record,
+        row_publisher_id, row_message_id, row_received_at, row_changes, will_change
+    )
+    SELECT
+        'metricOutput', json_array(r.instance_id, r.measured_at, r.gatherer_id),
+        k.publisher_id, NEW.message_id, NEW.received_at,
+        json_object(
+            'hostName', NEW.names ->> 0, 'serviceFlavour', NEW.names ->> 1,
+            'metricName', NEW.names ->> 2, 'voName', NULLIF(NEW.names ->> 3, ''),
+            'voFqan', NULLIF(NEW.names ->> 4, ''), 'serviceURI', NULLIF(NEW.names ->> 5, ''),
+            'serviceType', NULLIF(NEW.names ->> 6, ''), 'siteName', NULLIF(NEW.names ->> 7, ''),
+            'metricType', NULLIF(NEW.names ->> 8, ''), 'dataType', NULLIF(NEW.names ->> 9, ''),
+            'role', NULLIF(NEW.names ->> 10, ''), 'nagiosName', NULLIF(NEW.names ->> 11, ''),
+            'encrypted', NULLIF(NEW.names ->> 12, ''),
+            'gatheredAt', NULLIF(NEW.gathered_at, ''),
+            'monitoringHost', NULLIF(NEW.monitoring_host, ''),
+            'metricStatus', (SELECT name FROM metric_status WHERE status = NEW.status),
+            'timestamp', strftime('%Y-%m-%dT%H:%M:%SZ', NEW.measured_at, 'unixepoch'),
+            'summaryData', NEW.summary, 'performanceData', NEW.performance_data,
+            'detailsData', NEW.details
+        ),
+        o.publisher_id, r.message_id, r.received_at,
+        json_object(
+            'serviceURI', NULLIF(o.service_uri, ''), 'serviceType', NULLIF(o.service_type, ''),
+            'siteName', NULLIF(o.site_name, ''), 'metricType', NULLIF(o.metric_type, ''),
+            'dataType', NULLIF(o.data_type, ''), 'role', NULLIF(o.role, ''),
+            'nagiosName', NULLIF(o.nagios_name, ''), 'encrypted', NULLIF(o.encrypted, ''),
+            'metricStatus', (SELECT name FROM metric_status WHERE status = r.status),
+            'summaryData', r.summary, 'performanceData', r.performance_data,
+            'detailsData', (
+                SELECT d.details FROM metric_result_detail AS d
+                WHERE d.instance_id = r.instance_id
+                    AND d.measured_at = r.measured_at
+                    AND d.gatherer_id = r.gatherer_id
+                    AND d.status = r.status
+            )
+        ),
+        NEW.status > r.status
+    FROM result_source AS k
+    CROSS JOIN gatherer AS g
+    CROSS JOIN metric_result AS r
+        ON r.instance_id = k.instance_id
+        AND r.measured_at = NEW.measured_at
+        AND r.gatherer_id = g.gatherer_id
+    CROSS JOIN result_source AS o ON o.source_id = r.source_id
+    WHERE k.names = NEW.names
+        AND g.gathered_at = NEW.gathered_at
+        AND g.monitoring_host = NEW.monitoring_host
+        AND (r.source_id, r.status, r.summary, r.performance_data, r.message_id)
+            IS NOT (k.source_id, NEW.status, NEW.summary, NEW.performance_data, NEW.message_id);
     INSERT INTO metric_result (
         instance_id, measured_at, gatherer_id, status, source_id,
         summary, performance_data, message_id, received_at
@@ -181,7 +277,8 @@ CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint BEGIN
     INSERT INTO service_flavour (name) VALUES (NEW.serviceFlavour) ON CONFLICT (name) DO NOTHING;
     INSERT INTO vo (name) VALUES (coalesce(NEW.voName, '')) ON CONFLICT (name) DO NOTHING;
     INSERT INTO publisher (identity, name)
-    SELECT identity, identity FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
+    SELECT identity, identity
+    FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
     WHERE true
     ON CONFLICT (identity) DO NOTHING;
     INSERT INTO endpoint (host_id, service_flavour_id)
@@ -191,6 +288,43 @@ CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint BEGIN
     WHERE h.name = lower(NEW.hostName)
     ON CONFLICT (host_id, service_flavour_id) DO NOTHING;
 
+    INSERT INTO new_claim (
+        class, key, publisher_id, message_id, received_at, record,
+        row_publisher_id, row_message_id, row_received_at, row_changes, will_change
+    )
+    SELECT
+        'serviceEndpoint', json_array(m.site_id, m.endpoint_id, m.vo_id, m.valid_from),
+        p.publisher_id, NEW.messageId, coalesce(unixepoch(NEW.receivedAt), unixepoch()),
+        json_object(
+            'siteName', NEW.siteName, 'hostName', lower(NEW.hostName),
+            'serviceFlavour', NEW.serviceFlavour, 'serviceURI', NEW.serviceURI,
+            'voName', NULLIF(NEW.voName, ''), 'production', NEW.production,
+            'monitored', NEW.monitored, 'validFrom', NEW.validFrom, 'validTo', NEW.validTo
+        ),
+        m.publisher_id, m.message_id, m.received_at,
+        json_object(
+            'serviceURI', m.service_uri, 'production', m.production, 'monitored', m.monitored,
+            'validTo', strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_to, 'unixepoch')
+        ),
+        coalesce(unixepoch(NEW.validTo) < coalesce(m.valid_to, 1e18), false)
+    FROM site AS s
+    JOIN host AS h ON h.name = lower(NEW.hostName)
+    JOIN service_flavour AS f ON f.name = NEW.serviceFlavour
+    JOIN endpoint AS e
+        ON e.host_id = h.host_id AND e.service_flavour_id = f.service_flavour_id
+    JOIN vo AS v ON v.name = coalesce(NEW.voName, '')
+    JOIN publisher AS p ON p.identity = coalesce(NULLIF(NEW.publisher, ''), 'operator')
+    JOIN endpoint_membership AS m
+        ON m.site_id = s.site_id
+        AND m.endpoint_id = e.endpoint_id
+        AND m.vo_id = v.vo_id
+        AND m.valid_from = unixepoch(NEW.validFrom)
+    WHERE s.name = NEW.siteName
+        AND (m.valid_to, m.service_uri, m.production, m.monitored, m.message_id, m.publisher_id)
+            IS NOT (
+                unixepoch(NEW.validTo), NEW.serviceURI, NEW.production, NEW.monitored,
+                NEW.messageId, p.publisher_id
+            );
     INSERT INTO endpoint_membership (
         site_id, endpoint_id, vo_id, valid_from, valid_to,
         service_uri, production, monitored, message_id, publisher_id, received_at
@@ -235,10 +369,39 @@ CREATE TRIGGER siteGroup_insert INSTEAD OF INSERT ON siteGroup BEGIN
     INSERT INTO site_group (group_type, name) VALUES (NEW.groupType, NEW.groupName)
     ON CONFLICT (group_type, name) DO NOTHING;
     INSERT INTO publisher (identity, name)
-    SELECT identity, identity FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
+    SELECT identity, identity
+    FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
     WHERE true
     ON CONFLICT (identity) DO NOTHING;
 
+    INSERT INTO new_claim (
+        class, key, publisher_id, message_id, received_at, record,
+        row_publisher_id, row_message_id, row_received_at, row_changes, will_change
+    )
+    SELECT
+        'siteGroup', json_array(m.site_id, m.site_group_id, m.valid_from),
+        p.publisher_id, NEW.messageId, coalesce(unixepoch(NEW.receivedAt), unixepoch()),
+        json_object(
+            'siteName', NEW.siteName, 'groupName', NEW.groupName, 'groupType', NEW.groupType,
+            'weight', CAST(NEW.weight AS integer), 'validFrom', NEW.validFrom,
+            'validTo', NEW.validTo
+        ),
+        m.publisher_id, m.message_id, m.received_at,
+        json_object(
+            'weight', m.weight, 'validTo', strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_to, 'unixepoch')
+        ),
+        coalesce(unixepoch(NEW.validTo) < coalesce(m.valid_to, 1e18), false)
+    FROM site AS s
+    JOIN site_group AS g ON g.group_type = NEW.groupType AND g.name = NEW.groupName
+    JOIN publisher AS p ON p.identity = coalesce(NULLIF(NEW.publisher, ''), 'operator')
+    JOIN site_group_member AS m
+        ON m.site_id = s.site_id
+        AND m.site_group_id = g.site_group_id
+        AND m.valid_from = unixepoch(NEW.validFrom)
+    WHERE s.name = NEW.siteName
+        AND (m.valid_to, m.weight, m.message_id, m.publisher_id) IS NOT (
+            unixepoch(NEW.validTo), CAST(NEW.weight AS integer), NEW.messageId, p.publisher_id
+        );
     INSERT INTO site_group_member (
         site_group_id, site_id, valid_from, valid_to, weight, message_id, publisher_id, received_at
     )
@@ -270,10 +433,35 @@ CREATE TRIGGER siteContact_insert INSTEAD OF INSERT ON siteContact BEGIN
 
     INSERT INTO site (name) VALUES (NEW.siteName) ON CONFLICT (name) DO NOTHING;
     INSERT INTO publisher (identity, name)
-    SELECT identity, identity FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
+    SELECT identity, identity
+    FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
     WHERE true
     ON CONFLICT (identity) DO NOTHING;
 
+    INSERT INTO new_claim (
+        class, key, publisher_id, message_id, received_at, record,
+        row_publisher_id, row_message_id, row_received_at, row_changes, will_change
+    )
+    SELECT
+        'siteContact', json_array(c.site_id),
+        p.publisher_id, NEW.messageId, coalesce(unixepoch(NEW.receivedAt), unixepoch()),
+        json_object(
+            'siteName', NEW.siteName, 'contact', NULLIF(NEW.contact, ''),
+            'timestamp', NEW.timestamp
+        ),
+        c.publisher_id, c.message_id, c.received_at,
+        json_object(
+            'contact', NULLIF(c.contact, ''),
+            'timestamp', strftime('%Y-%m-%dT%H:%M:%SZ', c.announced_at, 'unixepoch')
+        ),
+        (unixepoch(NEW.timestamp), coalesce(NEW.contact, '')) > (c.announced_at, c.contact)
+    FROM site AS s
+    JOIN publisher AS p ON p.identity = coalesce(NULLIF(NEW.publisher, ''), 'operator')
+    JOIN site_contact AS c ON c.site_id = s.site_id
+    WHERE s.name = NEW.siteName
+        AND (c.contact, c.announced_at, c.message_id, c.publisher_id) IS NOT (
+            coalesce(NEW.contact, ''), unixepoch(NEW.timestamp), NEW.messageId, p.publisher_id
+        );
     INSERT INTO site_contact (
         site_id, contact, announced_at, message_id, publisher_id, received_at
     )
@@ -323,10 +511,56 @@ CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime BEGIN
     INSERT INTO service_flavour (name) VALUES (coalesce(NEW.serviceFlavour, ''))
     ON CONFLICT (name) DO NOTHING;
     INSERT INTO publisher (identity, name)
-    SELECT identity, identity FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
+    SELECT identity, identity
+    FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
     WHERE true
     ON CONFLICT (identity) DO NOTHING;
 
+    INSERT INTO new_claim (
+        class, key, publisher_id, message_id, received_at, record,
+        row_publisher_id, row_message_id, row_received_at, row_changes, will_change
+    )
+    SELECT
+        'downtime',
+        json_array(a.downtime_id, a.site_id, a.host_id, a.service_flavour_id, a.start_key),
+        p.publisher_id, NEW.messageId, coalesce(unixepoch(NEW.receivedAt), unixepoch()),
+        json_object(
+            'downtimeId', NULLIF(NEW.downtimeId, ''), 'siteName', NULLIF(NEW.siteName, ''),
+            'hostName', NULLIF(lower(NEW.hostName), ''),
+            'serviceFlavour', NULLIF(NEW.serviceFlavour, ''), 'startTime', NEW.startTime,
+            'endTime', NEW.endTime, 'classification', NEW.classification,
+            'severity', NEW.severity, 'description', NEW.description, 'timestamp', NEW.timestamp
+        ),
+        a.publisher_id, a.message_id, a.received_at,
+        json_object(
+            'startTime', strftime('%Y-%m-%dT%H:%M:%SZ', a.start_time, 'unixepoch'),
+            'endTime', strftime('%Y-%m-%dT%H:%M:%SZ', a.end_time, 'unixepoch'),
+            'classification', a.classification, 'severity', a.severity,
+            'description', a.description,
+            'timestamp', strftime('%Y-%m-%dT%H:%M:%SZ', a.announced_at, 'unixepoch')
+        ),
+        coalesce(unixepoch(NEW.timestamp) > coalesce(a.announced_at, -1e18), false)
+    FROM site AS s
+    JOIN host AS h ON h.name = lower(coalesce(NEW.hostName, ''))
+    JOIN service_flavour AS f ON f.name = coalesce(NEW.serviceFlavour, '')
+    JOIN publisher AS p ON p.identity = coalesce(NULLIF(NEW.publisher, ''), 'operator')
+    JOIN announced_downtime AS a
+        ON a.downtime_id = coalesce(NEW.downtimeId, '')
+        AND a.site_id = s.site_id
+        AND a.host_id = h.host_id
+        AND a.service_flavour_id = f.service_flavour_id
+        AND a.start_key = CASE
+            WHEN coalesce(NEW.downtimeId, '') <> '' THEN 0
+            ELSE unixepoch(NEW.startTime)
+        END
+    WHERE s.name = coalesce(NEW.siteName, '')
+        AND (
+            a.start_time, a.end_time, a.classification, a.severity, a.description,
+            a.announced_at, a.message_id, a.publisher_id
+        ) IS NOT (
+            unixepoch(NEW.startTime), unixepoch(NEW.endTime), NEW.classification, NEW.severity,
+            NEW.description, unixepoch(NEW.timestamp), NEW.messageId, p.publisher_id
+        );
     INSERT INTO announced_downtime (
         downtime_id, site_id, host_id, service_flavour_id, start_key,
         start_time, end_time, classification, severity, description, announced_at, message_id,

@@ -32,6 +32,9 @@ from tests.support.database.sql_rows import query
 FUNCTIONS_ON_POSTGRESQL = (
     "new_result",
     "new_result_insert",
+    "new_claim",
+    "new_claim_insert",
+    "lost_claims",
     "new_change",
     "new_change_insert",
     "result_source_insert",

@@ -186,11 +186,13 @@ def batches(draw: st.DrawFn) -> list[Batch]:
                 column = draw(st.sampled_from(sorted(BAD[view])))
                 row = {**row, column: draw(BAD[view][column])}
             number += 1
-            rows.append({**row, "messageId": f"m-{number}"})
+            rows.append({**row, "messageId": f"m-{number}", "publisher": PUBLISHER})
             earlier[view].append(row)
         drawn.append(Batch(view, rows))
     return drawn
 
+
+PUBLISHER = "uid:7"
 
 # The doors ------------------------------------------------------------------------------------
 
@@ -229,7 +231,7 @@ def in_bulk(connection: Connection, view: ClassView, rows: Rows) -> int:
             (
                 {key.lower(): value for key, value in row.items() if value is not None},
                 row["messageId"] or "",
-                "uid:7",
+                PUBLISHER,
             )
             for row in rows
         ],
@@ -283,6 +285,7 @@ NAME_TABLES = ("site", "host", "service_flavour", "metric", "vo", "fqan")
 TABLES = {
     **{table: f"SELECT name FROM {table}" for table in NAME_TABLES},
     "site_group": "SELECT group_type, name FROM site_group",
+    "claim": "SELECT class, message_id FROM claim",
     "endpoint": """
         SELECT h.name, f.name
         FROM endpoint AS e
@@ -408,6 +411,7 @@ FIRST = {
     "metricStatus": "OK",
     "timestamp": format_time(datetime.combine(TODAY, time(), UTC) - timedelta(days=1001)),
     "messageId": "first",
+    "publisher": PUBLISHER,
 }
 
 

@@ -22,7 +22,7 @@ from tests.support.database.old_results import (
     results_by_age,
     results_of,
 )
-from tests.support.database.sql_rows import insert, query
+from tests.support.database.sql_rows import insert, query, site_group
 
 ALL, NEWEST = 6, 2
 """The number of results of a day: all, or only the newest of each instance."""
@@ -142,6 +142,19 @@ def test_details_are_removed_with_their_results(engine: Engine) -> None:
 
     assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: NEWEST}
     assert details_by_age(engine) == {0: ALL, 1: ALL, 2: ALL}
+
+
+def test_the_claims_about_a_row_are_removed_together_with_the_results(engine: Engine) -> None:
+    fill(engine, range(6))
+    for group, age in (("old", 5), ("old", 4), ("contested", 5), ("contested", 1)):
+        received = f"{days_ago(age)}T12:00:00Z"
+        row = site_group(groupName=group, weight=age, receivedAt=received)
+        insert(engine, "siteGroup", row)
+
+    prune_now(engine, results=3)
+
+    assert query(engine, "SELECT record LIKE '%contested%' FROM claim") == [(True,), (True,)]
+    assert len(query(engine, "SELECT groupName FROM siteGroup")) == 2
 
 
 def test_pruning_again_changes_nothing(engine: Engine) -> None:
