@@ -32,6 +32,8 @@ KINDS = (KEY, BROKER, UID)
 ANY = "*"
 MAX_IDENTITIES = 20_000
 """Identities whose publishers are cached."""
+LONGEST = 80
+"""The characters of a value that a refusal quotes."""
 MOST_SHOWN = 5
 """The patterns that a refusal quotes."""
 _SPECIAL = re.compile(r"[*?[]")
@@ -196,20 +198,22 @@ def refusal(
         return f"until: {publisher.until} has passed"
     allowed = publisher.allowed
     if not allowed.classes.match(folded(message_class)):
-        return f"classes: {message_class} does not match {allowed.classes}"
+        return f"classes: {message_class[:LONGEST]} does not match {allowed.classes}"
     is_result = folded(message_class) == folded(METRIC_OUTPUT.name)
     host, site = row.get("hostName", ""), row.get("siteName", "")
     if site and not is_result and not allowed.sites.match(site):
-        return f"sites: {site} does not match {allowed.sites}"
+        return f"sites: {site[:LONGEST]} does not match {allowed.sites}"
     for site in sorted(sites):
         if not allowed.sites.match(site):
-            return f"sites: {site}, to which {host} belongs, does not match {allowed.sites}"
+            return (
+                f"sites: {site}, to which {host[:LONGEST]} belongs, does not match {allowed.sites}"
+            )
     if host and not sites and not allowed.hosts.match(host.lower()):
-        return f"hosts: {host}, which belongs to no site, does not match {allowed.hosts}"
+        return f"hosts: {host[:LONGEST]}, which belongs to no site, does not match {allowed.hosts}"
     monitoring_host = row.get("monitoringHost", "")
     is_limited = publisher.monitoring_hosts is not None and (is_result or monitoring_host)
     if is_limited and not allowed.monitoring_hosts.match(monitoring_host.lower()):
-        value = monitoring_host or "none"
+        value = monitoring_host[:LONGEST] or "none"
         return f"monitoring_hosts: {value} does not match {allowed.monitoring_hosts}"
     return None
 

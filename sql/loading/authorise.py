@@ -29,6 +29,9 @@ from sam_pipeline.sql.loading.catalogue import ClassView
 MAX_AGE_S = 60.0
 """How long the topology, and what was decided with it, is remembered."""
 MAX_DECISIONS = 100_000
+LONGEST_QUESTION = 2000
+"""The characters of a question that is remembered: senders may invent names of any length."""
+LONGEST_HOST = 255
 
 _DAY = slice(len("2026-11-20"))
 LAST_DAY = date.max.isoformat()
@@ -135,6 +138,9 @@ class Authority:
             new = set(chain.from_iterable(questions.values())) - self._answers.keys()
             self._answer_all([_Question(*question) for question in new], now.date(), connected)
             answers = {name: [*map(self._answers.get, own)] for name, own in questions.items()}
+            for question in new:
+                if sum(map(len, question)) > LONGEST_QUESTION:
+                    del self._answers[question]
         for name, part in batch.by_view.items():
             batch.records.update(map(itemgetter(0), questions[name]))
             if answers[name].count(_ALLOWED) < len(part.rows):
@@ -150,8 +156,8 @@ class Authority:
         today: date,
         connected: Callable[[], AbstractContextManager[Connection]],
     ) -> None:
-        hosts = {question.host.lower() for question in questions} - self._memberships.keys() - {""}
-        if hosts:
+        names = {question.host.lower() for question in questions} - self._memberships.keys()
+        if hosts := {name for name in names if 0 < len(name) <= LONGEST_HOST}:
             with connected() as connection:
                 self._read_memberships(connection, hosts)
         for question in questions:
@@ -225,6 +231,7 @@ def _refuse(
             records[id(pending.message), pending.row.number] = (pending, answer)
     batch.refusals.update((answer.publisher, answer.reason) for _, answer in records.values())
     if not enforces:
+        batch.observed.update(pending.publisher for pending, _ in records.values())
         return
     unsigned = {}
     for pending, answer in records.values():

@@ -93,7 +93,8 @@ class Batch:
     `failures` are whole messages: without a usable view, without a signature, or poison. `checks`
     counts messages that only test the path, `ignored_keys` the keys for which a view has no column,
     and `refusals` what the policy refuses, or would refuse, in records by publisher and reason;
-    with a policy, `records` counts the rows by identity.
+    with a policy, `records` counts the rows by identity, and `observed` those that it would refuse
+    if it enforced.
     `days` of metric results are set by `split_batch`.
     """
 
@@ -103,6 +104,7 @@ class Batch:
     ignored_keys: Counter[str] = field(default_factory=Counter)
     refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
     records: Counter[str] = field(default_factory=Counter)
+    observed: Counter[str] = field(default_factory=Counter)
     size: int = 0
     days: frozenset[str] = frozenset()
 

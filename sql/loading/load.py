@@ -265,7 +265,7 @@ class _Loading:
             used = self.quota.begin(self.now, source_of) if self.quota else None
             letters = store_dead_letters(connection, failures, self.now, source_of, used)
         if audit is not None:
-            refused: Counter[str] = Counter()
+            refused = Counter(batch.observed)
             for failure in failures:
                 refused[identity_of(failure.message)] += failure.records
             write_audit(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from sam_pipeline.schema.messages.refused import (
     mark_refused,
 )
 from sam_pipeline.sql.errors import EditRefused
+from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.authorise import MAX_AGE_S, Authority
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.letters.dead_letter import (
@@ -232,6 +235,30 @@ def test_a_policy_that_observes_changes_no_row_and_counts(engine: Engine) -> Non
     assert len(hosts(engine)) == 3
     assert letters(engine) == []
     assert loaded.refusals == {("alice", NOT_AUTHORISED): 2}
+
+
+def test_the_audit_has_what_a_policy_that_observes_would_refuse(engine: Engine) -> None:
+    audit = Audit("c", "h", 1, ["b"])
+
+    with acting_as("loader", engine) as loader:
+        authority = Authority(policy_of(mode=OBSERVE))
+        message = results(["ce.alice.org", "ce.mallory.org"])
+        load(loader, Catalogue(loader), [message], NOW, authority=authority, audit=audit)
+
+    [(publishers,)] = query(engine, "SELECT publishers FROM loaded_batch")
+    assert json.loads(publishers) == {ALICE: [2, 1]}
+
+
+def test_very_long_names_are_refused_and_not_remembered(engine: Engine) -> None:
+    authority = Authority(policy_of())
+    forged = [
+        endpoint(f"{number}{'x' * 10_000}", "ce.mallory.org", MALLORY) for number in range(10)
+    ]
+
+    loaded = load_now(engine, authority, *forged)
+
+    assert loaded.refusals == {("mallory", NOT_AUTHORISED): 10}
+    assert sum(map(len, chain.from_iterable(authority._answers))) < 10_000
 
 
 def test_a_publisher_that_must_sign_has_only_its_keys(engine: Engine) -> None:

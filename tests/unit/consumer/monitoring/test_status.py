@@ -157,6 +157,7 @@ def test_status_of_a_healthy_daemon_exits_0(home: Home, capsys: pytest.CaptureFi
         "backlog       2 messages; 700 bytes",
         "15.0 messages/s, 30.0 rows/s",
         "1 new (bad-status: 1)",
+        "does not allow 4 records (nagios-cern: 4)",
         "colour: 3",
         "stomp://a:61613",
         "metricOutput    14",

@@ -129,6 +129,16 @@ def test_a_refusal_quotes_a_few_of_many_patterns() -> None:
     assert len(text) < 200
 
 
+@pytest.mark.parametrize("key", ["hostName", "siteName", "monitoringHost"])
+def test_a_refusal_quotes_the_beginning_of_a_long_value(key: str) -> None:
+    row = {**RESULT, key: "x" * 100_000}
+
+    text = refusal(rule(monitoring_hosts=("nagios1.cern.ch",)), "downtime", row, [], TODAY)
+
+    assert text is not None
+    assert len(text) < 200
+
+
 def publisher_of(identity: str, *lists: tuple[str, ...]) -> str:
     """The number of the list of identities that has this one, "" if none has."""
     rules = [rule(name=str(number), identities=texts) for number, texts in enumerate(lists, 1)]
