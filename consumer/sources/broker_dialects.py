@@ -40,6 +40,8 @@ class BrokerDialect:
     """Ten times faster than plain acks on ActiveMQ, and a little faster on RabbitMQ."""
     user_header: str = "JMSXUserID"
     """The header of a MESSAGE in which the broker names the user who sent it, if so configured."""
+    refuses_forged_user: bool = False
+    """A SEND with the name of another user is an error; other brokers replace the name."""
     length_may_lie: bool = False
     """A publisher can replace the `content-length` of the broker by its own."""
 
@@ -75,6 +77,7 @@ DIALECTS = (
         durable=_QUEUE_OF_RABBITMQ,
         shared=_QUEUE_OF_RABBITMQ,
         user_header="user-id",  # set by the publisher, and verified by the broker
+        refuses_forged_user=True,
     ),
 )
 

@@ -30,6 +30,8 @@ from sam_pipeline.schema.records.classes import CHECK_CLASS
 
 LOOK_UP_TIMEOUT_S = 15.0
 ROUND_TRIP = "round trip"
+FORGED_USER = "sam-check-forged"
+"""The user name in check messages, which a broker that vouches for its users must replace."""
 ANSWER_S = 5.0
 """The time limit for each step."""
 
@@ -82,8 +84,10 @@ def _prove(
                 session.ask("UNSUBSCRIBE", {"id": "0"}, soon())
                 return "subscribed; messages in a queue are left to its consumers"
             message = _check_message()
+            sent = {**message.headers, "destination": sent_to(destination)}
+            if str(broker) in settings.vouches and not dialect.refuses_forged_user:
+                sent[dialect.user_header] = FORGED_USER
             try:
-                sent = {**message.headers, "destination": sent_to(destination)}
                 session.ask("SEND", sent, soon(), message.body)
             except SessionLost as loss:
                 if not loss.by_error:
@@ -91,11 +95,17 @@ def _prove(
                 return f"subscribed; sending a message is not permitted ({loss})"
             deadline = soon()
             try:
-                while session.message(deadline).headers.get(MESSAGE_ID) != message.message_id:
-                    pass
+                arrived = session.message(deadline).headers
+                while arrived.get(MESSAGE_ID) != message.message_id:
+                    arrived = session.message(deadline).headers
             except TimeoutError:
                 problem = f"the message sent and confirmed did not arrive within {ANSWER_S:g} s"
                 raise SessionLost(problem) from None
+            if arrived.get(dialect.user_header) == FORGED_USER:
+                raise SessionLost(
+                    f"publishers can set {dialect.user_header} themselves: configure the broker to"
+                    " set it (docs/consumer-reference.md, Identities), or remove it from vouches"
+                )
             return ROUND_TRIP
     except SessionLost as loss:
         reason = str(loss) if str(loss).startswith(destination) else f"{destination}: {loss}"

@@ -69,8 +69,10 @@ def test_a_broker_vouches_for_the_user_whatever_the_message_claims(
         relay.publish(metric_message(**FORGED, **{"user-id": "root"}))
 
     identities = {identity_of(message) for message in relay.relayed()}
+    checked = relay.site.run("check", "--connect", "--to", f"spool://{relay.out}")
 
     assert identities == {relay.identity(USER)}
+    assert checked.returncode == 0, checked.stderr  # it has sent a forged name, too
 
 
 def test_a_broker_that_does_not_vouch_is_not_believed(tmp_path: Path, broker: StompServer) -> None:

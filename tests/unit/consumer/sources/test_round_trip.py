@@ -67,6 +67,22 @@ def test_each_destination_is_checked_on_a_subscription_that_ends_with_the_connec
     assert not any("activemq.subscriptionName" in frame.headers for frame in broker.subscriptions)
 
 
+@pytest.mark.parametrize(
+    ("vouches", "stem"), [(True, "publishers can set JMSXUserID"), (False, "")]
+)
+def test_a_broker_that_lets_publishers_name_other_users_must_not_vouch(
+    vouches: bool, stem: str
+) -> None:
+    with FakeBroker(server=ACTIVEMQ) as broker:
+        names = (str(parse_broker(broker.url)),) * vouches
+        settings = StompSettings("site-a", (METRICS,), vouches=names)
+
+        (trip,) = round_trips(parse_broker(broker.url), settings)
+
+    assert stem in (trip.problem or "")
+    assert (trip.proven is None) == vouches
+
+
 def test_an_unreachable_broker_is_a_problem_of_each_destination() -> None:
     broker = parse_broker(f"stomp://127.0.0.1:{closed_port()}")
 
