@@ -73,7 +73,7 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.USAGE: "usage error: an unknown option, class or version, or a wrong value",
         command.BAD_DATA: "`import`: some records, lines or files were bad; the others are stored."
         " `audit`: the log was changed",
-        command.NO_INPUT: "no such file to import, or no downtime has that id",
+        command.NO_INPUT: "no such file to import, or no downtime or publisher has that id or name",
         command.UNAVAILABLE: "the database cannot be reached, or a package is missing",
         command.BUG: "a bug: please report it",
         command.CANNOT_CREATE: "the SQLite file cannot be created",

@@ -48,6 +48,7 @@ COMMANDS = {
     "downtime": ("downtime", "announce, cancel and list downtimes, including past ones"),
     "prune": ("prune", "remove old results, details, audit rows and dead letters by whole days"),
     "audit": ("audit", "list what operators did to the data; check that the list is unchanged"),
+    "revoke": ("revoke", "remove what a publisher said, and restore what it displaced"),
     "partitions": (
         "partitions",
         "list the day partitions of PostgreSQL, and create those of the coming days",

@@ -12,6 +12,7 @@ SqlError
 ├── CannotCreate          the SQLite file can't be created
 ├── OperationsChanged     the log of operations was changed
 ├── BadInput              a file to import is missing, unreadable or invalid; see `exit_code`
+├── NoSuchPublisher       no publisher has that name or identity
 ├── NoSuchDowntime        no downtime has that id
 ├── DowntimeRefused       the downtime can't end at that time
 ├── NoSuchDeadLetter      no dead letter has that number
@@ -96,6 +97,10 @@ class OperationsChanged(SqlError):
 
 class DowntimeRefused(SqlError):
     exit_code = command.USAGE
+
+
+class NoSuchPublisher(SqlError):
+    exit_code = command.NO_INPUT
 
 
 class NoSuchDowntime(SqlError):

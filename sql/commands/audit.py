@@ -33,10 +33,10 @@ examples:
   sam-db audit --verify --expect 5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9
 
 Operations are what people do to the data: edited, replayed, dropped and restored dead letters,
-exclusions, downtimes, seals, requested runs of reports and prunes. Each has a digest that covers
-the one before. --verify prints the last digest: keep it outside of the database, and --expect it
-the next time, as nothing else can show that the newest operations were removed. Exit 65 if the log
-was changed.
+exclusions, downtimes, seals, requested runs of reports, prunes and revocations, and each policy
+that a consumer has read again. Each has a digest that covers the one before. --verify prints the
+last digest: keep it outside of the database, and --expect it the next time, as nothing else can
+show that the newest operations were removed. Exit 65 if the log was changed.
 """
 
 

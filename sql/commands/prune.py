@@ -12,8 +12,8 @@ from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.database.open import open_database
-from sam_pipeline.sql.pruning.prune import prune
-from sam_pipeline.sql.pruning.request import bounds_of
+from sam_pipeline.sql.removal.pruning.prune import prune
+from sam_pipeline.sql.removal.pruning.request import bounds_of
 from sam_pipeline.sql.topology.moments import age_argument
 
 KINDS = {

@@ -48,6 +48,15 @@ def fold_all(engine: Engine) -> None:
         pass
 
 
+def fold_here(connection: Connection) -> None:
+    """Fold everything that was loaded, in the caller's transaction, unless another loader does."""
+    if connection.dialect.name == "postgresql":
+        while connection.execute(_FOLD).scalar_one():
+            pass
+    else:
+        connection.execute(_FOLD_SQLITE, {"at_most": None})
+
+
 def take_changes(connection: Connection) -> int:
     """Number the changes that a report run is going to read; returns the number, which is unique.
 

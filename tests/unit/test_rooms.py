@@ -78,11 +78,11 @@ WALLS: Mapping[str, Wall] = {
     "sql.operations": Wall(f"{SQL} sql.database", "sqlalchemy"),
     "sql.loading": Wall(f"{SQL} sql.database sql.operations", "sqlalchemy"),
     "sql.topology": Wall(f"{SQL} sql.database sql.operations sql.loading", "sqlalchemy"),
-    "sql.pruning": Wall(f"{SQL} sql.database sql.operations sql.loading", "sqlalchemy"),
+    "sql.removal": Wall(f"{SQL} sql.database sql.operations sql.loading", "sqlalchemy"),
     "sql.checks": Wall(f"{SQL} sql.database sql.loading", "sqlalchemy alembic"),
     "sql.imports": Wall(f"{SQL} sql.database sql.loading sql.topology", "sqlalchemy defusedxml"),
     "sql.commands": Wall(
-        f"{SQL} sql.database sql.operations sql.loading sql.topology sql.pruning sql.checks"
+        f"{SQL} sql.database sql.operations sql.loading sql.topology sql.removal sql.checks"
         " sql.imports",
         "sqlalchemy",
     ),

@@ -16,7 +16,7 @@ from sam_pipeline.consumer.sinks.upkeep import make_tasks, run_due
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.pruning.partitions import partitions
+from sam_pipeline.sql.removal.pruning.partitions import partitions
 from tests.support.builders import metric_message, metric_result
 from tests.support.database.dialects import only_on
 from tests.support.database.roles import acting_as

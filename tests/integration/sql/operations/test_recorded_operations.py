@@ -21,8 +21,8 @@ from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
 from sam_pipeline.sql.loading.load import load
 from sam_pipeline.sql.loading.replay import replay_dead_letters
 from sam_pipeline.sql.operations.log import operations
-from sam_pipeline.sql.pruning.prune import prune
-from sam_pipeline.sql.pruning.request import Bounds
+from sam_pipeline.sql.removal.pruning.prune import prune
+from sam_pipeline.sql.removal.pruning.request import Bounds
 from sam_pipeline.sql.topology.downtime import announce, announcement, cancel
 from tests.support.builders import NOW, metric_message, metric_result
 from tests.support.database.roles import acting_as

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from sam_pipeline.sql.database.engine import reading, writing
-from sam_pipeline.sql.pruning import sqlite as prune_sqlite
-from sam_pipeline.sql.pruning.partitions import partitions
+from sam_pipeline.sql.removal.pruning import sqlite as prune_sqlite
+from sam_pipeline.sql.removal.pruning.partitions import partitions
 from tests.support.builders import metric_result
 from tests.support.database.old_results import (
     TODAY,

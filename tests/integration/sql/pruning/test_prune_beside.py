@@ -17,8 +17,8 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.load import load
-from sam_pipeline.sql.pruning.prune import prune
-from sam_pipeline.sql.pruning.request import bounds_of
+from sam_pipeline.sql.removal.pruning.prune import prune
+from sam_pipeline.sql.removal.pruning.request import bounds_of
 from tests.support.builders import metric_message, metric_result
 from tests.support.database.dialects import only_on
 from tests.support.database.old_results import (

@@ -11,8 +11,8 @@ import pytest
 
 from sam_pipeline.schema.program.command import OK
 from sam_pipeline.sql.cli import main
-from sam_pipeline.sql.pruning.partitions import coming_days
-from sam_pipeline.sql.pruning.request import Bounds, PruneRequest, bounds_of
+from sam_pipeline.sql.removal.pruning.partitions import coming_days
+from sam_pipeline.sql.removal.pruning.request import Bounds, PruneRequest, bounds_of
 from sam_pipeline.sql.topology.moments import age_argument
 from tests.support.database.sam_db import Output, refusal
 

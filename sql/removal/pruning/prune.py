@@ -19,9 +19,9 @@ from sqlalchemy import Engine, text
 
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.operations.record import record_operation
-from sam_pipeline.sql.pruning import postgresql as prune_postgresql
-from sam_pipeline.sql.pruning import sqlite as prune_sqlite
-from sam_pipeline.sql.pruning.request import Bounds, Pruned, PruneRequest
+from sam_pipeline.sql.removal.pruning import postgresql as prune_postgresql
+from sam_pipeline.sql.removal.pruning import sqlite as prune_sqlite
+from sam_pipeline.sql.removal.pruning.request import Bounds, Pruned, PruneRequest
 
 # On PostgreSQL, the second of two concurrent prunes must read the horizon after the first has moved
 # it, and changed days must be locked in the same order as by loaders to avoid deadlocks.

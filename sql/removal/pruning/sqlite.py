@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.pruning.request import DAY, Pruned, PruneRequest, Removed
+from sam_pipeline.sql.removal.pruning.request import DAY, Pruned, PruneRequest, Removed
 
 BATCH_ROWS = 2_000
 PAUSE_S = 0.05

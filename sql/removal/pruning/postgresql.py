@@ -16,8 +16,8 @@ from sqlalchemy.exc import DBAPIError
 
 from sam_pipeline.sql.database.engine import name_of, reading, write_transaction, writing
 from sam_pipeline.sql.errors import is_collision, translated
-from sam_pipeline.sql.pruning.partitions import DETAILS, RESULTS, Partition, partitions
-from sam_pipeline.sql.pruning.request import Pruned, PruneRequest, Removed
+from sam_pipeline.sql.removal.pruning.partitions import DETAILS, RESULTS, Partition, partitions
+from sam_pipeline.sql.removal.pruning.request import Pruned, PruneRequest, Removed
 
 TRIES = 5
 PAUSE_S = 1.0

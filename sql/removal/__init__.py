@@ -1,0 +1,1 @@
+"""Removing data: whole days that are old, and what a publisher said."""

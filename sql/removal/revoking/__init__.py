@@ -1,0 +1,1 @@
+"""Revoking what a publisher said, and restoring what it displaced."""
