@@ -41,7 +41,12 @@ from tests.support.page import Page
 PAGE = Page("docs/brokers.md")
 RESULTS, ENDPOINTS = "/topic/grid.probe.metricOutput", "/topic/grid.probe.serviceEndpoint"
 HOSTS = ("nagios1", "topology", "consumer", "stranger", "revoked")
-FORGED = {"JMSXUserID": "root", IDENTITY: key_identity("root")}
+FORGED = {
+    "JMSXUserID": "root",
+    IDENTITY: key_identity("root"),
+    # ActiveMQ and Artemis send it before their own JMSXUserID, and of two headers the first counts.
+    "correlation-id": "x\nJMSXUserID:root\nuser-id:root",
+}
 RESULT = ["result", "--metric", "m", "--status", "OK", "--host", "h", "--flavour", "CE"]
 
 
