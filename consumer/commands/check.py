@@ -30,7 +30,8 @@ from sam_pipeline.schema.program.command import (
     print_lines,
     text_table,
 )
-from sam_pipeline.schema.program.wording import plural
+from sam_pipeline.schema.program.wording import did_you_mean, plural
+from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.spool.access import unusable_quarantine, unusable_queue
 from sam_pipeline.schema.spool.disk import unusable
 
@@ -142,6 +143,15 @@ def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) 
                 problem = f"class {view.name}: {view.problem}"
                 if problem not in "\n".join(problems):  # reported with the name of the database
                     yield problem
+        if config and config.publishers:
+            with suppress(ConfigError):  # reported as a problem of the policy
+                names = load_policy(config.publishers).class_names
+                known = catalogue.names()
+                for name in sorted(names):
+                    if folded(name) not in map(folded, known):
+                        hint = did_you_mean(name, known)
+                        text = f"{config.publishers}: class {name}: no such view"
+                        yield f"{text} ({hint or 'see `sam-db classes`'})"
     except ConfigError as error:
         yield from error.problems
     except SamError as error:

@@ -162,6 +162,12 @@ class Policy:
         """Whether what is not allowed is refused."""
         return self.mode == ENFORCE
 
+    @property
+    def class_names(self) -> set[str]:
+        """The classes that publishers list by name, not by a pattern."""
+        texts = {text for publisher in self.publishers for text in publisher.classes}
+        return {text for text in texts if not _SPECIAL.search(text)}
+
     def publisher_of(self, identity: str) -> PublisherRule | None:
         """The publisher that lists the identity, else the first with a pattern that matches it."""
         return self._finder.publisher_of(identity)

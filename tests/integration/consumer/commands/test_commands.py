@@ -232,6 +232,21 @@ def test_check_reports_the_problems_of_the_policy(
     assert ("clases" in problems, "inforce" in problems) == (True, True)
 
 
+def test_check_names_a_class_of_the_policy_that_the_database_does_not_have(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = POLICY.replace('"metricOutput"', '"METRICOUTPUT", "site*", "serviceEndpiont"')
+    (site.config.parent / "publishers.toml").write_text(policy)
+    text = site.config.read_text()
+    site.config.write_text(text.replace("[[consumer", 'publishers = "publishers.toml"\n[[consumer'))
+
+    assert sam_consume(site, "check", "--json") == 78
+
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert "class serviceEndpiont" in problem
+    assert "did you mean serviceEndpoint?" in problem
+
+
 def test_check_reports_every_problem_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
