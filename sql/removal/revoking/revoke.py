@@ -53,6 +53,7 @@ _LETTERS = text("""
         AND received_at >= :since
         AND received_at < :until
 """).bindparams(bindparam("ids", expanding=True))
+_HORIZON = text("SELECT max(day) FROM horizon")
 _SEALS = text("SELECT DISTINCT report, month FROM report_seal ORDER BY month, report")
 
 # Loaders wait until the transaction ends, so that all claims about a row are known.
@@ -170,12 +171,18 @@ def _withdraw(connection: Connection, rows: ClassTable, statements: Statements) 
 
 
 def _times_of_results(engine: Engine) -> list[tuple[datetime, datetime]]:
-    """The times of results to handle together: the days of PostgreSQL's partitions."""
-    if engine.dialect.name == "sqlite":
-        return [(datetime.min.replace(tzinfo=UTC), ALWAYS)]
+    """The times of results to handle together: on PostgreSQL the days that have a partition.
+
+    Of the results before the horizon, only those of the last day may still be stored.
+    """
     with reading(engine) as connection:
+        frozen = connection.scalar(_HORIZON)
         days = sorted({partition.day for partition in partitions(connection)})
+    first = date.fromisoformat(str(frozen)) - _DAY if frozen else date.min
+    if engine.dialect.name == "sqlite":
+        return [(datetime.combine(first, time(), UTC), ALWAYS)]
     return [
         (datetime.combine(day, time(), UTC), datetime.combine(day + _DAY, time(), UTC))
         for day in days
+        if day >= first
     ]

@@ -16,6 +16,8 @@ from sam_pipeline.sql.errors import DatabaseRefused, NoSuchPublisher
 from sam_pipeline.sql.loading.fold import fold_all, take_changes
 from sam_pipeline.sql.loading.publishers import name_publishers, publisher_ids
 from sam_pipeline.sql.operations.log import operations
+from sam_pipeline.sql.removal.pruning.prune import prune
+from sam_pipeline.sql.removal.pruning.request import Bounds
 from sam_pipeline.sql.removal.revoking.revoke import Revoked, revoke
 from tests.support.builders import metric_result
 from tests.support.database.dialects import only_on
@@ -277,6 +279,21 @@ def test_results_begin_on_the_day_of_the_first_remaining_one(engine: Engine) -> 
     assert result.due_days == [date(2026, 11, 10), date(2026, 11, 11)]
     days = query(engine, "SELECT day FROM report_changed_day ORDER BY 1")
     assert [f"{day}" for (day,) in days] == [f"2026-11-{day}" for day in ("09", "10", "11")]
+
+
+def test_a_pruned_result_does_not_come_back(engine: Engine) -> None:
+    times = [f"2026-11-{day}T10:00:00Z" for day in ("05", "06", "07")]
+    for at in times:
+        say(engine, OWNER, "metricOutput", metric_result(timestamp=at), EARLIER)
+        forged = metric_result(timestamp=at, metricStatus="CRITICAL")
+        say(engine, FORGER, "metricOutput", forged, LATER)
+    prune(engine, Bounds(results=date(2026, 11, 7)))
+
+    revoked(engine)
+
+    assert query(engine, "SELECT timestamp, publisher FROM metricOutput ORDER BY 1") == [
+        (at, OWNER) for at in times[1:]
+    ]
 
 
 def test_marks_of_others_stay(engine: Engine) -> None:
