@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -44,7 +45,12 @@ _AUDITS = {
     "postgresql": text(_AUDIT.format(publishers="CAST(publishers AS json)")),
     "sqlite": text(_AUDIT.format(publishers="publishers")),
 }
+_CONTESTED = text("""
+    SELECT publisher, received_at, record FROM contested_record
+    WHERE message_class = :class AND received_at >= :since
+""")
 _PERIODS = (("validFrom", "validTo"), ("startTime", "endTime"))
+_MOMENT = ("timestamp", "timestamp")
 
 
 class Counts(NamedTuple):
@@ -109,10 +115,10 @@ def said_in_class(
             .group_by(publisher, *columns)
         )
         rows = connection.execute(statement)
-    by_identity: dict[str, list[Any]] = defaultdict(list)
-    for identity, *values in rows:
-        by_identity[identity or ANONYMOUS].append(values)
     name = known.name if known else view.name
+    by_identity: dict[str, list[Any]] = defaultdict(list)
+    for identity, *values in (*rows, *_contested(connection, name, bound)):
+        by_identity[identity or ANONYMOUS].append(values)
     return [_said(identity, name, records, homes) for identity, records in by_identity.items()]
 
 
@@ -165,6 +171,18 @@ def _said(identity: str, message_class: str, rows: Iterable[Any], homes: Homes) 
         min(times, default=None),
         max(times, default=None),
     )
+
+
+def _contested(connection: Connection, class_name: str, since: datetime | str) -> Iterator[Any]:
+    """Rows for `_said` of what was said about contested records, of which only one is stored."""
+    parameters = {"class": class_name, "since": since}
+    for identity, received, document in connection.execute(_CONTESTED, parameters):
+        record = {key.lower(): value for key, value in json.loads(document).items()}
+        periods = [pair for pair in (*_PERIODS, _MOMENT) if pair[0].lower() in record]
+        start, end = (record.get(key.lower()) for key in periods[0])
+        site = "" if class_name == METRIC_OUTPUT.name else record.get("sitename")
+        names = record.get("hostname"), site, record.get("monitoringhost")
+        yield identity, *names, start, end, 0, received, received
 
 
 def _bound(connection: Connection, moment: datetime) -> datetime | str:

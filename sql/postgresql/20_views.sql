@@ -140,6 +140,19 @@ JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id;
 COMMENT ON VIEW downtime IS
     'Message class: announced downtimes. One that ends when it starts is cancelled.';
 
+CREATE VIEW contested_record AS
+SELECT
+    c.class AS message_class,
+    p.identity AS publisher,
+    c.message_id,
+    c.received_at,
+    c.record
+FROM claim AS c
+JOIN publisher AS p ON p.publisher_id = c.publisher_id;
+COMMENT ON VIEW contested_record IS
+    'What different messages said about one row of a class, as far as that is kept; one of them is the '
+    'row. record is a JSON object by column of the class view.';
+
 -- Inputs of reports -----------------------------------------------------------------------------
 -- Results have no site here: the topology assigns it. Times appear twice, as a timestamp and in
 -- epoch seconds (…_s).

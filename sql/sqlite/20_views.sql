@@ -136,6 +136,18 @@ JOIN site AS s ON s.site_id = a.site_id
 JOIN host AS h ON h.host_id = a.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id;
 
+-- What different messages said about one row of a class, as far as that is kept; one of them is the
+-- row. record is a JSON object by column of the class view.
+CREATE VIEW contested_record AS
+SELECT
+    c.class AS message_class,
+    p.identity AS publisher,
+    c.message_id,
+    strftime('%Y-%m-%dT%H:%M:%SZ', c.received_at, 'unixepoch') AS received_at,
+    c.record
+FROM claim AS c
+JOIN publisher AS p ON p.publisher_id = c.publisher_id;
+
 -- Inputs of reports -----------------------------------------------------------------------------
 -- Results have no site here: the topology assigns it. Times appear twice, as a timestamp and in
 -- epoch seconds (…_s).

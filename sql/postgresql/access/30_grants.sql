@@ -165,6 +165,7 @@ BEGIN
         siteGroup,
         siteContact,
         downtime,
+        contested_record,
         current_status,
         report_result,
         report_instance,
