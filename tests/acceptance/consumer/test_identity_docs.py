@@ -17,6 +17,7 @@ SUGGEST, CHECK = PAGE.texts("sh", "Draft a policy")
 ENFORCE, REFUSED, REPLAY = PAGE.texts("sh", "Enforce")
 (MAKE_KEY,) = PAGE.texts("sh", "Sign")
 (SIGN_TOML,) = PAGE.texts("toml", "Sign")
+(REVOKE,) = PAGE.texts("sh", "Undo")
 (AUDIT,) = PAGE.texts("sh", "See what people did")
 
 NOON = "2026-11-20T12:00:00Z"
@@ -65,7 +66,11 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
     assert drain(workplace).code == 0
     assert publishers(workplace, "metricOutput") == [KEY]
 
+    succeed(workplace, REVOKE)
+    assert publishers(workplace, "metricOutput") == [account]
+
     log = succeed(workplace, AUDIT)
+    assert "revoke" in log
     assert "replay" in log
 
 
