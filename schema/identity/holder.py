@@ -17,6 +17,7 @@ class PolicyHolder:
 
     def __init__(self, path: Optional[Path] = None) -> None:
         self.policy: Optional[Policy] = None
+        self.file: Optional[Path] = None
         self.read(path)
         self.is_recorded = True
         """Whether the log of operations has that the policy was read again."""
@@ -32,4 +33,6 @@ class PolicyHolder:
         if policy and policy.keys and find_spec("cryptography") is None:
             why = "its keys can't be used: cryptography is not installed"
             raise ConfigError([f"{path}: {why}", *how_to_install("cryptography")])
-        self.policy, self.file, self.is_recorded = policy, path, False
+        if policy or self.policy:
+            self.is_recorded = False
+        self.policy, self.file = policy, path

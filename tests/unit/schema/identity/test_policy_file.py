@@ -148,7 +148,25 @@ def test_the_present_policy_stays_while_the_file_has_problems(file: Path) -> Non
 
 
 def test_without_a_file_there_is_no_policy() -> None:
-    assert PolicyHolder().policy is None
+    holder = PolicyHolder()
+
+    holder.read(None)
+
+    assert holder.policy is None
+    assert holder.is_recorded
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_policy_that_was_read_again_or_removed_is_to_be_recorded(
+    file: Path, removed: bool
+) -> None:
+    file.write_text(COMPLETE)
+    holder = PolicyHolder(file)
+    at_start = holder.is_recorded
+
+    holder.read(None if removed else file)
+
+    assert (at_start, holder.is_recorded) == (True, False)
 
 
 def test_the_example_knows_the_publisher_at_each_of_the_deployed_brokers() -> None:
