@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from zlib import crc32
 
 from sam_pipeline.schema.identity.identity import with_identity
 from sam_pipeline.schema.messages.message import Message, new_message
@@ -24,7 +25,7 @@ _TIMES = ("2026-11-01T00:00:00Z", "2026-11-02T10:00:00Z", "2026-11-02T10:00:01Z"
 
 @dataclass(frozen=True)
 class Statement:
-    """A record and its publisher; `number` is part of the id of its message."""
+    """A record and its publisher; with another `number` it is said again, in another message."""
 
     publisher: str
     message_class: str
@@ -34,8 +35,9 @@ class Statement:
     def message(self, world: str) -> Message:
         """The statement as a source delivers it, with names of its world's own."""
         record = {key: f"{world}-{value}" if key in _NAMES else value for key, value in self.record}
-        message_id = f"{world}-{self.publisher}-{self.number}"
         body = wlcg_text(record)
+        digest = crc32(f"{self.message_class} {body}".encode())
+        message_id = f"{world}-{self.publisher}-{digest}-{self.number}"
         message = new_message(self.message_class, body, record_count=1, message_id=message_id)
         return with_identity(message, self.publisher)
 

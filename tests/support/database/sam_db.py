@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from sam_pipeline.schema.program.command import OK, USAGE
 from sam_pipeline.sql.cli import main
@@ -25,3 +26,10 @@ def refusal(capsys: Output, *command: str) -> str:
         main(command)
     assert caught.value.code == USAGE
     return capsys.readouterr().err
+
+
+def url_of(engine: Engine) -> str:
+    """The URL of an engine's database, to configure a command with."""
+    if engine.dialect.name == "sqlite":
+        return f"sqlite:///{engine.get_execution_options()['sam_file']}"
+    return engine.url.render_as_string(hide_password=False)

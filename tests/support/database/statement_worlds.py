@@ -27,8 +27,8 @@ VIEWS = (
     *("metricOutput", "serviceEndpoint", "siteGroup", "siteContact", "downtime"),
     "current_status",
 )
-RECEIVED_AT = "receivedAt"
-"""When a database stored a row: the only column that differs from one to another."""
+NOT_COMPARED = ("receivedAt", "summary")
+"""When a row was stored; and of a current status, which of two results of one second it is from."""
 _WORLD = re.compile(r"\bw\d+(?=-)")
 
 Worlds = Sequence[Sequence[Statement]]
@@ -71,7 +71,8 @@ def facts_after(databases: Databases, dialect: str, *acts: Act) -> Facts:
             act(engine)
         for view in VIEWS:
             for row in stored(engine, view):
-                fact = f"{view}: {sorted(pair for pair in row.items() if pair[0] != RECEIVED_AT)}"
+                values = sorted(pair for pair in row.items() if pair[0] not in NOT_COMPARED)
+                fact = f"{view}: {values}"
                 name = _WORLD.search(fact)
                 assert name, f"not of a world: {fact}"
                 facts.setdefault(name.group(), []).append(fact)

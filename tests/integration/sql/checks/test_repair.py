@@ -20,6 +20,7 @@ from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.errors import DatabaseRefused, RepairRefused, SchemaMismatch
 from tests.services.postgres import as_role
 from tests.support.database.own_class import add_trigger
+from tests.support.database.sam_db import url_of
 from tests.support.database.sql_rows import EXAMPLES, insert, query
 
 OTHER_ROWS = (
@@ -45,12 +46,6 @@ def postgresql(postgres_url: str) -> Iterator[Engine]:
     upgrade(engine)
     yield engine
     engine.dispose()
-
-
-def url_of(engine: Engine) -> str:
-    if engine.dialect.name == "sqlite":
-        return f"sqlite:///{engine.get_execution_options()['sam_file']}"
-    return engine.url.render_as_string(hide_password=False)
 
 
 def execute(engine: Engine, *statements: str) -> None:

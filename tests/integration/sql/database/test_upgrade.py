@@ -31,6 +31,7 @@ from sam_pipeline.sql.database.version import (
 from tests.services.process import wait_until
 from tests.services.psql import run_psql
 from tests.support.database.dialects import only_on
+from tests.support.database.sam_db import url_of
 from tests.support.database.sql_rows import EXAMPLES, insert, query, stored
 from tests.support.database.upgrade_process import start_upgrade, upgrade_at_once
 from tests.support.reports.database import profile
@@ -80,12 +81,6 @@ def released(bare_engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (later_versions / f"v{LATER}.py").write_text(LATER_REVISION)
     monkeypatch.setattr(sam_pipeline.sql.database.version, "VERSIONS", later_versions)
     return bare_engine
-
-
-def url_of(engine: Engine) -> str:
-    if engine.dialect.name == "sqlite":
-        return f"sqlite:///{engine.get_execution_options()['sam_file']}"
-    return engine.url.render_as_string(hide_password=False)
 
 
 def contents(engine: Engine) -> dict[str, Counter[object]]:

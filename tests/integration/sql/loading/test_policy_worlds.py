@@ -19,7 +19,7 @@ from tests.services.postgres import PostgresServer, fresh_database
 from tests.support.database.statement_worlds import arriving, assert_same, facts_after
 from tests.worlds.statements import FEED, FORGER, Statement, random_worlds
 
-WORLDS = 300
+WORLDS = 200
 OWN_SITE, OWN_HOST = "B", "h2"
 HOSTS = ("h1", OWN_HOST, OWN_HOST)
 CLASSES = ("metricOutput", "serviceEndpoint", "downtime", "siteGroup")
