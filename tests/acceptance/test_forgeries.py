@@ -207,7 +207,8 @@ def test_a_policy_and_a_revocation_leave_the_same_rows(
     """Except that the policy let a result pass that the forger was permitted to send."""
     strict, lenient = map(_views, (road.strict, road.lenient))
 
-    [own] = [row for row in strict["metricOutput"] if permitted(world)["metricName"] in row]
+    metric = permitted(world)["metricName"]
+    [own] = [row for row in strict["metricOutput"] if metric in row]
     strict["metricOutput"].remove(own)
     assert strict == lenient
 

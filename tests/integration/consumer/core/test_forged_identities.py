@@ -6,6 +6,7 @@ hosts; `sam-other` must sign those of its hosts.
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections import Counter
@@ -247,6 +248,19 @@ def test_every_record_is_a_row_or_a_dead_letter(outcome: Outcome) -> None:
         row_keys(outcome.site),
         letters,
     )
+
+
+def test_the_audit_counts_accepted_and_refused_records_by_identity(outcome: Outcome) -> None:
+    audited: Counter[tuple[str, str]] = Counter()
+    for row in query(outcome.site.database, "SELECT publishers FROM load_audit"):
+        of_batch = row["publishers"]
+        counts = json.loads(of_batch) if isinstance(of_batch, str) else of_batch
+        for identity, [accepted, refused] in counts.items():
+            audited.update({(identity, "accepted"): accepted, (identity, "refused"): refused})
+
+    own = outcome.entrance.identities[USER]
+    assert (audited[own, "accepted"], audited[own, "refused"]) == (7, 6)
+    assert (audited[f"key:{KEY}", "accepted"], audited[f"key:{KEY}", "refused"]) == (7, 0)
 
 
 def _with(message: Message, **headers: str) -> Message:
