@@ -15,6 +15,8 @@ from sqlalchemy import Connection, Engine
 
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.identity.identity import IDENTITY, operator_identity
+from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.messages.message import (
     CLASS,
     CONTENT_TYPE,
@@ -212,10 +214,11 @@ def refuse_broken_class(failures: Iterable[RecordFailure]) -> None:
 def record_message(
     class_name: str, body: bytes, content_type: str, file: str, line: int
 ) -> Message:
-    """The message of one record from a file."""
+    """The message of one record from a file, sent by whoever runs this process."""
     headers = {
         CLASS: class_name,
         MESSAGE_ID: content_id(class_name, body),
+        IDENTITY: operator_identity(login_name()),
         CONTENT_TYPE: content_type,
         FILE: file,
         LINE: str(line),

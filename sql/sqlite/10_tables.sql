@@ -294,7 +294,7 @@ CREATE INDEX claim_key ON claim (key);
 
 -- A call, like new_result: keeps a statement that differs from the stored row as a claim, and the row
 -- unless it has claims. record is the statement and row_changes what is different in the row, both as
--- JSON with nulls; will_change is 1 if the statement is about to change the row. Stays empty.
+-- JSON with nulls; will_change is 1 if the statement changes the row. Stays empty.
 CREATE TABLE new_claim (
     class text,
     key text,
@@ -315,6 +315,24 @@ CREATE TABLE lost_claims (
     statements integer NOT NULL
 ) STRICT;
 INSERT INTO lost_claims (statements) VALUES (0);
+
+-- A call, like new_result, by an update of its only row, which costs nothing where it is not made: a
+-- result that was not stored, or, where is_won is 1, has replaced another one.
+CREATE TABLE lost_result (
+    lost_result_id integer PRIMARY KEY,
+    is_won integer NOT NULL,
+    names text,
+    measured_at integer,
+    gathered_at text,
+    monitoring_host text,
+    status integer,
+    summary text,
+    performance_data text,
+    message_id text,
+    received_at integer,
+    details text
+) STRICT;
+INSERT INTO lost_result (lost_result_id, is_won) VALUES (1, 0);
 
 -- Exclusions ------------------------------------------------------------------------------------
 

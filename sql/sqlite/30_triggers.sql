@@ -10,8 +10,8 @@
 -- Where a statement differs from the stored row, both are kept in the table claim before the row
 -- changes.
 
--- Keeps the stored row unless there are claims about it, and the statement unless it is one of them.
--- Of a publisher that repeats itself the first and the last one are kept.
+-- Keeps the stored row unless there are claims about it, and the statement unless it is one of
+-- them. Of a publisher that repeats itself the first and the last one are kept.
 CREATE TRIGGER new_claim_insert BEFORE INSERT ON new_claim BEGIN
     INSERT INTO claim (class, key, publisher_id, message_id, received_at, record)
     SELECT
@@ -92,6 +92,64 @@ CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
     VALUES (NEW.gathered_at, NEW.monitoring_host)
     ON CONFLICT (gathered_at, monitoring_host) DO NOTHING;
     INSERT INTO result_source (names) VALUES (NEW.names) ON CONFLICT (names) DO NOTHING;
+    INSERT INTO metric_result (
+        instance_id, measured_at, gatherer_id, status, source_id,
+        summary, performance_data, message_id, received_at
+    )
+    SELECT
+        k.instance_id, NEW.measured_at, g.gatherer_id, NEW.status, k.source_id,
+        NEW.summary, NEW.performance_data, NEW.message_id, NEW.received_at
+    FROM result_source AS k
+    CROSS JOIN gatherer AS g
+    WHERE k.names = NEW.names
+        AND g.gathered_at = NEW.gathered_at
+        AND g.monitoring_host = NEW.monitoring_host
+    ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
+        status = excluded.status,
+        source_id = excluded.source_id,
+        summary = excluded.summary,
+        performance_data = excluded.performance_data,
+        message_id = excluded.message_id,
+        received_at = excluded.received_at
+    WHERE excluded.status > metric_result.status;
+    -- changes() is 1 if the statement above stored the row, 0 if it kept the stored one.
+    UPDATE lost_result SET
+        names = NEW.names,
+        measured_at = NEW.measured_at,
+        gathered_at = NEW.gathered_at,
+        monitoring_host = NEW.monitoring_host,
+        status = NEW.status,
+        summary = NEW.summary,
+        performance_data = NEW.performance_data,
+        message_id = NEW.message_id,
+        received_at = NEW.received_at,
+        details = NEW.details
+    WHERE lost_result_id = 1 AND (changes() = 0 OR is_won);
+    -- The details of the stored row, unless they were stored with it.
+    INSERT INTO metric_result_detail (measured_at, instance_id, gatherer_id, status, details)
+    SELECT r.measured_at, r.instance_id, r.gatherer_id, r.status, NEW.details
+    FROM result_source AS k
+    CROSS JOIN gatherer AS g
+    CROSS JOIN metric_result AS r
+        ON r.instance_id = k.instance_id
+        AND r.measured_at = NEW.measured_at
+        AND r.gatherer_id = g.gatherer_id
+    WHERE NEW.details IS NOT NULL
+        AND k.names = NEW.names
+        AND g.gathered_at = NEW.gathered_at
+        AND g.monitoring_host = NEW.monitoring_host
+        AND (r.source_id, r.status, r.summary, r.performance_data, r.message_id)
+            IS (k.source_id, NEW.status, NEW.summary, NEW.performance_data, NEW.message_id)
+    ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
+        status = excluded.status,
+        details = excluded.details
+    WHERE metric_result_detail.status <> excluded.status;
+    -- The row itself is not stored.
+    SELECT RAISE(IGNORE);
+END;
+
+-- Keeps the result of a call as a claim if it differs from the stored row, or has replaced one.
+CREATE TRIGGER lost_result_update BEFORE UPDATE OF names ON lost_result BEGIN
     INSERT INTO new_claim (
         class, key, publisher_id, message_id, received_at, record,
         row_publisher_id, row_message_id, row_received_at, row_changes, will_change
@@ -130,7 +188,7 @@ CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
                     AND d.status = r.status
             )
         ),
-        NEW.status > r.status
+        OLD.is_won
     FROM result_source AS k
     CROSS JOIN gatherer AS g
     CROSS JOIN metric_result AS r
@@ -141,43 +199,56 @@ CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
     WHERE k.names = NEW.names
         AND g.gathered_at = NEW.gathered_at
         AND g.monitoring_host = NEW.monitoring_host
-        AND (r.source_id, r.status, r.summary, r.performance_data, r.message_id)
-            IS NOT (k.source_id, NEW.status, NEW.summary, NEW.performance_data, NEW.message_id);
-    INSERT INTO metric_result (
-        instance_id, measured_at, gatherer_id, status, source_id,
-        summary, performance_data, message_id, received_at
-    )
-    SELECT
-        k.instance_id, NEW.measured_at, g.gatherer_id, NEW.status, k.source_id,
-        NEW.summary, NEW.performance_data, NEW.message_id, NEW.received_at
-    FROM result_source AS k
-    CROSS JOIN gatherer AS g
-    WHERE k.names = NEW.names
-        AND g.gathered_at = NEW.gathered_at
-        AND g.monitoring_host = NEW.monitoring_host
-    ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
-        status = excluded.status,
-        source_id = excluded.source_id,
-        summary = excluded.summary,
-        performance_data = excluded.performance_data,
-        message_id = excluded.message_id,
-        received_at = excluded.received_at
-    WHERE excluded.status > metric_result.status;
-    -- changes() is 1 if the statement above stored the row, 0 if it kept the stored one.
-    INSERT INTO metric_result_detail (measured_at, instance_id, gatherer_id, status, details)
-    SELECT NEW.measured_at, k.instance_id, g.gatherer_id, NEW.status, NEW.details
-    FROM result_source AS k
-    CROSS JOIN gatherer AS g
-    WHERE NEW.details IS NOT NULL
-        AND changes() = 1
-        AND k.names = NEW.names
-        AND g.gathered_at = NEW.gathered_at
-        AND g.monitoring_host = NEW.monitoring_host
-    ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
-        status = excluded.status,
-        details = excluded.details;
-    -- The row itself is not stored.
+        AND (
+            OLD.is_won
+            OR (r.source_id, r.status, r.summary, r.performance_data, r.message_id)
+            IS NOT (k.source_id, NEW.status, NEW.summary, NEW.performance_data, NEW.message_id)
+        );
+    UPDATE lost_result SET is_won = 0 WHERE is_won;
+    -- The row keeps its NULLs.
     SELECT RAISE(IGNORE);
+END;
+
+-- Keeps the row that a worse result is about to replace as a claim, unless there are claims about
+-- it, and notes for new_result_insert that it was replaced.
+CREATE TRIGGER metric_result_replace BEFORE UPDATE OF status ON metric_result BEGIN
+    INSERT INTO claim (class, key, publisher_id, message_id, received_at, record)
+    SELECT
+        'metricOutput', json_array(OLD.instance_id, OLD.measured_at, OLD.gatherer_id),
+        k.publisher_id, OLD.message_id, OLD.received_at,
+        json_patch(
+            '{}',
+            json_object(
+                'hostName', k.names ->> 0, 'serviceFlavour', k.names ->> 1,
+                'metricName', k.names ->> 2, 'voName', NULLIF(k.names ->> 3, ''),
+                'voFqan', NULLIF(k.names ->> 4, ''), 'serviceURI', NULLIF(k.names ->> 5, ''),
+                'serviceType', NULLIF(k.names ->> 6, ''), 'siteName', NULLIF(k.names ->> 7, ''),
+                'metricType', NULLIF(k.names ->> 8, ''), 'dataType', NULLIF(k.names ->> 9, ''),
+                'role', NULLIF(k.names ->> 10, ''), 'nagiosName', NULLIF(k.names ->> 11, ''),
+                'encrypted', NULLIF(k.names ->> 12, ''),
+                'gatheredAt', NULLIF(g.gathered_at, ''),
+                'monitoringHost', NULLIF(g.monitoring_host, ''),
+                'metricStatus', (SELECT name FROM metric_status WHERE status = OLD.status),
+                'timestamp', strftime('%Y-%m-%dT%H:%M:%SZ', OLD.measured_at, 'unixepoch'),
+                'summaryData', OLD.summary, 'performanceData', OLD.performance_data,
+                'detailsData', (
+                    SELECT d.details FROM metric_result_detail AS d
+                    WHERE d.instance_id = OLD.instance_id
+                        AND d.measured_at = OLD.measured_at
+                        AND d.gatherer_id = OLD.gatherer_id
+                        AND d.status = OLD.status
+                )
+            )
+        )
+    FROM result_source AS k
+    CROSS JOIN gatherer AS g ON g.gatherer_id = OLD.gatherer_id
+    WHERE k.source_id = OLD.source_id
+        AND NOT EXISTS (
+            SELECT 1 FROM claim
+            WHERE key = json_array(OLD.instance_id, OLD.measured_at, OLD.gatherer_id)
+                AND class = 'metricOutput'
+        );
+    UPDATE lost_result SET is_won = 1;
 END;
 
 -- Checks a new source, creates its missing names and, by new_instance, its metric instance.

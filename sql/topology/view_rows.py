@@ -8,9 +8,11 @@ from typing import Any
 
 from sqlalchemy import ColumnClause, Connection, column, insert, select, table
 
+from sam_pipeline.schema.identity.identity import operator_identity
+from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.records.classes import MessageClass
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.loading.catalogue import MESSAGE_ID
+from sam_pipeline.sql.loading.catalogue import MESSAGE_ID, PUBLISHER
 
 Row = Mapping[str, str]
 """Attributes by their wire keys, without missing ones; times are `YYYY-MM-DDThh:mm:ssZ`. The
@@ -51,9 +53,10 @@ def stored_rows(connection: Connection, message_class: MessageClass) -> list[Row
 
 
 def insert_rows(connection: Connection, message_class: MessageClass, rows: Iterable[Row]) -> None:
-    """Insert rows into the view of a class, in their order."""
-    keys = [*message_class.keys, MESSAGE_ID]
-    values = [{key.lower(): row.get(key) for key in keys} for row in rows]
+    """Insert rows into the view of a class, in their order; this process's login sent them."""
+    keys = [*message_class.keys, MESSAGE_ID, PUBLISHER]
+    facts = {PUBLISHER: operator_identity(login_name())}
+    values = [{key.lower(): {**row, **facts}.get(key) for key in keys} for row in rows]
     if values:
         view = table(message_class.name.lower(), *map(_column, keys))
         connection.execute(insert(view), values)

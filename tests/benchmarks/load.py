@@ -50,6 +50,9 @@ SETTINGS = {"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout"
 
 PLAIN = ClassView("plain", tuple(key.lower() for key in METRIC_OUTPUT.keys), "messageid")
 
+STATUS = "site, service_flavour, host_name, metric_name, vo, status, since, measured_at, summary"
+"""The columns of current_status but the publisher, which reads the newest results."""
+
 Rows = Sequence[SentRow]
 Door = Callable[[Rows], None]
 
@@ -365,10 +368,10 @@ def read_current_status(url: str, instances: int) -> bool:
         for _ in range(7):
             with reading(engine) as connection:
                 started = time.perf_counter()
-                statuses = connection.exec_driver_sql("SELECT * FROM current_status").all()
+                statuses = connection.exec_driver_sql(f"SELECT {STATUS} FROM current_status").all()
                 fetched.append(time.perf_counter() - started)
                 plan = connection.execute(
-                    text("EXPLAIN (ANALYZE, TIMING off) SELECT * FROM current_status")
+                    text(f"EXPLAIN (ANALYZE, TIMING off) SELECT {STATUS} FROM current_status")
                 ).scalars()
                 server.append(float(list(plan)[-1].split()[-2]) / 1000)
         assert len(statuses) == instances, len(statuses)
@@ -385,10 +388,10 @@ def add_topology(engine: Engine, rows: Rows) -> None:
     assert view is not None
     since = format_time(FIRST_MOMENT - timedelta(days=1))
     endpoints = [
-        ({**{key: row[key] for key in ("hostname", "serviceflavour", "sitename")}}, id_)
-        for row, id_ in rows
+        ({key: row[key] for key in ("hostname", "serviceflavour", "sitename")}, *facts)
+        for row, *facts in rows
     ]
-    through(engine, view)([({**row, "validfrom": since}, id_) for row, id_ in endpoints])
+    through(engine, view)([({**row, "validfrom": since}, *facts) for row, *facts in endpoints])
 
 
 # SQLite ---------------------------------------------------------------------------------------

@@ -35,11 +35,14 @@ FUNCTIONS_ON_POSTGRESQL = (
     "new_claim",
     "new_claim_insert",
     "lost_claims",
+    "lost_result",
+    "lost_result_update",
     "new_change",
     "new_change_insert",
     "result_source_insert",
     "new_instance",
     "new_instance_insert",
+    "metric_result_replace",
     "metric_result_worsen",
     "metric_result_delete",
     "folded",
@@ -53,7 +56,9 @@ FUNCTIONS_ON_POSTGRESQL = (
 OF_STATEMENTS = ("_begin", "_end")
 """Ends of the names of statement triggers, which SQLite does not have."""
 
-OF_ROLES = re.compile(r"published_run_change|run_change|\w+_figure_insert|group_site_insert")
+OF_ROLES = re.compile(
+    r"published_run_change|run_change|\w+_figure_insert|(group_site|timeline_segment|report_change_row)_insert"
+)
 """Triggers that keep what a role may not change; SQLite has no roles."""
 
 OBJECT = re.compile(r"^CREATE (TABLE|VIEW|INDEX|TRIGGER) (\w+)", re.MULTILINE)

@@ -17,6 +17,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.identity.identity import operator_identity
+from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
@@ -32,7 +34,7 @@ from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.letters.dead_letter import list_dead_letters, show_dead_letter
 from sam_pipeline.sql.loading.load import decode_batches
 from tests.support.builders import metric_result
-from tests.support.database.sql_rows import insert, name_too_long_for, stored
+from tests.support.database.sql_rows import insert, name_too_long_for, query, stored
 
 RECORDS = 800
 BAD = 8
@@ -258,6 +260,8 @@ def test_json_with_values_of_any_kind_is_imported(engine: Engine, tmp_path: Path
     rows = stored(engine, "metricOutput")
     assert [row["detailsData"] for row in rows] == [records[0]["detailsData"]] * 2
     assert all(str(row["messageId"]).startswith("import-") for row in rows)
+    operator = operator_identity(login_name())
+    assert query(engine, "SELECT DISTINCT publisher FROM metricOutput") == [(operator,)]
 
 
 def test_any_class_can_be_imported(engine: Engine, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 from sqlalchemy import Engine
 
+from sam_pipeline.schema.identity.identity import operator_identity
+from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import DowntimeRefused, NoSuchDowntime
@@ -52,6 +54,8 @@ def test_an_announced_downtime_counts_and_shows_its_author(engine: Engine) -> No
         ("D1", "ce01.example.org", "2026-11-20T08:00:00Z", "2026-11-20T10:00:00Z")
     ]
     assert (row["description"], source_of(row)) == ("power cut (jane)", "by hand")
+    operator = operator_identity(login_name())
+    assert query(engine, "SELECT publisher FROM downtime") == [(operator,)]
     assert change.days(TODAY) == days(20)
 
 
