@@ -199,9 +199,10 @@ def test_the_daemon_loads_parked_messages_once_their_class_is_repaired(
         eventually(lambda: count(workplace, "open") == 1)
         execute(workplace.database, repair)
         eventually(lambda: count(workplace, "replayed") == 1)
+        log = workplace.directory / "running.log"
+        eventually(lambda: "replaying messages" in log.read_text())  # after the commit
 
     assert statuses(workplace) == ["OK"]
-    assert "replaying messages" in (workplace.directory / "running.log").read_text()
 
 
 def test_ten_thousand_parked_messages_are_replayed_in_reasonable_time(workplace: Workplace) -> None:
