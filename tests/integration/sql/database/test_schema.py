@@ -32,6 +32,7 @@ from tests.support.database.sql_rows import query
 FUNCTIONS_ON_POSTGRESQL = (
     "new_result",
     "new_result_insert",
+    "operation_delete",
     "new_claim",
     "new_claim_insert",
     "lost_claims",
