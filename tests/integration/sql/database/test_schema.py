@@ -52,8 +52,9 @@ FUNCTIONS_ON_POSTGRESQL = (
     "unfolded_result",
     "unfolded_day",
     "unfolded_status",
+    "operation_delete",
 )
-"""Objects of SQLite in place of functions of PostgreSQL."""
+"""Objects of SQLite in place of functions of PostgreSQL, or of a trigger for several events."""
 OF_STATEMENTS = ("_begin", "_end")
 """Ends of the names of statement triggers, which SQLite does not have."""
 
