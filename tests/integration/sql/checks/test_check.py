@@ -234,6 +234,7 @@ TABLES_ON_POSTGRESQL: Mapping[str, Damage] = {
             "index report_change_row_run is missing",
             "view report_change is missing",
             "view report_candidate is missing",
+            "trigger report_change_row_insert on report_change_row is missing",
             "grant INSERT ON report_change_row TO sam_reporter is missing",
             "grant SELECT ON report_change TO sam_reader is missing",
             "grant SELECT ON report_change TO sam_reporter is missing",
