@@ -30,9 +30,9 @@ class PolicyHolder:
                 policy stays.
         """
         policy = load_policy(path) if path else None
-        if policy and policy.keys and find_spec("cryptography") is None:
-            why = "its keys can't be used: cryptography is not installed"
-            raise ConfigError([f"{path}: {why}", *how_to_install("cryptography")])
+        if policy and policy.keys and find_spec("nacl") is None:
+            why = "its keys can't be used: PyNaCl is not installed"
+            raise ConfigError([f"{path}: {why}", *how_to_install("nacl")])
         if policy or self.policy:
             self.is_recorded = False
         self.policy, self.file = policy, path

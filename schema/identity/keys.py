@@ -1,6 +1,6 @@
 """Ed25519 keys: private ones in files, public ones as texts, and the two ways to sign.
 
-The library `cryptography` (extra `sign`) signs and verifies. Where it is missing, the program
+The library PyNaCl (extra `sign`) signs and verifies. Where it is missing, the program
 `openssl` signs; nothing else verifies.
 """
 
@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import re
 from binascii import Error, a2b_base64, b2a_base64
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, Protocol
+from typing import NamedTuple, Optional, Protocol
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.secret_file import read_private
@@ -44,13 +43,16 @@ class PublicKey(NamedTuple):
         """Whether its private key made this signature of `data`.
 
         Raises:
-            ImportError: `cryptography` is not installed.
+            ImportError: PyNaCl is not installed.
         """
-        from cryptography.exceptions import InvalidSignature
+        from nacl.bindings import crypto_sign_BYTES, crypto_sign_open
+        from nacl.exceptions import BadSignatureError
 
+        if len(signature) != crypto_sign_BYTES:
+            return False
         try:
-            _loaded(self.raw).verify(signature, data)
-        except InvalidSignature:
+            crypto_sign_open(signature + data, self.raw)
+        except BadSignatureError:
             return False
         return True
 
@@ -88,24 +90,21 @@ class Signer(Protocol):
 
 
 class LibrarySigner:
-    """Signs with `cryptography`."""
+    """Signs with PyNaCl."""
 
-    tool = "cryptography"
+    tool = "PyNaCl"
 
     def __init__(self, name: str, seed: bytes) -> None:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from nacl.signing import SigningKey
 
         self.name = name
-        self._key = Ed25519PrivateKey.from_private_bytes(seed)
+        self._key = SigningKey(seed)
 
     def public_key(self) -> PublicKey:
-        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-        # public_bytes_raw() is newer than the package of Enterprise Linux 9.
-        return PublicKey(self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
+        return PublicKey(bytes(self._key.verify_key))
 
     def sign(self, data: bytes) -> bytes:
-        return self._key.sign(data)
+        return self._key.sign(data).signature
 
 
 class OpensslSigner:
@@ -151,7 +150,7 @@ class OpensslSigner:
         if run.returncode:
             lines = run.stderr.decode(errors="replace").strip().splitlines()
             reason = lines[-1] if lines else f"exit code {run.returncode}"
-            advice = "sam-publish needs OpenSSL 3, or pip install cryptography"
+            advice = "sam-publish needs OpenSSL 3, or pip install pynacl"
             raise ConfigError([f"{self._path}: {self._program}: {reason} ({advice})"])
         return run.stdout
 
@@ -171,7 +170,7 @@ def load_signer(path: Path) -> Signer:
 
     program = which("openssl")
     if program is None:
-        missing = "cryptography is not installed, and there is no program openssl"
+        missing = "PyNaCl is not installed, and there is no program openssl"
         raise ConfigError([f"{path}: can't sign: {missing}: install one of them"])
     return OpensslSigner(name, path, program)
 
@@ -224,11 +223,3 @@ def make_key(path: Path) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise ConfigError([f"{path}: {(error.strerror or str(error)).lower()}"]) from None
-
-
-@lru_cache(maxsize=20_000)
-def _loaded(raw: bytes) -> Any:
-    """The library's object for a public key."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-    return Ed25519PublicKey.from_public_bytes(raw)

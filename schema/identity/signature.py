@@ -59,9 +59,12 @@ def covered_bytes(message: Message) -> bytes:
         *(f"{name}:{headers.get(name, '')}" for name in COVERED),
         sha256(message.body).hexdigest(),
     )
-    # Escaped, no value can pass for two lines.
-    lines = [value.replace("\\", "\\\\").replace("\n", "\\n") for value in values]
-    return "\n".join(lines).encode("utf-8", "backslashreplace")
+    text = "\n".join(values)
+    if "\\" in text or text.count("\n") >= len(values):
+        # Escaped, no value can pass for two lines.
+        lines = [value.replace("\\", "\\\\").replace("\n", "\\n") for value in values]
+        text = "\n".join(lines)
+    return text.encode("utf-8", "backslashreplace")
 
 
 def sign(message: Message, signer: Signer, now: datetime) -> Message:
@@ -86,7 +89,7 @@ def verify(
 
     Raises:
         SignatureRefused: the signature is bad, or older (or that much in the future) than max_age.
-        ImportError: `cryptography` is not installed.
+        ImportError: PyNaCl is not installed.
     """
     headers = message.headers
     name = headers.get(KEY_NAME)

@@ -5,7 +5,7 @@ from __future__ import annotations
 EXTRAS = {
     "consumer": ("alembic", "defusedxml", "prometheus_client", "psycopg2", "sqlalchemy"),
     "reports": ("jinja2", "numpy", "pandas", "py4j", "pyarrow", "pyspark"),
-    "sign": ("cryptography",),
+    "sign": ("nacl",),
 }
 
 

@@ -49,7 +49,7 @@ WALLS: Mapping[str, Wall] = {
     "schema.messages": Wall(f"{GROUND} schema.records schema.program.wording"),
     "schema.spool": Wall(f"{GROUND} schema.messages"),
     "schema.identity": Wall(
-        f"{GROUND} schema.messages schema.records schema.program", "cryptography tomli"
+        f"{GROUND} schema.messages schema.records schema.program", "nacl tomli"
     ),
     #
     "publisher.errors": Wall("schema"),

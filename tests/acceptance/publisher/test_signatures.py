@@ -219,7 +219,7 @@ def test_the_check_names_key_and_tool(node: Node) -> None:
     done = node.publish("check", "--broker", "stomp://msg.example.org", "--json")
 
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["signing"] == {"key": "nagios1", "tool": "cryptography"}
+    assert json.loads(done.stdout)["signing"] == {"key": "nagios1", "tool": "PyNaCl"}
     assert "nagios1" in node.publish("check", "--broker", "stomp://msg.example.org").stdout
 
 
@@ -266,6 +266,6 @@ def test_without_anything_that_signs_the_check_says_so(
     done = node.publish(*RESULT, PATH=str(path))
 
     assert (checked.returncode, done.returncode) == (78, 78)
-    assert "cryptography" in checked.stderr
-    assert "cryptography" in done.stderr
+    assert "PyNaCl" in checked.stderr
+    assert "PyNaCl" in done.stderr
     assert node.spool.count() == 0

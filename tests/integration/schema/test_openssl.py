@@ -23,7 +23,7 @@ from sam_pipeline.schema.identity.signature import sign
 from sam_pipeline.schema.messages.message import new_message
 from tests.services import missing
 
-LIBRARY = "cryptography.hazmat.primitives.asymmetric.ed25519"
+LIBRARY = "nacl.signing"
 NOW = datetime(2026, 11, 23, 12, 0, 0, tzinfo=UTC)
 
 
