@@ -36,7 +36,7 @@ OLD = "SELECT pg_get_viewdef('site_availability')"
 
 GRANTS = """
     SELECT table_name, column_name, privilege_type, is_grantable
-    FROM information_schema.column_privileges WHERE grantee = 'grafana' ORDER BY 1, 2, 3
+    FROM information_schema.column_privileges WHERE grantee = 'grafana' ORDER BY 1, 2, 3, 4
 """
 
 
