@@ -32,7 +32,7 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grid]:
 @pytest.fixture(scope="module")
 def both(grid: Grid, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pages of both months, which tests leave as they are."""
-    out = tmp_path_factory.mktemp("both")
+    out = tmp_path_factory.mktemp("both") / "out"
     site(grid, out, *BOTH)
     return out
 

@@ -49,9 +49,9 @@ records_per_minute = 20_000
 """
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "publishers.toml"
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("policy") / "publishers.toml"
 
 
 def suggested(file: Path, said: Iterable[Said], present: Policy | None = None) -> Policy:
@@ -168,9 +168,7 @@ def test_long_lists_have_an_item_on_each_line(file: Path) -> None:
 
 
 @given(user=st.text(min_size=1), site=st.text(min_size=1), host=st.text(min_size=1))
-def test_any_name_is_taken_literally(
-    tmp_path_factory: pytest.TempPathFactory, user: str, site: str, host: str
-) -> None:
+def test_any_name_is_taken_literally(file: Path, user: str, site: str, host: str) -> None:
     identity, host = f"broker:stomp://b:1/{user}", host.lower()
     said = replace(
         RESULTS,
@@ -180,8 +178,6 @@ def test_any_name_is_taken_literally(
         new_hosts=frozenset({host}),
         monitoring_hosts=frozenset({host}),
     )
-    file = tmp_path_factory.getbasetemp() / "publishers.toml"
-
     policy = suggested(file, [said])
 
     row = {"hostName": host, "monitoringHost": host}

@@ -143,7 +143,9 @@ def test_a_home_directory_that_is_not_a_directory_has_no_file(
 def test_a_missing_key_is_reported_with_the_places_that_were_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path / "..")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
     file.write_text("[consumer]\n")
 
     with pytest.raises(ConfigError) as without_file:
@@ -153,7 +155,7 @@ def test_a_missing_key_is_reported_with_the_places_that_were_searched(
 
     missing, searched = without_file.value.problems
     assert missing == "[consumer] name is missing"
-    assert f"{tmp_path.parent}/sam.toml, /x/sam/sam.toml, /etc/sam/sam.toml" in searched
+    assert f"{elsewhere}/sam.toml, /x/sam/sam.toml, /etc/sam/sam.toml" in searched
     assert len(with_file.value.problems) == 1
 
 
