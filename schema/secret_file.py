@@ -43,7 +43,7 @@ def read_secret(path: Path) -> str:
     return secret
 
 
-def read_private(path: Path) -> str:
+def read_private(path: Path, max_characters: int = MAX_CHARACTERS) -> str:
     """The text of a file that only its owner can read.
 
     Raises:
@@ -52,7 +52,7 @@ def read_private(path: Path) -> str:
     try:
         with path.open(encoding="utf-8") as file:
             problem = exposure(os.fstat(file.fileno()))
-            text = file.read(MAX_CHARACTERS)
+            text = file.read(max_characters)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path}: {_reason(error)}"]) from None
     if problem:

@@ -12,8 +12,10 @@ IDENTITY = "samIdentity"
 """The header of an identified message; a message without it is anonymous."""
 
 ANONYMOUS = "anonymous"
-KEY, BROKER, UID, OPERATOR = "key", "broker", "uid", "operator"
-"""A signature; a user name that a broker vouches for; the owner of a file; who edited a letter."""
+KEY, TOKEN, CERTIFICATE = "key", "token", "cert"
+"""A signature; a bearer token and a client certificate of the HTTP door."""
+BROKER, UID, OPERATOR = "broker", "uid", "operator"
+"""A user name that a broker vouches for; the owner of a file; who edited a letter."""
 
 
 def identity_of(message: Message) -> str:
@@ -37,6 +39,16 @@ def known_identity(identity: str) -> str:
 def key_identity(name: str) -> str:
     """The identity of what was signed with the key of this name."""
     return f"{KEY}:{name}"
+
+
+def token_identity(name: str) -> str:
+    """The identity of what was sent with a token of this name."""
+    return f"{TOKEN}:{name}"
+
+
+def certificate_identity(subject: str) -> str:
+    """The identity of what was sent with a client certificate of this subject."""
+    return f"{CERTIFICATE}:{subject}"
 
 
 def broker_identity(url: str, user: str) -> str:

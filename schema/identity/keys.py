@@ -183,12 +183,12 @@ def key_name(path: Path) -> str:
     return name
 
 
-def problem_of_name(name: str) -> Optional[str]:
-    """Why a key can't have this name; None if it can."""
+def problem_of_name(name: str, thing: str = "key") -> Optional[str]:
+    """Why a key, or another thing, can't have this name; None if it can."""
     if re.fullmatch(_NAME, name, re.ASCII):
         return None
     expected = "letters, digits and ._- only, and a letter or digit first"
-    return f"{name[:100]!r} can't be the name of a key (expected {expected})"
+    return f"{name[:100]!r} can't be the name of a {thing} (expected {expected})"
 
 
 def read_seed(path: Path) -> bytes:

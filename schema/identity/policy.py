@@ -15,7 +15,15 @@ from fnmatch import translate
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Optional
 
-from sam_pipeline.schema.identity.identity import ANONYMOUS, BROKER, KEY, UID, key_identity
+from sam_pipeline.schema.identity.identity import (
+    ANONYMOUS,
+    BROKER,
+    CERTIFICATE,
+    KEY,
+    TOKEN,
+    UID,
+    key_identity,
+)
 from sam_pipeline.schema.identity.keys import PublicKey, parse_public_key
 from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, folded
@@ -27,7 +35,7 @@ MODES = (ENFORCE, OBSERVE)
 NOT_AUTHORISED, UNSIGNED = "not-authorised", "unsigned"
 """The reasons of what the policy refuses."""
 
-KINDS = (KEY, BROKER, UID)
+KINDS = (KEY, TOKEN, CERTIFICATE, BROKER, UID)
 """The kinds of identities that a policy may list; what operators enter is always allowed."""
 ANY = "*"
 MAX_IDENTITIES = 20_000

@@ -44,8 +44,15 @@ ENCODINGS = {0x0C: "utf-8", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1E:
 
 def subject_of(path: Path) -> Optional[str]:
     """The subject of the first certificate in a file; None if it can't be read or is unusual."""
-    with suppress(OSError, ValueError, LookupError):
-        certificate, _ = contents(first_certificate(path), 0, SEQUENCE)
+    with suppress(OSError, ValueError):
+        return subject_in(first_certificate(path))
+    return None
+
+
+def subject_in(der: bytes) -> Optional[str]:
+    """The subject of a certificate, from its bytes; None if it can't be read or is unusual."""
+    with suppress(ValueError, LookupError):
+        certificate, _ = contents(der, 0, SEQUENCE)
         body, _ = contents(certificate, 0, SEQUENCE)
         at = 0
         for _ in range(5 if body[0] == VERSION else 4):  # version, number, …, validity

@@ -1,4 +1,4 @@
-"""TLS 1.2 or newer to a broker; the host name is always checked, every failure explained."""
+"""TLS 1.2 or newer, to a broker or from senders; the host name of a broker is always checked."""
 
 from __future__ import annotations
 
@@ -86,21 +86,43 @@ def secure(channel: Channel, broker: Broker, files: TlsFiles) -> Channel:
 
 
 def tls_context(files: TlsFiles) -> ssl.SSLContext:
-    """The CAs we trust, their revocation lists and our certificate, read at every call.
+    """The context of a client: the CAs it trusts, their revocation lists and its certificate.
+
+    The files are read at every call.
 
     Raises:
         ConfigError: a file can't be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks chain and host name
+    if files.ca_file is None:
+        context.load_default_certs()
+    return _with_files(context, files)
+
+
+def server_context(files: TlsFiles) -> ssl.SSLContext:
+    """The context of a server; with a `ca_file`, it requests certificates of its clients.
+
+    A client may have none, but one that it presents must be valid.
+
+    Raises:
+        ConfigError: a file can't be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if files.ca_file is not None:
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return _with_files(context, files)
+
+
+def _with_files(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:
+    """The context after loading the files; raises ConfigError."""
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     ca_file, certificate, key, crl_file = files
     try:
-        if ca_file is None:
-            context.load_default_certs()
-        elif ca_file.is_dir():  # hashed, as IGTF has it
-            context.load_verify_locations(capath=ca_file)
-        else:
-            context.load_verify_locations(cafile=ca_file)
+        if ca_file is not None:
+            if ca_file.is_dir():  # hashed, as IGTF has it
+                context.load_verify_locations(capath=ca_file)
+            else:
+                context.load_verify_locations(cafile=ca_file)
     except OSError as error:
         reason = _problem_of(error, "contains no certificate in PEM format")
         raise ConfigError([f"{ca_file}: {reason}"]) from None

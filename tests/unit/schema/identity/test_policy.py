@@ -160,6 +160,8 @@ def publisher_of(identity: str, *lists: tuple[str, ...]) -> str:
         ("broker:stomp://mb1:61613//DC=org/CN=alice", "broker:*//DC=org/CN=alice"),
         ("broker:stomp://mb1:61613/host/alice", "broker:*"),
         ("uid:1000", "uid:*"),
+        ("token:nagios-a", "token:nagios-*"),
+        ("cert:CN=ce1.example.org,O=Grid", "cert:CN=*.example.org,O=Grid"),
     ],
 )
 def test_an_identity_matches_its_own_text_and_a_star_for_any_characters(
@@ -180,6 +182,8 @@ def test_an_identity_matches_its_own_text_and_a_star_for_any_characters(
         ("broker:stomp://mb1:61613/mallory/alice", "broker:stomp://*/alice"),
         ("broker:stomp://mb1:61613/CN=x/CN=alice,DC=org", "broker:*/CN=alice,DC=org"),
         ("anonymous", "uid:*"),
+        ("cert:nagios-a", "token:nagios-a"),
+        ("cert:CN=mallory\\,O=Grid,O=Other", "cert:CN=*,O=Grid"),
     ],
 )
 def test_an_identity_does_not_match_what_is_merely_similar(identity: str, text: str) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
-from sam_pipeline.schema.net.subject import subject_of
+from sam_pipeline.schema.net.subject import subject_in, subject_of
 from tests.support.brokers.tls_files import TlsFiles
 
 
@@ -22,6 +23,14 @@ def test_the_last_part_comes_first_and_no_blank_follows_a_comma(files: TlsFiles)
     )
 
     assert subject_of(files.x509_proxy(host)) == "CN=x.example.org,OU=sam,O=Grid"
+
+
+def test_it_is_read_from_the_bytes_of_a_connection_too(files: TlsFiles) -> None:
+    path = files.certificate_file(files.client())
+    der = ssl.PEM_cert_to_DER_cert(path.read_text())
+
+    assert subject_in(der) == subject_of(path)
+    assert [subject_in(der[:size]) for size in range(0, 60, 7)] == [None] * 9
 
 
 def test_it_is_that_of_a_full_parser(files: TlsFiles) -> None:

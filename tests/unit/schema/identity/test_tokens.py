@@ -1,0 +1,115 @@
+"""Tokens: what their file contains, and who a token belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.identity.tokens import Tokens, load_tokens, make_token
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tokens"
+
+
+@pytest.fixture
+def write(path: Path) -> Write:
+    def write(text: str) -> Path:
+        path.touch(0o600)
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def line(name: str, token: str) -> str:
+    return f"{name} {sha256(token.encode()).hexdigest()}\n"
+
+
+def test_a_new_token_is_known_by_its_name_and_is_not_in_the_file(path: Path) -> None:
+    first, second = make_token(path, "nagios-a"), make_token(path, "nagios-b")
+
+    tokens = load_tokens(path)
+    assert tokens.name_of(first) == "nagios-a"
+    assert tokens.name_of(second) == "nagios-b"
+    assert first not in path.read_text() and second not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_another_token_belongs_to_nobody(path: Path) -> None:
+    token = make_token(path, "nagios-a")
+
+    tokens = load_tokens(path)
+    for other in ("", token[:-1], f"{token} ", token.upper(), "n\udcffagios", token * 1000):
+        assert tokens.name_of(other) is None
+    assert Tokens().name_of(token) is None
+
+
+def test_tokens_whose_digests_begin_alike_are_not_confused(write: Write) -> None:
+    start = sha256(b"mine").hexdigest()[:8]
+    path = write(f"other {start}{'0' * 56}\n{line('me', 'mine')}last {start}{'f' * 56}\n")
+
+    assert load_tokens(path).name_of("mine") == "me"
+
+
+def test_one_name_may_have_two_tokens_while_its_sender_changes_them(path: Path) -> None:
+    old, new = make_token(path, "nagios-a"), make_token(path, "nagios-a")
+
+    tokens = load_tokens(path)
+    assert tokens.name_of(old) == tokens.name_of(new) == "nagios-a"
+
+
+def test_comments_and_blank_lines_are_kept_and_ignored(write: Write) -> None:
+    path = write(f"# of site A\n\n  \n{line('nagios-a', 'one')}# the end, without a line feed")
+    token = make_token(path, "nagios-b")
+
+    tokens = load_tokens(path)
+    assert tokens.names == {"nagios-a", "nagios-b"}
+    assert tokens.name_of(token) == "nagios-b"
+    assert path.read_text().startswith("# of site A\n")
+
+
+def test_all_problems_of_the_file_are_reported_with_their_lines(write: Write) -> None:
+    good = line("good", "secret")
+    text = f"{good}name-only\n-x {'0' * 64}\nshort {'0' * 63}\nmany {'1' * 64} more\n{good}"
+    path = write(text)
+
+    with pytest.raises(ConfigError) as caught:
+        load_tokens(path)
+    places = [problem.split(": ")[0] for problem in caught.value.problems]
+    assert places == [f"{path}:{number}" for number in (2, 3, 4, 5, 6)]
+
+
+def test_no_token_is_added_to_a_file_with_problems(write: Write) -> None:
+    path = write("the token itself, by mistake\n")
+
+    with pytest.raises(ConfigError):
+        make_token(path, "nagios-a")
+    assert path.read_text() == "the token itself, by mistake\n"
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o660])
+def test_a_file_that_other_users_can_read_is_refused(write: Write, mode: int) -> None:
+    path = write(line("nagios-a", "secret"))
+    path.chmod(mode)
+
+    with pytest.raises(ConfigError):
+        load_tokens(path)
+    with pytest.raises(ConfigError):
+        make_token(path, "nagios-b")
+
+
+def test_two_commands_at_once_lose_no_token(path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        made = dict(pool.map(lambda n: (make_token(path, f"n{n}"), f"n{n}"), range(20)))
+
+    tokens = load_tokens(path)
+    assert {token: tokens.name_of(token) for token in made} == made
