@@ -17,7 +17,7 @@ from sam_pipeline.publisher.errors import PublishUsage
 from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.publisher.settings.config import RECORD_KEYS
 from sam_pipeline.schema.messages.message import MAX_BYTES, pack
-from sam_pipeline.schema.records.normalise import normalise
+from sam_pipeline.schema.records.normalise import HOST_STATES, normalise
 from sam_pipeline.schema.times import format_time, require_set_clock
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from sam_pipeline.publisher.settings.config import PublisherConfig
     from sam_pipeline.schema.messages.message import Message
     from sam_pipeline.schema.records.text import Record
-
-HOST_STATES = {"UP": "OK", "DOWN": "CRITICAL", "UNREACHABLE": "UNKNOWN"}
-"""The statuses of Nagios' states of hosts; of an unreachable one it knows nothing."""
 
 DESCRIPTION = "Publish one metric result."
 EXAMPLES = """\
@@ -77,6 +74,8 @@ def handle(args: argparse.Namespace) -> int:
         raise PublishUsage(f"required, unless [publisher.record] has defaults: {options}")
     record["metricStatus"] = HOST_STATES.get(args.status.upper(), args.status)
     if args.from_nagios:
+        from sam_pipeline.schema.records.plugin_output import unescaped
+
         record["detailsData"] = unescaped(record.get("detailsData", "")).rstrip()
     elif record.get("detailsData") == "-":
         details = sys.stdin.buffer.read() if sys.stdin else b""  # it may be closed
@@ -88,14 +87,6 @@ def handle(args: argparse.Namespace) -> int:
 
     with Termination() as termination:
         return publish_and_report(messages, config, args, termination=termination)
-
-
-def unescaped(text: str) -> str:
-    """The text of `$LONGSERVICEOUTPUT$`, in which Nagios escapes line ends and backslashes.
-
-    It escapes neither in the other macros.
-    """
-    return "\\".join(part.replace("\\n", "\n") for part in text.split("\\\\"))
 
 
 def messages_of(record: Record, config: PublisherConfig, args: argparse.Namespace) -> list[Message]:

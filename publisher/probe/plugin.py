@@ -17,9 +17,9 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from typing import NamedTuple
 
-from sam_pipeline.publisher.probe.plugin_output import Output, split_output
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.records.normalise import STATUSES
+from sam_pipeline.schema.records.plugin_output import Output, split_output
 from sam_pipeline.schema.records.text import Record
 from sam_pipeline.schema.times import format_time
 

@@ -30,6 +30,8 @@ from sam_pipeline.schema.times import format_time, parse_day, parse_time
 
 STATUSES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 """In the order of the exit codes of monitoring plugins."""
+HOST_STATES = {"UP": "OK", "DOWN": "CRITICAL", "UNREACHABLE": "UNKNOWN"}
+"""The statuses of Nagios' states of hosts; of an unreachable one it knows nothing."""
 
 MONITORING_HOST_HEADERS = ("nagios_host", "nagiosHost")
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from sam_pipeline.publisher.probe.plugin_output import Output, split_output
+from sam_pipeline.schema.records.plugin_output import Output, split_output
 
 
 @pytest.mark.parametrize(
