@@ -13,6 +13,7 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import (
     ACTIVEMQ_REST,
     AMS,
+    DOOR,
     RABBITMQ_API,
     SPOOL,
     STOMP,
@@ -25,6 +26,7 @@ KINDS = {
     ACTIVEMQ_REST: "sam_pipeline.publisher.brokers.rest.activemq",
     RABBITMQ_API: "sam_pipeline.publisher.brokers.rest.rabbitmq",
     AMS: "sam_pipeline.publisher.brokers.rest.ams",
+    DOOR: "sam_pipeline.publisher.brokers.rest.door",
     SPOOL: "sam_pipeline.publisher.brokers.spool",
 }
 """The module of each kind; imported when first used, for a quick start."""

@@ -18,7 +18,7 @@ from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig, examine_config
 from sam_pipeline.publisher.settings.signing import signer_of
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import AMS, SPOOL, is_loopback
+from sam_pipeline.schema.net.broker_url import AMS, DOOR, SPOOL, WITHOUT_LOGIN, is_loopback
 from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
 from sam_pipeline.schema.net.tls import TlsFiles, tls_context
 from sam_pipeline.schema.program.command import OK, print_done, print_json, print_lines, text_table
@@ -136,6 +136,8 @@ def find_problems(config: PublisherConfig, findings: Findings) -> Iterator[str]:
                 config.proxy_for(broker)
             if "password_file" not in findings.bad:
                 config.login(broker)
+            if broker.kind == DOOR and "token_file" not in findings.bad:
+                config.door_token(broker)
         except BrokerUnavailable as error:
             yield f"{findings.origin('brokers')}: {error}"
         if refusal := kind_of(broker).refusal_of(broker, message):
@@ -173,7 +175,7 @@ def find_likely_mistakes(config: PublisherConfig, findings: Findings) -> Iterato
             yield f"{findings.origin('brokers')}: {note}"
         with suppress(BrokerUnavailable):  # reported by `find_problems`
             proxies.add(config.proxy_for(broker))
-        if broker.kind in (AMS, SPOOL) or "password_file" in findings.bad:
+        if broker.kind in WITHOUT_LOGIN or "password_file" in findings.bad:
             continue
         try:
             user, secret = config.login(broker)

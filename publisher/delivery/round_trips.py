@@ -12,7 +12,7 @@ from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishError
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import DESTINATION, Message, new_message
-from sam_pipeline.schema.net.broker_url import AMS, SPOOL
+from sam_pipeline.schema.net.broker_url import AMS, DOOR, SPOOL
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
 from sam_pipeline.schema.records.classes import CHECK_CLASS
@@ -54,10 +54,10 @@ def _anybody_may_publish(
     broker = address.broker
     if broker.kind in (AMS, SPOOL):  # they always know the sender
         return False
-    if not (broker.user or config.user or (broker.tls and config.certificate_file)):
+    secret = config.door_token(broker) if broker.kind == DOOR else broker.user or config.user
+    if not (secret or (broker.tls and config.certificate_file)):
         return True
-    nobody = config._replace(user=None, certificate_file=None, key_file=None)
-    address = address._replace(broker=broker._replace(user=None))
+    nobody = config._replace(anonymous=True, certificate_file=None, key_file=None)
     with suppress(PublishError):
         transport = kind_of(broker).connect(address, nobody, deadline)
         with closing(transport):

@@ -140,6 +140,8 @@ class PublisherConfig(NamedTuple):
     """Values for the keys that a record of metricOutput lacks, by option of the command line."""
     require_broker: bool = False
     """Fail if a message could only be spooled; an option, not a key of the file."""
+    anonymous: bool = False
+    """Log in nowhere, to learn whether anybody may publish; neither an option nor a key."""
 
     def __repr__(self) -> str:
         """Without the proxy and the users of brokers: bad URLs may contain a password."""
@@ -217,6 +219,7 @@ class PublisherConfig(NamedTuple):
                 " `vo`, `fqan`, `gathered_at`",
             },
             "require_broker": {"key": None},
+            "anonymous": {"key": None},
         }
 
     @property
@@ -240,7 +243,7 @@ class PublisherConfig(NamedTuple):
                 in plain text.
         """
         user = broker.user or self.user
-        if not user:
+        if not user or self.anonymous:
             return None, None
         from sam_pipeline.schema.net.broker_url import problem_of_login
 
@@ -261,6 +264,25 @@ class PublisherConfig(NamedTuple):
             return secrets.token(self.token_file, os.environ)
         except ConfigError as error:
             raise BrokerUnavailable("bearer token", str(error)) from error
+
+    def door_token(self, broker: Broker) -> str | None:
+        """The token for an HTTP door, if one is configured; those of other services stay secret.
+
+        Raises:
+            BrokerUnavailable: the token file can't be used now, or the token would be sent in plain
+                text.
+        """
+        if self.anonymous:
+            return None
+        from sam_pipeline.schema.net.broker_url import problem_of_secret_to
+
+        try:
+            token = secrets.configured_token(self.token_file, os.environ)
+        except ConfigError as error:
+            raise BrokerUnavailable(broker, str(error)) from error
+        if token and (problem := problem_of_secret_to(broker, "the token", self.insecure)):
+            raise BrokerUnavailable(broker, problem)
+        return token
 
     def credentials(self, broker: Broker) -> str:
         """What this broker sees of us and how we trust it: login, token, proxy and TLS files.

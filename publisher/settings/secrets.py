@@ -44,7 +44,7 @@ def proxy_password(file: Optional[Path], environ: Mapping[str, str]) -> Optional
 
 
 def token(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
-    """The bearer token, if there is one: from variable, file, systemd credential or discovery.
+    """The bearer token, if there is one: configured (see `configured_token`), or by discovery.
 
     Source: WLCG Bearer Token Discovery 1.0: the variables BEARER_TOKEN and BEARER_TOKEN_FILE, the
     file bt_u<uid> in the runtime directory, then in /tmp. The first that exists must be usable: no
@@ -53,20 +53,24 @@ def token(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
     Raises:
         ConfigError: the file can't be used, or does not contain a token.
     """
-    path = file or credential_file(TOKEN_CREDENTIAL, environ)
+    if configured := configured_token(file, environ):
+        return configured
+    if environ.get("BEARER_TOKEN"):
+        return _valid_token(environ["BEARER_TOKEN"].strip(), "BEARER_TOKEN")
+    path = discovered_token_file(environ)
+    return _valid_token(read_secret(path), str(path)) if path else None
+
+
+def configured_token(file: Optional[Path], environ: Mapping[str, str]) -> Optional[str]:
+    """The token that was given to us for brokers: from variable, file or systemd credential.
+
+    Raises:
+        ConfigError: the file can't be used, or does not contain a token.
+    """
     if environ.get(TOKEN):
-        text, source = environ[TOKEN], TOKEN
-    elif not path and environ.get("BEARER_TOKEN"):
-        text, source = environ["BEARER_TOKEN"].strip(), "BEARER_TOKEN"
-    else:
-        path = path or discovered_token_file(environ)
-        if not path:
-            return None
-        text, source = read_secret(path), str(path)
-    # HTTP libraries quote other characters in their errors.
-    if text.isascii() and text.isprintable() and " " not in text:
-        return text
-    raise ConfigError([f"{source}: contains characters that are not allowed in a token"])
+        return _valid_token(environ[TOKEN], TOKEN)
+    path = file or credential_file(TOKEN_CREDENTIAL, environ)
+    return _valid_token(read_secret(path), str(path)) if path else None
 
 
 def basic_login(user: str, password: Optional[str]) -> str:
@@ -87,3 +91,10 @@ def discovered_token_file(environ: Mapping[str, str]) -> Optional[Path]:
             if path.lstat().st_uid in (0, os.geteuid()):
                 return path
     return None
+
+
+def _valid_token(text: str, source: str) -> str:
+    # HTTP libraries quote other characters in their errors.
+    if text.isascii() and text.isprintable() and " " not in text:
+        return text
+    raise ConfigError([f"{source}: contains characters that are not allowed in a token"])

@@ -8,10 +8,15 @@ STOMP = "stomp"
 ACTIVEMQ_REST = "activemq-rest"
 RABBITMQ_API = "rabbitmq-api"
 AMS = "ams"
+DOOR = "sam"
 SPOOL = "spool"
 FORM = "expected SCHEME://[USER@]HOST:PORT"
 UMASKS = {"": False, "umask=077": False, "umask=007": True}
 """What may follow the `?` of a spool, and whether a group shares it."""
+
+
+WITHOUT_LOGIN = frozenset({AMS, DOOR, SPOOL})
+"""The kinds that know a sender by its token, its certificate or its account, never by a login."""
 
 
 class Scheme(NamedTuple):
@@ -31,6 +36,8 @@ SCHEMES = {
     "rabbitmq-api+http": Scheme(RABBITMQ_API, False, 15672, "/VHOST/EXCHANGE"),
     "rabbitmq-api+https": Scheme(RABBITMQ_API, True, 15671, "/VHOST/EXCHANGE"),
     "ams+https": Scheme(AMS, True, 443, "/v1/projects/PROJECT"),
+    "sam+http": Scheme(DOOR, False, 8080),
+    "sam+https": Scheme(DOOR, True, 8443),
     "spool": Scheme(SPOOL, False, path="/DIRECTORY"),
 }
 
@@ -120,17 +127,26 @@ def parse_broker(url: str) -> Broker:
         problem = f"expected {scheme.path} after the port, got {path!r}"
         raise ValueError(f"broker URL of {parts.hostname}: {problem}")
     user = unquote(parts.username) if parts.username else None
+    if user and scheme.kind == DOOR:
+        problem = "must not contain a user (the sender is known by a token or a certificate)"
+        raise ValueError(f"broker URL of {parts.hostname}: {problem}")
     return Broker(parts.scheme, parts.hostname, port or scheme.port, path, user)
 
 
 def problem_of_login(broker: Broker, user: Optional[str], insecure: bool) -> Optional[str]:
     """The problem of a login at a broker: others could read the password on its way."""
     user = broker.user or user
-    if insecure or not user or broker.kind == SPOOL or broker.tls or is_loopback(broker.host):
+    if not user or broker.kind in WITHOUT_LOGIN:
+        return None
+    return problem_of_secret_to(broker, f"the password of {user}", insecure)
+
+
+def problem_of_secret_to(broker: Broker, secret: str, insecure: bool) -> Optional[str]:
+    """The problem of sending a secret to a network broker: others could read it on its way."""
+    if insecure or broker.tls or is_loopback(broker.host):
         return None
     (secured,) = (name for name, scheme in SCHEMES.items() if scheme[:2] == (broker.kind, True))
-    advice = f"use {secured}://, or set insecure = true"
-    return f"the password of {user} would be sent in plain text: {advice}"
+    return f"{secret} would be sent in plain text: use {secured}://, or set insecure = true"
 
 
 def is_loopback(host: str) -> bool:

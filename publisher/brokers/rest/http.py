@@ -8,10 +8,11 @@ import ssl
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from http.client import HTTPException, HTTPResponse
-from typing import Any, NamedTuple, Optional, cast
+from typing import Any, Callable, NamedTuple, Optional, cast
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.connection import open_channel
+from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.settings.secrets import basic_login
@@ -25,6 +26,8 @@ MAX_QUOTED_BYTES = 65536
 MAX_QUOTED = 300
 HIDDEN = "***"
 JSON = {"Content-Type": "application/json"}
+PROBLEM = "application/problem+json"
+"""An answer of this type is by an HTTP door, never by a proxy."""
 
 NOT_NOW = {401, 407, 408, 429}
 """Client errors that any request would get."""
@@ -55,15 +58,23 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
     def __str__(self) -> str:
-        """The status and the broker's message, in one line."""
-        status = f"{self.status} {one_line(self.reason, MAX_QUOTED)}".strip()
-        return f"{status}: {self.message}" if self.message else status
+        """The status, the broker's message, and when it wants to be asked again, in one line."""
+        text = f"{self.status} {one_line(self.reason, MAX_QUOTED)}".strip()
+        if self.message:
+            text += f": {self.message}"
+        wait = self.headers.get("retry-after", "")
+        return f"{text} (again in {wait} s)" if wait.isdecimal() else text
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether the answer is a problem document (RFC 9457)."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower() == PROBLEM
 
     @property
     def message(self) -> str:
         """The broker's message: that of its JSON, the title of its HTML page, or its text.
 
-        In JSON it is `reason` (RabbitMQ) or `error.message` (AMS).
+        In JSON it is `reason` (RabbitMQ), `error.message` (AMS) or `detail` (RFC 9457).
         """
         text = self.body[:MAX_QUOTED_BYTES].decode("utf-8", "replace")
         if title := _HTML_TITLE.search(text):
@@ -73,7 +84,8 @@ class HttpAnswer(NamedTuple):
                 document = json.loads(text)
                 error = document.get("error")
                 is_ams = isinstance(error, dict)
-                text = str((error.get("message") if is_ams else document.get("reason")) or text)
+                reason = document.get("reason") or document.get("detail")
+                text = str((error.get("message") if is_ams else reason) or text)
         message = one_line(text, MAX_QUOTED)
         return "" if message.lower() == self.reason.lower() else message
 
@@ -100,11 +112,18 @@ class HttpSession:
     def is_open(self) -> bool:
         return self._channel is not None
 
-    def request(self, request: HttpRequest, deadline: Deadline) -> HttpAnswer:
+    def request(
+        self,
+        request: HttpRequest,
+        deadline: Deadline,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        meanwhile: Callable[[], bool] = nothing_else,
+    ) -> HttpAnswer:
         """The broker's answer: 2xx, 500, or 4xx about this request.
 
         An idle connection that the broker closed is opened again. A request that was sent is never
-        repeated: the broker may have received it.
+        repeated: the broker may have received it. Until the answer begins, `meanwhile` is called as
+        long as it has something to do.
 
         Raises:
             BrokerUnavailable: no answer, or an error that any request would get.
@@ -116,7 +135,7 @@ class HttpSession:
         channel = self._channel
         channel.deadline = deadline
         try:
-            answer = self._exchange(channel, request)
+            answer = self._exchange(channel, request, max_answer_bytes, meanwhile)
         except (OSError, HTTPException) as error:
             self.close()
             reason = one_line(error_text(error), MAX_QUOTED)
@@ -138,7 +157,13 @@ class HttpSession:
             self._channel.close()
             self._channel = None
 
-    def _exchange(self, channel: Channel, request: HttpRequest) -> HttpAnswer:
+    def _exchange(
+        self,
+        channel: Channel,
+        request: HttpRequest,
+        max_answer_bytes: int,
+        meanwhile: Callable[[], bool],
+    ) -> HttpAnswer:
         """Send a request and read its answer; close the connection if it can't be reused."""
         broker = self._address.broker
         headers = {**self._headers, **(channel.proxy.headers if channel.proxy else {})}
@@ -146,18 +171,20 @@ class HttpSession:
         with suppress(ConnectionError):  # the broker may refuse early: then its answer says why
             channel.send(encoded(request, broker, headers, channel.forwarded))
             reusable = True
+        while not channel.has_arrived() and meanwhile():
+            pass
         # A channel has all that HTTPResponse uses of a socket.
         with closing(HTTPResponse(cast(Any, channel), method=request.method)) as response:
             response.begin()
             try:
-                body = response.read(MAX_ANSWER_BYTES + 1)
+                body = response.read(max_answer_bytes + 1)
             except OSError:
                 if response.status < 400:
                     raise
                 # An early refusal: the reset of the connection may overtake the answer.
                 reusable, body = False, b""
-            if len(body) > MAX_ANSWER_BYTES:
-                raise HTTPException(f"longer than {MAX_ANSWER_BYTES} bytes")
+            if len(body) > max_answer_bytes:
+                raise HTTPException(f"longer than {max_answer_bytes} bytes")
             missing = response.length  # `read` with a size does not check the length
             if missing and response.status < 400:
                 raise HTTPException(f"{missing} bytes are missing")
@@ -169,14 +196,15 @@ class HttpSession:
     def _raise_for_status(self, answer: HttpAnswer, channel: Channel) -> None:
         """Raise BrokerUnavailable for an error of a proxy, or one that any request would get."""
         reason = str(answer)
-        if channel.proxy and answer.status in BY_A_PROXY:
+        by_proxy = channel.proxy and not answer.is_problem
+        if by_proxy and answer.status in BY_A_PROXY:
             schemes = answer.headers.get("proxy-authenticate", "")
             reason = channel.proxy.refusal(answer.status, answer.reason, schemes)
-        elif channel.proxy and answer.status in MAYBE_BY_A_PROXY:
+        elif by_proxy and answer.status in MAYBE_BY_A_PROXY:
             reason = f"{answer} (from the {channel.proxy}, or from the broker)"
         elif not (300 <= answer.status < 400 or answer.status > 500 or answer.status in NOT_NOW):
             return
-        elif answer.status == 401:
+        elif answer.status == 401 and not answer.is_problem:
             reason = f"{answer} ({LOGIN_REJECTED if self._headers else LOGIN_REQUIRED})"
         elif answer.status < 400:
             location = one_line(answer.headers.get("location", "nowhere"), MAX_QUOTED)

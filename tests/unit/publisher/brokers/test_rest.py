@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.transport import kind_of, outcomes
+from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import Message
@@ -19,6 +19,7 @@ from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from tests.support.brokers.ams_stand_in import TOKEN, AmsStandIn
 from tests.support.brokers.http_stand_in import HOST, Asked, HttpStandIn, json_reply, reply
+from tests.support.brokers.sending import rejection_of, sent_to
 from tests.support.builders import metric_message, metric_result
 
 TOPIC = "/topic/grid.probe.metricOutput"
@@ -57,26 +58,6 @@ def activemq_url(server: HttpStandIn) -> str:
 
 def rabbitmq_url(server: HttpStandIn, path: str = "%2F/amq.topic") -> str:
     return f"rabbitmq-api+http://{HOST}:{server.port}/{path}"
-
-
-def sent_to(
-    url: str, messages: Sequence[Message], config: PublisherConfig | None = None
-) -> dict[int, str | None]:
-    """By position: None if the broker confirmed the message, else why it rejected it."""
-    address = BrokerAddress(parse_broker(url), HOST)
-    deadline = Deadline.after(10)
-    kind = kind_of(address.broker)
-    with closing(kind.connect(address, config or PublisherConfig(), deadline)) as transport:
-        return {
-            position: rejection.reason if rejection else None
-            for position, rejection in outcomes(transport, messages, deadline)
-        }
-
-
-def rejection_of(url: str, message: Message, config: PublisherConfig | None = None) -> str:
-    reason = sent_to(url, [message], config)[0]
-    assert reason is not None
-    return reason
 
 
 def answering(*answers: bytes) -> Callable[[Asked], bytes]:

@@ -1,0 +1,207 @@
+"""The HTTP door of `sam-consume`: many messages per request, and an answer for each of them.
+
+A request has one message per line, in the format of a spool element. The answers are lines, too,
+in the same order: a status of 2xx for a message that is stored, else a problem (RFC 9457).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.brokers.rest.http import (
+    MAX_QUOTED,
+    NOT_NOW,
+    HttpAnswer,
+    HttpRequest,
+    HttpSession,
+)
+from sam_pipeline.publisher.brokers.rest.http import preview as preview_request
+from sam_pipeline.publisher.brokers.transport import nothing_else
+from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.schema.chunks import chunks
+from sam_pipeline.schema.log import lazy_logger
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.program.wording import one_line, plural
+from sam_pipeline.schema.spool.element import serialise
+
+PATH = "/v1/messages"
+LINES = {"Content-Type": "application/x-ndjson"}
+TOKEN = "Authorization"
+
+MAX_BATCH = 500
+MAX_BATCH_BYTES = 1_000_000
+"""The limits of a request; a larger message is sent alone, and the door decides."""
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""An answer lists every bad record."""
+MIN_COMPRESSED_BYTES = 4096
+"""A shorter request fits into a few packets as it is."""
+FASTEST = 1
+GZIP = 31
+"""The format for zlib."""
+
+logger = lazy_logger(__name__)
+
+
+class Line(NamedTuple):
+    """A message as it is sent, and its position in the call of `send`."""
+
+    position: int
+    message_id: str
+    text: bytes
+
+
+class Door:
+    """One HTTP session; remembers refusals, so that no refused message is sent again."""
+
+    def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
+        token = config.door_token(address.broker)
+        self.meanwhile = nothing_else
+        self.stored_in = ""
+        """Where the door stored the last message: `database`, `broker` or `spool`."""
+        self._address = address
+        self._refused: dict[str, str] = {}
+        """The reason, by message id."""
+        self._failure = ""
+        """Why the door did not take the other messages now."""
+        headers = {TOKEN: f"Bearer {token}"} if token else {}
+        self._session = HttpSession(address, config, deadline, headers)
+
+    def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
+        for position, message in enumerate(messages if self._refused else ()):
+            if reason := self._refused.get(message.message_id):
+                raise MessageRejected(self._address, position, reason)
+        lines = (
+            Line(position, message.message_id, _line_of(message))
+            for position, message in enumerate(messages)
+        )
+        for batch in chunks(lines, lambda line: len(line.text), MAX_BATCH, MAX_BATCH_BYTES):
+            if not self._failure:
+                yield from self._post(batch, deadline)
+            for line in batch:
+                if reason := self._refused.get(line.message_id):
+                    raise MessageRejected(self._address, line.position, reason)
+            if self._failure:
+                failure, self._failure = self._failure, ""
+                raise BrokerUnavailable(self._address, failure)
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _post(self, batch: Sequence[Line], deadline: Deadline) -> Iterator[int]:
+        """The positions of the messages that are stored; keeps why others are not."""
+        request = _request([line.text for line in batch], compressed=True)
+        answer = self._session.request(request, deadline, MAX_ANSWER_BYTES, self.meanwhile)
+        if answer.status == 200:
+            yield from self._stored(batch, answer)
+        elif answer.status == 403:
+            self._refused.update((line.message_id, str(answer)) for line in batch)
+        elif answer.status not in (400, 413, 422):
+            raise BrokerUnavailable(self._address, _unexpected(answer))
+        elif len(batch) == 1:
+            self._refused[batch[0].message_id] = str(answer)
+        else:  # halve the batch to find the message to blame; sending an id twice is harmless
+            middle = len(batch) // 2
+            yield from self._post(batch[:middle], deadline)
+            yield from self._post(batch[middle:], deadline)
+
+    def _stored(self, batch: Sequence[Line], answer: HttpAnswer) -> Iterator[int]:
+        """Like `_post`, from the lines of the answer."""
+        outcomes = answer.body.splitlines()
+        for line, text in zip(batch, outcomes):
+            outcome = _parsed(text)
+            status = outcome.get("status")
+            is_ours = outcome.get("messageId") == line.message_id
+            if status in (200, 202) and is_ours:
+                self.stored_in = str(outcome.get("stored") or "database")
+                _log_dead_letters(line.message_id, outcome.get("deadLetters"))
+                yield line.position
+            elif isinstance(status, int) and 400 <= status < 500 and status not in NOT_NOW:
+                self._refused[line.message_id] = _problem(outcome)
+            elif status in (200, 202):
+                self._failure = f"answered for another message than {line.message_id}"
+            else:
+                self._failure = _problem(outcome)
+        if len(outcomes) < len(batch):
+            answered = f"answered for {len(outcomes)} of {plural(len(batch), 'message')}"
+            self._failure = self._failure or answered
+
+
+connect = Door
+
+
+def refusal_of(broker: Broker, message: Message) -> str:
+    return ""
+
+
+def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
+    """The request before it is compressed, which a long one is."""
+    request = _request([_line_of(message)])
+    return preview_request(
+        request, broker, config, {TOKEN: ""} if config.door_token(broker) else {}
+    )
+
+
+def round_trip(
+    address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
+) -> str:
+    """Nothing can be read through a door: proves that it stores a check message, and where."""
+    with closing(connect(address, config, deadline)) as transport:
+        list(transport.send([message], deadline))
+        return f"confirmed: stored in the {transport.stored_in}"
+
+
+def _line_of(message: Message) -> bytes:
+    return serialise(message) + b"\n"
+
+
+def _request(lines: Sequence[bytes], compressed: bool = False) -> HttpRequest:
+    body = b"".join(lines)
+    if not compressed or len(body) < MIN_COMPRESSED_BYTES:
+        return HttpRequest("POST", PATH, LINES, body)
+    import zlib
+
+    packer = zlib.compressobj(FASTEST, wbits=GZIP)
+    packed = packer.compress(body) + packer.flush()
+    return HttpRequest("POST", PATH, {**LINES, "Content-Encoding": "gzip"}, packed)
+
+
+def _parsed(text: bytes) -> Mapping[str, Any]:
+    try:
+        outcome = json.loads(text)
+    except (ValueError, RecursionError):
+        outcome = None
+    return outcome if isinstance(outcome, dict) else {"detail": "its answer is not a JSON object"}
+
+
+def _problem(outcome: Mapping[str, Any]) -> str:
+    """`422 title: detail` of a problem, as far as it has them."""
+    status = " ".join(str(outcome[key]) for key in ("status", "title") if key in outcome)
+    return one_line(": ".join(filter(None, (status, str(outcome.get("detail", ""))))), MAX_QUOTED)
+
+
+def _log_dead_letters(message_id: str, letters: object) -> None:
+    """Warn of records that the door's database can't take: a sender can correct them."""
+    if not isinstance(letters, list) or not letters:
+        return
+    first = letters[0] if isinstance(letters[0], dict) else {}
+    reason = one_line(f"{first.get('reason')}: {first.get('text')}", MAX_QUOTED)
+    logger.warning(
+        "message %s: %s became dead letters, the first because of %s",
+        message_id,
+        plural(len(letters), "record"),
+        reason,
+        extra={"message_id": message_id},
+    )
+
+
+def _unexpected(answer: HttpAnswer) -> str:
+    if answer.status in (404, 405):
+        return f"{answer} (no HTTP door of sam-consume there)"
+    return str(answer)
