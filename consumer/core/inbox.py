@@ -6,10 +6,12 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, cast
 
+from sam_pipeline.consumer.core.outcome import MessageOutcome
 from sam_pipeline.schema.messages.message import Message
 
 NO_LIMIT = 2**62
@@ -25,12 +27,21 @@ class Session(Protocol):
     broker: str
     batch_size: int
     """A batch of more messages would wait in vain: the session delivers on only after an ack."""
+    answers: bool
+    """Whether it is an AnsweringSession."""
 
     def ack(self, tokens: Sequence[Any]) -> None:
         """Let another thread inform the broker that the messages are stored.
 
         It neither waits nor fails if the connection is lost, since they are redelivered then.
         """
+
+
+class AnsweringSession(Session, Protocol):
+    """A session that informs senders about the outcome of their messages."""
+
+    def answer(self, outcomes: Sequence[tuple[Any, MessageOutcome]]) -> None:
+        """Like `ack`, with the outcome of the message of each token; called once for a batch."""
 
 
 class Delivery(NamedTuple):
@@ -41,13 +52,28 @@ class Delivery(NamedTuple):
     token: Any
 
 
-def acknowledge(batch: Sequence[Delivery]) -> None:
-    """Ack all deliveries of a batch, in order."""
+def acknowledge(
+    batch: Sequence[Delivery],
+    outcomes: Mapping[int, MessageOutcome] = MappingProxyType({}),
+) -> None:
+    """Ack all deliveries of a batch, in order; `outcomes` are those to answer, by position."""
     by_session: dict[Session, list[Any]] = {}
-    for delivery in batch:
-        by_session.setdefault(delivery.session, []).append(delivery.token)
+    answers: dict[Session, list[tuple[Any, MessageOutcome]]] = {}
+    for position, outcome in outcomes.items():
+        _, session, token = batch[position]
+        answers.setdefault(session, []).append((token, outcome))
+    for _, session, token in batch:
+        if not session.answers:
+            by_session.setdefault(session, []).append(token)
     for session, tokens in by_session.items():
         session.ack(tokens)
+    for session, pairs in answers.items():
+        cast(AnsweringSession, session).answer(pairs)
+
+
+def answering(batch: Sequence[Delivery]) -> list[int]:
+    """The positions of the deliveries whose sessions answer."""
+    return [position for position, (_, session, _) in enumerate(batch) if session.answers]
 
 
 def size_of(message: Message) -> int:

@@ -28,6 +28,7 @@ class Sink(Protocol):
 
         Each message is decoded inside a block of `decoding`. Everything is committed when it
         returns. When it raises, a part may be: load all of it again, which changes nothing there.
+        The tally has an outcome for each delivery that is `answering`.
         """
 
     def upkeep(self, news: bool) -> None:

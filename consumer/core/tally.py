@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sam_pipeline.consumer.core.inbox import Delivery, count_by_broker
+from sam_pipeline.consumer.core.outcome import MessageOutcome
 from sam_pipeline.schema.program.wording import plural, printable, rows_and_duplicates
 
 MAX_KEYS = 100
@@ -43,6 +44,8 @@ class Tally:
     """Spool elements that could not be read and were quarantined."""
     pauses: dict[str, float] = field(default_factory=dict)
     """The seconds for which brokers are not read, since their publishers exceed their rates."""
+    outcomes: Mapping[int, MessageOutcome] = field(default_factory=dict)
+    """Of the deliveries whose sessions answer, by position in the batch."""
 
     @property
     def rows(self) -> int:

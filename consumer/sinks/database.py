@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Engine
 
-from sam_pipeline.consumer.core.inbox import Delivery
+from sam_pipeline.consumer.core.inbox import Delivery, answering
+from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome, UnloadedRecord
 from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
@@ -37,7 +38,7 @@ from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.letters.dead_letter import open_by_reason
 from sam_pipeline.sql.loading.letters.quota import LetterQuota
 from sam_pipeline.sql.loading.letters.store import NewLetter
-from sam_pipeline.sql.loading.load import load
+from sam_pipeline.sql.loading.load import MessageReport, load
 from sam_pipeline.sql.operations.record import record_operation
 
 WATCH_EVERY_S = 30.0
@@ -127,6 +128,7 @@ class DatabaseSink:
                 quota=self._quota,
                 on_commit=self._state.turned,
                 on_letters=on_letters,
+                report=answering(batch),
             )
         for name in loaded.rows_by_class:
             if folded(name) not in broken:
@@ -141,6 +143,7 @@ class DatabaseSink:
             summarised_dead_letters=loaded.summarised_dead_letters,
             refusals=loaded.refusals,
             pauses=self._pauses(batch, loaded.records),
+            outcomes={at: _outcome(report) for at, report in loaded.reports.items()},
         )
 
     def upkeep(self, news: bool) -> None:
@@ -215,3 +218,11 @@ class DatabaseSink:
         except DatabaseAway as error:
             self._watch_at = self._clock()  # the name may be lost: check once the database is back
             raise SinkAway(error, needs_action=isinstance(error, DatabaseRefused)) from error
+
+
+def _outcome(report: MessageReport) -> MessageOutcome:
+    letters = [
+        UnloadedRecord(failure.number or None, failure.reason, failure.text)
+        for failure in report.failures
+    ]
+    return MessageOutcome(DATABASE, report.rows, report.duplicates, letters)

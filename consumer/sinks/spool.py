@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sam_pipeline.consumer.core.inbox import Delivery
+from sam_pipeline.consumer.core.inbox import Delivery, answering
+from sam_pipeline.consumer.core.outcome import SPOOL, MessageOutcome
 from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
@@ -40,7 +41,8 @@ class SpoolSink:
                 pass  # an element is fsynced when its name is yielded
         except SpoolError as error:
             raise SinkAway(error) from error
-        return Tally()  # messages are not decoded, so none is bad
+        # Messages are not decoded, so none is bad.
+        return Tally(outcomes=dict.fromkeys(answering(batch), MessageOutcome(SPOOL)))
 
     def upkeep(self, news: bool) -> None:
         pass

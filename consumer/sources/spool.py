@@ -42,6 +42,8 @@ class SpoolSource:
     that can't be used does not hold up the others.
     """
 
+    answers = False
+
     def __init__(
         self,
         broker: Broker,

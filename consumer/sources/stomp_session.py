@@ -124,6 +124,8 @@ class ConsumingSession(StompSession):
     Only `ack` is for another thread, the main loop.
     """
 
+    answers = False
+
     def __init__(
         self,
         channel: Channel,

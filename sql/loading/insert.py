@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
 from sam_pipeline.schema.identity.identity import identity_of
+from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import built_in
 from sam_pipeline.sql.errors import DRIVER_ERRORS, Kind, kind_of, message_of
 from sam_pipeline.sql.loading.batch import (
@@ -24,7 +25,7 @@ from sam_pipeline.sql.loading.batch import (
     whole_message,
 )
 from sam_pipeline.sql.loading.catalogue import ClassView
-from sam_pipeline.sql.loading.staging import copy_rows, open_staging, quoted
+from sam_pipeline.sql.loading.staging import copy_rows, duplicates_of_load, open_staging, quoted
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,8 @@ class _ClassBroken(Exception):
 class Inserted:
     """The outcome of a batch: counts by class, and all records that failed.
 
-    `accepted` are the rows and duplicates by the identity of their publisher.
+    `accepted` are the rows and duplicates by the identity of their publisher. The counts by message
+    have its id() as key; they are empty unless asked for.
     A duplicate is a row that changed nothing, since the database had it, or one that takes
     precedence.
     """
@@ -49,6 +51,8 @@ class Inserted:
     duplicates_by_class: dict[str, int]
     failures: list[RecordFailure]
     accepted: Counter[str] = field(default_factory=Counter)
+    rows_by_message: Counter[int] = field(default_factory=Counter)
+    duplicates_by_message: Counter[int] = field(default_factory=Counter)
 
     @property
     def rows(self) -> int:
@@ -61,14 +65,26 @@ class Inserted:
         return sum(self.duplicates_by_class.values())
 
 
-def insert_batch(connection: Connection, batch: Batch) -> Inserted:
-    """Insert a batch in the caller's transaction; raises driver errors that a retry may solve."""
+class _Stored(NamedTuple):
+    """How many rows were duplicates, and the messages of these if asked for."""
+
+    duplicates: int
+    messages: Sequence[Message] = ()
+
+
+def insert_batch(connection: Connection, batch: Batch, by_message: bool = False) -> Inserted:
+    """Insert a batch in the caller's transaction; raises driver errors that a retry may solve.
+
+    `by_message`: count the rows and duplicates of each message, too.
+    """
     inserted = Inserted({}, {}, list(batch.failures))
     for name, part in sorted(batch.by_view.items()):
         rows = in_key_order(part.view, part.rows)
         try:
             with connection.begin_nested():
-                refused, duplicates = _insert_rows(connection, part.view, rows)
+                refused, (duplicates, repeated) = _insert_rows(
+                    connection, part.view, rows, by_message
+                )
         except _ClassBroken as error:
             inserted.failures += [
                 whole_message(message, CLASS_BROKEN, str(error)) for message in part.messages
@@ -82,6 +98,11 @@ def insert_batch(connection: Connection, batch: Batch) -> Inserted:
         inserted.failures += [*part.failures, *refused]
         inserted.accepted.update(map(attrgetter("publisher"), rows))
         inserted.accepted.subtract(identity_of(failure.message) for failure in refused)
+        if by_message:
+            inserted.rows_by_message.update(id(row.message) for row in rows)
+            inserted.rows_by_message.subtract(id(failure.message) for failure in refused)
+            inserted.rows_by_message.subtract(map(id, repeated))
+            inserted.duplicates_by_message.update(map(id, repeated))
     return inserted
 
 
@@ -101,10 +122,10 @@ def in_key_order(view: ClassView, rows: Sequence[PendingRow]) -> Sequence[Pendin
 
 
 def _insert_rows(
-    connection: Connection, view: ClassView, rows: Sequence[PendingRow]
-) -> tuple[list[RecordFailure], int]:
-    """Insert all rows but those that the database refuses; returns these, and how many of the
-    others were duplicates.
+    connection: Connection, view: ClassView, rows: Sequence[PendingRow], by_message: bool
+) -> tuple[list[RecordFailure], _Stored]:
+    """Insert all rows but those that the database refuses; returns these, and which of the others
+    were duplicates.
 
     A part with such a row is halved until the row is found. After it, parts grow again from a
     single row, so that one bad row among n takes some log n attempts, and n of them about n.
@@ -113,13 +134,15 @@ def _insert_rows(
     """
     refused: list[RecordFailure] = []
     duplicates = 0
+    known: list[Message] = []
     start, size = 0, len(rows)
     failing_until = 0  # a row before this one is known to be bad
     while start < len(rows):
         part = rows[start : start + size]
-        outcome = _insert_part(connection, view, part, is_retry=failing_until > 0)
-        if isinstance(outcome, int):
-            duplicates += outcome
+        outcome = _insert_part(connection, view, part, by_message, is_retry=failing_until > 0)
+        if isinstance(outcome, _Stored):
+            duplicates += outcome.duplicates
+            known += outcome.messages
             start += len(part)
             size = max((failing_until - start) // 2, 1) if start < failing_until else 2 * size
         elif len(part) > 1:
@@ -132,21 +155,29 @@ def _insert_rows(
             refused.append(outcome)
             start += 1
             size = 1
-    return refused, duplicates
+    return refused, _Stored(duplicates, known)
 
 
 def _insert_part(
-    connection: Connection, view: ClassView, rows: Sequence[PendingRow], is_retry: bool
-) -> int | RecordFailure:
-    """Insert rows; returns how many were duplicates, or if the database refuses any row, the
-    failure of the first one.
+    connection: Connection,
+    view: ClassView,
+    rows: Sequence[PendingRow],
+    by_message: bool,
+    is_retry: bool,
+) -> _Stored | RecordFailure:
+    """Insert rows; returns which were duplicates, or if the database refuses any row, the failure
+    of the first one.
     """
     try:
         with connection.begin_nested():
             if connection.dialect.name == "postgresql":
                 facts = [(row.values, id_, publisher) for _, id_, publisher, row in rows]
-                return copy_rows(connection, view, facts)
-            return _insert_one_by_one(connection, view, rows)
+                duplicates = copy_rows(connection, view, facts)
+                if not duplicates or not by_message:
+                    return _Stored(duplicates)
+                known = duplicates_of_load(connection, view, len(rows), duplicates)
+                return _Stored(duplicates, [rows[number].message for number in known])
+            return _insert_one_by_one(connection, view, rows, by_message)
     except DRIVER_ERRORS as error:
         kind, text = kind_of(error), f"{view.name}: {message_of(error)}"
         if kind is Kind.RETRY:
@@ -155,14 +186,16 @@ def _insert_part(
             raise _ClassBroken(text) from error
         if kind is Kind.HICCUP and not is_retry:
             logger.warning("trying once more: %s", text)
-            return _insert_part(connection, view, rows, is_retry=True)
+            return _insert_part(connection, view, rows, by_message, is_retry=True)
         message, _, _, row = rows[0]
         text += _unquoted_values(text, view, row.values)
         return RecordFailure(message, row.number, REFUSED, text, row.raw)
 
 
-def _insert_one_by_one(connection: Connection, view: ClassView, rows: Sequence[PendingRow]) -> int:
-    """Insert rows into a view of SQLite; returns how many were duplicates.
+def _insert_one_by_one(
+    connection: Connection, view: ClassView, rows: Sequence[PendingRow], by_message: bool
+) -> _Stored:
+    """Insert rows into a view of SQLite; returns which were duplicates.
 
     The trigger of a view can't say what it did, but a duplicate changes no row of any table, unless
     it is kept as a claim.
@@ -171,13 +204,18 @@ def _insert_one_by_one(connection: Connection, view: ClassView, rows: Sequence[P
     columns, marks = ", ".join(map(quoted, names)), ", ".join("?" * len(names))
     statement = f"INSERT INTO {quoted(view.name)} ({columns}) VALUES ({marks})"
     driver: Any = connection.connection.driver_connection
-    cursor, duplicates = driver.cursor(), -_lost_claims(connection)
+    cursor, unchanged, known = driver.cursor(), 0, []
+    lost = first_lost = _lost_claims(connection)
     changes = driver.total_changes
-    for _, message_id, publisher, row in rows:
+    for message, message_id, publisher, row in rows:
         cursor.execute(statement, view.values(row.values, message_id, publisher))
         before, changes = changes, driver.total_changes
-        duplicates += changes == before
-    return duplicates + _lost_claims(connection)
+        unchanged += changes == before
+        if by_message:
+            lost_before, lost = lost, _lost_claims(connection)
+            if changes == before or lost > lost_before:
+                known.append(message)
+    return _Stored(unchanged + _lost_claims(connection) - first_lost, known)
 
 
 def _lost_claims(connection: Connection) -> int:

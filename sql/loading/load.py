@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -45,7 +45,12 @@ from sam_pipeline.sql.loading.batch import (
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
 from sam_pipeline.sql.loading.insert import Inserted, insert_batch
 from sam_pipeline.sql.loading.letters.quota import LetterQuota, Ration
-from sam_pipeline.sql.loading.letters.store import NewLetter, StoredLetters, store_dead_letters
+from sam_pipeline.sql.loading.letters.store import (
+    NewLetter,
+    StoredLetters,
+    collapsed,
+    store_dead_letters,
+)
 from sam_pipeline.sql.loading.publishers import name_publishers
 
 T = TypeVar("T")
@@ -59,6 +64,18 @@ POISON_TEXT = (
 
 
 @dataclass
+class MessageReport:
+    """The outcome of one message: rows stored, rows that changed nothing, and what failed of it.
+
+    Like its dead letters, `failures` has one for the whole message instead of many.
+    """
+
+    rows: int = 0
+    duplicates: int = 0
+    failures: Sequence[RecordFailure] = ()
+
+
+@dataclass
 class Loaded:
     """The outcome of some messages.
 
@@ -67,7 +84,8 @@ class Loaded:
     path. `ignored_keys`: how often a key had no column. `repeated_dead_letters`: letters that were
     stored before. `summarised_dead_letters`: letters beyond a limit, which are only counted in a
     summary. `refusals`: records that the policy refuses, or would refuse, by publisher and reason.
-    `records`: all decoded ones by identity, if there is a policy.
+    `records`: all decoded ones by identity, if there is a policy. `reports`: on the messages asked
+    for, by position.
     """
 
     rows_by_class: Counter[str] = field(default_factory=Counter)
@@ -80,6 +98,7 @@ class Loaded:
     summarised_dead_letters: int = 0
     refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
     records: Counter[str] = field(default_factory=Counter)
+    reports: dict[int, MessageReport] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -102,6 +121,7 @@ class Loaded:
         self.summarised_dead_letters += other.summarised_dead_letters
         self.refusals.update(other.refusals)
         self.records.update(other.records)
+        self.reports.update(other.reports)
 
 
 def load(
@@ -119,6 +139,7 @@ def load(
     before_commit: Callable[[Connection, Sequence[RecordFailure]], None] | None = None,
     on_commit: Callable[[], None] = lambda: None,
     on_letters: Callable[[Sequence[NewLetter]], None] = lambda letters: None,
+    report: Collection[int] = (),
 ) -> Loaded:
     """Store everything and commit: on return the messages can be acked.
 
@@ -128,7 +149,8 @@ def load(
     and dead letters name the broker. `quota` limits the dead letters of a sender. `before_commit`
     is called in each transaction that completes messages, with their records that failed; if it
     raises, that transaction is rolled back. `on_commit` is called after each transaction, and
-    `on_letters` after one that stored dead letters.
+    `on_letters` after one that stored dead letters. `report`: the positions of the messages to
+    report on, each of them an object of its own.
 
     Raises:
         DatabaseAway: not everything was committed; load all of it again later.
@@ -147,8 +169,11 @@ def load(
         before_commit,
         on_commit,
         on_letters,
+        {id(messages[position]): position for position in report},
     )
     loading.store(0, len(messages))
+    for position in report:
+        loading.loaded.reports.setdefault(position, MessageReport())  # of a check
     return loading.loaded
 
 
@@ -169,6 +194,8 @@ class _Loading:
     before_commit: Callable[[Connection, Sequence[RecordFailure]], None] | None
     on_commit: Callable[[], None]
     on_letters: Callable[[Sequence[NewLetter]], None]
+    reported: Mapping[int, int]
+    """The positions of the messages to report on, by id() of the message."""
     loaded: Loaded = field(default_factory=Loaded)
 
     def store(self, start: int, stop: int) -> None:
@@ -200,13 +227,13 @@ class _Loading:
         The last one stores all failures, so that those of one message become dead letters together.
         """
         *pieces, last = split_batch(batch)
-        failures: list[RecordFailure] = []
+        earlier: list[Inserted] = []
         for piece in pieces:
             inserted = self._commit(piece, partial(self._insert, piece, audit))
-            failures += inserted.failures
+            earlier.append(inserted)
             self.loaded.rows_by_class.update(inserted.rows_by_class)
             self.loaded.duplicates_by_class.update(inserted.duplicates_by_class)
-        loaded, letters, used = self._commit(last, partial(self._finish, last, failures, audit))
+        loaded, letters, used = self._commit(last, partial(self._finish, last, earlier, audit))
         if used:
             used.commit()
         self.loaded.add(loaded)
@@ -230,7 +257,7 @@ class _Loading:
 
     def _insert(self, piece: Batch, audit: Audit | None, connection: Connection) -> Inserted:
         """Insert some of the rows of a batch, of which no message is complete yet."""
-        inserted = insert_batch(connection, piece)
+        inserted = insert_batch(connection, piece, bool(self.reported))
         if audit is not None:
             write_audit(
                 connection,
@@ -250,13 +277,14 @@ class _Loading:
     def _finish(
         self,
         batch: Batch,
-        earlier: Sequence[RecordFailure],
+        earlier: Sequence[Inserted],
         audit: Audit | None,
         connection: Connection,
     ) -> tuple[Loaded, Sequence[NewLetter], Ration | None]:
         """Insert the last rows of a batch, and store all failures."""
-        inserted = insert_batch(connection, batch)
-        failures = [*earlier, *inserted.failures]
+        inserted = insert_batch(connection, batch, bool(self.reported))
+        parts = [*earlier, inserted]
+        failures = [failure for part in parts for failure in part.failures]
         if self.authority is not None:
             name_publishers(connection, self.authority.new_names(inserted.accepted))
         used, letters = None, StoredLetters()
@@ -294,8 +322,25 @@ class _Loading:
             letters.summarised,
             batch.refusals,
             batch.records,
+            self._reports(parts, failures),
         )
         return loaded, letters.letters, used
+
+    def _reports(
+        self, parts: Sequence[Inserted], failures: Sequence[RecordFailure]
+    ) -> dict[int, MessageReport]:
+        """What became of messages that were inserted in these parts, by position."""
+        reports: dict[int, MessageReport] = defaultdict(MessageReport)
+        for part in parts:
+            for key in part.rows_by_message.keys() & self.reported.keys():
+                report = reports[self.reported[key]]
+                report.rows += part.rows_by_message[key]
+                report.duplicates += part.duplicates_by_message[key]
+        mine = [failure for failure in failures if id(failure.message) in self.reported]
+        for failure in collapsed(mine):
+            report = reports[self.reported[id(failure.message)]]
+            report.failures = [*report.failures, failure]
+        return reports
 
     def _source_of(self) -> Callable[[Message], str]:
         """Names the broker of a message, as the audit has it."""

@@ -25,6 +25,7 @@ SEPARATOR = "\x1f"
 _NULL = r"\N"
 
 _OPEN = text("SELECT open_staging(:class)")
+_DUPLICATES = text("SELECT CAST(NULLIF(current_setting(:name, true), '') AS bigint[])")
 
 # In the order of source_names() in 30_triggers.sql, where the publisher is the last one.
 _NAMES = (
@@ -90,6 +91,16 @@ def store_text(connection: Connection, view: ClassView, rows: bytes) -> int:
     load = f"SELECT {quoted(f'{view.name}_load')}()"
     loaded = connection.exec_driver_sql(load, execution_options={"no_parameters": True})
     return loaded.scalar() or 0  # the function of a site's own class may return void
+
+
+def duplicates_of_load(
+    connection: Connection, view: ClassView, rows: int, duplicates: int
+) -> Sequence[int]:
+    """Which rows of the last `copy_rows` were duplicates, counted from 0; none if unknown."""
+    if duplicates == rows:
+        return range(rows)
+    noted = connection.execute(_DUPLICATES, {"name": f"sam.duplicates_{view.name}"}).scalar()
+    return [number - 1 for number in noted or ()]
 
 
 def open_staging(connection: Connection, view: ClassView) -> None:

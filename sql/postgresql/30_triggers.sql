@@ -268,6 +268,14 @@ $$;
 COMMENT ON FUNCTION close_staging IS
     'Record, for open_staging() and lock_names(), that the staged rows are stored.';
 
+CREATE FUNCTION note_duplicates(class text, arrivals bigint[]) RETURNS void
+LANGUAGE sql AS $$
+    SELECT set_config('sam.duplicates_' || class, CAST(arrivals AS text), true)
+$$;
+COMMENT ON FUNCTION note_duplicates IS
+    'Record which of the staged rows, counted from 1, changed nothing. Only needed if some did: a '
+    'loader reads the setting to inform the senders.';
+
 CREATE FUNCTION stage_begin() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
@@ -689,7 +697,7 @@ COMMENT ON FUNCTION metricOutput_contest IS
 CREATE FUNCTION metricOutput_merge() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
-    stored_rows integer;
+    duplicates bigint[];
 BEGIN
     PERFORM metricOutput_check();
     PERFORM metricOutput_names();
@@ -767,11 +775,12 @@ BEGIN
             received_at = excluded.received_at
         RETURNING instance_id, measured_at, gatherer_id
     ),
-    stored AS (
-        SELECT s.* FROM pg_temp.sam_results AS s
+    outcome AS (
+        SELECT s.*, s.is_stored OR s.is_best AND worse.instance_id IS NOT NULL AS has_won
+        FROM pg_temp.sam_results AS s
         LEFT JOIN worse USING (instance_id, measured_at, gatherer_id)
-        WHERE s.is_stored OR s.is_best AND worse.instance_id IS NOT NULL
     ),
+    stored AS (SELECT * FROM outcome WHERE has_won),
     detailed AS (
         INSERT INTO metric_result_detail (instance_id, measured_at, gatherer_id, status, details)
         SELECT instance_id, measured_at, gatherer_id, status, details
@@ -780,13 +789,17 @@ BEGIN
         ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
             status = excluded.status,
             details = excluded.details
+    ),
+    news AS (
+        INSERT INTO load_news (instance_ids, measured_ats, statuses, summaries)
+        SELECT array_agg(instance_id), array_agg(measured_at), array_agg(status), array_agg(summary)
+        FROM stored
+        HAVING count(*) > 0
     )
-    INSERT INTO load_news (instance_ids, measured_ats, statuses, summaries)
-    SELECT array_agg(instance_id), array_agg(measured_at), array_agg(status), array_agg(summary)
-    FROM stored
-    HAVING count(*) > 0
-    RETURNING cardinality(instance_ids) INTO stored_rows;
-    RETURN (SELECT count(*) FROM pg_temp.sam_results) - coalesce(stored_rows, 0);
+    SELECT coalesce(array_agg(arrival) FILTER (WHERE NOT has_won), '{}') INTO duplicates
+    FROM outcome;
+    PERFORM note_duplicates('metricoutput', duplicates);
+    RETURN cardinality(duplicates);
 END
 $$;
 COMMENT ON FUNCTION metricOutput_merge IS

@@ -22,6 +22,7 @@ BEGIN
         make_temporary,
         open_staging,
         close_staging,
+        note_duplicates,
         stage_begin,
         stage_end,
         claim_record,

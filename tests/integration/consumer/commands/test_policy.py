@@ -128,6 +128,7 @@ class Session:
     """A source that is never acked."""
 
     batch_size = 1000
+    answers = False
 
     def __init__(self, broker: str) -> None:
         self.broker = broker

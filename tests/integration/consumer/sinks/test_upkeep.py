@@ -42,6 +42,7 @@ def test_partitions_of_coming_days_exist_before_any_message_needs_them(
 class OneBroker:
     broker = "stomp://msg.example.org:61613"
     batch_size = NO_LIMIT
+    answers = False
 
 
 def test_each_transaction_of_a_batch_is_a_sign_of_life(engine: Engine) -> None:

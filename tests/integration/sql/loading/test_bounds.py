@@ -103,11 +103,11 @@ def test_a_failure_between_two_transactions_loses_nothing_and_repeats_nothing(
     insert = load_module.insert_batch
     calls: list[Batch] = []
 
-    def fail_the_second(connection: Any, batch: Batch) -> Inserted:
+    def fail_the_second(connection: Any, batch: Batch, *more: Any) -> Inserted:
         calls.append(batch)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return insert(connection, batch)
+        return insert(connection, batch, *more)
 
     monkeypatch.setattr(load_module, "insert_batch", fail_the_second)
     with pytest.raises(KeyboardInterrupt):

@@ -24,6 +24,7 @@ class Killed(Exception):
 class NoSession:
     broker = "stomp://a:1"
     batch_size = NO_LIMIT
+    answers = False
 
     def ack(self, tokens: Sequence[object]) -> None:
         """Does nothing."""

@@ -14,7 +14,9 @@ from sam_pipeline.consumer.core.inbox import (
     Inbox,
     Session,
     acknowledge,
+    answering,
 )
+from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome
 from sam_pipeline.schema.messages.message import Message
 from tests.support.builders import metric_message
 
@@ -26,12 +28,29 @@ class Connection:
 
     broker = "stomp://a:1"
     batch_size = NO_LIMIT
+    answers = False
 
     def __init__(self) -> None:
         self.acked: list[object] = []
 
     def ack(self, tokens: Sequence[object]) -> None:
         self.acked += tokens
+
+
+class AskingConnection(Connection):
+    """Records the outcomes by token, and refuses acks."""
+
+    answers = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[dict[object, MessageOutcome]] = []
+
+    def ack(self, tokens: Sequence[object]) -> None:
+        raise NotImplementedError
+
+    def answer(self, outcomes: Sequence[tuple[object, MessageOutcome]]) -> None:
+        self.calls.append(dict(outcomes))
 
 
 def delivery(session: Session | None = None, token: object = None) -> Delivery:
@@ -164,6 +183,17 @@ def test_the_acks_of_a_batch_reach_their_sessions_in_order() -> None:
     acknowledge([delivery(first, 1), delivery(second, "a"), delivery(first, 2)])
 
     assert (first.acked, second.acked) == ([1, 2], ["a"])
+
+
+def test_a_session_that_answers_gets_the_outcomes_of_a_batch_at_once_instead_of_acks() -> None:
+    connection, door = Connection(), AskingConnection()
+    batch = [delivery(door, "x"), delivery(connection, 1), delivery(door, "y")]
+    outcomes = {at: MessageOutcome(DATABASE, rows=at) for at in answering(batch)}
+
+    acknowledge(batch, outcomes)
+
+    assert door.calls == [{"x": outcomes[0], "y": outcomes[2]}]
+    assert connection.acked == [1]
 
 
 def sized(size: int, headers: Mapping[str, str] | None = None) -> Delivery:

@@ -29,6 +29,7 @@ class Connection:
     def __init__(self, broker: str, events: list[str]) -> None:
         self.broker = broker
         self.batch_size = NO_LIMIT
+        self.answers = False
         self._events = events
 
     def ack(self, tokens: Sequence[int]) -> None:

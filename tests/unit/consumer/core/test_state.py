@@ -62,6 +62,8 @@ class SilentSource:
 class Connection:
     broker = BROKER
 
+    answers = False
+
     def ack(self, tokens: Sequence[object]) -> None:
         raise NotImplementedError
 

@@ -32,6 +32,7 @@ SOON_S = 10.0
 class Connection:
     broker = "stomp://a:61613"
     batch_size = NO_LIMIT
+    answers = False
 
     def ack(self, tokens: Sequence[object]) -> None:
         raise NotImplementedError
