@@ -108,8 +108,8 @@ def seconds_argument(text: str) -> float:
 
 def header_argument(text: str) -> tuple[str, str]:
     """The argparse `type` of a message header, `NAME=VALUE`."""
-    from sam_pipeline.publisher.brokers.stomp.headers import OURS, belongs_to_broker, is_header_name
     from sam_pipeline.schema.messages.message import DESTINATION
+    from sam_pipeline.schema.net.stomp.headers import OURS, belongs_to_broker, is_header_name
 
     name, equals, value = text.partition("=")
     if not equals or not is_header_name(name) or not value.isprintable():

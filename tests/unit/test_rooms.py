@@ -48,6 +48,7 @@ WALLS: Mapping[str, Wall] = {
     "schema.records": Wall(GROUND),
     "schema.messages": Wall(f"{GROUND} schema.records schema.program.wording"),
     "schema.spool": Wall(f"{GROUND} schema.messages"),
+    "schema.net.stomp": Wall(f"{GROUND} schema.net schema.messages"),
     "schema.identity": Wall(
         f"{GROUND} schema.messages schema.records schema.program", "nacl tomli"
     ),

@@ -13,12 +13,12 @@ from typing import Callable
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.rest.http import HttpSession, login_headers
-from sam_pipeline.publisher.brokers.stomp.headers import can_travel
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import DESTINATION, Message
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.stomp.headers import can_travel
 
 TOPIC, QUEUE = "topic", "queue"
 READ_BACK_SHARE = 0.8

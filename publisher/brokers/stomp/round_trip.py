@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.stomp.headers import send_headers
-from sam_pipeline.publisher.brokers.stomp.session import MISSING, PublishingSession, judged, says
+from sam_pipeline.publisher.brokers.stomp.session import judged, open_session
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.destination import QUEUES
 from sam_pipeline.schema.messages.message import DESTINATION, MESSAGE_ID, Message
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.stomp.headers import send_headers
+from sam_pipeline.schema.net.stomp.session import MISSING, NoAnswer, SendingSession, says
 from sam_pipeline.schema.net.stomp_session import SessionLost
 
 ROUND_TRIP = "round trip"
@@ -35,7 +36,7 @@ def round_trip(
     mode = {"ack": "client", **ONE_MESSAGE} if is_queue else {"ack": "auto"}
     subscription = {"id": SUBSCRIPTION, "destination": destination, **mode}
     forbidden = ""
-    session = PublishingSession(address, config, deadline)
+    session = open_session(address, config, deadline)
     try:
         try:
             session.ask("SUBSCRIBE", subscription, deadline)
@@ -44,7 +45,7 @@ def round_trip(
                 raise
             forbidden = str(loss)
             session.drop()
-            session = PublishingSession(address, config, deadline)
+            session = open_session(address, config, deadline)
         session.ask("SEND", send_headers(message), deadline, message.body)
         if forbidden:
             return f"confirmed, not read back: not allowed to subscribe ({forbidden})"
@@ -54,8 +55,8 @@ def round_trip(
             try:
                 while session.message(deadline).headers.get(MESSAGE_ID) != message.message_id:
                     pass
-            except BrokerUnavailable as error:
-                lost = f"confirmed, but it did not come back from {destination}: {error.reason}"
+            except NoAnswer as error:
+                lost = f"confirmed, but it did not come back from {destination}: {error}"
                 raise BrokerUnavailable(address, lost) from error
             proven = ROUND_TRIP
         # Messages that were not acknowledged return to the queue as if never delivered.
@@ -67,12 +68,12 @@ def round_trip(
         session.close()
 
 
-def _look_in_queue(session: PublishingSession, message: Message, deadline: Deadline) -> str:
+def _look_in_queue(session: SendingSession, message: Message, deadline: Deadline) -> str:
     """Wait for the first message of the queue, and acknowledge it only if it is our own."""
     try:
         patience_s = min(QUEUE_PATIENCE_S, deadline.remaining() / 2)
         frame = session.message(Deadline.after(patience_s))
-    except BrokerUnavailable:
+    except NoAnswer:
         return "confirmed, not read back: a consumer may have been faster"
     if frame.headers.get(MESSAGE_ID) != message.message_id:
         return "confirmed, not read back: another message is ahead of it in the queue"

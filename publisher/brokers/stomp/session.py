@@ -1,108 +1,31 @@
-"""The publisher's STOMP session; whether the message or the broker is to blame for its end.
-
-There are no heart-beats: no wait here is longer than a deadline.
-"""
+"""The publisher's STOMP session, and how its end becomes an error of the publisher."""
 
 from __future__ import annotations
-
-import re
-from typing import Callable
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.connection import open_channel
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
 from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp_frame import encode
-from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
-
-GOODBYE_S = 0.5
-RABBITMQ = "RabbitMQ/"
-
-# Texts of brokers that refuse the message or its destination. After any other ERROR the next broker
-# is tried.
-MISSING = r"not.?found|no such|unknown (exchange|destination)"
-FORBIDDEN = r"not authorized|access.?refused|denied|permission"
-OTHER_USER = r"user_id property set to"
-"""How RabbitMQ says that it knows us by another name than the one we sent."""
-_REFUSAL = (
-    rf"{MISSING}|{FORBIDDEN}|too (large|big|long)|maximum .*(length|size)"
-    r"|inequivalent|precondition|invalid|illegal"
-)
+from sam_pipeline.schema.net.stomp.session import SendingSession, is_refusal
+from sam_pipeline.schema.net.stomp_session import SessionLost
 
 
-class PublishingSession(StompSession):
-    """Connected and logged in; `server` names the broker's software.
-
-    All methods raise BrokerUnavailable once their deadline has passed.
-    """
-
-    def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
-        self._address = address
-        user, password = config.login(address.broker)
-        super().__init__(open_channel(address, config, deadline))
-        login = {"login": user, "passcode": password, "heart-beat": "0,0"}
-        try:
-            self.server = self.log_in(login, deadline).get("server", "")
-            self._user = user
-            self._certificate = config.certificate_file if address.broker.tls else None
-        except SessionLost as loss:
-            self.drop()
-            raise BrokerUnavailable(address, f"login failed: {loss}") from loss
-        except BaseException:
-            self.drop()
-            raise
-
-    def user_headers(self) -> dict[str, str]:
-        """Headers of a SEND by which the broker can vouch for us.
-
-        Only RabbitMQ needs one: it verifies the user that a publisher names, but adds none.
-        """
-        user = self._user
-        if not self.server.startswith(RABBITMQ):
-            return {}
-        if user is None and self._certificate is not None:
-            from sam_pipeline.schema.net.subject import subject_of
-
-            user = subject_of(self._certificate)
-        return {"user-id": user} if user else {}
-
-    def receipts(self, deadline: Deadline, meanwhile: Callable[[], bool]) -> list[str]:
-        """The ids of the receipts that arrived since the last call, at least one.
-
-        While none has arrived, `meanwhile` is called until it has nothing more to do.
-
-        Raises:
-            SessionLost: no more receipts will arrive.
-        """
-        while not self._receipts:
-            while not self._channel.has_arrived() and meanwhile():
-                pass
-            self.receive(deadline)
-        receipts, self._receipts = self._receipts, []
-        return receipts
-
-    def receive(self, deadline: Deadline) -> None:
-        try:
-            super().receive(deadline)
-        except TimeoutError as error:
-            reason = self._send_failure or error_text(error)
-            raise BrokerUnavailable(self._address, reason) from error
-
-    def close(self, timeout_s: float = GOODBYE_S) -> None:
-        """DISCONNECT without waiting for a receipt: the messages were confirmed before."""
-        self.send(encode("DISCONNECT", {}), Deadline.after(timeout_s))
-        self.drop()
-
-
-def says(pattern: str, text: object) -> bool:
-    """Whether the text of a broker contains the pattern, in any case."""
-    return re.search(pattern, str(text), re.IGNORECASE) is not None
+def open_session(
+    address: BrokerAddress, config: PublisherConfig, deadline: Deadline
+) -> SendingSession:
+    """A session that is logged in; raises BrokerUnavailable."""
+    user, password = config.login(address.broker)
+    certificate = config.certificate_file if address.broker.tls else None
+    channel = open_channel(address, config, deadline)
+    try:
+        return SendingSession(channel, user, password, certificate, deadline)
+    except SessionLost as loss:
+        raise BrokerUnavailable(address, str(loss)) from loss
 
 
 def judged(address: BrokerAddress, position: int, loss: SessionLost) -> PublishError:
     """The error for a session that ended while only the message at `position` was under way."""
-    if loss.by_error and says(_REFUSAL, loss):
+    if is_refusal(loss):
         return MessageRejected(address, position, str(loss))
     return BrokerUnavailable(address, str(loss))

@@ -1,45 +1,20 @@
-"""STOMP brokers: many messages at once, with the fewest receipts that are safe."""
+"""STOMP brokers as a kind of the publisher."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.stomp.headers import RECEIPT, TRANSACTION, send_headers
-from sam_pipeline.publisher.brokers.stomp.session import (
-    FORBIDDEN,
-    OTHER_USER,
-    PublishingSession,
-    judged,
-    says,
-)
-from sam_pipeline.publisher.brokers.transport import nothing_else
-from sam_pipeline.publisher.errors import MessageRejected
+from sam_pipeline.publisher.brokers.stomp.session import open_session
+from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected
 from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.schema.messages.message import DESTINATION, Message
+from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp_frame import encode
+from sam_pipeline.schema.net.stomp.headers import RECEIPT
+from sam_pipeline.schema.net.stomp.sender import SendRefused, StompSender, send_frame
 from sam_pipeline.schema.net.stomp_session import SessionLost
-
-WRITE_BYTES = 64 * 1024
-"""Frames are joined up to this size and written at once."""
-
-MAX_REFUSALS = 3
-"""After this many refusals of a destination its messages are not sent any more."""
-
-MAX_UNCONFIRMED = 500
-"""The limit on messages under way: more are not faster, and after a failure they are in doubt."""
-REDUCTION = 10
-"""A lost session divides the limit by this, until only the message to blame is under way."""
-
-# ActiveMQ syncs its disk for each receipt: a receipt per message is seven times slower there.
-PER_RECEIPT = {"ActiveMQ": 100}
-"""Messages per transaction, by server; other servers give a receipt for each message."""
-
-Unit = Sequence[int]
-"""The positions of the messages that one receipt confirms."""
 
 
 def refusal_of(broker: Broker, message: Message) -> str:
@@ -47,7 +22,7 @@ def refusal_of(broker: Broker, message: Message) -> str:
 
 
 def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
-    return _send_frame(message, {RECEIPT: "1"}) + b"\n"
+    return send_frame(message, {RECEIPT: "1"}) + b"\n"
 
 
 def round_trip(
@@ -58,106 +33,20 @@ def round_trip(
     return round_trip(address, config, message, deadline)
 
 
-class StompTransport:
-    """One connection at a time; after a message that ended it, a new one is opened."""
+class StompTransport(StompSender):
+    """The sender of one address, with the errors of a transport."""
 
     def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
         self._address = address
-        self._config = config
-        self.meanwhile = nothing_else
-        self._receipts = map(str, itertools.count(1))
-        self._forbidden: dict[str, list[str]] = {}
-        """The broker's reasons for refusing us, by destination."""
-        self._session = PublishingSession(address, config, deadline)
-        self._user_headers = self._session.user_headers()
+        super().__init__(partial(open_session, address, config), deadline)
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
-        # Each refusal costs a connection.
-        for position, message in enumerate(messages if self._forbidden else ()):
-            reasons = self._forbidden.get(message.headers[DESTINATION], [])
-            if len(reasons) >= MAX_REFUSALS:
-                raise MessageRejected(self._address, position, reasons[-1])
-        yield from self._confirmed(messages, range(len(messages)), MAX_UNCONFIRMED, deadline)
-
-    def close(self) -> None:
-        self._session.close()
-
-    def _confirmed(
-        self, messages: Sequence[Message], positions: Sequence[int], limit: int, deadline: Deadline
-    ) -> Iterator[int]:
-        """The positions as they are confirmed; at most `limit` messages are under way at a time."""
-        size = min(limit, PER_RECEIPT.get(self._session.server.partition("/")[0], 1))
-        units = (positions[start : start + size] for start in range(0, len(positions), size))
-        window = limit // size
-        while True:
-            waiting: dict[str, Unit] = {}
-            """The units that are under way on this connection, by receipt."""
-            try:
-                while True:
-                    if len(waiting) <= window // 2:  # few large writes, no idle broker
-                        fresh = itertools.islice(units, window - len(waiting))
-                        self._send_units(messages, fresh, waiting, deadline)
-                    if not waiting:
-                        return
-                    for receipt in self._session.receipts(deadline, self.meanwhile):
-                        yield from waiting.pop(receipt, ())
-            except SessionLost as loss:
-                doubtful = [position for unit in waiting.values() for position in unit]
-                if self._user_headers and says(OTHER_USER, loss):
-                    self._user_headers = {}  # it may map certificates to users in its own way
-                elif limit == 1 or (loss.by_error and len(doubtful) == 1):
-                    error = judged(self._address, doubtful[0], loss)
-                    if isinstance(error, MessageRejected):
-                        self._reopen(deadline)  # for the other messages
-                        if says(FORBIDDEN, error.reason):
-                            destination = messages[doubtful[0]].headers[DESTINATION]
-                            self._forbidden.setdefault(destination, []).append(error.reason)
-                    raise error from loss
-            # Perhaps one of them is to blame: the broker's ERROR may be lost with the connection.
-            self._reopen(deadline)
-            yield from self._confirmed(messages, doubtful, max(1, limit // REDUCTION), deadline)
-
-    def _send_units(
-        self,
-        messages: Sequence[Message],
-        units: Iterable[Unit],
-        waiting: dict[str, Unit],
-        deadline: Deadline,
-    ) -> None:
-        """Send each unit as one message with a receipt, or as a transaction with one."""
-        frames: list[bytes] = []
-        size = 0
-        for unit in units:
-            receipt = next(self._receipts)
-            waiting[receipt] = unit
-            if len(unit) == 1:
-                more = {**self._user_headers, RECEIPT: receipt}
-                unit_frames = [_send_frame(messages[unit[0]], more)]
-            else:
-                transaction = {TRANSACTION: receipt}
-                more = {**self._user_headers, **transaction}
-                unit_frames = [
-                    encode("BEGIN", transaction),
-                    *(_send_frame(messages[position], more) for position in unit),
-                    encode("COMMIT", {**transaction, RECEIPT: receipt}),
-                ]
-            for frame in unit_frames:
-                frames.append(frame)
-                size += len(frame)
-                if size >= WRITE_BYTES:
-                    self._session.send(b"".join(frames), deadline)
-                    frames, size = [], 0
-        self._session.send(b"".join(frames), deadline)
-
-    def _reopen(self, deadline: Deadline) -> None:
-        self._session.drop()
-        self._session = PublishingSession(self._address, self._config, deadline)
+        try:
+            yield from super().send(messages, deadline)
+        except SendRefused as refusal:
+            raise MessageRejected(self._address, refusal.position, refusal.reason) from refusal
+        except SessionLost as loss:
+            raise BrokerUnavailable(self._address, str(loss)) from loss
 
 
 connect = StompTransport
-
-
-def _send_frame(message: Message, more_headers: dict[str, str]) -> bytes:
-    headers = send_headers(message)
-    headers.update(more_headers)
-    return encode("SEND", headers, message.body)

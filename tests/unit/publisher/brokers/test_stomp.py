@@ -10,7 +10,6 @@ import pytest
 from sam_pipeline.publisher import BrokerUnavailable, MessageRejected, PublisherConfig
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.stomp.transport import (
-    MAX_UNCONFIRMED,
     StompTransport,
     connect,
     preview,
@@ -20,6 +19,7 @@ from sam_pipeline.publisher.brokers.transport import outcomes
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.stomp.sender import MAX_UNCONFIRMED
 from tests.support import builders
 from tests.support.brokers.fake_broker import FakeBroker, Frame
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.stomp.session import PublishingSession
+from sam_pipeline.publisher.brokers.stomp.session import open_session
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings import secrets
 from sam_pipeline.publisher.settings.config import PublisherConfig
@@ -273,9 +273,9 @@ def test_a_password_that_was_rotated_is_used_at_the_next_connect(tmp_path: Path)
 
     with FakeBroker() as fake:
         address = BrokerAddress(parse_broker(fake.url), HOST)
-        PublishingSession(address, config, Deadline.after(5)).close()
+        open_session(address, config, Deadline.after(5)).close()
         file.write_text("new\n")
-        PublishingSession(address, config, Deadline.after(5)).close()
+        open_session(address, config, Deadline.after(5)).close()
 
     assert [login.headers["passcode"] for login in fake.logins] == ["old", "new"]
 

@@ -1,0 +1,1 @@
+"""Sending messages over STOMP, for the publisher and for relays."""
