@@ -29,8 +29,8 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=broker_argument,
         metavar="URL",
-        help="publish to this broker, such as stomp+ssl://HOST or spool:///PATH; repeat the "
-        "option to add brokers that are tried next",
+        help="publish to this broker, such as stomp+ssl://HOST, sam+https://HOST or spool:///PATH; "
+        "repeat the option to add brokers that are tried next",
     )
     group.add_argument(
         "--timeout",

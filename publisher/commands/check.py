@@ -42,6 +42,7 @@ EXAMPLES = """\
 examples:
   sam-publish check
   sam-publish check --connect --broker stomp://msg.example.org
+  sam-publish check --connect --broker sam+https://door.example.org
 """
 
 

@@ -18,14 +18,14 @@ class RoundTrip(NamedTuple):
     seconds: float
     problem: Optional[str] = None
     anybody_may_publish: bool = False
-    """Whether a message of a client without login and certificate was confirmed."""
+    """Whether a message of a client without credentials was confirmed."""
 
     @property
     def note(self) -> str:
         """A setting of the broker that deserves attention; empty if none was found."""
         if not self.anybody_may_publish:
             return ""
-        proof = f"a message without login or certificate to {self.destination} was confirmed"
+        proof = f"a message without credentials to {self.destination} was confirmed"
         return f"{self.broker}: anybody may publish here: {proof}"
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from sam_pipeline.schema.records.text import write_wlcg
 from tests.support.brokers.ams_stand_in import TOKEN, AmsStandIn
+from tests.support.brokers.door_stand_in import DoorStandIn
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.http_stand_in import HOST, HttpStandIn, reply
 from tests.support.brokers.proxy_server import ProxyServer
@@ -130,10 +131,11 @@ def test_no_command_shows_a_secret(tmp_path: Path, source: str, fate: str) -> No
     sent = reply(401) if refused else reply(200, b"Message sent", messageID="ID:1")
     rest = HttpStandIn(lambda request: sent)
     ams = AmsStandIn(topics=() if refused else ("grid-probe-metricOutput",))
+    door = DoorStandIn(token="other" if refused else TOKEN)
     with ExitStack() as stack:
-        for server in (proxy, stomp, rest, ams):
+        for server in (proxy, stomp, rest, ams, door):
             stack.enter_context(server)
-        others = (f"activemq-rest+http://{HOST}:{rest.port}/api/message", ams.url)
+        others = (f"activemq-rest+http://{HOST}:{rest.port}/api/message", ams.url, door.url)
         node = node_with(tmp_path, source, [stomp.url], proxy, ams.write_ca(tmp_path / "ca.pem"))
 
         codes = {" ".join(command): node.publish(*command) for command in EVERY_COMMAND}
@@ -159,6 +161,9 @@ def test_no_command_shows_a_secret(tmp_path: Path, source: str, fate: str) -> No
             f"Basic {CANARIES[4]}"
         }
         assert {request.headers["x-api-key"] for request in ams.asked} == {TOKEN}
+        tokens = {request.headers.get("authorization") for request in door.asked}
+        bearer = f"Bearer {TOKEN}"
+        assert tokens == ({bearer, None} if fate == "succeeds" else {bearer})
 
 
 BUG = """\

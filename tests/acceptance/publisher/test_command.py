@@ -554,6 +554,7 @@ def test_spooling_a_result_imports_no_slow_module(
         ("activemq-rest+http://msg.example.org", "POST /api/message/"),
         ("rabbitmq-api+https://msg.example.org/v/x", "POST /api/exchanges/v/x/publish"),
         ("ams+https://msg.example.org/v1/projects/p", "POST /v1/projects/p/topics/"),
+        ("sam+https://door.example.org", "POST /v1/messages HTTP/1.1"),
         ("spool:///nowhere", "{"),
     ],
 )

@@ -23,6 +23,7 @@ from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import missing
 from tests.support.accounts import account, open_directory
+from tests.support.brokers.door_stand_in import TOKEN, DoorStandIn
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.builders import metric_result
 
@@ -190,6 +191,18 @@ def test_a_result_goes_over_tls(node: WorkerNode, tls: FakeBroker) -> None:
 
     assert output.startswith("published ")
     assert len(tls.taken) == 1
+
+
+@each_python
+def test_results_go_through_an_http_door(node: WorkerNode) -> None:
+    with DoorStandIn(token=TOKEN) as door:
+        stdin = write_wlcg(metric_result()) * 101
+        succeeded(
+            node.publish("send", "--broker", door.url, stdin=stdin, SAM_PUBLISHER_TOKEN=TOKEN)
+        )
+
+    assert [message.headers["recordCount"] for message in door.stored] == ["100", "1"]
+    assert door.asked[0].headers["content-encoding"] == "gzip"
 
 
 @each_python

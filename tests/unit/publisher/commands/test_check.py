@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher.cli import main
+from tests.support.brokers.door_stand_in import TOKEN, DoorStandIn, stored
 from tests.support.brokers.fake_broker import closed_port
 from tests.support.brokers.http_stand_in import HOST, Asked, HttpStandIn, json_reply, reply
 
@@ -132,6 +133,21 @@ def test_ams_needs_a_token(check: Check, tmp_path: Path) -> None:
     assert "[publisher] token_file is missing: ams brokers require a token" in without[2][0]
     assert with_it[0] == 0
     assert "token set" in with_it[1]
+
+
+def test_a_token_that_others_could_read_on_its_way_to_a_door_is_a_problem(
+    check: Check, file: Path
+) -> None:
+    file.write_text('[publisher]\nbrokers = ["sam+http://d"]\ntoken_file = "token"\n')
+    secret(file.with_name("token"))
+
+    code, _, errors = check()
+    permitted = check("--broker", "sam+https://d")
+
+    assert code == 78
+    (error,) = errors
+    assert f"{file}:2: [publisher] brokers: sam+http://d:8080: the token would be sent" in error
+    assert permitted[0] == 0
 
 
 @pytest.mark.parametrize("key", ["ca_file", "certificate_file", "crl_file"])
@@ -267,6 +283,31 @@ def test_a_servlet_that_confirms_but_does_not_deliver_is_a_problem(check: Check)
 
     assert code == 78
     assert "it confirmed the message but did not deliver it" in errors[0]
+
+
+@pytest.mark.parametrize("token", [TOKEN, None], ids=["with a token", "without"])
+def test_a_door_shows_where_it_stores_messages_and_whether_anybody_may_send(
+    check: Check, monkeypatch: pytest.MonkeyPatch, token: str | None
+) -> None:
+    monkeypatch.setenv("SAM_PUBLISHER_TOKEN", TOKEN)
+    with DoorStandIn(outcome_of=lambda sent: stored(sent, stored="broker"), token=token) as door:
+        code, out, errors = check("--connect", "--broker", door.url)
+
+    assert code == 0
+    assert "confirmed: stored in the broker" in out
+    assert [TOKEN in request.headers.get("authorization", "") for request in door.asked] == [
+        True,
+        False,
+    ]
+    assert any("anybody may publish here" in note for note in errors) is (token is None)
+
+
+def test_a_door_that_refuses_the_check_message_is_a_problem(check: Check) -> None:
+    with DoorStandIn(token=TOKEN) as door:
+        code, _, errors = check("--connect", "--broker", door.url)
+
+    assert code == 78
+    assert "401 Reason: a token is required" in errors[0]
 
 
 def test_an_api_that_forbids_creating_a_queue_is_not_a_problem(check: Check) -> None:
