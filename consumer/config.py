@@ -10,21 +10,25 @@ import os
 import pwd
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection
-from dataclasses import MISSING, dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sam_pipeline.consumer.config_key import config_key, expected
+from sam_pipeline.consumer.door_config import DoorConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.destination import problem_of_destination
 from sam_pipeline.schema.messages.foreign import FORMATS, Stamp, make_stamp, rename_problems
 from sam_pipeline.schema.net.broker_url import (
+    LISTEN,
     SPOOL,
     STOMP,
     Broker,
+    is_loopback,
     parse_broker,
     problem_of_login,
 )
@@ -57,12 +61,7 @@ _NOT_IN_FILE = {"key": None}
 """Values that the command line or the environment sets."""
 
 
-def _expected(text: str, accepts: Callable[[Any], bool]) -> Callable[[Any], str | None]:
-    """A check of a value, which reports the `text` unless the value is accepted."""
-    return lambda value: None if accepts(value) else f"expected {text}, not {value!r}"
-
-
-_POSITIVE = _expected("more than 0", lambda number: number > 0)
+_POSITIVE = expected("more than 0", lambda number: number > 0)
 
 
 def _check_brokers(urls: tuple[str, ...]) -> str | None:
@@ -89,7 +88,7 @@ def _check_url(url: str) -> str | None:
         broker = parse_broker(url)
     except ValueError as error:
         return str(error)
-    if broker.kind in (STOMP, SPOOL):
+    if broker.kind in (STOMP, LISTEN, SPOOL):
         return None
     return f"{broker}: sam-consume can't read from {broker.scheme}://"
 
@@ -109,12 +108,6 @@ def _number_of(account: str) -> int | None:
         return None
 
 
-def _key(meaning: str, check: Any = None, default: Any = MISSING, **options: Any) -> Any:
-    """A key of the file; the documentation shows its `meaning`."""
-    name = {"key": options.pop("key")} if "key" in options else {}
-    return field(default=default, metadata={"what": meaning, "check": check, **name}, **options)
-
-
 @dataclass(frozen=True)
 class SubscriptionConfig:
     """A destination of the network brokers, or one of the spools, and its kind of messages.
@@ -122,18 +115,18 @@ class SubscriptionConfig:
     Class, format and renames apply to messages whose headers do not give them.
     """
 
-    destination: str = _key(
+    destination: str = config_key(
         "`/topic/…` or `/queue/…` on every network broker, or the URL of one of the spools",
         _check_destination,
     )
-    message_class: str = _key("the class of messages that name none", default="", key="class")
-    shared: bool = _key("several processes with one name share the messages", default=False)
-    format: str = _key(
+    message_class: str = config_key("the class of messages that name none", default="", key="class")
+    shared: bool = config_key("several processes with one name share the messages", default=False)
+    format: str = config_key(
         "the format of the messages; `nstream` for foreign writers",
-        _expected(f"one of {', '.join(FORMATS)}", FORMATS.__contains__),
+        expected(f"one of {', '.join(FORMATS)}", FORMATS.__contains__),
         "wlcg",
     )
-    rename: dict[str, str] = _key(
+    rename: dict[str, str] = config_key(
         '`{ theirs = "ours" }`: our names of foreign keys',
         lambda rename: "\n".join(rename_problems(rename.items())) or None,
         default_factory=dict,
@@ -154,112 +147,116 @@ class SubscriptionConfig:
 class ConsumerConfig:
     """`name` is the client-id and names the durable subscriptions: it must be unique and stable."""
 
-    broker_urls: tuple[str, ...] = _key(
-        "broker URLs: `stomp://HOST:61613`, `stomp+ssl://HOST:61614`, `spool:///DIRECTORY`",
+    broker_urls: tuple[str, ...] = config_key(
+        "broker URLs: `stomp://HOST:61613`, `stomp+ssl://HOST:61614`, `spool:///DIRECTORY`, or an"
+        " address where senders reach us over HTTP: `listen+https://ADDRESS:8443`",
         _check_brokers,
         key="brokers",
     )
-    name: str = _key(
-        "letters, digits and `-_.`; required unless all brokers are spools",
-        _expected(
+    name: str = config_key(
+        "letters, digits and `-_.`; required to read from `stomp://` and `stomp+ssl://`",
+        expected(
             "letters, digits and -_. only",
             lambda name: name.isascii() and name.translate(dict.fromkeys(b"-_.")).isalnum(),
         ),
         "",
     )
     subscription: tuple[SubscriptionConfig, ...] = ()
-    user: str = _key("the login for brokers whose URL has none (`stomp://USER@HOST`)", default="")
-    password_file: Path | None = _key(
+    door: DoorConfig = field(default_factory=DoorConfig)
+    user: str = config_key(
+        "the login for brokers whose URL has none (`stomp://USER@HOST`)", default=""
+    )
+    password_file: Path | None = config_key(
         "the first line is the password; mode 0600", problem_of_secret, None
     )
-    insecure: bool = _key(
+    insecure: bool = config_key(
         "permit logins in plain text, without TLS, at brokers on other machines", default=False
     )
-    ca_file: Path | None = _key(
+    ca_file: Path | None = config_key(
         "certificate authorities for `stomp+ssl://`, instead of those of the system",
         lambda path: None if path.exists() else f"{path}: no such file or directory",
         None,
     )
-    crl_file: Path | None = _key(
+    crl_file: Path | None = config_key(
         "their revocation lists: a PEM file, or a directory with `*.r0`",
         lambda path: None if path.exists() else f"{path}: no such file or directory",
         None,
     )
-    certificate_file: Path | None = _key(
+    certificate_file: Path | None = config_key(
         "the client certificate, for brokers that request one", problem_of_certificate, None
     )
-    key_file: Path | None = _key(
+    key_file: Path | None = config_key(
         "its private key, mode 0600; may be part of `certificate_file`", problem_of_secret, None
     )
-    heart_beat_s: float = _key(
+    heart_beat_s: float = config_key(
         "the interval of heart-beats; a connection is lost after 2.5 silent intervals",
         _POSITIVE,
         10.0,
     )
-    batch_size: int = _key(
+    batch_size: int = config_key(
         "the maximum number of messages in one batch; at most half of `prefetch`", _POSITIVE, 2000
     )
-    batch_age_s: float = _key(
+    batch_age_s: float = config_key(
         "how long a batch waits for more messages; for the next one it waits up to 0.1 s",
         _POSITIVE,
         0.1,
     )
-    prefetch: int | None = _key(
+    prefetch: int | None = config_key(
         "the maximum number of unacknowledged messages per subscription; by default 2000 on"
         " ActiveMQ, 6000 on other brokers",
         _POSITIVE,
         None,
     )
-    buffer_bytes: int = _key(
+    buffer_bytes: int = config_key(
         "the limit on messages that wait in memory; beyond it the brokers wait", _POSITIVE, 16 * MIB
     )
-    max_message_bytes: int = _key(
+    max_message_bytes: int = config_key(
         "a larger message becomes the dead letter *too-large*, with its first 64 KiB",
         _POSITIVE,
         _DEFAULT.max_message_bytes,
     )
-    max_records: int = _key(
+    max_records: int = config_key(
         "a message with more records becomes the dead letter *too-many-records*",
         _POSITIVE,
         _DEFAULT.max_records,
     )
-    dead_letters_per_hour: int = _key(
+    dead_letters_per_hour: int = config_key(
         "further ones of one sender are only counted, in a dead letter *flood*",
         _POSITIVE,
         1000,
     )
-    dead_letter_bytes_per_hour: int = _key(
+    dead_letter_bytes_per_hour: int = config_key(
         "the same for the size of their bodies and headers", _POSITIVE, 20_000_000
     )
-    max_age_days: int = _key(
+    max_age_days: int = config_key(
         "an older metric result becomes the dead letter *too-old*",
-        _expected(f"1 to {MAX_DAYS} days", lambda days: 1 <= days <= MAX_DAYS),
+        expected(f"1 to {MAX_DAYS} days", lambda days: 1 <= days <= MAX_DAYS),
         _DEFAULT.past.days,
     )
-    max_future_s: int = _key(
+    max_future_s: int = config_key(
         "a metric result further in the future becomes the dead letter *in-the-future*",
-        _expected(f"1 to {MAX_FUTURE_S} s", lambda seconds: 1 <= seconds <= MAX_FUTURE_S),
+        expected(f"1 to {MAX_FUTURE_S} s", lambda seconds: 1 <= seconds <= MAX_FUTURE_S),
         int(_DEFAULT.future.total_seconds()),
     )
-    metrics_port: int = _key(
+    metrics_port: int = config_key(
         "the loopback port for Prometheus, 0 for none; instance N has the port N higher",
-        _expected("a port number, or 0 for none", lambda port: 0 <= port <= 65535),
+        expected("a port number, or 0 for none", lambda port: 0 <= port <= 65535),
         0,
     )
-    publishers: Path | None = _key(
+    publishers: Path | None = config_key(
         "the policy: which publisher may send which records; by default every one is accepted",
         lambda path: None if path.exists() else f"{path}: no such file or directory",
         None,
     )
-    signature_age_days: int = _key(
+    signature_age_days: int = config_key(
         "a message that was signed longer ago becomes the dead letter *signature-expired*",
-        _expected(f"1 to {MAX_DAYS} days", lambda days: 1 <= days <= MAX_DAYS),
+        expected(f"1 to {MAX_DAYS} days", lambda days: 1 <= days <= MAX_DAYS),
         30,
     )
-    vouches: tuple[str, ...] = _key(
+    vouches: tuple[str, ...] = config_key(
         "those of `brokers` that are trusted to name the user who sent a message", default=()
     )
-    relays: tuple[str, ...] = _key(
+    relays: tuple[str, ...] = config_key(
         "accounts of relays (`--to spool:///…`), by name or number, whose elements have identities"
         " to keep; that of the consumer always is one",
         _check_accounts,
@@ -291,8 +288,18 @@ class ConsumerConfig:
 
     @property
     def reads_network(self) -> bool:
-        """Whether any broker is not a spool, so that durable subscriptions have our name."""
-        return any(broker.kind != SPOOL for broker in self.brokers)
+        """Whether any broker has durable subscriptions, which have our name."""
+        return bool(self.network_brokers)
+
+    @property
+    def network_brokers(self) -> list[Broker]:
+        """The brokers that have subscriptions."""
+        return [broker for broker in self.brokers if broker.kind == STOMP]
+
+    @property
+    def doors(self) -> list[Broker]:
+        """The addresses where senders reach us over HTTP."""
+        return [broker for broker in self.brokers if broker.kind == LISTEN]
 
     @property
     def spools(self) -> dict[str, Path]:
@@ -354,7 +361,13 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
             problems.append("name is missing: durable subscriptions of network brokers need it")
         if not config.network_subscriptions:
             problems.append("no [[consumer.subscription]] for the network brokers")
-    network = [str(broker) for broker in config.brokers if broker.kind != SPOOL]
+    for broker in config.doors:
+        if broker.tls and config.door.certificate_file is None:
+            problems.append(f"{broker}: certificate_file is missing in [consumer.door]")
+        if not (broker.tls or config.door.insecure or is_loopback(broker.host)):
+            advice = "use listen+https://, or set insecure = true in [consumer.door]"
+            problems.append(f"{broker}: messages would arrive in plain text: {advice}")
+    network = [str(broker) for broker in config.network_brokers]
     for url in config.vouches:
         try:
             known = str(parse_broker(url)) in network

@@ -13,6 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from sam_pipeline.consumer.config import ConsumerConfig, SubscriptionConfig
+from sam_pipeline.consumer.door_config import DoorConfig
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.program import command
@@ -111,7 +112,7 @@ def dead_letter_reasons() -> Mapping[str, tuple[str, str]]:
 
 
 def consumer_keys(
-    config: type[ConsumerConfig | SubscriptionConfig | Policy | PublisherRule],
+    config: type[ConsumerConfig | DoorConfig | SubscriptionConfig | Policy | PublisherRule],
 ) -> str:
     rows = [
         (
@@ -179,6 +180,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "publisher-keys": publisher_keys,
     "publisher-exit-codes": lambda: exit_codes("publisher"),
     "consumer-keys": lambda: consumer_keys(ConsumerConfig),
+    "door-keys": lambda: consumer_keys(DoorConfig),
     "subscription-keys": lambda: consumer_keys(SubscriptionConfig),
     "policy-keys": lambda: consumer_keys(Policy),
     "policy-publisher-keys": lambda: consumer_keys(PublisherRule),

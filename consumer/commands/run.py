@@ -120,7 +120,7 @@ def _run(
     """Consume until stopped, or until everything is loaded; then returns the drain."""
     name = config.process_name
     warn_of_left_behind(config)
-    sources = make_sources(config, policy, attempts.is_last_for_frame)
+    sources = make_sources(config, policy, state, attempts.is_last_for_frame)
     drain = Drain(sources, args.timeout) if args.drain else None
     inbox = Inbox(BATCHES_WAITING * config.batch_size, config.buffer_bytes)
     rule = BatchRule(

@@ -25,10 +25,12 @@ class Session(Protocol):
     """The scope of ack tokens: a connection, or a spool."""
 
     broker: str
-    batch_size: int
-    """A batch of more messages would wait in vain: the session delivers on only after an ack."""
     answers: bool
     """Whether it is an AnsweringSession."""
+
+    @property
+    def batch_size(self) -> int:
+        """A batch of more messages would wait in vain: the session delivers on after an ack."""
 
     def ack(self, tokens: Sequence[Any]) -> None:
         """Let another thread inform the broker that the messages are stored.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -54,6 +54,10 @@ class State:
         self.open_dead_letters: Mapping[str, int] | None = None
         """The number in the database by reason, as last counted; 0 of other known reasons."""
         self.tally = Tally()
+        self.requests = Counter[int]()
+        """The requests of all HTTP doors by the status of their answers."""
+        self.connections: dict[str, int] = {}
+        """The connections of each HTTP door by its name."""
         self.lags = Histogram(LAG_EDGES_S)
         self.batches = Histogram(BATCH_EDGES)
         self._last_lag_s: float | None = None

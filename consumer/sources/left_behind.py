@@ -14,7 +14,6 @@ from sam_pipeline.consumer.config import ConsumerConfig
 from sam_pipeline.consumer.process.hint_file import HintFile
 from sam_pipeline.consumer.sources.broker_dialects import subscription_name
 from sam_pipeline.schema.messages.destination import QUEUES
-from sam_pipeline.schema.net.broker_url import SPOOL
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +22,7 @@ def warn_of_left_behind(config: ConsumerConfig) -> None:
     """Log each subscription that only the last run had, and remember those of this one."""
     now = [
         [str(broker), subscription.destination]
-        for broker in config.brokers
-        if broker.kind != SPOOL
+        for broker in config.network_brokers
         for subscription in config.network_subscriptions
     ]
     path = config.state_directory / f"consume-{config.process_name}.subscriptions"

@@ -66,12 +66,14 @@ _PROXY_VARIABLES = {
 
 def _problem_of_url(url: str) -> str | None:
     # Imported here, this saves 2 % of a call without brokers.
-    from sam_pipeline.schema.net.broker_url import parse_broker
+    from sam_pipeline.schema.net.broker_url import LISTEN, parse_broker
 
     try:
-        parse_broker(url)
+        broker = parse_broker(url)
     except ValueError as error:
         return str(error)
+    if broker.kind == LISTEN:
+        return f"{broker}: sam-publish sends to sam+http:// and sam+https://"
     return None
 
 

@@ -9,13 +9,16 @@ ACTIVEMQ_REST = "activemq-rest"
 RABBITMQ_API = "rabbitmq-api"
 AMS = "ams"
 DOOR = "sam"
+"""The HTTP door of a consumer, to which a publisher sends."""
+LISTEN = "listen"
+"""The same door, as the consumer opens it."""
 SPOOL = "spool"
 FORM = "expected SCHEME://[USER@]HOST:PORT"
 UMASKS = {"": False, "umask=077": False, "umask=007": True}
 """What may follow the `?` of a spool, and whether a group shares it."""
 
 
-WITHOUT_LOGIN = frozenset({AMS, DOOR, SPOOL})
+WITHOUT_LOGIN = frozenset({AMS, DOOR, LISTEN, SPOOL})
 """The kinds that know a sender by its token, its certificate or its account, never by a login."""
 
 
@@ -38,6 +41,8 @@ SCHEMES = {
     "ams+https": Scheme(AMS, True, 443, "/v1/projects/PROJECT"),
     "sam+http": Scheme(DOOR, False, 8080),
     "sam+https": Scheme(DOOR, True, 8443),
+    "listen+http": Scheme(LISTEN, False, 8080),
+    "listen+https": Scheme(LISTEN, True, 8443),
     "spool": Scheme(SPOOL, False, path="/DIRECTORY"),
 }
 
@@ -127,7 +132,7 @@ def parse_broker(url: str) -> Broker:
         problem = f"expected {scheme.path} after the port, got {path!r}"
         raise ValueError(f"broker URL of {parts.hostname}: {problem}")
     user = unquote(parts.username) if parts.username else None
-    if user and scheme.kind == DOOR:
+    if user and scheme.kind in (DOOR, LISTEN):
         problem = "must not contain a user (the sender is known by a token or a certificate)"
         raise ValueError(f"broker URL of {parts.hostname}: {problem}")
     return Broker(parts.scheme, parts.hostname, port or scheme.port, path, user)

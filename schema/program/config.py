@@ -307,6 +307,10 @@ class _Table(NamedTuple):
         line = _lines(self.file.read_text(encoding="utf-8")).get((*self.path, *path))
         return f"{self.file}:{line}" if line else None
 
+    def child(self, key: str) -> _Table:
+        """The table under a key: `[consumer.door]` in `[consumer]`."""
+        return _Table(self.file, (*self.path, key), f"{self.name[:-1]}.{key}]")
+
     def item(self, key: str, number: int) -> _Table:
         """One table of the array of tables under a key; numbers start at 1."""
         name = f"{self.name} {key}[{number}]".strip()
@@ -358,6 +362,8 @@ def _secrets(values: Any, table: _Table) -> Iterator[str]:
                     yield table.locate(key)
             elif is_list:
                 yield from _secrets(item, table.item(key, number))
+            else:
+                yield from _secrets(item, table.child(key))
 
 
 def names_a_secret(key: str) -> bool:
@@ -412,6 +418,10 @@ class _Reader:
                 self._nested(kind, item, table.item(key, number))
                 for number, item in enumerate(value, 1)
             )
+        if is_dataclass(kind):
+            if not isinstance(value, dict):
+                raise ValueError(f"expected a table, not {_redacted(value)}")
+            return self._nested(kind, value, table.child(key))
         if get_origin(kind) is dict:
             if not isinstance(value, dict):
                 raise ValueError(f"expected a table of strings, not {_redacted(value)}")
@@ -520,7 +530,7 @@ def _from_text(kind: Any, text: str) -> Any:
     if get_origin(kind) is tuple and not is_dataclass(get_args(kind)[0]):
         parts = filter(None, map(str.strip, text.split(",")))
         return tuple(_from_text(get_args(kind)[0], part) for part in parts)
-    if get_origin(kind) in (tuple, dict):
+    if get_origin(kind) in (tuple, dict) or is_dataclass(kind):
         raise ValueError("can only be set in the file")
     if kind is bool:
         values = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}

@@ -89,6 +89,12 @@ def settings_of(part: Part) -> Iterator[Setting]:
                 source = findings.source(field.name, number, inner.key)
                 setting = masked(inner.key or "", getattr(table, inner.name))
                 yield Setting(f"{name}[{number}].{inner.key}", setting, source)
+        if is_dataclass(value):
+            for inner in fields_of(type(value)):
+                source = findings.source(field.name, inner.key)
+                setting = masked(inner.key or "", getattr(value, inner.name))
+                yield Setting(f"{name}.{inner.key}", setting, source)
+            continue
         if isinstance(value, dict):
             for key, item in value.items():
                 yield Setting(f"{name}.{key}", masked("", item), findings.source(field.name, key))

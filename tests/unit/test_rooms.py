@@ -32,7 +32,7 @@ class Wall(NamedTuple):
 GROUND = "schema.errors schema.times schema.log schema.login schema.chunks schema.secret_file"
 PUBLISHER = "schema publisher.errors"
 SQL = "schema sql.errors"
-CONSUMER = "schema consumer.errors consumer.config consumer.process"
+CONSUMER = "schema consumer.errors consumer.config consumer.door_config consumer.process"
 REPORTS = "schema spark_jobs.errors spark_jobs.config"
 DATABASE = "sql.database sql.errors"
 
@@ -91,10 +91,15 @@ WALLS: Mapping[str, Wall] = {
     "sql.__main__": Wall("sql.cli"),
     #
     "consumer.errors": Wall("schema"),
-    "consumer.config": Wall("schema consumer.errors"),
+    "consumer.config_key": Wall(),
+    "consumer.door_config": Wall("schema consumer.config_key"),
+    "consumer.config": Wall("schema consumer.errors consumer.config_key consumer.door_config"),
     "consumer.process": Wall("schema consumer.errors"),
     "consumer.core": Wall(CONSUMER),
     "consumer.sources": Wall(f"{CONSUMER} consumer.core"),
+    "consumer.sources.door": Wall(
+        f"{CONSUMER} consumer.core consumer.sources.signatures", "aiohttp"
+    ),
     "consumer.sinks": Wall(f"{CONSUMER} consumer.core"),
     # Nothing else of the consumer imports `sql`: the relay starts without SQLAlchemy.
     "consumer.sinks.upkeep": Wall(f"{CONSUMER} consumer.core {DATABASE} sql.loading", "sqlalchemy"),

@@ -1,0 +1,96 @@
+"""From a request to a message: its class, its id, and the headers that decide over its records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+from sam_pipeline.consumer.sources.door.answers import BAD_REQUEST, UNSUPPORTED, HttpProblem
+from sam_pipeline.schema.identity.signature import KEY_NAME, SIGNATURE, SIGNED_AT
+from sam_pipeline.schema.messages.foreign import FORMAT, RENAME
+from sam_pipeline.schema.messages.message import (
+    CLASS,
+    CONTENT_TYPE,
+    COUNT,
+    DESTINATION,
+    JSON,
+    MESSAGE_ID,
+    Message,
+)
+
+LONGEST_NAME = 200
+"""The limit on classes and message ids, in characters."""
+
+TEXT = "text/plain"
+JSON_LINES = ("application/jsonl", "application/x-ndjson")
+CHARSETS = ("", "utf-8", "utf8", "us-ascii")
+
+HEADERS = {
+    "Sam-Record-Count": COUNT,
+    "Sam-Format": FORMAT,
+    "Sam-Rename": RENAME,
+    "Sam-Destination": DESTINATION,
+    "Sam-Key": KEY_NAME,
+    "Sam-Signed-At": SIGNED_AT,
+    "Sam-Signature": SIGNATURE,
+    "Nagios-Host": "nagios_host",
+}
+"""The headers of a request that become headers of its message."""
+
+
+def message_of(quoted_class: str, headers: Mapping[str, str], body: bytes) -> Message:
+    """The message of `POST /v1/messages/{class}`; `quoted_class` is as in the path.
+
+    Raises:
+        HttpProblem: it has no class, or its content type can't be read.
+    """
+    message = {CLASS: _class_of(quoted_class)}
+    if message_id := _id_of(headers):
+        message[MESSAGE_ID] = message_id
+    given = headers.get("Content-Type", TEXT)
+    media, _, parameters = given.partition(";")
+    media = media.strip().lower()
+    if media in JSON_LINES:
+        body = b"[" + b",".join(line for line in body.splitlines() if line.strip()) + b"]"
+        given = JSON
+    elif media not in (TEXT, JSON) or _charset_of(parameters) not in CHARSETS:
+        known = ", ".join((TEXT, JSON, *JSON_LINES))
+        text = (
+            f"records as {given[:LONGEST_NAME]} can't be read (expected one of {known}, in UTF-8)"
+        )
+        raise HttpProblem(UNSUPPORTED, text, {"Accept-Post": known})
+    message[CONTENT_TYPE] = given
+    message |= {ours: headers[name] for name, ours in HEADERS.items() if name in headers}
+    return Message(message, body)
+
+
+def _class_of(quoted: str) -> str:
+    try:
+        name = unquote(quoted, errors="strict")
+    except UnicodeDecodeError:
+        raise HttpProblem(BAD_REQUEST, f"the class {quoted[:LONGEST_NAME]} is not UTF-8") from None
+    if not name.isprintable() or " " in name or not 0 < len(name) <= LONGEST_NAME:
+        form = f"1 to {LONGEST_NAME} characters without blanks"
+        raise HttpProblem(BAD_REQUEST, f"the class {name[:LONGEST_NAME]!r} is not a name ({form})")
+    return name
+
+
+def _id_of(headers: Mapping[str, str]) -> str:
+    """The id that the sender has given, or ""."""
+    name = "Sam-Message-Id" if "Sam-Message-Id" in headers else "Idempotency-Key"
+    message_id = headers.get(name, "").strip()
+    if len(message_id) > 1 and message_id[0] == message_id[-1] == '"':  # as its draft wants it
+        message_id = message_id[1:-1]
+    if not message_id.isprintable() or len(message_id) > LONGEST_NAME:
+        raise HttpProblem(
+            BAD_REQUEST, f"{name}: expected at most {LONGEST_NAME} printable characters"
+        )
+    return message_id
+
+
+def _charset_of(parameters: str) -> str:
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip().strip('"').lower()
+    return ""

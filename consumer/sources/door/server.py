@@ -1,0 +1,136 @@
+"""The HTTP server: connections, their limits, and answers to what is not HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
+
+from sam_pipeline.consumer.sources.door.answers import (
+    BAD_REQUEST,
+    HEAD_TOO_LARGE,
+    TOO_SLOW,
+    UNAVAILABLE,
+    URI_TOO_LONG,
+    HttpProblem,
+    Reply,
+    try_again,
+)
+
+IDLE_S = 75.0
+"""After this time without a request, a connection is closed."""
+HEAD_S = 10.0
+"""The time limit for the head of a request."""
+LINGER_S = 2.0
+"""How long to read what is left of a body that is not accepted, so that the answer arrives."""
+MAX_PATH_BYTES = 8190
+MAX_HEADER_BYTES = 16_380
+MAX_HEADERS = 100
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class DoorServer(web.Server):
+    """Makes a protocol for each connection; `count` is informed of each status."""
+
+    def __init__(self, handler: Handler, max_connections: int, count: Callable[[int], None]):
+        super().__init__(
+            handler,
+            keepalive_timeout=IDLE_S,
+            access_log=None,
+            logger=logger,
+            lingering_time=LINGER_S,
+            max_line_size=MAX_PATH_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
+            max_headers=MAX_HEADERS,
+            auto_decompress=False,
+        )
+        self.max_connections = max_connections
+        self.count = count
+
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(self, loop=self._loop, **self._kwargs)
+
+
+class _Connection(web.RequestHandler):
+    """One connection. Between requests it may be idle; the head of a request has a deadline."""
+
+    _server: DoorServer
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, server: DoorServer, **options: object) -> None:
+        super().__init__(server, **options)  # type: ignore[arg-type]
+        self._server = server
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        limit = self._server.max_connections
+        if len(self._server.connections) > limit:
+            self._refuse(try_again(UNAVAILABLE, f"there are {limit} connections: try again later"))
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._messages or self._current_request is not None:
+            self._stop_timer()
+        elif self._head_timer is None and self.transport is not None:
+            self._head_timer = self._loop.call_later(HEAD_S, self._head_late)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to a head that can't be parsed; the connection is closed."""
+        problem = HttpProblem(status, (message or str(exc)).splitlines()[0][:200])
+        if isinstance(exc, LineTooLong):
+            is_path = exc.args[1] == MAX_PATH_BYTES
+            limit = MAX_PATH_BYTES if is_path else MAX_HEADER_BYTES
+            what = "the path" if is_path else "a header"
+            status = URI_TOO_LONG if is_path else HEAD_TOO_LARGE
+            problem = HttpProblem(status, f"{what} is longer than {limit} bytes")
+        elif status == BAD_REQUEST:
+            problem = HttpProblem(status, f"this is not HTTP/1.1: {problem}")
+        self._server.count(problem.status)
+        response = response_to(problem.reply())
+        response.force_close()
+        return response
+
+    def _head_late(self) -> None:
+        self._refuse(HttpProblem(TOO_SLOW, f"the request did not arrive within {HEAD_S:g} s"))
+
+    def _refuse(self, problem: HttpProblem) -> None:
+        """Answer without a request, and close the connection."""
+        self._server.count(problem.status)
+        status, body, content_type, headers = problem.reply()
+        lines = [
+            f"HTTP/1.1 {status} {problem.document()['title']}",
+            f"Content-Type: {content_type}",
+            f"Content-Length: {len(body)}",
+            "Connection: close",
+            *(f"{name}: {value}" for name, value in headers.items()),
+        ]
+        if self.transport is not None:
+            self.transport.write("\r\n".join([*lines, "", ""]).encode() + body)
+        self.force_close()
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
+def response_to(reply: Reply) -> web.Response:
+    """The reply as aiohttp sends it."""
+    status, body, content_type, headers = reply
+    return web.Response(status=status, body=body, headers={"Content-Type": content_type, **headers})

@@ -1,0 +1,18 @@
+"""What all doors of a consumer share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sam_pipeline.consumer.door_config import DoorConfig
+from sam_pipeline.consumer.sources.signatures import SignatureCheck
+
+
+@dataclass(frozen=True)
+class DoorSettings:
+    """The settings, and what decides over a message as it arrives."""
+
+    config: DoorConfig
+    max_message_bytes: int
+    buffer_bytes: int
+    signatures: SignatureCheck = field(default_factory=SignatureCheck)

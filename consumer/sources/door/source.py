@@ -1,0 +1,127 @@
+"""The HTTP door as a source: one event loop in the thread of the source."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from sam_pipeline.consumer.core.backoff import Delays, growing_delays
+from sam_pipeline.consumer.core.inbox import Inbox
+from sam_pipeline.consumer.core.outcome import MessageOutcome
+from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.sources.door.requests import Requests
+from sam_pipeline.consumer.sources.door.server import DoorServer
+from sam_pipeline.consumer.sources.door.settings import DoorSettings
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.channel import error_text
+from sam_pipeline.schema.net.tls import server_context
+
+BACKLOG = 1024
+TICK_S = 0.1
+"""How often to look whether to stop, and whether the sink is away."""
+SHUTDOWN_S = 2.0
+"""The time limit for answering when the door closes."""
+
+logger = logging.getLogger(__name__)
+
+
+class HttpSource:
+    """Listens at one address. It is the session of all messages that arrive there."""
+
+    answers = True
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: DoorSettings,
+        state: State,
+        *,
+        delays: Delays = growing_delays,
+    ) -> None:
+        """Raises ConfigError if the certificate can't be used."""
+        self.name = self.broker = str(broker)
+        self._address = broker.host, broker.port
+        self._settings = settings
+        self._state = state
+        self._delays = delays
+        self._tls = None
+        if broker.tls:
+            self._tls = server_context(settings.config.tls_files)
+        self._problem = "not listening yet"
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._requests: Requests | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """A batch need not wait for more messages than those that wait for their answers."""
+        return max(len(self._requests.waiting), 1) if self._requests else 1
+
+    def run(self, inbox: Inbox, stop: threading.Event) -> None:
+        asyncio.run(self._serve(inbox, stop))
+
+    def missing(self) -> Sequence[str]:
+        return [f"{self.name} ({self._problem})"] if self._problem else []
+
+    def ack(self, tokens: Sequence[Any]) -> None:
+        """Nothing: senders get answers instead."""
+
+    def answer(self, outcomes: Sequence[tuple[Any, MessageOutcome]]) -> None:
+        """Answer the senders of stored messages; called by another thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has stopped
+                self._loop.call_soon_threadsafe(_resolve, outcomes)
+
+    async def _serve(self, inbox: Inbox, stop: threading.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        requests = Requests(self, inbox, self._settings, self._state)
+        self._requests = requests
+        server = DoorServer(
+            requests.response, self._settings.config.max_connections, requests.count
+        )
+        listener = await self._listen(server, stop)
+        while not stop.is_set():
+            if self._state.waiting_since is not None:
+                requests.give_up(requests.away())
+            self._state.connections[self.name] = len(server.connections)
+            await asyncio.sleep(TICK_S)
+        requests.stop()
+        if listener is not None:
+            listener.close()
+        server.pre_shutdown()
+        await server.shutdown(SHUTDOWN_S)
+        self._state.connections[self.name] = 0
+
+    async def _listen(
+        self, server: DoorServer, stop: threading.Event
+    ) -> asyncio.AbstractServer | None:
+        """Listen as soon as that is possible; None if stopped before."""
+        assert self._loop is not None
+        host, port = self._address
+        for delay_s in self._delays():
+            try:
+                listener = await self._loop.create_server(
+                    server, host, port, ssl=self._tls, backlog=BACKLOG
+                )
+            except OSError as error:
+                problem = error_text(error)
+                if problem != self._problem:
+                    text = "door %s: %s; trying again"
+                    logger.error(text, self.name, problem, extra={"broker": self.name})
+                self._problem = problem
+            else:
+                self._problem = ""
+                return listener
+            await asyncio.to_thread(stop.wait, delay_s)
+            if stop.is_set():
+                break
+        return None
+
+
+def _resolve(outcomes: Sequence[tuple[asyncio.Future[MessageOutcome], MessageOutcome]]) -> None:
+    for waiting, outcome in outcomes:
+        if not waiting.done():
+            waiting.set_result(outcome)
