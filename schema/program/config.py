@@ -362,8 +362,6 @@ def _secrets(values: Any, table: _Table) -> Iterator[str]:
                     yield table.locate(key)
             elif is_list:
                 yield from _secrets(item, table.item(key, number))
-            else:
-                yield from _secrets(item, table.child(key))
 
 
 def names_a_secret(key: str) -> bool:

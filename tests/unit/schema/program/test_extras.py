@@ -11,7 +11,7 @@ import pytest
 from sam_pipeline.schema.program.extras import EXTRAS, how_to_install
 
 PYPROJECT = Path(__file__).parents[4] / "pyproject.toml"
-IMPORT_NAMES = {"psycopg2-binary": "psycopg2"}
+IMPORT_NAMES = {"psycopg2-binary": "psycopg2", "pynacl": "nacl"}
 """Of distributions whose names differ from those of their packages."""
 
 
