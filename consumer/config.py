@@ -28,7 +28,6 @@ from sam_pipeline.schema.net.broker_url import (
     SPOOL,
     STOMP,
     Broker,
-    is_loopback,
     parse_broker,
     problem_of_login,
 )
@@ -268,6 +267,8 @@ class ConsumerConfig:
     """Where the consumer stores its state file, locks and claims."""
     notify_socket: str | None = field(default=None, metadata=_NOT_IN_FILE)
     """The address for notifications to systemd."""
+    inherited_sockets: int = field(default=0, metadata=_NOT_IN_FILE)
+    """How many listening sockets systemd has passed to this process (sd_listen_fds(3))."""
 
     @cached_property
     def brokers(self) -> tuple[Broker, ...]:
@@ -362,11 +363,7 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
         if not config.network_subscriptions:
             problems.append("no [[consumer.subscription]] for the network brokers")
     for broker in config.doors:
-        if broker.tls and config.door.certificate_file is None:
-            problems.append(f"{broker}: certificate_file is missing in [consumer.door]")
-        if not (broker.tls or config.door.insecure or is_loopback(broker.host)):
-            advice = "use listen+https://, or set insecure = true in [consumer.door]"
-            problems.append(f"{broker}: messages would arrive in plain text: {advice}")
+        problems += config.door.problems(broker)
     network = [str(broker) for broker in config.network_brokers]
     for url in config.vouches:
         try:
@@ -414,6 +411,11 @@ def policy_path(args: argparse.Namespace) -> Path | None:
     return _load_keys(args, {"publishers"}).publishers
 
 
+def tokens_path(args: argparse.Namespace) -> Path | None:
+    """Only the file of tokens, if there is one; raises ConfigError."""
+    return _load_keys(args, {"door"}).door.tokens_file
+
+
 def editor_command() -> list[str]:
     """`$VISUAL` or `$EDITOR`; empty if neither is set."""
     return shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
@@ -436,4 +438,13 @@ def _surroundings(instance: int | None) -> dict[str, Any]:
         "instance": instance,
         "state_directory": state_dir(os.environ),
         "notify_socket": os.environ.get("NOTIFY_SOCKET"),
+        "inherited_sockets": _inherited_sockets(),
     }
+
+
+def _inherited_sockets() -> int:
+    """The number of sockets; 0 if they are for the process that started this one."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return 0
+    count = os.environ.get("LISTEN_FDS", "")
+    return int(count) if count.isascii() and count.isdigit() else 0

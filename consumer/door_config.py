@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sam_pipeline.consumer.config_key import config_key, expected
+from sam_pipeline.schema.net.broker_url import Broker, is_loopback
 from sam_pipeline.schema.secret_file import problem_of_certificate, problem_of_secret
 
 if TYPE_CHECKING:
@@ -27,6 +29,23 @@ class DoorConfig:
     )
     key_file: Path | None = config_key(
         "its private key, mode 0600; may be part of `certificate_file`", problem_of_secret, None
+    )
+    client_ca_file: Path | None = config_key(
+        "certificate authorities of clients, which are then asked for a certificate",
+        lambda path: None if path.exists() else f"{path}: no such file or directory",
+        None,
+    )
+    crl_file: Path | None = config_key(
+        "their revocation lists: a PEM file, or a directory with `*.r0`",
+        lambda path: None if path.exists() else f"{path}: no such file or directory",
+        None,
+    )
+    tokens_file: Path | None = config_key(
+        "the tokens of senders, mode 0600: `sam-consume token make NAME` adds one", default=None
+    )
+    require_identity: bool | None = config_key(
+        "senders need a token or a certificate; by default unless the address is of this machine",
+        default=None,
     )
     insecure: bool = config_key(
         "permit `listen+http://`, without TLS, beyond this machine", default=False
@@ -50,4 +69,23 @@ class DoorConfig:
         """The files for connections over TLS."""
         from sam_pipeline.schema.net.tls import TlsFiles  # `import ssl` is slow
 
-        return TlsFiles(certificate_file=self.certificate_file, key_file=self.key_file)
+        return TlsFiles(self.client_ca_file, self.certificate_file, self.key_file, self.crl_file)
+
+    def admits_anonymous(self, broker: Broker) -> bool:
+        """Whether who sends to this door needs neither a token nor a certificate."""
+        if self.require_identity is None:
+            return is_loopback(broker.host)
+        return not self.require_identity
+
+    def problems(self, broker: Broker) -> Iterator[str]:
+        """Why a door can't be opened with these settings."""
+        if broker.tls and self.certificate_file is None:
+            yield f"{broker}: certificate_file is missing in [consumer.door]"
+        if not (broker.tls or self.insecure or is_loopback(broker.host)):
+            advice = "use listen+https://, or set insecure = true in [consumer.door]"
+            yield f"{broker}: messages would arrive in plain text: {advice}"
+        by_certificate = broker.tls and self.client_ca_file
+        if not (self.admits_anonymous(broker) or self.tokens_file or by_certificate):
+            ways = "set tokens_file or client_ca_file" if broker.tls else "set tokens_file"
+            advice = f"{ways} in [consumer.door], or require_identity = false"
+            yield f"{broker}: nobody could send: {advice}"

@@ -20,9 +20,11 @@ from sam_pipeline.consumer.errors import SourceUnreachable
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.reporter import reporting
 from sam_pipeline.consumer.process.allocator import return_large_blocks
+from sam_pipeline.consumer.process.listening import Listeners, inherited_sockets
 from sam_pipeline.consumer.process.name_lock import name_locked
 from sam_pipeline.consumer.process.signals import StopRequest, handling_signals
 from sam_pipeline.consumer.sinks.spool import SpoolSink
+from sam_pipeline.consumer.sources.door.credentials import Credentials, load_credentials
 from sam_pipeline.consumer.sources.left_behind import warn_of_left_behind
 from sam_pipeline.consumer.sources.make import make_sources
 from sam_pipeline.schema.errors import ConfigError
@@ -73,28 +75,35 @@ def run_consumer(args: argparse.Namespace) -> int:
     request = StopRequest()
     config = load_consumer(args, args.instance)
     policy = PolicyHolder(config.publishers)
+    credentials = load_credentials(config)
+    listeners = Listeners(inherited_sockets(config.inherited_sockets))
+    listeners.require_all_used(config.doors)
     require_set_clock(datetime.now(UTC))
     state = State()
     name = config.process_name
     with (
         name_locked(config.state_directory, name),
+        closing(listeners),
         closing(Attempts(config.state_directory / f"consume-{name}.attempts")) as attempts,
         handling_signals(request, before_exit=attempts.forgive),
     ):
-        drain = _run(args, config, policy, request, state, attempts)
+        drain = _run(args, config, policy, request, state, attempts, listeners, credentials)
         while drain is None and request.restarts():
             try:
                 new = load_consumer(args, args.instance)
                 if new.name != config.name:
                     text = f"[consumer] name: {new.name} is another consumer: restart the daemon"
                     raise ConfigError([text])
+                new_credentials = load_credentials(new)
+                listeners.require_all_used(new.doors)
                 policy.read(new.publishers)
-                config = new
+                config, credentials = new, new_credentials
+                listeners.retain(config.doors)
             except ConfigError as error:
                 for problem in error.problems:
                     logger.error("%s", problem)
                 logger.error("continuing with the previous configuration")
-            drain = _run(args, config, policy, request, state, attempts)
+            drain = _run(args, config, policy, request, state, attempts, listeners, credentials)
     if drain is None:
         logger.info("stopped: %s", state.tally)
         return OK
@@ -116,11 +125,15 @@ def _run(
     request: StopRequest,
     state: State,
     attempts: Attempts,
+    listeners: Listeners,
+    credentials: Credentials,
 ) -> Drain | None:
     """Consume until stopped, or until everything is loaded; then returns the drain."""
     name = config.process_name
     warn_of_left_behind(config)
-    sources = make_sources(config, policy, state, attempts.is_last_for_frame)
+    sources = make_sources(
+        config, policy, state, listeners, credentials, attempts.is_last_for_frame
+    )
     drain = Drain(sources, args.timeout) if args.drain else None
     inbox = Inbox(BATCHES_WAITING * config.batch_size, config.buffer_bytes)
     rule = BatchRule(

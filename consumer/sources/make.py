@@ -8,28 +8,26 @@ from datetime import timedelta
 from sam_pipeline.consumer.config import ConsumerConfig
 from sam_pipeline.consumer.core.source import Source
 from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.process.listening import Listeners
+from sam_pipeline.consumer.sources.door.credentials import Credentials
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.spool import SpoolSource
 from sam_pipeline.consumer.sources.stomp import StompSource
 from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
 from sam_pipeline.consumer.sources.stomp_session import IsLastAttempt, Subscription, never_last
-from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.net.broker_url import LISTEN, SPOOL, Broker
-from sam_pipeline.schema.program.extras import how_to_install
 
 
 def make_sources(
     config: ConsumerConfig,
     policy: PolicyHolder,
     state: State,
+    listeners: Listeners,
+    credentials: Credentials,
     is_last_attempt: IsLastAttempt = never_last,
 ) -> list[Source]:
-    """One source per configured broker, in the order of the configuration.
-
-    Raises:
-        ConfigError: a door can't be opened.
-    """
+    """One source per configured broker, in the order of the configuration."""
     name = config.process_name
     signatures = SignatureCheck(policy, timedelta(days=config.signature_age_days))
     settings = replace(
@@ -50,24 +48,32 @@ def make_sources(
             )
             sources.append(spool)
         elif broker.kind == LISTEN:
-            sources.append(_door(broker, config, signatures, state))
+            sources.append(_door(broker, config, signatures, state, listeners, credentials))
         else:
             sources.append(StompSource(broker, settings, owners=owners))
     return sources
 
 
 def _door(
-    broker: Broker, config: ConsumerConfig, signatures: SignatureCheck, state: State
+    broker: Broker,
+    config: ConsumerConfig,
+    signatures: SignatureCheck,
+    state: State,
+    listeners: Listeners,
+    credentials: Credentials,
 ) -> Source:
-    try:
-        from sam_pipeline.consumer.sources.door.settings import DoorSettings
-        from sam_pipeline.consumer.sources.door.source import HttpSource
-    except ModuleNotFoundError as error:
-        raise ConfigError(how_to_install(error.name or "") or [str(error)]) from error
-    door_settings = DoorSettings(
-        config.door, config.max_message_bytes, config.buffer_bytes, signatures
+    from sam_pipeline.consumer.sources.door.settings import DoorSettings  # aiohttp is an extra
+    from sam_pipeline.consumer.sources.door.source import HttpSource
+
+    settings = DoorSettings(
+        config.door,
+        config.max_message_bytes,
+        config.buffer_bytes,
+        listeners,
+        credentials,
+        signatures,
     )
-    return HttpSource(broker, door_settings, state)
+    return HttpSource(broker, settings, state)
 
 
 def stomp_settings(config: ConsumerConfig, client_id: str) -> StompSettings:

@@ -206,13 +206,10 @@ def refusal(
     `row` has the values of the record by key; `sites` are those that its host belongs to in the
     record's period. A publisher of None is one that the policy does not know.
     """
-    if publisher is None:
-        return "no publisher of the policy has this identity"
-    if publisher.until is not None and today > publisher.until:
-        return f"until: {publisher.until} has passed"
+    reason = refusal_of_class(publisher, message_class, today)
+    if publisher is None or reason:
+        return reason
     allowed = publisher.allowed
-    if not allowed.classes.match(folded(message_class)):
-        return f"classes: {message_class[:LONGEST]} does not match {allowed.classes}"
     is_result = folded(message_class) == folded(METRIC_OUTPUT.name)
     host, site = row.get("hostName", ""), row.get("siteName", "")
     if site and not is_result and not allowed.sites.match(site):
@@ -229,6 +226,19 @@ def refusal(
     if is_limited and not allowed.monitoring_hosts.match(monitoring_host.lower()):
         value = monitoring_host[:LONGEST] or "none"
         return f"monitoring_hosts: {value} does not match {allowed.monitoring_hosts}"
+    return None
+
+
+def refusal_of_class(
+    publisher: PublisherRule | None, message_class: str, today: date
+) -> str | None:
+    """Why the publisher may say nothing in this class today; None if it may say something."""
+    if publisher is None:
+        return "no publisher of the policy has this identity"
+    if publisher.until is not None and today > publisher.until:
+        return f"until: {publisher.until} has passed"
+    if not publisher.allowed.classes.match(folded(message_class)):
+        return f"classes: {message_class[:LONGEST]} does not match {publisher.allowed.classes}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""The subject of a certificate, as a broker writes it in the name of a user; read from its bytes.
+"""The subject of a certificate, as a broker writes it in the name of a user, and its host names.
 
 Source: RFC 4514, and `rabbit_cert_info.erl` of RabbitMQ where that leaves a choice: the last part
 of the name comes first, without blanks after the commas.
@@ -6,6 +6,7 @@ of the name comes first, without blanks after the commas.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import Optional
 
 from sam_pipeline.schema.net.certificate import SEQUENCE, VERSION, contents, first_certificate
 
-SET, OBJECT_IDENTIFIER = 0x31, 0x06
+SET, OBJECT_IDENTIFIER, OCTET_STRING = 0x31, 0x06, 0x04
+EXTENSIONS, ALTERNATIVE_NAMES = 0xA3, "551d11"
+DNS_NAME, IP_ADDRESS = 0x82, 0x87
 
 ATTRIBUTES = {
     "550403": "CN",
@@ -61,6 +64,39 @@ def subject_in(der: bytes) -> Optional[str]:
         parts = ["+".join(_attributes(part)) for part in _elements(subject, SET)]
         return ",".join(reversed(parts))
     return None
+
+
+def host_names_of(path: Path) -> tuple[str, ...]:
+    """The DNS names and addresses for which the first certificate in a file is valid.
+
+    Source: RFC 5280, 4.2.1.6. They are empty if the certificate has none, or can't be read.
+    """
+    with suppress(OSError, ValueError, LookupError):
+        certificate, _ = contents(first_certificate(path), 0, SEQUENCE)
+        body, _ = contents(certificate, 0, SEQUENCE)
+        at = 0
+        while body[at] != EXTENSIONS:
+            _, at = contents(body, at)
+        extensions, _ = contents(contents(body, at)[0], 0, SEQUENCE)
+        for extension in _elements(extensions, SEQUENCE):
+            identifier, at = contents(extension, 0, OBJECT_IDENTIFIER)
+            if identifier.hex() == ALTERNATIVE_NAMES:
+                at = extension.index(OCTET_STRING, at)  # after the flag `critical`, if it has one
+                names, _ = contents(contents(extension, at)[0], 0, SEQUENCE)
+                return tuple(_host_names(names))
+    return ()
+
+
+def _host_names(names: bytes) -> Iterator[str]:
+    at = 0
+    while at < len(names):
+        tag = names[at]
+        name, at = contents(names, at)
+        if tag == DNS_NAME:
+            yield name.decode("ascii")
+        elif tag == IP_ADDRESS:
+            family = socket.AF_INET if len(name) == 4 else socket.AF_INET6
+            yield socket.inet_ntop(family, name)
 
 
 def _attributes(part: bytes) -> Iterator[str]:

@@ -11,6 +11,7 @@ from aiohttp import web
 from sam_pipeline.consumer.core.inbox import AnsweringSession, Delivery, Inbox
 from sam_pipeline.consumer.core.outcome import MessageOutcome
 from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.sources.door.access import Access
 from sam_pipeline.consumer.sources.door.answers import (
     BUG,
     METHOD_NOT_ALLOWED,
@@ -31,7 +32,7 @@ from sam_pipeline.consumer.sources.door.body import Body, Budget
 from sam_pipeline.consumer.sources.door.messages import message_of
 from sam_pipeline.consumer.sources.door.server import response_to
 from sam_pipeline.consumer.sources.door.settings import DoorSettings
-from sam_pipeline.schema.identity.identity import ANONYMOUS, with_identity
+from sam_pipeline.schema.identity.identity import with_identity
 from sam_pipeline.schema.identity.signature import KEY_NAME
 from sam_pipeline.schema.messages.message import Message
 
@@ -46,12 +47,18 @@ class Requests:
     """Answers the requests of one door. All of it runs in the event loop."""
 
     def __init__(
-        self, session: AnsweringSession, inbox: Inbox, settings: DoorSettings, state: State
+        self,
+        session: AnsweringSession,
+        inbox: Inbox,
+        settings: DoorSettings,
+        state: State,
+        access: Access,
     ) -> None:
         self._session = session
         self._inbox = inbox
         self._settings = settings
         self._state = state
+        self._access = access
         self._budget = Budget(inbox, settings.buffer_bytes)
         self._stopping = False
         self.waiting: set[asyncio.Future[MessageOutcome]] = set()
@@ -118,9 +125,10 @@ class Requests:
         quoted_class = request.rel_url.raw_path.removeprefix(f"{MESSAGES}/")
         body = Body(request, self._budget)
         try:
+            identity = self._access.identity_of(request)
             self._require_room()
             content = await body.whole(self._settings.max_message_bytes)
-            message = self._arrived(message_of(quoted_class, request.headers, content))
+            message = self._arrived(message_of(quoted_class, request.headers, content), identity)
             waiting = self._delivered(message)
         finally:
             body.close()
@@ -135,11 +143,12 @@ class Requests:
         self._require_room()
         return response_to(Reply(OK, as_json({"status": "ready"})))
 
-    def _arrived(self, message: Message) -> Message:
-        """The message with its identity, and its signature checked."""
-        message = with_identity(message, ANONYMOUS)
+    def _arrived(self, message: Message, identity: str) -> Message:
+        """The message with its identity and a checked signature; raises Problem if refused."""
+        message = with_identity(message, identity)
         if KEY_NAME in message.headers:
             message = self._settings.signatures.checked(message, self._inbox)
+        self._access.require_permission(message)
         return message
 
     def _require_room(self) -> None:

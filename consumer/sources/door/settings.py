@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sam_pipeline.consumer.door_config import DoorConfig
+from sam_pipeline.consumer.process.listening import Listeners
+from sam_pipeline.consumer.sources.door.credentials import Credentials
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 
 
@@ -15,4 +17,6 @@ class DoorSettings:
     config: DoorConfig
     max_message_bytes: int
     buffer_bytes: int
+    listeners: Listeners
+    credentials: Credentials = field(default_factory=Credentials)
     signatures: SignatureCheck = field(default_factory=SignatureCheck)

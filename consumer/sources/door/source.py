@@ -13,14 +13,16 @@ from sam_pipeline.consumer.core.backoff import Delays, growing_delays
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.core.outcome import MessageOutcome
 from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.process.listening import BACKLOG
+from sam_pipeline.consumer.sources.door.access import Access
 from sam_pipeline.consumer.sources.door.requests import Requests
 from sam_pipeline.consumer.sources.door.server import DoorServer
 from sam_pipeline.consumer.sources.door.settings import DoorSettings
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import error_text
-from sam_pipeline.schema.net.tls import server_context
 
-BACKLOG = 1024
+HANDSHAKE_S = 10.0
+"""The time limit for a TLS handshake."""
 TICK_S = 0.1
 """How often to look whether to stop, and whether the sink is away."""
 SHUTDOWN_S = 2.0
@@ -42,15 +44,11 @@ class HttpSource:
         *,
         delays: Delays = growing_delays,
     ) -> None:
-        """Raises ConfigError if the certificate can't be used."""
         self.name = self.broker = str(broker)
-        self._address = broker.host, broker.port
+        self._address = broker
         self._settings = settings
         self._state = state
         self._delays = delays
-        self._tls = None
-        if broker.tls:
-            self._tls = server_context(settings.config.tls_files)
         self._problem = "not listening yet"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._requests: Requests | None = None
@@ -77,19 +75,23 @@ class HttpSource:
 
     async def _serve(self, inbox: Inbox, stop: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
-        requests = Requests(self, inbox, self._settings, self._state)
-        self._requests = requests
-        server = DoorServer(
-            requests.response, self._settings.config.max_connections, requests.count
+        settings = self._settings
+        access = Access(
+            settings.credentials,
+            settings.signatures.holder,
+            settings.config.admits_anonymous(self._address),
         )
-        listener = await self._listen(server, stop)
+        requests = Requests(self, inbox, settings, self._state, access)
+        self._requests = requests
+        server = DoorServer(requests.response, settings.config.max_connections, requests.count)
+        listening = await self._listen(server, stop)
         while not stop.is_set():
             if self._state.waiting_since is not None:
                 requests.give_up(requests.away())
             self._state.connections[self.name] = len(server.connections)
             await asyncio.sleep(TICK_S)
         requests.stop()
-        if listener is not None:
+        for listener in listening:
             listener.close()
         server.pre_shutdown()
         await server.shutdown(SHUTDOWN_S)
@@ -97,15 +99,14 @@ class HttpSource:
 
     async def _listen(
         self, server: DoorServer, stop: threading.Event
-    ) -> asyncio.AbstractServer | None:
-        """Listen as soon as that is possible; None if stopped before."""
+    ) -> list[asyncio.AbstractServer]:
+        """Listen as soon as that is possible, at each address; at none if stopped before."""
         assert self._loop is not None
-        host, port = self._address
+        tls = self._settings.credentials.tls if self._address.tls else None
+        patience_s = HANDSHAKE_S if tls else None
         for delay_s in self._delays():
             try:
-                listener = await self._loop.create_server(
-                    server, host, port, ssl=self._tls, backlog=BACKLOG
-                )
+                sockets = self._settings.listeners.sockets_of(self._address)
             except OSError as error:
                 problem = error_text(error)
                 if problem != self._problem:
@@ -114,11 +115,20 @@ class HttpSource:
                 self._problem = problem
             else:
                 self._problem = ""
-                return listener
+                return [
+                    await self._loop.create_server(
+                        server,
+                        sock=item,
+                        ssl=tls,
+                        ssl_handshake_timeout=patience_s,
+                        backlog=BACKLOG,
+                    )
+                    for item in sockets
+                ]
             await asyncio.to_thread(stop.wait, delay_s)
             if stop.is_set():
                 break
-        return None
+        return []
 
 
 def _resolve(outcomes: Sequence[tuple[asyncio.Future[MessageOutcome], MessageOutcome]]) -> None:

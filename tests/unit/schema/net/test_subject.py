@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from sam_pipeline.schema.net.subject import subject_in, subject_of
+from sam_pipeline.schema.net.subject import host_names_of, subject_in, subject_of
 from tests.support.brokers.tls_files import TlsFiles
 
 
@@ -49,3 +49,20 @@ def test_a_file_that_has_none_is_not_a_crash(files: TlsFiles) -> None:
     for size in range(30, len(pem) - 60, 37):
         cut = pem[:size] + b"\n-----END CERTIFICATE-----\n"
         assert subject_of(files.file("cut.pem", cut)) is None
+
+
+def test_the_host_names_are_those_of_the_certificate_not_its_common_name(files: TlsFiles) -> None:
+    names = ("door.example.org", "*.example.net", "192.0.2.1", "2001:db8::1")
+    host = files.ca.issue_cert(*names, common_name="old.example.org")
+
+    assert host_names_of(files.certificate_file(host)) == names
+
+
+def test_a_certificate_without_host_names_has_none(files: TlsFiles) -> None:
+    pem = files.certificate_file(files.host("door.example.org")).read_bytes()
+
+    assert host_names_of(files.ca_file) == ()
+    assert host_names_of(files.directory / "missing.pem") == ()
+    for size in range(30, len(pem) - 60, 37):
+        cut = pem[:size] + b"\n-----END CERTIFICATE-----\n"
+        assert host_names_of(files.file("cut.pem", cut)) == ()

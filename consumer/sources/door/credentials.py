@@ -1,0 +1,47 @@
+"""The files of the doors: the certificate of the server, and what identifies senders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from sam_pipeline.consumer.config import ConsumerConfig
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.program.extras import how_to_install
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from sam_pipeline.schema.identity.tokens import Tokens
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What all doors of a consumer have read from their files; None for what is not configured."""
+
+    tls: SSLContext | None = None
+    tokens: Tokens | None = None
+    asks_for_certificates: bool = False
+
+
+def load_credentials(config: ConsumerConfig) -> Credentials:
+    """The credentials; nothing is read if there is no door.
+
+    Raises:
+        ConfigError: a file can't be used, or the library of the doors is missing.
+    """
+    if not config.doors:
+        return Credentials()
+    if find_spec("aiohttp") is None:
+        raise ConfigError(how_to_install("aiohttp"))
+    from sam_pipeline.schema.identity.tokens import load_tokens
+    from sam_pipeline.schema.net.tls import server_context  # `import ssl` is slow
+
+    door = config.door
+    has_tls = any(broker.tls for broker in config.doors)
+    return Credentials(
+        server_context(door.tls_files) if has_tls else None,
+        load_tokens(door.tokens_file) if door.tokens_file else None,
+        asks_for_certificates=has_tls and door.client_ca_file is not None,
+    )

@@ -1,0 +1,138 @@
+"""Who may send to a door: identities of requests, and what the policy says at once."""
+
+from __future__ import annotations
+
+import ssl
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.consumer.sources.door.access import Access
+from sam_pipeline.consumer.sources.door.answers import FORBIDDEN, UNAUTHORIZED, HttpProblem
+from sam_pipeline.consumer.sources.door.credentials import Credentials
+from sam_pipeline.schema.identity.holder import PolicyHolder
+from sam_pipeline.schema.identity.identity import ANONYMOUS, with_identity
+from sam_pipeline.schema.identity.policy import ENFORCE, OBSERVE, Policy, PublisherRule
+from sam_pipeline.schema.identity.tokens import StoredToken, Tokens
+from sam_pipeline.schema.messages.message import new_message
+from sam_pipeline.schema.records.classes import CHECK_CLASS
+from tests.support.brokers.tls_files import TlsFiles
+
+TOKEN = "5ec4e7" * 10
+TOKENS = Tokens([StoredToken("nagios1", sha256(TOKEN.encode()).digest(), 1)])
+
+
+def access(
+    *, anonymous: bool = False, tokens: Tokens | None = TOKENS, policy: Policy | None = None
+) -> Access:
+    holder = PolicyHolder()
+    holder.policy = policy
+    return Access(Credentials(tokens=tokens, asks_for_certificates=True), holder, anonymous)
+
+
+def basic(login: str) -> str:
+    return f"Basic {b64encode(login.encode('latin-1')).decode()}"
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> bytes:
+    files = TlsFiles(tmp_path)
+    return ssl.PEM_cert_to_DER_cert(files.certificate_file(files.client()).read_text())
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [f"Bearer {TOKEN}", f"bearer  {TOKEN} ", basic(f"nagios1:{TOKEN}")],
+)
+def test_a_token_gives_its_name(authorization: str, certificate: bytes) -> None:
+    assert access().identity(authorization, None) == "token:nagios1"
+    assert access().identity(authorization, certificate) == "token:nagios1"
+
+
+def test_a_certificate_gives_its_subject(certificate: bytes) -> None:
+    assert access().identity("", certificate).startswith("cert:CN=probe,")
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        f"Bearer {TOKEN[:-1]}",
+        "Bearer",
+        "Bearer \udcff",
+        basic(f"nagios2:{TOKEN}"),
+        basic(TOKEN),
+        "Basic %%%",
+        basic("nagios1:\xff"),
+        f"Digest {TOKEN}",
+        TOKEN,
+    ],
+)
+def test_a_wrong_token_is_refused_also_where_none_is_needed(
+    authorization: str, certificate: bytes
+) -> None:
+    for client in (None, certificate):
+        with pytest.raises(HttpProblem) as caught:
+            access(anonymous=True).identity(authorization, client)
+        assert caught.value.status == UNAUTHORIZED
+        assert caught.value.headers["WWW-Authenticate"].startswith("Bearer ")
+
+
+def test_an_anonymous_sender_needs_permission() -> None:
+    assert access(anonymous=True).identity("", None) == ANONYMOUS
+    with pytest.raises(HttpProblem) as caught:
+        access().identity("", None)
+    assert caught.value.status == UNAUTHORIZED
+
+
+def test_a_certificate_without_a_readable_subject_is_no_identity() -> None:
+    assert access(anonymous=True).identity("", b"odd") == ANONYMOUS
+    with pytest.raises(HttpProblem) as caught:
+        access().identity("", b"odd")
+    assert caught.value.status == UNAUTHORIZED
+
+
+def test_without_a_file_of_tokens_logins_are_ignored(certificate: bytes) -> None:
+    door = access(tokens=None, anonymous=True)
+
+    assert door.identity("Basic of-a-proxy", None) == ANONYMOUS
+    assert door.identity("Bearer any", certificate).startswith("cert:")
+    with pytest.raises(HttpProblem):
+        access(tokens=None).identity(f"Bearer {TOKEN}", None)
+
+
+def refused(policy: Policy | None, identity: str, message_class: str = "metricOutput") -> bool:
+    message = with_identity(new_message(message_class, "x: y\n"), identity)
+    try:
+        access(policy=policy).require_permission(message)
+    except HttpProblem as problem:
+        assert problem.status == FORBIDDEN
+        return True
+    return False
+
+
+def policy(mode: str = ENFORCE) -> Policy:
+    return Policy(mode, (PublisherRule("one", ("token:nagios1",), ("metricOutput",)),))
+
+
+def test_an_enforced_policy_refuses_whom_it_does_not_list() -> None:
+    assert not refused(policy(), "token:nagios1")
+    assert refused(policy(), "token:nagios2")
+    assert refused(policy(), "cert:nagios1")
+    assert refused(policy(), ANONYMOUS)
+
+
+def test_an_enforced_policy_refuses_a_class_that_the_publisher_may_not_send() -> None:
+    assert not refused(policy(), "token:nagios1", "METRICOUTPUT")
+    assert refused(policy(), "token:nagios1", "downtime")
+
+
+def test_a_check_message_needs_a_known_sender_only() -> None:
+    assert not refused(policy(), "token:nagios1", CHECK_CLASS)
+    assert refused(policy(), "token:nagios2", CHECK_CLASS)
+
+
+def test_without_an_enforced_policy_nobody_is_refused() -> None:
+    assert not refused(None, ANONYMOUS)
+    assert not refused(policy(OBSERVE), ANONYMOUS, "downtime")
