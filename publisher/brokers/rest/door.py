@@ -7,7 +7,7 @@ in the same order: a status of 2xx for a message that is stored, else a problem 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -96,32 +96,46 @@ class Door:
 
     def _post(self, batch: Sequence[Line], deadline: Deadline) -> Iterator[int]:
         """The positions of the messages that are stored; keeps why others are not."""
-        request = _request([line.text for line in batch], compressed=True)
-        answer = self._session.request(request, deadline, MAX_ANSWER_BYTES, self.meanwhile)
-        if answer.status == 200:
-            yield from self._stored(batch, answer)
-        elif answer.status == 403:
-            self._refused.update((line.message_id, str(answer)) for line in batch)
-        elif answer.status not in (400, 413, 422):
-            raise BrokerUnavailable(self._address, _unexpected(answer))
-        elif len(batch) == 1:
-            self._refused[batch[0].message_id] = str(answer)
-        else:  # halve the batch to find the message to blame; sending an id twice is harmless
-            middle = len(batch) // 2
-            yield from self._post(batch[:middle], deadline)
-            yield from self._post(batch[middle:], deadline)
+        while batch and not self._failure:
+            request = _request([line.text for line in batch], compressed=True)
+            answer = self._session.request(request, deadline, MAX_ANSWER_BYTES, self.meanwhile)
+            if answer.status == 200:
+                batch = yield from self._stored(batch, answer)
+            elif answer.status == 403:
+                self._refused.update((line.message_id, str(answer)) for line in batch)
+                return
+            elif answer.status not in (400, 413, 422):
+                raise BrokerUnavailable(self._address, _unexpected(answer))
+            elif len(batch) == 1:
+                self._refused[batch[0].message_id] = str(answer)
+                return
+            else:  # halve the batch to find the message to blame; sending an id twice is harmless
+                middle = len(batch) // 2
+                yield from self._post(batch[:middle], deadline)
+                batch = batch[middle:]
 
-    def _stored(self, batch: Sequence[Line], answer: HttpAnswer) -> Iterator[int]:
-        """Like `_post`, from the lines of the answer."""
+    def _stored(
+        self, batch: Sequence[Line], answer: HttpAnswer
+    ) -> Generator[int, None, Sequence[Line]]:
+        """Like `_post`, from the lines of the answer; returns the messages to send again now.
+
+        These are the ones for which there was no room, if others were stored in the meantime.
+        """
         outcomes = answer.body.splitlines()
+        no_room: list[Line] = []
+        full = ""
+        progress = False
         for line, text in zip(batch, outcomes):
             outcome = _parsed(text)
             status = outcome.get("status")
-            is_ours = outcome.get("messageId") == line.message_id
-            if status in (200, 202) and is_ours:
+            if status in (200, 202) and outcome.get("messageId") == line.message_id:
+                progress = True
                 self.stored_in = str(outcome.get("stored") or "database")
                 _log_dead_letters(line.message_id, outcome.get("deadLetters"))
                 yield line.position
+            elif status == 429:
+                no_room.append(line)
+                full = _problem(outcome)
             elif isinstance(status, int) and 400 <= status < 500 and status not in NOT_NOW:
                 self._refused[line.message_id] = _problem(outcome)
             elif status in (200, 202):
@@ -131,6 +145,9 @@ class Door:
         if len(outcomes) < len(batch):
             answered = f"answered for {len(outcomes)} of {plural(len(batch), 'message')}"
             self._failure = self._failure or answered
+        if not progress:
+            self._failure = self._failure or full
+        return no_room
 
 
 connect = Door

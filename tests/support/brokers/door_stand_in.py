@@ -40,6 +40,8 @@ class DoorStandIn(HttpStandIn):
     """Required of every request."""
     max_lines: int | None = None
     """Answers 413 to a request of more messages."""
+    room: int | None = None
+    """The messages of a request that are stored; the others get 429."""
     stored: list[Message] = field(default_factory=list)
     requests: list[list[Message]] = field(default_factory=list)
     """The messages of each request that was read."""
@@ -63,6 +65,8 @@ class DoorStandIn(HttpStandIn):
             return problem_reply(413, "too many messages")
         self.requests.append(messages)
         outcomes = [self.outcome_of(message) for message in messages]
+        if self.room:
+            outcomes[self.room :] = [problem(429, "full")] * len(outcomes[self.room :])
         self.stored += [
             message
             for message, outcome in zip(messages, outcomes, strict=True)

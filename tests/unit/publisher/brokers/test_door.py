@@ -204,6 +204,15 @@ def test_of_a_truncated_answer_the_complete_lines_count() -> None:
     assert confirmed == [0]
 
 
+def test_messages_for_which_there_was_no_room_are_sent_again_while_others_are_stored() -> None:
+    messages = messages_of(10)
+
+    with DoorStandIn(room=3) as door:
+        assert sent_to(door.url, messages) == dict.fromkeys(range(10))
+
+    assert [len(request) for request in door.requests] == [10, 7, 4, 1]
+
+
 def test_a_request_that_is_too_large_is_halved_until_it_fits() -> None:
     messages = messages_of(10)
 
