@@ -119,35 +119,32 @@ class Door:
     ) -> Generator[int, None, Sequence[Line]]:
         """Like `_post`, from the lines of the answer; returns the messages to send again now.
 
-        These are the ones for which there was no room, if others were stored in the meantime.
+        These are the ones for which there was no room, and those without an answer. If no other was
+        stored or refused, the door is unavailable: sending them again would lead nowhere.
         """
         outcomes = answer.body.splitlines()
-        no_room: list[Line] = []
-        full = ""
-        progress = False
+        again: list[Line] = []
+        reason = f"answered for {len(outcomes)} of {plural(len(batch), 'message')}"
         for line, text in zip(batch, outcomes):
             outcome = _parsed(text)
             status = outcome.get("status")
             if status in (200, 202) and outcome.get("messageId") == line.message_id:
-                progress = True
                 self.stored_in = str(outcome.get("stored") or "database")
                 _log_dead_letters(line.message_id, outcome.get("deadLetters"))
                 yield line.position
-            elif status == 429:
-                no_room.append(line)
-                full = _problem(outcome)
-            elif isinstance(status, int) and 400 <= status < 500 and status not in NOT_NOW:
-                self._refused[line.message_id] = _problem(outcome)
             elif status in (200, 202):
                 self._failure = f"answered for another message than {line.message_id}"
+            elif status == 429:
+                again.append(line)
+                reason = _problem(outcome)
+            elif isinstance(status, int) and 400 <= status < 500 and status not in NOT_NOW:
+                self._refused[line.message_id] = _problem(outcome)
             else:
                 self._failure = _problem(outcome)
-        if len(outcomes) < len(batch):
-            answered = f"answered for {len(outcomes)} of {plural(len(batch), 'message')}"
-            self._failure = self._failure or answered
-        if not progress:
-            self._failure = self._failure or full
-        return no_room
+        again += batch[len(outcomes) :]
+        if len(again) == len(batch):
+            self._failure = reason
+        return again
 
 
 connect = Door

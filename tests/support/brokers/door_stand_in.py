@@ -42,6 +42,8 @@ class DoorStandIn(HttpStandIn):
     """Answers 413 to a request of more messages."""
     room: int | None = None
     """The messages of a request that are stored; the others get 429."""
+    max_answers: int | None = None
+    """Reads and answers only so many messages of a request."""
     stored: list[Message] = field(default_factory=list)
     requests: list[list[Message]] = field(default_factory=list)
     """The messages of each request that was read."""
@@ -64,6 +66,7 @@ class DoorStandIn(HttpStandIn):
         if self.max_lines and len(messages) > self.max_lines:
             return problem_reply(413, "too many messages")
         self.requests.append(messages)
+        messages = messages[: self.max_answers]
         outcomes = [self.outcome_of(message) for message in messages]
         if self.room:
             outcomes[self.room :] = [problem(429, "full")] * len(outcomes[self.room :])

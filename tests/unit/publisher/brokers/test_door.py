@@ -188,20 +188,13 @@ def test_only_a_confirmation_of_this_message_counts(answer: bytes, stem: str) ->
         assert failure_of(url_of(server)).startswith(stem)
 
 
-def test_of_a_truncated_answer_the_complete_lines_count() -> None:
-    messages = messages_of(3)
-    line = b'{"status": 200, "messageId": "%s"}\n' % messages[0].message_id.encode()
+def test_messages_without_an_answer_are_sent_again_if_others_have_one() -> None:
+    messages = messages_of(7)
 
-    with HttpStandIn(lambda asked: reply(200, line)) as server:
-        address = BrokerAddress(parse_broker(url_of(server)), HOST)
-        confirmed = []
-        with (
-            closing(Door(address, PublisherConfig(), Deadline.after(SOON_S))) as transport,
-            pytest.raises(BrokerUnavailable, match="answered for 1 of 3 messages"),
-        ):
-            confirmed.extend(transport.send(messages, Deadline.after(SOON_S)))
+    with DoorStandIn(max_answers=3) as door:
+        assert sent_to(door.url, messages) == dict.fromkeys(range(7))
 
-    assert confirmed == [0]
+    assert [len(request) for request in door.requests] == [7, 4, 1]
 
 
 def test_messages_for_which_there_was_no_room_are_sent_again_while_others_are_stored() -> None:
