@@ -65,20 +65,26 @@ class ActiveMQRest(OneByOne):
         """Send the message and, from a topic, read it back; return what was proven."""
         target = _target(self._address.broker, name, kind, self._client_id)
 
-        def read(wait_s: float) -> list[tuple[object, bytes]]:
+        def ask(wait_s: float) -> HttpAnswer:
             wait_ms = max(1, int(min(READ_S, wait_s) * 1000))
-            request = HttpRequest("GET", f"{target}&readTimeout={wait_ms}")
-            answer = self._session.request(request, deadline)
+            return self._session.request(
+                HttpRequest("GET", f"{target}&readTimeout={wait_ms}"), deadline
+            )
+
+        def read(wait_s: float) -> list[tuple[object, bytes]]:
+            answer = ask(wait_s)
             if answer.status not in (200, 204):
                 raise BrokerUnavailable(self._address, _unexpected(answer))
             message_id = answer.headers.get(MESSAGE_ID.lower())
             return [(message_id, answer.body)] if answer.status == 200 else []
 
-        if kind == TOPIC:
-            read(0.001)  # subscribes
+        obstacle = "messages in a queue belong to its consumers"
+        if kind == TOPIC:  # the first request subscribes
+            is_door = ask(0.001).status == 405
+            obstacle = "an HTTP door only takes messages" if is_door else ""
         list(self.send([message], deadline))
-        if kind != TOPIC:
-            return "confirmed; not read back: messages in a queue belong to its consumers"
+        if obstacle:
+            return f"confirmed; not read back: {obstacle}"
         self._await_back(message, deadline, read)
         return "round trip"
 

@@ -310,6 +310,18 @@ def test_a_door_that_refuses_the_check_message_is_a_problem(check: Check) -> Non
     assert "401 Reason: a token is required" in errors[0]
 
 
+def test_a_door_that_takes_messages_but_delivers_none_is_not_a_problem(check: Check) -> None:
+    def only_takes(asked: Asked) -> bytes:
+        return reply(405) if asked.method == "GET" else reply(200, b"Message sent", messageID="1")
+
+    with HttpStandIn(only_takes) as server:
+        url = f"activemq-rest+http://{HOST}:{server.port}/api/message"
+        code, out, _ = check("--connect", "--broker", url)
+
+    assert code == 0
+    assert "confirmed; not read back: an HTTP door" in out
+
+
 def test_an_api_that_forbids_creating_a_queue_is_not_a_problem(check: Check) -> None:
     def forbids(asked: Asked) -> bytes:
         if asked.target.startswith("/api/queues"):
