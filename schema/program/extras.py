@@ -4,7 +4,7 @@ from __future__ import annotations
 
 EXTRAS = {
     "consumer": ("alembic", "defusedxml", "prometheus_client", "psycopg2", "sqlalchemy"),
-    "door": ("aiohttp",),
+    "door": ("aiohttp", "defusedxml"),
     "reports": ("jinja2", "numpy", "pandas", "py4j", "pyarrow", "pyspark"),
     "sign": ("nacl",),
 }

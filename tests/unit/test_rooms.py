@@ -98,7 +98,7 @@ WALLS: Mapping[str, Wall] = {
     "consumer.core": Wall(CONSUMER),
     "consumer.sources": Wall(f"{CONSUMER} consumer.core"),
     "consumer.sources.door": Wall(
-        f"{CONSUMER} consumer.core consumer.sources.signatures", "aiohttp"
+        f"{CONSUMER} consumer.core consumer.sources.signatures", "aiohttp defusedxml"
     ),
     "consumer.sinks": Wall(f"{CONSUMER} consumer.core"),
     # Nothing else of the consumer imports `sql`: the relay starts without SQLAlchemy.

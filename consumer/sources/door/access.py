@@ -37,11 +37,15 @@ class Access:
         self._policy = policy
         self._admits_anonymous = admits_anonymous
 
-    def identity_of(self, request: web.BaseRequest) -> str:
-        """The identity of the sender of a request; raises HttpProblem if that is not enough."""
+    def identity_of(self, request: web.BaseRequest, token: str = "") -> str:
+        """The identity of the sender of a request; raises HttpProblem if that is not enough.
+
+        `token` counts if there is no header Authorization.
+        """
+        authorization = request.headers.get("Authorization", "") or (token and f"Bearer {token}")
         secured = request.get_extra_info("ssl_object")
         certificate = secured.getpeercert(binary_form=True) if secured else None
-        return self.identity(request.headers.get("Authorization", ""), certificate)
+        return self.identity(authorization, certificate)
 
     def identity(self, authorization: str, certificate: bytes | None) -> str:
         """The identity by the header of a request and the certificate of its connection, as DER.

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from urllib.parse import quote, unquote
 
 from aiohttp import web
 
@@ -12,6 +16,12 @@ from sam_pipeline.consumer.core.inbox import AnsweringSession, Delivery, Inbox
 from sam_pipeline.consumer.core.outcome import MessageOutcome
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.sources.door.access import Access
+from sam_pipeline.consumer.sources.door.activemq import (
+    ID_HEADER,
+    SENT,
+    is_goodbye,
+    servlet_message,
+)
 from sam_pipeline.consumer.sources.door.answers import (
     BUG,
     METHOD_NOT_ALLOWED,
@@ -29,7 +39,15 @@ from sam_pipeline.consumer.sources.door.answers import (
     try_again,
 )
 from sam_pipeline.consumer.sources.door.body import Body, Budget
-from sam_pipeline.consumer.sources.door.messages import message_of
+from sam_pipeline.consumer.sources.door.forms import parameters_of
+from sam_pipeline.consumer.sources.door.messages import TEXT, message_of
+from sam_pipeline.consumer.sources.door.nrdp import (
+    HELLO,
+    NrdpRefusal,
+    greeting,
+    stored,
+    submitted,
+)
 from sam_pipeline.consumer.sources.door.server import response_to
 from sam_pipeline.consumer.sources.door.settings import DoorSettings
 from sam_pipeline.schema.identity.identity import with_identity
@@ -37,6 +55,8 @@ from sam_pipeline.schema.identity.signature import KEY_NAME
 from sam_pipeline.schema.messages.message import Message
 
 MESSAGES = "/v1/messages"
+SERVLET = "/api/message"
+NRDP = "/nrdp"
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +129,10 @@ class Requests:
         answers: Mapping[str, Answer] = {}
         if path.startswith(f"{MESSAGES}/"):
             answers = {"POST": self._post_message}
+        elif path == SERVLET or path.startswith(f"{SERVLET}/"):
+            answers = {"POST": self._post_form, "PUT": self._post_form}
+        elif path == NRDP or path.startswith(f"{NRDP}/"):
+            answers = {"POST": self._post_results}
         elif path == "/healthz":
             answers = {"GET": self._healthz, "HEAD": self._healthz}
         elif path == "/readyz":
@@ -129,12 +153,57 @@ class Requests:
             self._require_room()
             content = await body.whole(self._settings.max_message_bytes)
             message = self._arrived(message_of(quoted_class, request.headers, content), identity)
-            waiting = self._delivered(message)
+            waiting = self._delivered([message])
         finally:
             body.close()
-        outcome = await self._outcome(waiting)
+        (outcome,) = await self._outcomes(waiting)
         document = document_of(message.message_id, outcome)
         return response_to(Reply(status_of(outcome), as_json(document)))
+
+    async def _post_form(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = unquote(request.rel_url.raw_path.removeprefix(SERVLET).removeprefix("/"))
+        with closing(Body(request, self._budget)) as body:
+            identity = self._access.identity_of(request)
+            self._require_room()
+            content_type = request.headers.get("Content-Type", "")
+            content = await self._content(request, body)
+            parameters = parameters_of(request.rel_url.raw_query_string, content_type, content)
+            if is_goodbye(parameters):
+                return response_to(Reply(OK, b"", TEXT))
+            form = servlet_message(path, parameters, content_type, content, time.time())
+            message = self._arrived(form, identity)
+            waiting = self._delivered([message])
+        await self._outcomes(waiting)
+        answer = Reply(OK, SENT.encode(), TEXT, {ID_HEADER: quote(message.message_id, safe=":")})
+        return response_to(answer)
+
+    async def _post_results(self, request: web.BaseRequest) -> web.StreamResponse:
+        flavour = unquote(request.rel_url.raw_path.removeprefix(NRDP).strip("/"))
+        parameters: Mapping[str, str] = {}
+        try:
+            with closing(Body(request, self._budget)) as body:
+                self._require_room()
+                content_type = request.headers.get("Content-Type", "")
+                content = await self._content(request, body)
+                query = request.rel_url.raw_query_string
+                parameters = parameters_of(query, content_type, content, errors="replace")
+                if parameters.get("cmd", "").lower() == HELLO:
+                    return response_to(greeting(parameters))
+                identity = self._access.identity_of(request, parameters.get("token", ""))
+                now = datetime.now(UTC)
+                messages = await asyncio.to_thread(submitted, parameters, flavour, now)
+                messages = [self._arrived(message, identity) for message in messages]
+                waiting = self._delivered(messages)
+            outcomes = await self._outcomes(waiting)
+        except HttpProblem as problem:
+            raise NrdpRefusal(parameters, problem) from None
+        results = sum(message.record_count or 0 for message in messages)
+        letters = [letter for outcome in outcomes for letter in outcome.letters]
+        return response_to(stored(parameters, results, letters))
+
+    async def _content(self, request: web.BaseRequest, body: Body) -> bytes:
+        """The body of a request, which need not have one: everything may be in its URL."""
+        return await body.whole(self._settings.max_message_bytes) if request.body_exists else b""
 
     async def _healthz(self, request: web.BaseRequest) -> web.StreamResponse:
         return response_to(Reply(OK, as_json({"status": "alive"})))
@@ -160,21 +229,28 @@ class Requests:
         if not self._inbox.has_room_for(self._session.broker):
             raise try_again(TOO_MANY, "too many messages wait to be stored: send it again later")
 
-    def _delivered(self, message: Message) -> asyncio.Future[MessageOutcome]:
-        """Put the message into the inbox; raises HttpProblem if there is no room."""
+    def _delivered(self, messages: Sequence[Message]) -> list[asyncio.Future[MessageOutcome]]:
+        """Put the messages into the inbox; raises HttpProblem if there is no room."""
         self._require_room()
-        waiting: asyncio.Future[MessageOutcome] = asyncio.get_running_loop().create_future()
-        self.waiting.add(waiting)
-        waiting.add_done_callback(self.waiting.discard)
-        self._inbox.put([Delivery(message, self._session, waiting)])
+        loop = asyncio.get_running_loop()
+        deliveries = [
+            Delivery(message, self._session, loop.create_future()) for message in messages
+        ]
+        waiting = [delivery.token for delivery in deliveries]
+        for future in waiting:
+            self.waiting.add(future)
+            future.add_done_callback(self.waiting.discard)
+        self._inbox.put(deliveries)
         return waiting
 
-    async def _outcome(self, waiting: asyncio.Future[MessageOutcome]) -> MessageOutcome:
-        """What became of a message; raises HttpProblem if that is not known in time."""
+    async def _outcomes(
+        self, waiting: Sequence[asyncio.Future[MessageOutcome]]
+    ) -> list[MessageOutcome]:
+        """What became of the messages; raises HttpProblem if that is not known in time."""
         timeout_s = self._settings.config.answer_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                return await waiting
+                return await asyncio.gather(*waiting)
         except TimeoutError:
             text = f"not stored within {timeout_s:g} s: send it again, with the same id"
             raise HttpProblem(TIMEOUT, text) from None

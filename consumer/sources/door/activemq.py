@@ -1,0 +1,101 @@
+"""ActiveMQ's message servlet: requests that it accepts become the messages that it would send.
+
+`POST /api/message/NAME?type=topic`, with the text of the message in the form field `body`, or as
+the body of the request. Parameters beginning with JMS set what JMS knows of a message, all others
+are its headers. The servlet cuts a body to 100,000 bytes, replaces its line ends, and loses its
+content type, a form without `body` and a body without a type; none of this happens here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from sam_pipeline.consumer.sources.door.answers import BAD_REQUEST, UNSUPPORTED, HttpProblem
+from sam_pipeline.consumer.sources.door.forms import FORM, media_type
+from sam_pipeline.schema.identity.signature import KEY_NAME
+from sam_pipeline.schema.messages.destination import QUEUES, TOPICS, problem_of_destination
+from sam_pipeline.schema.messages.message import CONTENT_TYPE, DESTINATION, Message
+
+SENT = "Message sent"
+"""The body of the answer, whose header `messageID` names the message."""
+ID_HEADER = "messageID"
+
+BODY = "body"
+PRIORITY = "5"
+"""That of a message without another one; a STOMP broker would give it 4."""
+
+_HEADERS = {"JMSCorrelationID": "correlation-id", "JMSType": "type"}
+_NOT_HEADERS = {
+    *("destination", "type", BODY, "JMSDeliveryMode", "JMSPriority", "JMSTimeToLive"),
+    *("JMSExpiration", "JMSReplyTo", *_HEADERS),
+}
+_KINDS = {"topic": TOPICS, "queue": QUEUES[0], "channel": QUEUES[0]}
+_CHARSET = re.compile(r';\s*charset\s*=\s*"?([^\s";]+)"?', re.IGNORECASE)
+
+
+def is_goodbye(parameters: Mapping[str, str]) -> bool:
+    """Whether a client only ends its session, which there is none of here."""
+    return parameters.get("action") == "unsubscribe" and "clientId" in parameters
+
+
+def servlet_message(
+    path: str, parameters: Mapping[str, str], content_type: str, body: bytes, now_s: float
+) -> Message:
+    """The message that the servlet would send; `path` is what follows `/api/message/`.
+
+    Raises:
+        HttpProblem: there is no message in the request, or a parameter is invalid.
+    """
+    kind = "topic" if parameters.get("type", "topic").lower() == "topic" else "queue"
+    name = parameters.get("destination") or path.replace("/", ".")
+    headers = {DESTINATION: _destination(name, kind)}
+    if problem := problem_of_destination(headers[DESTINATION]):
+        raise HttpProblem(BAD_REQUEST, problem)
+    if parameters.get("JMSDeliveryMode", "persistent").strip().lower() == "persistent":
+        headers["persistent"] = "true"
+    headers["priority"] = str(_number(parameters, "JMSPriority", PRIORITY))
+    if time_to_live_ms := _number(parameters, "JMSTimeToLive", "0"):
+        headers["expires"] = str(int(now_s * 1000) + time_to_live_ms)
+    if reply_to := parameters.get("JMSReplyTo"):
+        headers["reply-to"] = _destination(reply_to, "queue")
+    for name, value in parameters.items():
+        if name in _HEADERS or name not in _NOT_HEADERS:
+            headers[_HEADERS.get(name, name)] = value
+    if "" in headers:
+        raise HttpProblem(BAD_REQUEST, "a parameter has no name")
+    if BODY in parameters:
+        return Message(headers, parameters[BODY].encode())
+    if media_type(content_type) == FORM:
+        text = f"the form has no field {BODY}; a text by itself needs a type, such as text/plain"
+        raise HttpProblem(BAD_REQUEST, text)
+    body, content_type = _in_utf8(body, content_type)
+    if content_type and KEY_NAME not in headers:  # a signature covers the content type
+        headers.setdefault(CONTENT_TYPE, content_type)
+    return Message(headers, body)
+
+
+def _destination(name: str, kind: str) -> str:
+    """The destination `queue://x` or `x`, as STOMP writes it."""
+    before, scheme, after = name.partition("://")
+    return _KINDS.get(before, _KINDS[kind]) + after if scheme else _KINDS[kind] + name
+
+
+def _number(parameters: Mapping[str, str], name: str, default: str) -> int:
+    text = parameters.get(name, default)
+    if not re.fullmatch("[0-9]{1,15}", text):
+        raise HttpProblem(BAD_REQUEST, f"{name} {text[:40]!r} is not a number")
+    return int(text)
+
+
+def _in_utf8(body: bytes, content_type: str) -> tuple[bytes, str]:
+    """The body and its type; a text in another character set becomes UTF-8."""
+    match = _CHARSET.search(content_type)
+    if not match or match[1].lower() in ("utf-8", "utf8", "us-ascii"):
+        return body, content_type
+    try:
+        decoded = body.decode(match[1])
+    except (LookupError, UnicodeDecodeError) as error:
+        text = f"the body can't be read as text in {match[1][:40]!r}: {error}"
+        raise HttpProblem(UNSUPPORTED, text) from None
+    return decoded.encode(), _CHARSET.sub("; charset=utf-8", content_type)

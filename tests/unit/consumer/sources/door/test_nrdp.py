@@ -1,0 +1,252 @@
+"""Submissions to NRDP, as messages of metric results, and its answers."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from sam_pipeline.consumer.core.outcome import UnloadedRecord
+from sam_pipeline.consumer.sources.door.answers import BAD_REQUEST, HttpProblem, Reply, try_again
+from sam_pipeline.consumer.sources.door.nrdp import (
+    BAD_JSON,
+    BAD_TOKEN,
+    BAD_XML,
+    COMMANDS_DISABLED,
+    NO_COMMAND,
+    NO_DATA,
+    NO_TOKEN,
+    TOO_MUCH_DATA,
+    NrdpProblem,
+    NrdpRefusal,
+    greeting,
+    stored,
+    submitted,
+)
+from sam_pipeline.schema.messages.decode import decode
+from sam_pipeline.schema.messages.message import MAX_RECORDS
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+BOMB = '<!DOCTYPE a [<!ENTITY b "c">]><checkresults>&b;</checkresults>'
+
+
+def xml_of(content: str, kind: str = "service") -> str:
+    return (
+        f"<?xml version='1.0' encoding='utf-8'?>\n<checkresults>"
+        f"<checkresult type='{kind}' checktype='1'>{content}</checkresult></checkresults>"
+    )
+
+
+def rows_of(parameters: dict[str, str], flavour: str = "") -> list[dict[str, str]]:
+    """The rows that are loaded, and nothing but rows."""
+    rows = []
+    for message in submitted({"cmd": "submitcheck", **parameters}, flavour, NOW):
+        decoded = decode(message, METRIC_OUTPUT.keys, NOW)
+        assert not decoded.bad and not decoded.ignored
+        rows += [dict(row.values) for row in decoded.rows]
+    return rows
+
+
+def json_of(*results: dict[str, Any]) -> dict[str, str]:
+    return {"JSONDATA": json.dumps({"checkresults": list(results)})}
+
+
+def service(**changes: Any) -> dict[str, Any]:
+    """A result as clients of NRDP write it."""
+    usual = {
+        "checkresult": {"type": "service", "checktype": "1"},
+        "hostname": "ce01.example.org",
+        "servicename": "org.example.CE-Ping",
+        "state": "0",
+        "output": "OK",
+    }
+    return {**usual, **changes}
+
+
+def document_of(reply: Reply) -> Any:
+    if reply.content_type == "application/json":
+        return json.loads(reply.body)
+    root = ElementTree.fromstring(reply.body)
+    return {root.tag: {element.tag: element.text for element in root}}
+
+
+@pytest.mark.parametrize("name", ["XMLDATA", "xmldata", "xml"])
+def test_the_result_of_a_service_in_xml_becomes_a_metric_result(name: str) -> None:
+    output = r"DISK <![CDATA[91 % & full |]]> /=91%;90;95\nline 2\nC:\\temp"
+    xml = xml_of(
+        "<hostname>SE01.example.org</hostname><servicename>org.example.SE-Disk</servicename>"
+        f"<state>1</state><output>{output}</output>"
+    )
+
+    assert rows_of({name: xml}, "SE") == [
+        {
+            "hostName": "se01.example.org",
+            "serviceFlavour": "SE",
+            "metricName": "org.example.SE-Disk",
+            "metricStatus": "WARNING",
+            "timestamp": "2026-11-20T12:00:00Z",
+            "summaryData": "DISK 91 % & full",
+            "performanceData": "/=91%;90;95",
+            "detailsData": "line 2\nC:\\temp",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "status"), [("0", "OK"), ("1", "CRITICAL"), ("2", "UNKNOWN"), ("DOWN", "CRITICAL")]
+)
+def test_the_state_of_a_host_is_that_of_nagios(state: str, status: str) -> None:
+    xml = xml_of(f"<hostname>a</hostname><state>{state}</state><output>x</output>", "host")
+
+    (row,) = rows_of({"XMLDATA": xml}, "CE")
+
+    assert row["metricStatus"] == status
+    assert (row["metricName"], row["serviceFlavour"]) == ("Host-Check", "Host")
+
+
+@pytest.mark.parametrize(
+    ("state", "status"), [(3, "UNKNOWN"), ("2", "CRITICAL"), ("Warning", "WARNING")]
+)
+def test_the_state_of_a_service_is_a_number_or_a_status(state: object, status: str) -> None:
+    (row,) = rows_of(json_of(service(state=state)))
+
+    assert row["metricStatus"] == status
+    assert row["serviceFlavour"] == "Service"
+
+
+def test_the_time_of_the_check_is_that_of_the_result() -> None:
+    (row,) = rows_of(json_of(service(time=1790000000)))
+
+    assert row["timestamp"] == "2026-09-21T14:13:20Z"
+
+
+def test_keys_of_records_in_a_result_are_taken_over_and_others_ignored() -> None:
+    result = service(siteName="SITE-A", serviceflavour="CE", voName="ops", weather={"a": []})
+
+    (row,) = rows_of(json_of(result), "SE")
+
+    assert (row["siteName"], row["serviceFlavour"], row["voName"]) == ("SITE-A", "CE", "ops")
+    assert "weather" not in row
+
+
+def test_a_bad_result_does_not_affect_the_others() -> None:
+    results = json_of(service(), service(state="7"), service(hostname=""))
+
+    (message,) = submitted({"cmd": "submitcheck", **results}, "", NOW)
+    decoded = decode(message, METRIC_OUTPUT.keys, NOW)
+
+    assert [row.number for row in decoded.rows] == [1]
+    assert [(bad.number, bad.reason) for bad in decoded.bad] == [
+        (2, "bad-status"),
+        (3, "missing-key"),
+    ]
+
+
+def test_many_results_are_several_messages_that_any_consumer_accepts() -> None:
+    results = json_of(*(service(servicename=f"m{at}") for at in range(250)))
+
+    messages = submitted({"cmd": "submitcheck", **results}, "", NOW)
+
+    assert [message.record_count for message in messages] == [MAX_RECORDS, MAX_RECORDS, 50]
+    assert len(rows_of(results)) == 250
+
+
+def test_the_same_results_with_their_times_are_the_same_messages() -> None:
+    parameters = {"cmd": "submitcheck", **json_of(service(time="1790000000"))}
+
+    first, again = (submitted(parameters, "", moment) for moment in (NOW, datetime.now(UTC)))
+
+    assert first[0].message_id == again[0].message_id
+    assert first[0].message_id.startswith("sha256:")
+
+
+def test_no_results_are_no_messages() -> None:
+    assert submitted({"cmd": "submitcheck", **json_of()}, "", NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({}, NO_COMMAND),
+        ({"cmd": "dance"}, NO_COMMAND),
+        ({"cmd": "submitcmd", "command": "DISABLE_NOTIFICATIONS"}, COMMANDS_DISABLED),
+        ({"cmd": "submitcheck"}, NO_DATA),
+        ({"cmd": "submitcheck", "XMLDATA": ""}, NO_DATA),
+        ({"cmd": "submitcheck", "XMLDATA": "<checkresults>"}, BAD_XML),
+        ({"cmd": "submitcheck", "XMLDATA": BOMB}, BAD_XML),
+        ({"cmd": "submitcheck", "XMLDATA": "{}"}, BAD_XML),
+        ({"cmd": "submitcheck", "JSONDATA": "<a/>"}, BAD_JSON),
+        ({"cmd": "submitcheck", "JSONDATA": "[" * 100_000}, BAD_JSON),
+        ({"cmd": "submitcheck", "JSONDATA": "[]"}, BAD_JSON),
+        ({"cmd": "submitcheck", "XMLDATA": "<a/>" * 200_001}, TOO_MUCH_DATA),
+        ({"cmd": "submitcheck", "JSONDATA": "[{}," + "{}," * 200_001}, TOO_MUCH_DATA),
+        ({"cmd": "submitcheck", "JSONDATA": '{"checkresults": [1]}'}, BAD_JSON),
+    ],
+)
+def test_a_request_without_results_is_answered_as_nrdp_does(
+    parameters: dict[str, str], message: str
+) -> None:
+    with pytest.raises(NrdpProblem) as raised:
+        submitted(parameters, "", NOW)
+
+    reply = NrdpRefusal(parameters, raised.value).reply()
+    document = document_of(reply)["result"]
+    assert reply.status == BAD_REQUEST
+    assert (str(document["status"]), document["message"]) == ("-1", message)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "content_type"),
+    [
+        ({}, "text/xml"),
+        ({"XMLDATA": "x"}, "text/xml"),
+        ({"JSONDATA": "x"}, "application/json"),
+        ({"XMLDATA": "x", "JSONDATA": "x"}, "text/xml"),
+        ({"XMLDATA": "x", "output_type": "TYPE_JSON"}, "application/json"),
+        ({"JSONDATA": "x", "output_type": "TYPE_XML"}, "text/xml"),
+    ],
+)
+def test_the_answer_has_the_format_of_the_data(
+    parameters: dict[str, str], content_type: str
+) -> None:
+    assert stored(parameters, 1, []).content_type == content_type
+
+
+def test_stored_results_are_answered_with_their_number() -> None:
+    letter = UnloadedRecord(2, "bad-status", "metricStatus '7' must be one of OK")
+
+    result = document_of(stored({"json": "x"}, 3, [letter]))["result"]
+
+    assert (result["status"], result["message"]) == (0, "OK")
+    assert result["meta"]["output"].startswith("3 checks processed, 1 of them dead letters: bad-")
+
+
+def test_the_answer_in_xml_escapes_what_a_client_has_sent() -> None:
+    reply = NrdpRefusal({}, NrdpProblem(BAD_XML, "<a> & b")).reply()
+
+    assert document_of(reply)["result"]["information"] == "<a> & b"
+
+
+@pytest.mark.parametrize(("token", "message"), [("", NO_TOKEN), ("secret", BAD_TOKEN)])
+def test_a_request_without_a_known_token_is_answered_as_nrdp_does(token: str, message: str) -> None:
+    reply = NrdpRefusal({"token": token}, HttpProblem(401, "x")).reply()
+
+    assert reply.status == 401
+    assert document_of(reply)["result"]["message"] == message
+
+
+def test_a_sink_that_is_away_is_answered_with_the_time_to_wait() -> None:
+    reply = NrdpRefusal({}, try_again(503, "the database is away", 5)).reply()
+
+    assert (reply.status, reply.headers) == (503, {"Retry-After": "5"})
+    assert document_of(reply)["result"]["message"] == "SERVICE UNAVAILABLE"
+
+
+def test_a_client_that_says_hello_learns_the_product() -> None:
+    response = document_of(greeting({}))["response"]
+
+    assert (response["status"], response["message"], response["product"]) == ("0", "OK", "nrdp")
