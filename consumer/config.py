@@ -115,7 +115,8 @@ class SubscriptionConfig:
     """
 
     destination: str = config_key(
-        "`/topic/…` or `/queue/…` on every network broker, or the URL of one of the spools",
+        "`/topic/…` or `/queue/…` on every network broker, and of messages through a door, or the"
+        " URL of one of the spools",
         _check_destination,
     )
     message_class: str = config_key("the class of messages that name none", default="", key="class")
@@ -322,6 +323,11 @@ class ConsumerConfig:
     def network_subscriptions(self) -> list[SubscriptionConfig]:
         """The subscriptions of the network brokers, without those of spools."""
         return [subscription for subscription in self.subscription if subscription.spool is None]
+
+    @property
+    def stamps(self) -> dict[str, Stamp]:
+        """By destination, the headers for messages sent there through a door that lack them."""
+        return {item.destination: item.stamp for item in self.network_subscriptions}
 
     def stamp_of(self, spool: Broker) -> Stamp:
         """The headers for elements of a spool that lack them."""

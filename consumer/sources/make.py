@@ -72,6 +72,7 @@ def _door(
         listeners,
         credentials,
         signatures,
+        config.stamps,
     )
     return HttpSource(broker, settings, state)
 

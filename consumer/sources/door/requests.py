@@ -52,7 +52,7 @@ from sam_pipeline.consumer.sources.door.server import response_to
 from sam_pipeline.consumer.sources.door.settings import DoorSettings
 from sam_pipeline.schema.identity.identity import with_identity
 from sam_pipeline.schema.identity.signature import KEY_NAME
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.message import DESTINATION, Message
 
 MESSAGES = "/v1/messages"
 SERVLET = "/api/message"
@@ -213,10 +213,16 @@ class Requests:
         return response_to(Reply(OK, as_json({"status": "ready"})))
 
     def _arrived(self, message: Message, identity: str) -> Message:
-        """The message with its identity and a checked signature; raises Problem if refused."""
+        """The message as the other sources deliver it: identified, and verified or stamped.
+
+        Raises:
+            HttpProblem: its sender may not send it.
+        """
         message = with_identity(message, identity)
-        if KEY_NAME in message.headers:
+        if KEY_NAME in message.headers:  # it says everything itself
             message = self._settings.signatures.checked(message, self._inbox)
+        elif stamp := self._settings.stamps.get(message.headers.get(DESTINATION, "")):
+            message = stamp.stamped(message)
         self._access.require_permission(message)
         return message
 
