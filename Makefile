@@ -13,7 +13,8 @@ POSTGRES := /usr/lib/postgresql/*/bin/postgres=postgresql
 MAVEN := mvn=maven
 RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
 BROWSER := chromium=chromium pdftotext=poppler-utils
-FAULTS := strace=strace faketime=faketime nft=nftables ip=iproute2 tinyproxy=tinyproxy-bin openssl=openssl sqlite3=sqlite3
+PROXY := tinyproxy=tinyproxy-bin
+FAULTS := strace=strace faketime=faketime nft=nftables ip=iproute2 $(PROXY) openssl=openssl sqlite3=sqlite3
 SYSTEMD := systemd-analyze=systemd
 # What docs/install.md installs, by the packages' own names.
 INSTALL := $(foreach package,python3-venv postgresql default-jre-headless,/usr/share/doc/$(package)=$(package)) curl=curl
@@ -31,8 +32,8 @@ demo: $(VENV)/.installed ## all programs on this machine: probes, spool, SQLite,
 	@$(NEED) $(PLUGINS) || echo "continuing without them: the demo runs the plugins it finds"
 	@$(BIN)/python -m tests.demo
 
-demo-full: $(VENV)/.installed ## the same with private ActiveMQ and PostgreSQL servers
-	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN)
+demo-full: $(VENV)/.installed ## the same with private ActiveMQ and PostgreSQL servers, and a proxy
+	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(PROXY)
 	@$(NEED) $(PLUGINS) || echo "continuing without them: the demo runs the plugins it finds"
 	@$(BIN)/python -m tests.demo --full
 
@@ -109,7 +110,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/pip install -q --disable-pip-version-check -e '.[consumer,reports]'
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[consumer,door,reports]'
 	@touch $@
 
 $(VENV)/.tested: pyproject.toml | $(VENV)/.installed

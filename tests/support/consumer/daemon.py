@@ -95,12 +95,17 @@ class Daemon:
 
 
 @contextmanager
-def running(site: Site, log: str = "consume.log", **variables: str) -> Iterator[Daemon]:
-    """The daemon, with a state directory beside its configuration, killed when the block ends."""
+def running(
+    site: Site, *options: str, log: str = "consume.log", **variables: str
+) -> Iterator[Daemon]:
+    """The daemon, run with these options, and killed when the block ends.
+
+    It has a state directory beside its configuration.
+    """
     log_file = site.config.with_name(log)
     with log_file.open("wb") as target:
         process = subprocess.Popen(
-            site.command("run"), stderr=target, env={**os.environ, **variables}
+            site.command("run", *options), stderr=target, env={**os.environ, **variables}
         )
         try:
             yield Daemon(process, log_file)
