@@ -1,0 +1,1 @@
+"""The HTTP door: its contract, and what it does with bad requests."""
