@@ -36,6 +36,7 @@ def consume(
     """
     with suppress(SinkAway):
         sink.prepare()
+        state.can_commit()  # a source that answers its senders need not refuse the first ones
     patience = Patience(stop, growing_delays, state, drain.timeout_s if drain else math.inf)
     loop = Loop(inbox, rule, sink, patience, attempts, state)
     with delivering(sources, inbox), suppress(Stopped):

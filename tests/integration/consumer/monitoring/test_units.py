@@ -47,6 +47,17 @@ def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_systemd_accepts_the_port_that_it_opens_for_the_daemon(tmp_path: Path) -> None:
+    service, port = DEPLOY / "sam-consume.service", DEPLOY / "sam-consume.socket"
+    text = re.sub(r"/opt/sam/bin/\S+", sys.executable, service.read_text())
+    (tmp_path / service.name).write_text(text)
+    (tmp_path / port.name).write_text(port.read_text())
+
+    done = analyze("verify", str(tmp_path / port.name))
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("unit", SERVICES, ids=lambda path: path.name)
 def test_a_service_is_hardened(unit: Path) -> None:
     done = analyze(
