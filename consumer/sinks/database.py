@@ -221,8 +221,8 @@ class DatabaseSink:
 
 
 def _outcome(report: MessageReport) -> MessageOutcome:
-    letters = [
+    letters = (
         UnloadedRecord(failure.number or None, failure.reason, failure.text)
         for failure in report.failures
-    ]
-    return MessageOutcome(DATABASE, report.rows, report.duplicates, letters)
+    )
+    return MessageOutcome(DATABASE, report.rows, report.duplicates, tuple(letters))

@@ -268,13 +268,16 @@ $$;
 COMMENT ON FUNCTION close_staging IS
     'Record, for open_staging() and lock_names(), that the staged rows are stored.';
 
-CREATE FUNCTION note_duplicates(class text, arrivals bigint[]) RETURNS void
-LANGUAGE sql AS $$
-    SELECT set_config('sam.duplicates_' || class, CAST(arrivals AS text), true)
+CREATE FUNCTION note_duplicates(class text, arrivals bigint[]) RETURNS integer
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('sam.duplicates_' || class, CAST(arrivals AS text), true);
+    RETURN cardinality(arrivals);
+END
 $$;
 COMMENT ON FUNCTION note_duplicates IS
-    'Record which of the staged rows, counted from 1, changed nothing. Only needed if some did: a '
-    'loader reads the setting to inform the senders.';
+    'Record, for a loader that informs the senders, which of the staged rows, counted from 1, '
+    'changed nothing; returns how many.';
 
 CREATE FUNCTION stage_begin() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -798,8 +801,7 @@ BEGIN
     )
     SELECT coalesce(array_agg(arrival) FILTER (WHERE NOT has_won), '{}') INTO duplicates
     FROM outcome;
-    PERFORM note_duplicates('metricoutput', duplicates);
-    RETURN cardinality(duplicates);
+    RETURN note_duplicates('metricoutput', duplicates);
 END
 $$;
 COMMENT ON FUNCTION metricOutput_merge IS
@@ -899,8 +901,11 @@ CREATE FUNCTION serviceEndpoint_load() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
     r record;
-    new_rows integer;
-    changed_rows integer := 0;
+    staged_rows bigint;
+    new_rows tid[];
+    stored bigint[] := '{}';
+    changed bigint[] := '{}';
+    duplicates integer := 0;
 BEGIN
     FOR r IN SELECT * FROM pg_temp.staged_serviceendpoint ORDER BY ctid LOOP
         PERFORM demand(r.siteName <> '', 'siteName', r.siteName, 'is not a site name');
@@ -924,21 +929,34 @@ BEGIN
     PERFORM make_endpoints(array_agg(lower(hostName)), array_agg(serviceFlavour))
     FROM pg_temp.staged_serviceendpoint;
 
-    INSERT INTO endpoint_membership (
-        site_id, endpoint_id, vo_id, valid_from, valid_to, service_uri, production, monitored,
-        message_id, publisher_id, received_at
+    WITH new AS (
+        INSERT INTO endpoint_membership (
+            site_id, endpoint_id, vo_id, valid_from, valid_to, service_uri, production, monitored,
+            message_id, publisher_id, received_at
+        )
+        SELECT DISTINCT ON (site_id, endpoint_id, vo_id, valid_from)
+            site_id, endpoint_id, vo_id, valid_from, valid_to, service_uri, production, monitored,
+            message_id, publisher_id, received_at
+        FROM serviceEndpoint_staged()
+        ORDER BY
+            site_id, endpoint_id, vo_id, valid_from,
+            arrival
+        ON CONFLICT (site_id, endpoint_id, vo_id, valid_from) DO NOTHING
+        RETURNING ctid
     )
-    SELECT DISTINCT ON (site_id, endpoint_id, vo_id, valid_from)
-        site_id, endpoint_id, vo_id, valid_from, valid_to, service_uri, production, monitored,
-        message_id, publisher_id, received_at
-    FROM serviceEndpoint_staged()
-    ORDER BY
-        site_id, endpoint_id, vo_id, valid_from,
-        arrival
-    ON CONFLICT (site_id, endpoint_id, vo_id, valid_from) DO NOTHING;
-    GET DIAGNOSTICS new_rows = ROW_COUNT;
+    SELECT coalesce(array_agg(new.ctid), '{}') INTO new_rows FROM new;
 
-    IF new_rows < (SELECT count(*) FROM pg_temp.staged_serviceendpoint) THEN
+    SELECT count(*) INTO staged_rows FROM pg_temp.staged_serviceendpoint;
+    IF cardinality(new_rows) < staged_rows THEN
+        IF new_rows <> '{}' THEN
+            stored := ARRAY(
+                SELECT DISTINCT ON (k.ctid) s.arrival
+                FROM serviceEndpoint_staged() AS s
+                JOIN endpoint_membership AS k USING (site_id, endpoint_id, vo_id, valid_from)
+                WHERE k.ctid = ANY (new_rows)
+                ORDER BY k.ctid, s.arrival
+            );
+        END IF;
         PERFORM open_statements();
         INSERT INTO pg_temp.sam_statements
         SELECT
@@ -977,20 +995,26 @@ BEGIN
             );
         IF FOUND THEN
             PERFORM keep_claims('serviceEndpoint');
-            UPDATE endpoint_membership AS k SET valid_to = e.valid_to
-            FROM (
-                SELECT site_id, endpoint_id, vo_id, valid_from, min(valid_to) AS valid_to
-                FROM serviceEndpoint_staged()
-                GROUP BY 1, 2, 3, 4
-            ) AS e
-            WHERE (k.site_id, k.endpoint_id, k.vo_id, k.valid_from)
-                    = (e.site_id, e.endpoint_id, e.vo_id, e.valid_from)
-                AND e.valid_to < coalesce(k.valid_to, 'infinity');
-            GET DIAGNOSTICS changed_rows = ROW_COUNT;
+            WITH changed AS (
+                UPDATE endpoint_membership AS k SET valid_to = e.valid_to
+                FROM (
+                    SELECT DISTINCT ON (site_id, endpoint_id, vo_id, valid_from) *
+                    FROM serviceEndpoint_staged()
+                    ORDER BY site_id, endpoint_id, vo_id, valid_from, valid_to, arrival
+                ) AS e
+                WHERE (k.site_id, k.endpoint_id, k.vo_id, k.valid_from)
+                        = (e.site_id, e.endpoint_id, e.vo_id, e.valid_from)
+                    AND e.valid_to < coalesce(k.valid_to, 'infinity')
+                RETURNING e.arrival
+            )
+            SELECT coalesce(array_agg(arrival), '{}') INTO changed FROM changed;
         END IF;
+        duplicates := note_duplicates('serviceendpoint', ARRAY(
+            SELECT generate_series(1, staged_rows) EXCEPT SELECT unnest(stored || changed)
+        ));
     END IF;
     PERFORM close_staging('serviceendpoint');
-    RETURN (SELECT count(*) FROM pg_temp.staged_serviceendpoint) - new_rows - changed_rows;
+    RETURN duplicates;
 END
 $$;
 COMMENT ON FUNCTION serviceEndpoint_load IS
@@ -1052,8 +1076,11 @@ CREATE FUNCTION siteGroup_load() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
     r record;
-    new_rows integer;
-    changed_rows integer := 0;
+    staged_rows bigint;
+    new_rows tid[];
+    stored bigint[] := '{}';
+    changed bigint[] := '{}';
+    duplicates integer := 0;
 BEGIN
     FOR r IN SELECT * FROM pg_temp.staged_sitegroup ORDER BY ctid LOOP
         PERFORM demand(r.siteName <> '', 'siteName', r.siteName, 'is not a site name');
@@ -1084,21 +1111,34 @@ BEGIN
         ON CONFLICT (group_type, name) DO NOTHING;
     END IF;
 
-    INSERT INTO site_group_member (
-        site_id, site_group_id, valid_from, valid_to, weight, message_id, publisher_id,
-        received_at
+    WITH new AS (
+        INSERT INTO site_group_member (
+            site_id, site_group_id, valid_from, valid_to, weight, message_id, publisher_id,
+            received_at
+        )
+        SELECT DISTINCT ON (site_id, site_group_id, valid_from)
+            site_id, site_group_id, valid_from, valid_to, weight, message_id, publisher_id,
+            received_at
+        FROM siteGroup_staged()
+        ORDER BY
+            site_id, site_group_id, valid_from,
+            arrival
+        ON CONFLICT (site_id, site_group_id, valid_from) DO NOTHING
+        RETURNING ctid
     )
-    SELECT DISTINCT ON (site_id, site_group_id, valid_from)
-        site_id, site_group_id, valid_from, valid_to, weight, message_id, publisher_id,
-        received_at
-    FROM siteGroup_staged()
-    ORDER BY
-        site_id, site_group_id, valid_from,
-        arrival
-    ON CONFLICT (site_id, site_group_id, valid_from) DO NOTHING;
-    GET DIAGNOSTICS new_rows = ROW_COUNT;
+    SELECT coalesce(array_agg(new.ctid), '{}') INTO new_rows FROM new;
 
-    IF new_rows < (SELECT count(*) FROM pg_temp.staged_sitegroup) THEN
+    SELECT count(*) INTO staged_rows FROM pg_temp.staged_sitegroup;
+    IF cardinality(new_rows) < staged_rows THEN
+        IF new_rows <> '{}' THEN
+            stored := ARRAY(
+                SELECT DISTINCT ON (k.ctid) s.arrival
+                FROM siteGroup_staged() AS s
+                JOIN site_group_member AS k USING (site_id, site_group_id, valid_from)
+                WHERE k.ctid = ANY (new_rows)
+                ORDER BY k.ctid, s.arrival
+            );
+        END IF;
         PERFORM open_statements();
         INSERT INTO pg_temp.sam_statements
         SELECT
@@ -1132,20 +1172,26 @@ BEGIN
             );
         IF FOUND THEN
             PERFORM keep_claims('siteGroup');
-            UPDATE site_group_member AS k SET valid_to = e.valid_to
-            FROM (
-                SELECT site_id, site_group_id, valid_from, min(valid_to) AS valid_to
-                FROM siteGroup_staged()
-                GROUP BY 1, 2, 3
-            ) AS e
-            WHERE (k.site_id, k.site_group_id, k.valid_from)
-                    = (e.site_id, e.site_group_id, e.valid_from)
-                AND e.valid_to < coalesce(k.valid_to, 'infinity');
-            GET DIAGNOSTICS changed_rows = ROW_COUNT;
+            WITH changed AS (
+                UPDATE site_group_member AS k SET valid_to = e.valid_to
+                FROM (
+                    SELECT DISTINCT ON (site_id, site_group_id, valid_from) *
+                    FROM siteGroup_staged()
+                    ORDER BY site_id, site_group_id, valid_from, valid_to, arrival
+                ) AS e
+                WHERE (k.site_id, k.site_group_id, k.valid_from)
+                        = (e.site_id, e.site_group_id, e.valid_from)
+                    AND e.valid_to < coalesce(k.valid_to, 'infinity')
+                RETURNING e.arrival
+            )
+            SELECT coalesce(array_agg(arrival), '{}') INTO changed FROM changed;
         END IF;
+        duplicates := note_duplicates('sitegroup', ARRAY(
+            SELECT generate_series(1, staged_rows) EXCEPT SELECT unnest(stored || changed)
+        ));
     END IF;
     PERFORM close_staging('sitegroup');
-    RETURN (SELECT count(*) FROM pg_temp.staged_sitegroup) - new_rows - changed_rows;
+    RETURN duplicates;
 END
 $$;
 COMMENT ON FUNCTION siteGroup_load IS
@@ -1201,8 +1247,11 @@ CREATE FUNCTION siteContact_load() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
     r record;
-    new_rows integer;
-    changed_rows integer := 0;
+    staged_rows bigint;
+    new_rows tid[];
+    stored bigint[] := '{}';
+    changed bigint[] := '{}';
+    duplicates integer := 0;
 BEGIN
     FOR r IN SELECT * FROM pg_temp.staged_sitecontact ORDER BY ctid LOOP
         PERFORM demand(r.siteName <> '', 'siteName', r.siteName, 'is not a site name');
@@ -1218,19 +1267,32 @@ BEGIN
     PERFORM make_publishers(array_agg(identity_or_operator(publisher)))
     FROM pg_temp.staged_sitecontact;
 
-    INSERT INTO site_contact (
-        site_id, contact, announced_at, message_id, publisher_id, received_at
+    WITH new AS (
+        INSERT INTO site_contact (
+            site_id, contact, announced_at, message_id, publisher_id, received_at
+        )
+        SELECT DISTINCT ON (site_id)
+            site_id, contact, announced_at, message_id, publisher_id, received_at
+        FROM siteContact_staged()
+        ORDER BY
+            site_id,
+            announced_at DESC, contact COLLATE "C" DESC, arrival
+        ON CONFLICT (site_id) DO NOTHING
+        RETURNING ctid
     )
-    SELECT DISTINCT ON (site_id)
-        site_id, contact, announced_at, message_id, publisher_id, received_at
-    FROM siteContact_staged()
-    ORDER BY
-        site_id,
-        announced_at DESC, contact COLLATE "C" DESC, arrival
-    ON CONFLICT (site_id) DO NOTHING;
-    GET DIAGNOSTICS new_rows = ROW_COUNT;
+    SELECT coalesce(array_agg(new.ctid), '{}') INTO new_rows FROM new;
 
-    IF new_rows < (SELECT count(*) FROM pg_temp.staged_sitecontact) THEN
+    SELECT count(*) INTO staged_rows FROM pg_temp.staged_sitecontact;
+    IF cardinality(new_rows) < staged_rows THEN
+        IF new_rows <> '{}' THEN
+            stored := ARRAY(
+                SELECT DISTINCT ON (k.ctid) s.arrival
+                FROM siteContact_staged() AS s
+                JOIN site_contact AS k USING (site_id)
+                WHERE k.ctid = ANY (new_rows)
+                ORDER BY k.ctid, s.announced_at DESC, s.contact COLLATE "C" DESC, s.arrival
+            );
+        END IF;
         PERFORM open_statements();
         INSERT INTO pg_temp.sam_statements
         SELECT
@@ -1262,23 +1324,29 @@ BEGIN
             );
         IF FOUND THEN
             PERFORM keep_claims('siteContact');
-            UPDATE site_contact AS k SET
-                contact = n.contact,
-                announced_at = n.announced_at,
-                message_id = n.message_id,
-                publisher_id = n.publisher_id,
-                received_at = n.received_at
-            FROM (
-                SELECT DISTINCT ON (site_id) * FROM siteContact_staged()
-                ORDER BY site_id, announced_at DESC, contact COLLATE "C" DESC, arrival
-            ) AS n
-            WHERE k.site_id = n.site_id
-                AND (n.announced_at, n.contact COLLATE "C") > (k.announced_at, k.contact);
-            GET DIAGNOSTICS changed_rows = ROW_COUNT;
+            WITH changed AS (
+                UPDATE site_contact AS k SET
+                    contact = n.contact,
+                    announced_at = n.announced_at,
+                    message_id = n.message_id,
+                    publisher_id = n.publisher_id,
+                    received_at = n.received_at
+                FROM (
+                    SELECT DISTINCT ON (site_id) * FROM siteContact_staged()
+                    ORDER BY site_id, announced_at DESC, contact COLLATE "C" DESC, arrival
+                ) AS n
+                WHERE k.site_id = n.site_id
+                    AND (n.announced_at, n.contact COLLATE "C") > (k.announced_at, k.contact)
+                RETURNING n.arrival
+            )
+            SELECT coalesce(array_agg(arrival), '{}') INTO changed FROM changed;
         END IF;
+        duplicates := note_duplicates('sitecontact', ARRAY(
+            SELECT generate_series(1, staged_rows) EXCEPT SELECT unnest(stored || changed)
+        ));
     END IF;
     PERFORM close_staging('sitecontact');
-    RETURN (SELECT count(*) FROM pg_temp.staged_sitecontact) - new_rows - changed_rows;
+    RETURN duplicates;
 END
 $$;
 COMMENT ON FUNCTION siteContact_load IS
@@ -1352,8 +1420,11 @@ CREATE FUNCTION downtime_load() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
     r record;
-    new_rows integer;
-    changed_rows integer := 0;
+    staged_rows bigint;
+    new_rows tid[];
+    stored bigint[] := '{}';
+    changed bigint[] := '{}';
+    duplicates integer := 0;
 BEGIN
     FOR r IN SELECT * FROM pg_temp.staged_downtime ORDER BY ctid LOOP
         PERFORM demand(
@@ -1386,23 +1457,37 @@ BEGIN
     PERFORM make_publishers(array_agg(identity_or_operator(publisher)))
     FROM pg_temp.staged_downtime;
 
-    INSERT INTO announced_downtime (
-        downtime_id, site_id, host_id, service_flavour_id, start_key, start_time, end_time,
-        classification, severity, description, announced_at, message_id, publisher_id,
-        received_at
+    WITH new AS (
+        INSERT INTO announced_downtime (
+            downtime_id, site_id, host_id, service_flavour_id, start_key, start_time, end_time,
+            classification, severity, description, announced_at, message_id, publisher_id,
+            received_at
+        )
+        SELECT DISTINCT ON (downtime_id, site_id, host_id, service_flavour_id, start_key)
+            downtime_id, site_id, host_id, service_flavour_id, start_key, start_time, end_time,
+            classification, severity, description, announced_at, message_id, publisher_id,
+            received_at
+        FROM downtime_staged()
+        ORDER BY
+            downtime_id, site_id, host_id, service_flavour_id, start_key,
+            announced_at DESC NULLS LAST, arrival
+        ON CONFLICT (downtime_id, site_id, host_id, service_flavour_id, start_key) DO NOTHING
+        RETURNING ctid
     )
-    SELECT DISTINCT ON (downtime_id, site_id, host_id, service_flavour_id, start_key)
-        downtime_id, site_id, host_id, service_flavour_id, start_key, start_time, end_time,
-        classification, severity, description, announced_at, message_id, publisher_id,
-        received_at
-    FROM downtime_staged()
-    ORDER BY
-        downtime_id, site_id, host_id, service_flavour_id, start_key,
-        announced_at DESC NULLS LAST, arrival
-    ON CONFLICT (downtime_id, site_id, host_id, service_flavour_id, start_key) DO NOTHING;
-    GET DIAGNOSTICS new_rows = ROW_COUNT;
+    SELECT coalesce(array_agg(new.ctid), '{}') INTO new_rows FROM new;
 
-    IF new_rows < (SELECT count(*) FROM pg_temp.staged_downtime) THEN
+    SELECT count(*) INTO staged_rows FROM pg_temp.staged_downtime;
+    IF cardinality(new_rows) < staged_rows THEN
+        IF new_rows <> '{}' THEN
+            stored := ARRAY(
+                SELECT DISTINCT ON (k.ctid) s.arrival
+                FROM downtime_staged() AS s
+                JOIN announced_downtime AS k
+                USING (downtime_id, site_id, host_id, service_flavour_id, start_key)
+                WHERE k.ctid = ANY (new_rows)
+                ORDER BY k.ctid, s.announced_at DESC NULLS LAST, s.arrival
+            );
+        END IF;
         PERFORM open_statements();
         INSERT INTO pg_temp.sam_statements
         SELECT
@@ -1442,31 +1527,39 @@ BEGIN
             );
         IF FOUND THEN
             PERFORM keep_claims('downtime');
-            UPDATE announced_downtime AS k SET
-                start_time = n.start_time,
-                end_time = n.end_time,
-                classification = n.classification,
-                severity = n.severity,
-                description = n.description,
-                announced_at = n.announced_at,
-                message_id = n.message_id,
-                publisher_id = n.publisher_id,
-                received_at = n.received_at
-            FROM (
-                SELECT DISTINCT ON (downtime_id, site_id, host_id, service_flavour_id, start_key) *
-                FROM downtime_staged()
-                ORDER BY
-                    downtime_id, site_id, host_id, service_flavour_id, start_key,
-                    announced_at DESC NULLS LAST, arrival
-            ) AS n
-            WHERE (k.downtime_id, k.site_id, k.host_id, k.service_flavour_id, k.start_key)
-                    = (n.downtime_id, n.site_id, n.host_id, n.service_flavour_id, n.start_key)
-                AND n.announced_at > coalesce(k.announced_at, '-infinity');
-            GET DIAGNOSTICS changed_rows = ROW_COUNT;
+            WITH changed AS (
+                UPDATE announced_downtime AS k SET
+                    start_time = n.start_time,
+                    end_time = n.end_time,
+                    classification = n.classification,
+                    severity = n.severity,
+                    description = n.description,
+                    announced_at = n.announced_at,
+                    message_id = n.message_id,
+                    publisher_id = n.publisher_id,
+                    received_at = n.received_at
+                FROM (
+                    SELECT DISTINCT ON (
+                        downtime_id, site_id, host_id, service_flavour_id, start_key
+                    ) *
+                    FROM downtime_staged()
+                    ORDER BY
+                        downtime_id, site_id, host_id, service_flavour_id, start_key,
+                        announced_at DESC NULLS LAST, arrival
+                ) AS n
+                WHERE (k.downtime_id, k.site_id, k.host_id, k.service_flavour_id, k.start_key)
+                        = (n.downtime_id, n.site_id, n.host_id, n.service_flavour_id, n.start_key)
+                    AND n.announced_at > coalesce(k.announced_at, '-infinity')
+                RETURNING n.arrival
+            )
+            SELECT coalesce(array_agg(arrival), '{}') INTO changed FROM changed;
         END IF;
+        duplicates := note_duplicates('downtime', ARRAY(
+            SELECT generate_series(1, staged_rows) EXCEPT SELECT unnest(stored || changed)
+        ));
     END IF;
     PERFORM close_staging('downtime');
-    RETURN (SELECT count(*) FROM pg_temp.staged_downtime) - new_rows - changed_rows;
+    RETURN duplicates;
 END
 $$;
 COMMENT ON FUNCTION downtime_load IS

@@ -13,8 +13,9 @@ import pytest
 
 from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.backoff import growing_delays
-from sam_pipeline.consumer.core.inbox import NO_LIMIT, BatchRule, Delivery, Inbox
+from sam_pipeline.consumer.core.inbox import NO_LIMIT, BatchRule, Delivery, Inbox, answering
 from sam_pipeline.consumer.core.loop import Loop, Patience, Stopped
+from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome
 from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.state import NOT_TRIED, State
 from sam_pipeline.consumer.core.tally import Tally
@@ -34,6 +35,9 @@ class Connection:
 
     def ack(self, tokens: Sequence[int]) -> None:
         self._events += [f"ack {token}" for token in tokens]
+
+    def answer(self, outcomes: Sequence[tuple[int, MessageOutcome]]) -> None:
+        self._events += [f"answer {token}: {outcome.rows}" for token, outcome in outcomes]
 
 
 class Scene:
@@ -86,6 +90,9 @@ class Scene:
             dead_letters=Counter({"bad-status": 1}),
             ignored_keys=Counter({"colour": 2}),
             pauses=self.pauses,
+            outcomes={
+                at: MessageOutcome(DATABASE, rows=batch[at].token) for at in answering(batch)
+            },
         )
 
 
@@ -95,6 +102,16 @@ def test_every_delivery_is_acked_in_order_after_the_commit_of_its_batch(tmp_path
     scene.run()
 
     assert scene.events == ["commit 2", "ack 0", "ack 1", "commit 1", "ack 2"]
+
+
+def test_senders_that_wait_are_answered_after_the_commit_of_their_batch(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 3, batch_size=2)
+    scene.sessions[1].answers = True
+    scene.failures = [AWAY]
+
+    scene.run()
+
+    assert scene.events == ["fail", "commit 2", "ack 0", "answer 1: 1", "commit 1", "ack 2"]
 
 
 def test_nothing_is_acked_while_the_database_is_unavailable(tmp_path: Path) -> None:
