@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from sam_pipeline.publisher.delivery.drain import drain
 from sam_pipeline.schema.identity.keys import make_key
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.services import needed
 from tests.services.activemq import ActiveMQServer
 from tests.services.artemis import FORBIDDEN, ArtemisServer
 from tests.services.broker import StompServer
+from tests.services.brokers import BROKERS
 from tests.services.process import last_lines
 from tests.support.brokers.queue_reader import ids, received
 from tests.support.builders import metric_message
@@ -100,25 +103,32 @@ def test_many_messages_arrive_once(
     assert sorted(ids(frames)) == sorted(message.message_id for message in messages)
 
 
+@pytest.fixture(params=BROKERS)
+def mortal_broker(request: pytest.FixtureRequest) -> Iterator[StompServer]:
+    """Each STOMP broker in turn, with a store of its own that no other test has filled."""
+    with needed(BROKERS[request.param]()) as server:
+        yield server
+
+
 def test_confirmed_messages_survive_a_broker_crash(
-    broker: StompServer, spool: DirectoryQueue, destination: str
+    mortal_broker: StompServer, spool: DirectoryQueue, destination: str
 ) -> None:
     first, single, many = (messages_for(destination, count) for count in (1, 1, 250))
 
     # RabbitMQ stores a queue later than its messages, so the first stop is a regular one.
-    publish(first, config_for(spool, broker.url))
-    broker.process.stop()
-    broker.process.start()
+    publish(first, config_for(spool, mortal_broker.url))
+    mortal_broker.process.stop()
+    mortal_broker.process.start()
     for messages in (single, many):
-        publication = publish(messages, config_for(spool, broker.url))
+        publication = publish(messages, config_for(spool, mortal_broker.url))
         assert len(publication.receipts) == len(messages)
-    broker.restart()  # with SIGKILL
+    mortal_broker.restart()  # with SIGKILL
 
-    arrived = set(ids(received(broker, destination, 252)))
+    arrived = set(ids(received(mortal_broker, destination, 252)))
     lost = [
         len({message.message_id for message in part} - arrived) for part in (first, single, many)
     ]
-    assert lost == [0, 0, 0], last_lines(broker.process.log)
+    assert lost == [0, 0, 0], last_lines(mortal_broker.process.log)
     assert len(arrived) == 252
 
 
