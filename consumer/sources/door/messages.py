@@ -69,8 +69,9 @@ def _class_of(quoted: str) -> str:
         name = unquote(quoted, errors="strict")
     except UnicodeDecodeError:
         raise HttpProblem(BAD_REQUEST, f"the class {quoted[:LONGEST_NAME]} is not UTF-8") from None
-    if not name.isprintable() or " " in name or not 0 < len(name) <= LONGEST_NAME:
-        form = f"1 to {LONGEST_NAME} characters without blanks"
+    has_separator = " " in name or "/" in name
+    if not name.isprintable() or has_separator or not 0 < len(name) <= LONGEST_NAME:
+        form = f"1 to {LONGEST_NAME} characters without blanks and slashes"
         raise HttpProblem(BAD_REQUEST, f"the class {name[:LONGEST_NAME]!r} is not a name ({form})")
     return name
 

@@ -48,7 +48,8 @@ from sam_pipeline.consumer.sources.door.nrdp import (
     stored,
     submitted,
 )
-from sam_pipeline.consumer.sources.door.server import response_to
+from sam_pipeline.consumer.sources.door.openapi import openapi_document
+from sam_pipeline.consumer.sources.door.server import require_plain_head, response_to
 from sam_pipeline.consumer.sources.door.settings import DoorSettings
 from sam_pipeline.schema.identity.identity import with_identity
 from sam_pipeline.schema.identity.signature import KEY_NAME
@@ -92,6 +93,7 @@ class Requests:
     async def response(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to a request, whatever happens."""
         try:
+            require_plain_head(request)
             response = await self._answer_to(request)(request)
         except HttpProblem as problem:
             response = response_to(problem.reply())
@@ -137,6 +139,8 @@ class Requests:
             answers = {"GET": self._healthz, "HEAD": self._healthz}
         elif path == "/readyz":
             answers = {"GET": self._readyz, "HEAD": self._readyz}
+        elif path == "/v1/openapi.json":
+            answers = {"GET": self._openapi, "HEAD": self._openapi}
         if not answers:
             raise HttpProblem(NOT_FOUND, f"there is nothing at {path[:200]}")
         if request.method not in answers:
@@ -211,6 +215,9 @@ class Requests:
     async def _readyz(self, request: web.BaseRequest) -> web.StreamResponse:
         self._require_room()
         return response_to(Reply(OK, as_json({"status": "ready"})))
+
+    async def _openapi(self, request: web.BaseRequest) -> web.StreamResponse:
+        return response_to(Reply(OK, as_json(openapi_document())))
 
     def _arrived(self, message: Message, identity: str) -> Message:
         """The message as the other sources deliver it: identified, and verified or stamped.

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from aiohttp import web
+from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.http_exceptions import LineTooLong
 
 from sam_pipeline.consumer.sources.door.answers import (
@@ -24,8 +24,12 @@ IDLE_S = 75.0
 """After this time without a request, a connection is closed."""
 HEAD_S = 10.0
 """The time limit for the head of a request."""
+ANSWER_S = 10.0
+"""How long answers may wait in full buffers for a sender that does not read them."""
 LINGER_S = 2.0
 """How long to read what is left of a body that is not accepted, so that the answer arrives."""
+ONCE = ("authorization", "content-encoding", "content-type", "expect", "idempotency-key")
+"""Headers that must not be repeated, and so must none of `Sam-*`."""
 MAX_PATH_BYTES = 8190
 MAX_HEADER_BYTES = 16_380
 MAX_HEADERS = 100
@@ -62,6 +66,7 @@ class _Connection(web.RequestHandler):
 
     _server: DoorServer
     _head_timer: asyncio.TimerHandle | None = None
+    _answer_timer: asyncio.TimerHandle | None = None
 
     def __init__(self, server: DoorServer, **options: object) -> None:
         super().__init__(server, **options)  # type: ignore[arg-type]
@@ -80,8 +85,20 @@ class _Connection(web.RequestHandler):
         elif self._head_timer is None and self.transport is not None:
             self._head_timer = self._loop.call_later(HEAD_S, self._head_late)
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.transport is not None:
+            self._answer_timer = self._loop.call_later(ANSWER_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._answer_timer is not None:
+            self._answer_timer.cancel()
+
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_timer()
+        if self._answer_timer is not None:
+            self._answer_timer.cancel()
         super().connection_lost(exc)
 
     def handle_error(
@@ -128,6 +145,24 @@ class _Connection(web.RequestHandler):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+def require_plain_head(request: web.BaseRequest) -> None:
+    """Raises HttpProblem if another program may read the head differently from us."""
+    if request.version not in (HttpVersion10, HttpVersion11):
+        version = f"HTTP/{request.version.major}.{request.version.minor}"
+        raise HttpProblem(BAD_REQUEST, f"{version} is not supported (expected 1.1)", closes=True)
+    headers = request.headers
+    if len(set(headers)) < len(headers):
+        for name in map(str.lower, headers):
+            if (name in ONCE or name.startswith("sam-")) and len(headers.getall(name)) > 1:
+                raise HttpProblem(BAD_REQUEST, f"the header {name[:80]} is repeated")
+    coding = headers.get("Transfer-Encoding")
+    if coding is None:
+        return
+    if request.version == HttpVersion10 or coding.strip().lower() != "chunked":
+        text = f"Transfer-Encoding {coding[:80]!r} is not supported (expected chunked, in HTTP/1.1)"
+        raise HttpProblem(BAD_REQUEST, text, closes=True)
 
 
 def response_to(reply: Reply) -> web.Response:

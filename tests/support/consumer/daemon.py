@@ -143,7 +143,8 @@ def site_of(
     engine = make_engine(database, create=True)
     upgrade(engine)
     engine.dispose()
-    name = "site-" + re.sub(r"[^A-Za-z0-9]+", "-", subscriptions[0].destination).strip("-")
+    first = subscriptions[0].destination if subscriptions else ""
+    name = "site-" + re.sub(r"[^A-Za-z0-9]+", "-", first).strip("-")
     keys = {"name": name, "brokers": list(brokers), **settings}
     lines = ["[database]", f"url = {json.dumps(as_role(database, 'loader'))}", "[consumer]"]
     lines += [f"{key} = {json.dumps(value, default=str)}" for key, value in keys.items()]
