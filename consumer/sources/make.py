@@ -62,7 +62,7 @@ def _door(
     listeners: Listeners,
     credentials: Credentials,
 ) -> Source:
-    from sam_pipeline.consumer.sources.door.settings import DoorSettings  # aiohttp is an extra
+    from sam_pipeline.consumer.sources.door.intake import DoorSettings  # aiohttp is an extra
     from sam_pipeline.consumer.sources.door.source import HttpSource
 
     settings = DoorSettings(

@@ -64,6 +64,11 @@ class HttpProblem(Exception):
         self.closes = closes
         self.facts = facts
 
+    def of(self, message_id: str) -> HttpProblem:
+        """The same problem, as that of one message."""
+        facts = {**self.facts, "messageId": message_id}
+        return HttpProblem(self.status, str(self), self.headers, self.closes, **facts)
+
     def document(self) -> dict[str, object]:
         """The problem document."""
         return {

@@ -10,18 +10,16 @@ from collections.abc import AsyncIterator, Iterator
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.sources.door.answers import (
     BAD_REQUEST,
     EXPECTATION_FAILED,
     LENGTH_REQUIRED,
     TOO_LARGE,
-    TOO_MANY,
     TOO_SLOW,
     UNSUPPORTED,
     HttpProblem,
-    try_again,
 )
+from sam_pipeline.consumer.sources.door.intake import Intake
 
 GRACE_S = 10.0
 SLOWEST = 1000
@@ -33,53 +31,43 @@ _GZIP_FORM = 31
 """The `wbits` of zlib."""
 
 
-class Budget:
-    """The bytes of all bodies that are being read; with the inbox they share `buffer_bytes`."""
-
-    def __init__(self, inbox: Inbox, max_bytes: int) -> None:
-        self.used = 0
-        self._inbox = inbox
-        self._max_bytes = max_bytes
-
-    def take(self, count: int) -> None:
-        """Reserve bytes; raises HttpProblem if there is no room."""
-        if self.used + self._inbox.size_bytes + count > self._max_bytes:
-            raise try_again(TOO_MANY, "too many messages are being received: send it again later")
-        self.used += count
-
-
 class Body:
     """The body of one request, which must be closed."""
 
-    def __init__(self, request: web.BaseRequest, budget: Budget) -> None:
+    def __init__(self, request: web.BaseRequest, intake: Intake) -> None:
         self._request = request
         self._content = request.content
-        self._budget = budget
+        self._intake = intake
         self._reserved = 0
         self._waited_s = 0.0
 
-    async def whole(self, max_bytes: int) -> bytes:
+    async def whole(self) -> bytes:
         """The body, decompressed.
 
         Raises:
-            HttpProblem: it is larger, arrives too slowly, or can't be decompressed.
+            HttpProblem: it is too large, arrives too slowly, can't be decompressed, or there is no
+                room for it.
         """
+        limit = self._intake.max_message_bytes
         too_large = HttpProblem(
-            TOO_LARGE, f"the body is larger than max_message_bytes = {max_bytes}", closes=True
+            TOO_LARGE, f"the body is larger than max_message_bytes = {limit}", closes=True
         )
-        if (self._request.content_length or 0) > max_bytes:
+        if (self._request.content_length or 0) > limit:
             raise too_large
         pieces = []
-        length = 0
         async for piece in self.pieces():
-            length += len(piece)
-            if length > max_bytes:
-                raise too_large
             pieces.append(piece)
+            if self._reserved > limit:
+                raise too_large
+            self._intake.require_room()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    async def whole_or_empty(self) -> bytes:
+        """Like `whole`, for requests that need no body: everything may be in their URL."""
+        return await self.whole() if self._request.body_exists else b""
+
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body in pieces, decompressed; each is part of the budget until `close`."""
+        """The body in pieces, decompressed; each counts as being read until it is freed."""
         headers = self._request.headers
         coding = headers.get("Content-Encoding", "identity").strip().lower()
         if coding != "identity" and coding not in GZIP:
@@ -96,22 +84,27 @@ class Body:
         inflater = _Inflater() if coding in GZIP else None
         while piece := await self._next():
             for content in inflater.inflated(piece) if inflater else (piece,):
-                self._budget.take(len(content))
                 self._reserved += len(content)
+                self._intake.reading_bytes += len(content)
                 yield content
         if inflater and not inflater.is_complete:
             raise HttpProblem(BAD_REQUEST, "the compressed body is truncated")
 
+    def free(self, count: int) -> None:
+        """These many bytes are not in memory any more."""
+        self._reserved -= count
+        self._intake.reading_bytes -= count
+
     def close(self) -> None:
-        """Free its part of the budget."""
-        self._budget.used -= self._reserved
-        self._reserved = 0
+        """Nothing of it is needed any more."""
+        self.free(self._reserved)
 
     async def _next(self) -> bytes:
         """What has arrived; empty at the end."""
         content = self._content
         try:
             if piece := content.read_nowait():
+                await asyncio.sleep(0)  # a fast sender must not stop the others
                 return piece
             if content.at_eof():
                 return b""

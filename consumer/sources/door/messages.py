@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from urllib.parse import unquote
 
-from sam_pipeline.consumer.sources.door.answers import BAD_REQUEST, UNSUPPORTED, HttpProblem
+from sam_pipeline.consumer.sources.door.answers import (
+    BAD_REQUEST,
+    UNREADABLE,
+    UNSUPPORTED,
+    HttpProblem,
+)
+from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.identity.signature import KEY_NAME, SIGNATURE, SIGNED_AT
+from sam_pipeline.schema.messages.decode import read
 from sam_pipeline.schema.messages.foreign import FORMAT, RENAME
 from sam_pipeline.schema.messages.message import (
     CLASS,
@@ -17,6 +26,7 @@ from sam_pipeline.schema.messages.message import (
     MESSAGE_ID,
     Message,
 )
+from sam_pipeline.schema.records.text import BadRecord
 
 LONGEST_NAME = 200
 """The limit on classes and message ids, in characters."""
@@ -24,6 +34,8 @@ LONGEST_NAME = 200
 TEXT = "text/plain"
 JSON_LINES = ("application/jsonl", "application/x-ndjson")
 CHARSETS = ("", "utf-8", "utf8", "us-ascii")
+
+_FIRST_LINE = re.compile(rb"\s*[\w.-]+[ \t]*:")
 
 HEADERS = {
     "Sam-Record-Count": COUNT,
@@ -62,6 +74,39 @@ def message_of(quoted_class: str, headers: Mapping[str, str], body: bytes) -> Me
     message[CONTENT_TYPE] = given
     message |= {ours: headers[name] for name, ours in HEADERS.items() if name in headers}
     return Message(message, body)
+
+
+def require_records(message: Message) -> None:
+    """Raises HttpProblem if no record of the message can be read; nothing of it is stored then."""
+    if FORMAT in message.headers:
+        return
+    status = UNREADABLE
+    if message.is_json:
+        try:
+            if _has_record(json.loads(message.body)):
+                return
+        except (ValueError, RecursionError):
+            status = BAD_REQUEST
+    elif _FIRST_LINE.match(message.body):
+        return
+    else:
+        status = BAD_REQUEST
+    try:
+        records = read(message)
+    except MessageRefused:  # it becomes a dead letter, like any message beyond a limit
+        return
+    bad = [record for record in records if isinstance(record, BadRecord)]
+    if bad and len(bad) == len(records):
+        raise HttpProblem(status, bad[0].text, record=1, reason=bad[0].reason)
+
+
+def _has_record(document: object) -> bool:
+    """A quick test, which nearly all messages pass: whether an object has no nested value."""
+    return any(
+        isinstance(record, dict)
+        and not any(isinstance(value, (dict, list)) for value in record.values())
+        for record in (document if isinstance(document, list) else [document])
+    )
 
 
 def _class_of(quoted: str) -> str:

@@ -16,9 +16,9 @@ from sam_pipeline.consumer.sources.door.answers import (
     UNAVAILABLE,
     URI_TOO_LONG,
     HttpProblem,
-    Reply,
     try_again,
 )
+from sam_pipeline.consumer.sources.door.exchange import SERVER, response_to
 
 IDLE_S = 75.0
 """After this time without a request, a connection is closed."""
@@ -134,6 +134,7 @@ class _Connection(web.RequestHandler):
             f"HTTP/1.1 {status} {problem.document()['title']}",
             f"Content-Type: {content_type}",
             f"Content-Length: {len(body)}",
+            f"Server: {SERVER}",
             "Connection: close",
             *(f"{name}: {value}" for name, value in headers.items()),
         ]
@@ -163,9 +164,3 @@ def require_plain_head(request: web.BaseRequest) -> None:
     if request.version == HttpVersion10 or coding.strip().lower() != "chunked":
         text = f"Transfer-Encoding {coding[:80]!r} is not supported (expected chunked, in HTTP/1.1)"
         raise HttpProblem(BAD_REQUEST, text, closes=True)
-
-
-def response_to(reply: Reply) -> web.Response:
-    """The reply as aiohttp sends it."""
-    status, body, content_type, headers = reply
-    return web.Response(status=status, body=body, headers={"Content-Type": content_type, **headers})

@@ -15,9 +15,9 @@ from sam_pipeline.consumer.core.outcome import MessageOutcome
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import BACKLOG
 from sam_pipeline.consumer.sources.door.access import Access
+from sam_pipeline.consumer.sources.door.intake import DoorSettings, Intake
 from sam_pipeline.consumer.sources.door.requests import Requests
 from sam_pipeline.consumer.sources.door.server import DoorServer
-from sam_pipeline.consumer.sources.door.settings import DoorSettings
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import error_text
 
@@ -51,12 +51,12 @@ class HttpSource:
         self._delays = delays
         self._problem = "not listening yet"
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._requests: Requests | None = None
+        self._intake: Intake | None = None
 
     @property
     def batch_size(self) -> int:
         """A batch need not wait for more messages than those that wait for their answers."""
-        return max(len(self._requests.waiting), 1) if self._requests else 1
+        return max(len(self._intake.waiting), 1) if self._intake else 1
 
     def run(self, inbox: Inbox, stop: threading.Event) -> None:
         asyncio.run(self._serve(inbox, stop))
@@ -69,9 +69,9 @@ class HttpSource:
 
     def answer(self, outcomes: Sequence[tuple[Any, MessageOutcome]]) -> None:
         """Answer the senders of stored messages; called by another thread."""
-        if self._loop is not None:
+        if self._loop is not None and self._intake is not None:
             with suppress(RuntimeError):  # it has stopped
-                self._loop.call_soon_threadsafe(_resolve, outcomes)
+                self._loop.call_soon_threadsafe(self._intake.resolve, outcomes)
 
     async def _serve(self, inbox: Inbox, stop: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
@@ -81,18 +81,17 @@ class HttpSource:
             settings.signatures.holder,
             settings.config.admits_anonymous(self._address),
         )
-        requests = Requests(self, inbox, settings, self._state, access)
-        self._requests = requests
+        intake = self._intake = Intake(self, inbox, settings, self._state, access)
+        requests = Requests(intake, access, self._state)
         server = DoorServer(requests.response, settings.config.max_connections, requests.count)
         listening = await self._listen(server, stop)
         while not stop.is_set():
-            if self._state.waiting_since is not None:
-                requests.give_up(requests.away())
+            intake.look()
             self._state.connections[self.name] = len(server.connections)
             await asyncio.sleep(TICK_S)
-        requests.stop()
         for listener in listening:
             listener.close()
+        intake.stop()
         server.pre_shutdown()
         await server.shutdown(SHUTDOWN_S)
         self._state.connections[self.name] = 0
@@ -129,9 +128,3 @@ class HttpSource:
             if stop.is_set():
                 break
         return []
-
-
-def _resolve(outcomes: Sequence[tuple[asyncio.Future[MessageOutcome], MessageOutcome]]) -> None:
-    for waiting, outcome in outcomes:
-        if not waiting.done():
-            waiting.set_result(outcome)

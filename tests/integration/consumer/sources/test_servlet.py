@@ -15,9 +15,9 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from sam_pipeline.consumer.sources.door.activemq import ID_HEADER, SENT, servlet_message
 from sam_pipeline.consumer.sources.door.answers import HttpProblem
-from sam_pipeline.consumer.sources.door.forms import FORM, parameters_of
+from sam_pipeline.consumer.sources.door.dialects.activemq import ID_HEADER, SENT, servlet_message
+from sam_pipeline.consumer.sources.door.dialects.forms import FORM, parameters_of
 from sam_pipeline.publisher.settings.secrets import basic_login
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.stomp_frame import Frame

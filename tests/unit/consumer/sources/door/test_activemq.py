@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from sam_pipeline.consumer.sources.door.activemq import is_goodbye, servlet_message
 from sam_pipeline.consumer.sources.door.answers import BAD_REQUEST, UNSUPPORTED, HttpProblem
-from sam_pipeline.consumer.sources.door.forms import FORM, MAX_PARAMETERS, parameters_of
+from sam_pipeline.consumer.sources.door.dialects.activemq import is_goodbye, servlet_message
+from sam_pipeline.consumer.sources.door.dialects.forms import FORM, MAX_PARAMETERS, parameters_of
 from sam_pipeline.schema.messages.message import Message
 
 TOPIC = "/topic/grid.probe.metricOutput"

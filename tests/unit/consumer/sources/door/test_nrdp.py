@@ -11,7 +11,7 @@ import pytest
 
 from sam_pipeline.consumer.core.outcome import UnloadedRecord
 from sam_pipeline.consumer.sources.door.answers import BAD_REQUEST, HttpProblem, Reply, try_again
-from sam_pipeline.consumer.sources.door.nrdp import (
+from sam_pipeline.consumer.sources.door.dialects.nrdp import (
     BAD_JSON,
     BAD_TOKEN,
     BAD_XML,

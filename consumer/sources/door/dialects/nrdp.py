@@ -9,15 +9,21 @@ and perhaps the time of the check. Answers have the form of NRDP's, in the forma
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import unquote
 from xml.sax.saxutils import escape
+
+from aiohttp import web
 
 from sam_pipeline.consumer.core.outcome import UnloadedRecord
 from sam_pipeline.consumer.sources.door.answers import BAD_REQUEST, OK, HttpProblem, Reply
+from sam_pipeline.consumer.sources.door.dialects.forms import parameters_of
+from sam_pipeline.consumer.sources.door.exchange import Exchange, response_to
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, pack
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, Names
 from sam_pipeline.schema.records.json_form import VALUES_PER_RECORD
@@ -83,6 +89,31 @@ class NrdpRefusal(HttpProblem):
     def reply(self) -> Reply:
         result = {"status": -1, "message": self._message, "information": str(self)}
         return _reply(self.status, self._parameters, {"result": result}, self.headers)
+
+
+async def post_results(exchange: Exchange) -> web.StreamResponse:
+    """Answers once the results are stored, in the form of NRDP."""
+    request = exchange.request
+    parameters: Mapping[str, str] = {}
+    try:
+        exchange.intake.require_room()
+        content_type = request.headers.get("Content-Type", "")
+        content = await exchange.body.whole_or_empty()
+        query = request.rel_url.raw_query_string
+        parameters = parameters_of(query, content_type, content, errors="replace")
+        if parameters.get("cmd", "").lower() == HELLO:
+            return response_to(greeting(parameters))
+        identity = exchange.access.identity_of(request, parameters.get("token", ""))
+        flavour = unquote(exchange.rest.strip("/"))
+        messages = await asyncio.to_thread(submitted, parameters, flavour, datetime.now(UTC))
+        waiting = exchange.intake.deliver(messages, identity)
+        exchange.body.close()
+        outcomes = await asyncio.gather(*waiting)
+    except HttpProblem as problem:
+        raise NrdpRefusal(parameters, problem) from None
+    results = sum(message.record_count or 0 for message in messages)
+    letters = [letter for outcome in outcomes for letter in outcome.letters]
+    return response_to(stored(parameters, results, letters))
 
 
 def submitted(parameters: Parameters, flavour: str, now: datetime) -> list[Message]:

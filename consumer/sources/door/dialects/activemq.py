@@ -9,10 +9,22 @@ content type, a form without `body` and a body without a type; none of this happ
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
+from urllib.parse import quote, unquote
 
-from sam_pipeline.consumer.sources.door.answers import BAD_REQUEST, UNSUPPORTED, HttpProblem
-from sam_pipeline.consumer.sources.door.forms import FORM, media_type
+from aiohttp import web
+
+from sam_pipeline.consumer.sources.door.answers import (
+    BAD_REQUEST,
+    OK,
+    UNSUPPORTED,
+    HttpProblem,
+    Reply,
+)
+from sam_pipeline.consumer.sources.door.dialects.forms import FORM, media_type, parameters_of
+from sam_pipeline.consumer.sources.door.exchange import Exchange, response_to
+from sam_pipeline.consumer.sources.door.messages import TEXT
 from sam_pipeline.schema.identity.signature import KEY_NAME
 from sam_pipeline.schema.messages.destination import QUEUES, TOPICS, problem_of_destination
 from sam_pipeline.schema.messages.message import CONTENT_TYPE, DESTINATION, Message
@@ -99,3 +111,22 @@ def _in_utf8(body: bytes, content_type: str) -> tuple[bytes, str]:
         text = f"the body can't be read as text in {match[1][:40]!r}: {error}"
         raise HttpProblem(UNSUPPORTED, text) from None
     return decoded.encode(), _CHARSET.sub("; charset=utf-8", content_type)
+
+
+async def post_form(exchange: Exchange) -> web.StreamResponse:
+    """Answers once the message is stored, as the servlet does once it has sent it."""
+    request = exchange.request
+    identity = exchange.access.identity_of(request)
+    exchange.intake.require_room()
+    content_type = request.headers.get("Content-Type", "")
+    content = await exchange.body.whole_or_empty()
+    parameters = parameters_of(request.rel_url.raw_query_string, content_type, content)
+    if is_goodbye(parameters):
+        return response_to(Reply(OK, b"", TEXT))
+    path = unquote(exchange.rest)
+    message = servlet_message(path, parameters, content_type, content, time.time())
+    (waiting,) = exchange.intake.deliver([message], identity)
+    exchange.body.close()
+    await waiting
+    headers = {ID_HEADER: quote(message.message_id, safe=":")}
+    return response_to(Reply(OK, SENT.encode(), TEXT, headers))

@@ -1,0 +1,1 @@
+"""What senders of other systems post: their forms, and the answers that they expect."""

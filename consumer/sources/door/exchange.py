@@ -1,0 +1,38 @@
+"""One request and its answer, as the handlers of all paths see it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from sam_pipeline.consumer.sources.door.access import Access
+from sam_pipeline.consumer.sources.door.answers import Reply
+from sam_pipeline.consumer.sources.door.body import Body
+from sam_pipeline.consumer.sources.door.intake import Intake
+
+SERVER = "sam-consume"
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A request whose head has arrived."""
+
+    request: web.BaseRequest
+    rest: str
+    """The path behind that of the handler, percent-encoded."""
+    body: Body
+    access: Access
+    intake: Intake
+
+
+Handler = Callable[[Exchange], Awaitable[web.StreamResponse]]
+"""It answers an exchange, or raises HttpProblem."""
+
+
+def response_to(reply: Reply) -> web.Response:
+    """The reply as aiohttp sends it."""
+    status, body, content_type, headers = reply
+    all_headers = {"Content-Type": content_type, "Server": SERVER, **headers}
+    return web.Response(status=status, body=body, headers=all_headers)

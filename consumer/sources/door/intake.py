@@ -1,0 +1,166 @@
+"""Where messages enter: room for them, their way into the inbox, and their outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from sam_pipeline.consumer.core.inbox import AnsweringSession, Delivery, Inbox
+from sam_pipeline.consumer.core.outcome import MessageOutcome
+from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.door_config import DoorConfig
+from sam_pipeline.consumer.process.listening import Listeners
+from sam_pipeline.consumer.sources.door.access import Access
+from sam_pipeline.consumer.sources.door.answers import (
+    RETRY_WHEN_BACK_S,
+    TIMEOUT,
+    TOO_MANY,
+    UNAVAILABLE,
+    HttpProblem,
+    try_again,
+)
+from sam_pipeline.consumer.sources.door.credentials import Credentials
+from sam_pipeline.consumer.sources.signatures import SignatureCheck
+from sam_pipeline.schema.identity.identity import with_identity
+from sam_pipeline.schema.identity.signature import KEY_NAME
+from sam_pipeline.schema.messages.foreign import Stamp
+from sam_pipeline.schema.messages.message import DESTINATION, Message
+
+
+@dataclass(frozen=True)
+class DoorSettings:
+    """What all doors of a consumer share."""
+
+    config: DoorConfig
+    max_message_bytes: int
+    buffer_bytes: int
+    listeners: Listeners
+    credentials: Credentials = field(default_factory=Credentials)
+    signatures: SignatureCheck = field(default_factory=SignatureCheck)
+    stamps: Mapping[str, Stamp] = field(default_factory=dict)
+    """By destination, the headers for messages that lack them."""
+
+
+Waiting = asyncio.Future[MessageOutcome]
+"""A message in the inbox, or in the current batch, whose sender waits."""
+
+
+class Intake:
+    """Takes the messages of one door. All of it runs in the event loop."""
+
+    def __init__(
+        self,
+        session: AnsweringSession,
+        inbox: Inbox,
+        settings: DoorSettings,
+        state: State,
+        access: Access,
+    ) -> None:
+        self.waiting: dict[Waiting, float] = {}
+        """When each was delivered, in order."""
+        self.reading_bytes = 0
+        """The size of the bodies that are being read; together with the inbox it is limited."""
+        self.stopping = False
+        self._session = session
+        self._inbox = inbox
+        self._settings = settings
+        self._state = state
+        self._access = access
+
+    @property
+    def max_message_bytes(self) -> int:
+        return self._settings.max_message_bytes
+
+    def require_room(self, more_bytes: int = 0) -> None:
+        """Raises HttpProblem if a message could not be stored at once."""
+        if self.stopping:
+            raise _stopped()
+        if self._state.waiting_since is not None:
+            raise self._away()
+        used = self.reading_bytes + self._inbox.size_bytes + more_bytes
+        full = used and used > self._settings.buffer_bytes
+        if full or not self._inbox.has_room_for(self._session.broker):
+            raise try_again(TOO_MANY, "too many messages wait to be stored: send it again later")
+
+    async def wait_for_room(self, mine: Collection[Waiting]) -> None:
+        """Wait for room while any of `mine` is not stored yet; raises HttpProblem."""
+        while True:
+            try:
+                return self.require_room()
+            except HttpProblem as problem:
+                if problem.status != TOO_MANY or not mine:
+                    raise
+            timeout_s = self._settings.config.answer_timeout_s
+            await asyncio.wait([next(iter(mine))], timeout=timeout_s)
+
+    def deliver(self, messages: Sequence[Message], identity: str) -> list[Waiting]:
+        """Put messages of this sender into the inbox.
+
+        Raises:
+            HttpProblem: there is no room, or the sender may not send one of them.
+        """
+        self.require_room()
+        messages = [self._arrived(message, identity) for message in messages]
+        loop, now = asyncio.get_running_loop(), time.monotonic()
+        waiting: list[Waiting] = [loop.create_future() for _ in messages]
+        self.waiting |= dict.fromkeys(waiting, now)
+        self._inbox.put(
+            [
+                Delivery(message, self._session, token)
+                for message, token in zip(messages, waiting, strict=True)
+            ]
+        )
+        return waiting
+
+    def resolve(self, outcomes: Iterable[tuple[Waiting, MessageOutcome]]) -> None:
+        """These messages are stored."""
+        for waiting, outcome in outcomes:
+            if self.waiting.pop(waiting, None) is not None and not waiting.done():
+                waiting.set_result(outcome)
+
+    def look(self) -> None:
+        """Answer who waits for too long, or for a sink that is away; it may store them later."""
+        if self._state.waiting_since is not None:
+            self._give_up(list(self.waiting), self._away())
+        timeout_s = self._settings.config.answer_timeout_s
+        since = time.monotonic() - timeout_s
+        late = list(takewhile(lambda waiting: self.waiting[waiting] <= since, self.waiting))
+        text = f"not stored within {timeout_s:g} s: send it again, with the same id"
+        self._give_up(late, HttpProblem(TIMEOUT, text))
+
+    def stop(self) -> None:
+        """Take no more messages."""
+        self.stopping = True
+        self._give_up(list(self.waiting), _stopped())
+
+    def _arrived(self, message: Message, identity: str) -> Message:
+        """The message as the other sources deliver it: identified, and verified or stamped.
+
+        Raises:
+            HttpProblem: its sender may not send it.
+        """
+        message = with_identity(message, identity)
+        if KEY_NAME in message.headers:  # it says everything itself
+            message = self._settings.signatures.checked(message, self._inbox)
+        elif stamp := self._settings.stamps.get(message.headers.get(DESTINATION, "")):
+            message = stamp.stamped(message)
+        self._access.require_permission(message)
+        return message
+
+    def _give_up(self, those: Sequence[Waiting], problem: HttpProblem) -> None:
+        for waiting in those:
+            del self.waiting[waiting]
+            if not waiting.done():
+                waiting.set_exception(problem)
+                waiting.exception()  # the sender may have gone
+
+    def _away(self) -> HttpProblem:
+        text = f"nothing can be stored: {self._state.waiting_for}"
+        return try_again(UNAVAILABLE, text, RETRY_WHEN_BACK_S)
+
+
+def _stopped() -> HttpProblem:
+    return try_again(UNAVAILABLE, "the consumer stops or starts again: try again later")
