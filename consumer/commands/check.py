@@ -11,6 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sam_pipeline.consumer.commands.arguments import add_target, problem_of_target
+from sam_pipeline.consumer.commands.door_check import (
+    OUTDATED,
+    door_notes,
+    door_problems,
+    door_trip,
+)
 from sam_pipeline.consumer.config import ConsumerConfig, load_consumer
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.round_trip import round_trips
@@ -18,7 +24,7 @@ from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.identity.identity import BROKER
 from sam_pipeline.schema.identity.policy_file import load_policy
-from sam_pipeline.schema.net.broker_url import STOMP, problem_of_login
+from sam_pipeline.schema.net.broker_url import problem_of_login
 from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
 from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.net.tls import tls_context
@@ -38,7 +44,8 @@ from sam_pipeline.schema.spool.disk import unusable
 EXAMPLES = """\
 examples:
   sam-consume check
-  sam-consume check --connect          also send a message through each broker, and wait for it
+  sam-consume check --connect          also send a message through each broker, and wait for it;
+                                       show what listens at listen+https:// and listen+http://
   sam-consume check --to spool:///var/spool/sam-in      of a relay, which needs no database
   sam-consume --config /etc/sam/sam.toml check --json
 
@@ -83,11 +90,13 @@ def run_check(args: argparse.Namespace) -> int:
             problems += error.problems
         try:
             config.password()
-            if any(broker.tls for broker in config.brokers):
+            if any(broker.tls for broker in config.network_brokers):
                 tls_context(config.tls_files)
         except ConfigError as error:
             problems += [f"[consumer] {problem}" for problem in error.problems]
         problems += (f"[consumer] {found.text}" for found in _dated(config) if found.is_problem)
+        if config.doors:
+            problems += door_problems(config)
     except ConfigError as error:
         if error.exit_code == NO_PERMISSION:  # the named file: there is nothing to check
             raise
@@ -95,19 +104,21 @@ def run_check(args: argparse.Namespace) -> int:
     if args.to is None:  # a relay needs no database
         problems += _database_problems(args, config)
     notes = [*_notes(args, config)]
+    if config:
+        trips += (door_trip(broker, config) for broker in config.doors)
     if config and args.connect:
         settings = stomp_settings(config, f"{config.name}-check-{os.getpid()}")
-        for broker in config.brokers:
-            if broker.kind == STOMP:
-                trips += round_trips(broker, settings)
+        for broker in config.network_brokers:
+            trips += round_trips(broker, settings)
     problems += [trip.problem for trip in trips if trip.problem]
     notes += dict.fromkeys(trip.note for trip in trips if trip.note)
+    notes += [f"{trip.broker}: {OUTDATED}" for trip in trips if trip.proven == OUTDATED]
     problems = list(dict.fromkeys(problems))  # both sections report problems of the file
     if args.json:
         brokers = [trip._asdict() for trip in trips]
         print_json({"problems": problems, "notes": notes, "brokers": brokers})
     else:
-        if trips:
+        if args.connect and trips:
             rows = [(*trip[:3], trip.proven or "failed", f"{trip.seconds:.3f}") for trip in trips]
             print_lines(
                 *text_table(("broker", "address", "destination", "proven", "seconds"), rows)
@@ -174,6 +185,8 @@ def _notes(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[
             if problem_of_login(broker, config.user, insecure=False):
                 user = broker.user or config.user
                 yield f"{broker}: the password of {user} is sent in plain text"
+        if config.doors:
+            yield from door_notes(config)
     if args.to:
         return
     if config:

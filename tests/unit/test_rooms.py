@@ -120,8 +120,8 @@ WALLS: Mapping[str, Wall] = {
         " consumer.commands.arguments sql.database"
     ),
     "consumer.commands.check": Wall(
-        f"{CONSUMER} consumer.sources consumer.commands.arguments {DATABASE} sql.loading"
-        " sql.checks",
+        f"{CONSUMER} consumer.sources consumer.commands.arguments consumer.commands.door_check"
+        f" {DATABASE} sql.loading sql.checks",
         "sqlalchemy",
     ),
     "consumer.commands.config": Wall(f"{CONSUMER} {DATABASE}"),

@@ -37,6 +37,10 @@ RETRY_WHEN_BACK_S = 5
 """When a sender may repeat a message while the sink is away."""
 
 
+HEALTH = "/healthz"
+HEALTHY = b'{"status": "alive"}'
+
+
 class Reply(NamedTuple):
     """The answer to a request."""
 

@@ -29,7 +29,7 @@ def load_credentials(config: ConsumerConfig) -> Credentials:
     """The credentials; nothing is read if there is no door.
 
     Raises:
-        ConfigError: a file can't be used, or the library of the doors is missing.
+        ConfigError: the problems of all files; or the library of the doors is missing.
     """
     if not config.doors:
         return Credentials()
@@ -38,10 +38,18 @@ def load_credentials(config: ConsumerConfig) -> Credentials:
     from sam_pipeline.schema.identity.tokens import load_tokens
     from sam_pipeline.schema.net.tls import server_context  # `import ssl` is slow
 
-    door = config.door
-    has_tls = any(broker.tls for broker in config.doors)
-    return Credentials(
-        server_context(door.tls_files) if has_tls else None,
-        load_tokens(door.tokens_file) if door.tokens_file else None,
-        asks_for_certificates=has_tls and door.client_ca_file is not None,
-    )
+    door, tls, tokens = config.door, None, None
+    problems: list[str] = []
+    try:
+        if any(broker.tls for broker in config.doors):
+            tls = server_context(door.tls_files)
+    except ConfigError as error:
+        problems += error.problems
+    try:
+        if door.tokens_file:
+            tokens = load_tokens(door.tokens_file)
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
+        raise ConfigError([f"[consumer.door] {problem}" for problem in problems])
+    return Credentials(tls, tokens, asks_for_certificates=bool(tls and door.client_ca_file))

@@ -11,6 +11,8 @@ from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.sources.door.access import Access
 from sam_pipeline.consumer.sources.door.answers import (
     BUG,
+    HEALTH,
+    HEALTHY,
     METHOD_NOT_ALLOWED,
     NOT_FOUND,
     OK,
@@ -33,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 async def healthz(exchange: Exchange) -> web.StreamResponse:
     """Whether the door is open."""
-    return response_to(Reply(OK, as_json({"status": "alive"})))
+    return response_to(Reply(OK, HEALTHY))
 
 
 async def openapi(exchange: Exchange) -> web.StreamResponse:
@@ -54,7 +56,7 @@ PATHS: Mapping[str, Mapping[str, Handler]] = {
     "/api/message/": {"POST": post_form, "PUT": post_form},
     "/nrdp": {"POST": post_results},
     "/nrdp/": {"POST": post_results},
-    "/healthz": {"GET": healthz, "HEAD": healthz},
+    HEALTH: {"GET": healthz, "HEAD": healthz},
     "/v1/openapi.json": {"GET": openapi, "HEAD": openapi},
     "/readyz": {"GET": readyz, "HEAD": readyz},
 }
