@@ -145,7 +145,7 @@ def stored(parameters: Parameters, results: int, letters: Sequence[UnloadedRecor
     output = f"{results} checks processed"
     if letters:
         reasons = "; ".join(f"{letter.reason}: {letter.text}" for letter in letters[:MAX_QUOTED])
-        output += f", {len(letters)} of them dead letters: {reasons}"
+        output += f"; dead letters: {reasons}"
     result = {"status": 0, "message": "OK", "meta": {"output": output}}
     return _reply(OK, parameters, {"result": result})
 

@@ -75,7 +75,7 @@ def test_a_bad_result_is_named_and_the_others_are_stored(nrdp: NrdpServer) -> No
 
     texts = texts_of(answer)
     assert (answer.status, texts["status"]) == (200, "0")
-    assert "1 of them dead letters: bad-status" in texts["output"]
+    assert "2 checks processed; dead letters: bad-status" in texts["output"]
     assert "nrdp.beside" in nrdp.names()
 
 

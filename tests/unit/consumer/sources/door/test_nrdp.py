@@ -222,7 +222,7 @@ def test_stored_results_are_answered_with_their_number() -> None:
     result = document_of(stored({"json": "x"}, 3, [letter]))["result"]
 
     assert (result["status"], result["message"]) == (0, "OK")
-    assert result["meta"]["output"].startswith("3 checks processed, 1 of them dead letters: bad-")
+    assert result["meta"]["output"].startswith("3 checks processed; dead letters: bad-status: ")
 
 
 def test_the_answer_in_xml_escapes_what_a_client_has_sent() -> None:
