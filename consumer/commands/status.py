@@ -90,6 +90,10 @@ def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
     if snapshot.open_dead_letters is not None:
         open_letters = +Counter(snapshot.open_dead_letters)
         facts.append(("", f"{open_letters.total()} open in the database{listed(open_letters)}"))
+    if snapshot.requests or snapshot.connections:
+        requests = plural(sum(snapshot.requests.values()), "request")
+        connections = plural(snapshot.connections, "connection")
+        facts.append(("HTTP", f"{requests}{listed(snapshot.requests)}, {connections}"))
     if snapshot.refusals:
         publishers = {name: sum(counts.values()) for name, counts in snapshot.refusals.items()}
         refused = plural(sum(publishers.values()), "record")

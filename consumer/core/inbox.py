@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import Counter, deque
@@ -142,7 +141,7 @@ class Inbox:
 
     def has_room_for(self, broker: str) -> bool:
         """Whether messages of the broker may be read: there is room, and it is not paused."""
-        return self.has_room and self._clock() >= self._paused.get(broker, -math.inf)
+        return self.has_room and not self.paused_s(broker)
 
     def wait_for_room(self, broker: str, timeout_s: float) -> bool:
         """Wait for room; returns whether there is any after at most `timeout_s`."""
@@ -150,8 +149,16 @@ class Inbox:
             return self._changed.wait_for(lambda: self.has_room_for(broker), timeout_s)
 
     def pause(self, broker: str, pause_s: float) -> None:
-        """Leave messages with a broker for a while, since their publishers exceed their rates."""
+        """Leave messages with a broker for a while, since their publishers exceed their rates.
+
+        A session that answers has no messages to leave: there the name is that of an identity.
+        """
         self._paused[broker] = self._clock() + pause_s
+
+    def paused_s(self, broker: str) -> float:
+        """For how long there is no room for messages of a broker or an identity."""
+        until = self._paused.get(broker)
+        return 0.0 if until is None else max(until - self._clock(), 0.0)
 
     @property
     def any_paused(self) -> bool:

@@ -43,7 +43,10 @@ class Tally:
     damaged: int = 0
     """Spool elements that could not be read and were quarantined."""
     pauses: dict[str, float] = field(default_factory=dict)
-    """The seconds for which brokers are not read, since their publishers exceed their rates."""
+    """The seconds for which brokers are not read, since their publishers exceed their rates.
+
+    By broker, or by identity if the session answers.
+    """
     outcomes: Mapping[int, MessageOutcome] = field(default_factory=dict)
     """Of the deliveries whose sessions answer, by position in the batch."""
 

@@ -215,6 +215,8 @@ def _numbers(
     yield Counter, "damaged_elements", text, "", snapshot.damaged_elements
     text = "Log lines that could not be written."
     yield Counter, "log_lines_dropped", text, "", snapshot.log_lines_dropped
+    text = "Requests to HTTP doors."
+    yield Counter, "requests", text, "status", snapshot.requests
 
     connected = {name: not broker.missing for name, broker in brokers.items()}
     text = "Whether all addresses and subscriptions of a broker deliver."
@@ -224,6 +226,7 @@ def _numbers(
     held = {name: broker.held for name, broker in brokers.items()}
     yield Gauge, "held_messages", "Messages received and not yet acked.", "broker", held
     yield Gauge, "held_bytes", "Size of the bodies of these messages.", "", snapshot.held_bytes
+    yield Gauge, "connections", "Connections to HTTP doors.", "", snapshot.connections
     elements = {
         name: broker.spool_elements
         for name, broker in brokers.items()

@@ -99,6 +99,8 @@ class Observer:
                 open_dead_letters=state.open_dead_letters,
                 ignored_keys=dict(tally.ignored_keys),
                 refusals=tally.refusals_by_publisher,
+                requests={str(status): count for status, count in sorted(state.requests.items())},
+                connections=sum(state.connections.values()),
                 lags=deepcopy(state.lags),
                 batches=deepcopy(state.batches),
             )

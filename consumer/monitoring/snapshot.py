@@ -93,6 +93,10 @@ class Snapshot:
     ignored_keys: Mapping[str, int]
     refusals: Mapping[str, Mapping[str, int]]
     """Records that the policy refuses, or would refuse, by publisher and reason."""
+    requests: Mapping[str, int]
+    """The requests of HTTP doors by the status of their answers."""
+    connections: int
+    """The connections of HTTP doors."""
     lags: Histogram = field(default_factory=Histogram, compare=False)
     """Seconds from sending to commit."""
     batches: Histogram = field(default_factory=Histogram, compare=False)

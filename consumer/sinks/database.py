@@ -178,7 +178,7 @@ class DatabaseSink:
         self._letter_log.write_due(everything=True)
 
     def _pauses(self, batch: Sequence[Delivery], records: Mapping[str, int]) -> dict[str, float]:
-        """For how many seconds to read no more from brokers, by broker."""
+        """For how many seconds to read no more, by broker, or by identity of who gets answers."""
         pauses: dict[str, float] = {}
         if self._authority is None or not self._authority.policy.enforces:
             return pauses
@@ -188,8 +188,9 @@ class DatabaseSink:
             pause_s = self._rates.spend(publisher, count, now) if publisher else 0.0
             for delivery in batch if pause_s else ():
                 if identity_of(delivery.message) == identity:
-                    broker = delivery.session.broker
-                    pauses[broker] = max(pauses.get(broker, 0.0), pause_s)
+                    session = delivery.session
+                    paused = identity if session.answers else session.broker
+                    pauses[paused] = max(pauses.get(paused, 0.0), pause_s)
         return pauses
 
     def _record_policy(self) -> None:

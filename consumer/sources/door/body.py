@@ -42,7 +42,7 @@ class Body:
         self._waited_s = 0.0
 
     async def whole(self) -> bytes:
-        """The body, decompressed.
+        """The body, decompressed; it does not count as being read any more.
 
         Raises:
             HttpProblem: it is too large, arrives too slowly, can't be decompressed, or there is no
@@ -59,7 +59,8 @@ class Body:
             pieces.append(piece)
             if self._reserved > limit:
                 raise too_large
-            self._intake.require_room()
+            self._intake.require_room(self._reserved)
+        self.close()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def whole_or_empty(self) -> bytes:
@@ -85,7 +86,7 @@ class Body:
         while piece := await self._next():
             for content in inflater.inflated(piece) if inflater else (piece,):
                 self._reserved += len(content)
-                self._intake.reading_bytes += len(content)
+                self._intake.reserve(len(content), self._reserved)
                 yield content
         if inflater and not inflater.is_complete:
             raise HttpProblem(BAD_REQUEST, "the compressed body is truncated")

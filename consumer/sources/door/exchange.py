@@ -26,6 +26,16 @@ class Exchange:
     access: Access
     intake: Intake
 
+    def sender(self, token: str = "") -> str:
+        """The identity of the sender, who may send now; `token` counts if the head has none.
+
+        Raises:
+            HttpProblem: it is unknown, exceeds its rate, or nothing can be stored at once.
+        """
+        identity = self.access.identity_of(self.request, token)
+        self.intake.admit(identity, self.request.remote or "")
+        return identity
+
 
 Handler = Callable[[Exchange], Awaitable[web.StreamResponse]]
 """It answers an exchange, or raises HttpProblem."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from math import ceil
 
 from sam_pipeline.consumer.core.inbox import AnsweringSession, Delivery, Inbox
 from sam_pipeline.consumer.core.outcome import MessageOutcome
@@ -24,7 +25,8 @@ from sam_pipeline.consumer.sources.door.answers import (
 )
 from sam_pipeline.consumer.sources.door.credentials import Credentials
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
-from sam_pipeline.schema.identity.identity import with_identity
+from sam_pipeline.schema.identity.identity import ANONYMOUS, identity_of, with_identity
+from sam_pipeline.schema.identity.rates import RateLimits
 from sam_pipeline.schema.identity.signature import KEY_NAME
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import DESTINATION, Message
@@ -69,21 +71,40 @@ class Intake:
         self._settings = settings
         self._state = state
         self._access = access
+        self._rates = RateLimits()
 
     @property
     def max_message_bytes(self) -> int:
         return self._settings.max_message_bytes
 
-    def require_room(self, more_bytes: int = 0) -> None:
-        """Raises HttpProblem if a message could not be stored at once."""
+    def require_room(self, mine: int = 0) -> None:
+        """Raises HttpProblem if a message could not be stored at once.
+
+        `mine`: how many of `reading_bytes` are its own; it is taken however large it is.
+        """
         if self.stopping:
             raise _stopped()
         if self._state.waiting_since is not None:
             raise self._away()
-        used = self.reading_bytes + self._inbox.size_bytes + more_bytes
-        full = used and used > self._settings.buffer_bytes
-        if full or not self._inbox.has_room_for(self._session.broker):
-            raise try_again(TOO_MANY, "too many messages wait to be stored: send it again later")
+        used = self.reading_bytes + self._inbox.size_bytes
+        if mine < used > self._settings.buffer_bytes or not self._inbox.has_room:
+            raise _full()
+
+    def reserve(self, count: int, mine: int) -> None:
+        """Count bytes as being read; raises HttpProblem if those of all bodies are too many."""
+        self.reading_bytes += count
+        if mine < self.reading_bytes > self._settings.buffer_bytes:
+            raise _full()
+
+    def admit(self, identity: str, address: str) -> None:
+        """A sender makes a request; raises HttpProblem if it has to wait."""
+        self.require_room()
+        self._require_no_pause(identity)
+        limit = self._settings.config.requests_per_minute
+        client = address if identity == ANONYMOUS else identity
+        if wait_s := self._rates.admit(client, limit, time.monotonic()):
+            text = f"{client} exceeds its limit of {limit} requests per minute"
+            raise try_again(TOO_MANY, text, ceil(wait_s))
 
     async def wait_for_room(self, mine: Collection[Waiting]) -> None:
         """Wait for room while any of `mine` is not stored yet; raises HttpProblem."""
@@ -148,7 +169,14 @@ class Intake:
         elif stamp := self._settings.stamps.get(message.headers.get(DESTINATION, "")):
             message = stamp.stamped(message)
         self._access.require_permission(message)
+        self._require_no_pause(identity_of(message))
         return message
+
+    def _require_no_pause(self, identity: str) -> None:
+        """Raises HttpProblem if the publisher of this identity has exceeded its rate."""
+        if pause_s := self._inbox.paused_s(identity):
+            text = f"{identity} exceeds the rate of its publisher: send it again later"
+            raise try_again(TOO_MANY, text, ceil(pause_s))
 
     def _give_up(self, those: Sequence[Waiting], problem: HttpProblem) -> None:
         for waiting in those:
@@ -160,6 +188,10 @@ class Intake:
     def _away(self) -> HttpProblem:
         text = f"nothing can be stored: {self._state.waiting_for}"
         return try_again(UNAVAILABLE, text, RETRY_WHEN_BACK_S)
+
+
+def _full() -> HttpProblem:
+    return try_again(TOO_MANY, "too many messages wait to be stored: send it again later")
 
 
 def _stopped() -> HttpProblem:

@@ -17,15 +17,13 @@ from sam_pipeline.consumer.sources.door.messages import message_of, require_reco
 
 async def post_message(exchange: Exchange) -> web.StreamResponse:
     """Answers once the message is stored."""
-    identity = exchange.access.identity_of(exchange.request)
-    exchange.intake.require_room()
+    identity = exchange.sender()
     content = await exchange.body.whole()
     message = message_of(exchange.rest, exchange.request.headers, content)
     message_id = message.message_id
     try:
         require_records(message)
         (waiting,) = exchange.intake.deliver([message], identity)
-        exchange.body.close()
         outcome = await waiting
     except HttpProblem as problem:
         raise problem.of(message_id) from None

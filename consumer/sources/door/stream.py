@@ -53,8 +53,7 @@ class _Line(NamedTuple):
 
 async def post_messages(exchange: Exchange) -> web.StreamResponse:
     """Answers each message once it is stored."""
-    identity = exchange.access.identity_of(exchange.request)
-    exchange.intake.require_room()
+    identity = exchange.sender()
     media = exchange.request.headers.get("Content-Type", NDJSON).partition(";")[0].strip().lower()
     if media not in JSON_LINES:
         text = f"messages as {media[:80]!r} can't be read (expected {NDJSON})"
@@ -119,8 +118,8 @@ async def _read(exchange: Exchange, identity: str, lines: asyncio.Queue[_Line | 
     intake = exchange.intake
     try:
         async for content, size in _contents(exchange.body, 2 * intake.max_message_bytes):
-            await lines.put(await _delivered(intake, content, identity, mine))
             exchange.body.free(size)
+            await lines.put(await _delivered(intake, content, identity, mine))
     except HttpProblem as problem:
         await lines.put(_Line("", problem=problem, ends=True))
     except OSError:  # the sender has gone

@@ -53,5 +53,7 @@ def snapshot(**changes: Any) -> Snapshot:
         open_dead_letters={"bad-status": 1},
         ignored_keys={"colour": 3},
         refusals={"nagios-cern": {"not-authorised": 4}},
+        requests={"200": 6, "429": 1},
+        connections=3,
     )
     return replace(running, **changes)

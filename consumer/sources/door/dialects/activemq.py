@@ -116,8 +116,7 @@ def _in_utf8(body: bytes, content_type: str) -> tuple[bytes, str]:
 async def post_form(exchange: Exchange) -> web.StreamResponse:
     """Answers once the message is stored, as the servlet does once it has sent it."""
     request = exchange.request
-    identity = exchange.access.identity_of(request)
-    exchange.intake.require_room()
+    identity = exchange.sender()
     content_type = request.headers.get("Content-Type", "")
     content = await exchange.body.whole_or_empty()
     parameters = parameters_of(request.rel_url.raw_query_string, content_type, content)
@@ -126,7 +125,6 @@ async def post_form(exchange: Exchange) -> web.StreamResponse:
     path = unquote(exchange.rest)
     message = servlet_message(path, parameters, content_type, content, time.time())
     (waiting,) = exchange.intake.deliver([message], identity)
-    exchange.body.close()
     await waiting
     headers = {ID_HEADER: quote(message.message_id, safe=":")}
     return response_to(Reply(OK, SENT.encode(), TEXT, headers))

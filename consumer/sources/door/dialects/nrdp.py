@@ -103,11 +103,10 @@ async def post_results(exchange: Exchange) -> web.StreamResponse:
         parameters = parameters_of(query, content_type, content, errors="replace")
         if parameters.get("cmd", "").lower() == HELLO:
             return response_to(greeting(parameters))
-        identity = exchange.access.identity_of(request, parameters.get("token", ""))
+        identity = exchange.sender(parameters.get("token", ""))
         flavour = unquote(exchange.rest.strip("/"))
         messages = await asyncio.to_thread(submitted, parameters, flavour, datetime.now(UTC))
         waiting = exchange.intake.deliver(messages, identity)
-        exchange.body.close()
         outcomes = await asyncio.gather(*waiting)
     except HttpProblem as problem:
         raise NrdpRefusal(parameters, problem) from None

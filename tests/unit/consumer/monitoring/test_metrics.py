@@ -94,6 +94,8 @@ def test_all_numbers_of_the_daemon_are_metrics(daemon: Daemon) -> None:
         "sam_consume_open_dead_letters['bad-status']": 1,
         "sam_consume_ignored_keys_total['a\"b\\\\nc']": 3,
         "sam_consume_refused_total['nagios-cern', 'not-authorised']": 4,
+        "sam_consume_requests_total['429']": 1,
+        "sam_consume_connections[]": 3,
         "sam_consume_checks_total[]": 1,
         "sam_consume_held_messages['stomp://a:61613']": 2,
         "sam_consume_held_bytes[]": 700,
