@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,6 +10,7 @@ from sam_pipeline.consumer.config import ConsumerConfig
 from sam_pipeline.consumer.core.source import Source
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import Listeners
+from sam_pipeline.consumer.process.open_files import allow_connections
 from sam_pipeline.consumer.sources.door.credentials import Credentials
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.spool import SpoolSource
@@ -17,6 +19,9 @@ from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
 from sam_pipeline.consumer.sources.stomp_session import IsLastAttempt, Subscription, never_last
 from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.net.broker_url import LISTEN, SPOOL, Broker
+from sam_pipeline.schema.program.wording import plural
+
+logger = logging.getLogger(__name__)
 
 
 def make_sources(
@@ -65,8 +70,13 @@ def _door(
     from sam_pipeline.consumer.sources.door.intake import DoorSettings  # aiohttp is an extra
     from sam_pipeline.consumer.sources.door.source import HttpSource
 
+    wanted = config.door.max_connections
+    allowed = allow_connections(wanted * len(config.doors)) // len(config.doors)
+    if allowed < wanted:
+        text = "%s: the hard limit on open files allows %s, not max_connections = %d"
+        logger.warning(text, broker, plural(allowed, "connection"), wanted)
     settings = DoorSettings(
-        config.door,
+        replace(config.door, max_connections=allowed),
         config.max_message_bytes,
         config.buffer_bytes,
         listeners,
