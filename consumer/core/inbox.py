@@ -153,7 +153,9 @@ class Inbox:
 
         A session that answers has no messages to leave: there the name is that of an identity.
         """
-        self._paused[broker] = self._clock() + pause_s
+        now = self._clock()
+        self._paused = {name: until for name, until in self._paused.items() if now < until}
+        self._paused[broker] = now + pause_s
 
     def paused_s(self, broker: str) -> float:
         """For how long there is no room for messages of a broker or an identity."""

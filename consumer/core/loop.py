@@ -61,9 +61,9 @@ class Loop:
                 outcome = self.patience.until_done(partial(self._store, part))
                 outcome.refusals.update(self.inbox.take_refusals())
                 self.attempts.end(part)
+                for name, pause_s in outcome.pauses.items():
+                    self.inbox.pause(name, pause_s)
                 acknowledge(part, outcome.outcomes)
-                for broker, pause_s in outcome.pauses.items():
-                    self.inbox.pause(broker, pause_s)
                 self.state.committed(part, outcome)
             news = bool(batch)
             self.sink.upkeep(news)

@@ -100,7 +100,9 @@ def post(
 
 
 @contextmanager
-def open_door(directory: Path, *revoked: trustme.LeafCert, files: TlsFiles) -> Iterator[Door]:
+def open_door(
+    directory: Path, *revoked: trustme.LeafCert, files: TlsFiles, policy: str = POLICY
+) -> Iterator[Door]:
     (port,) = free_ports(1)
     site = make_site(
         directory, f"sqlite:///{directory / 'sam.db'}", [f"listen+https://{HOST}:{port}"]
@@ -115,7 +117,7 @@ def open_door(directory: Path, *revoked: trustme.LeafCert, files: TlsFiles) -> I
     }
     make_token(directory / "tokens", "nobody")
     lines = [f'{key} = "{path}"' for key, path in keys.items()]
-    (directory / "publishers.toml").write_text(POLICY)
+    (directory / "publishers.toml").write_text(policy)
     text = site.config.read_text().replace(
         "[consumer]\n", '[consumer]\npublishers = "publishers.toml"\n'
     )
@@ -165,6 +167,19 @@ def test_rows_have_the_identity_of_their_sender(tmp_path: Path, files: TlsFiles)
         assert senders.pop("certificate").startswith("cert:CN=probe,")
         assert senders == dict.fromkeys(("token", "login", "both"), "token:listed")
         assert door.site.scalar("SELECT count(*) FROM dead_letter") == 0
+
+
+def test_a_publisher_above_its_rate_waits_alone(tmp_path: Path, files: TlsFiles) -> None:
+    token = make_token(tmp_path / "tokens", "listed")
+    policy = POLICY.replace("[[publisher]]\n", "[[publisher]]\nrecords_per_minute = 2\n", 1)
+    with open_door(tmp_path, files=files, policy=policy) as door:
+        stored = [door.post(f"m{n}", Authorization=bearer(token)).status for n in range(3)]
+        refused = door.post("m3", Authorization=bearer(token))
+
+        assert (stored, refused.status) == ([200] * 3, 429)
+        assert 0 < int(refused.headers["Retry-After"]) <= 60
+        assert door.post("other", certificate=files.client()).status == 200
+        assert set(door.senders()) == {"m0", "m1", "m2", "other"}
 
 
 def test_a_reload_reads_tokens_and_certificate_again(tmp_path: Path, files: TlsFiles) -> None:
