@@ -284,6 +284,11 @@ class ConsumerConfig:
         return name if self.instance is None else f"{name}@{self.instance}"
 
     @property
+    def rejected_directory(self) -> Path:
+        """Where a relay keeps the messages that no broker takes."""
+        return self.state_directory / f"consume-{self.process_name}.rejected"
+
+    @property
     def state_directories(self) -> tuple[Path, Path]:
         """Where a daemon may store its state: the directory of this user, and of the service."""
         return self.state_directory, SERVICE_DIRECTORY

@@ -3,6 +3,7 @@
     ConsumerError            the program ends with one line
     ├── SourceUnreachable    a drain did not reach these brokers; the others were loaded
     ├── SinkAway             nothing was stored: try again later; in a drain it ends the program
+    ├── BrokersAway          the cause of that, if no broker of a relay confirms
     ├── SourceTaken          another process uses the same name, or reads this spool with it
     ├── NoState              no daemon of that name has written its state
     └── EditorFailed         the editor was not found, or failed
@@ -34,8 +35,17 @@ class SourceUnreachable(ConsumerError):
         super().__init__(f"not reached within {timeout_s:g} s: {', '.join(sources)}")
 
 
+class BrokersAway(ConsumerError):
+    """No broker of a relay confirms what it is sent; `losses` has one reason per broker."""
+
+    exit_code = UNAVAILABLE
+
+    def __init__(self, losses: Sequence[str]) -> None:
+        super().__init__(f"no broker takes messages: {'; '.join(losses)}")
+
+
 class SinkAway(ConsumerError):
-    """The database, or the directory of a relay, can't be used or is full."""
+    """The database, or the directory or brokers of a relay, can't be used; or a disk is full."""
 
     def __init__(self, cause: SamError, needs_action: bool = False) -> None:
         """`needs_action`: it stays away until someone fixes the problem."""

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
 
 from sam_pipeline.consumer.config import ConsumerConfig
-from sam_pipeline.schema.net.broker_url import SPOOL, Broker, parse_broker
+from sam_pipeline.schema.net.broker_url import (
+    SPOOL,
+    STOMP,
+    Broker,
+    parse_broker,
+    problem_of_login,
+)
 from sam_pipeline.schema.program.command import whole_number
 
 
@@ -19,29 +26,41 @@ def add_instance(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_target(parser: argparse.ArgumentParser) -> None:
-    """Add the option `--to` of a relay."""
+def add_targets(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--to` of a relay, which may be repeated for several brokers."""
     parser.add_argument(
         "--to",
-        type=_spool_url,
-        metavar="spool:///PATH[?umask=007]",
-        help="move the messages to this directory queue, which accounts of a group share with"
-        " ?umask=007; no database is needed",
+        type=_target,
+        action="append",
+        default=[],
+        metavar="URL",
+        help="move the messages to this broker, stomp[+ssl]://[USER@]HOST[:PORT], or with several"
+        " --to to the first one that confirms; or to one directory queue,"
+        " spool:///PATH[?umask=007]; no database is needed",
     )
 
 
-def problem_of_target(target: Broker | None, config: ConsumerConfig) -> str | None:
-    """Whether a relay would move messages to where it reads them."""
-    if target and str(target) in config.spools:
-        return f"--to {target}: this is one of the brokers to read from"
-    return None
+def problems_of_targets(targets: Sequence[Broker], config: ConsumerConfig) -> Iterator[str]:
+    """Why a relay can't move messages from its brokers to the targets."""
+    if len(targets) > 1 and any(target.kind == SPOOL for target in targets):
+        yield "--to: expected one spool, or any number of stomp:// and stomp+ssl:// brokers"
+    names = [str(target) for target in targets]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"--to {name}: appears twice"
+    sources = {str(broker) for broker in config.brokers}
+    for target in targets:
+        if str(target) in sources:
+            yield f"--to {target}: this is one of the brokers to read from"
+        if problem := problem_of_login(target, config.user, config.insecure):
+            yield f"--to {target}: {problem}"
 
 
-def _spool_url(text: str) -> Broker:
+def _target(text: str) -> Broker:
     try:
         broker = parse_broker(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    if broker.kind != SPOOL:
-        raise argparse.ArgumentTypeError(f"{text}: expected spool:///PATH")
+    if broker.kind not in (STOMP, SPOOL):
+        expected = "expected stomp://HOST, stomp+ssl://HOST or spool:///PATH"
+        raise argparse.ArgumentTypeError(f"{text}: {expected}")
     return broker

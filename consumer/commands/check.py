@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sam_pipeline.consumer.commands.arguments import add_target, problem_of_target
+from sam_pipeline.consumer.commands.arguments import add_targets, problems_of_targets
 from sam_pipeline.consumer.commands.door_check import (
     OUTDATED,
     door_notes,
@@ -18,13 +18,14 @@ from sam_pipeline.consumer.commands.door_check import (
     door_trip,
 )
 from sam_pipeline.consumer.config import ConsumerConfig, load_consumer
+from sam_pipeline.consumer.sinks.broker_link import login_trip
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.round_trip import round_trips
 from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.identity.identity import BROKER
 from sam_pipeline.schema.identity.policy_file import load_policy
-from sam_pipeline.schema.net.broker_url import problem_of_login
+from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, problem_of_login
 from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
 from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.net.tls import tls_context
@@ -47,6 +48,7 @@ examples:
   sam-consume check --connect          also send a message through each broker, and wait for it;
                                        show what listens at listen+https:// and listen+http://
   sam-consume check --to spool:///var/spool/sam-in      of a relay, which needs no database
+  sam-consume check --connect --to stomp://msg2.example.org      also log in there
   sam-consume --config /etc/sam/sam.toml check --json
 
 Exit status: 78 if there is a problem, such as an expired certificate; one that expires within 14
@@ -61,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--connect", action="store_true", help="also test the path from each broker and destination"
     )
-    add_target(parser)
+    add_targets(parser)
     parser.set_defaults(handler=run_check)
 
 
@@ -73,9 +75,10 @@ def run_check(args: argparse.Namespace) -> int:
         config = load_consumer(args)
         if problem := unusable(config.state_directory):
             problems.append(f"state directory {problem}")
-        if args.to:
-            problems += filter(None, [problem_of_target(args.to, config)])
-            if problem := unusable_queue(Path(args.to.path), writes=True, shared=args.to.shared):
+        problems += problems_of_targets(args.to, config)
+        for target in args.to:
+            path = Path(target.path) if target.kind == SPOOL else config.rejected_directory
+            if problem := unusable_queue(path, writes=True, shared=target.shared):
                 problems.append(f"--to {problem}")
         problems += [
             f"{url}: {problem}"
@@ -90,7 +93,7 @@ def run_check(args: argparse.Namespace) -> int:
             problems += error.problems
         try:
             config.password()
-            if any(broker.tls for broker in config.network_brokers):
+            if any(broker.tls for broker in (*config.network_brokers, *args.to)):
                 tls_context(config.tls_files)
         except ConfigError as error:
             problems += [f"[consumer] {problem}" for problem in error.problems]
@@ -101,7 +104,7 @@ def run_check(args: argparse.Namespace) -> int:
         if error.exit_code == NO_PERMISSION:  # the named file: there is nothing to check
             raise
         problems += error.problems
-    if args.to is None:  # a relay needs no database
+    if not args.to:  # a relay needs no database
         problems += _database_problems(args, config)
     notes = [*_notes(args, config)]
     if config:
@@ -110,6 +113,7 @@ def run_check(args: argparse.Namespace) -> int:
         settings = stomp_settings(config, f"{config.name}-check-{os.getpid()}")
         for broker in config.network_brokers:
             trips += round_trips(broker, settings)
+        trips += [login_trip(target, config) for target in args.to if target.kind == STOMP]
     problems += [trip.problem for trip in trips if trip.problem]
     notes += dict.fromkeys(trip.note for trip in trips if trip.note)
     notes += [f"{trip.broker}: {OUTDATED}" for trip in trips if trip.proven == OUTDATED]

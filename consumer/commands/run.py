@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 
-from sam_pipeline.consumer.commands.arguments import add_instance, add_target, problem_of_target
+from sam_pipeline.consumer.commands.arguments import add_instance, add_targets, problems_of_targets
 from sam_pipeline.consumer.config import ConsumerConfig, load_consumer
 from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.drain import Drain
@@ -29,6 +29,7 @@ from sam_pipeline.consumer.sources.left_behind import warn_of_left_behind
 from sam_pipeline.consumer.sources.make import make_sources
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.holder import PolicyHolder
+from sam_pipeline.schema.net.broker_url import SPOOL
 from sam_pipeline.schema.program.command import BAD_DATA, OK, number, print_done, print_json
 from sam_pipeline.schema.times import require_set_clock
 
@@ -43,12 +44,15 @@ examples:
   sam-consume run --drain              load all waiting messages, then stop (cron, tests)
   sam-consume run --drain --timeout 10
   sam-consume run --to spool:///var/spool/sam-in      move the messages to a spool instead
+  sam-consume run --to stomp://msg1.example.org --to stomp://msg2.example.org      or to a broker:
+                                       each message to the first one that confirms it
   sam-consume run --instance 2         one of several processes that share the messages
 
 A drain ends when no broker has delivered a message for 2 s. Exit status: 0 if every record became a
-row, 65 if there are new dead letters, 69 if a broker or the database was unavailable for longer
-than --timeout (messages of the other brokers are loaded). A server that has fallen silent without
-closing its connections is noticed within a minute.
+row or every message was moved, 65 if there are new dead letters or no broker of --to takes some
+messages, 69 if a broker or the database was unavailable for longer than --timeout (messages of the
+other brokers are loaded). A server that has fallen silent without closing its connections is
+noticed within a minute.
 """
 
 logger = logging.getLogger(__name__)
@@ -64,7 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds that a drain waits for a broker or the database (default: %(default)g)",
     )
-    add_target(parser)
+    add_targets(parser)
     add_instance(parser)
     parser.set_defaults(handler=run_consumer)
 
@@ -153,11 +157,17 @@ def _run(
 def _opened_sink(
     args: argparse.Namespace, config: ConsumerConfig, policy: PolicyHolder, state: State
 ) -> Iterator[Sink]:
-    """The database, where the name is released at the end, or the spool of a relay."""
-    if problem := problem_of_target(args.to, config):
-        raise ConfigError([problem])
-    if args.to is not None:
-        yield SpoolSink(args.to)
+    """The database, where the name is released at the end, or the spool or brokers of a relay."""
+    if problems := [*problems_of_targets(args.to, config)]:
+        raise ConfigError(problems)
+    if args.to and args.to[0].kind == SPOOL:
+        yield SpoolSink(args.to[0])
+        return
+    if args.to:
+        from sam_pipeline.consumer.sinks.broker import BrokerSink
+
+        with closing(BrokerSink(args.to, config, state)) as brokers:
+            yield brokers
         return
     from sam_pipeline.consumer.sinks.database import DatabaseSink
     from sam_pipeline.consumer.sinks.held_name import HeldName

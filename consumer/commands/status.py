@@ -102,6 +102,9 @@ def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
         facts.append(("ignored keys", listed(snapshot.ignored_keys).strip(" ()")))
     if snapshot.damaged_elements:
         facts.append(("damaged", f"{snapshot.damaged_elements} spool elements quarantined"))
+    if snapshot.rejected_messages:
+        kept = "by the brokers of the relay, and kept (docs/consumer.md, Rejected messages)"
+        facts.append(("rejected", f"{plural(snapshot.rejected_messages, 'message')} {kept}"))
     if snapshot.log_lines_dropped:
         facts.append(("log", f"{snapshot.log_lines_dropped} lines could not be written"))
     brokers = [

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 DATABASE, BROKER, SPOOL = "database", "broker", "spool"
 """Where a message may be stored."""
+NOWHERE = ""
+"""No broker of a relay takes the message: its sender keeps it."""
 
 
 class UnloadedRecord(NamedTuple):
@@ -21,7 +23,7 @@ class UnloadedRecord(NamedTuple):
 
 
 class MessageOutcome(NamedTuple):
-    """A message that is stored.
+    """A message that is stored, unless that is `NOWHERE`: then a letter has the reason.
 
     `rows` were stored, `duplicates` changed nothing, and the records in `letters` became dead
     letters, now or when the message arrived for the first time. A broker and a spool read no

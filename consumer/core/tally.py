@@ -42,6 +42,8 @@ class Tally:
     """What the policy refuses, or would refuse if it enforced, by publisher and reason."""
     damaged: int = 0
     """Spool elements that could not be read and were quarantined."""
+    rejected: int = 0
+    """Messages that no broker of a relay takes, kept in a directory of their own."""
     pauses: dict[str, float] = field(default_factory=dict)
     """The seconds for which brokers are not read, since their publishers exceed their rates.
 
@@ -62,8 +64,9 @@ class Tally:
 
     @property
     def all_loaded(self) -> bool:
-        """Whether every record became a row."""
-        return not (self.dead_letters or self.summarised_dead_letters or self.damaged)
+        """Whether every record became a row, or every message was moved."""
+        bad = self.dead_letters or self.summarised_dead_letters or self.rejected or self.damaged
+        return not bad
 
     @property
     def refusals_by_publisher(self) -> dict[str, dict[str, int]]:
@@ -82,6 +85,7 @@ class Tally:
         self.repeated_dead_letters += outcome.repeated_dead_letters
         self.summarised_dead_letters += outcome.summarised_dead_letters
         self.checks += outcome.checks
+        self.rejected += outcome.rejected
         for (publisher, reason), count in outcome.refusals.items():
             pair = printable(publisher), reason
             known = pair in self.refusals or len(self.refusals) < MAX_REFUSALS
@@ -104,6 +108,7 @@ class Tally:
             "ignored_keys": dict(self.ignored_keys),
             "refusals": self.refusals_by_publisher,
             "damaged_elements": self.damaged,
+            "rejected_messages": self.rejected,
             "brokers": [{"broker": name, "messages": n} for name, n in self.messages.items()],
             "classes": [
                 {"class": name, "rows": rows, "duplicates": self.duplicates_by_class[name]}
@@ -123,6 +128,8 @@ class Tally:
             parts.append(f"{self.checks} checks")
         if self.ignored_keys:
             parts.append(f"ignored keys{listed(self.ignored_keys)}")
+        if self.rejected:
+            parts.append(f"{self.rejected} rejected by the brokers")
         if self.damaged:
             parts.append(f"{self.damaged} damaged spool elements quarantined")
         messages = plural(self.messages.total(), "message")

@@ -213,6 +213,8 @@ def _numbers(
     yield Counter, "checks", "Messages that only test the path.", "", snapshot.checks
     text = "Spool elements that could not be read and were quarantined."
     yield Counter, "damaged_elements", text, "", snapshot.damaged_elements
+    text = "Messages of a relay that no broker took, kept in a directory of their own."
+    yield Counter, "rejected_messages", text, "", snapshot.rejected_messages
     text = "Log lines that could not be written."
     yield Counter, "log_lines_dropped", text, "", snapshot.log_lines_dropped
     text = "Requests to HTTP doors."

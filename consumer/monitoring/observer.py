@@ -80,6 +80,7 @@ class Observer:
                 duplicates=tally.duplicates,
                 checks=tally.checks,
                 damaged_elements=tally.damaged + self._inbox.damaged,
+                rejected_messages=tally.rejected,
                 log_lines_dropped=dropped_lines(),
                 brokers=tuple(
                     BrokerState(

@@ -82,6 +82,7 @@ class Snapshot:
     duplicates: int
     checks: int
     damaged_elements: int
+    rejected_messages: int
     log_lines_dropped: int
     brokers: tuple[BrokerState, ...]
     rows_by_class: Mapping[str, int]

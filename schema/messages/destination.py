@@ -67,6 +67,13 @@ def name_of_destination(destination: str) -> str:
     return VIRTUAL_TOPIC + rest if virtual and is_copy else name
 
 
+def forwarding_destination(destination: str) -> str:
+    """Where a relay sends what it received from a destination: a copy of ActiveMQ, to its topic."""
+    name = name_of_destination(destination)
+    is_copy = destination.startswith(QUEUES) and not destination.endswith(f"/{name}")
+    return f"{TOPICS}{name}" if is_copy else destination
+
+
 def require_destination(destination: str) -> None:
     """Raises MessageRefused if no consumer can receive what is sent there."""
     if problem := problem_of_destination(destination):

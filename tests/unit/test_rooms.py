@@ -120,7 +120,8 @@ WALLS: Mapping[str, Wall] = {
         " consumer.commands.arguments sql.database"
     ),
     "consumer.commands.check": Wall(
-        f"{CONSUMER} consumer.sources consumer.commands.arguments consumer.commands.door_check"
+        f"{CONSUMER} consumer.sources consumer.sinks.broker_link consumer.commands.arguments"
+        " consumer.commands.door_check"
         f" {DATABASE} sql.loading sql.checks",
         "sqlalchemy",
     ),

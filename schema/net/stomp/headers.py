@@ -11,6 +11,9 @@ from sam_pipeline.schema.net.stomp_frame import CONTENT_LENGTH
 RECEIPT = "receipt"
 TRANSACTION = "transaction"
 
+REJECTED = "samRejected"
+"""Why no broker took a message that a relay keeps; for people, and not sent on."""
+
 OURS = frozenset({DESTINATION, "persistent", CLASS.lower(), COUNT.lower(), MESSAGE_ID.lower()})
 """Headers this program writes itself."""
 
@@ -68,4 +71,4 @@ def send_headers(message: Message) -> dict[str, str]:
 @lru_cache(maxsize=64)  # nearly all messages of a call have the same header names
 def can_travel(name: str) -> bool:
     """Whether a header of this name reaches a consumer and changes nothing on the way."""
-    return is_header_name(name) and not belongs_to_broker(name)
+    return is_header_name(name) and not belongs_to_broker(name) and name != REJECTED

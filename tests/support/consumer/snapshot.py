@@ -43,6 +43,7 @@ def snapshot(**changes: Any) -> Snapshot:
         duplicates=0,
         checks=1,
         damaged_elements=0,
+        rejected_messages=0,
         log_lines_dropped=0,
         brokers=(BROKER,),
         rows_by_class={"metricOutput": 14},

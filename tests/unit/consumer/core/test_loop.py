@@ -195,6 +195,7 @@ def test_the_tally_counts_by_broker_and_reason(tmp_path: Path) -> None:
         "ignored_keys": {"colour": 2},
         "refusals": {},
         "damaged_elements": 0,
+        "rejected_messages": 0,
         "brokers": [
             {"broker": "spool:///in", "messages": 2},
             {"broker": "stomp://a:1", "messages": 1},

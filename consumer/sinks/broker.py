@@ -1,0 +1,142 @@
+"""Network brokers as a sink: each message goes to the first one that confirms it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from sam_pipeline.consumer.config import ConsumerConfig
+from sam_pipeline.consumer.core.inbox import Delivery, answering
+from sam_pipeline.consumer.core.outcome import (
+    BROKER,
+    NOWHERE,
+    MessageOutcome,
+    UnloadedRecord,
+)
+from sam_pipeline.consumer.core.sink import Decoding
+from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.core.tally import Tally
+from sam_pipeline.consumer.errors import BrokersAway, SinkAway
+from sam_pipeline.consumer.sinks.broker_link import BrokerLink
+from sam_pipeline.consumer.sinks.rejected import RejectedStore, RejectedMessage
+from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.identity.policy import NOT_AUTHORISED
+from sam_pipeline.schema.messages.destination import forwarding_destination, problem_of_destination
+from sam_pipeline.schema.messages.message import DESTINATION, Message, default_destination
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.stomp.session import FORBIDDEN, says
+from sam_pipeline.schema.net.stomp_session import SessionLost
+
+REFUSED_BY_BROKER = "refused-by-broker"
+NO_DESTINATION = "it names neither a destination nor a class"
+
+
+class BrokerSink:
+    """The brokers of a relay, in the order in which they are tried.
+
+    The one that confirmed last is tried first. A redelivered message is sent again, with the same
+    id. A message that one broker refuses is offered to the others. If none takes it, its sender
+    keeps it if that waits for an answer; otherwise it is kept with the rejected messages.
+    """
+
+    def __init__(self, brokers: Sequence[Broker], config: ConsumerConfig, state: State) -> None:
+        self._links = [BrokerLink(broker, config) for broker in brokers]
+        self._kept = RejectedStore(config.rejected_directory)
+        self._state = state
+        self._batch: Sequence[Delivery] = ()
+        """The last batch; the messages of it that were confirmed are not sent again."""
+        self._pending: dict[int, Message] = {}
+        """Its messages that are neither confirmed nor rejected, by position."""
+        self._rejections: dict[int, RejectedMessage] = {}
+        """Those that no broker takes and are not kept yet."""
+
+    def prepare(self) -> None:
+        losses: list[str] = []
+        for link in self._links:
+            try:
+                link.connect()
+                return
+            except SessionLost as loss:
+                losses.append(f"{link.name}: {loss}")
+        raise SinkAway(BrokersAway(losses))
+
+    def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
+        if batch is not self._batch:
+            with decoding():
+                messages = [addressed(delivery.message) for delivery in batch]
+            problems = {at: problem_of(message) for at, message in enumerate(messages)}
+            self._batch = batch
+            self._pending = {at: messages[at] for at, problem in problems.items() if not problem}
+            self._rejections = {
+                at: RejectedMessage(messages[at], problem)
+                for at, problem in problems.items()
+                if problem
+            }
+        self._send()
+        outcomes = {at: self._outcome(at) for at in answering(batch)}
+        try:
+            rejected = self._kept.keep(self._rejections, outcomes)
+        except SpoolError as error:
+            raise SinkAway(error) from error
+        self._batch = ()
+        return Tally(rejected=rejected, outcomes=outcomes)
+
+    def upkeep(self, news: bool) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass
+
+    def close(self) -> None:
+        """Close all connections."""
+        for link in self._links:
+            link.close()
+
+    def _send(self) -> None:
+        """Offer what is pending to the brokers until each message is confirmed or rejected.
+
+        Raises:
+            SinkAway: some messages are neither.
+        """
+        reasons: dict[int, str] = {}
+        losses: list[str] = []
+        for link in sorted(self._links, key=lambda link: link.rests):
+            if not self._pending or (link.rests and reasons.keys() >= self._pending.keys()):
+                break
+            self._state.turned()
+            try:
+                link.send(self._pending, reasons)
+                self._links.sort(key=lambda other: other is not link)
+            except SessionLost as loss:
+                losses.append(f"{link.name}: {loss}")
+        if not reasons.keys() >= self._pending.keys():
+            raise SinkAway(BrokersAway(losses))
+        for at, message in self._pending.items():
+            self._rejections[at] = RejectedMessage(message, reasons[at])
+        self._pending = {}
+
+    def _outcome(self, at: int) -> MessageOutcome:
+        """The outcome of the message at this position, whose sender waits for it."""
+        rejection = self._rejections.get(at)
+        if rejection is None:
+            return MessageOutcome(BROKER)
+        forbidden = says(FORBIDDEN, rejection.reason)
+        reason = NOT_AUTHORISED if forbidden else REFUSED_BY_BROKER
+        return MessageOutcome(NOWHERE, letters=[UnloadedRecord(None, reason, rejection.reason)])
+
+
+def addressed(message: Message) -> Message:
+    """The message with the destination to which it is sent on: its own, or that of its class."""
+    destination = message.headers.get(DESTINATION, "")
+    if destination:
+        target = forwarding_destination(destination)
+    else:
+        target = default_destination(message.message_class) if message.message_class else ""
+    if target == destination:
+        return message
+    return Message({**message.headers, DESTINATION: target}, message.body)
+
+
+def problem_of(message: Message) -> str | None:
+    """Why no broker can deliver the message to anybody."""
+    destination = message.headers.get(DESTINATION)
+    return problem_of_destination(destination) if destination else NO_DESTINATION

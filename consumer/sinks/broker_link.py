@@ -1,0 +1,156 @@
+"""Keeps a connection open to one of the brokers to which a relay sends."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, MutableMapping
+from contextlib import closing
+from itertools import islice
+
+from sam_pipeline.consumer.config import ConsumerConfig
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.channel import connect, error_text
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.resolver import Resolver
+from sam_pipeline.schema.net.round_trip import RoundTrip, timed
+from sam_pipeline.schema.net.stomp.sender import SendRefused, StompSender
+from sam_pipeline.schema.net.stomp.session import SendingSession
+from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.tls import secure
+
+CONNECT_S = 5.0
+ANSWER_S = 15.0
+"""The time limit for a broker to confirm the messages of one call."""
+BATCH = 500
+BATCH_BYTES = 4 * 1024 * 1024
+"""The limits on the messages of one call."""
+REST_S = 30.0
+"""How long a broker that failed is not tried again, as long as another one confirms."""
+FORGET_REFUSALS_S = 60.0
+"""A new connection after this time asks again for what the broker has refused."""
+
+PROVEN = "login"
+
+logger = logging.getLogger(__name__)
+
+
+class BrokerLink:
+    """One broker, with all addresses behind its name; it connects when it first sends."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        config: ConsumerConfig,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = str(broker)
+        self._broker = broker
+        self._config = config
+        self._clock = clock
+        self._resolver = Resolver()
+        self._sender: StompSender | None = None
+        self._refused_at: float | None = None
+        """When the broker first refused a message on this connection."""
+        self._failed_at = -REST_S
+
+    @property
+    def rests(self) -> bool:
+        """Whether it failed a short time ago."""
+        return self._clock() - self._failed_at < REST_S
+
+    def connect(self) -> StompSender:
+        """The open connection, or a new one; raises SessionLost."""
+        if self._refused_at and self._clock() - self._refused_at > FORGET_REFUSALS_S:
+            self.close()
+        try:
+            if self._sender is None:
+                self._sender = StompSender(self._open_session, Deadline.after(CONNECT_S))
+                logger.info("broker %s: connected", self.name, extra={"broker": self.name})
+        except SessionLost:
+            self._failed_at = self._clock()
+            raise
+        return self._sender
+
+    def send(
+        self, pending: MutableMapping[int, Message], refused: MutableMapping[int, str]
+    ) -> None:
+        """Send the pending messages, by position, and remove those that the broker confirms.
+
+        The reasons of those that it refuses are added to `refused`; they stay pending.
+
+        Raises:
+            SessionLost: the other messages are not confirmed.
+        """
+        sender = self.connect()
+        waiting = list(pending)
+        try:
+            while waiting:
+                batch, size = list[int](), 0
+                for position in islice(waiting, BATCH):
+                    batch.append(position)
+                    size += len(pending[position].body)
+                    if size >= BATCH_BYTES:
+                        break
+                messages = [pending[position] for position in batch]
+                settled = set()
+                try:
+                    for index in sender.send(messages, Deadline.after(ANSWER_S)):
+                        settled.add(batch[index])
+                        del pending[batch[index]]
+                except SendRefused as refusal:
+                    settled.add(batch[refusal.position])
+                    refused[batch[refusal.position]] = f"{self.name}: {refusal.reason}"
+                    self._refused_at = self._refused_at or self._clock()
+                waiting = [position for position in waiting if position not in settled]
+        except SessionLost:
+            self._failed_at = self._clock()
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._sender:
+            self._sender.close()
+        self._sender, self._refused_at = None, None
+
+    def _open_session(self, deadline: Deadline) -> SendingSession:
+        """A session with the first address that accepts us; raises SessionLost."""
+        broker, config = self._broker, self._config
+        try:
+            ips = self._resolver.ips_of(broker.host, broker.port, deadline)
+            password = config.password()
+        except (OSError, ConfigError) as error:
+            raise SessionLost(error_text(error)) from error
+        user = broker.user or config.user or None
+        certificate = config.certificate_file if broker.tls else None
+        loss = SessionLost("its name has no address")
+        for number, ip in enumerate(ips):
+            share = deadline.share(len(ips) - number)
+            try:
+                channel = connect(ip, broker.port, share)
+                if broker.tls:
+                    channel = secure(channel, broker, config.tls_files)
+                return SendingSession(channel, user, password, certificate, share)
+            except (OSError, ConfigError) as error:
+                loss = SessionLost(error_text(error))
+                loss.__cause__ = error
+            except SessionLost as error:
+                loss = error
+        raise loss
+
+
+def login_trip(broker: Broker, config: ConsumerConfig) -> RoundTrip:
+    """Whether a relay can log in at the broker; nothing is sent."""
+
+    def prove() -> str:
+        with closing(BrokerLink(broker, config)) as link:
+            try:
+                link.connect()
+            except SessionLost as loss:
+                raise SessionLost(f"--to {broker}: {loss}") from loss
+        return PROVEN
+
+    return timed(broker, "", "", prove, SessionLost)
