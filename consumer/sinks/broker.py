@@ -17,7 +17,7 @@ from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import BrokersAway, SinkAway
 from sam_pipeline.consumer.sinks.broker_link import BrokerLink
-from sam_pipeline.consumer.sinks.rejected import RejectedStore, RejectedMessage
+from sam_pipeline.consumer.sinks.rejected import RejectedMessage, RejectedStore
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.identity.policy import NOT_AUTHORISED
 from sam_pipeline.schema.messages.destination import forwarding_destination, problem_of_destination

@@ -245,7 +245,7 @@ OPTIONS = (
     (sam_publish, "spool list", "--limit", f"0 {NUMBERS}"),
     (sam_publish, "check", "--log-format --config", "''"),
     (sam_consume, "run --drain", "--timeout", SECONDS),
-    (sam_consume, "run", "--to", "nonsense '' stomp://msg.example.org"),
+    (sam_consume, "run", "--to", "nonsense '' listen+http://127.0.0.1"),
     (sam_consume, "run", "--instance", f"0 {NUMBERS}"),
     (sam_consume, "publishers", "--since", AGES),
     (sam_consume, "dead-letter list", "--reason --class --state", "nonsense ''"),

@@ -286,7 +286,9 @@ def test_a_relay_is_checked_without_a_database(command: Command, tmp_path: Path)
         "sam-consume", "check", "--to", f"spool://{target}", SAM_CONSUMER_BROKERS=source
     )
     circular = command("sam-consume", "check", "--to", source, SAM_CONSUMER_BROKERS=source)
-    usage = command("sam-consume", "check", "--to", "stomp://a", SAM_CONSUMER_BROKERS=source)
+    usage = command(
+        "sam-consume", "check", "--to", "ams+https://a/v1/projects/p", SAM_CONSUMER_BROKERS=source
+    )
 
     assert (good.code, good.out) == (0, "no problem found\n"), str(good)
     assert unusable.code == 78

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome
+from sam_pipeline.schema.identity.policy import NOT_AUTHORISED
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
@@ -90,6 +91,13 @@ class HttpProblem(Exception):
 def try_again(status: int, detail: str, after_s: int = RETRY_AFTER_S) -> HttpProblem:
     """A problem that is not one of the message: it may be sent again, with the same id."""
     return HttpProblem(status, detail, {"Retry-After": str(after_s)})
+
+
+def rejection_of(outcome: MessageOutcome) -> HttpProblem:
+    """The problem of a message that no broker of a relay takes."""
+    (letter,) = outcome.letters
+    status = FORBIDDEN if letter.reason == NOT_AUTHORISED else UNREADABLE
+    return HttpProblem(status, letter.text, reason=letter.reason)
 
 
 def status_of(outcome: MessageOutcome) -> int:

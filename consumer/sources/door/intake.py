@@ -10,7 +10,7 @@ from itertools import takewhile
 from math import ceil
 
 from sam_pipeline.consumer.core.inbox import AnsweringSession, Delivery, Inbox
-from sam_pipeline.consumer.core.outcome import MessageOutcome
+from sam_pipeline.consumer.core.outcome import NOWHERE, MessageOutcome
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.door_config import DoorConfig
 from sam_pipeline.consumer.process.listening import Listeners
@@ -21,6 +21,7 @@ from sam_pipeline.consumer.sources.door.answers import (
     TOO_MANY,
     UNAVAILABLE,
     HttpProblem,
+    rejection_of,
     try_again,
 )
 from sam_pipeline.consumer.sources.door.credentials import Credentials
@@ -137,9 +138,13 @@ class Intake:
         return waiting
 
     def resolve(self, outcomes: Iterable[tuple[Waiting, MessageOutcome]]) -> None:
-        """These messages are stored."""
+        """These messages are stored, unless their outcome says otherwise."""
         for waiting, outcome in outcomes:
-            if self.waiting.pop(waiting, None) is not None and not waiting.done():
+            if self.waiting.pop(waiting, None) is None or waiting.done():
+                continue
+            if outcome.stored == NOWHERE:
+                waiting.set_exception(rejection_of(outcome))
+            else:
                 waiting.set_result(outcome)
 
     def look(self) -> None:
