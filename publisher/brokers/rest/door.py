@@ -207,9 +207,9 @@ def _log_dead_letters(message_id: str, letters: object) -> None:
     first = letters[0] if isinstance(letters[0], dict) else {}
     reason = one_line(f"{first.get('reason')}: {first.get('text')}", MAX_QUOTED)
     logger.warning(
-        "message %s: %s became dead letters, the first because of %s",
+        "message %s: %s, the first because of %s",
         message_id,
-        plural(len(letters), "record"),
+        plural(len(letters), "dead letter"),
         reason,
         extra={"message_id": message_id},
     )

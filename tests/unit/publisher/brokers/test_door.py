@@ -230,7 +230,7 @@ def test_a_sender_that_may_not_send_gets_each_message_rejected_by_one_request() 
     assert len(server.asked) == 1
 
 
-def test_records_that_became_dead_letters_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_dead_letters_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     letters = [
         {"number": 2, "reason": "bad-value", "text": "metricStatus: 'FINE'"},
         {"number": 3, "reason": "bad-value", "text": "…"},
@@ -242,7 +242,7 @@ def test_records_that_became_dead_letters_are_logged(caplog: pytest.LogCaptureFi
 
     (record,) = (record for record in caplog.records if record.levelno == logging.WARNING)
     assert record.getMessage() == (
-        f"message {message.message_id}: 2 records became dead letters, the first because of"
+        f"message {message.message_id}: 2 dead letters, the first because of"
         " bad-value: metricStatus: 'FINE'"
     )
 
