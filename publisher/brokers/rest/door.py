@@ -35,7 +35,7 @@ PATH = "/v1/messages"
 LINES = {"Content-Type": "application/x-ndjson"}
 TOKEN = "Authorization"
 
-MAX_BATCH = 500
+MAX_BATCH = 1000
 MAX_BATCH_BYTES = 1_000_000
 """The limits of a request; a larger message is sent alone, and the door decides."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024

@@ -188,9 +188,13 @@ class HttpSession:
             missing = response.length  # `read` with a size does not check the length
             if missing and response.status < 400:
                 raise HTTPException(f"{missing} bytes are missing")
+            answer_headers = {name.lower(): value for name, value in response.getheaders()}
+            # Tinyproxy closes after each answer without announcing it, so the next request would
+            # be lost: a proxy must announce that it does not.
+            if channel.forwarded and answer_headers.get("connection", "").lower() != "keep-alive":
+                reusable = False
             if response.will_close or not reusable:
                 self.close()
-            answer_headers = {name.lower(): value for name, value in response.getheaders()}
             return HttpAnswer(response.status, response.reason, answer_headers, body)
 
     def _raise_for_status(self, answer: HttpAnswer, channel: Channel) -> None:

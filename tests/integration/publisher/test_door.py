@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from trustme import LeafCert
 
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
+from sam_pipeline.publisher.cli import main
+from sam_pipeline.schema.identity.tokens import make_token
 from sam_pipeline.schema.messages.message import Message, pack
-from sam_pipeline.schema.records.text import Record
+from sam_pipeline.schema.records.text import Record, write_wlcg
 from tests.services import needed
 from tests.services.tinyproxy import TinyProxy, running_tinyproxy
 from tests.support.brokers.tls_files import HOST, TlsFiles
 from tests.support.builders import metric_message, metric_result
+from tests.support.commands import PROGRAMS
+from tests.support.consumer.door import listening
 from tests.support.consumer.door_site import DoorSite, door_site
+from tests.support.consumer.site import WAIT_S, eventually
 
 MAX_BYTES = 100_000
 """The limit of the door on a message."""
@@ -35,6 +44,39 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoorSite]:
     """A door without TLS in front of SQLite."""
     with door_site(tmp_path_factory.mktemp("door")) as site:
         yield site
+
+
+class Secured(NamedTuple):
+    """A door over TLS that wants a token or a certificate."""
+
+    site: DoorSite
+    files: TlsFiles
+    host: LeafCert
+    token: Path
+    """A file with a token that it knows."""
+
+    @property
+    def trusting(self) -> PublisherConfig:
+        """The configuration of a sender without credentials."""
+        return PublisherConfig(brokers=(self.site.door.url,), ca_file=self.files.ca_file)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    directory = tmp_path_factory.mktemp("secured")
+    files = TlsFiles(directory)
+    host = files.host()
+    token = files.file("token", make_token(directory / "tokens", "nagios1").encode())
+    with door_site(
+        directory,
+        tls=True,
+        certificate_file=str(files.certificate_file(host, "host.pem")),
+        key_file=str(files.key_file(host, name="host-key.pem")),
+        client_ca_file=str(files.ca_file),
+        tokens_file=str(directory / "tokens"),
+        require_identity=True,
+    ) as site:
+        yield Secured(site, files, host, token)
 
 
 @pytest.fixture(scope="module")
@@ -91,14 +133,14 @@ def test_a_message_that_is_too_large_for_the_door_does_not_stop_the_others(
     large = metric_message(metric_result(detailsData="x" * (MAX_BYTES + 1)))
     spool = tmp_path / "spool"
 
-    with door_site(tmp_path / "site", consumer={"max_message_bytes": MAX_BYTES}) as door:
+    with door_site(tmp_path, consumer={"max_message_bytes": MAX_BYTES}) as door:
         publication = publish([*few[:10], large, *few[10:]], config_for(door, spool=spool))
 
         assert door.rows("beside") == 20
     (rejection,) = publication.rejections
-    assert rejection.message == large
+    assert rejection.message.message_id == large.message_id
     assert rejection.reason.startswith("413 ")
-    assert list(publication.spooled) == [large]
+    assert [message.message_id for message in publication.spooled] == [large.message_id]
 
 
 @pytest.mark.parametrize("source", ["variable", "key"])
@@ -112,9 +154,107 @@ def test_plain_http_goes_through_a_proxy(
         config = config._replace(proxy=proxy.url)
     asked_before = len(proxy.asked)
 
-    publication = publish(messages(600, f"proxy-{source}"), config)
+    publication = publish(messages(1001, f"proxy-{source}"), config)
 
-    assert len(publication.receipts) == 600
-    assert door.rows(f"proxy-{source}") == 600
+    assert len(publication.receipts) == 1001
+    assert door.rows(f"proxy-{source}") == 1001
     url = f"http://{HOST}:{door.door.port}/v1/messages"
     assert proxy.asked[asked_before:] == [f"POST {url}"] * 2
+
+
+def test_https_goes_through_a_tunnel_with_a_token(secured: Secured, proxy: TinyProxy) -> None:
+    config = secured.trusting._replace(token_file=secured.token, proxy=proxy.url)
+    asked_before = len(proxy.asked)
+
+    publication = publish(messages(1001, "tunnel"), config)
+
+    assert len(publication.receipts) == 1001
+    assert secured.site.rows("tunnel") == 1001
+    assert proxy.asked[asked_before:] == [f"CONNECT {HOST}:{secured.site.door.port}"]
+
+
+def test_a_client_certificate_is_enough(secured: Secured) -> None:
+    files = secured.files
+    ours = files.client()
+    config = secured.trusting._replace(
+        certificate_file=files.certificate_file(ours), key_file=files.key_file(ours)
+    )
+
+    publication = publish(messages(5, "certificate"), config)
+
+    assert len(publication.receipts) == 5
+
+
+@pytest.mark.parametrize("token", [None, "a-token-of-another-door"])
+def test_a_sender_without_a_known_token_or_certificate_is_refused_with_the_reason(
+    secured: Secured, tmp_path: Path, token: str | None
+) -> None:
+    config = secured.trusting
+    if token:
+        path = tmp_path / "token"
+        path.touch(mode=0o600)
+        path.write_text(token)
+        config = config._replace(token_file=path)
+
+    with pytest.raises(NoBrokerTookIt) as refusal:
+        publish(messages(1, "refused"), config)
+
+    (failure,) = refusal.value.publication.failures
+    assert failure.reason.startswith("401 Unauthorized: ")
+    assert "token" in failure.reason
+    assert secured.site.rows("refused") == 0
+
+
+def test_a_door_whose_certificate_was_revoked_gets_nothing(secured: Secured) -> None:
+    revoked = secured.files.revocation_list(secured.host)
+    config = secured.trusting._replace(token_file=secured.token, crl_file=revoked)
+
+    with pytest.raises(NoBrokerTookIt) as refusal:
+        publish(messages(1, "revoked"), config)
+
+    assert "revoked" in refusal.value.publication.failures[0].reason
+
+
+def test_check_shows_where_the_door_stores_messages(
+    secured: Secured,
+    door: DoorSite,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SAM_PUBLISHER_TOKEN_FILE", str(secured.token))
+    monkeypatch.setenv("SAM_PUBLISHER_CA_FILE", str(secured.files.ca_file))
+    urls = (secured.site.door.url, door.door.url)
+
+    code = main(["check", "--connect", "--json", "--broker", urls[0], "--broker", urls[1]])
+
+    document = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert [broker["broker"] for broker in document["brokers"]] == list(urls)
+    assert {broker["proven"] for broker in document["brokers"]} == {
+        "confirmed: stored in the database"
+    }
+    assert [broker["anybody_may_publish"] for broker in document["brokers"]] == [False, True]
+
+
+def test_after_a_crash_of_the_door_every_message_is_stored_once(tmp_path: Path) -> None:
+    count = 5000
+    (tmp_path / "results").write_text("".join(map(write_wlcg, results(count, "crash"))))
+    state = {"STATE_DIRECTORY": str(tmp_path / "publisher"), "PATH": os.environ["PATH"]}
+
+    with door_site(tmp_path) as door:
+        command = [PROGRAMS / "sam-publish", "send", "--one-per-message", tmp_path / "results"]
+        with subprocess.Popen([*command, "--broker", door.door.url], env=state) as sender:
+            eventually(lambda: door.rows("crash") > 0)
+            door.daemon.process.kill()
+            assert sender.wait(WAIT_S) == 0
+        stored = door.rows("crash")
+        with listening(door.site, door.door):
+            drained = subprocess.run(
+                [PROGRAMS / "sam-publish", "spool", "drain", "--broker", door.door.url],
+                env=state,
+                timeout=WAIT_S,
+            )
+
+    assert drained.returncode == 0
+    assert 0 < stored < count, "the door was killed while messages arrived"
+    assert door.rows("crash") == count

@@ -25,22 +25,27 @@ class Door(NamedTuple):
 
     name: str
     port: int
+    tls: bool = False
 
     @property
     def listen_url(self) -> str:
-        return f"listen+http://{HOST}:{self.port}"
+        return f"listen+{self._http}://{HOST}:{self.port}"
 
     @property
     def url(self) -> str:
         """For publishers."""
-        return f"sam+http://{HOST}:{self.port}"
+        return f"sam+{self._http}://{HOST}:{self.port}"
+
+    @property
+    def _http(self) -> str:
+        return "https" if self.tls else "http"
 
     def client(self) -> HttpClient:
         return HttpClient(HOST, self.port)
 
 
-def new_door(name: str = "door") -> Door:
-    return Door(name, *free_ports(1))
+def new_door(name: str = "door", *, tls: bool = False) -> Door:
+    return Door(name, *free_ports(1), tls)
 
 
 def servlet_site(directory: Path, door: Door) -> Site:

@@ -6,7 +6,7 @@ with door_site(tmp_path, answer_timeout_s=1) as site:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from json import dumps
@@ -17,6 +17,8 @@ from tests.support.consumer.door import Door, listening, new_door
 from tests.support.consumer.site import Site
 from tests.support.http_client import HttpAnswer
 from tests.support.raw_http import RawConnection, request
+
+NOTHING: Mapping[str, str | int] = {}
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,16 @@ class DoorSite:
 
 @contextmanager
 def door_site(
-    directory: Path, database: str = "", **settings: str | int | float | bool
+    directory: Path,
+    database: str = "",
+    *,
+    tls: bool = False,
+    consumer: Mapping[str, str | int] = NOTHING,
+    **settings: str | int | float | bool,
 ) -> Iterator[DoorSite]:
-    """A consumer that listens without TLS; `settings` are keys of [consumer.door]."""
-    door = new_door()
-    site = site_of(directory, [door.listen_url], database=database, name=door.name)
+    """A consumer that listens; `settings` are keys of [consumer.door], the others in `consumer`."""
+    door = new_door(tls=tls)
+    site = site_of(directory, [door.listen_url], database=database, name=door.name, **consumer)
     lines = [f"{key} = {dumps(value)}" for key, value in settings.items()]
     with site.config.open("a") as config:
         config.write("\n".join(["[consumer.door]", *lines, ""]))

@@ -274,6 +274,23 @@ def test_plain_http_goes_to_the_proxy_with_whole_uris_and_its_login(tmp_path: Pa
     assert secret not in shown
 
 
+@pytest.mark.parametrize(("announced", "connections"), [({}, 3), ({"Connection": "keep-alive"}, 1)])
+def test_a_proxy_keeps_the_connection_only_if_it_says_so(
+    announced: dict[str, str], connections: int
+) -> None:
+    """Tinyproxy closes after each answer without announcing it."""
+    with HttpStandIn(always(reply(200, b"yes", **announced))) as proxy:
+        config = PublisherConfig(proxy=f"http://{HOST}:{proxy.port}")
+        broker = parse_broker("activemq-rest+http://broker.example.org/api/message")
+        (address,) = addresses_of(broker, soon(), via_proxy=True)
+        session = HttpSession(address, config, soon(), {})
+        for _ in range(3):
+            session.request(ASK, soon())
+        session.close()
+
+    assert proxy.connections == connections
+
+
 @pytest.mark.parametrize("status", [407, 503])
 def test_a_refusal_of_the_proxy_names_the_proxy(status: int) -> None:
     with HttpStandIn(always(reply(status))) as proxy:
