@@ -98,7 +98,13 @@ class Door:
         """The positions of the messages that are stored; keeps why others are not."""
         while batch and not self._failure:
             request = _request([line.text for line in batch], compressed=True)
-            answer = self._session.request(request, deadline, MAX_ANSWER_BYTES, self.meanwhile)
+            answer = self._session.request(
+                request,
+                deadline,
+                max_answer_bytes=MAX_ANSWER_BYTES,
+                meanwhile=self.meanwhile,
+                permits_cut=True,  # the messages of its complete lines are stored
+            )
             if answer.status == 200:
                 batch = yield from self._stored(batch, answer)
             elif answer.status == 403:
@@ -122,7 +128,8 @@ class Door:
         These are the ones for which there was no room, and those without an answer. If no other was
         stored or refused, the door is unavailable: sending them again would lead nowhere.
         """
-        outcomes = answer.body.splitlines()
+        complete = answer.body.rpartition(b"\n")[0] if answer.cut else answer.body
+        outcomes = complete.splitlines()
         again: list[Line] = []
         reason = f"answered for {len(outcomes)} of {plural(len(batch), 'message')}"
         for line, text in zip(batch, outcomes):
@@ -142,8 +149,8 @@ class Door:
             else:
                 self._failure = _problem(outcome)
         again += batch[len(outcomes) :]
-        if len(again) == len(batch):
-            self._failure = reason
+        if answer.cut or len(again) == len(batch):
+            self._failure = self._failure or answer.cut or reason
         return again
 
 

@@ -22,6 +22,8 @@ from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.wording import one_line
 
 MAX_ANSWER_BYTES = 1024 * 1024
+PIECE_BYTES = 1024
+"""The size of the pieces in which an answer is read; the last one may be lost if it is cut."""
 MAX_QUOTED_BYTES = 65536
 MAX_QUOTED = 300
 HIDDEN = "***"
@@ -50,12 +52,14 @@ class HttpRequest(NamedTuple):
 
 
 class HttpAnswer(NamedTuple):
-    """A complete answer."""
+    """A complete answer, or the beginning of one where a request permits that."""
 
     status: int
     reason: str
     headers: Mapping[str, str]
     body: bytes
+    cut: str = ""
+    """Why the end of the body is missing."""
 
     def __str__(self) -> str:
         """The status, the broker's message, and when it wants to be asked again, in one line."""
@@ -116,14 +120,16 @@ class HttpSession:
         self,
         request: HttpRequest,
         deadline: Deadline,
+        *,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         meanwhile: Callable[[], bool] = nothing_else,
+        permits_cut: bool = False,
     ) -> HttpAnswer:
         """The broker's answer: 2xx, 500, or 4xx about this request.
 
         An idle connection that the broker closed is opened again. A request that was sent is never
         repeated: the broker may have received it. Until the answer begins, `meanwhile` is called as
-        long as it has something to do.
+        long as it has something to do. With `permits_cut`, the body of an answer may be incomplete.
 
         Raises:
             BrokerUnavailable: no answer, or an error that any request would get.
@@ -135,17 +141,10 @@ class HttpSession:
         channel = self._channel
         channel.deadline = deadline
         try:
-            answer = self._exchange(channel, request, max_answer_bytes, meanwhile)
+            answer = self._exchange(channel, request, max_answer_bytes, meanwhile, permits_cut)
         except (OSError, HTTPException) as error:
             self.close()
-            reason = one_line(error_text(error), MAX_QUOTED)
-            if isinstance(error, ConnectionError):
-                reason = f"it closed the connection before it answered ({reason})"
-            elif isinstance(error, HTTPException):
-                reason = f"not HTTP, or truncated: {reason}"
-            if channel.proxy:
-                reason = f"{channel.proxy}: {reason}"
-            raise BrokerUnavailable(self._address, reason) from error
+            raise BrokerUnavailable(self._address, _reason_of(error, channel)) from error
         except BaseException:
             self.close()  # the rest of this answer would be read as the next one
             raise
@@ -163,6 +162,7 @@ class HttpSession:
         request: HttpRequest,
         max_answer_bytes: int,
         meanwhile: Callable[[], bool],
+        permits_cut: bool,
     ) -> HttpAnswer:
         """Send a request and read its answer; close the connection if it can't be reused."""
         broker = self._address.broker
@@ -176,18 +176,19 @@ class HttpSession:
         # A channel has all that HTTPResponse uses of a socket.
         with closing(HTTPResponse(cast(Any, channel), method=request.method)) as response:
             response.begin()
+            body, cut = bytearray(), ""
             try:
-                body = response.read(max_answer_bytes + 1)
-            except OSError:
-                if response.status < 400:
+                while data := response.read(PIECE_BYTES):
+                    body += data
+                    if len(body) > max_answer_bytes:
+                        raise HTTPException(f"longer than {max_answer_bytes} bytes")
+                if response.length:  # `read` with a size does not check the length
+                    raise HTTPException(f"{response.length} bytes are missing")
+            except (OSError, HTTPException) as error:
+                # After an early refusal, the reset of the connection may overtake the answer.
+                if response.status < 400 and not permits_cut:
                     raise
-                # An early refusal: the reset of the connection may overtake the answer.
-                reusable, body = False, b""
-            if len(body) > max_answer_bytes:
-                raise HTTPException(f"longer than {max_answer_bytes} bytes")
-            missing = response.length  # `read` with a size does not check the length
-            if missing and response.status < 400:
-                raise HTTPException(f"{missing} bytes are missing")
+                reusable, cut = False, _reason_of(error, channel)
             answer_headers = {name.lower(): value for name, value in response.getheaders()}
             # Tinyproxy closes after each answer without announcing it, so the next request would
             # be lost: a proxy must announce that it does not.
@@ -195,7 +196,7 @@ class HttpSession:
                 reusable = False
             if response.will_close or not reusable:
                 self.close()
-            return HttpAnswer(response.status, response.reason, answer_headers, body)
+            return HttpAnswer(response.status, response.reason, answer_headers, bytes(body), cut)
 
     def _raise_for_status(self, answer: HttpAnswer, channel: Channel) -> None:
         """Raise BrokerUnavailable for an error of a proxy, or one that any request would get."""
@@ -247,6 +248,16 @@ def login_headers(broker: Broker, config: PublisherConfig) -> dict[str, str]:
     """The login as an HTTP header; the password is read at each call."""
     user, password = config.login(broker)
     return {} if user is None else {"Authorization": basic_login(user, password)}
+
+
+def _reason_of(error: Exception, channel: Channel) -> str:
+    """Why there is no complete answer."""
+    reason = one_line(error_text(error), MAX_QUOTED)
+    if isinstance(error, ConnectionError):
+        reason = f"it closed the connection before it answered ({reason})"
+    elif isinstance(error, HTTPException):
+        reason = f"not HTTP, or truncated: {reason}"
+    return f"{channel.proxy}: {reason}" if channel.proxy else reason
 
 
 def _was_closed(channel: Channel) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from contextlib import closing
 from pathlib import Path
@@ -195,6 +196,28 @@ def test_messages_without_an_answer_are_sent_again_if_others_have_one() -> None:
         assert sent_to(door.url, messages) == dict.fromkeys(range(7))
 
     assert [len(request) for request in door.requests] == [7, 4, 1]
+
+
+@pytest.mark.parametrize(
+    ("closes", "reason"), [(True, "not HTTP, or truncated"), (False, "no answer in time")]
+)
+def test_the_lines_of_an_answer_that_was_cut_count(closes: bool, reason: str) -> None:
+    """A door that is slower than the deadline, or crashes, makes progress all the same."""
+    messages = messages_of(50)
+    lines = [json.dumps(stored(message)) for message in messages[:40]]
+    cut = reply(200, "\n".join(lines).encode()).replace(b"Length: ", b"Length: 9")
+    confirmed = []
+
+    with HttpStandIn(lambda asked: cut, closes_when_idle=closes) as server:
+        address = BrokerAddress(parse_broker(url_of(server)), HOST)
+        with (
+            closing(Door(address, PublisherConfig(), Deadline.after(SOON_S))) as transport,
+            pytest.raises(BrokerUnavailable, match=reason),
+        ):
+            confirmed.extend(transport.send(messages, Deadline.after(0.5)))
+
+    assert confirmed == list(range(len(confirmed)))
+    assert 20 < len(confirmed) < 40
 
 
 def test_messages_for_which_there_was_no_room_are_sent_again_while_others_are_stored() -> None:
