@@ -88,6 +88,7 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
         form = shell(workplace, settings, FORM)
         checks = shell(workplace, settings, NRDP)
         workplace.succeed("sam-publish", "result", *RESULT)
+        proven = workplace.succeed("sam-publish", "check", "--connect").out
 
     first, as_json, compressed, again, *lines = documents(done.out)
     expected = json.loads(ANSWER.replace("…", ""))
@@ -98,6 +99,7 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
     assert again["duplicates"] == 2
     assert [line["status"] for line in lines] == [200, 200]
     assert (form.code, form.out) == (0, "Message sent")
+    assert "confirmed" in proven
     assert json.loads(checks.out)["result"]["meta"]["output"] == "2 checks processed"
     rows = query(workplace.database, "SELECT DISTINCT metricName, publisher FROM metricOutput")
     stored = {"m1", "m2", "org.example.CE-Ping", "Host-Check", "org.example.Old"}

@@ -22,7 +22,7 @@ from sam_pipeline.consumer.sources.door.answers import (
     HttpProblem,
     Reply,
 )
-from sam_pipeline.consumer.sources.door.dialects.forms import FORM, media_type, parameters_of
+from sam_pipeline.consumer.sources.door.dialects.forms import FORM, media_type, parameters_in
 from sam_pipeline.consumer.sources.door.exchange import Exchange, response_to
 from sam_pipeline.consumer.sources.door.messages import TEXT
 from sam_pipeline.schema.identity.signature import KEY_NAME
@@ -117,12 +117,11 @@ async def post_form(exchange: Exchange) -> web.StreamResponse:
     """Answers once the message is stored, as the servlet does once it has sent it."""
     request = exchange.request
     identity = exchange.sender()
-    content_type = request.headers.get("Content-Type", "")
     content = await exchange.body.whole_or_empty()
-    parameters = parameters_of(request.rel_url.raw_query_string, content_type, content)
+    parameters = await parameters_in(request, content)
     if is_goodbye(parameters):
         return response_to(Reply(OK, b"", TEXT))
-    path = unquote(exchange.rest)
+    path, content_type = unquote(exchange.rest), request.headers.get("Content-Type", "")
     message = servlet_message(path, parameters, content_type, content, time.time())
     (waiting,) = exchange.intake.deliver([message], identity)
     await waiting

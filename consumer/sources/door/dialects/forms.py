@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from urllib.parse import parse_qsl
+
+from aiohttp import web
 
 from sam_pipeline.consumer.sources.door.answers import BAD_REQUEST, HttpProblem
 
 FORM = "application/x-www-form-urlencoded"
+LONG_BYTES = 64 * 1024
+"""A form that takes several milliseconds to read."""
 MAX_PARAMETERS = 1000
 """Each takes memory, many times the byte that it takes in the request."""
 
@@ -15,6 +20,17 @@ MAX_PARAMETERS = 1000
 def media_type(content_type: str) -> str:
     """The type without its parameters, in lower case."""
     return content_type.partition(";")[0].strip().lower()
+
+
+async def parameters_in(
+    request: web.BaseRequest, content: bytes, errors: str = "strict"
+) -> Mapping[str, str]:
+    """The parameters of a request with this body; a long form does not keep others waiting."""
+    content_type = request.headers.get("Content-Type", "")
+    parts = request.rel_url.raw_query_string, content_type, content, errors
+    if len(content) < LONG_BYTES:
+        return parameters_of(*parts)
+    return await asyncio.to_thread(parameters_of, *parts)
 
 
 def parameters_of(

@@ -22,7 +22,7 @@ from aiohttp import web
 
 from sam_pipeline.consumer.core.outcome import UnloadedRecord
 from sam_pipeline.consumer.sources.door.answers import BAD_REQUEST, OK, HttpProblem, Reply
-from sam_pipeline.consumer.sources.door.dialects.forms import parameters_of
+from sam_pipeline.consumer.sources.door.dialects.forms import parameters_in
 from sam_pipeline.consumer.sources.door.exchange import Exchange, response_to
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, pack
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, Names
@@ -97,10 +97,8 @@ async def post_results(exchange: Exchange) -> web.StreamResponse:
     parameters: Mapping[str, str] = {}
     try:
         exchange.intake.require_room()
-        content_type = request.headers.get("Content-Type", "")
         content = await exchange.body.whole_or_empty()
-        query = request.rel_url.raw_query_string
-        parameters = parameters_of(query, content_type, content, errors="replace")
+        parameters = await parameters_in(request, content, errors="replace")
         if parameters.get("cmd", "").lower() == HELLO:
             return response_to(greeting(parameters))
         identity = exchange.sender(parameters.get("token", ""))
@@ -176,7 +174,9 @@ def _in_xml(data: str) -> Iterable[Result]:
         raise NrdpProblem(BAD_XML, "a document type is not accepted") from None
     except (ParseError, ValueError) as error:  # ValueError: an encoding that is not that of a text
         raise NrdpProblem(BAD_XML, str(error)) from None
-    for result in root.iter("checkresult"):
+    if root.tag != "checkresults":
+        raise NrdpProblem(BAD_XML, f"expected the element checkresults, not {root.tag[:40]!r}")
+    for result in root.iterfind("checkresult"):
         values = {element.tag: element.text or "" for element in result}
         yield {**values, "type": result.get("type", "host")}
 

@@ -179,6 +179,7 @@ def test_no_results_are_no_messages() -> None:
         ({"cmd": "submitcheck", "XMLDATA": "<checkresults>"}, BAD_XML),
         ({"cmd": "submitcheck", "XMLDATA": BOMB}, BAD_XML),
         ({"cmd": "submitcheck", "XMLDATA": "{}"}, BAD_XML),
+        ({"cmd": "submitcheck", "XMLDATA": "<checkresult/>"}, BAD_XML),
         ({"cmd": "submitcheck", "JSONDATA": "<a/>"}, BAD_JSON),
         ({"cmd": "submitcheck", "JSONDATA": "[" * 100_000}, BAD_JSON),
         ({"cmd": "submitcheck", "JSONDATA": "[]"}, BAD_JSON),
