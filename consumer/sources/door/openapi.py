@@ -106,7 +106,8 @@ _SCHEMAS: Mapping[str, Any] = {
 
 def openapi_document() -> dict[str, Any]:
     """The document, which is the same for all configurations."""
-    activemq = _activemq_form()
+    activemq, nrdp = _activemq_form(), _nrdp()
+    flavour = {"name": "flavour", "in": "path", "required": True, "schema": _TEXT}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -128,7 +129,10 @@ def openapi_document() -> dict[str, Any]:
                 "post": {"operationId": "postActivemqMessage", **activemq},
                 "put": {"operationId": "putActivemqMessage", **activemq},
             },
-            "/nrdp/": {"post": _nrdp()},
+            "/nrdp/": {"post": {"operationId": "postNrdp", **nrdp}},
+            "/nrdp/{flavour}/": {
+                "post": {"operationId": "postNrdpOfFlavour", "parameters": [flavour], **nrdp}
+            },
             "/healthz": {"get": _state("getHealth", "Whether the process works.")},
             "/readyz": {"get": _state("getReadiness", "Whether messages can be stored.", 503)},
             "/v1/openapi.json": {"get": _state("getOpenapi", "This document.", content=JSON)},
@@ -214,7 +218,10 @@ def _activemq_form() -> dict[str, Any]:
             }
         },
         "responses": {
-            "200": _answer("`Message sent`", "text/plain", _TEXT),
+            "200": {
+                **_answer("`Message sent`", "text/plain", _TEXT),
+                "headers": {"messageID": {"schema": _TEXT}},
+            },
             **_problems(*STATUSES),
         },
     }
@@ -229,13 +236,18 @@ def _nrdp() -> dict[str, Any]:
     }
     form = {"type": "object", "required": ["cmd"], "properties": fields}
     return {
-        "operationId": "postNrdp",
         "summary": "Submit passive check results, as to NRDP.",
         "requestBody": {
             "required": True,
             "content": {"application/x-www-form-urlencoded": {"schema": form}},
         },
-        "responses": {"200": _answer("NRDP's own answer.", "text/xml", _TEXT)},
+        "responses": {
+            str(status): {
+                "description": text,
+                "content": {"text/xml": {"schema": _TEXT}, JSON: {"schema": {"type": "object"}}},
+            }
+            for status, text in {200: "The answer of NRDP.", **STATUSES}.items()
+        },
     }
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import string
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sam_pipeline.consumer.sources.door.answers import BAD_REQUEST, UNSUPPORTED, HttpProblem
 from sam_pipeline.consumer.sources.door.dialects.activemq import is_goodbye, servlet_message
@@ -173,3 +176,20 @@ def test_a_client_that_unsubscribes_sends_no_message() -> None:
     assert is_goodbye({"action": "unsubscribe", "clientId": "c"})
     assert not is_goodbye({"action": "unsubscribe"})
     assert not is_goodbye({"action": "send", "clientId": "c"})
+
+
+@given(
+    path=st.text(max_size=8),
+    query=st.text("=&%+;" + string.ascii_letters, max_size=20),
+    content_type=st.sampled_from([FORM, "", "text/plain", "a/b; charset=hex", "a; charset=utf-16"]),
+    body=st.binary(max_size=20),
+)
+def test_any_request_is_a_message_or_a_problem(
+    path: str, query: str, content_type: str, body: bytes
+) -> None:
+    try:
+        message = message_of(path, query, content_type, body)
+    except HttpProblem as problem:
+        assert problem.status in (BAD_REQUEST, UNSUPPORTED)
+    else:
+        assert message.headers["destination"].startswith(("/topic/", "/queue/"))

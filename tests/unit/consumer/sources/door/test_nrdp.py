@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import string
 from datetime import UTC, datetime
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sam_pipeline.consumer.core.outcome import UnloadedRecord
 from sam_pipeline.consumer.sources.door.answers import BAD_REQUEST, HttpProblem, Reply, try_again
@@ -31,6 +34,13 @@ from sam_pipeline.schema.messages.message import MAX_RECORDS
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+NAMES = ("checkresult", "hostname", "servicename", "state", "output", "time", "timestamp", "voName")
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 9) | st.text(),
+    lambda values: st.lists(values, max_size=2) | st.dictionaries(st.text(), values, max_size=2),
+    max_leaves=4,
+)
+RESULTS = st.dictionaries(st.sampled_from(NAMES), VALUES)
 BOMB = '<!DOCTYPE a [<!ENTITY b "c">]><checkresults>&b;</checkresults>'
 
 
@@ -162,6 +172,21 @@ def test_the_same_results_with_their_times_are_the_same_messages() -> None:
 
     assert first[0].message_id == again[0].message_id
     assert first[0].message_id.startswith("sha256:")
+
+
+@given(st.lists(RESULTS, max_size=4))
+def test_whatever_is_submitted_becomes_rows_or_dead_letters(results: list[Any]) -> None:
+    messages = submitted({"cmd": "submitcheck", **json_of(*results)}, "", NOW)
+
+    decoded = [decode(message, METRIC_OUTPUT.keys, NOW) for message in messages]
+    assert sum(len(part.rows) + len(part.bad) for part in decoded) == len(results)
+
+
+@given(st.text("<>/='\"&;!?[]- \0\né" + string.ascii_lowercase) | st.text())
+def test_whatever_is_not_xml_is_refused_as_bad(text: str) -> None:
+    for xml in (text, f"<checkresults>{text}"):
+        with pytest.raises(NrdpProblem):
+            submitted({"cmd": "submitcheck", "XMLDATA": xml}, "", NOW)
 
 
 def test_no_results_are_no_messages() -> None:
