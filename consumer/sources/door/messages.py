@@ -97,13 +97,26 @@ def require_records(message: Message) -> None:
         return
     bad = [record for record in records if isinstance(record, BadRecord)]
     if bad and len(bad) == len(records):
-        raise HttpProblem(status, bad[0].text, record=1, reason=bad[0].reason)
+        problem = HttpProblem(status, bad[0].text, record=1, reason=bad[0].reason)
+        problem.facts |= _nested_value(bad[0])
+        raise problem
+
+
+def _nested_value(record: BadRecord) -> dict[str, str]:
+    """The key and the value that make a JSON record unreadable, if that is why it is."""
+    if record.reason != "nested":
+        return {}
+    for key, value in json.loads(record.raw).items():
+        if isinstance(value, (dict, list)):
+            return {"key": key[:LONGEST_NAME], "value": json.dumps(value)[:LONGEST_NAME]}
+    return {}
 
 
 def _has_record(document: object) -> bool:
     """A quick test, which nearly all messages pass: whether an object has no nested value."""
     return any(
         isinstance(record, dict)
+        and record
         and not any(isinstance(value, (dict, list)) for value in record.values())
         for record in (document if isinstance(document, list) else [document])
     )

@@ -29,7 +29,6 @@ from sam_pipeline.consumer.sources.door.body import Body
 from sam_pipeline.consumer.sources.door.exchange import SERVER, Exchange
 from sam_pipeline.consumer.sources.door.intake import Intake, Waiting
 from sam_pipeline.consumer.sources.door.messages import JSON_LINES
-from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import TOO_LARGE as REFUSED_AS_TOO_LARGE
 from sam_pipeline.schema.messages.refused import refusal_of
 from sam_pipeline.schema.spool.element import parse
@@ -139,8 +138,14 @@ async def _delivered(
         if content is None:
             text = f"the line is longer than 2 * max_message_bytes = {2 * intake.max_message_bytes}"
             raise HttpProblem(TOO_LARGE, text)
-        message = _message_of(content, intake.max_message_bytes)
+        try:
+            message = parse(content, intake.max_message_bytes)
+        except ValueError as error:
+            raise HttpProblem(UNREADABLE, f"the line is not a message: {error}") from None
         message_id = message.message_id
+        refusal = refusal_of(message)
+        if refusal and refusal.reason == REFUSED_AS_TOO_LARGE:
+            raise HttpProblem(TOO_LARGE, refusal.text)
         while mine and mine[0].done():
             mine.popleft()
         await intake.wait_for_room(mine)
@@ -148,17 +153,6 @@ async def _delivered(
         return _Line(message_id, mine[-1])
     except HttpProblem as problem:
         return _Line(message_id, problem=problem)
-
-
-def _message_of(content: bytes, max_bytes: int) -> Message:
-    try:
-        message = parse(content, max_bytes)
-    except ValueError as error:
-        raise HttpProblem(UNREADABLE, f"the line is not a message: {error}") from None
-    refusal = refusal_of(message)
-    if refusal and refusal.reason == REFUSED_AS_TOO_LARGE:
-        raise HttpProblem(TOO_LARGE, refusal.text)
-    return message
 
 
 async def _contents(body: Body, max_bytes: int) -> AsyncIterator[tuple[bytes | None, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sam_pipeline.schema.identity import rates as module
 from sam_pipeline.schema.identity.policy import PublisherRule
 from sam_pipeline.schema.identity.rates import RateLimits
 
@@ -44,3 +45,38 @@ def test_publishers_without_a_limit_and_others_do_not_wait() -> None:
 
     assert rates.spend(publisher(10, "b"), 5, 0.0) == 0
     assert rates.spend(publisher(None, "c"), 1_000_000, 0.0) == 0
+
+
+def test_a_client_may_use_its_minute_at_once_and_then_waits_for_each_request() -> None:
+    rates = RateLimits()
+
+    assert [rates.admit("a", 60, 0.0) for _ in range(60)] == [0] * 60
+    assert rates.admit("a", 60, 0.0) == pytest.approx(1)
+    assert rates.admit("b", 60, 0.0) == 0
+    assert rates.admit("a", 60, 1.0) == 0
+    assert rates.admit("a", 60, 1.0) > 0
+
+
+def test_a_client_that_does_not_wait_gets_its_rate_nevertheless() -> None:
+    rates = RateLimits()
+
+    admitted = sum(not rates.admit("a", 60, at / 10) for at in range(6000))
+
+    assert 60 + 599 <= admitted <= 60 + 600
+
+
+def test_without_a_limit_every_client_is_admitted() -> None:
+    rates = RateLimits()
+
+    assert not any(rates.admit("a", 0, 0.0) for _ in range(1000))
+
+
+def test_clients_that_have_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_BUCKETS", 3)
+    rates = RateLimits()
+    for name in ("a", "b", "c"):
+        rates.admit(name, 60, 0.0)
+
+    rates.admit("d", 60, 30.0)
+
+    assert rates._buckets.keys() == {"d"}

@@ -1,0 +1,96 @@
+"""A door in a thread, whose messages the test stores itself.
+
+with open_door(answer_timeout_s=2) as door:
+    answer = door.ask(post())                # in a thread of its own
+    door.store()
+    assert answer.result().status == 200
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge
+from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome
+from sam_pipeline.consumer.core.source import delivering
+from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.door_config import DoorConfig
+from sam_pipeline.consumer.process.listening import Listeners
+from sam_pipeline.consumer.sources.door.intake import DoorSettings
+from sam_pipeline.consumer.sources.door.source import HttpSource
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import parse_broker
+from tests.services.process import HOST, free_ports, wait_until
+from tests.support.http_client import HttpAnswer
+from tests.support.raw_http import RawConnection
+
+SOON_S = 10.0
+RULE = BatchRule(1000, 0.1, 0.01)
+
+
+@dataclass
+class OpenDoor:
+    source: HttpSource
+    inbox: Inbox
+    state: State
+    port: int
+    threads: ThreadPoolExecutor
+    stored: list[Message] = field(default_factory=list)
+
+    def connect(self) -> RawConnection:
+        return RawConnection(self.port, SOON_S)
+
+    def ask(self, data: bytes) -> Future[HttpAnswer]:
+        """Send a request on a connection of its own; its answer, once it arrives."""
+
+        def answer() -> HttpAnswer:
+            with self.connect() as connection:
+                connection.send(data)
+                return connection.answer()
+
+        return self.threads.submit(answer)
+
+    def take(self, count: int = 1) -> Sequence[Delivery]:
+        """The next messages, which are not stored yet."""
+        batch: list[Delivery] = []
+
+        def complete() -> bool:
+            batch.extend(self.inbox.take(RULE._replace(size=count - len(batch)), 0.1))
+            return len(batch) == count
+
+        wait_until(complete, SOON_S)
+        return batch
+
+    def commit(self, batch: Sequence[Delivery], *outcomes: MessageOutcome) -> None:
+        """Store these messages; by default, each has one row."""
+        given = outcomes or [MessageOutcome(DATABASE, rows=1)] * len(batch)
+        self.stored += [delivery.message for delivery in batch]
+        acknowledge(batch, dict(enumerate(given)))
+
+    def store(self, *outcomes: MessageOutcome) -> Message:
+        """Store the next messages, as many as outcomes are given, or one; returns the last."""
+        self.commit(self.take(len(outcomes) or 1), *outcomes)
+        return self.stored[-1]
+
+
+@contextmanager
+def open_door(inbox: Inbox | None = None, **settings: Any) -> Iterator[OpenDoor]:
+    """`settings` are keys of [consumer.door], or `max_message_bytes` and `buffer_bytes`."""
+    (port,) = free_ports(1)
+    inbox = Inbox(1000) if inbox is None else inbox
+    state = State()
+    state.can_commit()
+    max_bytes = settings.pop("max_message_bytes", 100_000)
+    buffer_bytes = settings.pop("buffer_bytes", 1_000_000)
+    with closing(Listeners()) as listeners, ThreadPoolExecutor(16) as threads:
+        door_settings = DoorSettings(DoorConfig(**settings), max_bytes, buffer_bytes, listeners)
+        source = HttpSource(parse_broker(f"listen+http://{HOST}:{port}"), door_settings, state)
+        with delivering([source], inbox):
+            wait_until(lambda: not source.missing(), SOON_S)
+            yield OpenDoor(source, inbox, state, port, threads)
+        assert not [thread.name for thread in threading.enumerate() if thread.name == source.name]
