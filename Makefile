@@ -81,6 +81,7 @@ bench-publish: $(VENV)/.tested ## publisher: start-up, publishing, spooling
 	$(BIN)/python -m tests.benchmarks.records
 	$(BIN)/python -m tests.benchmarks.publish_start
 	$(BIN)/python -m tests.benchmarks.publish_send
+	$(BIN)/python -m tests.benchmarks.publish_door
 	$(BIN)/python -m tests.benchmarks.publish_spool
 
 bench-load: $(VENV)/.tested ## loading rows, compared with plain tables
