@@ -32,6 +32,9 @@ BROKERS = frozenset(
     }
 )
 """Headers that some broker acts on."""
+PRIORITY = "priority"
+PRIORITIES = frozenset("0123456789")
+"""The only values that all brokers understand; a message keeps them."""
 PREFIXES = ("JMS", "AMQ", "HQ_")
 """So begin the names of others, after any underscores: `JMSXGroupID`, `_AMQ_DUPL_ID`."""
 
@@ -57,6 +60,8 @@ def send_headers(message: Message) -> dict[str, str]:
     if "\0" in "".join(headers.values()):  # it would end the frame
         headers = {name: value.replace("\0", "") for name, value in headers.items()}
     headers["persistent"] = "true"
+    if message.headers.get(PRIORITY) in PRIORITIES:
+        headers[PRIORITY] = message.headers[PRIORITY]
     # With a content-length ActiveMQ makes it a BytesMessage, so text is sent without one.
     try:
         message.body.decode()

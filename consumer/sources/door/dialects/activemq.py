@@ -1,15 +1,16 @@
 """ActiveMQ's message servlet: requests that it accepts become the messages that it would send.
 
 `POST /api/message/NAME?type=topic`, with the text of the message in the form field `body`, or as
-the body of the request. Parameters beginning with JMS set what JMS knows of a message, all others
-are its headers. The servlet cuts a body to 100,000 bytes, replaces its line ends, and loses its
-content type, a form without `body` and a body without a type; none of this happens here.
+the body of the request. The other parameters are its headers, those beginning with JMS what JMS
+knows of a message. The servlet cuts a body to 100,000 bytes, replaces its line ends, and loses its
+content type, a form without `body` and a body without a type; none of this happens here. Nor does
+a message expire or get lost with its broker, as the answer says that it is kept: JMSTimeToLive and
+JMSDeliveryMode are ignored, like JMSType and JMSExpiration.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
@@ -28,19 +29,19 @@ from sam_pipeline.consumer.sources.door.messages import TEXT
 from sam_pipeline.schema.identity.signature import KEY_NAME
 from sam_pipeline.schema.messages.destination import QUEUES, TOPICS, problem_of_destination
 from sam_pipeline.schema.messages.message import CONTENT_TYPE, DESTINATION, Message
+from sam_pipeline.schema.net.stomp.headers import PRIORITIES, PRIORITY
 
 SENT = "Message sent"
 """The body of the answer, whose header `messageID` names the message."""
 ID_HEADER = "messageID"
 
 BODY = "body"
-PRIORITY = "5"
+DEFAULT_PRIORITY = "5"
 """That of a message without another one; a STOMP broker would give it 4."""
 
-_HEADERS = {"JMSCorrelationID": "correlation-id", "JMSType": "type"}
 _NOT_HEADERS = {
     *("destination", "type", BODY, "JMSDeliveryMode", "JMSPriority", "JMSTimeToLive"),
-    *("JMSExpiration", "JMSReplyTo", *_HEADERS),
+    *("JMSExpiration", "JMSReplyTo", "JMSCorrelationID", "JMSType"),
 }
 _KINDS = {"topic": TOPICS, "queue": QUEUES[0], "channel": QUEUES[0]}
 _CHARSET = re.compile(r';\s*charset\s*=\s*"?([^\s";]+)"?', re.IGNORECASE)
@@ -52,7 +53,7 @@ def is_goodbye(parameters: Mapping[str, str]) -> bool:
 
 
 def servlet_message(
-    path: str, parameters: Mapping[str, str], content_type: str, body: bytes, now_s: float
+    path: str, parameters: Mapping[str, str], content_type: str, body: bytes
 ) -> Message:
     """The message that the servlet would send; `path` is what follows `/api/message/`.
 
@@ -64,16 +65,15 @@ def servlet_message(
     headers = {DESTINATION: _destination(name, kind)}
     if problem := problem_of_destination(headers[DESTINATION]):
         raise HttpProblem(BAD_REQUEST, problem)
-    if parameters.get("JMSDeliveryMode", "persistent").strip().lower() == "persistent":
-        headers["persistent"] = "true"
-    headers["priority"] = str(_number(parameters, "JMSPriority", PRIORITY))
-    if time_to_live_ms := _number(parameters, "JMSTimeToLive", "0"):
-        headers["expires"] = str(int(now_s * 1000) + time_to_live_ms)
+    headers["persistent"] = "true"
+    headers[PRIORITY] = parameters.get("JMSPriority", DEFAULT_PRIORITY)
+    if headers[PRIORITY] not in PRIORITIES:
+        raise HttpProblem(BAD_REQUEST, f"JMSPriority {headers[PRIORITY][:40]!r} is not 0 to 9")
     if reply_to := parameters.get("JMSReplyTo"):
         headers["reply-to"] = _destination(reply_to, "queue")
-    for name, value in parameters.items():
-        if name in _HEADERS or name not in _NOT_HEADERS:
-            headers[_HEADERS.get(name, name)] = value
+    if correlation_id := parameters.get("JMSCorrelationID"):
+        headers["correlation-id"] = correlation_id
+    headers |= {name: value for name, value in parameters.items() if name not in _NOT_HEADERS}
     if "" in headers:
         raise HttpProblem(BAD_REQUEST, "a parameter has no name")
     if BODY in parameters:
@@ -91,13 +91,6 @@ def _destination(name: str, kind: str) -> str:
     """The destination `queue://x` or `x`, as STOMP writes it."""
     before, scheme, after = name.partition("://")
     return _KINDS.get(before, _KINDS[kind]) + after if scheme else _KINDS[kind] + name
-
-
-def _number(parameters: Mapping[str, str], name: str, default: str) -> int:
-    text = parameters.get(name, default)
-    if not re.fullmatch("[0-9]{1,15}", text):
-        raise HttpProblem(BAD_REQUEST, f"{name} {text[:40]!r} is not a number")
-    return int(text)
 
 
 def _in_utf8(body: bytes, content_type: str) -> tuple[bytes, str]:
@@ -122,7 +115,7 @@ async def post_form(exchange: Exchange) -> web.StreamResponse:
     if is_goodbye(parameters):
         return response_to(Reply(OK, b"", TEXT))
     path, content_type = unquote(exchange.rest), request.headers.get("Content-Type", "")
-    message = servlet_message(path, parameters, content_type, content, time.time())
+    message = servlet_message(path, parameters, content_type, content)
     (waiting,) = exchange.intake.deliver([message], identity)
     await waiting
     headers = {ID_HEADER: quote(message.message_id, safe=":")}

@@ -96,6 +96,13 @@ def test_headers_on_which_brokers_act_are_not_sent_on(tmp_path: Path) -> None:
     assert not {"expires", "JMSXUserID", "timestamp", "priority"} & broker.taken[0].headers.keys()
 
 
+def test_a_priority_that_all_brokers_understand_is_sent_on(tmp_path: Path) -> None:
+    with FakeBroker() as broker, closing(Relay(tmp_path, broker.url).sink) as sink:
+        sink.load(deliveries([message(b"a", priority="9")]), (), nullcontext)
+
+    assert broker.taken[0].headers["priority"] == "9"
+
+
 def test_a_message_without_a_destination_goes_to_that_of_its_class(tmp_path: Path) -> None:
     with FakeBroker() as broker, closing(Relay(tmp_path, broker.url).sink) as sink:
         sink.load(deliveries([Message({"messageClass": "siteGroup"}, b"x")]), (), nullcontext)

@@ -16,7 +16,6 @@ from sam_pipeline.consumer.sources.door.dialects.forms import FORM, MAX_PARAMETE
 from sam_pipeline.schema.messages.message import Message
 
 TOPIC = "/topic/grid.probe.metricOutput"
-NOW_S = 1_790_000_000.0
 
 
 def message_of(
@@ -26,7 +25,7 @@ def message_of(
     body: bytes = b"body=x",
 ) -> Message:
     parameters = parameters_of(query, content_type, body)
-    return servlet_message(path, parameters, content_type, body, NOW_S)
+    return servlet_message(path, parameters, content_type, body)
 
 
 def form(**fields: str) -> Message:
@@ -80,7 +79,7 @@ def test_a_destination_is_named_by_the_path_or_a_parameter(
     assert message_of(path, query).headers["destination"] == destination
 
 
-def test_parameters_of_jms_become_the_headers_by_which_stomp_knows_them() -> None:
+def test_of_the_parameters_of_jms_none_makes_a_message_expire_or_get_lost() -> None:
     message = form(
         JMSCorrelationID="c",
         JMSType="t",
@@ -93,11 +92,10 @@ def test_parameters_of_jms_become_the_headers_by_which_stomp_knows_them() -> Non
 
     assert message.headers == {
         "destination": TOPIC,
-        "correlation-id": "c",
-        "type": "t",
-        "reply-to": "/topic/r",
+        "persistent": "true",
         "priority": "7",
-        "expires": "1790000060000",
+        "reply-to": "/topic/r",
+        "correlation-id": "c",
     }
 
 
@@ -158,8 +156,8 @@ def test_a_text_that_is_not_in_its_character_set_is_unsupported(charset: str) ->
         ({"body": b"body=\xff"}, "not UTF-8"),
         ({"body": b"body=x&=y"}, "has no name"),
         ({"body": b"a&" * MAX_PARAMETERS + b"body=x"}, f"more than {MAX_PARAMETERS}"),
-        ({"body": b"body=x&JMSPriority=high"}, "JMSPriority 'high' is not a number"),
-        ({"body": b"body=x&JMSTimeToLive=-1"}, "JMSTimeToLive '-1' is not a number"),
+        ({"body": b"body=x&JMSPriority=high"}, "JMSPriority 'high' is not 0 to 9"),
+        ({"body": b"body=x&JMSPriority=10"}, "JMSPriority '10' is not 0 to 9"),
         ({"path": ""}, "its name is empty"),
         ({"path": "a b"}, "a blank"),
         ({"path": "a.*"}, "a wildcard"),
