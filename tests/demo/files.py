@@ -46,6 +46,17 @@ destination = "/topic/grid.probe.{name}"
 class = "{name}"
 """
 CLASSES = ("metricOutput", "serviceEndpoint", "siteGroup", "siteContact", "downtime")
+SERVLET_CONFIGURATION = """\
+[consumer]
+name = "servlet"
+brokers = ["listen+http://127.0.0.1:{port}"]
+"""
+WORKER_CONFIGURATION = """\
+[publisher]
+brokers = ["sam+http://127.0.0.1:{port}"]
+proxy = "{proxy}"
+spool = "outbox"
+"""
 BROKEN_RECORD = """\
 hostName: ce01.aster.example.org
 serviceFlavour: CE
@@ -95,9 +106,18 @@ def write_configuration(directory: Path, broker: str, database: str) -> None:
     names = () if broker.startswith("spool:") else CLASSES
     subscriptions = "".join(SUBSCRIPTION.format(name=name) for name in names)
     text = CONFIGURATION.format(broker=broker, database=database, subscriptions=subscriptions)
-    file = directory / "sam.toml"
-    file.write_text(text)
-    file.chmod(0o600)  # the URL of PostgreSQL contains a password
+    _write_text(directory / "sam.toml", text)
+
+
+def write_servlet(directory: Path, port: int) -> Path:
+    """Write the configuration of a message servlet, which accepts messages by HTTP."""
+    return _write_text(directory / "servlet.toml", SERVLET_CONFIGURATION.format(port=port))
+
+
+def write_worker(directory: Path, port: int, proxy: str) -> Path:
+    """Write the configuration of a worker node that reaches the servlet through a proxy only."""
+    text = WORKER_CONFIGURATION.format(port=port, proxy=proxy)
+    return _write_text(directory / "worker.toml", text)
 
 
 def write_profile(directory: Path, plugins: Sequence[Plugin]) -> None:
@@ -143,6 +163,12 @@ def write_results(directory: Path, world: World) -> list[Path]:
 def write_broken_record(directory: Path, world: World) -> Path:
     path = directory / "broken-record.txt"
     path.write_text(BROKEN_RECORD.format(day=world.last_day))
+    return path
+
+
+def _write_text(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o600)  # the URL of PostgreSQL contains a password
     return path
 
 

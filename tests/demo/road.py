@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import shutil
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from tests.demo import files
 from tests.demo.plugins import HOW_TO_GET_THEM, Plugin, installed_plugins
 from tests.demo.shell import Shell
+from tests.services.process import free_ports, port_is_open
 from tests.worlds.model import World
 
 BAD_DATA = 65  # exit code: some input was bad, the rest was processed
@@ -29,6 +31,9 @@ class Demo:
     today: date
     plugins: Sequence[Plugin]
     is_first_run: bool
+    broker: str
+    servlet_port: int | None = None
+    """Where a message servlet in front of the broker listens, for worker nodes behind a proxy."""
 
     @property
     def seven_days(self) -> str:
@@ -54,12 +59,22 @@ class Demo:
         return self.directory / "week"
 
     @property
+    def publish(self) -> str:
+        """The publisher on a worker node."""
+        if self.servlet_port is None:
+            return "sam-publish"
+        return f"sam-publish --config {self.directory}/worker.toml"
+
+    @property
     def page(self) -> Path:
         return self.directory / "report" / "index.html"
 
 
-def prepare(directory: Path, broker: str, database: str) -> Demo:
-    """Write configuration and profile; the first run fixes the week."""
+def prepare(directory: Path, broker: str, database: str, proxy: str = "") -> Demo:
+    """Write configurations and profile; the first run fixes the week.
+
+    With a proxy, worker nodes reach the broker through it and a servlet.
+    """
     today = datetime.now(UTC).date()
     first_day_file = _first_day_file(directory)
     is_first_run = not first_day_file.exists()
@@ -72,7 +87,13 @@ def prepare(directory: Path, broker: str, database: str) -> Demo:
     plugins = installed_plugins()
     files.write_configuration(directory, broker, database)
     files.write_profile(directory, plugins)
-    return Demo(directory, files.demo_world(first), today, plugins, is_first_run)
+    servlet_port = None
+    if proxy:
+        [servlet_port] = free_ports(1)
+        files.write_servlet(directory, servlet_port)
+        files.write_worker(directory, servlet_port, proxy)
+    world = files.demo_world(first)
+    return Demo(directory, world, today, plugins, is_first_run, broker, servlet_port)
 
 
 def forget(directory: Path) -> None:
@@ -85,9 +106,19 @@ def apply_schema(shell: Shell) -> None:
     shell.run("sam-db upgrade")
 
 
-def subscribe(shell: Shell) -> None:
+@contextmanager
+def servlet(demo: Demo, shell: Shell) -> Iterator[None]:
+    """Subscribe to the broker and run the servlet inside the block; without one, do nothing."""
+    port = demo.servlet_port
+    if port is None:
+        yield
+        return
     shell.heading("A durable subscription: from now on the broker keeps what is published")
     shell.run("sam-consume run --drain")
+    shell.heading("A message servlet: by HTTP to the broker, for worker nodes behind a proxy")
+    line = f"sam-consume --config {demo.directory}/servlet.toml run --to {demo.broker}"
+    with shell.background(line, lambda: port_is_open(port), demo.directory / "servlet.log"):
+        yield
 
 
 def publish_week(demo: Demo, shell: Shell) -> None:
@@ -97,7 +128,7 @@ def publish_week(demo: Demo, shell: Shell) -> None:
         shell.heading("To the broker, from the outbox where they waited for it")
     else:
         shell.heading("The messages of the first run again, with the same ids")
-    _deliver(demo, shell)
+    _deliver(demo, shell, "sam-publish")
 
 
 def import_history(demo: Demo, shell: Shell) -> None:
@@ -115,7 +146,7 @@ def run_plugins(demo: Demo, shell: Shell) -> None:
     about = f"--vo ops --host {this_host()} --flavour {files.THIS_FLAVOUR}"
     for plugin in demo.plugins:
         call = shlex.join([str(plugin.path), *plugin.arguments])
-        line = f"sam-publish run --metric {plugin.metric} {about} -- {call}"
+        line = f"{demo.publish} run --metric {plugin.metric} {about} -- {call}"
         shell.run(line, expect=PLUGIN_CODES)
 
 
@@ -134,7 +165,7 @@ def load_again(demo: Demo, shell: Shell) -> None:
     """Deliver and load everything again, in the first run only: later runs do so anyway."""
     if demo.is_first_run:
         shell.heading("Brokers may redeliver messages: all of them again, and nothing changes")
-        _deliver(demo, shell)
+        _deliver(demo, shell, demo.publish)
         shell.run("sam-consume run --drain")
 
 
@@ -173,10 +204,10 @@ def _make_messages(demo: Demo, shell: Shell) -> None:
     shell.run(f"{publish} --raw {files.write_broken_record(demo.input, demo.world)}")
 
 
-def _deliver(demo: Demo, shell: Shell) -> None:
+def _deliver(demo: Demo, shell: Shell, publish: str) -> None:
     shell.run(f"cp -rT {demo.week} {demo.directory}/outbox")
-    shell.run("sam-publish spool status")
-    shell.run("sam-publish spool drain --timeout 60")
+    shell.run(f"{publish} spool status")
+    shell.run(f"{publish} spool drain --timeout 60")
 
 
 def _first_day_file(directory: Path) -> Path:

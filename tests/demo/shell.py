@@ -6,8 +6,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+
+from tests.services.process import ServerProcess
 
 OK = frozenset({0})
 TIMEOUT_S = 600
@@ -48,6 +51,19 @@ class Shell:
         print(f"     ({time.monotonic() - began:.1f} s{note})", flush=True)
         if done.returncode not in expect:
             raise StepFailed(f"exit code {done.returncode} of: {line}")
+
+    @contextmanager
+    def background(self, line: str, ready: Callable[[], bool], log: Path) -> Iterator[None]:
+        """Print the line, and run it until the block ends, which begins when it is ready."""
+        print(f"   $ {line} &", flush=True)
+        began = time.monotonic()
+        process = ServerProcess(["sh", "-c", f"exec {line}"], log, ready, env=self._environment)
+        process.start()
+        print(f"     ({time.monotonic() - began:.1f} s)", flush=True)
+        try:
+            yield
+        finally:
+            process.stop()
 
     def ask(self, line: str) -> str:
         """The output of a command, without printing anything."""

@@ -1,4 +1,4 @@
-"""The faults of a soak: kills and freezes of the consumer, its brokers and its database."""
+"""The faults of a soak: kills and freezes of consumer, servlet, brokers and database."""
 
 from __future__ import annotations
 
@@ -51,6 +51,11 @@ def _kill_consumer(scene: Scene, fault: Fault) -> None:
     scene.start_consumer()
 
 
+def _kill_servlet(scene: Scene, fault: Fault) -> None:
+    scene.kill_servlet()
+    scene.start_servlet()
+
+
 def _kill_broker(scene: Scene, fault: Fault) -> None:
     scene.brokers[fault.broker].restart()
 
@@ -68,9 +73,11 @@ def _kill_database(scene: Scene, fault: Fault) -> None:
 
 def _kill_all(scene: Scene, fault: Fault) -> None:
     scene.kill_consumer()
+    scene.kill_servlet()
     scene.postgres.kill()
     _kill_brokers(scene, fault)
     scene.postgres.restart()
+    scene.start_servlet()
     scene.start_consumer()
 
 
@@ -92,10 +99,16 @@ def _kill_consumer_with_frozen_database(scene: Scene, fault: Fault) -> None:
 
 
 def _freeze_consumer(scene: Scene, fault: Fault) -> None:
-    """The brokers, and whoever waits for its locks, see a consumer that does not answer."""
+    """Brokers, HTTP clients, and whoever waits for its locks, see one that does not answer."""
     scene.daemon.process.send_signal(signal.SIGSTOP)
     time.sleep(fault.freeze_s)
     scene.daemon.process.send_signal(signal.SIGCONT)
+
+
+def _freeze_servlet(scene: Scene, fault: Fault) -> None:
+    scene.servlet.process.send_signal(signal.SIGSTOP)
+    time.sleep(fault.freeze_s)
+    scene.servlet.process.send_signal(signal.SIGCONT)
 
 
 def _freeze_and_kill_consumer(scene: Scene, fault: Fault) -> None:
@@ -123,11 +136,13 @@ def _freeze_database(scene: Scene, fault: Fault) -> None:
 
 
 KILL_ALL = "all killed"
+KILL_SERVLET = "servlet killed"
 KILL_IN_OUTAGE = "consumer killed while its database is away"
 FREEZE_BROKER = "a broker frozen"
 
 FAULTS: Mapping[str, tuple[int, Callable[[Scene, Fault], None]]] = {
     "consumer killed": (4, _kill_consumer),
+    KILL_SERVLET: (3, _kill_servlet),
     "a broker killed": (2, _kill_broker),
     "both brokers killed": (1, _kill_brokers),
     "database killed": (2, _kill_database),
@@ -136,6 +151,7 @@ FAULTS: Mapping[str, tuple[int, Callable[[Scene, Fault], None]]] = {
     "consumer killed while its database is frozen": (2, _kill_consumer_with_frozen_database),
     "consumer frozen": (1, _freeze_consumer),
     "consumer frozen, then killed": (1, _freeze_and_kill_consumer),
+    "servlet frozen": (1, _freeze_servlet),
     FREEZE_BROKER: (1, _freeze_broker),
     "both brokers frozen": (1, _freeze_brokers),
     "database frozen": (1, _freeze_database),

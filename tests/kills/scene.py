@@ -1,4 +1,7 @@
-"""A consumer with two brokers and a database, each of which can be killed or frozen under load."""
+"""A consumer with two brokers, a servlet in front of them, and a database.
+
+Each of them can be killed or frozen under load.
+"""
 
 from __future__ import annotations
 
@@ -23,28 +26,37 @@ _COMMITTED = "SELECT coalesce(sum(messages), 0) FROM loaded_batch"
 
 
 class Scene:
-    """The consumer runs inside the block; `metrics_port` is that of its configuration."""
+    """The consumer and the servlet run inside the block.
+
+    `metrics_port` is that of the consumer's configuration; `servlet` is a consumer that sends what
+    it gets to the brokers.
+    """
 
     def __init__(
         self,
         site: Site,
+        servlet: Site,
         brokers: Sequence[StompServer],
         postgres: PostgresServer,
         metrics_port: int,
     ) -> None:
         self.site = site
+        self.servlet_site = servlet
         self.brokers = brokers
         self.postgres = postgres
         self._metrics = f"http://127.0.0.1:{metrics_port}/metrics"
         self._lives = count(1)
         self._consumer = ExitStack()
+        self._servlet = ExitStack()
 
     def __enter__(self) -> Scene:
+        self.start_servlet()
         self.start_consumer()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.kill_consumer()
+        self.kill_servlet()
 
     def start_consumer(self) -> None:
         log = f"life-{next(self._lives)}.log"
@@ -53,13 +65,22 @@ class Scene:
     def kill_consumer(self) -> None:
         self._consumer.close()  # a SIGKILL
 
-    def stop_consumer(self) -> None:
+    def start_servlet(self) -> None:
+        targets = [part for broker in self.brokers for part in ("--to", broker.url)]
+        log = f"life-{next(self._lives)}.log"
+        servlet = running(self.servlet_site, *targets, log=log)
+        self.servlet: Daemon = self._servlet.enter_context(servlet)
+
+    def kill_servlet(self) -> None:
+        self._servlet.close()  # a SIGKILL
+
+    def stop(self, daemon: Daemon) -> None:
         """Fail unless it stops in time, and no life of it has logged a traceback."""
         began = time.monotonic()
-        stopped = self.daemon.stop()
-        assert stopped.code == 0, self.daemon.log
+        stopped = daemon.stop()
+        assert stopped.code == 0, daemon.log
         assert time.monotonic() - began < STOP_S
-        for log in self.site.config.parent.glob("life-*.log"):
+        for log in daemon.log_file.parent.glob("life-*.log"):
             assert "Traceback" not in log.read_text(errors="replace"), log
 
     def wait_for_commit(self) -> float:

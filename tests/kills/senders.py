@@ -1,7 +1,7 @@
 """`sam-publish` processes that send numbered records, in threads, until the block ends.
 
 senders = Senders(directory, os.environ, urls)
-with sending(senders, seed):
+with sending(senders.kinds, senders.ledger, seed):
     ...
 assert not senders.ledger.failures
 """
@@ -33,24 +33,29 @@ DRAINED_EVERY_S = 20.0
 PAUSE_S = 0.4
 END_S = 120.0
 
-OK, NO_BROKER = 0, 69
+OK, NO_BROKER, LOCKED = 0, 69, 75
 KINDS = ("result", "send", "spool", "drain", "--one-per-message", "--raw", "--no-spool")
 """The parts of a command by which the commands are counted."""
+
+Kinds = Mapping[Callable[[random.Random], Iterator[None]], float]
+"""Iterators that send something at each step, and the pause between two steps in seconds."""
 
 
 @dataclass
 class Ledger:
-    """The keys of all records, by what the exit codes of `sam-publish` promise."""
+    """The keys of all records, by what exit codes of `sam-publish` and HTTP statuses promise."""
 
     accepted: set[str] = field(default_factory=set)
-    """Exit code 0: a broker or the spool has them."""
+    """Exit code 0: a broker or the spool has them. HTTP status 2xx: the door has stored them."""
     uncertain: set[str] = field(default_factory=set)
-    """Killed, or exit code 69 with --no-spool."""
+    """Killed, or exit code 69 with --no-spool, or posted without an answer so far."""
     bad: set[str] = field(default_factory=set)
     """Those that can never become rows."""
     commands: Counter[str] = field(default_factory=Counter)
+    answers: Counter[str] = field(default_factory=Counter)
+    """To HTTP clients, by door and status."""
     failures: list[str] = field(default_factory=list)
-    """Commands with any other exit code, with their log."""
+    """Commands with any other exit code, with their log, and wrong answers of a door."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,16 @@ class Senders:
     urls: Sequence[str]
     ledger: Ledger = field(default_factory=Ledger)
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+
+    @property
+    def kinds(self) -> Kinds:
+        return {
+            self.one_shots: PAUSE_S,
+            self.packed: 2 * PAUSE_S,
+            self.singles: PAUSE_S,
+            self.raw: PAUSE_S,
+            self.drains: DRAINED_EVERY_S,
+        }
 
     def one_shots(self, chance: random.Random) -> Iterator[None]:
         """One record per command; some commands are killed, some may not spool."""
@@ -114,8 +129,11 @@ class Senders:
             yield
 
     def drain(self, chance: random.Random) -> int:
-        """Send what is in the spool; the exit code is 69 if no broker took it."""
-        return self._run(chance, ["spool", "drain"], (OK, NO_BROKER))
+        """Send what is in the spool; the exit code is 69 if no broker took it.
+
+        It is 75 if other publishers, which may have been killed, were sending some of it, too.
+        """
+        return self._run(chance, ["spool", "drain"], (OK, NO_BROKER, LOCKED))
 
     def send(
         self,
@@ -171,16 +189,9 @@ class Senders:
 
 
 @contextmanager
-def sending(senders: Senders, seed: int) -> Iterator[None]:
-    """Run all kinds of senders inside the block; on leaving it they have all ended."""
+def sending(kinds: Kinds, ledger: Ledger, seed: int) -> Iterator[None]:
+    """Run all kinds inside the block; on leaving it they have all ended."""
     ending = threading.Event()
-    kinds: Mapping[Callable[[random.Random], Iterator[None]], float] = {
-        senders.one_shots: PAUSE_S,
-        senders.packed: 2 * PAUSE_S,
-        senders.singles: PAUSE_S,
-        senders.raw: PAUSE_S,
-        senders.drains: DRAINED_EVERY_S,
-    }
 
     def run(kind: Callable[[random.Random], Iterator[None]], pause_s: float, chance: int) -> None:
         try:
@@ -188,7 +199,7 @@ def sending(senders: Senders, seed: int) -> Iterator[None]:
                 if ending.wait(pause_s):
                     return
         except BaseException as error:
-            senders.ledger.failures.append(f"{kind.__name__}: {error!r}")
+            ledger.failures.append(f"{kind.__name__}: {error!r}")
             raise
 
     threads = [

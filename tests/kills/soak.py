@@ -1,10 +1,12 @@
-"""`sam-publish` processes load two brokers while everything is killed and frozen under load.
+"""`sam-publish` processes and HTTP clients send while everything is killed and frozen under load.
 
     figures = soak(directory, brokers, postgres, few_faults(), seed=7)
     assert not figures.problems
 
-At the end each record that a publisher confirmed is a row, a dead letter, in the spool, or still
-at a broker, and none became two rows or dead letters.
+They send to two brokers, to the consumer that reads these, by HTTP, and to the servlet, another
+consumer that sends what it gets by HTTP to the brokers. At the end each record that a publisher or
+a door confirmed is a row, a dead letter, in the spool, or still at a broker, and none became two
+rows or dead letters.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pathlib import Path
 
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.kills.faults import Fault, strike
+from tests.kills.posters import Poster
 from tests.kills.scene import BACK_S, POLL_S, Scene
 from tests.kills.senders import Ledger, Senders, sending
 from tests.services.broker import StompServer
@@ -31,6 +34,7 @@ from tests.support.brokers.backlog import backlog
 from tests.support.brokers.fault_proxy import FaultProxy
 from tests.support.conservation import Account, account, keys_of
 from tests.support.consumer.daemon import Subscription, row_keys, site_of
+from tests.support.consumer.door import COMMITTED, KEPT, new_door, servlet_site
 from tests.support.consumer.site import Site, eventually
 
 SPOOL = "spool"
@@ -62,6 +66,7 @@ class Figures:
     """Rows that were redelivered and existed already."""
     account: Account
     commands: Counter[str]
+    answers: Counter[str]
     faults: Counter[str]
     back_s: dict[str, list[float]]
     """Seconds from the end of a fault to the next commit, by fault."""
@@ -70,7 +75,7 @@ class Figures:
     def __str__(self) -> str:
         records = {
             "published": self.published,
-            "perhaps published, by killed publishers": self.uncertain,
+            "perhaps published, without a confirmation": self.uncertain,
             "rows": self.rows,
             "dead letters": self.dead_letters,
             "in the spool": self.spool,
@@ -85,6 +90,8 @@ class Figures:
             *(f"  {name:46}{number:8}" for name, number in records.items()),
             f"  {'commands of sam-publish':46}{'number':>8}",
             *(f"  {name:46}{number:8}" for name, number in sorted(self.commands.items())),
+            f"  {'answers to HTTP clients':46}{'number':>8}",
+            *(f"  {name:46}{number:8}" for name, number in sorted(self.answers.items())),
             f"  {'faults':46}{'number':>8}  first commit after (median, at most)",
         ]
         for name, took_s in sorted(self.back_s.items()):
@@ -114,9 +121,10 @@ def soak(
         proxy = stack.enter_context(FaultProxy(brokers[0].port)) if partition_s else None
         read = [proxy.url, *urls[1:]] if proxy else urls
         [metrics_port] = free_ports(1)
+        door, servlet = new_door("door"), new_door("servlet")
         site = site_of(
             directory,
-            read,
+            [*read, door.listen_url],
             Subscription(destination),
             database=fresh_database(postgres),
             batch_size=BATCH_SIZE,
@@ -124,10 +132,14 @@ def soak(
             metrics_port=metrics_port,
             dead_letters_per_hour=10**6,  # so that the letters have all keys
         )
-        senders = _senders(site, urls, destination)
-        with Scene(site, brokers, postgres, metrics_port) as scene:
+        senders = _senders(site, [*urls, door.url, servlet.url], destination)
+        posters = [Poster(item, destination, senders.ledger) for item in (door, servlet)]
+        kinds = {**senders.kinds, **posters[0].kinds, **posters[1].kinds}
+        with Scene(
+            site, servlet_site(directory / "servlet", servlet), brokers, postgres, metrics_port
+        ) as scene:
             scene.daemon.wait_until_subscribed(*read)
-            with sending(senders, seed):
+            with sending(kinds, senders.ledger, seed):
                 if proxy:
                     back_s[PARTITION] = [_partition(scene, proxy, partition_s)]
                     struck[PARTITION] += 1
@@ -135,9 +147,10 @@ def soak(
                     back_s.setdefault(fault.name, []).append(strike(scene, fault))
                     struck[fault.name] += 1
             senders.drain(random.Random(seed))
+            scene.stop(scene.servlet)
             scene.wait_until_quiet(QUIET_S)
-            scene.stop_consumer()
-    _send_last(senders)
+            scene.stop(scene.daemon)
+    _send_last(replace(senders, urls=urls))
     return _figures(site, brokers, destination, senders.ledger, struck, back_s)
 
 
@@ -200,7 +213,7 @@ def _figures(
     held = [key for body in bodies for key in keys_of(body)]
     figures = Figures(
         published=len(ledger.accepted),
-        uncertain=len(ledger.uncertain),
+        uncertain=len(ledger.uncertain - ledger.accepted),
         rows=len(rows),
         dead_letters=len(letters),
         spool=len(spool),
@@ -210,6 +223,7 @@ def _figures(
             ledger.accepted, ledger.uncertain, stored=[*rows, *letters], waiting=[*spool, *held]
         ),
         commands=ledger.commands,
+        answers=ledger.answers,
         faults=faults,
         back_s=back_s,
     )
@@ -219,7 +233,7 @@ def _figures(
         "never published": figures.account.unknown,
         "good records among the dead letters": {*letters} - ledger.bad,
         "bad records among the rows": {*rows} & ledger.bad,
-        "commands that failed": ledger.failures,
+        "commands and clients that failed": ledger.failures,
     }
     for problem, found in checks.items():
         if found:
@@ -227,4 +241,7 @@ def _figures(
     for place, number in (("spool", figures.spool), ("brokers", figures.backlog)):
         if number < LAST:
             figures.problems.append(f"the last records were not found in the {place}: {number}")
+    for answer in (f"door, {COMMITTED}", f"servlet, {KEPT}"):
+        if not ledger.answers[answer]:
+            figures.problems.append(f"no message was posted with success: {answer}")
     return figures
