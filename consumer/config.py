@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from sam_pipeline.consumer.config_key import config_key, expected
 from sam_pipeline.consumer.door_config import DoorConfig
+from sam_pipeline.consumer.login_config import LoginConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.destination import problem_of_destination
 from sam_pipeline.schema.messages.foreign import FORMATS, Stamp, make_stamp, rename_problems
@@ -38,6 +39,7 @@ from sam_pipeline.schema.secret_file import (
     find_secret,
     problem_of_certificate,
     problem_of_secret,
+    read_secret,
 )
 
 if TYPE_CHECKING:
@@ -163,6 +165,7 @@ class ConsumerConfig:
     )
     subscription: tuple[SubscriptionConfig, ...] = ()
     door: DoorConfig = field(default_factory=DoorConfig)
+    login: tuple[LoginConfig, ...] = ()
     user: str = config_key(
         "the login for brokers whose URL has none (`stomp://USER@HOST`)", default=""
     )
@@ -348,15 +351,30 @@ class ConsumerConfig:
             max_records=self.max_records,
         )
 
-    @property
-    def tls_files(self) -> TlsFiles:
-        """The files for connections over TLS."""
+    def login_at(self, broker: Broker) -> LoginConfig | None:
+        """The login at this broker alone, if it has one."""
+        return next((login for login in self.login if login.is_for(broker)), None)
+
+    def user_at(self, broker: Broker) -> str | None:
+        """The user as whom we log in at a broker."""
+        return broker.user or (self.login_at(broker) or self).user or None
+
+    def tls_files_at(self, broker: Broker) -> TlsFiles:
+        """The files for connections to a broker over TLS."""
         from sam_pipeline.schema.net.tls import TlsFiles  # `import ssl` is slow
 
-        return TlsFiles(self.ca_file, self.certificate_file, self.key_file, self.crl_file)
+        ours = self.login_at(broker) or self
+        return TlsFiles(self.ca_file, ours.certificate_file, ours.key_file, self.crl_file)
+
+    def password_at(self, broker: Broker) -> str | None:
+        """The password, read again for each connection; raises ConfigError if that fails."""
+        login = self.login_at(broker)
+        if login is None:
+            return self.password()
+        return read_secret(login.password_file) if login.password_file else None
 
     def password(self) -> str | None:
-        """The password, read again for each connection; raises ConfigError if that fails."""
+        """The password at brokers without a login of their own; raises ConfigError."""
         return find_secret(self.password_file, PASSWORD, PASSWORD_CREDENTIAL, os.environ)
 
 
@@ -366,7 +384,7 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
     problems = [
         f"{broker}: {problem}"
         for broker in config.brokers
-        if (problem := problem_of_login(broker, config.user, config.insecure))
+        if (problem := problem_of_login(broker, config.user_at(broker), config.insecure))
     ]
     if config.reads_network:
         if not config.name:
@@ -385,6 +403,8 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
             suggestion = did_you_mean(url, network)
             hint = f" ({suggestion})" if suggestion else ""
             problems.append(f"vouches: {url} is not one of the network brokers{hint}")
+    logins = Counter(str(parse_broker(login.broker_url)) for login in config.login)
+    problems += (f"login: {url} appears twice" for url, count in logins.items() if count > 1)
     destinations = Counter(str(item.spool or item.destination) for item in config.subscription)
     for destination in sorted(name for name, count in destinations.items() if count > 1):
         problems.append(f"subscription: {destination} appears twice")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sam_pipeline.consumer.config import ConsumerConfig, SubscriptionConfig
 from sam_pipeline.consumer.door_config import DoorConfig
+from sam_pipeline.consumer.login_config import LoginConfig
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.program import command
@@ -112,7 +113,9 @@ def dead_letter_reasons() -> Mapping[str, tuple[str, str]]:
 
 
 def consumer_keys(
-    config: type[ConsumerConfig | DoorConfig | SubscriptionConfig | Policy | PublisherRule],
+    config: type[
+        ConsumerConfig | DoorConfig | LoginConfig | SubscriptionConfig | Policy | PublisherRule
+    ],
 ) -> str:
     rows = [
         (
@@ -180,6 +183,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "publisher-keys": publisher_keys,
     "publisher-exit-codes": lambda: exit_codes("publisher"),
     "consumer-keys": lambda: consumer_keys(ConsumerConfig),
+    "login-keys": lambda: consumer_keys(LoginConfig),
     "door-keys": lambda: consumer_keys(DoorConfig),
     "subscription-keys": lambda: consumer_keys(SubscriptionConfig),
     "policy-keys": lambda: consumer_keys(Policy),

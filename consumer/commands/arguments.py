@@ -51,7 +51,7 @@ def problems_of_targets(targets: Sequence[Broker], config: ConsumerConfig) -> It
     for target in targets:
         if str(target) in sources:
             yield f"--to {target}: this is one of the brokers to read from"
-        if problem := problem_of_login(target, config.user, config.insecure):
+        if problem := problem_of_login(target, config.user_at(target), config.insecure):
             yield f"--to {target}: {problem}"
 
 

@@ -57,6 +57,8 @@ anybody may publish there. The messages have the class sam-check: consumers coun
 without loading anything.
 """
 
+NO_EFFECT = "it has no effect without certificate_file"
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
@@ -86,15 +88,22 @@ def run_check(args: argparse.Namespace) -> int:
             if (problem := unusable_queue(path))
         ]
         if config.key_file and not config.certificate_file:
-            problems.append("[consumer] key_file: it has no effect without certificate_file")
+            problems.append(f"[consumer] key_file: {NO_EFFECT}")
+        problems += [
+            f"[consumer] login {login.broker_url}: key_file: {NO_EFFECT}"
+            for login in config.login
+            if login.key_file and not login.certificate_file
+        ]
         try:
             PolicyHolder(config.publishers)
         except ConfigError as error:
             problems += error.problems
         try:
             config.password()
-            if any(broker.tls for broker in (*config.network_brokers, *args.to)):
-                tls_context(config.tls_files)
+            for broker in (*config.network_brokers, *args.to):
+                config.password_at(broker)
+                if broker.tls:
+                    tls_context(config.tls_files_at(broker))
         except ConfigError as error:
             problems += [f"[consumer] {problem}" for problem in error.problems]
         problems += (f"[consumer] {found.text}" for found in _dated(config) if found.is_problem)
@@ -110,9 +119,9 @@ def run_check(args: argparse.Namespace) -> int:
     if config:
         trips += (door_trip(broker, config) for broker in config.doors)
     if config and args.connect:
-        settings = stomp_settings(config, f"{config.name}-check-{os.getpid()}")
+        client_id = f"{config.name}-check-{os.getpid()}"
         for broker in config.network_brokers:
-            trips += round_trips(broker, settings)
+            trips += round_trips(broker, stomp_settings(config, client_id, broker))
         trips += [login_trip(target, config) for target in args.to if target.kind == STOMP]
     problems += [trip.problem for trip in trips if trip.problem]
     notes += dict.fromkeys(trip.note for trip in trips if trip.note)
@@ -175,7 +184,10 @@ def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) 
 
 def _dated(config: ConsumerConfig) -> Iterator[CertificateFinding]:
     ours, authorities, lists = config.certificate_file, config.ca_file, config.crl_file
-    return examine_certificates(ours, authorities, lists, datetime.now(UTC))
+    now = datetime.now(UTC)
+    yield from examine_certificates(ours, authorities, lists, now)
+    for login in config.login:
+        yield from examine_certificates(login.certificate_file, None, None, now)
 
 
 def _notes(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[str]:
@@ -185,10 +197,14 @@ def _notes(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[
         for url, path in config.spools.items():
             if problem := unusable_quarantine(path):
                 yield f"{url}: {problem}"
-        for broker in config.brokers:
-            if problem_of_login(broker, config.user, insecure=False):
-                user = broker.user or config.user
+        for broker in (*config.brokers, *args.to):
+            user = config.user_at(broker)
+            if problem_of_login(broker, user, insecure=False):
                 yield f"{broker}: the password of {user} is sent in plain text"
+        used = {*config.brokers, *args.to}
+        for login in config.login:
+            if not any(map(login.is_for, used)):
+                yield f"[consumer] login {login.broker_url}: neither one of brokers nor of --to"
         if config.doors:
             yield from door_notes(config)
     if args.to:

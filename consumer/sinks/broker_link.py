@@ -121,18 +121,18 @@ class BrokerLink:
         broker, config = self._broker, self._config
         try:
             ips = self._resolver.ips_of(broker.host, broker.port, deadline)
-            password = config.password()
+            password = config.password_at(broker)
         except (OSError, ConfigError) as error:
             raise SessionLost(error_text(error)) from error
-        user = broker.user or config.user or None
-        certificate = config.certificate_file if broker.tls else None
+        user, files = config.user_at(broker), config.tls_files_at(broker)
+        certificate = files.certificate_file if broker.tls else None
         loss = SessionLost("its name has no address")
         for number, ip in enumerate(ips):
             share = deadline.share(len(ips) - number)
             try:
                 channel = connect(ip, broker.port, share)
                 if broker.tls:
-                    channel = secure(channel, broker, config.tls_files)
+                    channel = secure(channel, broker, files)
                 return SendingSession(channel, user, password, certificate, share)
             except (OSError, ConfigError) as error:
                 loss = SessionLost(error_text(error))

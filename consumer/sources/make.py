@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 from sam_pipeline.consumer.config import ConsumerConfig
 from sam_pipeline.consumer.core.source import Source
@@ -35,9 +36,6 @@ def make_sources(
     """One source per configured broker, in the order of the configuration."""
     name = config.process_name
     signatures = SignatureCheck(policy, timedelta(days=config.signature_age_days))
-    settings = replace(
-        stomp_settings(config, name), signatures=signatures, is_last_attempt=is_last_attempt
-    )
     owners: dict[Address, str] = {}
     sources: list[Source] = []
     for broker in config.brokers:
@@ -55,6 +53,11 @@ def make_sources(
         elif broker.kind == LISTEN:
             sources.append(_door(broker, config, signatures, state, listeners, credentials))
         else:
+            settings = replace(
+                stomp_settings(config, name, broker),
+                signatures=signatures,
+                is_last_attempt=is_last_attempt,
+            )
             sources.append(StompSource(broker, settings, owners=owners))
     return sources
 
@@ -87,8 +90,8 @@ def _door(
     return HttpSource(broker, settings, state)
 
 
-def stomp_settings(config: ConsumerConfig, client_id: str) -> StompSettings:
-    """The settings that all network brokers share."""
+def stomp_settings(config: ConsumerConfig, client_id: str, broker: Broker) -> StompSettings:
+    """The settings for a network broker."""
     return StompSettings(
         consumer=config.name,
         subscriptions=tuple(
@@ -96,9 +99,9 @@ def stomp_settings(config: ConsumerConfig, client_id: str) -> StompSettings:
             for item in config.network_subscriptions
         ),
         client_id=client_id,
-        user=config.user,
-        password=config.password,
-        tls_files=config.tls_files,
+        user=config.user_at(broker) or "",
+        password=partial(config.password_at, broker),
+        tls_files=config.tls_files_at(broker),
         heart_beat_s=config.heart_beat_s,
         max_message_bytes=config.max_message_bytes,
         vouches=config.vouching_brokers,

@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StompSettings:
-    """The settings that all network brokers of one consumer share."""
+    """The settings of a consumer for a network broker."""
 
     consumer: str
     subscriptions: tuple[Subscription, ...]

@@ -32,7 +32,10 @@ class Wall(NamedTuple):
 GROUND = "schema.errors schema.times schema.log schema.login schema.chunks schema.secret_file"
 PUBLISHER = "schema publisher.errors"
 SQL = "schema sql.errors"
-CONSUMER = "schema consumer.errors consumer.config consumer.door_config consumer.process"
+CONSUMER = (
+    "schema consumer.errors consumer.config consumer.door_config consumer.login_config"
+    " consumer.process"
+)
 REPORTS = "schema spark_jobs.errors spark_jobs.config"
 DATABASE = "sql.database sql.errors"
 
@@ -93,7 +96,10 @@ WALLS: Mapping[str, Wall] = {
     "consumer.errors": Wall("schema"),
     "consumer.config_key": Wall(),
     "consumer.door_config": Wall("schema consumer.config_key"),
-    "consumer.config": Wall("schema consumer.errors consumer.config_key consumer.door_config"),
+    "consumer.login_config": Wall("schema consumer.config_key"),
+    "consumer.config": Wall(
+        "schema consumer.errors consumer.config_key consumer.door_config consumer.login_config"
+    ),
     "consumer.process": Wall("schema consumer.errors"),
     "consumer.core": Wall(CONSUMER),
     "consumer.sources": Wall(f"{CONSUMER} consumer.core"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import pytest
 import trustme
 
 from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.brokers.subscriber import subscribed
 from tests.support.brokers.tls_files import TlsBroker, TlsFiles
+from tests.support.builders import metric_message
 from tests.support.conservation import consumed, key_of, numbered
 from tests.support.consumer.daemon import LOST, Subscription, row_keys, running, site_of
 from tests.support.consumer.publisher import publish
-from tests.support.consumer.site import Site
+from tests.support.consumer.site import Site, fill_spool
 
 
 @pytest.fixture
@@ -58,6 +61,27 @@ def test_a_consumer_with_a_certificate_loads_messages_over_tls(
 
     consumed([key_of(message.body) for message in messages], row_keys(site))
     assert (stopped.code, stopped.messages) == (0, 1500)
+
+
+def test_a_relay_sends_over_tls_with_a_certificate_of_its_own(
+    tmp_path: Path, tls_broker: TlsBroker, destination: str
+) -> None:
+    server, files = tls_broker
+    ours = known_as(files, files.client())
+    spool = f"spool://{tmp_path}/in"
+    site = site_of(tmp_path, [spool], Subscription(spool), ca_file=ours.pop("ca_file"))
+    keys = [f"{key} = {json.dumps(str(path))}" for key, path in ours.items()]
+    login = ["[[consumer.login]]", f"broker = {json.dumps(server.tls_url)}", *keys]
+    site.config.write_text("\n".join([site.config.read_text(), *login]))
+    message = metric_message(destination=destination)
+    fill_spool(tmp_path / "in", [message])
+
+    with subscribed(server, destination) as frames:
+        moved = site.run("run", "--drain", "--to", server.tls_url)
+        assert moved.returncode == 0, moved.stderr
+        arrived = next(frames)
+
+    assert arrived.headers["samMessageId"] == message.message_id
 
 
 def test_a_missing_client_certificate_is_reported_with_the_key_to_set(

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from sam_pipeline.consumer.core.outcome import BROKER, NOWHERE
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
+from sam_pipeline.consumer.login_config import LoginConfig
 from sam_pipeline.consumer.sinks.broker import BrokerSink
 from sam_pipeline.schema.identity.identity import IDENTITY
 from sam_pipeline.schema.messages.message import DESTINATION, Message, default_destination
@@ -49,8 +51,8 @@ def deliveries(messages: Sequence[Message], answers: bool = False) -> list[Deliv
 class Relay:
     """A sink with these brokers and its directory of rejected messages."""
 
-    def __init__(self, directory: Path, *urls: str) -> None:
-        self.config = ConsumerConfig(("spool:///in",), state_directory=directory)
+    def __init__(self, directory: Path, *urls: str, **keys: Any) -> None:
+        self.config = ConsumerConfig(("spool:///in",), state_directory=directory, **keys)
         self.sink = BrokerSink([parse_broker(url) for url in urls], self.config, State())
 
     def load(self, batch: Sequence[Delivery]) -> Tally:
@@ -139,6 +141,24 @@ def test_the_broker_that_confirmed_last_is_tried_first(tmp_path: Path) -> None:
         relay.sink.close()
 
     assert (first.connections, second.connections, len(second.taken)) == (1, 1, 3)
+
+
+def test_each_broker_gets_its_own_login(tmp_path: Path) -> None:
+    password_file = tmp_path / "password"
+    password_file.write_text("secret")
+    password_file.chmod(0o600)
+
+    with FakeBroker(drops_after=0) as first, FakeBroker() as second:
+        login = LoginConfig(second.url, user="bridge", password_file=password_file)
+        relay = Relay(tmp_path, first.url, second.url, user="common", login=(login,))
+        relay.move(message())
+        relay.sink.close()
+
+    users = [
+        {(frame.headers.get("login"), frame.headers.get("passcode")) for frame in broker.logins}
+        for broker in (first, second)
+    ]
+    assert users == [{("common", None)}, {("bridge", "secret")}]
 
 
 def test_without_any_broker_nothing_is_stored(tmp_path: Path) -> None:
