@@ -19,6 +19,7 @@ from aiohttp import web
 from sam_pipeline.consumer.sources.door.answers import (
     BAD_REQUEST,
     OK,
+    UNREADABLE,
     UNSUPPORTED,
     HttpProblem,
     Reply,
@@ -117,6 +118,12 @@ async def post_form(exchange: Exchange) -> web.StreamResponse:
     path, content_type = unquote(exchange.rest), request.headers.get("Content-Type", "")
     message = servlet_message(path, parameters, content_type, content)
     (waiting,) = exchange.intake.deliver([message], identity)
-    await waiting
+    try:
+        await waiting
+    except HttpProblem as problem:
+        if problem.status != UNREADABLE:
+            raise
+        # Senders know 400 of the servlet; by another status, everything would be refused.
+        raise HttpProblem(BAD_REQUEST, str(problem)) from None
     headers = {ID_HEADER: quote(message.message_id, safe=":")}
     return response_to(Reply(OK, SENT.encode(), TEXT, headers))

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -17,13 +18,20 @@ import pytest
 
 from sam_pipeline.consumer.sources.door.dialects.activemq import ID_HEADER, SENT
 from sam_pipeline.consumer.sources.door.dialects.forms import FORM
+from sam_pipeline.publisher.delivery.publication import publish
+from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.settings.secrets import basic_login
+from sam_pipeline.schema.identity.keys import make_key
 from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.stomp_frame import Frame
 from tests.services.activemq5 import ActiveMQ5Server
 from tests.services.broker import PASSWORD, USER
 from tests.services.process import HOST
+from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.subscriber import subscribed
+from tests.support.builders import metric_message
 from tests.support.consumer.door import Door, listening, new_door, servlet_site
+from tests.support.signatures import signer_of
 
 OF_DELIVERY = {*("subscription", "message-id", "timestamp", "content-length", "JMSXUserID")}
 MAX_BYTES = 100_000
@@ -197,3 +205,45 @@ def test_a_client_that_unsubscribes_sends_nothing(
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_nothing_can_be_read_from_a_door(door: Door, name: str, method: str) -> None:
     assert answer_of(door.port, Sent(b"", content_type=""), name, method)[0] == 405
+
+
+def test_a_signature_is_good_behind_the_door(
+    activemq5: ActiveMQ5Server, door: Door, name: str, tmp_path: Path
+) -> None:
+    key = tmp_path / "nagios1.pem"
+    make_key(key)
+    message = metric_message(destination=f"/topic/{name}", note="ü\n:\\")
+    config = PublisherConfig((rest_url(door),), spool=tmp_path / "spool", signing_key_file=key)
+
+    with subscribed(activemq5, f"/topic/{name}") as frames:
+        publish([message], config)
+        frame = next(frames)
+
+    assert signer_of(key, Message(frame.headers, frame.body)) == "nagios1"
+
+
+def rest_url(door: Door) -> str:
+    """The URL for a sender that takes the door for the servlet."""
+    return f"activemq-rest+http://{HOST}:{door.port}"
+
+
+def test_a_sender_offers_what_the_broker_behind_the_door_refuses_to_the_next_broker(
+    tmp_path: Path,
+) -> None:
+    def rejects(frame: Frame) -> str:
+        return "too large" if frame.body == b"refused" else ""
+
+    door = new_door()
+    messages = [
+        Message({**metric_message(destination="/topic/x").headers}, body)
+        for body in (b"first", b"refused", b"last")
+    ]
+    with FakeBroker(rejects=rejects) as behind, FakeBroker() as beside:
+        site = servlet_site(tmp_path / "door", door)
+        with listening(site, door, "--to", behind.url):
+            publish(
+                messages, PublisherConfig((rest_url(door), beside.url), spool=tmp_path / "spool")
+            )
+
+    assert [frame.body for frame in behind.taken] == [b"first", b"last"]
+    assert [frame.body for frame in beside.taken] == [b"refused"]
