@@ -15,15 +15,17 @@ from trustme import LeafCert
 
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.publisher.cli import main
+from sam_pipeline.schema.identity.identity import IDENTITY
 from sam_pipeline.schema.identity.tokens import make_token
 from sam_pipeline.schema.messages.message import Message, pack
 from sam_pipeline.schema.records.text import Record, write_wlcg
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import needed
 from tests.services.tinyproxy import TinyProxy, running_tinyproxy
 from tests.support.brokers.tls_files import HOST, TlsFiles
 from tests.support.builders import metric_message, metric_result
 from tests.support.commands import PROGRAMS
-from tests.support.consumer.door import listening
+from tests.support.consumer.door import listening, new_door, servlet_site
 from tests.support.consumer.door_site import DoorSite, door_site
 from tests.support.consumer.site import WAIT_S, eventually
 
@@ -234,6 +236,31 @@ def test_check_shows_where_the_door_stores_messages(
         "confirmed: stored in the database"
     }
     assert [broker["anybody_may_publish"] for broker in document["brokers"]] == [False, True]
+
+
+def test_a_servlet_keeps_the_headers_of_messages_and_says_where_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    door = new_door()
+    queue = DirectoryQueue(tmp_path / "out")
+    sent = [
+        metric_message(result, destination="/queue/in.box", nagios_host="n1")
+        for result in results(20, "servlet")
+    ]
+
+    with listening(servlet_site(tmp_path / "servlet", door), door, "--to", f"spool://{queue.path}"):
+        publication = publish(sent, PublisherConfig(brokers=(door.url,)))
+        stored = [queue.read(name) for name in queue.names() if queue.lock(name)]
+        code = main(["check", "--connect", "--broker", door.url])
+
+    assert len(publication.receipts) == 20
+    kept = [
+        Message({k: v for k, v in message.headers.items() if k != IDENTITY}, message.body)
+        for message in stored
+    ]
+    assert kept == sent
+    assert code == 0
+    assert "confirmed: stored in the spool" in capsys.readouterr().out
 
 
 def test_after_a_crash_of_the_door_every_message_is_stored_once(tmp_path: Path) -> None:
