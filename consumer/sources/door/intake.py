@@ -86,7 +86,7 @@ class Intake:
         if self.stopping:
             raise _stopped()
         if self._state.waiting_since is not None:
-            raise self._away()
+            raise _away()
         used = self.reading_bytes + self._inbox.size_bytes
         if mine < used > self._settings.buffer_bytes or not self._inbox.has_room:
             raise _full()
@@ -150,7 +150,7 @@ class Intake:
     def look(self) -> None:
         """Answer who waits for too long, or for a sink that is away; it may store them later."""
         if self._state.waiting_since is not None:
-            self._give_up(list(self.waiting), self._away())
+            self._give_up(list(self.waiting), _away())
         timeout_s = self._settings.config.answer_timeout_s
         since = time.monotonic() - timeout_s
         late = list(takewhile(lambda waiting: self.waiting[waiting] <= since, self.waiting))
@@ -190,9 +190,11 @@ class Intake:
                 waiting.set_exception(problem)
                 waiting.exception()  # the sender may have gone
 
-    def _away(self) -> HttpProblem:
-        text = f"nothing can be stored: {self._state.waiting_for}"
-        return try_again(UNAVAILABLE, text, RETRY_WHEN_BACK_S)
+
+def _away() -> HttpProblem:
+    # The reason is in the log alone: it names servers and logins, which no sender has to know.
+    text = "nothing can be stored at the moment: the log of sam-consume has the reason"
+    return try_again(UNAVAILABLE, text, RETRY_WHEN_BACK_S)
 
 
 def _full() -> HttpProblem:
