@@ -29,6 +29,7 @@ INSTALLATION = (
 )
 BROKER_OF_THE_PAGE = "msg1.example.org:61613"
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d")
+TOKEN = re.compile(r"^[0-9a-f]{64}$", re.MULTILINE)
 PUBLISH = "sam-publish result --metric org.sam.CE-Ping --host ce01.example.org --flavour CE"
 ENDPOINT = json.dumps(
     {
@@ -136,6 +137,34 @@ def test_probes_of_another_account_share_a_spool_with_the_service(host: Host) ->
 
     # The spool may be read before the broker has answered.
     wait_until(lambda: "running" in host.machine.shell("sam-consume status").stdout, timeout_s=60)
+
+
+def test_systemd_opens_a_door_of_the_service(host: Host) -> None:
+    install, start = Page("docs/door-setup.md").texts("sh", "As a service")
+    files = "-keyout /etc/grid-security/hostkey.pem -out /etc/grid-security/hostcert.pem"
+    door = 'certificate_file = "hostcert.pem"\\nkey_file = "hostkey.pem"\\ntokens_file = "tokens"'
+    host.machine.succeed(
+        f"""
+        mkdir /etc/grid-security
+        openssl req -x509 -nodes -newkey rsa:2048 -days 2 {files} -subj /CN=localhost \\
+            -addext subjectAltName=DNS:localhost
+        sed -i '/^.consumer./,/^$/ s#^brokers = .#&"listen+https://0.0.0.0:8443", #' \\
+            /etc/sam/sam.toml
+        echo -e '[consumer.door]\\n{door}' >> /etc/sam/sam.toml
+        """
+    )
+    [token] = TOKEN.findall(host.machine.succeed(install))
+    host.machine.succeed(start)
+
+    host.machine.succeed(
+        f"""
+        systemctl restart --no-block sam-consume
+        export SAM_PUBLISHER_CA_FILE=/etc/grid-security/hostcert.pem SAM_PUBLISHER_TOKEN={token}
+        {PUBLISH} --status OK --broker sam+https://localhost:8443 --require-broker
+        """
+    )
+
+    assert host.rows("publisher = 'token:nagios1'") == 1
 
 
 def test_the_nightly_report_computes_a_day_in_its_sandbox(host: Host) -> None:

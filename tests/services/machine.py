@@ -114,8 +114,8 @@ def booted_machine() -> Iterator[Machine]:
 
 def wheels() -> Path:
     """A directory with all packages that pip installs with ours, filled when first needed."""
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    target = CACHE / f"wheels-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    requirements = _requirements((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    target = CACHE / f"wheels-{hashlib.sha256(repr(requirements).encode()).hexdigest()[:12]}"
     if not target.is_dir():
         CACHE.mkdir(exist_ok=True)
         pip = [sys.executable, "-m", "pip", "--python", str(shutil.which("python3", path=PATH))]
@@ -123,7 +123,7 @@ def wheels() -> Path:
             # Renamed only when complete, so that an interrupted build is repeated.
             output = Path(name) / "output"
             wheel = [*pip, "wheel", "--quiet", f"--wheel-dir={output}"]
-            subprocess.run([*wheel, *_requirements(text)], check=True)
+            subprocess.run([*wheel, *requirements], check=True)
             with contextlib.suppress(OSError):  # another process was faster
                 output.rename(target)
     return target
@@ -133,7 +133,9 @@ def _requirements(pyproject: str) -> list[str]:
     """What the build and the extras need, without our own distribution."""
     project = tomllib.loads(pyproject)
     extras = project["project"]["optional-dependencies"]
-    wanted = [*project["build-system"]["requires"], *extras["consumer"], *extras["reports"]]
+    wanted = [*project["build-system"]["requires"]]
+    for extra in ("consumer", "door", "reports"):
+        wanted += extras[extra]
     return [requirement for requirement in wanted if not requirement.startswith("sam-pipeline")]
 
 
