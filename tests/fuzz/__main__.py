@@ -1,4 +1,4 @@
-"""The long form: a million inputs for the decoder, the frame reader and the reader of spools.
+"""The long form: a million inputs for all readers of records, frames, spools and requests.
 
     python -m tests.fuzz --inputs 1000000
     python -m tests.fuzz --seed 7 --target frames     the same inputs again

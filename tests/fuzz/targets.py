@@ -19,6 +19,7 @@ from sam_pipeline.schema.records.json_form import write_json
 from sam_pipeline.schema.records.reasons import REASONS
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.element import parse, serialise
+from tests.fuzz import door
 from tests.fuzz.mutate import mutated
 from tests.support.builders import NOW, metric_message, metric_result
 
@@ -265,4 +266,5 @@ TARGETS: Mapping[str, Target] = {
     "frames": Target(_frames(), FRAME_TOKENS, _read_frames),
     "messages": Target(_frames(), FRAME_TOKENS, _read_frames_leniently),
     "elements": Target(_elements(), ELEMENT_TOKENS, _read_element),
+    "requests": Target(door.SEEDS, door.TOKENS, door.read_requests),
 }

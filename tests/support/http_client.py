@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 TIMEOUT_S = 40.0
 """Longer than a door takes to answer, so only one that is frozen or was killed does not."""
 TEXT = "text/plain"
+JSON = "application/json"
 LINES = "application/x-ndjson"
 NO_ANSWER = (OSError, HTTPException)
 """The connection was refused, closed or reset, or nothing arrived for too long."""
@@ -34,6 +35,14 @@ class HttpAnswer(NamedTuple):
     def lines(self) -> list[dict[str, Any]]:
         """The documents of all complete lines."""
         return [json.loads(line) for line in self.body.splitlines(True) if line.endswith(b"\n")]
+
+    @property
+    def documents(self) -> list[dict[str, Any]]:
+        """All its documents; none if it is not JSON."""
+        content_type = self.headers.get("content-type", "")
+        if content_type.startswith(LINES):
+            return self.lines
+        return [self.document] if content_type.startswith(JSON) else []
 
 
 class HttpClient:

@@ -133,12 +133,20 @@ def openapi_document() -> dict[str, Any]:
             "/nrdp/{flavour}/": {
                 "post": {"operationId": "postNrdpOfFlavour", "parameters": [flavour], **nrdp}
             },
-            "/healthz": {"get": _state("getHealth", "Whether the process works.")},
-            "/readyz": {"get": _state("getReadiness", "Whether messages can be stored.", 503)},
-            "/v1/openapi.json": {"get": _state("getOpenapi", "This document.", content=JSON)},
+            "/healthz": {"get": _document("getHealth", "Whether the door is open.")},
+            "/readyz": {
+                "get": _document(
+                    "getReadiness", "Whether a message would be stored at once.", 429, 503
+                )
+            },
+            "/v1/openapi.json": {"get": _document("getOpenapi", "This document.")},
         },
         "components": {
             "schemas": _SCHEMAS,
+            "responses": {
+                str(status): _answer(text, PROBLEM, _schema("Problem"))
+                for status, text in STATUSES.items()
+            },
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
                 "certificate": {"type": "mutualTLS"},
@@ -151,7 +159,7 @@ def _message() -> dict[str, Any]:
     records = {"type": "array", "items": _schema("Record")}
     text = {**_TEXT, "description": "Records as WLCG text; `key: value` lines, then `EOT`."}
     lines = {**_TEXT, "description": "One `Record` per line; also as `application/x-ndjson`."}
-    classes = {**_TEXT, "examples": list(BUILT_IN)}
+    classes = {**_TEXT, "examples": [item.name for item in BUILT_IN.values()]}
     return {
         "operationId": "postMessage",
         "summary": "Send the records of one message.",
@@ -251,14 +259,13 @@ def _nrdp() -> dict[str, Any]:
     }
 
 
-def _state(name: str, summary: str, *problems: int, content: str = "text/plain") -> dict[str, Any]:
+def _document(name: str, summary: str, *problems: int) -> dict[str, Any]:
     """A GET without parameters, which needs no credentials."""
-    schema = {"type": "object"} if content == JSON else _TEXT
     return {
         "operationId": name,
         "summary": summary,
         "security": [{}],
-        "responses": {"200": _answer("Yes.", content, schema), **_problems(*problems)},
+        "responses": {"200": _answer("Yes.", JSON, {"type": "object"}), **_problems(*problems)},
     }
 
 
@@ -282,4 +289,4 @@ def _answer(description: str, content: str, schema: Mapping[str, Any]) -> dict[s
 
 
 def _problems(*statuses: int) -> dict[str, Any]:
-    return {str(code): _answer(STATUSES[code], PROBLEM, _schema("Problem")) for code in statuses}
+    return {str(status): {"$ref": f"#/components/responses/{status}"} for status in statuses}

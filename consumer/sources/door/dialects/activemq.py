@@ -10,6 +10,7 @@ JMSDeliveryMode are ignored, like JMSType and JMSExpiration.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
@@ -45,6 +46,11 @@ _NOT_HEADERS = {
     *("JMSExpiration", "JMSReplyTo", "JMSCorrelationID", "JMSType"),
 }
 _KINDS = {"topic": TOPICS, "queue": QUEUES[0], "channel": QUEUES[0]}
+CHARSETS = (
+    *("ascii", "big5", "cp", "euc", "gb", "iso", "koi8", "mac", "shift_jis"),
+    *("utf-8", "utf-16", "utf-32"),
+)
+"""How Python's names of character sets begin. Codecs for other purposes may take quadratic time."""
 _CHARSET = re.compile(r';\s*charset\s*=\s*"?([^\s";]+)"?', re.IGNORECASE)
 
 
@@ -100,8 +106,11 @@ def _in_utf8(body: bytes, content_type: str) -> tuple[bytes, str]:
     if not match or match[1].lower() in ("utf-8", "utf8", "us-ascii"):
         return body, content_type
     try:
-        decoded = body.decode(match[1])
-    except (LookupError, UnicodeDecodeError) as error:
+        codec = codecs.lookup(match[1])
+        if not codec.name.startswith(CHARSETS):
+            raise LookupError("it is not a character set of texts")
+        decoded = body.decode(codec.name)
+    except (LookupError, ValueError) as error:
         text = f"the body can't be read as text in {match[1][:40]!r}: {error}"
         raise HttpProblem(UNSUPPORTED, text) from None
     return decoded.encode(), _CHARSET.sub("; charset=utf-8", content_type)
