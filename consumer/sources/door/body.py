@@ -22,6 +22,7 @@ from sam_pipeline.consumer.sources.door.answers import (
 from sam_pipeline.consumer.sources.door.intake import Intake
 
 GRACE_S = 10.0
+"""The longest silence in a body."""
 SLOWEST = 1000
 """A body must arrive faster, in bytes per second, GRACE_S aside."""
 PIECE_BYTES = 64 * 1024
@@ -110,8 +111,8 @@ class Body:
             if content.at_eof():
                 return b""
             began = time.monotonic()
-            patience_s = GRACE_S + content.total_bytes / SLOWEST - self._waited_s
-            async with asyncio.timeout(max(patience_s, 0)):
+            credit_s = content.total_bytes / SLOWEST - self._waited_s
+            async with asyncio.timeout(max(GRACE_S + min(credit_s, 0), 0)):
                 piece = await content.readany()
             self._waited_s += time.monotonic() - began
             return piece

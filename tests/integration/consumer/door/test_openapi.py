@@ -7,14 +7,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Any
 
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from sam_pipeline.consumer.sources.door.openapi import openapi_document
+from sam_pipeline.consumer.sources.door.requests import PATHS
+from sam_pipeline.schema.spool.element import serialise
 from tests.services.process import HOST
-from tests.support.builders import metric_result
+from tests.support.builders import metric_message, metric_result
 from tests.support.commands import PROGRAMS
 from tests.support.consumer.door_site import DoorSite, door_site
 
@@ -54,6 +57,21 @@ def test_the_document_is_valid() -> None:
     errors = OpenAPIV31SpecValidator(openapi_document()).iter_errors()
 
     assert list(errors) == []
+
+
+def test_the_document_has_all_paths_and_methods_of_the_door() -> None:
+    document = openapi_document()["paths"]
+    documented = {
+        path.partition("{")[0]: {method.upper() for method in operations}
+        for path, operations in document.items()
+        if not path.endswith("}/")
+    }
+
+    assert documented == {
+        path: handlers.keys() - {"HEAD"}
+        for path, handlers in PATHS.items()
+        if path not in ("/api/message", "/nrdp")  # the same with a slash
+    }
 
 
 def test_the_door_serves_the_document(door: DoorSite) -> None:
@@ -96,3 +114,17 @@ def test_a_generated_client_gets_a_typed_problem(door: DoorSite, client: Any) ->
     assert isinstance(problem, client.models.Problem)
     assert problem.status == 400
     assert "Sam-Message-Id" in problem.detail
+
+
+def test_a_generated_client_sends_many_messages(door: DoorSite, client: Any) -> None:
+    post_messages = importlib.import_module(f"{PACKAGE}.api.default.post_messages")
+    messages = [metric_message(metric_result(metricName=f"org.sam.Line{n}")) for n in range(3)]
+    lines = b"".join(serialise(message) + b"\n" for message in messages)
+
+    with client.Client(f"http://{HOST}:{door.door.port}") as connection:
+        body = importlib.import_module(f"{PACKAGE}.types").File(BytesIO(lines))
+        answer = post_messages.sync(client=connection, body=body)
+
+    outcomes = [json.loads(line) for line in answer.payload.read().splitlines()]
+    assert [outcome["messageId"] for outcome in outcomes] == [m.message_id for m in messages]
+    assert [(outcome["status"], outcome["rows"]) for outcome in outcomes] == [(200, 1)] * 3

@@ -38,6 +38,7 @@ SLOW: Mapping[str, tuple[bytes, bytes]] = {
     "a silent head": (post()[:40], b""),
     "a dripping head": (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: ", b"y"),
     "a silent body": (post(A_LARGE_BODY, body=None) + b"hostName", b""),
+    "a body that stops": (post(A_LARGE_BODY, body=None) + b"x" * 100_000, b""),
     "a dripping body": (post(A_LARGE_BODY, body=None), b"x" * 20),
     "dripping chunks": (post(A_CHUNK, body=None), b"1\r\nx\r\n"),
 }

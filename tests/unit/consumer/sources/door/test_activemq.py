@@ -139,7 +139,7 @@ def test_a_text_in_another_character_set_becomes_utf8() -> None:
     assert message.headers["content-type"] == "text/plain; charset=utf-8"
 
 
-@pytest.mark.parametrize("charset", ["klingon", "utf-16", "ascii"])
+@pytest.mark.parametrize("charset", ["klingon", "utf-16", "ascii", "punycode"])
 def test_a_text_that_is_not_in_its_character_set_is_unsupported(charset: str) -> None:
     problem = problem_of(content_type=f"text/plain; charset={charset}", body=b"\xff\xfe\xfc")
 
