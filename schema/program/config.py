@@ -399,7 +399,9 @@ class _Reader:
                 self._problems.append(f"{location}{_suggestion(key, names)}")
                 continue
             try:
-                values[names[key]] = self._value(hints[names[key]], value, table, key)
+                read = self._value(hints[names[key]], value, table, key)
+                if read is not None:  # the table under the key has no problems
+                    values[names[key]] = read
             except ValueError as error:
                 self._problems.append(f"{table.locate(key)}: {error}")
         return values

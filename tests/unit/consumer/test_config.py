@@ -16,8 +16,10 @@ from sam_pipeline.consumer.config import (
     load_for_replay,
     load_identity,
 )
+from sam_pipeline.consumer.door_config import DoorConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
+from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.records.normalise import Limits
 
 COMPLETE = """\
@@ -44,6 +46,37 @@ def problems_of(directory: Path, text: str) -> str:
     with pytest.raises(ConfigError) as caught:
         loaded(directory, text)
     return "\n".join(caught.value.problems)
+
+
+def test_an_http_door_needs_neither_name_nor_subscription(tmp_path: Path) -> None:
+    config = loaded(tmp_path, '[consumer]\nbrokers = ["listen+http://localhost"]\n')
+
+    assert config.door == DoorConfig()
+    assert not config.reads_network
+    assert [str(broker) for broker in config.doors] == ["listen+http://localhost:8080"]
+
+
+def test_the_table_of_the_door_is_read_and_checked_like_the_section(tmp_path: Path) -> None:
+    doors = '[consumer]\nbrokers = ["listen+http://localhost"]\n[consumer.door]\n'
+
+    assert loaded(tmp_path, f"{doors}max_connections = 7\n").door.max_connections == 7
+    problems = problems_of(
+        tmp_path, f'{doors}max_connections = 0\nanswer_timeout = 1\ninsecure = "no"\n'
+    )
+    assert "sam.toml:4: [consumer.door] max_connections: expected more than 0" in problems
+    assert "[consumer.door] unknown key answer_timeout (did you mean answer_timeout_s?)" in problems
+    assert "sam.toml:6: [consumer.door] insecure: expected true or false" in problems
+    assert "expected a table" in problems_of(tmp_path, "[consumer]\ndoor = 1\n")
+
+
+def test_a_door_is_not_a_broker_that_vouches_or_has_subscriptions(tmp_path: Path) -> None:
+    url = "listen+http://localhost:8080"
+    with_door = COMPLETE.replace("brokers = [", f'brokers = ["{url}", ')
+
+    assert loaded(tmp_path, with_door).network_brokers == [parse_broker("stomp://msg.example.org")]
+    assert f"vouches: {url} is not one of" in problems_of(
+        tmp_path, with_door.replace("[[", f'vouches = ["{url}"]\n[[', 1)
+    )
 
 
 def test_a_complete_section_is_read(tmp_path: Path) -> None:

@@ -75,6 +75,13 @@ def test_the_file_of_tokens_need_not_exist_before_the_first_one(sam_toml: Path) 
     assert tokens_path(args) == sam_toml.with_name("tokens")
 
 
+def test_a_table_with_problems_is_reported_by_every_command_that_reads_it(sam_toml: Path) -> None:
+    sam_toml.write_text("[consumer]\n[consumer.door]\ntokens_file = 7\n")
+
+    with pytest.raises(ConfigError, match="tokens_file: expected a path"):
+        tokens_path(argparse.Namespace(config=str(sam_toml), instance=None))
+
+
 def test_sockets_of_systemd_are_those_of_this_process(
     sam_toml: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

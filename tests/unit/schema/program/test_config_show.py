@@ -18,12 +18,19 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Inner:
+    size: int = 1
+    word: str = ""
+
+
+@dataclass(frozen=True)
 class Shown:
     name: str
     size: int = 7
     spool: Path | None = None
     words: dict[str, str] = field(default_factory=dict)
     table: tuple[Table, ...] = ()
+    inner: Inner = field(default_factory=Inner)
     flag: bool = field(default=False, metadata={"key": None})
 
 
@@ -58,6 +65,7 @@ def test_each_setting_has_its_value_and_its_source(tmp_path: Path) -> None:
     file.write_text(
         "[consumer]\nsize = 'x'\nspool = 'in'\nwords.site = 'a'\n"
         "[[consumer.table]]\ndestination = 'd'\n[[consumer.table]]\nrename = { a = 'b' }\n"
+        "[consumer.inner]\nsize = 3\n"
     )
     environ = {"SAM_CONSUMER_PASSWORD": "hidden", "SAM_CONSUMER_NAME": "from-variable"}
 
@@ -74,6 +82,8 @@ def test_each_setting_has_its_value_and_its_source(tmp_path: Path) -> None:
         ("consumer.words.site", "a", "line 4"),
         ("consumer.table[1].destination", "d", "line 6"),
         ("consumer.table[1].rename", "-", "default"),
+        ("consumer.inner.size", "3", "line 10"),
+        ("consumer.inner.word", "-", "default"),
         ("consumer.password", "***", "SAM_CONSUMER_PASSWORD"),
     ]
 
