@@ -68,6 +68,8 @@ def full_demo() -> None:
             "sam-report run": as_role(owner, "reporter"),
         }
         _walk(demo, logins)
+        if not proxy.asked:
+            raise StepFailed("no request went through the proxy")
         print(f"{len(proxy.asked)} requests went through the proxy")
 
 

@@ -66,6 +66,11 @@ class Demo:
         return f"sam-publish --config {self.directory}/worker.toml"
 
     @property
+    def way(self) -> str:
+        """How worker nodes publish, for headings."""
+        return "" if self.servlet_port is None else ", by HTTP through a proxy"
+
+    @property
     def page(self) -> Path:
         return self.directory / "report" / "index.html"
 
@@ -140,7 +145,7 @@ def import_history(demo: Demo, shell: Shell) -> None:
 
 
 def run_plugins(demo: Demo, shell: Shell) -> None:
-    shell.heading("Live: monitoring plugins measure this machine")
+    shell.heading(f"Live: monitoring plugins measure this machine{demo.way}")
     if not demo.plugins:
         print(f"   no plugin is installed here: {HOW_TO_GET_THEM}")
     about = f"--vo ops --host {this_host()} --flavour {files.THIS_FLAVOUR}"
@@ -164,7 +169,8 @@ def load(demo: Demo, shell: Shell) -> None:
 def load_again(demo: Demo, shell: Shell) -> None:
     """Deliver and load everything again, in the first run only: later runs do so anyway."""
     if demo.is_first_run:
-        shell.heading("Brokers may redeliver messages: all of them again, and nothing changes")
+        again = f"all of them again{demo.way}"
+        shell.heading(f"Brokers may redeliver messages: {again}, and nothing changes")
         _deliver(demo, shell, demo.publish)
         shell.run("sam-consume run --drain")
 
