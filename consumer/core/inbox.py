@@ -115,7 +115,7 @@ class Inbox:
         max_bytes: int = NO_LIMIT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._max_messages = max_messages
+        self.max_messages = max_messages
         self._max_bytes = max_bytes
         self._clock = clock
         self._deliveries: deque[Delivery] = deque()
@@ -137,7 +137,7 @@ class Inbox:
     @property
     def has_room(self) -> bool:
         """Whether the inbox is below both limits."""
-        return len(self._deliveries) < self._max_messages and self.size_bytes < self._max_bytes
+        return len(self._deliveries) < self.max_messages and self.size_bytes < self._max_bytes
 
     def has_room_for(self, broker: str) -> bool:
         """Whether messages of the broker may be read: there is room, and it is not paused."""

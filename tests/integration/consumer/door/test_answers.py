@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from sam_pipeline.consumer.core.inbox import Inbox
+from sam_pipeline.consumer.core.inbox import Delivery, Inbox
 from sam_pipeline.consumer.core.outcome import (
     BROKER,
     DATABASE,
@@ -118,6 +118,18 @@ def test_a_full_inbox_is_answered_at_once() -> None:
         assert int(second.headers["retry-after"]) > 0
         assert answer_of(first).status == 200
         assert answer_of(door.ask(READY)).status == 200
+
+
+def test_an_inbox_that_another_source_has_filled_has_room_for_as_many_messages_of_senders() -> None:
+    inbox = Inbox(2)
+    with open_door(inbox) as door:
+        inbox.put([Delivery(metric_message(), door.source, None)] * 3)
+        answers = [door.ask(posted(number)) for number in range(2)]
+        wait_until(lambda: len(inbox) == 5, SOON_S)
+        third = answer_of(door.ask(posted(2)))
+
+        assert third.status == 429
+        assert not any(answer.done() for answer in answers)
 
 
 def test_bytes_in_the_inbox_count_as_well() -> None:
