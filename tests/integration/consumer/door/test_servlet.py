@@ -29,8 +29,9 @@ from tests.services.broker import PASSWORD, USER
 from tests.services.process import HOST
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.subscriber import subscribed
-from tests.support.builders import metric_message
+from tests.support.builders import metric_message, metric_result
 from tests.support.consumer.door import Door, listening, new_door, servlet_site
+from tests.support.consumer.site import make_site
 from tests.support.signatures import signer_of
 
 OF_DELIVERY = {*("subscription", "message-id", "timestamp", "content-length", "JMSXUserID")}
@@ -205,6 +206,24 @@ def test_a_client_that_unsubscribes_sends_nothing(
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_nothing_can_be_read_from_a_door(door: Door, name: str, method: str) -> None:
     assert answer_of(door.port, Sent(b"", content_type=""), name, method)[0] == 405
+
+
+def test_a_message_without_a_class_has_that_of_its_destination(tmp_path: Path) -> None:
+    """The consumer of the broker had added it; a door in front of the database does it, too."""
+    door = new_door()
+    destination = "/topic/site.results"
+    site = make_site(tmp_path, f"sqlite:///{tmp_path / 'sam.db'}", [door.listen_url], destination)
+    site.config.write_text(f'{site.config.read_text()}rename = {{ test = "metricName" }}\n')
+    text = metric_message(metric_result(metricName="org.sam.Old")).body.decode()
+    foreign = text.replace("metricName:", "test:")
+
+    with listening(site, door):
+        answer = answer_of(door.port, form(path="site.results", body=foreign), "")
+        other = answer_of(door.port, form(path="site.other", body=foreign), "")
+
+    assert [answer[0], other[0]] == [200, 200]
+    assert site.column("SELECT metricName FROM metricOutput") == ["org.sam.Old"]
+    assert site.column("SELECT reason FROM dead_letter") == ["unknown-class"]
 
 
 def test_a_signature_is_good_behind_the_door(
