@@ -22,6 +22,7 @@ from sam_pipeline.consumer.config_key import config_key, expected
 from sam_pipeline.consumer.door_config import DoorConfig
 from sam_pipeline.consumer.login_config import LoginConfig
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.identity.identity import BROKER, broker_identity
 from sam_pipeline.schema.messages.destination import problem_of_destination
 from sam_pipeline.schema.messages.foreign import FORMATS, Stamp, make_stamp, rename_problems
 from sam_pipeline.schema.net.broker_url import (
@@ -95,7 +96,11 @@ def _check_url(url: str) -> str | None:
 
 
 def _check_accounts(accounts: tuple[str, ...]) -> str | None:
-    unknown = [account for account in accounts if _number_of(account) is None]
+    unknown = [
+        account
+        for account in accounts
+        if not account.startswith(f"{BROKER}:") and _number_of(account) is None
+    ]
     return "\n".join(f"{account!r}: no such account" for account in unknown) or None
 
 
@@ -260,8 +265,9 @@ class ConsumerConfig:
         "those of `brokers` that are trusted to name the user who sent a message", default=()
     )
     relays: tuple[str, ...] = config_key(
-        "accounts of relays (`--to spool:///…`), by name or number, whose elements have identities"
-        " to keep; that of the consumer always is one",
+        "the relays (`run --to`) whose messages have identities to keep: accounts that fill our"
+        " spools, by name or number (that of the consumer always is one), and users for whom a"
+        " broker vouches, `broker:URL/USER`",
         _check_accounts,
         (),
     )
@@ -326,6 +332,11 @@ class ConsumerConfig:
         """The numbers of the accounts of relays, this one among them."""
         numbers = (_number_of(account) for account in self.relays)
         return frozenset({os.geteuid(), *(number for number in numbers if number is not None)})
+
+    @property
+    def relay_users(self) -> frozenset[str]:
+        """The identities of relays for whom a broker vouches."""
+        return frozenset(relay for relay in self.relays if relay.startswith(f"{BROKER}:"))
 
     @property
     def network_subscriptions(self) -> list[SubscriptionConfig]:
@@ -403,6 +414,9 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
             suggestion = did_you_mean(url, network)
             hint = f" ({suggestion})" if suggestion else ""
             problems.append(f"vouches: {url} is not one of the network brokers{hint}")
+    for relay in sorted(config.relay_users):
+        if not any(relay.startswith(broker_identity(url, "")) for url in config.vouching_brokers):
+            problems.append(f"relays: {relay}: no broker in vouches can name that user")
     logins = Counter(str(parse_broker(login.broker_url)) for login in config.login)
     problems += (f"login: {url} appears twice" for url, count in logins.items() if count > 1)
     destinations = Counter(str(item.spool or item.destination) for item in config.subscription)

@@ -55,9 +55,11 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         " the plugin and published its result (other signals: 128 and their number)",
     },
     "consumer": {
-        command.OK: "stopped on request; or drained, and every record is a row",
+        command.OK: "stopped on request; or drained, and every record is a row, or with `--to`"
+        " every message was moved",
         command.USAGE: "usage",
-        command.BAD_DATA: "drained or replayed: there are new dead letters, or some failed again",
+        command.BAD_DATA: "drained or replayed: there are new dead letters, or some failed again;"
+        " or the brokers of `--to` rejected messages",
         command.NO_INPUT: "`dead-letter`: no letter has that id, or `edit --body`: no such file",
         command.UNAVAILABLE: "a broker or the database was away longer than `--timeout`, or a"
         " spool or some of its elements could not be used for so long; the name"

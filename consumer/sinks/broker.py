@@ -19,6 +19,7 @@ from sam_pipeline.consumer.errors import BrokersAway, SinkAway
 from sam_pipeline.consumer.sinks.broker_link import BrokerLink
 from sam_pipeline.consumer.sinks.rejected import RejectedMessage, RejectedStore
 from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.identity.identity import identified
 from sam_pipeline.schema.identity.policy import NOT_AUTHORISED
 from sam_pipeline.schema.messages.destination import forwarding_destination, problem_of_destination
 from sam_pipeline.schema.messages.message import DESTINATION, Message, default_destination
@@ -125,15 +126,14 @@ class BrokerSink:
 
 
 def addressed(message: Message) -> Message:
-    """The message with the destination to which it is sent on: its own, or that of its class."""
+    """The message with its identity, and its own destination or that of its class."""
     destination = message.headers.get(DESTINATION, "")
     if destination:
         target = forwarding_destination(destination)
     else:
         target = default_destination(message.message_class) if message.message_class else ""
-    if target == destination:
-        return message
-    return Message({**message.headers, DESTINATION: target}, message.body)
+    headers, body = identified(message)
+    return Message({**headers, DESTINATION: target}, body)
 
 
 def problem_of(message: Message) -> str | None:

@@ -10,8 +10,7 @@ from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
 from sam_pipeline.schema.errors import SpoolError
-from sam_pipeline.schema.identity.identity import ANONYMOUS, IDENTITY
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.identity.identity import identified
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
@@ -35,7 +34,7 @@ class SpoolSink:
 
     def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
         with decoding():
-            elements = [serialise(_identified(delivery.message)) for delivery in batch]
+            elements = [serialise(identified(delivery.message)) for delivery in batch]
         try:
             for _ in self._queue.store_all(elements):
                 pass  # an element is fsynced when its name is yielded
@@ -49,11 +48,3 @@ class SpoolSink:
 
     def finish(self) -> None:
         pass
-
-
-def _identified(message: Message) -> Message:
-    """The message with its identity, even if that is anonymous.
-
-    Without one, it would get that of our account.
-    """
-    return Message({IDENTITY: ANONYMOUS, **message.headers}, message.body)

@@ -105,4 +105,5 @@ def stomp_settings(config: ConsumerConfig, client_id: str, broker: Broker) -> St
         heart_beat_s=config.heart_beat_s,
         max_message_bytes=config.max_message_bytes,
         vouches=config.vouching_brokers,
+        relays=config.relay_users,
     )

@@ -16,7 +16,7 @@ from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
 from sam_pipeline.schema.identity.identity import (
     IDENTITY,
-    OPERATOR,
+    established_identity,
     uid_identity,
     with_identity,
 )
@@ -191,11 +191,8 @@ class SpoolSource:
 
     def _sender(self, message: Message, owner: int) -> str:
         """The identity of an element: its owner, or what a relay has established."""
-        established = message.headers.get(IDENTITY, "") if owner in self._relays else ""
-        # No relay establishes an operator, for whom the policy has no rules.
-        if established.startswith(f"{OPERATOR}:") or not established.isprintable():
-            established = ""
-        return established or uid_identity(owner)
+        claimed = message.headers.get(IDENTITY, "") if owner in self._relays else ""
+        return established_identity(claimed, uid_identity(owner))
 
     def _release(self, claims: Claims) -> None:
         """Unlock what was never acked; what can't be unlocked now stays claimed."""

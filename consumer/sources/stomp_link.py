@@ -64,6 +64,8 @@ class StompSettings:
     """A larger body is skipped while it arrives."""
     vouches: Collection[str] = ()
     """The brokers that are trusted to name the user who sent a message."""
+    relays: Collection[str] = ()
+    """The identities of users whose messages have identities to keep."""
     signatures: SignatureCheck = field(default_factory=SignatureCheck)
     is_last_attempt: IsLastAttempt = never_last
     """Whether a frame that could not be read is now delivered as far as it is known."""
@@ -167,6 +169,7 @@ class StompLink:
             max_message_bytes=settings.max_message_bytes,
             is_last_attempt=settings.is_last_attempt,
             vouches=str(broker) in settings.vouches,
+            relays=settings.relays,
             signatures=settings.signatures,
         )
         try:

@@ -12,7 +12,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,7 +22,12 @@ from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
 from sam_pipeline.consumer.sources.lenient_reader import Fault, LenientReader, LostTrack
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
-from sam_pipeline.schema.identity.identity import IDENTITY, broker_identity
+from sam_pipeline.schema.identity.identity import (
+    ANONYMOUS,
+    IDENTITY,
+    broker_identity,
+    established_identity,
+)
 from sam_pipeline.schema.identity.signature import KEY_NAME
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
@@ -137,12 +142,17 @@ class ConsumingSession(StompSession):
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         is_last_attempt: IsLastAttempt = never_last,
         vouches: bool = False,
+        relays: Collection[str] = (),
         signatures: SignatureCheck | None = None,
     ) -> None:
-        """`vouches`: the broker is trusted to name the user who sent a message."""
+        """`vouches`: the broker is trusted to name the user who sent a message.
+
+        `relays`: the identities of users whose messages have identities to keep.
+        """
         self._acks_due = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._frames = LenientReader(max_message_bytes)
         super().__init__(channel, RECEIVE_BYTES, self._frames)
+        self._relays = relays
         self._is_last_attempt = is_last_attempt
         self._lost_track = ""
         """Why the session reads no more, but waits for acks; empty while it reads."""
@@ -326,12 +336,17 @@ class ConsumingSession(StompSession):
             except KeyError as error:
                 token, stamp = _NO_TOKEN, _NOT_SUBSCRIBED
                 fault = (fault or Fault()).and_also(f"a MESSAGE without a known {error}")
+            claimed = headers.get(IDENTITY, "") if self._relays else ""
             for name in SESSION_HEADERS:  # changed in place: the frame is not used again
                 headers.pop(name, None)
             if self._user_header:
                 user = headers.get(self._user_header)
                 if user and user.isprintable():
-                    headers[IDENTITY] = broker_identity(self.broker, user)
+                    identity = broker_identity(self.broker, user)
+                    if identity in self._relays:
+                        identity = established_identity(claimed, identity)
+                    if identity != ANONYMOUS:
+                        headers[IDENTITY] = identity
             message = Message(headers, frame.body)
             if fault is not None:
                 message = fault.refused(message)

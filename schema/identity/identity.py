@@ -31,6 +31,22 @@ def with_identity(message: Message, identity: str) -> Message:
     return Message(headers, message.body)
 
 
+def identified(message: Message) -> Message:
+    """The message as a relay passes it on: with its identity, even if that is anonymous.
+
+    Without one, it would get that of the relay.
+    """
+    return Message({IDENTITY: ANONYMOUS, **message.headers}, message.body)
+
+
+def established_identity(claimed: str, own: str) -> str:
+    """What a relay has established about a message, or else the `own` identity of the relay."""
+    # No relay establishes an operator, for whom the policy has no rules.
+    if not claimed or claimed.startswith(f"{OPERATOR}:") or not claimed.isprintable():
+        return own
+    return claimed
+
+
 def known_identity(identity: str) -> str:
     """The identity in texts for people, which do not name anonymous senders."""
     return "" if identity == ANONYMOUS else identity

@@ -49,8 +49,10 @@ BY_FRAMES, BY_COMMAND = PAGE.texts("sh", "Replace a broker")
 (DEAD_LETTERS,) = PAGE.texts("sh", "Handle dead letters")
 (PASSWORD_TOML,) = PAGE.texts("toml", "Use certificates and passwords")
 (FOREIGN_TOML,) = PAGE.texts("toml", "Load records of foreign writers")
-RELAY, ONWARD = PAGE.texts("sh", "Relay messages")
-RELAY_TOML, ONWARD_TOML = PAGE.texts("toml", "Relay messages")
+(RELAY,) = PAGE.texts("sh", "Relay messages")
+(RELAY_TOML,) = PAGE.texts("toml", "Relay messages")
+(BRIDGE,) = PAGE.texts("sh", "To brokers")
+(BRIDGE_TOML,) = PAGE.texts("toml", "To brokers")
 SHARE, CORRECT = PAGE.texts("sh", "Share a spool between accounts")
 (MONITOR,) = PAGE.texts("sh", "Monitor the consumer")
 TOPIC = "grid.probe.metricOutput"
@@ -525,7 +527,7 @@ def test_records_of_foreign_writers_are_loaded(
     assert hosts(workplace) == ["ce01.example.org", "etf.example.org"]
 
 
-def test_a_relay_moves_messages_to_a_consumer_or_a_publisher(workplace: Workplace) -> None:
+def test_a_relay_moves_messages_to_a_consumer(workplace: Workplace) -> None:
     relayed = workplace.directory / "relayed"
     workplace.succeed("sam-publish", *RESULT, "ce01.example.org")
     (before,) = ids(workplace.directory / "spool")
@@ -534,17 +536,40 @@ def test_a_relay_moves_messages_to_a_consumer_or_a_publisher(workplace: Workplac
 
     assert ids(relayed) == [before]
     assert workplace.spooled("spool") == 0
-    shutil.copytree(relayed, workplace.directory / "copy")
     configure(workplace, RELAY_TOML.replace("/var/spool/sam-in", str(relayed)))
     workplace.succeed("sam-consume", "run", "--drain")
     assert hosts(workplace) == ["ce01.example.org"]
-    with FakeBroker() as broker:
-        out = ONWARD_TOML.replace("stomp://msg2.example.org:61613", broker.url)
-        workplace.write(
-            "sam.toml", out.replace("/var/spool/sam-in", str(workplace.directory / "copy"))
-        )
-        succeed(workplace, ONWARD)
-        assert [frame.headers["samMessageId"] for frame in broker.taken] == [before]
+
+
+def test_a_bridge_sends_to_the_first_broker_that_confirms(
+    workplace: Workplace, rabbitmq: RabbitMQServer, topic: str
+) -> None:
+    workplace.write("msg2-password", "secret\n").chmod(0o600)
+    (port,) = free_ports(1)
+    with FakeBroker(drops_after=0) as second, FakeBroker() as third:
+        urls = {
+            "stomp://msg1.example.org:61613": rabbitmq.url,
+            "stomp+ssl://msg2.example.org:61614": second.url,
+            "stomp+ssl://msg3.example.org:61614": third.url,
+            "127.0.0.1:8080": f"127.0.0.1:{port}",
+            "run --to": "run --drain --to",
+            TOPIC: topic,
+        }
+
+        def with_ours(text: str) -> str:
+            for documented, ours in urls.items():
+                text = text.replace(documented, ours)
+            return text
+
+        configure(workplace, with_ours(BRIDGE_TOML))
+        succeed(workplace, with_ours(BRIDGE))  # subscribes
+        message = metric_message()
+        publish(rabbitmq.host, rabbitmq.port, f"/topic/{topic}", [message])
+        succeed(workplace, with_ours(BRIDGE))
+
+    assert third.ids == [message.message_id]
+    assert {login.headers.get("login") for login in second.logins} == {"bridge"}
+    assert {login.headers.get("login") for login in third.logins} == {None}
 
 
 def test_the_group_owns_the_spool_and_what_was_left_there(workplace: Workplace) -> None:

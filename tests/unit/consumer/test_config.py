@@ -320,6 +320,18 @@ def test_a_login_in_plain_text_must_be_permitted(tmp_path: Path, login: str) -> 
     assert len(permitted.brokers) == len(permitted.broker_urls)
 
 
+def test_a_relay_at_a_broker_is_one_for_whom_the_broker_vouches(tmp_path: Path) -> None:
+    relay = "broker:stomp://msg.example.org:61613/bridge"
+    keys = f'vouches = ["stomp://msg.example.org"]\nrelays = ["{relay}", "0"]\n[['
+
+    config = loaded(tmp_path, COMPLETE.replace("\n[[", keys))
+    problems = problems_of(tmp_path, COMPLETE.replace("\n[[", f'relays = ["{relay}"]\n[['))
+
+    assert config.relay_users == {relay}
+    assert 0 in config.relay_accounts
+    assert f"relays: {relay}: no broker" in problems
+
+
 def test_a_broker_that_vouches_is_one_of_the_network_brokers(tmp_path: Path) -> None:
     vouching = loaded(
         tmp_path, COMPLETE.replace("\n[[", 'vouches = ["stomp://msg.example.org"]\n[[')

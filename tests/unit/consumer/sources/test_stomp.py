@@ -266,6 +266,28 @@ def test_a_message_of_no_user_is_anonymous_at_a_vouching_broker(
     assert identity_of(delivery.message) == ANONYMOUS
 
 
+@pytest.mark.parametrize(
+    ("user", "claimed", "identity"),
+    [
+        ("bridge", "token:nagios1", "token:nagios1"),
+        ("bridge", ANONYMOUS, ANONYMOUS),
+        ("bridge", "", "broker:stomp://a:1/bridge"),
+        ("bridge", "operator:root", "broker:stomp://a:1/bridge"),
+        ("eve", "token:nagios1", "broker:stomp://a:1/eve"),
+    ],
+)
+def test_only_a_relay_for_whom_the_broker_vouches_says_who_sent_a_message(
+    broker: FakeBroker, inbox: Inbox, user: str, claimed: str, identity: str
+) -> None:
+    relays = {"broker:stomp://a:1/bridge"}
+    with served(broker, inbox, METRICS, vouches=True, relays=relays):
+        headers = {"JMSXUserID": user, "samIdentity": claimed}
+        broker.send("MESSAGE", subscription="0", ack="7", message_id="7", **headers)
+        (delivery,) = take(inbox, 1)
+
+    assert identity_of(delivery.message) == identity
+
+
 def test_a_paused_session_stays_connected_and_reads_on_later(
     broker: FakeBroker, inbox: Inbox
 ) -> None:
