@@ -137,7 +137,12 @@ class Inbox:
     @property
     def has_room(self) -> bool:
         """Whether the inbox is below both limits."""
-        return len(self._deliveries) < self.max_messages and self.size_bytes < self._max_bytes
+        return self.has_room_behind(0)
+
+    def has_room_behind(self, messages: int) -> bool:
+        """Whether there is still room after this number of further messages."""
+        count = len(self._deliveries) + messages
+        return count < self.max_messages and self.size_bytes < self._max_bytes
 
     def has_room_for(self, broker: str) -> bool:
         """Whether messages of the broker may be read: there is room, and it is not paused."""

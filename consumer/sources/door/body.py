@@ -50,19 +50,18 @@ class Body:
                 room for it.
         """
         limit = self._intake.max_message_bytes
-        too_large = HttpProblem(
-            TOO_LARGE, f"the body is larger than max_message_bytes = {limit}", closes=True
-        )
-        if (self._request.content_length or 0) > limit:
-            raise too_large
         pieces = []
-        async for piece in self.pieces():
-            pieces.append(piece)
-            if self._reserved > limit:
-                raise too_large
-            self._intake.require_room(self._reserved)
-        self.close()
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if (self._request.content_length or 0) <= limit:
+            async for piece in self.pieces():
+                if self._reserved > limit:
+                    break
+                pieces.append(piece)
+                self._intake.require_room(self._reserved)
+            else:
+                self.close()
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        text = f"the body is larger than max_message_bytes = {limit}"
+        raise HttpProblem(TOO_LARGE, text, closes=True)
 
     async def whole_or_empty(self) -> bytes:
         """Like `whole`, for requests that need no body: everything may be in their URL."""
@@ -106,7 +105,8 @@ class Body:
         content = self._content
         try:
             if piece := content.read_nowait():
-                await asyncio.sleep(0)  # a fast sender must not stop the others
+                if not content.at_eof():
+                    await asyncio.sleep(0)  # a fast sender must not stop the others
                 return piece
             if content.at_eof():
                 return b""

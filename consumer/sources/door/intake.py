@@ -67,6 +67,8 @@ class Intake:
         self.reading_bytes = 0
         """The size of the bodies that are being read; together with the inbox it is limited."""
         self.stopping = False
+        self._arriving: list[Delivery] = []
+        """The messages that are put into the inbox at the next turn of the event loop."""
         self._session = session
         self._inbox = inbox
         self._settings = settings
@@ -88,8 +90,9 @@ class Intake:
         if self._state.waiting_since is not None:
             raise _away()
         used = self.reading_bytes + self._inbox.size_bytes
+        has_room = self._inbox.has_room_behind(len(self._arriving))
         # A backlog at a broker fills the inbox while it lasts: senders can add as many messages.
-        has_room = self._inbox.has_room or len(self.waiting) < self._inbox.max_messages
+        has_room = has_room or len(self.waiting) < self._inbox.max_messages
         if mine < used > self._settings.buffer_bytes or not has_room:
             raise _full()
 
@@ -131,12 +134,12 @@ class Intake:
         loop, now = asyncio.get_running_loop(), time.monotonic()
         waiting: list[Waiting] = [loop.create_future() for _ in messages]
         self.waiting |= dict.fromkeys(waiting, now)
-        self._inbox.put(
-            [
-                Delivery(message, self._session, token)
-                for message, token in zip(messages, waiting, strict=True)
-            ]
-        )
+        if not self._arriving:
+            loop.call_soon(self._put)
+        self._arriving += [
+            Delivery(message, self._session, token)
+            for message, token in zip(messages, waiting, strict=True)
+        ]
         return waiting
 
     def resolve(self, outcomes: Iterable[tuple[Waiting, MessageOutcome]]) -> None:
@@ -184,6 +187,11 @@ class Intake:
         if pause_s := self._inbox.paused_s(identity):
             text = f"{identity} exceeds the rate of its publisher: send it again later"
             raise try_again(TOO_MANY, text, ceil(pause_s))
+
+    def _put(self) -> None:
+        """Put what has arrived into the inbox at once: each time, the main loop wakes up."""
+        arrived, self._arriving = self._arriving, []
+        self._inbox.put(arrived)
 
     def _give_up(self, those: Sequence[Waiting], problem: HttpProblem) -> None:
         for waiting in those:
