@@ -20,7 +20,7 @@ SYSTEMD := systemd-analyze=systemd
 INSTALL := $(foreach package,python3-venv postgresql default-jre-headless,/usr/share/doc/$(package)=$(package)) curl=curl
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full docs pictures test check lint clean test-services pyz bench-publish bench-load bench-consume bench-report bench-pages soak soak-reports fuzz
+.PHONY: help install demo demo-full docs pictures test check lint clean test-services pyz bench-publish bench-load bench-consume bench-door bench-report bench-pages soak soak-reports fuzz
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -91,6 +91,10 @@ bench-load: $(VENV)/.tested ## loading rows, compared with plain tables
 bench-consume: $(VENV)/.tested ## consumer: throughput, latency, memory (QUICK=1: a short run)
 	@$(NEED) $(JAVA) $(JAVAC) $(POSTGRES) $(MAVEN) $(RABBITMQ)
 	$(BIN)/python -m tests.benchmarks.consume $(if $(QUICK),--quick)
+
+bench-door: $(VENV)/.tested ## HTTP door, compared with ActiveMQ's servlet and with STOMP (QUICK=1: a short run)
+	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ)
+	$(BIN)/python -m tests.benchmarks.door $(if $(QUICK),--quick)
 
 bench-report: $(VENV)/.tested ## reports, compared with psql, DuckDB and an empty Spark program (QUICK=1: a short run)
 	@$(NEED) $(JAVA) $(POSTGRES)
