@@ -73,7 +73,7 @@ soak-reports: $(VENV)/.tested ## Spark's reports of random small worlds against 
 	@$(NEED) $(JAVA) $(POSTGRES)
 	$(BIN)/python -m tests.oracle --worlds $(or $(WORLDS),10000) $(SEED:%=--seed %)
 
-fuzz: $(VENV)/.tested ## millions of damaged records, frames and spool elements: INPUTS=1000000 SEED=
+fuzz: $(VENV)/.tested ## millions of damaged records, frames, spool elements and requests: INPUTS=1000000 SEED=
 	$(BIN)/python -m tests.fuzz --inputs $(or $(INPUTS),1000000) $(SEED:%=--seed %)
 
 bench-publish: $(VENV)/.tested ## publisher: start-up, publishing, spooling
