@@ -192,7 +192,8 @@ def drain_until(
 
 def _log(totals: DrainTotals, spool: Path) -> None:
     for rejection, count in totals.rejections.items():
-        logger.error("%s spooled messages rejected by %s; they stay in the spool", count, rejection)
+        messages = plural(count, "spooled message")
+        logger.error("%s rejected by %s; left in the spool", messages, rejection)
     if totals.inaccessible:
         from sam_pipeline.schema.spool.access import inaccessible
 

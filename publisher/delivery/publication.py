@@ -192,8 +192,11 @@ class Courier:
         publication = Publication(receipts, spooled, rejections, tuple(failures))
         counts = Counter((str(rejection.address), rejection.reason) for rejection in rejections)
         for (broker, reason), count in counts.items():
-            text = "%s messages rejected by %s: %s"
-            logger.error(text, count, broker, reason, extra={"broker": broker})
+            from sam_pipeline.schema.program.wording import plural
+
+            messages = plural(count, "message")
+            fields = {"broker": broker}
+            logger.error("%s rejected by %s: %s", messages, broker, reason, extra=fields)
         if batch.missing:
             missing = list(batch.missing.values())
             raise NoBrokerTookIt(publication, missing, self._config, spool_error) from spool_error

@@ -17,7 +17,7 @@ from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.publisher.cli import main
 from sam_pipeline.schema.identity.identity import IDENTITY
 from sam_pipeline.schema.identity.tokens import make_token
-from sam_pipeline.schema.messages.message import Message, pack
+from sam_pipeline.schema.messages.message import CLASS, Message, pack
 from sam_pipeline.schema.records.text import Record, write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import needed
@@ -31,6 +31,14 @@ from tests.support.consumer.site import WAIT_S, eventually
 
 MAX_BYTES = 100_000
 """The limit of the door on a message."""
+POLICY = """\
+mode = "enforce"
+[[publisher]]
+name = "nagios1"
+is = ["token:nagios1"]
+classes = ["metricOutput"]
+hosts = ["*"]
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -205,6 +213,30 @@ def test_a_sender_without_a_known_token_or_certificate_is_refused_with_the_reaso
     assert failure.reason.startswith("401 Unauthorized: ")
     assert "token" in failure.reason
     assert secured.site.rows("refused") == 0
+
+
+def test_a_class_that_the_policy_does_not_permit_is_rejected_and_the_others_are_stored(
+    tmp_path: Path,
+) -> None:
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    token.write_text(make_token(tmp_path / "tokens", "nagios1"))
+    policy = tmp_path / "publishers.toml"
+    policy.write_text(POLICY)
+    permitted, forbidden = messages(2, "policy")
+    forbidden = Message({**forbidden.headers, CLASS: "serviceEndpoint"}, forbidden.body)
+
+    with door_site(
+        tmp_path, consumer={"publishers": str(policy)}, tokens_file=str(tmp_path / "tokens")
+    ) as door:
+        config = config_for(door, token_file=token, spool=tmp_path / "spool")
+        publication = publish([forbidden, permitted], config)
+
+        assert door.rows("policy") == 1
+    (rejection,) = publication.rejections
+    assert rejection.message.message_id == forbidden.message_id
+    assert rejection.reason.startswith("403 Forbidden: ")
+    assert "nagios1" in rejection.reason
 
 
 def test_a_door_whose_certificate_was_revoked_gets_nothing(secured: Secured) -> None:
