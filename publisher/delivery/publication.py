@@ -194,9 +194,9 @@ class Courier:
         for (broker, reason), count in counts.items():
             from sam_pipeline.schema.program.wording import plural
 
-            messages = plural(count, "message")
+            counted = plural(count, "message")
             fields = {"broker": broker}
-            logger.error("%s rejected by %s: %s", messages, broker, reason, extra=fields)
+            logger.error("%s rejected by %s: %s", counted, broker, reason, extra=fields)
         if batch.missing:
             missing = list(batch.missing.values())
             raise NoBrokerTookIt(publication, missing, self._config, spool_error) from spool_error

@@ -8,13 +8,14 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from trustme import LeafCert
 
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.publisher.cli import main
+from sam_pipeline.publisher.delivery.drain import drain
 from sam_pipeline.schema.identity.identity import IDENTITY
 from sam_pipeline.schema.identity.tokens import make_token
 from sam_pipeline.schema.messages.message import CLASS, Message, pack
@@ -22,6 +23,7 @@ from sam_pipeline.schema.records.text import Record, write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import needed
 from tests.services.tinyproxy import TinyProxy, running_tinyproxy
+from tests.support.brokers.fault_proxy import FaultProxy
 from tests.support.brokers.tls_files import HOST, TlsFiles
 from tests.support.builders import metric_message, metric_result
 from tests.support.commands import PROGRAMS
@@ -270,6 +272,39 @@ def test_check_shows_where_the_door_stores_messages(
     assert [broker["anybody_may_publish"] for broker in document["brokers"]] == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("fault", "timeout_s", "some_are_confirmed"),
+    [
+        ({"mute": True}, 1.5, False),
+        ({"resets_after": 3000}, 1.5, False),
+        ({"drip_s": 0.0002}, 5.0, True),
+    ],
+    ids=["answers are lost", "the request is cut", "answers are slow"],
+)
+def test_over_a_faulty_connection_nothing_is_lost_and_nothing_stored_twice(
+    door: DoorSite,
+    tmp_path: Path,
+    fault: dict[str, Any],
+    timeout_s: float,
+    some_are_confirmed: bool,
+) -> None:
+    metric = "fault-" + "-".join(fault)
+    sent = messages(400, metric)
+    direct = config_for(door, spool=tmp_path / "spool")
+
+    with FaultProxy(door.door.port, **fault) as proxy:
+        url = f"sam+http://{proxy.host}:{proxy.port}"
+        publication = publish(sent, direct._replace(brokers=(url,), timeout_s=timeout_s))
+    totals = drain(direct)
+
+    confirmed = [receipt.message.message_id for receipt in publication.receipts]
+    spooled = [message.message_id for message in publication.spooled]
+    assert (len(publication.failures), bool(confirmed)) == (1, some_are_confirmed)
+    assert sorted(confirmed + spooled) == sorted(message.message_id for message in sent)
+    assert totals.sent == len(spooled) > 0
+    assert door.rows(metric) == 400
+
+
 def test_a_servlet_keeps_the_headers_of_messages_and_says_where_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -296,7 +331,7 @@ def test_a_servlet_keeps_the_headers_of_messages_and_says_where_they_are(
 
 
 def test_after_a_crash_of_the_door_every_message_is_stored_once(tmp_path: Path) -> None:
-    count = 5000
+    count = 1500
     (tmp_path / "results").write_text("".join(map(write_wlcg, results(count, "crash"))))
     state = {"STATE_DIRECTORY": str(tmp_path / "publisher"), "PATH": os.environ["PATH"]}
 
