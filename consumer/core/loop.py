@@ -65,6 +65,8 @@ class Loop:
                     self.inbox.pause(name, pause_s)
                 acknowledge(part, outcome.outcomes)
                 self.state.committed(part, outcome)
+            if not batch:
+                self.state.refused(self.inbox.take_refusals())
             news = bool(batch)
             self.sink.upkeep(news)
 

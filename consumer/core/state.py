@@ -104,6 +104,12 @@ class State:
             self.pending = self.pending[len(batch) :]
             self.behind_since = now if self.pending else None
 
+    def refused(self, refusals: Mapping[tuple[str, str], int]) -> None:
+        """Sources have refused messages; the counts are by publisher and reason."""
+        if refusals:
+            with self.lock:
+                self.tally.add_refusals(refusals)
+
     def cannot_commit(self, reason: str) -> None:
         """An attempt to use the sink failed."""
         with self.lock:

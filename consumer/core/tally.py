@@ -86,14 +86,18 @@ class Tally:
         self.summarised_dead_letters += outcome.summarised_dead_letters
         self.checks += outcome.checks
         self.rejected += outcome.rejected
-        for (publisher, reason), count in outcome.refusals.items():
-            pair = printable(publisher), reason
-            known = pair in self.refusals or len(self.refusals) < MAX_REFUSALS
-            self.refusals[pair if known else (OTHERS, reason)] += count
+        self.add_refusals(outcome.refusals)
         for key, count in outcome.ignored_keys.items():
             name = printable(key[:LONGEST_KEY])
             known = name in self.ignored_keys or len(self.ignored_keys) < MAX_KEYS
             self.ignored_keys[name if known else OTHERS] += count
+
+    def add_refusals(self, refusals: Mapping[tuple[str, str], int]) -> None:
+        """Add what was refused, by publisher and reason."""
+        for (publisher, reason), count in refusals.items():
+            pair = printable(publisher), reason
+            known = pair in self.refusals or len(self.refusals) < MAX_REFUSALS
+            self.refusals[pair if known else (OTHERS, reason)] += count
 
     def as_json(self) -> dict[str, object]:
         """The document that a drain prints with `--json`."""

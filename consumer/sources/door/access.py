@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from aiohttp import web
 
+from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.sources.door.answers import FORBIDDEN, UNAUTHORIZED, HttpProblem
 from sam_pipeline.consumer.sources.door.credentials import Credentials
 from sam_pipeline.schema.identity.holder import PolicyHolder
@@ -17,7 +18,7 @@ from sam_pipeline.schema.identity.identity import (
     identity_of,
     token_identity,
 )
-from sam_pipeline.schema.identity.policy import refusal_of_class
+from sam_pipeline.schema.identity.policy import NOT_AUTHORISED, refusal_of_class
 from sam_pipeline.schema.messages.message import CLASS, Message
 from sam_pipeline.schema.net.subject import subject_in
 from sam_pipeline.schema.records.classes import CHECK_CLASS, folded
@@ -77,8 +78,11 @@ class Access:
             raise _unknown("the token is unknown, or not of this user")
         return token_identity(known)
 
-    def require_permission(self, message: Message) -> None:
-        """Raises HttpProblem if the policy refuses whatever its sender says in this class."""
+    def require_permission(self, message: Message, inbox: Inbox) -> None:
+        """Raises HttpProblem if the policy refuses whatever its sender says in this class.
+
+        A refused message is counted for the publisher, or the identity that has none.
+        """
         identity, message_class = identity_of(message), message.headers.get(CLASS, "")
         policy = self._policy.policy
         if policy is None or not policy.enforces:
@@ -87,6 +91,7 @@ class Access:
         if publisher and folded(message_class) == folded(CHECK_CLASS):
             return
         if reason := refusal_of_class(publisher, message_class, datetime.now(UTC).date()):
+            inbox.count_refusal(publisher.name if publisher else identity, NOT_AUTHORISED)
             raise HttpProblem(FORBIDDEN, f"{identity}: {reason}")
 
 

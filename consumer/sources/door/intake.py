@@ -178,7 +178,7 @@ class Intake:
             message = self._settings.signatures.checked(message, self._inbox)
         elif stamp := self._settings.stamps.get(message.headers.get(DESTINATION, "")):
             message = stamp.stamped(message)
-        self._access.require_permission(message)
+        self._access.require_permission(message, self._inbox)
         self._require_no_pause(identity_of(message))
         return message
 

@@ -16,7 +16,9 @@ from typing import NamedTuple
 import pytest
 import trustme
 
+from sam_pipeline.schema.identity.identity import operator_identity, with_identity
 from sam_pipeline.schema.identity.tokens import make_token
+from sam_pipeline.schema.spool.element import serialise
 from tests.services.process import HOST, free_ports, port_is_open
 from tests.support.brokers.tls_files import TlsFiles
 from tests.support.builders import metric_message, metric_result
@@ -76,11 +78,23 @@ class Door(NamedTuple):
         with closing(self.connection(certificate)) as connection:
             return post(connection, metric, message_class, headers)
 
+    def post_forged(self, metric: str, **headers: str) -> object:
+        """The status of a message that names its sender itself."""
+        message = with_identity(
+            metric_message(metric_result(metricName=metric)), operator_identity("root")
+        )
+        with closing(self.connection()) as connection:
+            connection.request("POST", "/v1/messages", serialise(message) + b"\n", headers)
+            return json.loads(connection.getresponse().readline())["status"]
+
     def reload(self) -> None:
         """Send SIGHUP, and wait until the daemon listens again."""
         times = len(self.daemon.lines("starting with")) + 1
         self.daemon.process.send_signal(signal.SIGHUP)
         self.daemon.wait_for("starting with", times=times)
+
+    def refusals(self) -> object:
+        return json.loads(self.site.run("status", "--json").stdout)["refusals"]
 
     def senders(self) -> dict[str, str]:
         """The identity of the sender of each metric."""
@@ -149,6 +163,8 @@ def test_rows_have_the_identity_of_their_sender(tmp_path: Path, files: TlsFiles)
         both = door.post("both", certificate=good, Authorization=bearer(token))
         assert both.status == 200
 
+        assert door.post_forged("forged", Authorization=bearer(token)) == 200
+
         nobody = door.post("none")
         assert nobody.status == 401
         assert "Bearer" in nobody.headers["WWW-Authenticate"]
@@ -158,6 +174,7 @@ def test_rows_have_the_identity_of_their_sender(tmp_path: Path, files: TlsFiles)
         other = door.post("class", message_class="downtime", Authorization=bearer(token))
         assert other.status == 403
         assert "downtime" in str(other.document["detail"])
+        eventually(lambda: door.refusals() == {"by-token": {"not-authorised": 1}})
         with pytest.raises((OSError, HTTPException)):
             door.post("revoked", certificate=revoked)
         with pytest.raises((OSError, HTTPException)):
@@ -165,7 +182,7 @@ def test_rows_have_the_identity_of_their_sender(tmp_path: Path, files: TlsFiles)
 
         senders = door.senders()
         assert senders.pop("certificate").startswith("cert:CN=probe,")
-        assert senders == dict.fromkeys(("token", "login", "both"), "token:listed")
+        assert senders == dict.fromkeys(("token", "login", "both", "forged"), "token:listed")
         assert door.site.scalar("SELECT count(*) FROM dead_letter") == 0
 
 

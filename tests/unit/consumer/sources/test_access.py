@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.sources.door.access import Access
 from sam_pipeline.consumer.sources.door.answers import FORBIDDEN, UNAUTHORIZED, HttpProblem
 from sam_pipeline.consumer.sources.door.credentials import Credentials
@@ -104,11 +105,14 @@ def test_without_a_file_of_tokens_logins_are_ignored(certificate: bytes) -> None
 
 def refused(policy: Policy | None, identity: str, message_class: str = "metricOutput") -> bool:
     message = with_identity(new_message(message_class, "x: y\n"), identity)
+    inbox = Inbox(1)
     try:
-        access(policy=policy).require_permission(message)
+        access(policy=policy).require_permission(message, inbox)
     except HttpProblem as problem:
         assert problem.status == FORBIDDEN
+        assert list(inbox.take_refusals().values()) == [1]
         return True
+    assert not inbox.take_refusals()
     return False
 
 
