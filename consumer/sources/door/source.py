@@ -91,6 +91,7 @@ class HttpSource:
             await asyncio.sleep(TICK_S)
         for listener in listening:
             listener.close()
+        await asyncio.sleep(0)  # answers of the last batch come first
         intake.stop()
         server.pre_shutdown()
         await server.shutdown(SHUTDOWN_S)
