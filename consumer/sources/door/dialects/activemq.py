@@ -27,7 +27,7 @@ from sam_pipeline.consumer.sources.door.answers import (
 )
 from sam_pipeline.consumer.sources.door.dialects.forms import FORM, media_type, parameters_in
 from sam_pipeline.consumer.sources.door.exchange import Exchange, response_to
-from sam_pipeline.consumer.sources.door.messages import TEXT
+from sam_pipeline.consumer.sources.door.messages import LONGEST_NAME, TEXT
 from sam_pipeline.schema.identity.signature import KEY_NAME
 from sam_pipeline.schema.messages.destination import QUEUES, TOPICS, problem_of_destination
 from sam_pipeline.schema.messages.message import CONTENT_TYPE, DESTINATION, Message
@@ -134,5 +134,5 @@ async def post_form(exchange: Exchange) -> web.StreamResponse:
             raise
         # Senders know 400 of the servlet; by another status, everything would be refused.
         raise HttpProblem(BAD_REQUEST, str(problem)) from None
-    headers = {ID_HEADER: quote(message.message_id, safe=":")}
+    headers = {ID_HEADER: quote(message.message_id[:LONGEST_NAME], safe=":")}
     return response_to(Reply(OK, SENT.encode(), TEXT, headers))

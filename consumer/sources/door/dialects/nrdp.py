@@ -27,7 +27,7 @@ from sam_pipeline.consumer.sources.door.exchange import Exchange, response_to
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, pack
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, Names
 from sam_pipeline.schema.records.json_form import VALUES_PER_RECORD
-from sam_pipeline.schema.records.normalise import HOST_STATES, STATUSES, Limits
+from sam_pipeline.schema.records.normalise import HOST_STATES, Limits
 from sam_pipeline.schema.records.plugin_output import split_output, unescaped
 from sam_pipeline.schema.records.text import Record
 from sam_pipeline.schema.times import format_time
@@ -51,7 +51,7 @@ NO_TOKEN, BAD_TOKEN = "NO TOKEN", "BAD TOKEN"
 
 _XML_DATA = ("xml", "xmldata", "XMLDATA")
 _JSON_DATA = ("json", "jsondata", "JSONDATA")
-_STATES = {"host": tuple(HOST_STATES.values()), "service": STATUSES}
+_HOST_STATES = {**HOST_STATES, **dict(zip("012", HOST_STATES.values(), strict=True))}
 _OUR_KEYS = Names(METRIC_OUTPUT.keys)
 _MAX_VALUES = VALUES_PER_RECORD * Limits().max_records
 """In a request: each takes a multiple of its bytes in memory."""
@@ -202,16 +202,12 @@ def _in_json(data: str) -> Iterable[Result]:
 def _record_of(result: Result, flavour: str, now: datetime) -> Record:
     """The record of a result; keys of records that it has, such as hostname, take precedence."""
     is_service = result["type"].lower() == "service"
-    kind = "service" if is_service else "host"
     state = result.get("state", "").strip()
-    states = _STATES[kind]
-    if state.isascii() and state.isdigit() and len(state) == 1 and int(state) < len(states):
-        state = states[int(state)]
     output = split_output(unescaped(result.get("output", "")))
     record = {
         "serviceFlavour": (flavour or SERVICE_FLAVOUR) if is_service else HOST_FLAVOUR,
         "metricName": result.get("servicename", "") if is_service else HOST_METRIC,
-        "metricStatus": HOST_STATES.get(state.upper(), state),
+        "metricStatus": state if is_service else _HOST_STATES.get(state.upper(), state),
         "timestamp": result.get("time", "").strip() or format_time(now),
         "summaryData": output.summary,
         "performanceData": output.performance_data,

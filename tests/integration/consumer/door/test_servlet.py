@@ -12,7 +12,7 @@ from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 import pytest
 
@@ -190,6 +190,16 @@ def test_put_is_a_way_to_post(activemq5: ActiveMQ5Server, door: Door, name: str)
     )
 
     assert put == posted
+
+
+@pytest.mark.parametrize("message_id", ["i" * 100_000, "a\r\nSet-Cookie: b", "ü\0"])
+def test_the_id_of_a_message_does_not_harm_the_answer(
+    door: Door, name: str, message_id: str
+) -> None:
+    status, text, shown = answer_of(door.port, form(body="x", samMessageId=message_id), name)
+
+    assert (status, text) == (200, SENT)
+    assert message_id.startswith(unquote(shown)) and 0 < len(shown) < 1000
 
 
 def test_a_client_that_unsubscribes_sends_nothing(

@@ -107,7 +107,8 @@ def test_the_result_of_a_service_in_xml_becomes_a_metric_result(name: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("state", "status"), [("0", "OK"), ("1", "CRITICAL"), ("2", "UNKNOWN"), ("DOWN", "CRITICAL")]
+    ("state", "status"),
+    [("0", "OK"), ("1", "CRITICAL"), ("2", "UNKNOWN"), ("3", "UNKNOWN"), ("down", "CRITICAL")],
 )
 def test_the_state_of_a_host_is_that_of_nagios(state: str, status: str) -> None:
     xml = xml_of(f"<hostname>a</hostname><state>{state}</state><output>x</output>", "host")
