@@ -17,6 +17,7 @@ from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.publisher.cli import main
 from sam_pipeline.publisher.delivery.drain import drain
 from sam_pipeline.schema.identity.identity import IDENTITY
+from sam_pipeline.schema.identity.keys import load_signer, make_key
 from sam_pipeline.schema.identity.tokens import make_token
 from sam_pipeline.schema.messages.message import CLASS, Message, pack
 from sam_pipeline.schema.records.text import Record, write_wlcg
@@ -239,6 +240,23 @@ def test_a_class_that_the_policy_does_not_permit_is_rejected_and_the_others_are_
     assert rejection.message.message_id == forbidden.message_id
     assert rejection.reason.startswith("403 Forbidden: ")
     assert "nagios1" in rejection.reason
+
+
+def test_a_signature_is_valid_behind_the_door(tmp_path: Path) -> None:
+    key = tmp_path / "nagios1.pem"
+    make_key(key)
+    public = f'keys = ["{load_signer(key).public_key()}"]'
+    policy = tmp_path / "publishers.toml"
+    policy.write_text("\n".join([POLICY.replace("token:", "key:"), public, "signed = true"]))
+
+    with door_site(tmp_path, consumer={"publishers": str(policy)}) as door:
+        config = config_for(door, spool=tmp_path / "spool")
+        signed = publish(messages(3, "signed"), config._replace(signing_key_file=key))
+        unsigned = publish(messages(3, "unsigned"), config)
+
+        assert door.rows("signed") == door.rows() == 3
+    assert (len(signed.receipts), len(unsigned.rejections)) == (3, 3)
+    assert all(rejection.reason.startswith("403 ") for rejection in unsigned.rejections)
 
 
 def test_a_door_whose_certificate_was_revoked_gets_nothing(secured: Secured) -> None:
