@@ -43,7 +43,9 @@ class Listeners:
         unused = [_described(item) for item in self._inherited if _port(item) not in ports]
         if unused:
             advice = "add listen+https://ADDRESS:PORT to the brokers, or change the socket unit"
-            raise ConfigError([f"systemd listens at {text} for us: {advice}" for text in unused])
+            raise ConfigError(
+                [f"no broker URL uses the systemd socket {text}: {advice}" for text in unused]
+            )
 
     def retain(self, brokers: Iterable[Broker]) -> None:
         """Close the sockets of all other URLs."""

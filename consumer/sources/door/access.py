@@ -64,18 +64,16 @@ class Access:
             return certificate_identity(subject)
         if self._admits_anonymous:
             return ANONYMOUS
-        ways = "a token" if self._credentials.tokens is not None else ""
+        ways = ["a token"] if self._credentials.tokens is not None else []
         if self._credentials.asks_for_certificates:
-            ways = f"{ways} or a client certificate" if ways else "a client certificate"
-        if certificate:
-            raise _unknown(f"the subject of the client certificate can't be read; expected {ways}")
-        raise _unknown(f"who sends this? Expected {ways or 'an identity, and none is configured'}")
+            ways.append("a client certificate with a readable subject")
+        raise _unknown(f"the door requires {' or '.join(ways)}")
 
     def identity_of_token(self, name: str | None, token: str) -> str:
         """The identity of a token, which must have the name if one is given; raises HttpProblem."""
         known = self._credentials.tokens.name_of(token) if self._credentials.tokens else None
         if known is None or name not in (None, known):
-            raise _unknown("the token is unknown, or not of this user")
+            raise _unknown("unknown token, or the token of another user")
         return token_identity(known)
 
     def require_permission(self, message: Message, inbox: Inbox) -> None:

@@ -104,6 +104,25 @@ def test_every_delivery_is_acked_in_order_after_the_commit_of_its_batch(tmp_path
     assert scene.events == ["commit 2", "ack 0", "ack 1", "commit 1", "ack 2"]
 
 
+def test_who_is_too_fast_is_paused_before_the_answer(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 1)
+    scene.pauses = {"token:a": 60.0}
+    scene.inbox.pause = lambda name, pause_s: scene.events.append(f"pause {name}")  # type: ignore[method-assign]
+
+    scene.run()
+
+    assert scene.events == ["commit 1", "pause token:a", "ack 0"]
+
+
+def test_what_sources_refuse_is_counted_without_any_message(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 0)
+    scene.inbox.count_refusal("a", "not-authorised")
+
+    scene.run()
+
+    assert scene.state.tally.refusals == {("a", "not-authorised"): 1}
+
+
 def test_senders_that_wait_are_answered_after_the_commit_of_their_batch(tmp_path: Path) -> None:
     scene = Scene(tmp_path, 3, batch_size=2)
     scene.sessions[1].answers = True
