@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from sam_pipeline.schema.identity.identity import (
     broker_identity,
     identity_of,
     key_identity,
+    uid_identity,
 )
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
@@ -22,7 +24,7 @@ from tests.services.broker import PASSWORD, USER, StompServer
 from tests.services.rabbitmq import RabbitMQServer
 from tests.support.builders import metric_message
 from tests.support.consumer.publisher import publish
-from tests.support.consumer.site import Site, subscribe
+from tests.support.consumer.site import Site, fill_spool, subscribe
 
 FORGED = {"JMSXUserID": "root", IDENTITY: key_identity("root")}
 
@@ -30,7 +32,10 @@ FORGED = {"JMSXUserID": "root", IDENTITY: key_identity("root")}
 class Relay:
     """A relay from a topic of a broker to a spool."""
 
-    def __init__(self, directory: Path, broker: StompServer, vouches: bool = True) -> None:
+    def __init__(
+        self, directory: Path, broker: StompServer, vouches: bool = True, trusts: str = ""
+    ) -> None:
+        """`trusts`: the user of another relay, which sends to the broker."""
         self.broker = broker
         self.topic = f"/topic/grid.probe.{uuid.uuid4().hex}"
         self.name = f"relay-{uuid.uuid4().hex[:8]}"
@@ -40,6 +45,7 @@ class Relay:
         config.write_text(
             f'[consumer]\nname = "{self.name}"\n'
             f'brokers = ["{broker.url}"]\nvouches = {vouching}\n'
+            f"relays = {json.dumps([self.identity(trusts)] if trusts else [])}\n"
             f'[[consumer.subscription]]\ndestination = "{self.topic}"\n'
         )
         self.site = Site(config, "", self.name)
@@ -73,6 +79,29 @@ def test_a_broker_vouches_for_the_user_whatever_the_message_claims(
 
     assert identities == {relay.identity(USER)}
     assert checked.returncode == 0, checked.stderr  # it has sent a forged name, too
+
+
+def test_a_trusted_relay_says_who_sent_a_message(tmp_path: Path, broker: StompServer) -> None:
+    password_file = tmp_path / "password"
+    password_file.write_text(PASSWORD)
+    password_file.chmod(0o600)
+    config = tmp_path / "in.toml"
+    config.write_text(
+        f'[consumer]\nbrokers = ["spool://{tmp_path}/in"]\n'
+        f'[[consumer.login]]\nbroker = "{broker.url}"\nuser = "{USER}"\n'
+        f'password_file = "{password_file}"\n'
+    )
+    second = Relay(tmp_path, broker, trusts=USER)
+    fill_spool(tmp_path / "in", [metric_message(destination=second.topic)])
+
+    moved = Site(config, "", "").run("run", "--drain", "--to", broker.url)
+    second.publish(metric_message(**FORGED), user="")
+    identities = {identity_of(message) for message in second.relayed()}
+
+    assert moved.returncode == 0, moved.stderr
+    assert uid_identity(os.getuid()) in identities
+    assert FORGED[IDENTITY] not in identities
+    assert len(identities) == 2
 
 
 def test_a_broker_that_does_not_vouch_is_not_believed(tmp_path: Path, broker: StompServer) -> None:
