@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sam_pipeline.consumer.config import ConsumerConfig
+from sam_pipeline.consumer.core.broker_loss import needs_action
 from sam_pipeline.consumer.core.inbox import Delivery, answering
 from sam_pipeline.consumer.core.outcome import (
     BROKER,
@@ -51,14 +52,14 @@ class BrokerSink:
         """Those that no broker takes and are not kept yet."""
 
     def prepare(self) -> None:
-        losses: list[str] = []
+        losses: dict[str, SessionLost] = {}
         for link in self._links:
             try:
                 link.connect()
                 return
             except SessionLost as loss:
-                losses.append(f"{link.name}: {loss}")
-        raise SinkAway(BrokersAway(losses))
+                losses[link.name] = loss
+        raise _away(losses)
 
     def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
         if batch is not self._batch:
@@ -99,7 +100,7 @@ class BrokerSink:
             SinkAway: some messages are neither.
         """
         reasons: dict[int, str] = {}
-        losses: list[str] = []
+        losses: dict[str, SessionLost] = {}
         for link in sorted(self._links, key=lambda link: link.rests):
             if not self._pending or (link.rests and reasons.keys() >= self._pending.keys()):
                 break
@@ -108,9 +109,9 @@ class BrokerSink:
                 link.send(self._pending, reasons)
                 self._links.sort(key=lambda other: other is not link)
             except SessionLost as loss:
-                losses.append(f"{link.name}: {loss}")
+                losses[link.name] = loss
         if not reasons.keys() >= self._pending.keys():
-            raise SinkAway(BrokersAway(losses))
+            raise _away(losses)
         for at, message in self._pending.items():
             self._rejections[at] = RejectedMessage(message, reasons[at])
         self._pending = {}
@@ -140,3 +141,9 @@ def problem_of(message: Message) -> str | None:
     """Why no broker can deliver the message to anybody."""
     destination = message.headers.get(DESTINATION)
     return problem_of_destination(destination) if destination else NO_DESTINATION
+
+
+def _away(losses: Mapping[str, SessionLost]) -> SinkAway:
+    """The error if no broker can be used, with the loss by broker."""
+    reasons = [f"{name}: {loss}" for name, loss in losses.items()]
+    return SinkAway(BrokersAway(reasons), needs_action=all(map(needs_action, losses.values())))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from ssl import SSLCertVerificationError
 
 from sam_pipeline.consumer.core.backoff import Delays
+from sam_pipeline.consumer.core.broker_loss import needs_action
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
@@ -35,12 +34,6 @@ LIVED_S = 60.0
 """A session that lasted as long worked: the next one follows soon, not after a growing delay."""
 RETRY_REFUSED_S = 300.0
 """How long a session omits refused destinations, which the broker may permit by then."""
-
-LOGIN_REFUSED = re.compile(
-    r"password is invalid|unable to validate user|security error|access refused|not authori[sz]ed",
-    re.IGNORECASE,
-)
-"""How ActiveMQ, Artemis and RabbitMQ refuse a login."""
 
 Address = tuple[str, int]
 
@@ -85,13 +78,6 @@ class StompSettings:
             return secure(channel, broker, self.tls_files) if broker.tls else channel
         except (OSError, ConfigError) as error:
             raise SessionLost(error_text(error)) from error
-
-
-def needs_action(loss: SessionLost) -> bool:
-    """Whether someone must act before the broker can be used: login, certificate, configuration."""
-    if isinstance(loss.__cause__, (ConfigError, SSLCertVerificationError)):
-        return True
-    return loss.by_error and LOGIN_REFUSED.search(str(loss)) is not None
 
 
 class StompLink:

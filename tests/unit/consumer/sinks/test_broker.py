@@ -22,6 +22,7 @@ from sam_pipeline.schema.identity.identity import IDENTITY
 from sam_pipeline.schema.messages.message import DESTINATION, Message, default_destination
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.stomp.headers import REJECTED
+from sam_pipeline.schema.program.command import UNAVAILABLE
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker, Frame
 from tests.support.builders import metric_message
@@ -170,6 +171,20 @@ def test_without_any_broker_nothing_is_stored(tmp_path: Path) -> None:
         relay.move(message())
 
     assert relay.kept() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "acts"), [("User name or password is invalid", True), ("", False)]
+)
+def test_a_refused_login_needs_somebody_to_act(tmp_path: Path, answer: str, acts: bool) -> None:
+    with FakeBroker(refuses_login=answer, drops_after=0) as broker:
+        relay = Relay(tmp_path, broker.url)
+        with pytest.raises(SinkAway) as caught:
+            relay.move(message())
+        relay.sink.close()
+
+    assert caught.value.needs_action == acts
+    assert caught.value.exit_code == UNAVAILABLE
 
 
 def test_a_repeated_batch_does_not_send_again_what_was_confirmed(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from ssl import SSLCertVerificationError
 
 import pytest
 
-from sam_pipeline.consumer.sources.stomp_link import needs_action
+from sam_pipeline.consumer.core.broker_loss import needs_action
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.stomp_session import SessionLost
 
