@@ -37,6 +37,8 @@ RETRY_AFTER_S = 1
 RETRY_WHEN_BACK_S = 5
 """When a sender may repeat a message while the sink is away."""
 
+_encoded = json.JSONEncoder(ensure_ascii=False).encode  # dumps() makes a new encoder each time
+
 
 HEALTH = "/healthz"
 HEALTHY = b'{"status": "alive"}'
@@ -118,4 +120,4 @@ def document_of(message_id: str, outcome: MessageOutcome) -> dict[str, object]:
 
 
 def as_json(document: object) -> bytes:
-    return json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    return _encoded(document).encode("utf-8", "backslashreplace")

@@ -80,6 +80,10 @@ class Intake:
     def max_message_bytes(self) -> int:
         return self._settings.max_message_bytes
 
+    @property
+    def batch_size(self) -> int:
+        return max(len(self.waiting), len(self._inbox), 1)
+
     def require_room(self, mine: int = 0) -> None:
         """Raises HttpProblem if a message could not be stored at once.
 

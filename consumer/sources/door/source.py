@@ -55,8 +55,10 @@ class HttpSource:
 
     @property
     def batch_size(self) -> int:
-        """A batch need not wait for more messages than those that wait for their answers."""
-        return max(len(self._intake.waiting), 1) if self._intake else 1
+        """A batch takes all messages that have arrived, from whichever source, and waits for no
+        more than those whose senders wait.
+        """
+        return self._intake.batch_size if self._intake else 1
 
     def run(self, inbox: Inbox, stop: threading.Event) -> None:
         asyncio.run(self._serve(inbox, stop))

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from sam_pipeline.consumer.core.inbox import Delivery, Inbox
+from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox
 from sam_pipeline.consumer.core.outcome import (
     BROKER,
     DATABASE,
@@ -130,6 +130,19 @@ def test_an_inbox_that_another_source_has_filled_has_room_for_as_many_messages_o
 
         assert third.status == 429
         assert not any(answer.done() for answer in answers)
+
+
+def test_a_batch_takes_all_that_has_arrived_and_waits_for_nothing_more() -> None:
+    inbox = Inbox(100)
+    with open_door(inbox) as door:
+        door.ask(posted(1))
+        wait_until(lambda: len(inbox) == 1, SOON_S)
+        inbox.put([Delivery(metric_message(), door.source, None)] * 20)
+        began = time.monotonic()
+        batch = inbox.take(BatchRule(1000, SOON_S, SOON_S), SOON_S)
+
+        assert len(batch) == 21
+        assert time.monotonic() - began < SOON_S
 
 
 def test_bytes_in_the_inbox_count_as_well() -> None:
