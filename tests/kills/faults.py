@@ -1,4 +1,4 @@
-"""The faults of a soak: kills and freezes of consumer, servlet, brokers and database."""
+"""The faults of a soak: kills, freezes, reloads of consumer, servlet, brokers and database."""
 
 from __future__ import annotations
 
@@ -54,6 +54,12 @@ def _kill_consumer(scene: Scene, fault: Fault) -> None:
 def _kill_servlet(scene: Scene, fault: Fault) -> None:
     scene.kill_servlet()
     scene.start_servlet()
+
+
+def _reload(scene: Scene, fault: Fault) -> None:
+    """Both start again with the same configuration, in the same process."""
+    for daemon in (scene.daemon, scene.servlet):
+        daemon.process.send_signal(signal.SIGHUP)
 
 
 def _kill_broker(scene: Scene, fault: Fault) -> None:
@@ -137,12 +143,14 @@ def _freeze_database(scene: Scene, fault: Fault) -> None:
 
 KILL_ALL = "all killed"
 KILL_SERVLET = "servlet killed"
+RELOAD = "consumer and servlet reloaded"
 KILL_IN_OUTAGE = "consumer killed while its database is away"
 FREEZE_BROKER = "a broker frozen"
 
 FAULTS: Mapping[str, tuple[int, Callable[[Scene, Fault], None]]] = {
     "consumer killed": (4, _kill_consumer),
     KILL_SERVLET: (3, _kill_servlet),
+    RELOAD: (2, _reload),
     "a broker killed": (2, _kill_broker),
     "both brokers killed": (1, _kill_brokers),
     "database killed": (2, _kill_database),
