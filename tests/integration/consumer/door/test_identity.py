@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import ssl
 import threading
@@ -115,8 +116,13 @@ def post(
 
 @contextmanager
 def open_door(
-    directory: Path, *revoked: trustme.LeafCert, files: TlsFiles, policy: str = POLICY
+    directory: Path,
+    *revoked: trustme.LeafCert,
+    files: TlsFiles,
+    policy: str = POLICY,
+    target: str = "",
 ) -> Iterator[Door]:
+    """A running consumer with all kinds of credentials, in front of a database or a `target`."""
     (port,) = free_ports(1)
     site = make_site(
         directory, f"sqlite:///{directory / 'sam.db'}", [f"listen+https://{HOST}:{port}"]
@@ -138,7 +144,7 @@ def open_door(
     site.config.write_text(
         "\n".join([text, "[consumer.door]", *lines, "require_identity = true", ""])
     )
-    with running(site) as daemon:
+    with running(site, *(["--to", target] if target else [])) as daemon:
         eventually(lambda: port_is_open(port) or not daemon.alive)
         yield Door(site, daemon, files, port)
 
@@ -184,6 +190,19 @@ def test_rows_have_the_identity_of_their_sender(tmp_path: Path, files: TlsFiles)
         assert senders.pop("certificate").startswith("cert:CN=probe,")
         assert senders == dict.fromkeys(("token", "login", "both", "forged"), "token:listed")
         assert door.site.scalar("SELECT count(*) FROM dead_letter") == 0
+
+
+def test_the_identity_goes_along_through_a_spool(tmp_path: Path, files: TlsFiles) -> None:
+    token = make_token(tmp_path / "tokens", "listed")
+    spool = f"spool://{tmp_path}/relayed"
+    with open_door(tmp_path, files=files, target=spool) as door:
+        assert door.post("relayed", Authorization=bearer(token)).status == 202
+        assert door.post("refused", message_class="x", Authorization=bearer(token)).status == 403
+    text = door.site.config.read_text()
+    door.site.config.write_text(re.sub(r"brokers = .*", f'brokers = ["{spool}"]', text))
+
+    assert door.site.drain().code == 0
+    assert door.senders() == {"relayed": "token:listed"}
 
 
 def test_a_publisher_above_its_rate_waits_alone(tmp_path: Path, files: TlsFiles) -> None:
