@@ -39,11 +39,12 @@ class Body:
         self._request = request
         self._content = request.content
         self._intake = intake
-        self._reserved = 0
+        self.reserved = 0
+        """How many bytes of it count as being read."""
         self._waited_s = 0.0
 
     async def whole(self) -> bytes:
-        """The body, decompressed; it does not count as being read any more.
+        """The body, decompressed; it counts as being read until `close`.
 
         Raises:
             HttpProblem: it is too large, arrives too slowly, can't be decompressed, or there is no
@@ -53,12 +54,11 @@ class Body:
         pieces = []
         if (self._request.content_length or 0) <= limit:
             async for piece in self.pieces():
-                if self._reserved > limit:
+                if self.reserved > limit:
                     break
                 pieces.append(piece)
-                self._intake.require_room(self._reserved)
+                self._intake.require_room(self.reserved)
             else:
-                self.close()
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)
         text = f"the body is larger than max_message_bytes = {limit}"
         raise HttpProblem(TOO_LARGE, text, closes=True)
@@ -85,28 +85,28 @@ class Body:
         inflater = _Inflater() if coding in GZIP else None
         while piece := await self._next():
             for content in inflater.inflated(piece) if inflater else (piece,):
-                self._reserved += len(content)
-                self._intake.reserve(len(content), self._reserved)
+                self.reserved += len(content)
+                self._intake.reserve(len(content), self.reserved)
                 yield content
+                if inflater or not self._content.at_eof():
+                    await asyncio.sleep(0)  # a long body must not keep others waiting
         if inflater and not inflater.is_complete:
             raise HttpProblem(BAD_REQUEST, "the compressed body is truncated")
 
     def free(self, count: int) -> None:
         """These many bytes are not in memory any more."""
-        self._reserved -= count
+        self.reserved -= count
         self._intake.reading_bytes -= count
 
     def close(self) -> None:
         """Nothing of it is needed any more."""
-        self.free(self._reserved)
+        self.free(self.reserved)
 
     async def _next(self) -> bytes:
         """What has arrived; empty at the end."""
         content = self._content
         try:
             if piece := content.read_nowait():
-                if not content.at_eof():
-                    await asyncio.sleep(0)  # a fast sender must not stop the others
                 return piece
             if content.at_eof():
                 return b""

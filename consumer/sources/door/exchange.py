@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -10,7 +10,8 @@ from aiohttp import web
 from sam_pipeline.consumer.sources.door.access import Access
 from sam_pipeline.consumer.sources.door.answers import Reply
 from sam_pipeline.consumer.sources.door.body import Body
-from sam_pipeline.consumer.sources.door.intake import Intake
+from sam_pipeline.consumer.sources.door.intake import Intake, Waiting
+from sam_pipeline.schema.messages.message import Message
 
 SERVER = "sam-consume"
 
@@ -33,8 +34,13 @@ class Exchange:
             HttpProblem: it is unknown, exceeds its rate, or nothing can be stored at once.
         """
         identity = self.access.identity_of(self.request, token)
-        self.intake.admit(identity, self.request.remote or "")
+        self.intake.admit(identity, self.request.remote or "", self.body.reserved)
         return identity
+
+    def deliver(self, messages: Sequence[Message], identity: str) -> list[Waiting]:
+        """Put the messages of the body into the inbox; raises HttpProblem."""
+        self.body.close()
+        return self.intake.deliver(messages, identity)
 
 
 Handler = Callable[[Exchange], Awaitable[web.StreamResponse]]

@@ -106,9 +106,9 @@ class Intake:
         if mine < self.reading_bytes > self._settings.buffer_bytes:
             raise _full()
 
-    def admit(self, identity: str, address: str) -> None:
+    def admit(self, identity: str, address: str, mine: int = 0) -> None:
         """A sender makes a request; raises HttpProblem if it has to wait."""
-        self.require_room()
+        self.require_room(mine)
         self._require_no_pause(identity)
         limit = self._settings.config.requests_per_minute
         client = address if identity == ANONYMOUS else identity

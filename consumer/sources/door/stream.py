@@ -34,6 +34,8 @@ from sam_pipeline.schema.messages.refused import refusal_of
 from sam_pipeline.schema.spool.element import parse
 
 NDJSON = "application/x-ndjson"
+FAIR = 50
+"""After this number of messages, other requests have their turn."""
 MAX_UNANSWERED = 10_000
 """The number of messages of one request whose answers are not written yet."""
 
@@ -119,6 +121,8 @@ async def _read(exchange: Exchange, identity: str, lines: asyncio.Queue[_Line | 
         async for content, size in _contents(exchange.body, 2 * intake.max_message_bytes):
             exchange.body.free(size)
             await lines.put(await _delivered(intake, content, identity, mine))
+            if lines.qsize() % FAIR == 0:
+                await asyncio.sleep(0)
     except HttpProblem as problem:
         await lines.put(_Line("", problem=problem, ends=True))
     except OSError:  # the sender has gone

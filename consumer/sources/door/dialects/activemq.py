@@ -126,7 +126,7 @@ async def post_form(exchange: Exchange) -> web.StreamResponse:
         return response_to(Reply(OK, b"", TEXT))
     path, content_type = unquote(exchange.rest), request.headers.get("Content-Type", "")
     message = servlet_message(path, parameters, content_type, content)
-    (waiting,) = exchange.intake.deliver([message], identity)
+    (waiting,) = exchange.deliver([message], identity)
     try:
         await waiting
     except HttpProblem as problem:

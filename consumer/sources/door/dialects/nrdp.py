@@ -104,7 +104,7 @@ async def post_results(exchange: Exchange) -> web.StreamResponse:
         identity = exchange.sender(parameters.get("token", ""))
         flavour = unquote(exchange.rest.strip("/"))
         messages = await asyncio.to_thread(submitted, parameters, flavour, datetime.now(UTC))
-        waiting = exchange.intake.deliver(messages, identity)
+        waiting = exchange.deliver(messages, identity)
         outcomes = await asyncio.gather(*waiting)
     except HttpProblem as problem:
         raise NrdpRefusal(parameters, problem) from None
