@@ -117,7 +117,7 @@ class _Connection(web.RequestHandler):
             status = URI_TOO_LONG if is_path else HEAD_TOO_LARGE
             problem = HttpProblem(status, f"{what} is longer than {limit} bytes")
         elif status == BAD_REQUEST:
-            problem = HttpProblem(status, f"this is not HTTP/1.1: {problem}")
+            problem = HttpProblem(status, f"the head of the request can't be read: {problem}")
         self._server.count(problem.status)
         response = response_to(problem.reply())
         response.force_close()
