@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import closing
 from itertools import islice
 
@@ -16,7 +16,7 @@ from sam_pipeline.schema.net.channel import connect, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.resolver import Resolver
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
-from sam_pipeline.schema.net.stomp.sender import SendRefused, StompSender
+from sam_pipeline.schema.net.stomp.sender import EndedByMessage, SendRefused, StompSender
 from sam_pipeline.schema.net.stomp.session import SendingSession
 from sam_pipeline.schema.net.stomp_session import SessionLost
 from sam_pipeline.schema.net.tls import secure
@@ -32,6 +32,10 @@ REST_S = 30.0
 FORGET_REFUSALS_S = 60.0
 """A new connection after this time asks again for what the broker has refused."""
 
+MAX_SUSPECTS = 10
+"""After as many messages in a row that perhaps ended a session, the broker is to blame."""
+MAX_ATTEMPTS = 5
+"""After as many sessions in a row that perhaps ended by it, a message is to blame."""
 PROVEN = "login"
 
 logger = logging.getLogger(__name__)
@@ -55,6 +59,8 @@ class BrokerLink:
         self._refused_at: float | None = None
         """When the broker first refused a message on this connection."""
         self._failed_at = -REST_S
+        self._suspect, self._suspected = "", 0
+        """The message that perhaps ended the last session, and how often in a row it did."""
 
     @property
     def rests(self) -> bool:
@@ -84,31 +90,57 @@ class BrokerLink:
         Raises:
             SessionLost: the other messages are not confirmed.
         """
-        sender = self.connect()
         waiting = list(pending)
+        suspects: dict[int, SessionLost] = {}
+        """Messages that perhaps ended a session, with no other one confirmed since."""
         try:
-            while waiting:
-                batch, size = list[int](), 0
-                for position in islice(waiting, BATCH):
-                    batch.append(position)
-                    size += len(pending[position].body)
-                    if size >= BATCH_BYTES:
-                        break
-                messages = [pending[position] for position in batch]
+            while waiting and len(suspects) < MAX_SUSPECTS:
+                batch = _beginning(waiting, pending)
                 settled = set()
                 try:
+                    sender = self.connect()
+                    messages = [pending[position] for position in batch]
                     for index in sender.send(messages, Deadline.after(ANSWER_S)):
                         settled.add(batch[index])
                         del pending[batch[index]]
+                        # The broker works, so they are to blame.
+                        refused.update(
+                            (at, f"{self.name}: {loss}") for at, loss in suspects.items()
+                        )
+                        suspects.clear()
                 except SendRefused as refusal:
                     settled.add(batch[refusal.position])
                     refused[batch[refusal.position]] = f"{self.name}: {refusal.reason}"
                     self._refused_at = self._refused_at or self._clock()
+                except EndedByMessage as loss:
+                    settled.add(batch[loss.position])
+                    suspects[batch[loss.position]] = loss
+                    self.close()
                 waiting = [position for position in waiting if position not in settled]
+            self._judge(suspects, pending, refused)
         except SessionLost:
             self._failed_at = self._clock()
             self.close()
             raise
+
+    def _judge(
+        self,
+        suspects: Mapping[int, SessionLost],
+        pending: Mapping[int, Message],
+        refused: MutableMapping[int, str],
+    ) -> None:
+        """Raise the loss by the first suspect, unless it has been the first for too often."""
+        if not suspects:
+            return
+        first, loss = next(iter(suspects.items()))
+        message_id = pending[first].message_id
+        self._suspected = self._suspected + 1 if message_id == self._suspect else 1
+        self._suspect = message_id
+        if self._suspected < MAX_ATTEMPTS:
+            raise loss
+        refused[first] = f"{self.name}: {loss}"
+        if len(suspects) > 1:
+            raise loss
 
     def close(self) -> None:
         """Close the connection, if there is one."""
@@ -140,6 +172,18 @@ class BrokerLink:
             except SessionLost as error:
                 loss = error
         raise loss
+
+
+def _beginning(waiting: Sequence[int], pending: Mapping[int, Message]) -> list[int]:
+    """The first positions, for one call."""
+    batch: list[int] = []
+    size = 0
+    for position in islice(waiting, BATCH):
+        batch.append(position)
+        size += len(pending[position].body)
+        if size >= BATCH_BYTES:
+            break
+    return batch
 
 
 def login_trip(broker: Broker, config: ConsumerConfig) -> RoundTrip:

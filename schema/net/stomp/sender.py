@@ -48,6 +48,14 @@ class SendRefused(Exception):
         self.reason = reason
 
 
+class EndedByMessage(SessionLost):
+    """The session ended while only the message at `position` was under way: perhaps by it."""
+
+    def __init__(self, position: int, loss: SessionLost) -> None:
+        super().__init__(str(loss), loss.by_error)
+        self.position = position
+
+
 class StompSender:
     """One connection at a time; after a message that ended it, a new one is opened."""
 
@@ -70,7 +78,8 @@ class StompSender:
 
         Raises:
             SendRefused: the broker refused one message; the sender still works.
-            SessionLost: the other messages are not confirmed, and will not be.
+            SessionLost: the other messages are not confirmed, and will not be; EndedByMessage if
+                one of them may be the reason.
         """
         # Each refusal costs a connection.
         for position, message in enumerate(messages if self._forbidden else ()):
@@ -108,8 +117,10 @@ class StompSender:
                 if self._user_headers and says(OTHER_USER, loss):
                     self._user_headers = {}  # it may map certificates to users in its own way
                 elif limit == 1 or (loss.by_error and len(doubtful) == 1):
-                    if not is_refusal(loss):
+                    if not doubtful:
                         raise
+                    if not is_refusal(loss):
+                        raise EndedByMessage(doubtful[0], loss) from loss
                     self._reopen(deadline)  # for the other messages
                     if says(FORBIDDEN, loss):
                         destination = messages[doubtful[0]].headers[DESTINATION]

@@ -17,7 +17,9 @@ from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
 from sam_pipeline.consumer.login_config import LoginConfig
+from sam_pipeline.consumer.sinks import broker_link
 from sam_pipeline.consumer.sinks.broker import BrokerSink
+from sam_pipeline.consumer.sinks.broker_link import MAX_ATTEMPTS, MAX_SUSPECTS
 from sam_pipeline.schema.identity.identity import IDENTITY
 from sam_pipeline.schema.messages.message import DESTINATION, Message, default_destination
 from sam_pipeline.schema.net.broker_url import parse_broker
@@ -221,6 +223,65 @@ def test_a_refused_message_is_kept_with_the_reason_and_the_others_are_sent(
     (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert bad.message_id in line.getMessage()
     assert str(relay.config.rejected_directory) in line.getMessage()
+
+
+def ending(*bodies: bytes) -> FakeBroker:
+    """A broker that ends the session with any of these bodies, for a reason of its own."""
+    return FakeBroker(rejects=lambda frame: "Processing error" if frame.body in bodies else "")
+
+
+def test_a_message_that_ends_each_session_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    good = [message(b"%d" % number) for number in range(60)]
+
+    with ending(b"odd", b"bad") as broker:
+        relay = Relay(tmp_path, broker.url)
+        tally = relay.move(*good[:30], message(b"odd"), message(b"bad"), *good[30:])
+        relay.sink.close()
+
+    assert {frame.body for frame in broker.taken} == {message.body for message in good}
+    assert {message.body for message in relay.kept()} == {b"odd", b"bad"}
+    assert tally.rejected == 2
+
+
+def test_a_message_that_ends_each_session_is_rejected_at_the_last_attempt(tmp_path: Path) -> None:
+    batch = deliveries([message(b"odd")])
+
+    with ending(b"odd") as broker:
+        relay = Relay(tmp_path, broker.url)
+        for _ in range(MAX_ATTEMPTS - 1):
+            with pytest.raises(SinkAway, match="Processing error"):
+                relay.load(batch)
+        assert relay.load(batch).rejected == 1
+        relay.sink.close()
+
+    assert [message.body for message in relay.kept()] == [b"odd"]
+
+
+def test_a_broker_that_ends_every_session_is_to_blame_itself(tmp_path: Path) -> None:
+    batch = deliveries([message() for _ in range(5 * MAX_SUSPECTS)])
+
+    with FakeBroker(rejects=lambda frame: "the disk is in trouble") as broker:
+        relay = Relay(tmp_path, broker.url)
+        for _ in range(MAX_ATTEMPTS - 1):
+            with pytest.raises(SinkAway, match="disk"):
+                relay.load(batch)
+        relay.sink.close()
+
+    assert relay.kept() == []
+
+
+def test_a_broker_that_confirms_nothing_is_left_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_link, "ANSWER_S", 0.3)
+
+    with FakeBroker(eats_receipts=True) as mute, FakeBroker() as second:
+        relay = Relay(tmp_path, mute.url, second.url)
+        tally = relay.move(message(b"a"))
+        relay.sink.close()
+
+    assert [frame.body for frame in second.taken] == [b"a"]
+    assert tally.rejected == 0
 
 
 def test_a_refused_message_is_offered_to_the_other_brokers(tmp_path: Path) -> None:
