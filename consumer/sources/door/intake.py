@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from math import ceil
@@ -116,16 +117,24 @@ class Intake:
             text = f"{client} exceeds its limit of {limit} requests per minute"
             raise try_again(TOO_MANY, text, ceil(wait_s))
 
-    async def wait_for_room(self, mine: Collection[Waiting]) -> None:
-        """Wait for room while any of `mine` is not stored yet; raises HttpProblem."""
+    async def wait_for_room(self, mine: deque[Waiting]) -> None:
+        """Wait while there is no room, or `mine`, the messages of one request, take much of it.
+
+        Raises:
+            HttpProblem: there is no room, and none of `mine` takes any.
+        """
+        share = max(self._inbox.max_messages // 4, 1)
         while True:
+            while mine and mine[0].done():
+                mine.popleft()
             try:
-                return self.require_room()
+                self.require_room()
+                if len(mine) < share:
+                    return
             except HttpProblem as problem:
                 if problem.status != TOO_MANY or not mine:
                     raise
-            timeout_s = self._settings.config.answer_timeout_s
-            await asyncio.wait([next(iter(mine))], timeout=timeout_s)
+            await asyncio.wait([mine[0]], timeout=self._settings.config.answer_timeout_s)
 
     def deliver(self, messages: Sequence[Message], identity: str) -> list[Waiting]:
         """Put messages of this sender into the inbox.

@@ -33,6 +33,8 @@ LONGEST_NAME = 200
 
 TEXT = "text/plain"
 JSON_LINES = ("application/jsonl", "application/x-ndjson")
+MAX_COMMAS = 200_000
+"""A body with more values is stored or refused by the sink: here it would delay other senders."""
 CHARSETS = ("", "utf-8", "utf8", "us-ascii")
 
 _FIRST_LINE = re.compile(rb"\s*[\w.-]+[ \t]*:")
@@ -63,7 +65,7 @@ def message_of(quoted_class: str, headers: Mapping[str, str], body: bytes) -> Me
     media, _, parameters = given.partition(";")
     media = media.strip().lower()
     if media in JSON_LINES:
-        body = b"[" + b",".join(line for line in body.splitlines() if line.strip()) + b"]"
+        body = _array(body)
         given = JSON
     elif media not in (TEXT, JSON) or _charset_of(parameters) not in CHARSETS:
         known = ", ".join((TEXT, JSON, *JSON_LINES))
@@ -78,7 +80,7 @@ def message_of(quoted_class: str, headers: Mapping[str, str], body: bytes) -> Me
 
 def require_records(message: Message) -> None:
     """Raises HttpProblem if no record of the message can be read; nothing of it is stored then."""
-    if FORMAT in message.headers:
+    if FORMAT in message.headers or message.body.count(b",") > MAX_COMMAS:
         return
     status = UNREADABLE
     if message.is_json:
@@ -120,6 +122,14 @@ def _has_record(document: object) -> bool:
         and not any(isinstance(value, (dict, list)) for value in record.values())
         for record in (document if isinstance(document, list) else [document])
     )
+
+
+def _array(lines: bytes) -> bytes:
+    """Lines of JSON as an array. They stay together: a million of them would take much memory."""
+    lines = lines.strip().replace(b"\r\n", b"\n")
+    while b"\n\n" in lines:
+        lines = lines.replace(b"\n\n", b"\n")
+    return b"[" + lines.replace(b"\n", b",") + b"]"
 
 
 def _class_of(quoted: str) -> str:

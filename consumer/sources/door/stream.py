@@ -150,8 +150,6 @@ async def _delivered(
         refusal = refusal_of(message)
         if refusal and refusal.reason == REFUSED_AS_TOO_LARGE:
             raise HttpProblem(TOO_LARGE, refusal.text)
-        while mine and mine[0].done():
-            mine.popleft()
         await intake.wait_for_room(mine)
         mine += intake.deliver([message], identity)
         return _Line(message_id, mine[-1])
@@ -165,7 +163,11 @@ async def _contents(body: Body, max_bytes: int) -> AsyncIterator[tuple[bytes | N
     length = held = 0
     async for piece in body.pieces():
         *ends, rest = piece.split(b"\n")
+        empty = 0
         for end in ends:
+            if not end and not parts:  # the fast way, or a body of nothing else would take long
+                empty += 1
+                continue
             content = b"".join((*parts, end)) if length + len(end) <= max_bytes else None
             size = held + len(end) + 1
             parts, length, held = [], 0, 0
@@ -173,6 +175,9 @@ async def _contents(body: Body, max_bytes: int) -> AsyncIterator[tuple[bytes | N
                 yield content, size
             else:
                 body.free(size)
+        body.free(empty)
+        if not rest:
+            continue
         length += len(rest)
         held += len(rest)
         parts.append(rest)
