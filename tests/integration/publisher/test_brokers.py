@@ -197,12 +197,12 @@ def test_headers_that_a_broker_would_act_on_stop_neither_their_message_nor_the_n
     names += ["AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_CRON", "_AMQ_DUPL_ID", "_AMQ_ROUTING_TYPE"]
     names += ["JMSDeliveryMode", "destination-type", "receipt", "message-id", "CC", "BCC"]
     for name in names:
-        for value in ("99", "x", "-1"):
+        for value in ("99", "x", "-1", "7"):
             spool.add(metric_message(destination=destination, **{name: value}))
         spool.add(metric_message(destination=destination))
 
     result = drain(config_for(spool, broker.url))
 
-    assert result.sent == 4 * len(names) and spool.count() == 0
-    frames = received(broker, destination, 4 * len(names))
-    assert len(set(ids(frames))) == 4 * len(names)
+    assert result.sent == 5 * len(names) and spool.count() == 0
+    frames = received(broker, destination, 5 * len(names))
+    assert len(set(ids(frames))) == 5 * len(names)
