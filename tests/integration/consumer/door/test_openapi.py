@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from sam_pipeline.consumer.sources.door.messages import HEADERS
 from sam_pipeline.consumer.sources.door.openapi import openapi_document
 from sam_pipeline.consumer.sources.door.requests import PATHS
 from sam_pipeline.schema.spool.element import serialise
@@ -72,6 +73,12 @@ def test_the_document_has_all_paths_and_methods_of_the_door() -> None:
         for path, handlers in PATHS.items()
         if path not in ("/api/message", "/nrdp")  # the same with a slash
     }
+
+
+def test_the_document_has_all_headers_of_a_message() -> None:
+    operation = openapi_document()["paths"]["/v1/messages/{class}"]["post"]
+
+    assert HEADERS.keys() <= {parameter["name"] for parameter in operation["parameters"]}
 
 
 def test_the_door_serves_the_document(door: DoorSite) -> None:
