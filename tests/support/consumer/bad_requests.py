@@ -139,6 +139,15 @@ def _requests() -> Iterator[BadRequest]:
     yield BadRequest("a picture", post(content_type="image/png"), 415)
     yield BadRequest("a content type without a slash", post(content_type="text"), 415)
 
+    # Bodies that are not a message.
+    yield BadRequest("an empty body", post(body=b""), 400)
+    yield BadRequest("text without records", post(body=b"all is well\n"), 400)
+    yield BadRequest("JSON that ends early", post(content_type=JSON, body=b'[{"a": "b"'), 400)
+    yield BadRequest("a JSON number", post(content_type=JSON, body=b"7"), 422)
+    yield BadRequest("deep JSON", post(content_type=JSON, body=b"[" * 100_000), 400)
+    nested = b'[{"hostName": {"a": 1}}]'
+    yield BadRequest("nested JSON", post(content_type=JSON, body=nested), 422)
+
     # The id of a message.
     for name, ids in (
         ("two ids", ["a", "b"]),
