@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from tests.kills.scene import Scene
+from tests.support.consumer.daemon import STARTING
 from tests.support.consumer.faults import WAITING
 
 LATEST_S = 0.6
@@ -59,6 +60,7 @@ def _kill_servlet(scene: Scene, fault: Fault) -> None:
 def _reload(scene: Scene, fault: Fault) -> None:
     """Both start again with the same configuration, in the same process."""
     for daemon in (scene.daemon, scene.servlet):
+        daemon.wait_for(STARTING)  # earlier, before it handles signals, SIGHUP would end it
         daemon.process.send_signal(signal.SIGHUP)
 
 

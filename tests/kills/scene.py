@@ -87,7 +87,8 @@ class Scene:
         """Wait for the next commit; the seconds it took."""
         began, before = time.monotonic(), self.committed()
         while self.committed() == before:
-            assert self.daemon.alive, f"the consumer ended by itself:\n{self.daemon.log}"
+            for daemon in (self.daemon, self.servlet):
+                assert daemon.alive, f"{daemon.log_file} ended by itself:\n{daemon.log}"
             assert time.monotonic() - began < BACK_S, f"nothing was loaded:\n{self.daemon.log}"
             time.sleep(POLL_S)
         return time.monotonic() - began

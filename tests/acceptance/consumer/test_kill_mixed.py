@@ -14,8 +14,8 @@ SEED = 6
 FAULTS = [
     Fault(KILL_IN_OUTAGE, 0.1),
     Fault(FREEZE_BROKER, 0.3, freeze_s=2.0),
-    Fault(RELOAD, 0.0),
     Fault(KILL_SERVLET, 0.1),
+    Fault(RELOAD, 0.0),
     Fault(KILL_ALL, 0.2),
 ]
 

@@ -31,6 +31,7 @@ from tests.services.postgres import as_role
 from tests.support.conservation import key_of
 from tests.support.consumer.site import Site, eventually
 
+STARTING = "starting with "
 SUBSCRIBED = ": subscribed"
 LOST = "trying again"
 STOPPED = re.compile(r"stopped: (\d+) messages?.*?: (\d+) rows?, ")
