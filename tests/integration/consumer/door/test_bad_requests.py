@@ -10,16 +10,15 @@ import pytest
 from sam_pipeline.consumer.sources.door.answers import PROBLEM
 from sam_pipeline.consumer.sources.door.openapi import STATUSES
 from tests.support.builders import metric_result
-from tests.support.consumer.bad_requests import BAD_REQUESTS, BadRequest, post, wlcg
+from tests.support.consumer.bad_requests import BAD_REQUESTS, JSON, BadRequest, post, wlcg
 from tests.support.consumer.door_site import DoorSite, door_site
-
-LINES = "application/x-ndjson"
 
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoorSite]:
     with door_site(tmp_path_factory.mktemp("door")) as door:
         yield door
+        assert "Traceback" not in door.daemon.log
 
 
 def good(metric: str) -> bytes:
@@ -61,13 +60,10 @@ def test_a_refused_method_gets_the_ones_that_are_allowed(door: DoorSite) -> None
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
 
-def test_a_problem_names_record_key_and_value(door: DoorSite) -> None: ...
+def test_a_problem_names_record_key_and_value(door: DoorSite) -> None:
+    answer = door.ask(post(content_type=JSON, body=b'[{"hostName": {"a": 1}}]'))
 
-
-def test_the_log_has_no_traceback(door: DoorSite) -> None:
-    for bad in BAD_REQUESTS:
-        with door.connect() as connection:
-            connection.send(bad.data)
-            connection.answer()
-
-    assert "Traceback" not in door.daemon.log
+    problem = answer.document
+    assert answer.status == 422
+    assert (problem["record"], problem["key"], problem["reason"]) == (1, "hostName", "nested")
+    assert "a" in problem["value"]
