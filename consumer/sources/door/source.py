@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -77,6 +78,8 @@ class HttpSource:
 
     async def _serve(self, inbox: Inbox, stop: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
+        # One long body at a time: while it is read, it takes a multiple of its size.
+        self._loop.set_default_executor(ThreadPoolExecutor(1, "long body"))
         settings = self._settings
         access = Access(
             settings.credentials,

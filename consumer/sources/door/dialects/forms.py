@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from urllib.parse import parse_qsl
+from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
 
@@ -15,6 +15,8 @@ LONG_BYTES = 64 * 1024
 """A form that takes several milliseconds to read."""
 MAX_PARAMETERS = 1000
 """Each takes memory, many times the byte that it takes in the request."""
+PIECE_LENGTH = 16 * 1024
+"""How many characters are percent-decoded at a time."""
 
 
 def media_type(content_type: str) -> str:
@@ -47,16 +49,26 @@ def parameters_of(
     try:
         if media_type(content_type) == FORM:
             parts.append(body.decode("utf-8", errors))
-        pairs = [
-            pair
-            for part in parts
-            for pair in parse_qsl(
-                part, keep_blank_values=True, errors=errors, max_num_fields=MAX_PARAMETERS
-            )
-        ]
+        if max(part.count("&") for part in parts) >= MAX_PARAMETERS:
+            raise HttpProblem(BAD_REQUEST, f"more than {MAX_PARAMETERS} parameters")
+        fields = [field.partition("=") for part in parts for field in part.split("&") if field]
+        return {
+            _unquoted(name, errors): _unquoted(value, errors) for name, _, value in reversed(fields)
+        }
     except UnicodeDecodeError as error:
         text = f"a parameter is not UTF-8 text: {error.reason}"
         raise HttpProblem(BAD_REQUEST, text) from None
-    except ValueError:
-        raise HttpProblem(BAD_REQUEST, f"more than {MAX_PARAMETERS} parameters") from None
-    return dict(reversed(pairs))
+
+
+def _unquoted(quoted: str, errors: str) -> str:
+    """A name or a value, decoded in pieces: meanwhile each escape takes a hundred bytes."""
+    quoted = quoted.replace("+", " ")
+    pieces = []
+    start = 0
+    while start < len(quoted):
+        end = start + PIECE_LENGTH
+        cut_escape = quoted.rfind("%", end - 2, end)
+        end = end if cut_escape < 0 else cut_escape
+        pieces.append(unquote_to_bytes(quoted[start:end]))
+        start = end
+    return b"".join(pieces).decode("utf-8", errors)

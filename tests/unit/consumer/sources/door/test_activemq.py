@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import string
 from typing import Any
-from urllib.parse import urlencode
+from unittest.mock import patch
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sam_pipeline.consumer.sources.door.answers import BAD_REQUEST, UNSUPPORTED, HttpProblem
+from sam_pipeline.consumer.sources.door.dialects import forms
 from sam_pipeline.consumer.sources.door.dialects.activemq import is_goodbye, servlet_message
 from sam_pipeline.consumer.sources.door.dialects.forms import FORM, MAX_PARAMETERS, parameters_of
 from sam_pipeline.schema.messages.message import Message
@@ -51,6 +53,15 @@ def test_the_fields_of_a_form_are_the_body_and_the_headers_of_a_message() -> Non
         "note": "ü=1",
         "empty": "",
     }
+
+
+@given(st.text("%4e1&=+aé", max_size=40), st.integers(3, 8))
+def test_a_form_that_is_decoded_in_pieces_has_the_same_fields(fields: str, length: int) -> None:
+    with patch.object(forms, "PIECE_LENGTH", length):
+        parameters = parameters_of("", FORM, fields.encode(), errors="replace")
+
+    pairs = parse_qsl(fields, keep_blank_values=True, errors="replace")
+    assert parameters == dict(reversed(pairs))
 
 
 def test_parameters_of_the_url_are_headers_too_and_come_first() -> None:
