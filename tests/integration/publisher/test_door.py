@@ -186,6 +186,22 @@ def test_https_goes_through_a_tunnel_with_a_token(secured: Secured, proxy: TinyP
     assert proxy.asked[asked_before:] == [f"CONNECT {HOST}:{secured.site.door.port}"]
 
 
+def test_a_sender_of_the_message_servlet_may_send_to_the_door_through_a_tunnel(
+    secured: Secured, proxy: TinyProxy
+) -> None:
+    url = f"activemq-rest+https://nagios1@{HOST}:{secured.site.door.port}"
+    config = secured.trusting._replace(
+        brokers=(url,), password_file=secured.token, proxy=proxy.url, timeout_s=WAIT_S
+    )
+    asked_before = len(proxy.asked)
+
+    publication = publish(messages(20, "servlet-tunnel"), config)
+
+    assert len(publication.receipts) == 20
+    assert secured.site.rows("servlet-tunnel") == 20
+    assert proxy.asked[asked_before:] == [f"CONNECT {HOST}:{secured.site.door.port}"]
+
+
 def test_a_client_certificate_is_enough(secured: Secured) -> None:
     files = secured.files
     ours = files.client()
