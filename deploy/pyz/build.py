@@ -44,7 +44,7 @@ for source in sorted(root.rglob("*.py")):
     to = target / sys.implementation.cache_tag / name.with_suffix(".pyc")
     how = py_compile.PycInvalidationMode.UNCHECKED_HASH
     shown = "sam-publish.pyz/" + str(name)
-    py_compile.compile(str(source), str(to), shown, True, invalidation_mode=how)
+    py_compile.compile(str(source), str(to), shown, True, 2, how)  # no docstrings
 """
 
 Files = dict[str, bytes]

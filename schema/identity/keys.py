@@ -150,7 +150,7 @@ class OpensslSigner:
         if run.returncode:
             lines = run.stderr.decode(errors="replace").strip().splitlines()
             reason = lines[-1] if lines else f"exit code {run.returncode}"
-            advice = "sam-publish needs OpenSSL 3, or pip install pynacl"
+            advice = "sam-publish needs OpenSSL 3, or pip install PyNaCl"
             raise ConfigError([f"{self._path}: {self._program}: {reason} ({advice})"])
         return run.stdout
 
