@@ -160,7 +160,7 @@ def test_systemd_opens_a_door_of_the_service(host: Host) -> None:
         f"""
         systemctl restart --no-block sam-consume
         export SAM_PUBLISHER_CA_FILE=/etc/grid-security/hostcert.pem SAM_PUBLISHER_TOKEN={token}
-        {PUBLISH} --status OK --broker sam+https://localhost:8443 --require-broker
+        {PUBLISH} --status OK --broker sam+https://localhost:8443 --require-broker --timeout 60
         """
     )
 
