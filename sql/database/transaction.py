@@ -1,4 +1,4 @@
-"""The transaction of a loader, which is retried once after a conflict with another one."""
+"""The transaction of a loader, which is retried after a conflict with another one."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ from sam_pipeline.sql.errors import DATABASE_ERRORS, away, is_collision, message
 
 T = TypeVar("T")
 
+ATTEMPTS = 4
+"""In a conflict the server may choose the same loader again, although rarely."""
+
 logger = logging.getLogger(__name__)
 
 
 def load_transaction(engine: Engine, action: Callable[[Connection], T]) -> T:
-    """Run `action` in a transaction, twice if necessary, commit, and return its result.
+    """Run `action` in a transaction, again after a conflict, commit, and return its result.
 
     Raises:
         DatabaseAway: nothing was committed; try again later.
     """
     try:
-        try:
-            return _once(engine, action)
-        except DATABASE_ERRORS as error:
-            if not is_collision(error):
-                raise
-            logger.info("conflict with another loader, retrying: %s", message_of(error))
+        for attempt in range(1, ATTEMPTS):
+            try:
+                return _once(engine, action, alone=attempt > 1)
+            except DATABASE_ERRORS as error:
+                if not is_collision(error):
+                    raise
+                logger.info("conflict with another loader, retrying: %s", message_of(error))
         return _once(engine, action, alone=True)
     except DATABASE_ERRORS as error:
         # Reconnect the next time: a session stays with a server that has become read-only, or with

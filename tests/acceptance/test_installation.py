@@ -139,7 +139,7 @@ def test_probes_of_another_account_share_a_spool_with_the_service(host: Host) ->
     wait_until(lambda: "running" in host.machine.shell("sam-consume status").stdout, timeout_s=60)
 
 
-def test_systemd_opens_a_door_of_the_service(host: Host) -> None:
+def test_systemd_starts_the_service_when_a_sender_is_at_its_door(host: Host) -> None:
     install, start = Page("docs/door-setup.md").texts("sh", "As a service")
     files = "-keyout /etc/grid-security/hostkey.pem -out /etc/grid-security/hostcert.pem"
     door = 'certificate_file = "hostcert.pem"\\nkey_file = "hostkey.pem"\\ntokens_file = "tokens"'
@@ -158,7 +158,7 @@ def test_systemd_opens_a_door_of_the_service(host: Host) -> None:
 
     host.machine.succeed(
         f"""
-        systemctl restart --no-block sam-consume
+        systemctl stop sam-consume
         export SAM_PUBLISHER_CA_FILE=/etc/grid-security/hostcert.pem SAM_PUBLISHER_TOKEN={token}
         {PUBLISH} --status OK --broker sam+https://localhost:8443 --require-broker --timeout 60
         """
