@@ -58,7 +58,8 @@ def running(master: str, settings: Mapping[str, str], timeout_s: float) -> Itera
     def not_of_py4j(record: logging.LogRecord) -> bool:
         return "py4j" not in record.pathname
 
-    # py4j logs there, with their tracebacks, failures that it raises as well.
+    # py4j logs, with their tracebacks, failures that it raises as well; some by the root logger.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(not_of_py4j)
     try:
         with (
