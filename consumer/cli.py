@@ -31,7 +31,10 @@ COMMANDS = {
     "status": ("status", "show state, lag, backlog, rates and counts of the daemon"),
     "publishers": ("publishers", "show which identity sent which records, or suggest a policy"),
     "token": ("token", "make a token for a sender over HTTP, or list them"),
-    "dead-letter": ("dead_letters", "list, edit, replay or drop records that could not be loaded"),
+    "dead-letter": (
+        "letters.dead_letters",
+        "list, edit, replay or drop records that could not be loaded",
+    ),
 }
 """The module in `commands` and the help text of each command."""
 

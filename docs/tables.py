@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 
-from sam_pipeline.consumer.config import ConsumerConfig, SubscriptionConfig
-from sam_pipeline.consumer.door_config import DoorConfig
-from sam_pipeline.consumer.login_config import LoginConfig
+from sam_pipeline.consumer.settings.config import ConsumerConfig, SubscriptionConfig
+from sam_pipeline.consumer.settings.door_config import DoorConfig
+from sam_pipeline.consumer.settings.login_config import LoginConfig
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.program import command
@@ -23,7 +23,7 @@ from sam_pipeline.schema.records.classes import MessageClass
 from sam_pipeline.spark_jobs.profiles import keys
 from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, Operation
 from sam_pipeline.spark_jobs.runs.changes.figures import INPUTS, OTHERWISE
-from sam_pipeline.sql.commands.import_files import TABLES as IMPORTED
+from sam_pipeline.sql.commands.imports.files import TABLES as IMPORTED
 from sam_pipeline.sql.loading import batch
 
 DOCS = Path(__file__).parent

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+from binascii import b2a_base64
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, Callable, Optional
@@ -106,3 +107,14 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return (error.strerror or "can't be read").lower()
     return "is not UTF-8"
+
+
+def basic_login(user: str, password: Optional[str]) -> str:
+    """The value of an HTTP header for Basic authentication."""
+    login = f"{user}:{password or ''}"
+    return f"Basic {b2a_base64(login.encode(), newline=False).decode()}"
+
+
+def problem_of_path(path: Path) -> Optional[str]:
+    """The problem of a path to a file or directory that must exist."""
+    return None if path.exists() else f"{path}: no such file or directory"

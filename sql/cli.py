@@ -44,7 +44,7 @@ COMMANDS = {
     ),
     "sql": ("sql", "print the SQL of an upgrade, for a DBA"),
     "config": ("config", "show each key of the configuration, and where its value comes from"),
-    "import": ("import_files", "load records and tables from files"),
+    "import": ("imports.files", "load records and tables from files"),
     "downtime": ("downtime", "announce, cancel and list downtimes, including past ones"),
     "prune": ("prune", "remove old results, details, audit rows and dead letters by whole days"),
     "audit": ("audit", "list what operators did to the data; check that the list is unchanged"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
-from sam_pipeline.consumer.config import ConsumerConfig
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.schema.net.broker_url import (
     SPOOL,
     STOMP,

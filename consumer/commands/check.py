@@ -17,10 +17,10 @@ from sam_pipeline.consumer.commands.door_check import (
     door_problems,
     door_trip,
 )
-from sam_pipeline.consumer.config import ConsumerConfig, load_consumer
+from sam_pipeline.consumer.settings.config import ConsumerConfig, load_consumer
 from sam_pipeline.consumer.sinks.broker_link import login_trip
 from sam_pipeline.consumer.sources.make import stomp_settings
-from sam_pipeline.consumer.sources.round_trip import round_trips
+from sam_pipeline.consumer.sources.stomp.round_trip import round_trips
 from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.identity.identity import BROKER

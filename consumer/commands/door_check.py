@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from fnmatch import fnmatch
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
-from sam_pipeline.consumer.config import ConsumerConfig
 from sam_pipeline.consumer.process.listening import listening_sockets
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.sources.door.answers import HEALTH, HEALTHY
 from sam_pipeline.consumer.sources.door.credentials import load_credentials
 from sam_pipeline.schema.errors import ConfigError

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import NoReturn
 
 from sam_pipeline.consumer.commands.arguments import add_instance
-from sam_pipeline.consumer.config import load_identity
 from sam_pipeline.consumer.monitoring.snapshot import DEGRADED, RUNNING, WAITING
 from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
+from sam_pipeline.consumer.settings.config import load_identity
 from sam_pipeline.schema.program.command import (
     CommandParser,
     common_options,

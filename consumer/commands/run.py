@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 
 from sam_pipeline.consumer.commands.arguments import add_instance, add_targets, problems_of_targets
-from sam_pipeline.consumer.config import ConsumerConfig, load_consumer
 from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.drain import Drain
 from sam_pipeline.consumer.core.inbox import BatchRule, Inbox
@@ -23,10 +22,11 @@ from sam_pipeline.consumer.process.allocator import return_large_blocks
 from sam_pipeline.consumer.process.listening import Listeners, inherited_sockets
 from sam_pipeline.consumer.process.name_lock import name_locked
 from sam_pipeline.consumer.process.signals import StopRequest, handling_signals
+from sam_pipeline.consumer.settings.config import ConsumerConfig, load_consumer
 from sam_pipeline.consumer.sinks.spool import SpoolSink
 from sam_pipeline.consumer.sources.door.credentials import Credentials, load_credentials
-from sam_pipeline.consumer.sources.left_behind import warn_of_left_behind
 from sam_pipeline.consumer.sources.make import make_sources
+from sam_pipeline.consumer.sources.stomp.left_behind import warn_of_left_behind
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.net.broker_url import SPOOL

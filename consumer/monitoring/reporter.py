@@ -11,13 +11,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sam_pipeline.consumer.config import ConsumerConfig
 from sam_pipeline.consumer.core.state import NOT_TRIED
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.snapshot import Snapshot
 from sam_pipeline.consumer.monitoring.state_file import state_path, write_state
 from sam_pipeline.consumer.monitoring.systemd import Notifier
 from sam_pipeline.consumer.process.signals import StopRequest
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.wording import plural, rows_and_duplicates
 

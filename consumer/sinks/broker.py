@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sam_pipeline.consumer.config import ConsumerConfig
 from sam_pipeline.consumer.core.broker_loss import needs_action
 from sam_pipeline.consumer.core.inbox import Delivery, answering
 from sam_pipeline.consumer.core.outcome import (
@@ -17,6 +16,7 @@ from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import BrokersAway, SinkAway
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.sinks.broker_link import BrokerLink
 from sam_pipeline.consumer.sinks.rejected import RejectedMessage, RejectedStore
 from sam_pipeline.schema.errors import SpoolError

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import closing
 from itertools import islice
 
-from sam_pipeline.consumer.config import ConsumerConfig
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker

@@ -7,17 +7,17 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
-from sam_pipeline.consumer.config import ConsumerConfig
 from sam_pipeline.consumer.core.source import Source
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import Listeners
 from sam_pipeline.consumer.process.open_files import allow_connections
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.sources.door.credentials import Credentials
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.spool import SpoolSource
-from sam_pipeline.consumer.sources.stomp import StompSource
-from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
-from sam_pipeline.consumer.sources.stomp_session import IsLastAttempt, Subscription, never_last
+from sam_pipeline.consumer.sources.stomp.link import Address, StompSettings
+from sam_pipeline.consumer.sources.stomp.session import IsLastAttempt, Subscription, never_last
+from sam_pipeline.consumer.sources.stomp.source import StompSource
 from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.net.broker_url import LISTEN, SPOOL, Broker
 from sam_pipeline.schema.program.wording import plural

@@ -24,7 +24,7 @@ def open_channel(address: BrokerAddress, config: PublisherConfig, deadline: Dead
         if proxy is None:
             channel = connect(address.ip or broker.host, broker.port, deadline)
         else:
-            from sam_pipeline.publisher.brokers.tunnel import open_tunnel
+            from sam_pipeline.schema.net.tunnel import open_tunnel
 
             channel = open_tunnel(proxy, broker, deadline)
         if broker.tls:

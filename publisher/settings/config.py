@@ -25,11 +25,15 @@ from sam_pipeline.schema.program.config import (
     no_file_found,
     state_dir,
 )
-from sam_pipeline.schema.secret_file import problem_of_certificate, problem_of_secret
+from sam_pipeline.schema.secret_file import (
+    problem_of_certificate,
+    problem_of_path,
+    problem_of_secret,
+)
 
 if TYPE_CHECKING:
-    from sam_pipeline.publisher.settings.proxy import Proxy
     from sam_pipeline.schema.net.broker_url import Broker
+    from sam_pipeline.schema.net.proxy import Proxy
     from sam_pipeline.schema.net.tls import TlsFiles
 
 ORDERS = ("listed", "shuffled")
@@ -78,7 +82,7 @@ def _problem_of_url(url: str) -> str | None:
 
 
 def _problem_of_proxy(url: str) -> str | None:
-    from sam_pipeline.publisher.settings.proxy import problem_of_proxy  # slow: dataclasses
+    from sam_pipeline.schema.net.proxy import problem_of_proxy  # slow: dataclasses
 
     return problem_of_proxy(url)
 
@@ -185,15 +189,11 @@ class PublisherConfig(NamedTuple):
             "proxy": {"check": _problem_of_proxy, "what": "`http://[USER@]HOST:PORT`, or `none`"},
             "proxy_password_file": {"check": problem_of_secret, "what": "mode 0600"},
             "ca_file": {
-                "check": lambda path: (
-                    None if path.exists() else f"{path}: no such file or directory"
-                ),
+                "check": problem_of_path,
                 "what": "certificate authorities instead of the system's; a file or a directory",
             },
             "crl_file": {
-                "check": lambda path: (
-                    None if path.exists() else f"{path}: no such file or directory"
-                ),
+                "check": problem_of_path,
                 "what": "their revocation lists: a PEM file, or a directory with `*.r0`",
             },
             "certificate_file": {"check": problem_of_certificate, "what": "our certificate"},
@@ -337,10 +337,16 @@ class PublisherConfig(NamedTuple):
         """
         if not broker.host or not (self.proxy or _PROXY_VARIABLES & os.environ.keys()):
             return None
-        from sam_pipeline.publisher.settings import proxy
+        from sam_pipeline.schema.net import proxy
 
         try:
-            return proxy.chosen(broker, self.proxy, self.proxy_password_file, os.environ)
+            return proxy.chosen(
+                broker,
+                self.proxy,
+                "publisher",
+                lambda: secrets.proxy_password(self.proxy_password_file, os.environ),
+                os.environ,
+            )
         except (ValueError, ConfigError) as error:
             raise BrokerUnavailable(broker, str(error)) from error
 

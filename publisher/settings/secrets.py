@@ -8,7 +8,6 @@ connect, so that a rotated secret is used at once.
 from __future__ import annotations
 
 import os
-from binascii import b2a_base64
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -71,12 +70,6 @@ def configured_token(file: Optional[Path], environ: Mapping[str, str]) -> Option
         return _valid_token(environ[TOKEN], TOKEN)
     path = file or credential_file(TOKEN_CREDENTIAL, environ)
     return _valid_token(read_secret(path), str(path)) if path else None
-
-
-def basic_login(user: str, password: Optional[str]) -> str:
-    """The value of an HTTP header for Basic authentication."""
-    login = f"{user}:{password or ''}"
-    return f"Basic {b2a_base64(login.encode(), newline=False).decode()}"
 
 
 def discovered_token_file(environ: Mapping[str, str]) -> Optional[Path]:

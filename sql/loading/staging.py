@@ -1,7 +1,7 @@
 """Bulk loading into PostgreSQL: COPY into the staging table of a class, then store it as one set.
 
 This bypasses the trigger, which would stage row by row. Both use the tables and functions of
-30_triggers.sql, so a row has the same effect either way.
+30_staging.sql, so a row has the same effect either way.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NULL = r"\N"
 _OPEN = text("SELECT open_staging(:class)")
 _DUPLICATES = text("SELECT CAST(NULLIF(current_setting(:name, true), '') AS bigint[])")
 
-# In the order of source_names() in 30_triggers.sql, where the publisher is the last one.
+# In the order of source_names() in 31_metric_output.sql, where the publisher is the last one.
 _NAMES = (
     *("hostname", "serviceflavour", "metricname", "voname", "vofqan", "serviceuri"),
     *("servicetype", "sitename", "metrictype", "datatype", "role", "nagiosname", "encrypted"),

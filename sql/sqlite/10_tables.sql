@@ -133,7 +133,7 @@ CREATE TABLE gatherer (
 ) STRICT;
 
 -- SQLite has no functions: inserting a row here is a call with the columns as arguments. A trigger
--- (30_triggers.sql) stores the result, and the table stays empty.
+-- (31_metric_output.sql) stores the result, and the table stays empty.
 CREATE TABLE new_result (
     names text,
     measured_at integer,

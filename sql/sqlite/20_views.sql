@@ -3,7 +3,7 @@
 -- Class views -----------------------------------------------------------------------------------
 -- The columns are the attributes of the class: SELECT hostName FROM metricOutput. Missing values
 -- are NULL. messageId, publisher and receivedAt are facts about the message, set when it is loaded.
--- The triggers in 30_triggers.sql accept inserts.
+-- The triggers in 31_metric_output.sql and 32_topology.sql accept inserts.
 
 -- Metric instances with their names.
 CREATE VIEW metric_instance_name AS

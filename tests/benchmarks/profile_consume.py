@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from sam_pipeline.consumer.sources.lenient_reader import LenientReader
+from sam_pipeline.consumer.sources.stomp.lenient_reader import LenientReader
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.stomp_frame import encode
 from sam_pipeline.schema.records.normalise import Limits

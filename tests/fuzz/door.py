@@ -18,8 +18,8 @@ from urllib.parse import quote_plus
 from sam_pipeline.consumer.core.inbox import BatchRule, Inbox
 from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.door_config import DoorConfig
 from sam_pipeline.consumer.process.listening import Listeners
+from sam_pipeline.consumer.settings.door_config import DoorConfig
 from sam_pipeline.consumer.sources.door.access import Access
 from sam_pipeline.consumer.sources.door.answers import PROBLEM
 from sam_pipeline.consumer.sources.door.credentials import Credentials

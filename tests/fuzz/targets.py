@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sam_pipeline.consumer.sources.lenient_reader import KEPT_NAMES, LenientReader
+from sam_pipeline.consumer.sources.stomp.lenient_reader import KEPT_NAMES, LenientReader
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.messages.refused import KEPT_BYTES, refusal_of

@@ -32,10 +32,7 @@ class Wall(NamedTuple):
 GROUND = "schema.errors schema.times schema.log schema.login schema.chunks schema.secret_file"
 PUBLISHER = "schema publisher.errors"
 SQL = "schema sql.errors"
-CONSUMER = (
-    "schema consumer.errors consumer.config consumer.door_config consumer.login_config"
-    " consumer.process"
-)
+CONSUMER = "schema consumer.errors consumer.settings consumer.process"
 REPORTS = "schema spark_jobs.errors spark_jobs.config"
 DATABASE = "sql.database sql.errors"
 
@@ -46,7 +43,7 @@ WALLS: Mapping[str, Wall] = {
     "schema.login": Wall(),
     "schema.chunks": Wall(),
     "schema.secret_file": Wall("schema.errors"),
-    "schema.net": Wall(GROUND),
+    "schema.net": Wall(f"{GROUND} schema.program.wording"),
     "schema.program": Wall(GROUND, "tomli"),
     "schema.records": Wall(GROUND),
     "schema.messages": Wall(f"{GROUND} schema.records schema.program.wording"),
@@ -94,12 +91,7 @@ WALLS: Mapping[str, Wall] = {
     "sql.__main__": Wall("sql.cli"),
     #
     "consumer.errors": Wall("schema"),
-    "consumer.config_key": Wall(),
-    "consumer.door_config": Wall("schema consumer.config_key"),
-    "consumer.login_config": Wall("schema consumer.config_key"),
-    "consumer.config": Wall(
-        "schema consumer.errors consumer.config_key consumer.door_config consumer.login_config"
-    ),
+    "consumer.settings": Wall("schema consumer.errors"),
     "consumer.process": Wall("schema consumer.errors"),
     "consumer.core": Wall(CONSUMER),
     "consumer.sources": Wall(f"{CONSUMER} consumer.core"),
@@ -132,16 +124,16 @@ WALLS: Mapping[str, Wall] = {
         "sqlalchemy",
     ),
     "consumer.commands.config": Wall(f"{CONSUMER} {DATABASE}"),
-    "consumer.commands.dead_letters": Wall(
-        f"{CONSUMER} consumer.commands.arguments consumer.commands.dead_letter_tables"
-        " consumer.commands.letter_editor"
+    "consumer.commands.letters.dead_letters": Wall(
+        f"{CONSUMER} consumer.commands.arguments consumer.commands.letters.tables"
+        " consumer.commands.letters.editor"
         f" {DATABASE} sql.loading sql.topology",
         "sqlalchemy",
     ),
     "consumer.commands.publishers": Wall(
         f"{CONSUMER} {DATABASE} sql.loading sql.topology", "sqlalchemy"
     ),
-    "consumer.commands.dead_letter_tables": Wall(f"{CONSUMER} {DATABASE} sql.loading"),
+    "consumer.commands.letters.tables": Wall(f"{CONSUMER} {DATABASE} sql.loading"),
     "consumer.cli": Wall(f"{CONSUMER} consumer.commands consumer.process"),
     "consumer.__main__": Wall("consumer.cli"),
     #

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from sam_pipeline.consumer.config import ConsumerConfig
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.extras import how_to_install
 

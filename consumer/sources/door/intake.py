@@ -13,8 +13,8 @@ from math import ceil
 from sam_pipeline.consumer.core.inbox import AnsweringSession, Delivery, Inbox
 from sam_pipeline.consumer.core.outcome import NOWHERE, MessageOutcome
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.door_config import DoorConfig
 from sam_pipeline.consumer.process.listening import Listeners
+from sam_pipeline.consumer.settings.door_config import DoorConfig
 from sam_pipeline.consumer.sources.door.access import Access
 from sam_pipeline.consumer.sources.door.answers import (
     RETRY_WHEN_BACK_S,

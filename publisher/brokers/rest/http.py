@@ -15,11 +15,11 @@ from sam_pipeline.publisher.brokers.connection import open_channel
 from sam_pipeline.publisher.brokers.transport import nothing_else
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.settings.secrets import basic_login
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import Channel, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.program.wording import one_line
+from sam_pipeline.schema.secret_file import basic_login
 
 MAX_ANSWER_BYTES = 1024 * 1024
 PIECE_BYTES = 1024

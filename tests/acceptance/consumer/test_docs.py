@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from docs.tables import EXIT_CODES, dead_letter_reasons
-from sam_pipeline.consumer.config import ConsumerConfig, SubscriptionConfig, load_consumer
+from sam_pipeline.consumer.settings.config import ConsumerConfig, SubscriptionConfig, load_consumer
 from sam_pipeline.publisher.settings.config import load_config
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue

@@ -17,7 +17,7 @@ COUNT = 50
 
 KILLED_BEFORE_THE_ACK = """
 import os, signal, sys
-from sam_pipeline.consumer.sources import stomp_session
+from sam_pipeline.consumer.sources.stomp import session as stomp_session
 encode = stomp_session.encode
 def deadly(command, *rest):
     if command == "ACK":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
+from sam_pipeline.consumer.sources.stomp.dialects import dialect_of, subscribe_headers
 from sam_pipeline.schema.net.stomp_frame import FrameReader, encode
 from tests.services.broker import StompServer
 

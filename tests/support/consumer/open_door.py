@@ -19,8 +19,8 @@ from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowl
 from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome
 from sam_pipeline.consumer.core.source import delivering
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.door_config import DoorConfig
 from sam_pipeline.consumer.process.listening import Listeners
+from sam_pipeline.consumer.settings.door_config import DoorConfig
 from sam_pipeline.consumer.sources.door.intake import DoorSettings
 from sam_pipeline.consumer.sources.door.source import HttpSource
 from sam_pipeline.schema.messages.message import Message

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from sqlalchemy import text
 
 from sam_pipeline.consumer.core.inbox import Inbox
-from sam_pipeline.consumer.sources.stomp_session import ConsumingSession, Login, Subscription
+from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Login, Subscription
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.channel import connect

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from sam_pipeline.consumer.commands.door_check import door_notes, door_problems
-from sam_pipeline.consumer.config import ConsumerConfig
-from sam_pipeline.consumer.door_config import DoorConfig
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.door_config import DoorConfig
 from sam_pipeline.schema.identity.tokens import make_token
 from tests.support.brokers.tls_files import HOST, TlsFiles
 

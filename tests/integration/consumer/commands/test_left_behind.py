@@ -34,7 +34,7 @@ def test_a_reload_or_restart_that_drops_a_broker_or_destination_warns_once(tmp_p
     with site.daemon(log=log):
         eventually(lambda: "starting with" in log.read_text())
 
-    assert f"WARNING sam_pipeline.consumer.sources.left_behind: broker {GONE}: " in of_broker
+    assert f"WARNING sam_pipeline.consumer.sources.stomp.left_behind: broker {GONE}: " in of_broker
     assert f"subscription {site.name}.grid.one" in of_broker
     assert f"broker {KEPT}: /topic/grid.one" in of_destination
     assert warnings(log) == []

@@ -20,11 +20,11 @@ from sam_pipeline.consumer.sources.door.dialects.activemq import ID_HEADER, SENT
 from sam_pipeline.consumer.sources.door.dialects.forms import FORM
 from sam_pipeline.publisher.delivery.publication import publish
 from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.settings.secrets import basic_login
 from sam_pipeline.schema.identity.identity import IDENTITY
 from sam_pipeline.schema.identity.keys import make_key
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.stomp_frame import Frame
+from sam_pipeline.schema.secret_file import basic_login
 from tests.services.activemq5 import ActiveMQ5Server
 from tests.services.broker import PASSWORD, USER
 from tests.services.process import HOST

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 import pytest
 
 from sam_pipeline.consumer.core.inbox import BatchRule, Inbox, acknowledge
-from sam_pipeline.consumer.sources import stomp_session
-from sam_pipeline.consumer.sources.stomp import StompSource
-from sam_pipeline.consumer.sources.stomp_link import StompSettings
-from sam_pipeline.consumer.sources.stomp_session import Subscription
+from sam_pipeline.consumer.sources.stomp import session as stomp_session
+from sam_pipeline.consumer.sources.stomp.link import StompSettings
+from sam_pipeline.consumer.sources.stomp.session import Subscription
+from sam_pipeline.consumer.sources.stomp.source import StompSource
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker

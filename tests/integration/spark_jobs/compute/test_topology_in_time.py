@@ -15,7 +15,7 @@ from sam_pipeline.spark_jobs.inputs.expected import DayExpectation, expect
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
-from sam_pipeline.sql.commands.import_gocdb import Exports, apply_snapshot
+from sam_pipeline.sql.commands.imports.gocdb import Exports, apply_snapshot
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
 from sam_pipeline.sql.imports.gocdb_changes import GocdbSnapshot, Window

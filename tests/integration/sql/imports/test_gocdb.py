@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.records.classes import SERVICE_ENDPOINT
-from sam_pipeline.sql.commands.import_gocdb import Exports, apply_snapshot
+from sam_pipeline.sql.commands.imports.gocdb import Exports, apply_snapshot
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups

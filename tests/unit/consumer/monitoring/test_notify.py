@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer.config import ConsumerConfig
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.core.source import Source
 from sam_pipeline.consumer.core.state import State
@@ -18,6 +17,7 @@ from sam_pipeline.consumer.monitoring.reporter import STATUS_TICKS, Reporter, re
 from sam_pipeline.consumer.monitoring.state_file import read_state
 from sam_pipeline.consumer.monitoring.systemd import Notifier
 from sam_pipeline.consumer.process.signals import StopRequest
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.process import wait_until
 from tests.services.systemd import Systemd

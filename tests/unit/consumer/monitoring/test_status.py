@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.consumer import cli, config
+from sam_pipeline.consumer import cli
 from sam_pipeline.consumer.commands import nagios
 from sam_pipeline.consumer.errors import NoState
 from sam_pipeline.consumer.monitoring.snapshot import (
@@ -29,6 +29,7 @@ from sam_pipeline.consumer.monitoring.state_file import (
     read_state,
     write_state,
 )
+from sam_pipeline.consumer.settings import config
 from tests.support.consumer.snapshot import AWAY, BROKER, NOW, snapshot
 
 SECOND = timedelta(seconds=1)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.consumer.config import ConsumerConfig
 from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery
 from sam_pipeline.consumer.core.outcome import BROKER, NOWHERE
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
-from sam_pipeline.consumer.login_config import LoginConfig
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.login_config import LoginConfig
 from sam_pipeline.consumer.sinks import broker_link
 from sam_pipeline.consumer.sinks.broker import BrokerSink
 from sam_pipeline.consumer.sinks.broker_link import MAX_ATTEMPTS, MAX_SUSPECTS

@@ -7,7 +7,7 @@ from datetime import date
 
 import pytest
 
-from sam_pipeline.sql.commands.import_gocdb import window_argument
+from sam_pipeline.sql.commands.imports.gocdb import window_argument
 from sam_pipeline.sql.imports.gocdb_changes import Window
 from sam_pipeline.sql.topology.moments import days_of, time_argument
 

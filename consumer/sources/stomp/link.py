@@ -14,7 +14,7 @@ from sam_pipeline.consumer.core.broker_loss import needs_action
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
-from sam_pipeline.consumer.sources.stomp_session import (
+from sam_pipeline.consumer.sources.stomp.session import (
     MAX_MESSAGE_BYTES,
     ConsumingSession,
     IsLastAttempt,

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge
-from sam_pipeline.consumer.sources import stomp, stomp_session
-from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
-from sam_pipeline.consumer.sources.stomp import StompSource
-from sam_pipeline.consumer.sources.stomp_link import LIVED_S, Address, StompLink, StompSettings
-from sam_pipeline.consumer.sources.stomp_session import ConsumingSession, Login, Subscription
+from sam_pipeline.consumer.sources.stomp import session as stomp_session
+from sam_pipeline.consumer.sources.stomp import source as stomp
+from sam_pipeline.consumer.sources.stomp.dialects import dialect_of, subscribe_headers
+from sam_pipeline.consumer.sources.stomp.link import LIVED_S, Address, StompLink, StompSettings
+from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Login, Subscription
+from sam_pipeline.consumer.sources.stomp.source import StompSource
 from sam_pipeline.schema.identity.identity import ANONYMOUS, identity_of
 from sam_pipeline.schema.messages.foreign import make_stamp
 from sam_pipeline.schema.net.broker_url import Broker

@@ -18,9 +18,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sam_pipeline.consumer.config_key import config_key, expected
-from sam_pipeline.consumer.door_config import DoorConfig
-from sam_pipeline.consumer.login_config import LoginConfig
+from sam_pipeline.consumer.settings.config_key import config_key, expected
+from sam_pipeline.consumer.settings.door_config import DoorConfig
+from sam_pipeline.consumer.settings.login_config import LoginConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import BROKER, broker_identity
 from sam_pipeline.schema.messages.destination import problem_of_destination
@@ -39,6 +39,7 @@ from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.secret_file import (
     find_secret,
     problem_of_certificate,
+    problem_of_path,
     problem_of_secret,
     read_secret,
 )
@@ -182,12 +183,12 @@ class ConsumerConfig:
     )
     ca_file: Path | None = config_key(
         "certificate authorities for `stomp+ssl://`, instead of those of the system",
-        lambda path: None if path.exists() else f"{path}: no such file or directory",
+        problem_of_path,
         None,
     )
     crl_file: Path | None = config_key(
         "their revocation lists: a PEM file, or a directory with `*.r0`",
-        lambda path: None if path.exists() else f"{path}: no such file or directory",
+        problem_of_path,
         None,
     )
     certificate_file: Path | None = config_key(
@@ -253,7 +254,7 @@ class ConsumerConfig:
     )
     publishers: Path | None = config_key(
         "the policy: which publisher may send which records; by default every one is accepted",
-        lambda path: None if path.exists() else f"{path}: no such file or directory",
+        problem_of_path,
         None,
     )
     signature_age_days: int = config_key(

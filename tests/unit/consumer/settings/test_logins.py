@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.consumer.config import ConsumerConfig, load_consumer
+from sam_pipeline.consumer.settings.config import ConsumerConfig, load_consumer
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import parse_broker
 

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sam_pipeline.consumer.config_key import config_key, expected
+from sam_pipeline.consumer.settings.config_key import config_key, expected
 from sam_pipeline.schema.net.broker_url import Broker, is_loopback
-from sam_pipeline.schema.secret_file import problem_of_certificate, problem_of_secret
+from sam_pipeline.schema.secret_file import (
+    problem_of_certificate,
+    problem_of_path,
+    problem_of_secret,
+)
 
 if TYPE_CHECKING:
     from sam_pipeline.schema.net.tls import TlsFiles
@@ -32,12 +36,12 @@ class DoorConfig:
     )
     client_ca_file: Path | None = config_key(
         "certificate authorities of clients, which are then asked for a certificate",
-        lambda path: None if path.exists() else f"{path}: no such file or directory",
+        problem_of_path,
         None,
     )
     crl_file: Path | None = config_key(
         "their revocation lists: a PEM file, or a directory with `*.r0`",
-        lambda path: None if path.exists() else f"{path}: no such file or directory",
+        problem_of_path,
         None,
     )
     tokens_file: Path | None = config_key(

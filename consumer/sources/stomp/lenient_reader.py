@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sam_pipeline.consumer.sources.frame_form import FrameForm
+from sam_pipeline.consumer.sources.stomp.frame_form import FrameForm
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import (
     BAD_FRAME,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sam_pipeline.consumer.config_key import config_key
+from sam_pipeline.consumer.settings.config_key import config_key
 from sam_pipeline.schema.net.broker_url import STOMP, Broker, parse_broker
 from sam_pipeline.schema.secret_file import problem_of_certificate, problem_of_secret
 

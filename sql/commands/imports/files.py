@@ -29,7 +29,7 @@ from sam_pipeline.schema.records.classes import (
     MessageClass,
 )
 from sam_pipeline.schema.records.input_file import refuse_missing
-from sam_pipeline.sql.commands import import_gocdb
+from sam_pipeline.sql.commands.imports import gocdb as gocdb_command
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.imports.checkpoint import ImportTotals
 from sam_pipeline.sql.imports.records import MAX_PROBLEMS, Import, limits_of_history, usable_view
@@ -117,7 +117,7 @@ def add_options(group: argparse.ArgumentParser) -> None:
 
     summary = "load exports of GOCDB: endpoints, groups of sites, downtimes"
     gocdb = add("gocdb", summary, "Make topology and downtimes match an export of GOCDB.")
-    import_gocdb.add_options(gocdb)
+    gocdb_command.add_options(gocdb)
 
 
 def run_records(args: argparse.Namespace) -> int:

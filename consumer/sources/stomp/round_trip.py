@@ -14,10 +14,10 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 
-from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
-from sam_pipeline.consumer.sources.lenient_reader import LenientReader
-from sam_pipeline.consumer.sources.stomp_link import Address, StompSettings
-from sam_pipeline.consumer.sources.stomp_session import RECEIVE_BYTES, Subscription
+from sam_pipeline.consumer.sources.stomp.dialects import dialect_of, subscribe_headers
+from sam_pipeline.consumer.sources.stomp.lenient_reader import LenientReader
+from sam_pipeline.consumer.sources.stomp.link import Address, StompSettings
+from sam_pipeline.consumer.sources.stomp.session import RECEIVE_BYTES, Subscription
 from sam_pipeline.schema.messages.destination import QUEUES
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, new_message
 from sam_pipeline.schema.net.broker_url import Broker

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery, Inbox
 from sam_pipeline.consumer.errors import SubscriptionRefused
-from sam_pipeline.consumer.sources.broker_dialects import dialect_of, subscribe_headers
-from sam_pipeline.consumer.sources.lenient_reader import Fault, LenientReader, LostTrack
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
+from sam_pipeline.consumer.sources.stomp.dialects import dialect_of, subscribe_headers
+from sam_pipeline.consumer.sources.stomp.lenient_reader import Fault, LenientReader, LostTrack
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
     IDENTITY,

@@ -11,15 +11,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_network
-from pathlib import Path
-from typing import Optional
+from typing import Callable, Optional
 from urllib.parse import unquote, urlsplit
 
-from sam_pipeline.publisher.settings.secrets import basic_login, proxy_password
 from sam_pipeline.schema.net.broker_url import STOMP, Broker
 from sam_pipeline.schema.program.wording import one_line
+from sam_pipeline.schema.secret_file import basic_login
 
-KEY = "[publisher] proxy"
 NONE = "none"
 DEFAULT_PORT = 80
 MAX_QUOTED = 120
@@ -72,21 +70,25 @@ class Proxy:
 
 
 def chosen(
-    broker: Broker, key: Optional[str], password_file: Optional[Path], environ: Mapping[str, str]
+    broker: Broker,
+    key: Optional[str],
+    section: str,
+    password: Callable[[], Optional[str]],
+    environ: Mapping[str, str],
 ) -> Optional[Proxy]:
-    """The proxy for a broker.
+    """The proxy for a broker: that of the key `proxy` in a section, or else of the environment.
+
+    `password` reads the password for the proxy of the key.
 
     Raises:
         ValueError: the proxy can't be used; the message contains no secret.
-        ConfigError: the password file can't be used.
+        ConfigError: the password can't be read.
     """
     if key == NONE:
         return None
     if key:
-        proxy = parse_proxy(key, KEY)
-        if proxy.user is None:
-            return proxy
-        return replace(proxy, password=proxy_password(password_file, environ))
+        proxy = parse_proxy(key, f"[{section}] proxy")
+        return proxy if proxy.user is None else replace(proxy, password=password())
     source = _first_set(VARIABLES[broker.kind == STOMP, broker.tls], environ)
     if not source or not environ[source]:
         return None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sam_pipeline.publisher.settings.proxy import Proxy
 from sam_pipeline.schema.net.broker_url import STOMP, Broker
 from sam_pipeline.schema.net.channel import Channel, connect, error_text
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.resolver import Resolver
 
 MAX_ANSWER_BYTES = 65536

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sam_pipeline.consumer.sources.lenient_reader import (
+from sam_pipeline.consumer.sources.stomp.lenient_reader import (
     FRAMES_BEFORE,
     LONGEST_LINE,
     MOST_COUNTED,

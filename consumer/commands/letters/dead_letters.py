@@ -14,14 +14,14 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from sam_pipeline.consumer.commands.dead_letter_tables import (
+from sam_pipeline.consumer.commands.letters.editor import edited_by_hand
+from sam_pipeline.consumer.commands.letters.tables import (
     documents,
     letter_lines,
     letter_table,
     outcome_table,
 )
-from sam_pipeline.consumer.commands.letter_editor import edited_by_hand
-from sam_pipeline.consumer.config import ConsumerConfig, editor_command, load_for_replay
+from sam_pipeline.consumer.settings.config import ConsumerConfig, editor_command, load_for_replay
 from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program.command import (

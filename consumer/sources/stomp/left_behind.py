@@ -10,9 +10,9 @@ import json
 import logging
 from contextlib import closing, suppress
 
-from sam_pipeline.consumer.config import ConsumerConfig
 from sam_pipeline.consumer.process.hint_file import HintFile
-from sam_pipeline.consumer.sources.broker_dialects import subscription_name
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.sources.stomp.dialects import subscription_name
 from sam_pipeline.schema.messages.destination import QUEUES
 
 logger = logging.getLogger(__name__)

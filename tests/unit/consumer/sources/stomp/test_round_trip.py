@@ -11,9 +11,9 @@ import pytest
 from sam_pipeline.consumer.core.backoff import growing_delays
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.errors import SubscriptionRefused
-from sam_pipeline.consumer.sources.round_trip import round_trips, sent_to
-from sam_pipeline.consumer.sources.stomp_link import StompSettings
-from sam_pipeline.consumer.sources.stomp_session import ConsumingSession, Login, Subscription
+from sam_pipeline.consumer.sources.stomp.link import StompSettings
+from sam_pipeline.consumer.sources.stomp.round_trip import round_trips, sent_to
+from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Login, Subscription
 from sam_pipeline.schema.messages.foreign import make_stamp
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.channel import connect

@@ -15,8 +15,8 @@ import trustme
 
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.settings.proxy import Proxy, chosen, is_exempt, parse_proxy
 from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.proxy import Proxy, chosen, is_exempt, parse_proxy
 from tests.support.brokers.fake_broker import FakeBroker, black_hole, closed_port
 from tests.support.brokers.http_stand_in import HttpStandIn, json_reply, reply
 from tests.support.brokers.proxy_server import HOST, ProxyServer
@@ -42,7 +42,7 @@ def no_proxy_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def proxy_of(url: str, key: str | None = None, **environ: str) -> str | None:
     """The host of the proxy to a broker."""
-    proxy = chosen(parse_broker(url), key, None, environ)
+    proxy = chosen(parse_broker(url), key, "publisher", lambda: None, environ)
     return proxy.host if proxy else None
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from sam_pipeline.consumer.core.backoff import Delays, growing_delays
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.core.source import start_worker
-from sam_pipeline.consumer.sources.stomp_link import Address, StompLink, StompSettings
+from sam_pipeline.consumer.sources.stomp.link import Address, StompLink, StompSettings
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer.config import (
+from sam_pipeline.consumer.settings.config import (
     ConsumerConfig,
     SubscriptionConfig,
     load_consumer,
     load_for_replay,
     load_identity,
 )
-from sam_pipeline.consumer.door_config import DoorConfig
+from sam_pipeline.consumer.settings.door_config import DoorConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
 from sam_pipeline.schema.net.broker_url import parse_broker
@@ -275,7 +275,7 @@ def test_the_limits_need_no_broker(tmp_path: Path) -> None:
 
 
 def test_the_example_in_the_page_on_records_is_a_valid_configuration(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "record.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "record.md").read_text()
     example = page.split("```toml\n")[1].split("```")[0]
 
     config = loaded(tmp_path, example)

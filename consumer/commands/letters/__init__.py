@@ -1,0 +1,1 @@
+"""`sam-consume dead-letter`: records that could not be loaded."""

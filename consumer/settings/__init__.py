@@ -1,0 +1,1 @@
+"""The section `[consumer]` of sam.toml and its tables."""

@@ -1,0 +1,1 @@
+"""Network brokers: durable subscriptions over STOMP."""

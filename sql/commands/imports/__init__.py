@@ -1,0 +1,1 @@
+"""`sam-db import`: records and topology from elsewhere."""
