@@ -124,7 +124,7 @@ class Inbox:
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
         self._paused: dict[str, float] = {}
-        """Until when there is no room for messages of a broker."""
+        """When the inbox accepts messages of a broker again."""
         self._refusals: Counter[tuple[str, str]] = Counter()
         self.size_bytes = 0
         """The size of all messages in the inbox."""
@@ -163,7 +163,7 @@ class Inbox:
         self._paused[broker] = now + pause_s
 
     def paused_s(self, broker: str) -> float:
-        """For how long there is no room for messages of a broker or an identity."""
+        """For how long the inbox accepts nothing from a broker or an identity."""
         until = self._paused.get(broker)
         return 0.0 if until is None else max(until - self._clock(), 0.0)
 

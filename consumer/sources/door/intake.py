@@ -118,10 +118,10 @@ class Intake:
             raise try_again(TOO_MANY, text, ceil(wait_s))
 
     async def wait_for_room(self, mine: deque[Waiting]) -> None:
-        """Wait while there is no room, or `mine`, the messages of one request, take much of it.
+        """Wait while the inbox is full, or `mine`, the messages of one request, fill much of it.
 
         Raises:
-            HttpProblem: there is no room, and none of `mine` takes any.
+            HttpProblem: the inbox is full, and contains none of `mine`.
         """
         share = max(self._inbox.max_messages // 4, 1)
         while True:
@@ -140,7 +140,7 @@ class Intake:
         """Put messages of this sender into the inbox.
 
         Raises:
-            HttpProblem: there is no room, or the sender may not send one of them.
+            HttpProblem: the inbox is full, or the sender may not send one of them.
         """
         self.require_room()
         messages = [self._arrived(message, identity) for message in messages]

@@ -119,6 +119,7 @@ class HttpSource:
                     logger.error(text, self.name, problem, extra={"broker": self.name})
                 self._problem = problem
             else:
+                logger.info("door %s: listening", self.name, extra={"broker": self.name})
                 self._problem = ""
                 return [
                     await self._loop.create_server(
