@@ -71,6 +71,8 @@ class StompSession:
     def log_in(self, login: Mapping[str, Optional[str]], deadline: Deadline) -> dict[str, str]:
         """Send CONNECT with the headers that are not None; return the headers of CONNECTED.
 
+        The header `host` is the virtual host; without one it is VIRTUAL_HOST.
+
         Raises:
             SessionLost: no answer in time, a refusal, or another version of STOMP.
         """

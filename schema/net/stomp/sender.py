@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Callable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Callable, Optional
 
 from sam_pipeline.schema.messages.message import DESTINATION, Message
 from sam_pipeline.schema.net.deadline import Deadline
@@ -60,14 +60,19 @@ class StompSender:
     """One connection at a time; after a message that ended it, a new one is opened."""
 
     def __init__(
-        self, open_session: Callable[[Deadline], SendingSession], deadline: Deadline
+        self,
+        open_session: Callable[[Deadline], SendingSession],
+        deadline: Deadline,
+        headers: Optional[Mapping[str, str]] = None,
     ) -> None:
+        """`headers` are added to each SEND, whatever brokers do about them."""
         self.meanwhile: Callable[[], bool] = lambda: False
         """Does a piece of other work while the broker works; returns False if there is none."""
         self._open_session = open_session
         self._receipts = map(str, itertools.count(1))
         self._forbidden: dict[str, list[str]] = {}
         """The broker's reasons for refusing us, by destination."""
+        self._headers = headers or {}
         self._session = open_session(deadline)
         self._user_headers = self._session.user_headers()
 
@@ -144,11 +149,11 @@ class StompSender:
             receipt = next(self._receipts)
             waiting[receipt] = unit
             if len(unit) == 1:
-                more = {**self._user_headers, RECEIPT: receipt}
+                more = {**self._headers, **self._user_headers, RECEIPT: receipt}
                 unit_frames = [send_frame(messages[unit[0]], more)]
             else:
                 transaction = {TRANSACTION: receipt}
-                more = {**self._user_headers, **transaction}
+                more = {**self._headers, **self._user_headers, **transaction}
                 unit_frames = [
                     encode("BEGIN", transaction),
                     *(send_frame(messages[position], more) for position in unit),

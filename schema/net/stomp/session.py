@@ -46,12 +46,13 @@ class SendingSession(StompSession):
         password: Optional[str],
         certificate: Optional[Path],
         deadline: Deadline,
+        vhost: Optional[str] = None,
     ) -> None:
         """`certificate`: the file of the one by which the broker of the channel knows us."""
         super().__init__(channel)
         self._user = user
         self._certificate = certificate
-        login = {"login": user, "passcode": password, "heart-beat": "0,0"}
+        login = {"login": user, "passcode": password, "heart-beat": "0,0", "host": vhost}
         try:
             self.server = self.log_in(login, deadline).get("server", "")
         except NoAnswer:
