@@ -21,6 +21,7 @@ belongs to the parent process; a child makes its own.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -159,7 +160,7 @@ class Publisher:
         self._deliver_if_due()
 
     def add_message(self, message: Message) -> None:
-        """Add a message; a missing class or destination is set as configured.
+        """Add a message; a missing class or destination is set as configured, but no origin.
 
         Raises:
             MessageRefused: no consumer could receive it, or it is too large.
@@ -229,6 +230,7 @@ class _Waiting:
         self.messages: list[Message] = []
         self.process = os.getpid()
         self._config = config
+        self._origin = config.origin(script=sys.argv[0] if sys.argv else "")
         self._texts: list[str] = []
         """The records of the next message."""
         self._size = 0
@@ -241,8 +243,7 @@ class _Waiting:
         if size > MAX_BYTES:
             from sam_pipeline.publisher.delivery.limits import fitted
 
-            message = new_message(self._config.message_class, text, record_count=1)
-            self.messages.append(fitted(message, self._config))
+            self.messages.append(fitted(self._message(text, 1), self._config))
             return
         self._texts.append(text)
         self._size += size
@@ -252,7 +253,11 @@ class _Waiting:
         if self._texts:
             text, count = "".join(self._texts), len(self._texts)
             self._texts, self._size = [], 0
-            self.messages.append(new_message(self._config.message_class, text, record_count=count))
+            self.messages.append(self._message(text, count))
+
+    def _message(self, text: str, count: int) -> Message:
+        message_class = self._config.message_class
+        return new_message(message_class, text, record_count=count, headers=self._origin)
 
     def rescue(self) -> None:
         """Spool what a Publisher had when it was dropped, or when the program ended.

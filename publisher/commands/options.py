@@ -49,8 +49,9 @@ def flags_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def headers_of(args: argparse.Namespace, config: PublisherConfig) -> dict[str, str]:
-    """The destination and the headers of all messages of this call."""
-    return {DESTINATION: config.destination_of(config.message_class), **dict(args.headers)}
+    """The destination, the origin and the headers of all messages of this call."""
+    destination = config.destination_of(config.message_class)
+    return {DESTINATION: destination, **config.origin(args.command), **dict(args.headers)}
 
 
 def record_of(args: argparse.Namespace) -> Record:

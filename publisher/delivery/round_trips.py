@@ -21,8 +21,9 @@ from sam_pipeline.schema.records.classes import CHECK_CLASS
 def check_message(config: PublisherConfig) -> Message:
     """A message to where results would go; consumers count its class and load nothing."""
     destination = config.destination_of(config.message_class)
-    message = new_message(CHECK_CLASS, f"sam-publish check on {socket.gethostname()}\n")
-    return Message({**message.headers, DESTINATION: destination}, message.body)
+    headers = {DESTINATION: destination, **config.origin("check")}
+    body = f"sam-publish check on {socket.gethostname()}\n"
+    return new_message(CHECK_CLASS, body, headers=headers)
 
 
 def round_trips(config: PublisherConfig) -> Iterator[RoundTrip]:

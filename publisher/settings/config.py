@@ -387,6 +387,15 @@ class PublisherConfig(NamedTuple):
 
         return signed(message, self.signing_key_file)
 
+    @staticmethod
+    def origin(command: str = "", script: str = "") -> dict[str, str]:
+        """The headers that say where a message of ours was made: by a command, or by a script."""
+        from sam_pipeline.publisher.settings.origin import command_origin, script_origin
+
+        if command:
+            return command_origin(command, os.environ)
+        return script_origin(script, os.environ)
+
     def require_signer(self) -> None:
         """Raises ConfigError if a key is configured that can't be used."""
         if self.signing_key_file is not None:

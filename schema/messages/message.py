@@ -14,6 +14,8 @@ from sam_pipeline.schema.records.text import write_wlcg
 CLASS = "messageClass"
 COUNT = "recordCount"
 MESSAGE_ID = "samMessageId"
+HOST, PROGRAM, USER = "samHost", "samProgram", "samUser"
+"""Headers in which the publisher says where it made a message: claims that nothing has verified."""
 CONTENT_TYPE = "content-type"
 DESTINATION = "destination"
 """The header that names the topic or queue; it is stored in the spool, too."""

@@ -15,7 +15,10 @@ from sam_pipeline.schema.messages.message import (
     CLASS,
     CONTENT_TYPE,
     COUNT,
+    HOST,
     MESSAGE_ID,
+    PROGRAM,
+    USER,
     USER_HEADERS,
     Message,
 )
@@ -37,7 +40,7 @@ KEPT_BYTES = 64 * 1024
 """How much of what could not be taken is kept in the dead letter."""
 
 KEPT_HEADERS = (
-    *(CLASS, MESSAGE_ID, CONTENT_TYPE, COUNT, FORMAT, RENAME),
+    *(CLASS, MESSAGE_ID, CONTENT_TYPE, COUNT, FORMAT, RENAME, HOST, PROGRAM, USER),
     *(*MONITORING_HOST_HEADERS, *USER_HEADERS, "destination", "timestamp"),
 )
 """The headers that are kept of a message with too many: they decide what becomes of its body."""

@@ -15,6 +15,9 @@ from sam_pipeline.schema.errors import SamError
 from sam_pipeline.schema.log import lazy_logger, when_first_used
 from sam_pipeline.schema.program.wording import printable, printable_json
 
+VERSION = "0.1.0"
+"""That of pyproject.toml; to read it from the installed metadata takes longer than publishing."""
+
 OK = 0
 USAGE = errors.USAGE
 BAD_DATA = errors.BAD_DATA
@@ -157,15 +160,13 @@ def common_options() -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Looks up the version only when asked to: that takes longer than publishing a result."""
+    """Prints the version like all other output: that never fails."""
 
     def __init__(self, option_strings: list[str], dest: str, help: str) -> None:
         super().__init__(option_strings, dest, nargs=0, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
-
-        print_lines(f"{parser.prog} {version('sam-pipeline')}")
+        print_lines(f"{parser.prog} {VERSION}")
         parser.exit()
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from sam_pipeline.schema.messages.message import CLASS, COUNT, DESTINATION, MESSAGE_ID, Message
+from sam_pipeline.schema.messages.message import (
+    CLASS,
+    COUNT,
+    DESTINATION,
+    HOST,
+    MESSAGE_ID,
+    PROGRAM,
+    USER,
+    Message,
+)
 from sam_pipeline.schema.net.stomp_frame import CONTENT_LENGTH
 
 RECEIPT = "receipt"
@@ -14,7 +23,9 @@ TRANSACTION = "transaction"
 REJECTED = "samRejected"
 """Why no broker took a message that a relay keeps; for people, and not sent on."""
 
-OURS = frozenset({DESTINATION, "persistent", CLASS.lower(), COUNT.lower(), MESSAGE_ID.lower()})
+OURS = frozenset(
+    map(str.lower, (DESTINATION, "persistent", CLASS, COUNT, MESSAGE_ID, HOST, PROGRAM, USER))
+)
 """Headers this program writes itself."""
 
 # An `ack` from a publisher breaks consumers on Artemis, and a `priority` or an `_AMQ_ROUTING_TYPE`

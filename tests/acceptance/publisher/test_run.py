@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.schema.messages.decode import decode
+from sam_pipeline.schema.messages.message import PROGRAM, USER
+from sam_pipeline.schema.program.command import VERSION
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import wait_for
@@ -108,6 +110,15 @@ def test_a_closed_or_full_output_loses_neither_the_exit_code_nor_the_result(
     assert LOST not in done.stderr
     record = host.record()
     assert (record["metricStatus"], record["summaryData"]) == ("CRITICAL", "broken")
+
+
+def test_the_message_names_the_command_and_the_account(host: Host) -> None:
+    host.shell(f"{host.to_queue} {CRITICAL}", LOGNAME="nagios")
+
+    [name] = host.queue.names()
+    headers = host.queue.read(name).headers
+    assert headers[PROGRAM] == f"sam-publish/{VERSION} run"
+    assert headers[USER] == "nagios"
 
 
 @pytest.mark.parametrize(
