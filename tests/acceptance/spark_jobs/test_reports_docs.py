@@ -18,7 +18,7 @@ from tests.support.reports.published_days import publish
 from tests.support.reports.stored import execute, query
 
 PAGE = Page("docs/reports.md")
-SERVICE = (ROOT / "deploy" / "sam-report.service").read_text()
+SERVICE = (ROOT / "deploy/systemd/sam-report.service").read_text()
 SITE, HOST = "EXAMPLE-SITE", "ce01.example.org"
 RED_DAY = date(2026, 10, 14)
 PROFILE = """

@@ -13,7 +13,7 @@ import pytest
 
 from tests.services import missing
 
-DEPLOY = Path(__file__).parents[4] / "deploy"
+DEPLOY = Path(__file__).parents[4] / "deploy/systemd"
 SERVICES = sorted(DEPLOY.glob("*.service"))
 WORST_EXPOSURE = 3.0  # of 10: what `systemd-analyze security` says of a service without any limits
 UNITS = ("sam-consume.service", "sam-consume@.service")
