@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 
+from sam_pipeline.consumer.settings.broker_config import BrokerConfig
 from sam_pipeline.consumer.settings.config import ConsumerConfig, SubscriptionConfig
 from sam_pipeline.consumer.settings.door_config import DoorConfig
-from sam_pipeline.consumer.settings.login_config import LoginConfig
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.program import command
@@ -116,7 +116,7 @@ def dead_letter_reasons() -> Mapping[str, tuple[str, str]]:
 
 def consumer_keys(
     config: type[
-        ConsumerConfig | DoorConfig | LoginConfig | SubscriptionConfig | Policy | PublisherRule
+        ConsumerConfig | DoorConfig | BrokerConfig | SubscriptionConfig | Policy | PublisherRule
     ],
 ) -> str:
     rows = [
@@ -185,7 +185,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "publisher-keys": publisher_keys,
     "publisher-exit-codes": lambda: exit_codes("publisher"),
     "consumer-keys": lambda: consumer_keys(ConsumerConfig),
-    "login-keys": lambda: consumer_keys(LoginConfig),
+    "consumer-broker-keys": lambda: consumer_keys(BrokerConfig),
     "door-keys": lambda: consumer_keys(DoorConfig),
     "subscription-keys": lambda: consumer_keys(SubscriptionConfig),
     "policy-keys": lambda: consumer_keys(Policy),

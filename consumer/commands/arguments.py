@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import (
     SPOOL,
     STOMP,
@@ -53,6 +54,11 @@ def problems_of_targets(targets: Sequence[Broker], config: ConsumerConfig) -> It
             yield f"--to {target}: this is one of the brokers to read from"
         if problem := problem_of_login(target, config.user_at(target), config.insecure):
             yield f"--to {target}: {problem}"
+        try:
+            if target.kind == STOMP:
+                config.has_proxy(target)
+        except ConfigError as error:
+            yield f"--to {error}"
 
 
 def _target(text: str) -> Broker:

@@ -25,8 +25,9 @@ from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.identity.identity import BROKER
 from sam_pipeline.schema.identity.policy_file import load_policy
-from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, problem_of_login
+from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, is_loopback, problem_of_login
 from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
+from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.net.tls import tls_context
 from sam_pipeline.schema.program.command import (
@@ -90,9 +91,9 @@ def run_check(args: argparse.Namespace) -> int:
         if config.key_file and not config.certificate_file:
             problems.append(f"[consumer] key_file: {NO_EFFECT}")
         problems += [
-            f"[consumer] login {login.broker_url}: key_file: {NO_EFFECT}"
-            for login in config.login
-            if login.key_file and not login.certificate_file
+            f"[consumer] broker {table.broker}: key_file: {NO_EFFECT}"
+            for table in config.broker
+            if table.key_file and not table.certificate_file
         ]
         try:
             PolicyHolder(config.publishers)
@@ -102,6 +103,7 @@ def run_check(args: argparse.Namespace) -> int:
             config.password()
             for broker in (*config.network_brokers, *args.to):
                 config.password_at(broker)
+                config.proxy_at(broker)
                 if broker.tls:
                     tls_context(config.tls_files_at(broker))
         except ConfigError as error:
@@ -186,8 +188,9 @@ def _dated(config: ConsumerConfig) -> Iterator[CertificateFinding]:
     ours, authorities, lists = config.certificate_file, config.ca_file, config.crl_file
     now = datetime.now(UTC)
     yield from examine_certificates(ours, authorities, lists, now)
-    for login in config.login:
-        yield from examine_certificates(login.certificate_file, None, None, now)
+    for table in config.broker:
+        files = table.certificate_file, table.ca_file, table.crl_file
+        yield from examine_certificates(*files, now)
 
 
 def _notes(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[str]:
@@ -197,14 +200,7 @@ def _notes(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[
         for url, path in config.spools.items():
             if problem := unusable_quarantine(path):
                 yield f"{url}: {problem}"
-        for broker in (*config.brokers, *args.to):
-            user = config.user_at(broker)
-            if problem_of_login(broker, user, insecure=False):
-                yield f"{broker}: the password of {user} is sent in plain text"
-        used = {*config.brokers, *args.to}
-        for login in config.login:
-            if not any(map(login.is_for, used)):
-                yield f"[consumer] login {login.broker_url}: neither one of brokers nor of --to"
+        yield from _notes_on_brokers(args, config)
         if config.doors:
             yield from door_notes(config)
     if args.to:
@@ -216,6 +212,23 @@ def _notes(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[
     with suppress(ConfigError):
         if note := note_on_plain_text(load_database(args).url):
             yield note
+
+
+def _notes_on_brokers(args: argparse.Namespace, config: ConsumerConfig) -> Iterator[str]:
+    proxies = set[Proxy]()
+    for broker in (*config.network_brokers, *args.to):
+        user = config.user_at(broker)
+        if problem_of_login(broker, user, insecure=False):
+            yield f"{broker}: the password of {user} is sent in plain text"
+        with suppress(ConfigError):  # reported as a problem
+            proxies |= {*filter(None, [config.proxy_at(broker)])}
+    for proxy in proxies:
+        if proxy.password and not is_loopback(proxy.host):
+            yield f"{proxy}: the password of {proxy.user} is sent in plain text"
+    read = [item for broker in config.network_brokers for item in config.subscriptions_at(broker)]
+    for subscription in config.network_subscriptions if config.network_brokers else ():
+        if subscription not in read:
+            yield f"[consumer] subscription {subscription.destination}: it is read at no broker"
 
 
 def _policy_notes(config: ConsumerConfig) -> Iterator[str]:

@@ -10,7 +10,7 @@ import os
 import pwd
 import shlex
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -18,9 +18,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sam_pipeline.consumer.settings.broker_config import BrokerConfig
 from sam_pipeline.consumer.settings.config_key import config_key, expected
 from sam_pipeline.consumer.settings.door_config import DoorConfig
-from sam_pipeline.consumer.settings.login_config import LoginConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import BROKER, broker_identity
 from sam_pipeline.schema.messages.destination import problem_of_destination
@@ -33,8 +33,10 @@ from sam_pipeline.schema.net.broker_url import (
     parse_broker,
     problem_of_login,
 )
-from sam_pipeline.schema.program.config import Findings, examine, load, state_dir
-from sam_pipeline.schema.program.wording import did_you_mean
+from sam_pipeline.schema.net.proxy import Proxy, chosen, problem_of_proxy
+from sam_pipeline.schema.net.stomp_session import VIRTUAL_HOST
+from sam_pipeline.schema.program.config import Findings, examine, no_file_found, state_dir
+from sam_pipeline.schema.program.wording import did_you_mean, did_you_mean_or_list
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.secret_file import (
     find_secret,
@@ -52,6 +54,8 @@ SERVICE_DIRECTORY = Path("/var/lib/sam")
 """$STATE_DIRECTORY of the service, which accounts that ask for its status do not have."""
 PASSWORD = "SAM_CONSUMER_PASSWORD"
 PASSWORD_CREDENTIAL = "sam-consumer-password"
+PROXY_PASSWORD = "SAM_CONSUMER_PROXY_PASSWORD"
+PROXY_PASSWORD_CREDENTIAL = "sam-consumer-proxy-password"
 
 MAX_DAYS = 36_525
 """A hundred years: older than any grid."""
@@ -157,8 +161,10 @@ class ConsumerConfig:
 
     broker_urls: tuple[str, ...] = config_key(
         "broker URLs: `stomp://HOST:61613`, `stomp+ssl://HOST:61614`, `spool:///DIRECTORY`, or an"
-        " address where senders reach us over HTTP: `listen+https://ADDRESS:8443`",
+        " address where senders reach us over HTTP: `listen+https://ADDRESS:8443`; and those of"
+        " the tables",
         _check_brokers,
+        (),
         key="brokers",
     )
     name: str = config_key(
@@ -171,7 +177,7 @@ class ConsumerConfig:
     )
     subscription: tuple[SubscriptionConfig, ...] = ()
     door: DoorConfig = field(default_factory=DoorConfig)
-    login: tuple[LoginConfig, ...] = ()
+    broker: tuple[BrokerConfig, ...] = ()
     user: str = config_key(
         "the login for brokers whose URL has none (`stomp://USER@HOST`)", default=""
     )
@@ -196,6 +202,15 @@ class ConsumerConfig:
     )
     key_file: Path | None = config_key(
         "its private key, mode 0600; may be part of `certificate_file`", problem_of_secret, None
+    )
+    proxy: str | None = config_key(
+        "the HTTP proxy to the brokers, `http://[USER@]HOST:PORT`, or `none`; by default that of"
+        " the environment",
+        problem_of_proxy,
+        None,
+    )
+    proxy_password_file: Path | None = config_key(
+        "its password: the first line, mode 0600", problem_of_secret, None
     )
     heart_beat_s: float = config_key(
         "the interval of heart-beats; a connection is lost after 2.5 silent intervals",
@@ -272,6 +287,8 @@ class ConsumerConfig:
         _check_accounts,
         (),
     )
+    targets: tuple[str, ...] = field(default=(), metadata=_NOT_IN_FILE)
+    """The brokers to which a relay sends."""
     instance: int | None = field(default=None, metadata=_NOT_IN_FILE)
     """The number of this process, if several share the name."""
     state_directory: Path = field(default=Path(), metadata=_NOT_IN_FILE)
@@ -283,8 +300,11 @@ class ConsumerConfig:
 
     @cached_property
     def brokers(self) -> tuple[Broker, ...]:
-        """The parsed broker URLs, in their order."""
-        return tuple(map(parse_broker, self.broker_urls))
+        """Those of the key `brokers`, then those of the tables that are read."""
+        listed = tuple(map(parse_broker, self.broker_urls))
+        known = {*map(str, listed), *self.targets}
+        more = [table.broker for table in self.broker if table.destinations != ()]
+        return (*listed, *(broker for broker in more if str(broker) not in known))
 
     @property
     def process_name(self) -> str:
@@ -363,41 +383,105 @@ class ConsumerConfig:
             max_records=self.max_records,
         )
 
-    def login_at(self, broker: Broker) -> LoginConfig | None:
-        """The login at this broker alone, if it has one."""
-        return next((login for login in self.login if login.is_for(broker)), None)
+    def table_of(self, broker: Broker) -> BrokerConfig | None:
+        """The table of this broker, if it has one."""
+        return next((table for table in self.broker if table.is_for(broker)), None)
+
+    def subscriptions_at(self, broker: Broker) -> list[SubscriptionConfig]:
+        """The subscriptions that are read at this network broker."""
+        table = self.table_of(broker)
+        wanted = table.destinations if table else None
+        return [
+            subscription
+            for subscription in self.network_subscriptions
+            if wanted is None or subscription.destination in wanted
+        ]
 
     def user_at(self, broker: Broker) -> str | None:
         """The user as whom we log in at a broker."""
-        return broker.user or (self.login_at(broker) or self).user or None
+        table = self.table_of(broker)
+        if table and table.has_credentials:
+            return broker.user or table.broker.user or table.user or None
+        return broker.user or self.user or None
+
+    def password_at(self, broker: Broker) -> str | None:
+        """The password, read again for each connection; raises ConfigError if that fails."""
+        table = self.table_of(broker)
+        if table and table.has_credentials:
+            return read_secret(table.password_file) if table.password_file else None
+        return self.password()
+
+    def password(self) -> str | None:
+        """The password at brokers without credentials of their own; raises ConfigError."""
+        return find_secret(self.password_file, PASSWORD, PASSWORD_CREDENTIAL, os.environ)
 
     def tls_files_at(self, broker: Broker) -> TlsFiles:
         """The files for connections to a broker over TLS."""
         from sam_pipeline.schema.net.tls import TlsFiles  # `import ssl` is slow
 
-        ours = self.login_at(broker) or self
-        return TlsFiles(self.ca_file, ours.certificate_file, ours.key_file, self.crl_file)
+        table = self.table_of(broker)
+        ours = table if table and table.has_credentials else self
+        ca_file = (table and table.ca_file) or self.ca_file
+        crl_file = (table and table.crl_file) or self.crl_file
+        return TlsFiles(ca_file, ours.certificate_file, ours.key_file, crl_file)
 
-    def password_at(self, broker: Broker) -> str | None:
-        """The password, read again for each connection; raises ConfigError if that fails."""
-        login = self.login_at(broker)
-        if login is None:
-            return self.password()
-        return read_secret(login.password_file) if login.password_file else None
+    def vhost_at(self, broker: Broker) -> str:
+        """The virtual host of a broker."""
+        table = self.table_of(broker)
+        return table.vhost if table else VIRTUAL_HOST
 
-    def password(self) -> str | None:
-        """The password at brokers without a login of their own; raises ConfigError."""
-        return find_secret(self.password_file, PASSWORD, PASSWORD_CREDENTIAL, os.environ)
+    def has_proxy(self, broker: Broker) -> bool:
+        """Whether a network broker is reached through a proxy; raises ConfigError."""
+        return self._proxy(broker, lambda: None) is not None
+
+    def proxy_at(self, broker: Broker) -> Proxy | None:
+        """The HTTP proxy to a network broker, with its password, read again for each connection.
+
+        Raises:
+            ConfigError: the proxy can't be used, or its password can't be read.
+        """
+        table = self.table_of(broker)
+
+        def password() -> str | None:
+            if table and table.proxy:
+                file = table.proxy_password_file
+                return read_secret(file) if file else None
+            file = self.proxy_password_file
+            return find_secret(file, PROXY_PASSWORD, PROXY_PASSWORD_CREDENTIAL, os.environ)
+
+        return self._proxy(broker, password)
+
+    def _proxy(self, broker: Broker, password: Callable[[], str | None]) -> Proxy | None:
+        if broker.kind != STOMP:
+            return None
+        table = self.table_of(broker)
+        key, section = self.proxy, SECTION
+        if table and table.proxy:
+            key, section = table.proxy, f"[{SECTION}.broker]"
+        try:
+            return chosen(broker, key, section, password, os.environ)
+        except ValueError as error:
+            raise ConfigError([f"broker {broker}: {error}"]) from None
 
 
 def load_consumer(args: argparse.Namespace, instance: int | None = None) -> ConsumerConfig:
     """The configuration from file, environment and command line; a ConfigError has all problems."""
-    config = load(ConsumerConfig, SECTION, args.config, os.environ, **_surroundings(instance))
+    targets = tuple(map(str, getattr(args, "to", ())))
+    findings = examine_consumer(args, targets=targets, **_surroundings(instance))
+    if findings.problems:
+        raise ConfigError(findings.problems)
+    config = ConsumerConfig(**findings.values)
     problems = [
         f"{broker}: {problem}"
         for broker in config.brokers
         if (problem := problem_of_login(broker, config.user_at(broker), config.insecure))
     ]
+    problems += _problems_of_tables(config)
+    for broker in config.network_brokers:
+        try:
+            config.has_proxy(broker)
+        except ConfigError as error:
+            problems += error.problems
     if config.reads_network:
         if not config.name:
             problems.append("name is missing: durable subscriptions of network brokers need it")
@@ -418,8 +502,6 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
     for relay in sorted(config.relay_users):
         if not any(relay.startswith(broker_identity(url, "")) for url in config.vouching_brokers):
             problems.append(f"relays: {relay}: no broker in vouches can name that user")
-    logins = Counter(str(parse_broker(login.broker_url)) for login in config.login)
-    problems += (f"login: {url} appears twice" for url, count in logins.items() if count > 1)
     destinations = Counter(str(item.spool or item.destination) for item in config.subscription)
     for destination in sorted(name for name, count in destinations.items() if count > 1):
         problems.append(f"subscription: {destination} appears twice")
@@ -437,9 +519,33 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
     return config
 
 
-def examine_consumer(args: argparse.Namespace) -> Findings:
-    """The values and problems of the section, for `config show`."""
-    return examine(ConsumerConfig, SECTION, args.config, os.environ)
+def _problems_of_tables(config: ConsumerConfig) -> Iterator[str]:
+    urls = Counter(str(table.broker) for table in config.broker)
+    yield from (f"broker: {url} appears twice" for url, count in urls.items() if count > 1)
+    destinations = [item.destination for item in config.network_subscriptions]
+    listed = {str(parse_broker(url)) for url in config.broker_urls}
+    for table in config.broker:
+        if str(table.broker) in listed and table.destinations == ():
+            yield f"broker {table.broker}: is one of brokers, but its destinations are empty"
+        for name in table.destinations or ():
+            if name not in destinations:
+                hint = did_you_mean_or_list(name, destinations)
+                yield f"broker {table.broker}: destinations: no subscription of {name} ({hint})"
+
+
+def examine_consumer(args: argparse.Namespace, **flags: Any) -> Findings:
+    """The values and problems of the section; `flags` override both file and environment."""
+    findings = examine(ConsumerConfig, SECTION, args.config, os.environ, **flags)
+    if _names_no_broker(findings):
+        problems = [f"{findings.origin('broker_urls')} is missing"]
+        if findings.file is None:
+            problems.append(no_file_found())
+        findings.problems += tuple(problems)
+    return findings
+
+
+def _names_no_broker(findings: Findings) -> bool:
+    return not {"broker_urls", "broker"} & (findings.values.keys() | findings.bad)
 
 
 def load_identity(args: argparse.Namespace) -> ConsumerConfig:
@@ -472,7 +578,8 @@ def _load_keys(
 ) -> ConsumerConfig:
     """The configuration with some keys, whatever the problems of the others."""
     findings = examine_consumer(args)
-    if findings.bad & set(names) or findings.unknown_variables:
+    is_missing = "broker_urls" in names and _names_no_broker(findings)
+    if findings.bad & set(names) or is_missing or findings.unknown_variables:
         raise ConfigError(findings.problems)
     values = {name: value for name, value in findings.values.items() if name in names}
     return ConsumerConfig(**{"broker_urls": (), **values, **_surroundings(instance)})

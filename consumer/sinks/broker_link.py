@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import islice
 
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.net.channel import connect, error_text
+from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.resolver import Resolver
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
@@ -20,6 +20,7 @@ from sam_pipeline.schema.net.stomp.sender import EndedByMessage, SendRefused, St
 from sam_pipeline.schema.net.stomp.session import SendingSession
 from sam_pipeline.schema.net.stomp_session import SessionLost
 from sam_pipeline.schema.net.tls import secure
+from sam_pipeline.schema.net.tunnel import open_connection
 
 CONNECT_S = 5.0
 ANSWER_S = 15.0
@@ -152,7 +153,10 @@ class BrokerLink:
         """A session with the first address that accepts us; raises SessionLost."""
         broker, config = self._broker, self._config
         try:
-            ips = self._resolver.ips_of(broker.host, broker.port, deadline)
+            proxy = config.proxy_at(broker)
+            ips = [broker.host]  # a proxy resolves it
+            if proxy is None:
+                ips = self._resolver.ips_of(broker.host, broker.port, deadline)
             password = config.password_at(broker)
         except (OSError, ConfigError) as error:
             raise SessionLost(error_text(error)) from error
@@ -162,10 +166,11 @@ class BrokerLink:
         for number, ip in enumerate(ips):
             share = deadline.share(len(ips) - number)
             try:
-                channel = connect(ip, broker.port, share)
+                channel = open_connection(broker, (ip, broker.port), proxy, share)
                 if broker.tls:
                     channel = secure(channel, broker, files)
-                return SendingSession(channel, user, password, certificate, share)
+                vhost = config.vhost_at(broker)
+                return SendingSession(channel, user, password, certificate, share, vhost)
             except (OSError, ConfigError) as error:
                 loss = SessionLost(error_text(error))
                 loss.__cause__ = error
@@ -197,4 +202,7 @@ def login_trip(broker: Broker, config: ConsumerConfig) -> RoundTrip:
                 raise SessionLost(f"--to {broker}: {loss}") from loss
         return PROVEN
 
-    return timed(broker, "", "", prove, SessionLost)
+    proxy = None
+    with suppress(ConfigError):  # reported by `prove`
+        proxy = config.proxy_at(broker)
+    return timed(broker, str(proxy or ""), "", prove, SessionLost)

@@ -91,16 +91,20 @@ def _door(
 
 
 def stomp_settings(config: ConsumerConfig, client_id: str, broker: Broker) -> StompSettings:
-    """The settings for a network broker."""
+    """The settings for a network broker; raises ConfigError."""
+    table = config.table_of(broker)
+    headers = table.headers if table else {}
     return StompSettings(
         consumer=config.name,
         subscriptions=tuple(
-            Subscription(item.destination, item.stamp, config.prefetch, item.shared)
-            for item in config.network_subscriptions
+            Subscription(item.destination, item.stamp, config.prefetch, item.shared, headers)
+            for item in config.subscriptions_at(broker)
         ),
         client_id=client_id,
         user=config.user_at(broker) or "",
         password=partial(config.password_at, broker),
+        vhost=config.vhost_at(broker),
+        proxy=partial(config.proxy_at, broker) if config.has_proxy(broker) else None,
         tls_files=config.tls_files_at(broker),
         heart_beat_s=config.heart_beat_s,
         max_message_bytes=config.max_message_bytes,

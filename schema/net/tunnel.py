@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 from sam_pipeline.schema.net.broker_url import STOMP, Broker
 from sam_pipeline.schema.net.channel import Channel, connect, error_text
 from sam_pipeline.schema.net.deadline import Deadline
@@ -9,8 +11,27 @@ from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.resolver import Resolver
 
 MAX_ANSWER_BYTES = 65536
+UNAVAILABLE = 500
+"""From here on, the status of an answer may be another one the next time."""
 END = b"\r\n\r\n"
 LOGIN = b"proxy-authenticate"
+
+
+class ProxyRefused(OSError):
+    """The proxy requires a login, or does not permit the connection: someone must act."""
+
+
+def open_connection(
+    broker: Broker, address: tuple[str, int], proxy: Optional[Proxy], deadline: Deadline
+) -> Channel:
+    """A channel to one address of the broker, or through the proxy, which resolves its name.
+
+    Raises:
+        OSError: TimeoutError at the deadline, ProxyRefused; its message names the proxy.
+    """
+    if proxy is None:
+        return connect(*address, deadline)
+    return open_tunnel(proxy, broker, deadline)
 
 
 def open_tunnel(proxy: Proxy, broker: Broker, deadline: Deadline) -> Channel:
@@ -69,6 +90,7 @@ def _ask_to_connect(channel: Channel, proxy: Proxy, broker: Broker) -> None:
     if not 200 <= status < 300:
         pairs = (field.partition(b":") for field in fields)
         schemes = [v.strip().decode("latin-1") for k, _, v in pairs if k.strip().lower() == LOGIN]
-        raise OSError(proxy.refusal(status, reason, ", ".join(schemes)))
+        text = proxy.refusal(status, reason, ", ".join(schemes))
+        raise OSError(text) if status >= UNAVAILABLE else ProxyRefused(text)
     if rest:  # a broker never speaks first
         raise OSError(f"{proxy}: it sent more than its answer to CONNECT")

@@ -20,7 +20,7 @@ from sam_pipeline.schema.secret_file import exposure
 SECTIONS = ("database", "publisher", "consumer", "report")
 SECRETS: Mapping[str, tuple[str, ...]] = {
     "publisher": ("password", "token", "proxy_password"),
-    "consumer": ("password",),
+    "consumer": ("password", "proxy_password"),
 }
 """By section: secrets that a variable may hold, but no key of the file."""
 

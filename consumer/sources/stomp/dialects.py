@@ -8,7 +8,7 @@ in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sam_pipeline.schema.messages.destination import QUEUES, TOPICS, VIRTUAL_TOPIC
@@ -42,6 +42,8 @@ class BrokerDialect:
     """The header of a MESSAGE in which the broker names the user who sent it, if so configured."""
     refuses_forged_user: bool = False
     """A SEND with the name of another user is an error; other brokers replace the name."""
+    foreign_headers: tuple[str, ...] = ()
+    """How headers of SUBSCRIBE begin that only other brokers know; this one would ignore them."""
     length_may_lie: bool = False
     """A publisher can replace the `content-length` of the broker by its own."""
 
@@ -58,6 +60,7 @@ DIALECTS = (
         # At each commit it compares every message of the batch with every unacknowledged one: 6000
         # of them, in batches of 2000, take half as much processor time again.
         prefetch=2000,
+        foreign_headers=("x-",),
         length_may_lie=True,  # as a property of a text message, over OpenWire or HTTP
     ),
     BrokerDialect(
@@ -70,6 +73,7 @@ DIALECTS = (
         ack_id="message-id",
         acks_in_transaction=False,  # it acks at once, even within a transaction
         falls_silent=True,  # after a message with a `priority` of 99
+        foreign_headers=("x-", "activemq."),
     ),
     BrokerDialect(
         server="RabbitMQ/",
@@ -78,6 +82,7 @@ DIALECTS = (
         shared=_QUEUE_OF_RABBITMQ,
         user_header="user-id",  # set by the publisher, and verified by the broker
         refuses_forged_user=True,
+        foreign_headers=("selector", "activemq."),
     ),
 )
 
@@ -88,6 +93,18 @@ def dialect_of(server: str) -> BrokerDialect:
         if server.startswith(dialect.server):
             return dialect
     raise SessionLost(f"unsupported kind of broker: {server or 'no server header'}")
+
+
+class UnknownHeader(Exception):
+    """A configured header of SUBSCRIBE that the broker would ignore."""
+
+
+def require_known(dialect: BrokerDialect, headers: Iterable[str]) -> None:
+    """Raise UnknownHeader if the broker would ignore one of the configured headers."""
+    for name in headers:
+        if name.lower().startswith(dialect.foreign_headers):
+            kind = dialect.server.rstrip("/")
+            raise UnknownHeader(f"{kind} does not know the header {name}: remove it from headers")
 
 
 def subscribe_headers(

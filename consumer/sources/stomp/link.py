@@ -24,10 +24,12 @@ from sam_pipeline.consumer.sources.stomp.session import (
 )
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.net.channel import Channel, connect, error_text
+from sam_pipeline.schema.net.channel import Channel, error_text
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.proxy import Proxy
+from sam_pipeline.schema.net.stomp_session import VIRTUAL_HOST, SessionLost
 from sam_pipeline.schema.net.tls import TlsFiles, secure
+from sam_pipeline.schema.net.tunnel import open_connection
 
 CONNECT_S = 5.0
 LIVED_S = 60.0
@@ -51,6 +53,10 @@ class StompSettings:
     user: str = ""
     password: Callable[[], str | None] = lambda: None
     """Called for each connection, since passwords change while the daemon runs."""
+    vhost: str = VIRTUAL_HOST
+    proxy: Callable[[], Proxy | None] | None = None
+    """The HTTP proxy, with its password, for each connection; None if the broker is reached
+    directly."""
     tls_files: TlsFiles = field(default_factory=TlsFiles)
     heart_beat_s: float = 10.0
     max_message_bytes: int = MAX_MESSAGE_BYTES
@@ -69,12 +75,17 @@ class StompSettings:
             password = self.password()
         except ConfigError as error:
             raise SessionLost(str(error)) from error
-        return Login(self.client_id or self.consumer, user or self.user or None, password)
+        client_id = self.client_id or self.consumer
+        return Login(client_id, user or self.user or None, password, self.vhost)
 
     def open_channel(self, broker: Broker, address: Address) -> Channel:
-        """A new connection, with TLS if the URL of the broker says so; raises SessionLost."""
+        """A new connection, with TLS if the URL of the broker says so; raises SessionLost.
+
+        Through a proxy, which resolves the name of the broker, the address has no effect.
+        """
         try:
-            channel = connect(*address, Deadline.after(CONNECT_S))
+            proxy = self.proxy() if self.proxy else None
+            channel = open_connection(broker, address, proxy, Deadline.after(CONNECT_S))
             return secure(channel, broker, self.tls_files) if broker.tls else channel
         except (OSError, ConfigError) as error:
             raise SessionLost(error_text(error)) from error

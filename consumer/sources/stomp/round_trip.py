@@ -18,6 +18,7 @@ from sam_pipeline.consumer.sources.stomp.dialects import dialect_of, subscribe_h
 from sam_pipeline.consumer.sources.stomp.lenient_reader import LenientReader
 from sam_pipeline.consumer.sources.stomp.link import Address, StompSettings
 from sam_pipeline.consumer.sources.stomp.session import RECEIVE_BYTES, Subscription
+from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.destination import QUEUES
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, new_message
 from sam_pipeline.schema.net.broker_url import Broker
@@ -40,9 +41,13 @@ _WILDCARD = re.compile(r"(?<=[./])[*#>](?=\.|$)")
 
 def round_trips(broker: Broker, settings: StompSettings) -> Iterator[RoundTrip]:
     """One for each destination at each address behind the name of the broker."""
+    ips, proxy = [broker.host], None
     try:
-        ips = Resolver().ips_of(broker.host, broker.port, Deadline.after(LOOK_UP_TIMEOUT_S))
-    except OSError as error:
+        if settings.proxy:  # which resolves the name
+            proxy = settings.proxy()
+        else:
+            ips = Resolver().ips_of(broker.host, broker.port, Deadline.after(LOOK_UP_TIMEOUT_S))
+    except (OSError, ConfigError) as error:
         yield RoundTrip(str(broker), "", "", None, 0.0, f"broker {broker}: {error_text(error)}")
         return
     for ip in sorted(ips):
@@ -53,7 +58,7 @@ def round_trips(broker: Broker, settings: StompSettings) -> Iterator[RoundTrip]:
             own_settings = replace(settings, client_id=client_id)
             address = (ip, broker.port)
             prove = partial(_prove, broker, address, own_settings, subscription)
-            trip = timed(broker, ip, subscription.destination, prove, SessionLost)
+            trip = timed(broker, str(proxy or ip), subscription.destination, prove, SessionLost)
             is_open = trip.problem is None and _anybody_may_publish(
                 broker, address, own_settings, subscription.destination, trip.proven
             )
@@ -77,6 +82,8 @@ def _prove(
             headers = subscribe_headers(
                 dialect, settings.consumer, destination, prefetch, durable=False
             )
+            if is_queue:  # its headers must be those with which it was made
+                headers |= subscription.headers
             headers |= {"id": "0", "ack": "client" if is_queue else "auto"}
             session.ask("SUBSCRIBE", headers, soon())
             if is_queue:
@@ -129,7 +136,7 @@ def _anybody_may_publish(
     with suppress(SessionLost):
         channel = replace(settings, tls_files=no_files).open_channel(broker, address)
         with closing(StompSession(channel)) as session:
-            session.log_in({}, soon())
+            session.log_in({"host": settings.vhost}, soon())
             message = _check_message()
             sent = {**message.headers, "destination": sent_to(destination)}
             session.ask("SEND", sent, soon(), message.body)

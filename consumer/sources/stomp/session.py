@@ -12,15 +12,21 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery, Inbox
 from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
-from sam_pipeline.consumer.sources.stomp.dialects import dialect_of, subscribe_headers
+from sam_pipeline.consumer.sources.stomp.dialects import (
+    UnknownHeader,
+    dialect_of,
+    require_known,
+    subscribe_headers,
+)
 from sam_pipeline.consumer.sources.stomp.lenient_reader import Fault, LenientReader, LostTrack
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
@@ -40,7 +46,7 @@ from sam_pipeline.schema.net.stomp_frame import (
     NotAFrame,
     encode,
 )
-from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
+from sam_pipeline.schema.net.stomp_session import VIRTUAL_HOST, SessionLost, StompSession
 from sam_pipeline.schema.records.normalise import Limits
 
 REPLY_S = 15.0
@@ -61,6 +67,10 @@ QUIET_S = 60.0
 """A subscription of a broker that falls silent is renewed after this time without a message."""
 RECEIVE_BYTES = 1024 * 1024
 HEART_BEATS = (b"\n", b"\r\n")
+OTHER_HEADERS = (
+    "the queue was made with other headers: restore them, or stop the daemon when the queue is"
+    " empty, and delete it (`sam-consume unsubscribe`; a /queue/ with the tools of the broker)"
+)
 LONGEST_KEY = 255
 """The characters of a message id that identify an unreadable frame."""
 
@@ -86,23 +96,27 @@ class Login:
     client_id: str
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    vhost: str = VIRTUAL_HOST
 
     def headers(self) -> dict[str, str | None]:
         """The headers of CONNECT; None stands for an absent one."""
-        return {"client-id": self.client_id, "login": self.user, "passcode": self.password}
+        login = {"login": self.user, "passcode": self.password}
+        return {"client-id": self.client_id, "host": self.vhost, **login}
 
 
 class Subscription(NamedTuple):
     """A destination, and the headers for messages that lack them.
 
     `prefetch`: the limit on unacked messages, if not that of the broker's dialect. `shared`: the
-    broker gives each message to only one of the processes that use our name.
+    broker gives each message to only one of the processes that use our name. `headers`: those of
+    SUBSCRIBE that the configuration adds.
     """
 
     destination: str
     stamp: Stamp
     prefetch: int | None = None
     shared: bool = False
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 IsLastAttempt = Callable[[str, str], bool]
@@ -196,22 +210,26 @@ class ConsumingSession(StompSession):
 
     def subscribe(self, consumer: str, subscriptions: Sequence[Subscription]) -> None:
         """Subscribe, and wait until the broker confirms; may raise SubscriptionRefused."""
-        for number, (destination, stamp, prefetch, shared) in enumerate(subscriptions):
+        for number, (destination, stamp, prefetch, shared, added) in enumerate(subscriptions):
             self._stamps[str(number)] = stamp
             self._delivered_at[str(number)] = time.monotonic()
             prefetch = prefetch or self._dialect.prefetch
             # The broker sends the second half of them while the first one is stored.
             self.batch_size = min(self.batch_size, max(prefetch // 2, 1))
             headers = subscribe_headers(self._dialect, consumer, destination, prefetch, shared)
-            headers |= {"id": str(number), "ack": "client"}
+            headers |= {**added, "id": str(number), "ack": "client"}
             try:
+                require_known(self._dialect, added)
                 self.ask("SUBSCRIBE", headers, Deadline.after(self._reply_s))
             except _Closing:  # by a message of an earlier subscription: `serve` waits for acks
                 return
+            except UnknownHeader as error:
+                raise SubscriptionRefused(destination, str(error)) from error
             except SessionLost as loss:
                 if not loss.by_error:
                     raise
-                raise SubscriptionRefused(destination, str(loss)) from loss
+                advice = f"; {OTHER_HEADERS}" if "inequivalent arg" in str(loss) else ""
+                raise SubscriptionRefused(destination, f"{loss}{advice}") from loss
 
     def serve(self, stop: threading.Event, max_s: float = math.inf) -> None:
         """Deliver, ack and send heart-beats until `stop` is set; acks due by then are sent.

@@ -44,6 +44,8 @@ class StompSource:
         resolver = Resolver()
 
         def look_up(host: str, port: int) -> Sequence[Address]:
+            if settings.proxy:  # which resolves the name
+                return [(host, port)]
             ips = resolver.ips_of(host, port, Deadline.after(LOOK_UP_TIMEOUT_S))
             return [(ip, port) for ip in ips]
 

@@ -88,7 +88,7 @@ def test_a_trusted_relay_says_who_sent_a_message(tmp_path: Path, broker: StompSe
     config = tmp_path / "in.toml"
     config.write_text(
         f'[consumer]\nbrokers = ["spool://{tmp_path}/in"]\n'
-        f'[[consumer.login]]\nbroker = "{broker.url}"\nuser = "{USER}"\n'
+        f'[[consumer.broker]]\nurl = "{broker.url}"\nuser = "{USER}"\n'
         f'password_file = "{password_file}"\n'
     )
     second = Relay(tmp_path, broker, trusts=USER)

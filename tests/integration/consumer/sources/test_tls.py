@@ -71,8 +71,8 @@ def test_a_relay_sends_over_tls_with_a_certificate_of_its_own(
     spool = f"spool://{tmp_path}/in"
     site = site_of(tmp_path, [spool], Subscription(spool), ca_file=ours.pop("ca_file"))
     keys = [f"{key} = {json.dumps(str(path))}" for key, path in ours.items()]
-    login = ["[[consumer.login]]", f"broker = {json.dumps(server.tls_url)}", *keys]
-    site.config.write_text("\n".join([site.config.read_text(), *login]))
+    table = ["[[consumer.broker]]", f"url = {json.dumps(server.tls_url)}", *keys]
+    site.config.write_text("\n".join([site.config.read_text(), *table]))
     message = metric_message(destination=destination)
     fill_spool(tmp_path / "in", [message])
 

@@ -15,8 +15,8 @@ from sam_pipeline.consumer.core.outcome import BROKER, NOWHERE
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
+from sam_pipeline.consumer.settings.broker_config import BrokerConfig
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.login_config import LoginConfig
 from sam_pipeline.consumer.sinks import broker_link
 from sam_pipeline.consumer.sinks.broker import BrokerSink
 from sam_pipeline.consumer.sinks.broker_link import MAX_ATTEMPTS, MAX_SUSPECTS
@@ -152,8 +152,8 @@ def test_each_broker_gets_its_own_login(tmp_path: Path) -> None:
     password_file.chmod(0o600)
 
     with FakeBroker(drops_after=0) as first, FakeBroker() as second:
-        login = LoginConfig(second.url, user="bridge", password_file=password_file)
-        relay = Relay(tmp_path, first.url, second.url, user="common", login=(login,))
+        table = BrokerConfig(second.url, user="bridge", password_file=password_file)
+        relay = Relay(tmp_path, first.url, second.url, user="common", broker=(table,))
         relay.move(message())
         relay.sink.close()
 
