@@ -15,6 +15,7 @@ from pathlib import Path
 from sam_pipeline.consumer.settings.broker_config import BrokerConfig
 from sam_pipeline.consumer.settings.config import ConsumerConfig, SubscriptionConfig
 from sam_pipeline.consumer.settings.door_config import DoorConfig
+from sam_pipeline.consumer.settings.silence_config import SilenceConfig
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.program import command
@@ -116,7 +117,13 @@ def dead_letter_reasons() -> Mapping[str, tuple[str, str]]:
 
 def consumer_keys(
     config: type[
-        ConsumerConfig | DoorConfig | BrokerConfig | SubscriptionConfig | Policy | PublisherRule
+        ConsumerConfig
+        | DoorConfig
+        | BrokerConfig
+        | SilenceConfig
+        | SubscriptionConfig
+        | Policy
+        | PublisherRule
     ],
 ) -> str:
     rows = [
@@ -187,6 +194,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "consumer-keys": lambda: consumer_keys(ConsumerConfig),
     "consumer-broker-keys": lambda: consumer_keys(BrokerConfig),
     "door-keys": lambda: consumer_keys(DoorConfig),
+    "silence-keys": lambda: consumer_keys(SilenceConfig),
     "subscription-keys": lambda: consumer_keys(SubscriptionConfig),
     "policy-keys": lambda: consumer_keys(Policy),
     "policy-publisher-keys": lambda: consumer_keys(PublisherRule),

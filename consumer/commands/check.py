@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from sam_pipeline.consumer.commands.door_check import (
     door_problems,
     door_trip,
 )
+from sam_pipeline.consumer.monitoring.certificates import certificate_lives
 from sam_pipeline.consumer.settings.config import ConsumerConfig, load_consumer
 from sam_pipeline.consumer.sinks.broker_link import login_trip
 from sam_pipeline.consumer.sources.make import stomp_settings
@@ -29,7 +31,7 @@ from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, is_loopback, proble
 from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
 from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.round_trip import RoundTrip
-from sam_pipeline.schema.net.tls import tls_context
+from sam_pipeline.schema.net.tls import server_context, tls_context
 from sam_pipeline.schema.program.command import (
     NO_PERMISSION,
     OK,
@@ -40,6 +42,7 @@ from sam_pipeline.schema.program.command import (
 )
 from sam_pipeline.schema.program.wording import did_you_mean, plural
 from sam_pipeline.schema.records.classes import folded
+from sam_pipeline.schema.secret_file import read_secret
 from sam_pipeline.schema.spool.access import unusable_quarantine, unusable_queue
 from sam_pipeline.schema.spool.disk import unusable
 
@@ -88,6 +91,8 @@ def run_check(args: argparse.Namespace) -> int:
             for url, path in config.spools.items()
             if (problem := unusable_queue(path))
         ]
+        if config.metrics_key_file and not config.metrics_certificate_file:
+            problems.append("[consumer] metrics_key_file: it needs metrics_certificate_file")
         if config.key_file and not config.certificate_file:
             problems.append(f"[consumer] key_file: {NO_EFFECT}")
         problems += [
@@ -109,6 +114,13 @@ def run_check(args: argparse.Namespace) -> int:
         except ConfigError as error:
             problems += [f"[consumer] {problem}" for problem in error.problems]
         problems += (f"[consumer] {found.text}" for found in _dated(config) if found.is_problem)
+        if config.metrics_certificate_file:
+            try:
+                server_context(config.metrics_tls_files)
+            except ConfigError as error:
+                problems += [f"[consumer] metrics: {problem}" for problem in error.problems]
+        if config.metrics_token_file:
+            read_secret(config.metrics_token_file)
         if config.doors:
             problems += door_problems(config)
     except ConfigError as error:
@@ -128,16 +140,33 @@ def run_check(args: argparse.Namespace) -> int:
     problems += [trip.problem for trip in trips if trip.problem]
     notes += dict.fromkeys(trip.note for trip in trips if trip.note)
     notes += [f"{trip.broker}: {OUTDATED}" for trip in trips if trip.proven == OUTDATED]
+    now = datetime.now(UTC)
+    lives = list(certificate_lives(config)) if config else []
     problems = list(dict.fromkeys(problems))  # both sections report problems of the file
     if args.json:
         brokers = [trip._asdict() for trip in trips]
-        print_json({"problems": problems, "notes": notes, "brokers": brokers})
+        certificates = [
+            {**asdict(life), "days_left": round(life.days_left(now), 1)} for life in lives
+        ]
+        print_json(
+            {
+                "problems": problems,
+                "notes": notes,
+                "brokers": brokers,
+                "certificates": certificates,
+            }
+        )
     else:
         if args.connect and trips:
             rows = [(*trip[:3], trip.proven or "failed", f"{trip.seconds:.3f}") for trip in trips]
             print_lines(
                 *text_table(("broker", "address", "destination", "proven", "seconds"), rows)
             )
+        if lives:
+            dates = [
+                (life.file, f"{life.end:%Y-%m-%d}", f"{life.days_left(now):.0f}") for life in lives
+            ]
+            print_lines(*text_table(("certificate", "expires", "days left"), dates))
         print_done(args, *[f"note: {note}" for note in notes], file=sys.stderr)
         if not problems:
             print_done(args, "no problem found")
@@ -191,6 +220,7 @@ def _dated(config: ConsumerConfig) -> Iterator[CertificateFinding]:
     for table in config.broker:
         files = table.certificate_file, table.ca_file, table.crl_file
         yield from examine_certificates(*files, now)
+    yield from examine_certificates(config.metrics_certificate_file, None, None, now)
 
 
 def _notes(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[str]:

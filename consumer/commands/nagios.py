@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 from typing import NoReturn
 
 from sam_pipeline.consumer.commands.arguments import add_instance
-from sam_pipeline.consumer.monitoring.snapshot import DEGRADED, RUNNING, WAITING
+from sam_pipeline.consumer.monitoring.certificates import CertificateLife
+from sam_pipeline.consumer.monitoring.snapshot import DEGRADED, RUNNING, WAITING, Snapshot
 from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
 from sam_pipeline.consumer.settings.config import load_identity
+from sam_pipeline.consumer.silence.silences import PLURALS
 from sam_pipeline.schema.program.command import (
     CommandParser,
     common_options,
@@ -28,21 +30,36 @@ NAMES = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 LEVEL_OF_STATE = {RUNNING: OK, DEGRADED: WARNING, WAITING: WARNING}
 """Other states are critical. If the database stays away, the age becomes critical."""
 
+CERTIFICATE_DAYS = "certificate-days"
+
 LEVELS: Sequence[tuple[str, str, tuple[float | None, float | None]]] = (
     ("age", "seconds without a commit while messages are pending", (300, 900)),
     ("backlog", "messages in memory and in spools", (None, None)),
     ("dead-letters", "open dead letters", (1, None)),
+    ("dead-letters-per-hour", "new dead letters in the last hour", (100, 1000)),
+    ("silent-classes", "classes of which nothing arrives", (None, 1)),
+    ("silent-sites", "sites of which nothing arrives", (1, None)),
+    ("silent-probes", "probes that have stopped reporting", (1, None)),
+    (CERTIFICATE_DAYS, "days left of a certificate, or fewer", (14, 3)),
 )
 """Name, meaning, and the defaults of --warning-NAME and --critical-NAME; None means never."""
+
+MAX_NAMED = 3
+"""The silent classes, sites or probes that are named."""
+SHARES = (3, 10)
+"""The same for a certificate that lives for days: the last third and tenth of its life."""
 
 EXAMPLES = """\
 examples:
   check_sam_consumer --config /etc/sam/sam.toml
   check_sam_consumer --config /etc/sam/sam.toml --instance 2
   check_sam_consumer --warning-age 600 --critical-age 3600 --critical-backlog 100000
+  check_sam_consumer --critical-silent-probes 10 --warning-certificate-days 30
 
 The age is the time since the last commit while messages are pending or the database is unavailable,
-and 0 otherwise. The exit status is that of monitoring plugins:
+and 0 otherwise. What is silent is defined in docs/consumer.md. Of a certificate that lives for days
+only, the last third is a warning and the last tenth critical. The exit status is that of monitoring
+plugins:
   0 OK        messages are loaded
   1 WARNING   a broker or the database is unavailable, or a value reaches its --warning threshold
   2 CRITICAL  the process is missing or stuck, or a value reaches its --critical threshold
@@ -88,10 +105,16 @@ def check_consumer(args: argparse.Namespace) -> int:
     since = min(filter(None, (snapshot.behind_since, snapshot.waiting_since)), default=now)
     age_s = max((now - since).total_seconds(), 0.0)
     letters = sum((snapshot.open_dead_letters or {}).values())
+    recent = snapshot.dead_letters_last_hour
     indicators = [
         ("age", f"nothing committed for {age_s:.0f} s", age_s, "s"),
         ("backlog", f"{snapshot.backlog} messages waiting", snapshot.backlog, ""),
         ("dead_letters", f"{letters} open dead letters", letters, ""),
+        ("dead_letters_per_hour", f"{recent} dead letters in the last hour", recent, ""),
+        *(
+            (f"silent_{plural_of}", _silence(snapshot, kind, plural_of), snapshot.silent[kind], "")
+            for kind, plural_of in PLURALS.items()
+        ),
         *([] if snapshot.lag_s is None else [("lag", "", snapshot.lag_s, "s")]),
         ("messages", "", snapshot.messages, "c"),
         ("rows", "", snapshot.rows, "c"),
@@ -110,7 +133,36 @@ def check_consumer(args: argparse.Namespace) -> int:
         shown = ";".join("" if limit is None else _decimal(limit) for limit in limits)
         data.append(f"{label}={_decimal(value)}{unit};{shown};0")
     values = {label: value for label, _, value, _ in indicators}
+    if snapshot.certificates:
+        days = [args.warning_certificate_days, args.critical_certificate_days]
+        for life in snapshot.certificates:
+            if level := _certificate_level(life, days, now):
+                left = life.days_left(now)
+                expired = left < 0
+                when = f"on {life.end:%Y-%m-%d %H:%M} UTC"
+                texts.append(f"{life.file} {'expired' if expired else 'expires'} {when}")
+                worst = max(worst, level)
+        fewest = min(life.days_left(now) for life in snapshot.certificates)
+        shown = ";".join(f"{_decimal(limit)}:" for limit in days)
+        data.append(f"certificate_days={_decimal(fewest)};{shown}")
+        values["certificate_days"] = fewest
     return _print(args, worst, ", ".join(texts), values, f" | {' '.join(data)}")
+
+
+def _certificate_level(life: CertificateLife, days: Sequence[float], now: datetime) -> int:
+    """The level of a certificate; one that lives for days only is renewed later."""
+    level = OK
+    for reached, (limit, share) in enumerate(zip(days, SHARES, strict=True), WARNING):
+        if life.days_left(now) <= min(limit, life.days / share):
+            level = reached
+    return level
+
+
+def _silence(snapshot: Snapshot, kind: str, plural_of: str) -> str:
+    """How many are silent, and the first of them."""
+    names = [silence.name for silence in snapshot.silences if silence.kind == kind]
+    shown = ", ".join(names[:MAX_NAMED])
+    return f"{snapshot.silent[kind]} silent {plural_of}, first {shown}"
 
 
 def _decimal(number: float) -> str:

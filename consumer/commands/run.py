@@ -143,7 +143,7 @@ def _run(
     rule = BatchRule(
         config.batch_size, config.batch_age_s, max_bytes=config.buffer_bytes // BATCHES_WAITING
     )
-    observer = Observer(name, state, inbox, sources, config.spools)
+    observer = Observer(name, state, inbox, sources, config.spools, config)
     with (
         _opened_sink(args, config, policy, state) as sink,
         nullcontext() if drain else reporting(observer, request, config),

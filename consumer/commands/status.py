@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from dataclasses import asdict, astuple
-from datetime import UTC, datetime
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 
 from sam_pipeline.consumer.commands.arguments import add_instance
 from sam_pipeline.consumer.core.tally import listed
@@ -13,9 +13,13 @@ from sam_pipeline.consumer.errors import NoState
 from sam_pipeline.consumer.monitoring.snapshot import STOPPED, Health, Snapshot, to_document
 from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
 from sam_pipeline.consumer.settings.config import load_identity
+from sam_pipeline.consumer.silence.silences import PLURALS
 from sam_pipeline.schema.program.command import OK, UNAVAILABLE, print_json, print_lines, text_table
 from sam_pipeline.schema.program.wording import plural, rows_and_duplicates
 from sam_pipeline.schema.times import format_time
+
+JUDGED_LATE = timedelta(seconds=60)
+"""While the daemon is behind or not connected, it can't judge the time since."""
 
 EXAMPLES = """\
 examples:
@@ -82,6 +86,7 @@ def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
         ("rates", rates),
         ("loaded", f"{plural(snapshot.messages, 'message')}: {rows}, {snapshot.checks} checks"),
         ("dead letters", f"{sum(new.values())} new{listed(new)}"),
+        ("", f"{snapshot.dead_letters_last_hour} in the last hour"),
     ]
     if snapshot.repeated_dead_letters:
         facts.append(("", f"{snapshot.repeated_dead_letters} stored before"))
@@ -105,11 +110,26 @@ def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
     if snapshot.rejected_messages:
         kept = "by the brokers of the relay, and kept (docs/consumer.md, Rejected messages)"
         facts.append(("rejected", f"{plural(snapshot.rejected_messages, 'message')} {kept}"))
+    if snapshot.coverage:
+        counts = [
+            f"{count} {kind if count == 1 else PLURALS[kind]}"
+            for kind, count in snapshot.silent.items()
+        ]
+        facts.append(("silent", f"{', '.join(counts)}{_judged(snapshot.coverage.until, now)}"))
+    for life in snapshot.certificates:
+        left = f"{life.days_left(now):.0f} days left, expires on {life.end:%Y-%m-%d}"
+        facts.append(("certificate", f"{life.file}: {left}"))
     if snapshot.log_lines_dropped:
         facts.append(("log", f"{snapshot.log_lines_dropped} lines could not be written"))
     brokers = [
-        (broker, messages, held, elements, "; ".join(missing))
-        for broker, messages, held, missing, elements in map(astuple, snapshot.brokers)
+        (
+            broker.broker,
+            broker.messages,
+            broker.held,
+            broker.spool_elements,
+            "; ".join(broker.missing),
+        )
+        for broker in snapshot.brokers
     ]
     lines = [f"{snapshot.name}: {health}", *(f"{name:<14}{value}" for name, value in facts)]
     lines += ["", *text_table(("broker", "messages", "held", "waiting", "missing"), brokers)]
@@ -119,4 +139,21 @@ def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
             for name, rows in snapshot.rows_by_class.items()
         ]
         lines += ["", *text_table(("class", "rows", "duplicates"), classes)]
+    if snapshot.silences:
+        rows_of = [
+            (
+                silence.kind,
+                silence.name,
+                format_time(silence.last) if silence.last else "never",
+                f"{silence.limit_s:.0f} s",
+            )
+            for silence in snapshot.silences
+        ]
+        lines += ["", *text_table(("silent", "name", "last", "limit"), rows_of)]
     return lines
+
+
+def _judged(until: datetime, now: datetime) -> str:
+    """Up to when silence was judged, unless that is now."""
+    is_current = now - until < JUDGED_LATE
+    return "" if is_current else f"; not judged since {format_time(until)} (docs: Silence)"

@@ -128,6 +128,8 @@ class Inbox:
         self._refusals: Counter[tuple[str, str]] = Counter()
         self.size_bytes = 0
         """The size of all messages in the inbox."""
+        self.reconnects: Counter[str] = Counter()
+        """The sessions by broker that replaced a lost one."""
         self.damaged = 0
         """The number of spool elements that could not be read and were quarantined."""
 
@@ -202,6 +204,11 @@ class Inbox:
         """A source has refused a message of a publisher, or would have if the policy enforced."""
         with self._changed:
             self._refusals[publisher, reason] += 1
+
+    def count_reconnect(self, broker: str) -> None:
+        """A source has replaced a lost session."""
+        with self._changed:
+            self.reconnects[broker] += 1
 
     def take_refusals(self) -> Counter[tuple[str, str]]:
         """The refusals by publisher and reason that were not taken yet."""

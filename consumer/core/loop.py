@@ -74,7 +74,10 @@ class Loop:
         """Store and commit the batch; raises SinkAway if not all of it was committed."""
         self.inbox.raise_failure()  # a source may have failed while the sink was away
         decoding = partial(self.attempts.decoding, batch)
-        return self.sink.load(batch, self.attempts.poison(batch), decoding)
+        began = time.perf_counter()
+        outcome = self.sink.load(batch, self.attempts.poison(batch), decoding)
+        self.state.stored(time.perf_counter() - began)
+        return outcome
 
 
 @dataclass(frozen=True)

@@ -47,3 +47,5 @@ def consume(
     inbox.raise_failure()
     state.tally.damaged += inbox.damaged
     inbox.damaged = 0
+    state.reconnects += inbox.reconnects
+    inbox.reconnects.clear()

@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from sam_pipeline.consumer.core.histogram import Histogram
 from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.consumer.core.tally import Tally
+from sam_pipeline.consumer.silence.coverage import Coverage
+from sam_pipeline.consumer.silence.silences import ProbeSilences
 from sam_pipeline.schema.messages.message import MESSAGE_ID
 
 NOT_TRIED = "not tried yet"
@@ -21,9 +23,13 @@ QUIET_AFTER = timedelta(seconds=10)
 RATE_S = 60
 """The time over which rates are averaged."""
 
+LETTERS_MINUTES = 60
+"""The time over which dead letters are counted for an alarm."""
+
 LAG_EDGES_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600, 3600, 86400)
 SAMPLE = 50
 """The number of messages of a batch whose lag is measured, about."""
+COMMIT_EDGES_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 BATCH_EDGES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000)
 
 ID_DIGITS = 14
@@ -60,6 +66,20 @@ class State:
         """The connections of each HTTP door by its name."""
         self.lags = Histogram(LAG_EDGES_S)
         self.batches = Histogram(BATCH_EDGES)
+        self.commits = Histogram(COMMIT_EDGES_S)
+        self.newest: dict[str, tuple[datetime, datetime]] = {}
+        """When messages of a broker were last committed, and when the newest of them was sent."""
+        self.coverage: Coverage | None = None
+        """Of which times everything has arrived; None unless somebody keeps it."""
+        self.probe_silences = ProbeSilences()
+        self.reconnects = Counter[str]()
+        """The sessions with brokers that replaced a lost one, before the last reload."""
+        self.schema = ""
+        """The version of the schema of the database; empty if it is unknown, or of a relay."""
+        self.received: dict[str, datetime] = {}
+        """When records of a class were last stored, by class."""
+        self._letters: deque[list[int]] = deque(maxlen=LETTERS_MINUTES)
+        """The last minutes in which there were dead letters: minute, dead letters."""
         self._last_lag_s: float | None = None
         self._seconds: deque[list[int]] = deque(maxlen=RATE_S)
         """The last seconds in which something was committed: second, messages, rows."""
@@ -88,8 +108,13 @@ class State:
         """The first of the pending messages are committed and acked."""
         now = self._clock()
         step = len(batch) // SAMPLE + 1
-        times = [sent_at(delivery.message.headers) for delivery in batch[::-step]]
+        sample = batch[::-step]
+        times = [sent_at(delivery.message.headers) for delivery in sample]
         lags = [max(now.timestamp() - moment, 0.0) for moment in times if moment is not None]
+        newest: dict[str, float] = {}
+        for delivery, moment in zip(sample, times, strict=True):
+            broker, sent = delivery.session.broker, now.timestamp() if moment is None else moment
+            newest[broker] = max(newest.get(broker, sent), sent)
         second = int(now.timestamp())
         with self.lock:
             self.tally.add(batch, outcome)
@@ -99,10 +124,23 @@ class State:
                 self._seconds.append([second, 0, 0])
             self._seconds[-1][1] += len(batch)
             self._seconds[-1][2] += outcome.rows
+            for broker, sent in newest.items():
+                self.newest[broker] = now, datetime.fromtimestamp(sent, UTC)
+            if letters := outcome.dead_letters.total() + outcome.summarised_dead_letters:
+                if not self._letters or self._letters[-1][0] != second // 60:
+                    self._letters.append([second // 60, 0])
+                self._letters[-1][1] += letters
+            self.received.update(dict.fromkeys(outcome.rows_by_class, now))
+            self.received.update(dict.fromkeys(outcome.duplicates_by_class, now))
             self._last_lag_s = min(lags, default=None)
             self.last_commit = now
             self.pending = self.pending[len(batch) :]
             self.behind_since = now if self.pending else None
+
+    def stored(self, seconds: float) -> None:
+        """A batch was stored and committed in this time."""
+        with self.lock:
+            self.commits.add([seconds])
 
     def refused(self, refusals: Mapping[tuple[str, str], int]) -> None:
         """Sources have refused messages; the counts are by publisher and reason."""
@@ -143,6 +181,11 @@ class State:
         recent = [counts for second, *counts in self._seconds if second > start]
         messages, rows = (sum(counts[index] for counts in recent) for index in (0, 1))
         return messages / period_s, rows / period_s
+
+    def dead_letters_last_hour(self) -> int:
+        """The new dead letters of the last hour, to the minute."""
+        start = self._clock().timestamp() // 60 - LETTERS_MINUTES
+        return sum(count for minute, count in self._letters if minute > start)
 
 
 def sent_at(headers: Mapping[str, str]) -> float | None:

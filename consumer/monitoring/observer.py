@@ -15,12 +15,19 @@ from pathlib import Path
 from sam_pipeline.consumer.core.inbox import Inbox, count_by_broker, size_of
 from sam_pipeline.consumer.core.source import Source
 from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.monitoring.certificates import CertificateLife, certificate_lives
+from sam_pipeline.consumer.monitoring.lookout import Lookout
 from sam_pipeline.consumer.monitoring.snapshot import BrokerState, Snapshot
 from sam_pipeline.consumer.monitoring.state_file import process_start
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.silence.coverage import Coverage, Gap, nothing_covered
+from sam_pipeline.consumer.silence.silences import KINDS, PROBE, Silence, silences
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.program.log_output import dropped_lines
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
+READ_EVERY_S = 60.0
+"""How often to read when certificates expire."""
 COUNT_EVERY_S = 1.0
 COUNT_SHARE = 0.05
 """The share of the time that may be spent counting, since a spool may have a million elements."""
@@ -36,6 +43,7 @@ class Observer:
         inbox: Inbox,
         sources: Sequence[Source],
         spools: Mapping[str, Path],
+        config: ConsumerConfig | None = None,
     ) -> None:
         """`spools`: the directory of each source that is a spool, by the name of the source."""
         self.name = name
@@ -44,13 +52,19 @@ class Observer:
         self._sources = sources
         self._spools = spools
         self._spool_elements = dict.fromkeys(spools, 0)
-        self._next_count_at = time.monotonic()
+        self._next_count_at = self._next_reading_at = time.monotonic()
+        self._config = config
+        self._certificates: tuple[CertificateLife, ...] = ()
+        self._lookout: Lookout | None = None
         self._version = version("sam-pipeline")
         self._process_start = process_start(os.getpid()) or 0
 
     def snapshot(self) -> Snapshot:
         """The daemon at this moment."""
         state, held = self.state, self._held()
+        silent = self._silences()
+        counts = Counter(silence.kind for silence in silent)
+        counts[PROBE] = state.probe_silences.silent
         with state.lock:
             tally = deepcopy(state.tally)
             messages_per_s, rows_per_s = state.rates()
@@ -89,6 +103,8 @@ class Observer:
                         held=held[source.name],
                         missing=tuple(source.missing()),
                         spool_elements=self._spool_elements.get(source.name),
+                        reconnects=state.reconnects[source.name]
+                        + self._inbox.reconnects[source.name],
                     )
                     for source in self._sources
                 ),
@@ -104,7 +120,42 @@ class Observer:
                 connections=sum(state.connections.values()),
                 lags=deepcopy(state.lags),
                 batches=deepcopy(state.batches),
+                commits=deepcopy(state.commits),
+                schema=state.schema,
+                received=dict(state.received),
+                coverage=state.coverage,
+                silent={kind: counts[kind] for kind in KINDS},
+                silences=(*silent, *state.probe_silences.named),
+                sites=state.probe_silences.sites,
+                dead_letters_last_hour=state.dead_letters_last_hour(),
+                certificates=self._certificates,
             )
+
+    def resume(self, coverage: Coverage | None) -> None:
+        """Continue the coverage of an earlier process, or begin a new one."""
+        now = datetime.now(UTC)
+        resumed = nothing_covered(now)
+        if coverage:
+            resumed = Coverage(now, coverage.with_gap(Gap(coverage.until, now)).gaps)
+        self._lookout = Lookout(self.state, self._inbox, self._sources, resumed)
+
+    def look(self) -> None:
+        """Note what has arrived, and once a minute when certificates expire."""
+        if self._lookout:
+            self._lookout.look(datetime.now(UTC), self._held())
+        if self._config and time.monotonic() >= self._next_reading_at:
+            self._certificates = tuple(certificate_lives(self._config))
+            self._next_reading_at = time.monotonic() + READ_EVERY_S
+
+    def _silences(self) -> list[Silence]:
+        """The silent classes and sites."""
+        state = self.state
+        if self._config is None or state.coverage is None:
+            return []
+        with state.lock:
+            received = dict(state.received)
+        sites = state.probe_silences.sites
+        return list(silences(self._config.silence, received, sites, state.coverage))
 
     def count_spools(self) -> None:
         """Count the elements in the spools if a count is due; large spools take seconds."""

@@ -12,12 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sam_pipeline.consumer.core.state import NOT_TRIED
+from sam_pipeline.consumer.errors import NoState
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.snapshot import Snapshot
-from sam_pipeline.consumer.monitoring.state_file import state_path, write_state
+from sam_pipeline.consumer.monitoring.state_file import read_state, state_path, write_state
 from sam_pipeline.consumer.monitoring.systemd import Notifier
 from sam_pipeline.consumer.process.signals import StopRequest
 from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.metrics_address import MAX_PORT, MetricsAddress
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.wording import plural, rows_and_duplicates
 
@@ -28,7 +30,6 @@ STATUS_TICKS = 5
 """A new state is sent to systemd at once, new numbers every STATUS_TICKS ticks."""
 END_S = 2.0
 """The time limit for the thread to end, since it may hang on a disk."""
-MAX_PORT = 65535
 
 logger = logging.getLogger(__name__)
 
@@ -38,26 +39,32 @@ def reporting(observer: Observer, request: StopRequest, config: ConsumerConfig) 
     """Report about once a second inside the block, and at its end how it ended.
 
     Raises:
-        ConfigError: there is no metrics port of that number.
+        ConfigError: the port number of the metrics would be too high.
     """
+    try:
+        previous = read_state([config.state_directory], config.process_name).coverage
+    except NoState:
+        previous = None
+    observer.resume(previous)
     with ExitStack() as stack:
         notifier = stack.enter_context(closing(Notifier(config.notify_socket)))
-        if config.metrics_port:
-            from sam_pipeline.consumer.monitoring.metrics import MetricsPort
+        if config.metrics_address:
+            from sam_pipeline.consumer.monitoring.metrics_port import MetricsPort, Readers
 
-            port = port_of(config.metrics_port, config.instance)
-            stack.enter_context(closing(MetricsPort(port, observer.snapshot)))
+            address = address_of(config.metrics_address, config.instance)
+            readers = Readers(config.metrics_tls_files, config.metrics_token_file)
+            stack.enter_context(closing(MetricsPort(address, observer.snapshot, readers)))
         stack.enter_context(Reporter(observer, request, config.state_directory, notifier))
         yield
 
 
-def port_of(base: int, instance: int | None) -> int:
-    """The metrics port of one instance; raises ConfigError if the number is too high."""
-    port = base + (instance or 0)
+def address_of(base: MetricsAddress, instance: int | None) -> MetricsAddress:
+    """The metrics address of one instance; raises ConfigError if the port number is too high."""
+    port = base.port + (instance or 0)
     if port > MAX_PORT:
-        problem = f"{base} and instance {instance} make {port}, above {MAX_PORT}"
-        raise ConfigError([f"[consumer] metrics_port: {problem}"])
-    return port
+        problem = f"{base.port} and instance {instance} make {port}, above {MAX_PORT}"
+        raise ConfigError([f"[consumer] metrics_listen: {problem}"])
+    return base._replace(port=port)
 
 
 class Reporter:
@@ -98,6 +105,7 @@ class Reporter:
     def tick(self) -> None:
         """Write the state file and notify systemd."""
         self._observer.count_spools()
+        self._observer.look()
         snapshot = self._observer.snapshot()
         self._write(snapshot)
         self._ticks += 1

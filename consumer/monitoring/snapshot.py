@@ -8,13 +8,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sam_pipeline.consumer.core.histogram import Histogram
+from sam_pipeline.consumer.monitoring.certificates import CertificateLife
+from sam_pipeline.consumer.silence.coverage import Coverage, Gap
+from sam_pipeline.consumer.silence.silences import KINDS, Silence
 from sam_pipeline.schema.times import format_time, parse_time
 
 RUNNING, WAITING, DEGRADED = "running", "waiting", "degraded"
 STOPPED, STUCK = "stopped", "stuck"
 STATES = (RUNNING, WAITING, DEGRADED, STOPPED, STUCK)
 
-HISTOGRAMS = ("lags", "batches")
+HISTOGRAMS = ("lags", "batches", "commits", "sites")
 """Fields for /metrics only, which are not in the document."""
 
 STUCK_AFTER = timedelta(seconds=120)
@@ -50,6 +53,8 @@ class BrokerState:
     """The addresses that do not deliver, each with the reason."""
     spool_elements: int | None
     """Elements of a spool that are not yet read; None for a network broker."""
+    reconnects: int = 0
+    """Sessions that replaced a lost one."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +103,26 @@ class Snapshot:
     """The requests of HTTP doors by the status of their answers."""
     connections: int
     """The connections of HTTP doors."""
+    schema: str = ""
+    """The version of the schema of the database; empty if unknown, or of a relay."""
+    received: Mapping[str, datetime] = field(default_factory=dict)
+    """When records of a class last arrived."""
+    coverage: Coverage | None = None
+    """Of which times everything is known to have arrived; None without a daemon."""
+    silent: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    """The number of silent classes, sites and probes, at the end of the coverage."""
+    silences: tuple[Silence, ...] = ()
+    """All silent classes and sites, and some of the silent probes."""
+    dead_letters_last_hour: int = 0
+    certificates: tuple[CertificateLife, ...] = ()
+    sites: Mapping[str, datetime | None] = field(default_factory=dict, compare=False)
+    """The newest result of each site that should report."""
     lags: Histogram = field(default_factory=Histogram, compare=False)
     """Seconds from sending to commit."""
     batches: Histogram = field(default_factory=Histogram, compare=False)
     """Messages in a batch."""
+    commits: Histogram = field(default_factory=Histogram, compare=False)
+    """Seconds to store and commit a batch."""
 
     @property
     def backlog(self) -> int:
@@ -143,10 +164,29 @@ def from_document(document: Mapping[str, Any]) -> Snapshot:
     Raises:
         KeyError, TypeError, ValueError: it is not a snapshot of this version.
     """
-    times = [name for name, kind in Snapshot.__annotations__.items() if "datetime" in kind]
+    kinds = Snapshot.__annotations__
+    times = [name for name, kind in kinds.items() if kind in ("datetime", "datetime | None")]
     moments = {name: document[name] and parse_time(document[name]) for name in times}
     brokers = tuple(
         BrokerState(**{**broker, "missing": tuple(broker["missing"])})
         for broker in document["brokers"]
     )
-    return Snapshot(**{**document, **moments, "brokers": brokers})
+    coverage = document["coverage"]
+    known = {
+        "brokers": brokers,
+        "received": {name: parse_time(moment) for name, moment in document["received"].items()},
+        "coverage": coverage
+        and Coverage(
+            parse_time(coverage["until"]),
+            tuple(Gap(*map(parse_time, gap)) for gap in coverage["gaps"]),
+        ),
+        "silences": tuple(
+            Silence(**{**silence, "last": silence["last"] and parse_time(silence["last"])})
+            for silence in document["silences"]
+        ),
+        "certificates": tuple(
+            CertificateLife(life["file"], parse_time(life["begin"]), parse_time(life["end"]))
+            for life in document["certificates"]
+        ),
+    }
+    return Snapshot(**{**document, **moments, **known})

@@ -21,6 +21,13 @@ from typing import TYPE_CHECKING, Any
 from sam_pipeline.consumer.settings.broker_config import BrokerConfig
 from sam_pipeline.consumer.settings.config_key import config_key, expected
 from sam_pipeline.consumer.settings.door_config import DoorConfig
+from sam_pipeline.consumer.settings.metrics_address import (
+    MetricsAddress,
+    check_address,
+    exposure_problems,
+    parse_address,
+)
+from sam_pipeline.consumer.settings.silence_config import SilenceConfig, silence_problems
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import BROKER, broker_identity
 from sam_pipeline.schema.messages.destination import problem_of_destination
@@ -178,6 +185,7 @@ class ConsumerConfig:
     subscription: tuple[SubscriptionConfig, ...] = ()
     door: DoorConfig = field(default_factory=DoorConfig)
     broker: tuple[BrokerConfig, ...] = ()
+    silence: tuple[SilenceConfig, ...] = ()
     user: str = config_key(
         "the login for brokers whose URL has none (`stomp://USER@HOST`)", default=""
     )
@@ -262,10 +270,29 @@ class ConsumerConfig:
         expected(f"1 to {MAX_FUTURE_S} s", lambda seconds: 1 <= seconds <= MAX_FUTURE_S),
         int(_DEFAULT.future.total_seconds()),
     )
-    metrics_port: int = config_key(
-        "the loopback port for Prometheus, 0 for none; instance N has the port N higher",
-        expected("a port number, or 0 for none", lambda port: 0 <= port <= 65535),
-        0,
+    metrics_listen: str = config_key(
+        "where the daemon serves metrics, such as `127.0.0.1:9464`; instance N has the port N"
+        " higher",
+        check_address,
+        "",
+    )
+    metrics_certificate_file: Path | None = config_key(
+        "its certificate and chain: metrics are then served over HTTPS",
+        problem_of_certificate,
+        None,
+    )
+    metrics_key_file: Path | None = config_key(
+        "its private key, mode 0600; may be part of `metrics_certificate_file`",
+        problem_of_secret,
+        None,
+    )
+    metrics_token_file: Path | None = config_key(
+        "its first line is the bearer token that readers of metrics need; mode 0600",
+        problem_of_secret,
+        None,
+    )
+    metrics_insecure: bool = config_key(
+        "permit metrics without TLS or without a token beyond this machine", default=False
     )
     publishers: Path | None = config_key(
         "the policy: which publisher may send which records; by default every one is accepted",
@@ -312,6 +339,18 @@ class ConsumerConfig:
         digest = sha256(",".join(self.broker_urls).encode()).hexdigest()
         name = self.name or f"spool-{digest[:12]}"
         return name if self.instance is None else f"{name}@{self.instance}"
+
+    @property
+    def metrics_address(self) -> MetricsAddress | None:
+        """Where metrics are served, if they are."""
+        return parse_address(self.metrics_listen) if self.metrics_listen else None
+
+    @property
+    def metrics_tls_files(self) -> TlsFiles:
+        """The files for serving metrics over TLS."""
+        from sam_pipeline.schema.net.tls import TlsFiles  # `import ssl` is slow
+
+        return TlsFiles(None, self.metrics_certificate_file, self.metrics_key_file)
 
     @property
     def rejected_directory(self) -> Path:
@@ -489,6 +528,11 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
             problems.append("no [[consumer.subscription]] for the network brokers")
     for broker in config.doors:
         problems += config.door.problems(broker)
+    problems += silence_problems(config.silence)
+    if config.metrics_address and not config.metrics_insecure:
+        problems += exposure_problems(
+            config.metrics_address, config.metrics_certificate_file, config.metrics_token_file
+        )
     network = [str(broker) for broker in config.network_brokers]
     for url in config.vouches:
         try:

@@ -20,6 +20,7 @@ from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
 from sam_pipeline.consumer.sinks.held_name import HeldName
 from sam_pipeline.consumer.sinks.letter_log import LetterLog
+from sam_pipeline.consumer.sinks.probe_watch import ProbeWatch
 from sam_pipeline.consumer.sinks.upkeep import make_tasks, run_due
 from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.identity.identity import identity_of
@@ -28,7 +29,11 @@ from sam_pipeline.schema.records import reasons
 from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import writing
-from sam_pipeline.sql.database.version import require_current, require_current_always
+from sam_pipeline.sql.database.version import (
+    current_version,
+    require_current,
+    require_current_always,
+)
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SchemaMismatch, SqlError
 from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.authorise import Authority
@@ -93,6 +98,7 @@ class DatabaseSink:
             limits,
             self._letter_log.class_works,
             self._authority,
+            ProbeWatch(engine, state).turn,
         )
         self._watch_at = self._count_at = clock()
         """When to watch next, and from when on the open letters may be counted again."""
@@ -100,6 +106,7 @@ class DatabaseSink:
     def prepare(self) -> None:
         with self._away_translated():
             require_current(self._engine)
+            self._state.schema = current_version(self._engine) or ""
             self._hold_name()
             self._record_policy()
 

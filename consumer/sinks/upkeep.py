@@ -30,6 +30,8 @@ COMING = timedelta(days=3)
 """How far ahead partitions are created, if messages may be that far ahead."""
 SHARE = 0.1
 """The share of time that each task may take from loading."""
+WATCH_SHARE = 0.02
+"""The same for the search for silent probes, which reads all statuses."""
 IDLE_TURNS = 2
 """Turns without work after which a task rests; in one turn another loader may be doing the work."""
 
@@ -55,6 +57,7 @@ class PeriodicTask:
     every_s: float = EVERY_S
     clock: Callable[[], float] = time.monotonic
     in_background: bool = False
+    share: float = SHARE
     _thread: threading.Thread | None = field(default=None, init=False)
     _next: float = field(default=-math.inf, init=False)
     _idle_turns: int = field(default=0, init=False)
@@ -91,7 +94,7 @@ class PeriodicTask:
         done = result is TurnResult.DONE
         ended = self.clock()
         wait_s = EVERY_S if done else self.every_s
-        self._next = ended + max(wait_s, (ended - began) / SHARE)
+        self._next = ended + max(wait_s, (ended - began) / self.share)
         return done
 
 
@@ -111,10 +114,12 @@ def make_tasks(
     limits: Limits,
     class_works: Callable[[str], None],
     authority: Authority | None = None,
+    watch: Callable[[], TurnResult] | None = None,
 ) -> list[PeriodicTask]:
     """The tasks of every process that loads into this database.
 
-    `class_works` is called with the name of a class of which parked messages were loaded.
+    `class_works` is called with the name of a class of which parked messages were loaded. `watch`
+    looks for silent probes.
     """
     replayed = 0
 
@@ -143,8 +148,11 @@ def make_tasks(
         lambda: TurnResult.DONE if fold(engine) else TurnResult.NOTHING,
         in_background=engine.dialect.name == "postgresql",  # SQLite has a single writer
     )
-    return [
+    tasks = [
         PeriodicTask(create_coming, COMING_EVERY_S),
         PeriodicTask(replay, PARKED_EVERY_S),
         folding,
     ]
+    if watch:
+        tasks.append(PeriodicTask(watch, in_background=True, share=WATCH_SHARE))
+    return tasks

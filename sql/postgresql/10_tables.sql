@@ -87,13 +87,16 @@ CREATE TABLE instance_status (
     since timestamptz,
     measured_at timestamptz,
     other_at timestamptz,
+    interval_s real,
+    intervals smallint NOT NULL DEFAULT 0,
     summary text,
     UNIQUE (endpoint_id, metric_id, vo_id)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE instance_status IS
     'The newest status of a metric of an endpoint, as seen by one VO, and since when it has held. '
-    'other_at is the newest time at which another status held. fold_news() updates it from '
-    'load_news.';
+    'other_at is the newest time at which another status held. interval_s is the usual time between '
+    'two results, learned from the given number of intervals (at most 100). fold_news() updates it '
+    'from load_news.';
 
 CREATE TABLE metric_instance (
     instance_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -297,7 +297,9 @@ BEGIN
             max(status) FILTER (WHERE after_at IS NULL) AS status,
             max(summary) FILTER (WHERE after_at IS NULL) AS summary,
             max(measured_at) FILTER (WHERE status IS DISTINCT FROM before) AS since,
-            max(before_at) FILTER (WHERE status IS DISTINCT FROM before) AS other_at
+            max(before_at) FILTER (WHERE status IS DISTINCT FROM before) AS other_at,
+            avg(CAST(extract(epoch FROM measured_at - before_at) AS real)) AS gap_s,
+            count(before_at) AS gaps
         FROM step
         GROUP BY status_id
     )
@@ -306,7 +308,17 @@ BEGIN
         measured_at = newest.measured_at,
         summary = newest.summary,
         since = coalesce(newest.since, k.since),
-        other_at = CASE WHEN newest.since IS NULL THEN k.other_at ELSE newest.other_at END
+        other_at = CASE WHEN newest.since IS NULL THEN k.other_at ELSE newest.other_at END,
+        -- It grows fast, by at most a half, and shrinks slowly, since after a problem many probes are
+        -- repeated sooner than usual.
+        interval_s = CASE
+            WHEN newest.gap_s IS NULL THEN k.interval_s
+            WHEN k.interval_s IS NULL THEN newest.gap_s
+            WHEN newest.gap_s > k.interval_s
+                THEN k.interval_s + least(newest.gap_s - k.interval_s, k.interval_s) / 2
+            ELSE k.interval_s + (newest.gap_s - k.interval_s) / 16
+        END,
+        intervals = least(k.intervals + newest.gaps, 100)
     FROM newest
     WHERE k.status_id = newest.status_id;
     IF late IS NOT NULL THEN

@@ -77,7 +77,8 @@ CREATE TABLE endpoint (
 ) STRICT;
 
 -- The newest status of a metric of an endpoint, as seen by one VO, and since when it has held.
--- other_at is the newest time at which another status held. Folds update it.
+-- other_at is the newest time at which another status held. interval_s is the usual time between two
+-- results, learned from the given number of intervals (at most 100). Folds update it.
 CREATE TABLE instance_status (
     status_id integer PRIMARY KEY,
     endpoint_id integer NOT NULL REFERENCES endpoint,
@@ -87,6 +88,8 @@ CREATE TABLE instance_status (
     since integer,
     measured_at integer,
     other_at integer,
+    interval_s real,
+    intervals integer NOT NULL DEFAULT 0,
     summary text,
     UNIQUE (endpoint_id, metric_id, vo_id)
 ) STRICT;

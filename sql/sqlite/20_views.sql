@@ -720,7 +720,9 @@ newest AS (
         max(status) FILTER (WHERE after_at IS NULL) AS status,
         max(summary) FILTER (WHERE after_at IS NULL) AS summary,
         max(measured_at) FILTER (WHERE status IS NOT before) AS since,
-        max(before_at) FILTER (WHERE status IS NOT before) AS other_at
+        max(before_at) FILTER (WHERE status IS NOT before) AS other_at,
+        avg(measured_at - before_at) AS gap_s,
+        count(before_at) AS gaps
     FROM step
     GROUP BY status_id
 ),
@@ -802,7 +804,9 @@ SELECT
     coalesce(n.since, k.since) AS since,
     n.measured_at,
     CASE WHEN n.since IS NULL THEN k.other_at ELSE n.other_at END AS other_at,
-    n.summary
+    n.summary,
+    n.gap_s,
+    n.gaps
 FROM newest AS n
 CROSS JOIN instance_status AS k ON k.status_id = n.status_id
 UNION ALL
@@ -823,7 +827,9 @@ SELECT
     ),
     n.measured_at,
     coalesce(n.changed_at, n.pruned_at),
-    n.summary
+    n.summary,
+    NULL,
+    0
 FROM known AS n;
 
 -- The newest status of each metric of each endpoint, as seen by each VO, wherever the endpoint is, and

@@ -41,6 +41,15 @@ CREATE TRIGGER fold_news_insert BEFORE INSERT ON fold_news BEGIN
         since = n.since,
         measured_at = n.measured_at,
         other_at = n.other_at,
+        -- It grows fast, by at most a half, and shrinks slowly, since after a problem many probes are
+        -- repeated sooner than usual.
+        interval_s = CASE
+            WHEN n.gap_s IS NULL THEN interval_s
+            WHEN interval_s IS NULL THEN n.gap_s
+            WHEN n.gap_s > interval_s THEN interval_s + min(n.gap_s - interval_s, interval_s) / 2
+            ELSE interval_s + (n.gap_s - interval_s) / 16
+        END,
+        intervals = min(intervals + n.gaps, 100),
         summary = n.summary
     FROM unfolded_status AS n
     WHERE n.status_id = instance_status.status_id;

@@ -159,7 +159,7 @@ name = "canary"
 user = "sam"
 {password_file}
 brokers = ["{broker.url}", "spool://{directory}/spool"]
-metrics_port = {port}
+metrics_listen = "127.0.0.1:{port}"
 [[consumer.subscription]]
 destination = "/topic/grid.probe.metricOutput"
 class = "metricOutput"
@@ -184,8 +184,9 @@ def test_no_command_shows_a_password(run: Run, site: Path, broker: FakeBroker) -
 @pytest.mark.parametrize("site", ["the file"], indirect=True)
 def test_neither_the_daemon_nor_a_report_shows_a_password(run: Run, site: Path) -> None:
     url, port = (
-        line.partition(" = ")[2].strip('"') for line in settings(site, "url", "metrics_port")
+        line.partition(" = ")[2].strip('"') for line in settings(site, "url", "metrics_listen")
     )
+    port = port.rpartition(":")[2]
     grid = Grid(url)
     grid.endpoint("A", "SRM", "h1")
     grid.result("SRM h1 put", "10:00", "CRITICAL")

@@ -110,7 +110,7 @@ def test_a_warning_of_the_service_is_one_of_the_journal_with_one_timestamp(host:
 
 def test_a_reload_reads_the_configuration_without_a_new_process(host: Host) -> None:
     process = host.property("MainPID")
-    host.machine.succeed("sed -i 's/metrics_port = 9464/metrics_port = 9465/' /etc/sam/sam.toml")
+    host.machine.succeed("sed -i 's/127.0.0.1:9464/127.0.0.1:9465/' /etc/sam/sam.toml")
 
     host.machine.succeed("systemctl reload sam-consume")
 

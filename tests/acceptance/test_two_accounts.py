@@ -270,7 +270,7 @@ def test_a_spool_that_cannot_be_used_is_degraded_and_the_others_are_loaded(host:
     host.make("in", "away", owner=SERVICE, group=SERVICE, mode=0o700)
     away = host.directory / "away"
     (port,) = free_ports(1)
-    settings = f"metrics_port = {port}"
+    settings = f'metrics_listen = "127.0.0.1:{port}"'
     host.configure(f"spool://{away}", f"spool://{host.spool}", settings=settings)
     publish(host.service, f"spool://{away}")
     take(away, 0)

@@ -129,7 +129,7 @@ def soak(
             database=fresh_database(postgres),
             batch_size=BATCH_SIZE,
             heart_beat_s=HEART_BEAT_S,
-            metrics_port=metrics_port,
+            metrics_listen=f"127.0.0.1:{metrics_port}",
             dead_letters_per_hour=10**6,  # so that the letters have all keys
         )
         senders = _senders(site, [*urls, door.url, servlet.url], destination)

@@ -93,7 +93,8 @@ WALLS: Mapping[str, Wall] = {
     "consumer.errors": Wall("schema"),
     "consumer.settings": Wall("schema consumer.errors"),
     "consumer.process": Wall("schema consumer.errors"),
-    "consumer.core": Wall(CONSUMER),
+    "consumer.silence": Wall(CONSUMER),
+    "consumer.core": Wall(f"{CONSUMER} consumer.silence"),
     "consumer.sources": Wall(f"{CONSUMER} consumer.core"),
     "consumer.sources.door": Wall(
         f"{CONSUMER} consumer.core consumer.sources.signatures", "aiohttp defusedxml"
@@ -101,16 +102,22 @@ WALLS: Mapping[str, Wall] = {
     "consumer.sinks": Wall(f"{CONSUMER} consumer.core"),
     # Nothing else of the consumer imports `sql`: the relay starts without SQLAlchemy.
     "consumer.sinks.upkeep": Wall(f"{CONSUMER} consumer.core {DATABASE} sql.loading", "sqlalchemy"),
+    "consumer.sinks.probe_watch": Wall(
+        "consumer.core consumer.silence consumer.sinks.upkeep sql.loading", "sqlalchemy"
+    ),
     "consumer.sinks.held_name": Wall(f"{CONSUMER} {DATABASE}", "sqlalchemy"),
     "consumer.sinks.letter_log": Wall(f"{CONSUMER} sql.loading"),
     "consumer.sinks.database": Wall(
         f"{CONSUMER} consumer.core consumer.sinks.held_name consumer.sinks.letter_log"
-        f" consumer.sinks.upkeep {DATABASE} sql.loading sql.operations",
+        f" consumer.sinks.probe_watch consumer.sinks.upkeep {DATABASE} sql.loading sql.operations",
         "sqlalchemy",
     ),
-    "consumer.monitoring": Wall(f"{CONSUMER} consumer.core consumer.process", "prometheus_client"),
+    "consumer.monitoring": Wall(
+        f"{CONSUMER} consumer.core consumer.process consumer.silence", "prometheus_client"
+    ),
     "consumer.commands": Wall(
-        f"{CONSUMER} consumer.core consumer.process consumer.sources consumer.sinks"
+        f"{CONSUMER} consumer.core consumer.process consumer.silence consumer.sources"
+        " consumer.sinks"
         " consumer.monitoring"
     ),
     "consumer.commands.run": Wall(
@@ -118,7 +125,8 @@ WALLS: Mapping[str, Wall] = {
         " consumer.commands.arguments sql.database"
     ),
     "consumer.commands.check": Wall(
-        f"{CONSUMER} consumer.sources consumer.sinks.broker_link consumer.commands.arguments"
+        f"{CONSUMER} consumer.sources consumer.sinks.broker_link consumer.monitoring"
+        " consumer.commands.arguments"
         " consumer.commands.door_check"
         f" {DATABASE} sql.loading sql.checks",
         "sqlalchemy",

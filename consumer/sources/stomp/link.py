@@ -115,6 +115,7 @@ class StompLink:
         self._loss = "not connected yet"
         """The reason why no session is subscribed; empty while one is."""
         self._session: ConsumingSession | None = None
+        self._has_delivered = False
         self._refused: dict[str, SubscriptionRefused] = {}
         """Sessions omit these destinations, until RETRY_REFUSED_S after the last refusal."""
         self._ask_again_at = math.inf
@@ -175,7 +176,9 @@ class StompLink:
             # If the broker refused every destination, ask for all of them again.
             session.subscribe(settings.consumer, not_refused or everything)
             level = logging.INFO if self._loss else logging.DEBUG
-            self._loss, self._session = "", session
+            if self._has_delivered:
+                inbox.count_reconnect(str(broker))
+            self._loss, self._session, self._has_delivered = "", session, True
             text = "broker %s: subscribed as %s"
             logger.log(level, text, self.name, settings.consumer, extra=self._fields)
             session.serve(stop, self._ask_again_at - time.monotonic())

@@ -79,12 +79,14 @@ BEGIN
     GRANT SELECT ON alembic_version TO sam_loader, sam_reporter, sam_reader;
     GRANT EXECUTE ON FUNCTION record_operation TO sam_loader, sam_reporter;
 
-    -- The loader: INSERT on the class views; it can't read the results that were loaded.
+    -- The loader: INSERT on the class views; it can't read the results that were loaded, only when
+    -- each probe and each site last sent one.
     GRANT INSERT ON metricOutput, serviceEndpoint, siteGroup, siteContact, downtime TO sam_loader;
     GRANT SELECT, INSERT, UPDATE (state, reason, error, changed_at) ON dead_letter TO sam_loader;
     GRANT SELECT ON publisher TO sam_loader, sam_reader;
     -- To which site a host belongs decides whether the policy allows a record.
     GRANT SELECT (site, host_name, valid_from_s, valid_to_s) ON report_topology TO sam_loader;
+    GRANT SELECT ON watched_probe, watched_site, unfolded_news TO sam_loader;
     -- The database sets the time and the user.
     GRANT INSERT (
         consumer, host, process_id, brokers, publishers, messages, rows, duplicates, dead_letters,

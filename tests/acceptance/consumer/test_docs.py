@@ -603,7 +603,9 @@ def test_the_monitoring_commands_and_metrics_describe_a_running_daemon(
     workplace: Workplace,
 ) -> None:
     (port,) = free_ports(1)
-    replace(workplace, consumer_settings=f"metrics_port = {port}").write_configuration()
+    replace(
+        workplace, consumer_settings=f'metrics_listen = "127.0.0.1:{port}"'
+    ).write_configuration()
     with workplace.running("sam-consume", "run"):
         workplace.succeed("sam-publish", *RESULT, "ce01.example.org")
         state = workplace.directory / "state" / "sam" / "consume-acceptance.state.json"

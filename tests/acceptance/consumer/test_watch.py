@@ -208,7 +208,7 @@ def test_a_closed_log_pipe_does_not_stop_delivery(workplace: Workplace) -> None:
 
 def test_the_metrics_port_reports_loaded_rows_and_health(workplace: Workplace) -> None:
     (port,) = free_ports(1)
-    settings(workplace, f"metrics_port = {port}")
+    settings(workplace, f'metrics_listen = "127.0.0.1:{port}"')
     with workplace.running("sam-consume", "run"):
         wait_until(lambda: get(port, "/readyz")[0] == 200, SOON_S)
         publish(workplace)
@@ -224,7 +224,7 @@ def test_a_daemon_whose_metrics_port_is_in_use_loads_and_says_so(workplace: Work
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        settings(workplace, f"metrics_port = {other.getsockname()[1]}")
+        settings(workplace, f'metrics_listen = "127.0.0.1:{other.getsockname()[1]}"')
         with workplace.running("sam-consume", "run"):
             publish(workplace)
             wait_until(lambda: rows(workplace) == 1, SOON_S)
@@ -234,7 +234,7 @@ def test_a_daemon_whose_metrics_port_is_in_use_loads_and_says_so(workplace: Work
         for line in (workplace.directory / "running.log").read_text().splitlines()
         if " ERROR " in line
     ]
-    assert "metrics_port" in error
+    assert "metrics_listen" in error
     assert "another program" in error
 
 
@@ -258,7 +258,7 @@ def test_a_daemon_that_cannot_commit_is_not_healthy(
     ).write_configuration()
     workplace.succeed("sam-db", "upgrade")
     (port,) = free_ports(1)
-    settings(workplace, f"metrics_port = {port}")
+    settings(workplace, f'metrics_listen = "127.0.0.1:{port}"')
     try:
         with workplace.running("sam-consume", "run"):
             wait_until(lambda: get(port, "/readyz")[0] == 200, SOON_S)

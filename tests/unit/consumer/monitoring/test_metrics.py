@@ -17,10 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
-from sam_pipeline.consumer.monitoring import metrics
-from sam_pipeline.consumer.monitoring.metrics import CLIENTS, MetricsPort
-from sam_pipeline.consumer.monitoring.reporter import port_of
+from sam_pipeline.consumer.monitoring import metrics_port
+from sam_pipeline.consumer.monitoring.metrics_port import CLIENTS, MetricsPort
+from sam_pipeline.consumer.monitoring.reporter import address_of
 from sam_pipeline.consumer.monitoring.snapshot import STUCK_AFTER, Snapshot
+from sam_pipeline.consumer.settings.metrics_address import MetricsAddress
 from sam_pipeline.schema.errors import ConfigError
 from tests.services.process import wait_until
 from tests.support.builders import metric_message
@@ -75,10 +76,10 @@ class Daemon:
 @pytest.fixture
 def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
     # A connection that does not fit the queue is tried again by the kernel, seconds later.
-    monkeypatch.setattr(metrics._Server, "request_queue_size", 20 * CLIENTS)
+    monkeypatch.setattr(metrics_port._Server, "request_queue_size", 20 * CLIENTS)
     daemon = Daemon()
-    with closing(MetricsPort(0, daemon.say)) as port:
-        daemon.port = port.port
+    with closing(MetricsPort(MetricsAddress("127.0.0.1", 0), daemon.say)) as port:
+        daemon.port = port.address.port
         yield daemon
 
 
@@ -184,7 +185,7 @@ def test_the_port_listens_only_on_the_loopback_interface(daemon: Daemon) -> None
 def test_silent_clients_do_not_block_others_for_long(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "REQUEST_S", 0.2)
+    monkeypatch.setattr(metrics_port, "REQUEST_S", 0.2)
     silent = [daemon.connect() for _ in range(3 * CLIENTS)]
     slow = daemon.connect()
     slow.sendall(b"GET /metr")
@@ -241,23 +242,25 @@ def test_a_port_in_use_is_an_error_in_the_log_and_tried_until_it_is_free(
         other.bind(("127.0.0.1", 0))
         other.listen()
         daemon.port = other.getsockname()[1]
-        port = MetricsPort(daemon.port, daemon.say, retry_s=0.01)
+        port = MetricsPort(MetricsAddress("127.0.0.1", daemon.port), daemon.say, retry_s=0.01)
         time.sleep(0.1)
 
     with closing(port):
         wait_until(lambda: "now" in caplog.text, SOON_S)
         assert daemon.get("/healthz")[0] == 200
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
-    assert f"metrics_port: 127.0.0.1:{daemon.port}: the port is in use" in caplog.text
+    assert f"metrics_listen: 127.0.0.1:{daemon.port}: the port is in use" in caplog.text
 
 
 def test_a_port_that_stays_in_use_does_not_keep_the_daemon_from_ending(daemon: Daemon) -> None:
-    MetricsPort(daemon.port, daemon.say).close()
+    MetricsPort(MetricsAddress("127.0.0.1", daemon.port), daemon.say).close()
 
     assert daemon.get("/healthz")[0] == 200
 
 
 def test_each_instance_has_its_own_port() -> None:
-    assert [port_of(9464, instance) for instance in (None, 1, 2)] == [9464, 9465, 9466]
+    base = MetricsAddress("127.0.0.1", 9464)
+    ports = [address_of(base, instance).port for instance in (None, 1, 2)]
+    assert ports == [9464, 9465, 9466]
     with pytest.raises(ConfigError, match="65536, above 65535"):
-        port_of(65535, 1)
+        address_of(base._replace(port=65535), 1)

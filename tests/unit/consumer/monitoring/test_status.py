@@ -252,6 +252,10 @@ def test_the_plugin_gives_performance_data(home: Home, capsys: pytest.CaptureFix
     assert data[1:] == [
         "backlog=10;1000;5000;0",
         "dead_letters=1;1;;0",
+        "dead_letters_per_hour=0;100;1000;0",
+        "silent_classes=0;;1;0",
+        "silent_sites=0;1;;0",
+        "silent_probes=0;1;;0",
         "lag=0.25s;;;0",
         "messages=12345678c;;;0",
         "rows=14c;;;0",

@@ -1,0 +1,81 @@
+-- What the alarms for silence read: probes and sites that should report, and their newest results.
+-- Rules in docs/consumer.md, "Silence".
+
+-- Endpoints that need not report: those that the topology no longer has or does not monitor, and
+-- those that are in a downtime, or were within the last hour.
+CREATE VIEW resting_endpoint AS
+SELECT m.endpoint_id
+FROM endpoint_membership AS m
+GROUP BY m.endpoint_id
+HAVING NOT max(
+    m.valid_from <= unixepoch()
+    AND coalesce(m.valid_to > unixepoch(), true)
+    AND lower(coalesce(m.monitored, 'Y')) NOT IN ('n', 'no', 'f', 'false', '0')
+)
+UNION
+SELECT e.endpoint_id
+FROM announced_downtime AS a
+JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id
+JOIN endpoint AS e
+    ON e.host_id = a.host_id
+    AND (f.name = '' OR e.service_flavour_id = a.service_flavour_id)
+WHERE a.start_time < a.end_time
+    AND a.start_time <= unixepoch()
+    AND a.end_time > unixepoch() - 3600
+UNION
+SELECT m.endpoint_id
+FROM announced_downtime AS a
+JOIN host AS h ON h.host_id = a.host_id AND h.name = ''
+JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id
+JOIN endpoint_membership AS m ON m.site_id = a.site_id
+JOIN endpoint AS e
+    ON e.endpoint_id = m.endpoint_id
+    AND (f.name = '' OR e.service_flavour_id = a.service_flavour_id)
+WHERE a.start_time < a.end_time
+    AND a.start_time <= unixepoch()
+    AND a.end_time > unixepoch() - 3600
+    AND m.valid_from <= unixepoch()
+    AND coalesce(m.valid_to > unixepoch(), true);
+
+-- Probes whose interval is known, and when they are silent unless another result arrives: after one
+-- and a half intervals.
+CREATE VIEW watched_probe AS
+SELECT
+    i.status_id,
+    f.name AS service_flavour,
+    h.name AS host_name,
+    m.name AS metric_name,
+    v.name AS vo,
+    i.measured_at,
+    1.5 * i.interval_s AS limit_s,
+    i.measured_at + 1.5 * i.interval_s AS silent_at
+FROM instance_status AS i
+CROSS JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
+CROSS JOIN host AS h ON h.host_id = e.host_id
+CROSS JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
+CROSS JOIN metric AS m ON m.metric_id = i.metric_id
+CROSS JOIN vo AS v ON v.vo_id = i.vo_id
+WHERE i.intervals >= 3
+    AND i.endpoint_id NOT IN (SELECT endpoint_id FROM resting_endpoint);
+
+-- Sites with endpoints that should report, and the time of their newest result.
+CREATE VIEW watched_site AS
+SELECT
+    s.name AS site,
+    max(i.measured_at) AS measured_at
+FROM endpoint_membership AS m
+JOIN site AS s ON s.site_id = m.site_id
+LEFT JOIN instance_status AS i ON i.endpoint_id = m.endpoint_id
+WHERE m.valid_from <= unixepoch()
+    AND coalesce(m.valid_to > unixepoch(), true)
+    AND m.endpoint_id NOT IN (SELECT endpoint_id FROM resting_endpoint)
+GROUP BY s.name;
+
+-- The range of the results that instance_status does not yet include; NULL if there are none.
+CREATE VIEW unfolded_news AS
+SELECT
+    f.result_id + 1 AS oldest,
+    n.newest
+FROM folded AS f
+CROSS JOIN (SELECT max(result_id) AS newest FROM metric_result) AS n
+WHERE n.newest > f.result_id;
