@@ -16,6 +16,7 @@ from sam_pipeline.consumer.settings.broker_config import BrokerConfig
 from sam_pipeline.consumer.settings.config import ConsumerConfig, SubscriptionConfig
 from sam_pipeline.consumer.settings.door_config import DoorConfig
 from sam_pipeline.consumer.settings.silence_config import SilenceConfig
+from sam_pipeline.publisher.settings.broker_config import BrokerTable
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.program import command
@@ -138,14 +139,18 @@ def consumer_keys(
     return _table(("key", "default", ""), rows)
 
 
-def publisher_keys() -> str:
-    metadata, defaults = PublisherConfig.metadata(), PublisherConfig._field_defaults
+def publisher_keys(config: type[PublisherConfig | BrokerTable]) -> str:
+    defaults = config._field_defaults
     return _table(
         ("key", "default", ""),
         (
-            (_code(about.get("key", name)), _plain(defaults[name]), about["what"])
-            for name in PublisherConfig._fields
-            if (about := metadata[name]).get("key", name)
+            (
+                _code(about.get("key", name)),
+                _plain(defaults[name]) if name in defaults else REQUIRED,
+                about["what"],
+            )
+            for name, about in config.metadata().items()
+            if about.get("key", name)
         ),
     )
 
@@ -189,7 +194,8 @@ def exit_codes(program: str) -> str:
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
-    "publisher-keys": publisher_keys,
+    "publisher-keys": lambda: publisher_keys(PublisherConfig),
+    "publisher-broker-keys": lambda: publisher_keys(BrokerTable),
     "publisher-exit-codes": lambda: exit_codes("publisher"),
     "consumer-keys": lambda: consumer_keys(ConsumerConfig),
     "consumer-broker-keys": lambda: consumer_keys(BrokerConfig),

@@ -40,6 +40,8 @@ from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.times import format_time, require_set_clock
 
+OF_THE_FILE = {"broker", "copy", "copy_name"}
+"""Fields of PublisherConfig that are tables of the file, never settings in code."""
 BATCH = 100
 """Messages are delivered as soon as this many wait."""
 
@@ -81,7 +83,7 @@ class Publisher:
             ConfigError: the configuration is bad.
         """
         types = PublisherConfig.__annotations__
-        unknown = ", ".join(settings.keys() - types.keys())
+        unknown = ", ".join(settings.keys() - (types.keys() - OF_THE_FILE))
         if unknown:
             raise TypeError(f"unknown publisher setting: {unknown}")
         fields = dict(settings)

@@ -30,7 +30,7 @@ def open_channel(address: BrokerAddress, config: PublisherConfig, deadline: Dead
         if broker.tls:
             from sam_pipeline.schema.net.tls import secure  # `import ssl` is slow
 
-            channel = secure(channel, broker, config.tls_files)
+            channel = secure(channel, broker, config.tls_files(broker))
     except (OSError, ConfigError) as error:
         raise BrokerUnavailable(address, error_text(error)) from error
     return channel

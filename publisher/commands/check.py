@@ -8,18 +8,19 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Optional
 
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.commands.arguments import add_broker_options
+from sam_pipeline.publisher.commands.config_keys import ConfigKeys, all_keys
 from sam_pipeline.publisher.commands.options import flags_of
 from sam_pipeline.publisher.delivery.round_trips import check_message, round_trips
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.settings.config import PublisherConfig, examine_config
+from sam_pipeline.publisher.settings.config import examine_config, problems_between_keys
 from sam_pipeline.publisher.settings.signing import signer_of
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.broker_url import AMS, DOOR, SPOOL, WITHOUT_LOGIN, is_loopback
+from sam_pipeline.schema.net.broker_url import AMS, DOOR, SPOOL, WITHOUT_LOGIN, Broker, is_loopback
 from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
+from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.net.tls import TlsFiles, tls_context
 from sam_pipeline.schema.program.command import OK, print_done, print_json, print_lines, text_table
 from sam_pipeline.schema.program.config import Findings, no_file_found
@@ -29,7 +30,7 @@ from sam_pipeline.schema.spool.access import (
     unusable_queue,
 )
 
-COLUMNS = ("broker", "address", "proven", "seconds")
+COLUMNS = ("copy", "broker", "address", "proven", "seconds")
 
 DESCRIPTION = """\
 Check configuration, files, their modes, secrets and certificates, and report all problems at once
@@ -67,12 +68,22 @@ def handle(args: argparse.Namespace) -> int:
         ConfigError: all problems.
     """
     config, findings = examine_config(args.config, flags_of(args))
-    problems = [*findings.problems, *find_problems(config, findings)]
-    notes = list(find_likely_mistakes(config, findings))
-    is_addressed = not findings.bad & {"destination", "message_class"}
-    trips = list(round_trips(config)) if args.connect and is_addressed else []
-    problems += [f"{findings.origin('brokers')}: {trip.problem}" for trip in trips if trip.problem]
-    notes += dict.fromkeys(trip.note for trip in trips if trip.note)
+    config = config._replace(option_destination=args.destination)
+    problems, notes = [*findings.problems], list[str]()
+    if not findings.problems:
+        problems += problems_between_keys(config)
+    trips: list[tuple[str, RoundTrip]] = []
+    for keys in all_keys(findings, config):
+        problems += find_problems(keys, findings)
+        notes += find_likely_mistakes(keys)
+        if args.connect and not findings.bad & {"destination", "message_class"}:
+            for trip in round_trips(keys.config):
+                trips.append((keys.config.copy_name, trip))
+                if trip.problem:
+                    problems.append(
+                        f"{keys.origin_at(trip.broker, 'url', 'brokers')}: {trip.problem}"
+                    )
+    notes += dict.fromkeys(trip.note for _, trip in trips if trip.note)
     secrets = config.has_secrets()
     signer = None
     if config.signing_key_file and "signing_key_file" not in findings.bad:
@@ -83,7 +94,7 @@ def handle(args: argparse.Namespace) -> int:
             key = findings.origin("signing_key_file")
             problems += [f"{key}: {problem}" for problem in error.problems]
     if args.json:
-        brokers = [trip._asdict() for trip in trips]
+        brokers = [{**trip._asdict(), "copy": copy or None} for copy, trip in trips]
         document = {"problems": problems, "notes": notes, "brokers": brokers, "secrets": secrets}
         signing = {"key": signer.name, "tool": signer.tool} if signer else None
         print_json({**document, "signing": signing})
@@ -93,8 +104,12 @@ def handle(args: argparse.Namespace) -> int:
         if signer:
             print_done(args, f"messages are signed with the key {signer.name}, by {signer.tool}")
         if trips:
-            rows = [(t.broker, t.address, t.proven or "failed", f"{t.seconds:.3f}") for t in trips]
-            print_lines(*text_table(COLUMNS, rows))
+            rows = [
+                (copy or "-", t.broker, t.address, t.proven or "failed", f"{t.seconds:.3f}")
+                for copy, t in trips
+            ]
+            first = 0 if config.copy else 1
+            print_lines(*text_table(COLUMNS[first:], [row[first:] for row in rows]))
         print_done(args, *[f"note: {note}" for note in notes], file=sys.stderr)
         if not problems:
             print_done(args, "no problem found")
@@ -103,62 +118,72 @@ def handle(args: argparse.Namespace) -> int:
     return OK
 
 
-def find_problems(config: PublisherConfig, findings: Findings) -> Iterator[str]:
+def find_problems(keys: ConfigKeys, findings: Findings) -> Iterator[str]:
     """Problems that the check of a single key does not find."""
-    brokers, message = config.broker_list, check_message(config)
-    if not brokers and "brokers" not in findings.bad:
-        yield f"{findings.origin('brokers')} is missing: all messages would stay in the spool"
+    config, bad = keys.config, keys.bad
+    brokers = config.broker_list
+    if not brokers and not bad & {"brokers", "broker"}:
+        yield f"{keys.origin('brokers')} is missing: all messages would stay in the spool"
         if findings.file is None:
             yield no_file_found()
-    if any(broker.kind == AMS for broker in brokers) and not findings.bad & {"token_file"}:
-        key = findings.origin("token_file")
-        try:
-            if not config.token():
-                yield f"{key} is missing: {AMS} brokers require a token"
-        except BrokerUnavailable as error:
-            yield f"{key}: {error.reason}"
-    if not findings.bad & set(TlsFiles._fields):
+    if not bad & set(TlsFiles._fields):
         if config.key_file and not config.certificate_file:
-            yield f"{findings.origin('key_file')}: has no effect without certificate_file"
-        if any(broker.tls for broker in brokers):
-            paths = filter(None, (config.ca_file, config.crl_file))
+            yield f"{keys.origin('key_file')}: has no effect without certificate_file"
+        files: dict[TlsFiles, Broker] = {}
+        for broker in brokers if any(broker.tls for broker in brokers) else ():
+            if broker.tls:
+                files.setdefault(config.tls_files(broker), broker)
+        for used, broker in files.items():
+            paths = filter(None, (used.ca_file, used.crl_file))
             try:
-                tls_context(config.tls_files)
+                tls_context(used)
             except ConfigError as error:
                 for problem in error.problems:
                     path = next((path for path in paths if problem.startswith(f"{path}:")), None)
-                    yield f"{_origin_of(path, config, findings)}: {problem}"
-        for certificate in _examined_certificates(config):
-            if certificate.is_problem:
-                yield f"{_origin_of(certificate.path, config, findings)}: {certificate.text}"
+                    yield f"{keys.origin_of_file(path, broker)}: {problem}"
+    yield from dict.fromkeys(
+        f"{origin}: {certificate.text}"
+        for origin, certificate in _examined_certificates(keys)
+        if certificate.is_problem
+    )
     for broker in brokers:
         try:  # a key that is bad by itself was reported by its own check
-            if not findings.bad & {"proxy", "proxy_password_file"}:
+            if not bad & {"proxy", "proxy_password_file"}:
                 config.proxy_for(broker)
-            if "password_file" not in findings.bad:
+            if "password_file" not in bad:
                 config.login(broker)
-            if broker.kind == DOOR and "token_file" not in findings.bad:
+            if broker.kind == DOOR and "token_file" not in bad:
                 config.door_token(broker)
         except BrokerUnavailable as error:
-            yield f"{findings.origin('brokers')}: {error}"
-        if refusal := kind_of(broker).refusal_of(broker, message):
-            key = findings.origin("destination" if config.destination else "brokers")
+            yield f"{keys.origin_at(broker, 'url', 'brokers')}: {error}"
+        if broker.kind == AMS and "token_file" not in bad:
+            key = keys.origin_at(broker, "token_file")
+            try:
+                if not config.token(broker):
+                    yield f"{key} is missing: {AMS} brokers require a token"
+            except BrokerUnavailable as error:
+                yield f"{key}: {error.reason}"
+        if refusal := kind_of(broker).refusal_of(broker, check_message(config, broker)):
+            key = keys.origin_at(broker, "destinations", "destination")
+            if not (config.destination or config.at(broker).destinations):
+                key = keys.origin_at(broker, "url", "brokers")
             yield f"{key}: {broker}: {refusal}"
         if broker.kind == SPOOL:
             reason = unusable_queue(Path(broker.path), writes=True, shared=broker.shared)
             if reason:
-                yield f"{findings.origin('brokers')}: {reason}"
+                yield f"{keys.origin_at(broker, 'url', 'brokers')}: {reason}"
     if config.spool is not None:
         reason = unusable_queue(config.spool, writes=True, shared=config.shares_spool)
         if reason:
-            yield f"{findings.origin('spool')}: {reason}"
+            yield f"{keys.origin('spool')}: {reason}"
 
 
-def find_likely_mistakes(config: PublisherConfig, findings: Findings) -> Iterator[str]:
+def find_likely_mistakes(keys: ConfigKeys) -> Iterator[str]:
     """Settings that work, but are likely to be mistakes."""
+    config = keys.config
     scratch = config.scratch_of_spool()
     if scratch:
-        origin = findings.origin("spool")
+        origin = keys.origin("spool")
         yield f"{origin}: {config.spool} is below ${scratch} and is removed with the job"
     if config.spool is not None:
         for note in (
@@ -166,17 +191,19 @@ def find_likely_mistakes(config: PublisherConfig, findings: Findings) -> Iterato
             shared_by_half(config.spool, config.shares_spool),
         ):
             if note:
-                yield f"{findings.origin('spool')}: {note}"
-    for certificate in _examined_certificates(config):
-        if not certificate.is_problem:
-            yield f"{_origin_of(certificate.path, config, findings)}: {certificate.text}"
+                yield f"{keys.origin('spool')}: {note}"
+    yield from dict.fromkeys(
+        f"{origin}: {certificate.text}"
+        for origin, certificate in _examined_certificates(keys)
+        if not certificate.is_problem
+    )
     proxies = set()
     for broker in config.broker_list:
         if broker.kind == SPOOL and (note := shared_by_half(Path(broker.path), broker.shared)):
-            yield f"{findings.origin('brokers')}: {note}"
+            yield f"{keys.origin_at(broker, 'url', 'brokers')}: {note}"
         with suppress(BrokerUnavailable):  # reported by `find_problems`
             proxies.add(config.proxy_for(broker))
-        if broker.kind in WITHOUT_LOGIN or "password_file" in findings.bad:
+        if broker.kind in WITHOUT_LOGIN or "password_file" in keys.bad:
             continue
         try:
             user, secret = config.login(broker)
@@ -190,15 +217,18 @@ def find_likely_mistakes(config: PublisherConfig, findings: Findings) -> Iterato
         if proxy.password and not is_loopback(proxy.host):
             yield f"{proxy}: the password of {proxy.user} is sent in plain text"
     if config.password_file and not any(b.user or config.user for b in config.broker_list):
-        yield f"{findings.origin('password_file')}: is not used, because no user is configured"
+        yield f"{keys.origin('password_file')}: is not used, because no user is configured"
 
 
-def _examined_certificates(config: PublisherConfig) -> Iterator[CertificateFinding]:
-    ours, authorities, lists = config.certificate_file, config.ca_file, config.crl_file
-    return examine_certificates(ours, authorities, lists, datetime.now(timezone.utc))
-
-
-def _origin_of(path: Optional[Path], config: PublisherConfig, findings: Findings) -> str:
-    """The key of the configuration that names a file for TLS."""
-    keys = {config.ca_file: "ca_file", config.crl_file: "crl_file"}
-    return findings.origin(keys.get(path, "certificate_file") if path else "certificate_file")
+def _examined_certificates(keys: ConfigKeys) -> Iterator[tuple[str, CertificateFinding]]:
+    """The findings about the dates of all certificates, with the key that names the file."""
+    config, now = keys.config, datetime.now(timezone.utc)
+    ours = {config.ca_file: "ca_file", config.crl_file: "crl_file"}
+    for found in examine_certificates(
+        config.certificate_file, config.ca_file, config.crl_file, now
+    ):
+        yield keys.origin(ours.get(found.path, "certificate_file")), found
+    for table in config.broker:
+        files = (table.certificate_file, table.ca_file, table.crl_file)
+        for found in examine_certificates(*files, now):
+            yield keys.origin_of_file(found.path, table.broker), found

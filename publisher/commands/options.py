@@ -35,7 +35,9 @@ def config_of(args: argparse.Namespace) -> PublisherConfig:
             if name is not None:
                 require_destination(name)
     no_spool = getattr(args, "no_spool", False)
-    return load_config(args.config, flags_of(args), no_spool=no_spool)
+    flags = {**flags_of(args), "destination": None}
+    config = load_config(args.config, flags, no_spool=no_spool)
+    return config._replace(option_destination=destination)
 
 
 def flags_of(args: argparse.Namespace) -> dict[str, Any]:

@@ -76,7 +76,8 @@ def publish_and_report(
         kind = kind_of(broker)
         output = output or sys.stdout
         for message in chain.from_iterable(bursts):
-            preview = kind.preview(broker, config, config.outgoing(message))
+            (sent,) = config.addressed_to(broker, [config.outgoing(message)])
+            preview = kind.preview(broker, config, sent)
             if output.isatty():
                 text = preview.decode(errors="backslashreplace")
                 print_lines(*text.removesuffix("\n").split("\n"), file=output)

@@ -108,7 +108,8 @@ def drain(
             try:
                 connection = kind_of(address.broker).connect(address, config, patience())
                 with closing(connection) as transport:
-                    _Pass(queue, config, totals, go_on, pass_over).send_to(transport, patience)
+                    one_pass = _Pass(queue, config, totals, go_on, pass_over)
+                    one_pass.send_to(transport, address.broker, patience)
             except BrokerUnavailable as failure:
                 route.failed(address, failure)
             else:
@@ -141,7 +142,7 @@ def drain_in_passing(
                     queue.purge()
                     one_pass = _Pass(queue, config, totals, rejected_rest=True)
                     try:
-                        one_pass.send_to(transport, lambda: deadline)
+                        one_pass.send_to(transport, address.broker, lambda: deadline)
                     except BrokerUnavailable:
                         if not deadline.expired:
                             raise
@@ -224,7 +225,9 @@ class _Pass:
         self._rejected_rest = rejected_rest
         self._locked: set[str] = set()
 
-    def send_to(self, transport: Transport, patience: Callable[[], Deadline]) -> None:
+    def send_to(
+        self, transport: Transport, broker: Broker, patience: Callable[[], Deadline]
+    ) -> None:
         """Send batch by batch, until `patience` returns an expired deadline."""
         try:
             while not patience().expired:
@@ -240,7 +243,7 @@ class _Pass:
                 if not batch:
                     return
                 deadline = Deadline.after(min(patience().remaining(), MAX_BATCH_S))
-                messages = [message for _, message in batch]
+                messages = self._config.addressed_to(broker, [message for _, message in batch])
                 for position, rejection in outcomes(transport, messages, deadline):
                     name = batch[position][0]
                     if rejection is None:

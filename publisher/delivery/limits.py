@@ -96,8 +96,10 @@ def fitted_record(record: Record, config: PublisherConfig, headers: Mapping[str,
 def refusals_of(message: Message, config: PublisherConfig) -> dict[str, str]:
     """By broker: why no broker of its kind can take the message; only those that can't."""
     addressed = config.addressed(message)
-    brokers = config.broker_list
-    reasons = {str(broker): kind_of(broker).refusal_of(broker, addressed) for broker in brokers}
+    reasons = {}
+    for broker in config.broker_list:
+        (sent,) = config.addressed_to(broker, [addressed])
+        reasons[str(broker)] = kind_of(broker).refusal_of(broker, sent)
     return {broker: reason for broker, reason in reasons.items() if reason}
 
 

@@ -167,7 +167,7 @@ class Courier:
                         termination.interrupts = True
                     if self._connection:
                         try:
-                            batch.send(*self._connection, deadline)
+                            batch.send(*self._connection, self._config, deadline)
                         except BrokerUnavailable as failure:
                             # Perhaps it was idle for too long: the broker may be tried again.
                             fields = {"broker": failure.broker}
@@ -240,7 +240,7 @@ class Courier:
                 self._connection = transport, candidate
                 if self._meanwhile:
                     transport.meanwhile = self._meanwhile
-                batch.send(transport, candidate, deadline)
+                batch.send(transport, candidate, self._config, deadline)
             except BrokerUnavailable as failure:
                 self.close()
                 route.failed(address, failure)
@@ -265,14 +265,21 @@ class _Batch:
         if len(self.pending) < len(self.missing):
             self.pending = dict(self.missing)
 
-    def send(self, transport: Transport, candidate: BrokerCandidate, deadline: Deadline) -> None:
+    def send(
+        self,
+        transport: Transport,
+        candidate: BrokerCandidate,
+        config: PublisherConfig,
+        deadline: Deadline,
+    ) -> None:
         """Send the pending messages; record which ones the broker confirmed or refused."""
         from sam_pipeline.publisher.brokers.transport import outcomes
 
         address, sharing = candidate
         while self.pending:
             positions = list(islice(self.pending, BATCH))
-            messages = [self.pending[position] for position in positions]
+            pending = [self.pending[position] for position in positions]
+            messages = config.addressed_to(address.broker, pending)
             for index, rejection in outcomes(transport, messages, deadline.share(sharing)):
                 position = positions[index]
                 message = self.pending.pop(position)
@@ -282,7 +289,7 @@ class _Batch:
                     )
                     continue
                 del self.missing[position]
-                self.receipts.append(Receipt(message, address))
+                self.receipts.append(Receipt(messages[index], address))
                 if self.refused:
                     self.refused.pop(position, None)
 

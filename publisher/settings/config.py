@@ -6,13 +6,21 @@ Only this module of the publisher reads the environment.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings import secrets
+from sam_pipeline.publisher.settings.broker_config import (
+    CREDENTIALS,
+    BrokerTable,
+    problem_of_proxy,
+    problem_of_url,
+    problems_of_tables,
+)
+from sam_pipeline.publisher.settings.copy_config import CopyTable, problems_of_copies
 from sam_pipeline.publisher.settings.job_scratch import scratch_of
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
@@ -62,29 +70,12 @@ RECORD_DEFAULTS = ("host", "flavour", "site", "vo", "fqan", "gathered_at")
 
 logger = lazy_logger(__name__)
 
+SIGNED_DESTINATION = "a signature covers the destination: remove them, or signing_key_file"
+
 _PROXY_VARIABLES = {
     *("http_proxy", "https_proxy", "all_proxy"),
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"),
 }
-
-
-def _problem_of_url(url: str) -> str | None:
-    # Imported here, this saves 2 % of a call without brokers.
-    from sam_pipeline.schema.net.broker_url import LISTEN, parse_broker
-
-    try:
-        broker = parse_broker(url)
-    except ValueError as error:
-        return str(error)
-    if broker.kind == LISTEN:
-        return f"{broker}: sam-publish sends to sam+http:// and sam+https://"
-    return None
-
-
-def _problem_of_proxy(url: str) -> str | None:
-    from sam_pipeline.schema.net.proxy import problem_of_proxy  # slow: dataclasses
-
-    return problem_of_proxy(url)
 
 
 def _above_zero(number: float) -> str | None:
@@ -119,6 +110,7 @@ class PublisherConfig(NamedTuple):
     """Where messages go, and within which time; without a `spool` none is stored."""
 
     brokers: tuple[str, ...] = ()
+    """The URLs of all brokers; tables in `broker` describe some of them."""
     order: str = "listed"
     timeout_s: float = 10.0
     message_class: str = "metricOutput"
@@ -144,20 +136,27 @@ class PublisherConfig(NamedTuple):
     drain: bool = True
     record: dict[str, str] = {}  # noqa: RUF012 - nothing changes it
     """Values for the keys that a record of metricOutput lacks, by option of the command line."""
+    broker: tuple[BrokerTable, ...] = ()
+    copy: tuple[CopyTable, ...] = ()
     require_broker: bool = False
     """Fail if a message could only be spooled; an option, not a key of the file."""
     anonymous: bool = False
     """Log in nowhere, to learn whether anybody may publish; neither an option nor a key."""
+    option_destination: Optional[str] = None
+    """The destination of all messages of this call, whatever the configuration has for them."""
+    copy_name: str = ""
+    """That of the `[[publisher.copy]]` whose settings these are; neither an option nor a key."""
 
     def __repr__(self) -> str:
-        """Without the proxy and the users of brokers: bad URLs may contain a password."""
+        """Without proxy, tables and the users of brokers: bad URLs may contain a password."""
         brokers = []
         for url in self.brokers:
             login, at, host_and_path = url.rpartition("@")
             scheme, separator, _ = login.partition("://")
             brokers.append(f"{scheme if separator else ''}://{host_and_path}" if at else url)
         values = {**self._asdict(), "brokers": tuple(brokers)}
-        shown = (f"{name}={value!r}" for name, value in values.items() if name != "proxy")
+        hidden = ("proxy", "broker", "copy")
+        shown = (f"{name}={value!r}" for name, value in values.items() if name not in hidden)
         return f"PublisherConfig({', '.join(shown)})"
 
     @staticmethod
@@ -165,7 +164,7 @@ class PublisherConfig(NamedTuple):
         """By field: its key in the file, a check, and its description for the documentation."""
         return {
             "brokers": {
-                "check": lambda urls: "\n".join(filter(None, map(_problem_of_url, urls))),
+                "check": lambda urls: "\n".join(filter(None, map(problem_of_url, urls))),
                 "what": "URLs, see above",
             },
             "order": {"check": _one_of(*ORDERS), "what": "or `shuffled`, to spread the load"},
@@ -186,7 +185,7 @@ class PublisherConfig(NamedTuple):
             },
             "token_file": {"check": problem_of_secret, "what": "bearer token, mode 0600"},
             "insecure": {"what": "permit logins in plain text at brokers on other machines"},
-            "proxy": {"check": _problem_of_proxy, "what": "`http://[USER@]HOST:PORT`, or `none`"},
+            "proxy": {"check": problem_of_proxy, "what": "`http://[USER@]HOST:PORT`, or `none`"},
             "proxy_password_file": {"check": problem_of_secret, "what": "mode 0600"},
             "ca_file": {
                 "check": problem_of_path,
@@ -220,9 +219,25 @@ class PublisherConfig(NamedTuple):
                 "what": "values for keys that a metric result lacks: `host`, `flavour`, `site`,"
                 " `vo`, `fqan`, `gathered_at`",
             },
+            "broker": {
+                "check": problems_of_tables,
+                "what": "tables `[[publisher.broker]]`, [see below](#at-one-broker-alone)",
+            },
+            "copy": {
+                "key": None,
+                "check": problems_of_copies,
+                "what": "tables `[[publisher.copy]]`, [see below](#two-sets-of-brokers)",
+            },
             "require_broker": {"key": None},
             "anonymous": {"key": None},
+            "option_destination": {"key": None},
+            "copy_name": {"key": None},
         }
+
+    @property
+    def name(self) -> str:
+        """Where these settings are from, for messages."""
+        return f"[publisher] copy {self.copy_name}" if self.copy_name else "[publisher]"
 
     @property
     def shares_spool(self) -> bool:
@@ -235,6 +250,46 @@ class PublisherConfig(NamedTuple):
 
         return [parse_broker(url) for url in self.brokers]
 
+    @property
+    def copies(self) -> list[PublisherConfig]:
+        """The settings of each copy: those of its table, completed by all but our credentials."""
+        return [self._of_copy(table) for table in self.copy]
+
+    def _of_copy(self, table: CopyTable) -> PublisherConfig:
+        fallback = ("destination", "ca_file", "crl_file", "signing_key_file")
+        given = {name: getattr(table, name) or getattr(self, name) for name in fallback}
+        credentials = {name: getattr(table, name) for name in CREDENTIALS}
+        return self._replace(
+            **given,
+            **credentials,
+            brokers=table.brokers,
+            broker=table.broker,
+            spool=table.spool,
+            state=self.state and self.state / "copies" / table.name,
+            copy=(),
+            copy_name=table.name,
+        )
+
+    def at(self, broker: Broker) -> BrokerTable:
+        """What applies at a broker: its table, completed by the section.
+
+        A table with any credential uses none of the section's.
+        """
+        ours = next((t for t in self.broker if str(t.broker) == str(broker)), None)
+        table = ours or BrokerTable(str(broker))
+        given: dict[str, Any] = {}
+        if self.anonymous:
+            given = dict.fromkeys(CREDENTIALS)
+        elif table.has_credentials:
+            given["user"] = broker.user if table.user is None else table.user
+        else:
+            given = {name: getattr(self, name) for name in CREDENTIALS}
+            given["user"] = broker.user or self.user
+            given["from_environment"] = not self.copy_name
+        for name in ("ca_file", "crl_file"):
+            given[name] = getattr(table, name) or getattr(self, name)
+        return table._replace(**given)
+
     def login(self, broker: Broker) -> tuple[str | None, str | None]:
         """User and password for a broker; (None, None) without a user.
 
@@ -244,28 +299,30 @@ class PublisherConfig(NamedTuple):
             BrokerUnavailable: the password file can't be used now, or the password would be sent
                 in plain text.
         """
-        user = broker.user or self.user
-        if not user or self.anonymous:
+        at = self.at(broker)
+        if not at.user:
             return None, None
         from sam_pipeline.schema.net.broker_url import problem_of_login
 
-        if problem := problem_of_login(broker, user, self.insecure):
+        if problem := problem_of_login(broker._replace(user=None), at.user, self.insecure):
             raise BrokerUnavailable(broker, problem)
         try:
-            return user, secrets.password(self.password_file, os.environ)
+            return at.user, secrets.password(at.password_file, at.environ(os.environ))
         except ConfigError as error:
             raise BrokerUnavailable(broker, str(error)) from error
 
-    def token(self) -> str | None:
-        """The bearer token, read at each connect.
+    def token(self, broker: Broker) -> str | None:
+        """The bearer token for a broker, read at each connect.
 
         Raises:
             BrokerUnavailable: the token file can't be used now.
         """
+        at = self.at(broker)
+        read = secrets.token if at.from_environment else secrets.configured_token
         try:
-            return secrets.token(self.token_file, os.environ)
+            return read(at.token_file, at.environ(os.environ))
         except ConfigError as error:
-            raise BrokerUnavailable("bearer token", str(error)) from error
+            raise BrokerUnavailable(broker, str(error)) from error
 
     def door_token(self, broker: Broker) -> str | None:
         """The token for an HTTP door, if one is configured; those of other services stay secret.
@@ -278,8 +335,9 @@ class PublisherConfig(NamedTuple):
             return None
         from sam_pipeline.schema.net.broker_url import problem_of_secret_to
 
+        at = self.at(broker)
         try:
-            token = secrets.configured_token(self.token_file, os.environ)
+            token = secrets.configured_token(at.token_file, at.environ(os.environ))
         except ConfigError as error:
             raise BrokerUnavailable(broker, str(error)) from error
         if token and (problem := problem_of_secret_to(broker, "the token", self.insecure)):
@@ -291,14 +349,15 @@ class PublisherConfig(NamedTuple):
 
         It is secret: only to be compared. Of a file for TLS it has the state, not the contents.
         """
-        facts: list[object] = [self.insecure]
-        for read in (lambda: self.login(broker), self.token, lambda: self.proxy_for(broker)):
+        at = self.at(broker)
+        facts: list[object] = [self.insecure, at.vhost]
+        for read in (self.login, self.token, self.proxy_for):
             try:
-                found = read()
+                found = read(broker)
             except BrokerUnavailable as problem:
                 found = str(problem)
             facts.append(found if found is None or isinstance(found, (str, tuple)) else vars(found))
-        for path in (self.ca_file, self.certificate_file, self.key_file, self.crl_file):
+        for path in (at.ca_file, at.certificate_file, at.key_file, at.crl_file):
             state = None
             with suppress(OSError):
                 status = os.stat(path) if path else None
@@ -319,34 +378,37 @@ class PublisherConfig(NamedTuple):
                 is_set[name] = bool(read())
         return is_set
 
-    @property
-    def tls_files(self) -> TlsFiles:
+    def tls_files(self, broker: Broker) -> TlsFiles:
         from sam_pipeline.schema.net.tls import TlsFiles  # `import ssl` is slow
 
-        return TlsFiles(self.ca_file, self.certificate_file, self.key_file, self.crl_file)
+        at = self.at(broker)
+        return TlsFiles(at.ca_file, at.certificate_file, at.key_file, at.crl_file)
 
     def scratch_of_spool(self) -> str | None:
         """The variable of the batch job's scratch directory that contains the spool, if any."""
         return scratch_of(self.spool, os.environ) if self.spool else None
 
     def proxy_for(self, broker: Broker) -> Proxy | None:
-        """The proxy for a broker: that of the key `proxy`, or else of the environment.
+        """The proxy for a broker: that of the keys `proxy`, or else of the environment.
 
         Raises:
             BrokerUnavailable: the proxy can't be used.
         """
-        if not broker.host or not (self.proxy or _PROXY_VARIABLES & os.environ.keys()):
+        at = self.at(broker) if self.broker else None
+        own = at if at and at.proxy else None
+        key = own.proxy if own else self.proxy
+        if not broker.host or not (key or _PROXY_VARIABLES & os.environ.keys()):
             return None
         from sam_pipeline.schema.net import proxy
 
+        def password() -> str | None:
+            if own:
+                return secrets.proxy_password(own.proxy_password_file, {})
+            return secrets.proxy_password(self.proxy_password_file, os.environ)
+
+        section = "publisher.broker" if own else "publisher"
         try:
-            return proxy.chosen(
-                broker,
-                self.proxy,
-                "publisher",
-                lambda: secrets.proxy_password(self.proxy_password_file, os.environ),
-                os.environ,
-            )
+            return proxy.chosen(broker, key, section, password, os.environ)
         except (ValueError, ConfigError) as error:
             raise BrokerUnavailable(broker, str(error)) from error
 
@@ -362,6 +424,9 @@ class PublisherConfig(NamedTuple):
 
     def destination_of(self, message_class: str) -> str:
         """The destination for messages of this class that have none."""
+        return self.option_destination or self._usual_destination(message_class)
+
+    def _usual_destination(self, message_class: str) -> str:
         return self.destination or default_destination(message_class)
 
     def addressed(self, message: Message) -> Message:
@@ -373,6 +438,32 @@ class PublisherConfig(NamedTuple):
             return message
         destination = self.destination_of(message.message_class or "")
         return Message({**message.headers, DESTINATION: destination}, message.body)
+
+    def addressed_to(self, broker: Broker, messages: Sequence[Message]) -> Sequence[Message]:
+        """Addressed messages as this broker gets them.
+
+        One that goes where its class goes elsewhere, goes where its class goes here; unless it has
+        a signature of another publisher, which covers the destination.
+        """
+        by_class = self.at(broker).by_class if self.broker else None
+        if not by_class:
+            return messages
+        from sam_pipeline.schema.identity.signature import SIGNATURE
+
+        def here(message: Message) -> Message:
+            message_class = message.message_class or ""
+            is_usual = message.headers[DESTINATION] == self._usual_destination(message_class)
+            destination = by_class.get(message_class.lower())
+            if not (destination and is_usual) or message.headers.get(SIGNATURE):
+                return message
+            return Message({**message.headers, DESTINATION: destination}, message.body)
+
+        return [here(message) for message in messages]
+
+    def destination_at(self, broker: Broker, message_class: str) -> str:
+        """The destination at a broker, for messages of this class that have none."""
+        here = None if self.option_destination else self.at(broker).by_class
+        return (here or {}).get(message_class.lower()) or self.destination_of(message_class)
 
     def outgoing(self, message: Message) -> Message:
         """The message as brokers and spool get it: addressed, and signed if there is a key.
@@ -416,10 +507,13 @@ def load_config(
         ConfigError: all problems at once.
     """
     config = load(PublisherConfig, "publisher", path, os.environ, **flags)
-    if config.user or any("@" in url for url in config.brokers):
-        _require_safe_logins(config)
-    config.require_signer()
-    return _with_directories(config, no_spool)
+    config = _with_directories(_with_listed_brokers(config, flags), no_spool)
+    problems = [*_unsafe_logins(config), *problems_between_keys(config)]
+    if problems:
+        raise ConfigError(problems)
+    for one in (config, *config.copies):
+        one.require_signer()
+    return config
 
 
 def examine_config(path: str | None, flags: Mapping[str, Any]) -> tuple[PublisherConfig, Findings]:
@@ -430,9 +524,52 @@ def examine_config(path: str | None, flags: Mapping[str, Any]) -> tuple[Publishe
     """
     findings = examine(PublisherConfig, "publisher", path, os.environ, **flags)
     urls = findings.rejected.get("brokers", findings.values.get("brokers", ()))
-    brokers = tuple(url for url in urls if _problem_of_url(url) is None)
-    config = PublisherConfig(**{**findings.values, "brokers": brokers})
-    return _with_directories(config), findings
+    good = {name: tuple(filter(None, findings.values.get(name, ()))) for name in ("broker", "copy")}
+    good["brokers"] = tuple(url for url in urls if problem_of_url(url) is None)
+    config = PublisherConfig(**{**findings.values, **good})
+    return _with_directories(_with_listed_brokers(config, flags)), findings
+
+
+def _with_listed_brokers(config: PublisherConfig, flags: Mapping[str, Any]) -> PublisherConfig:
+    """With the URLs of tables in `brokers`; without copies if an option names the brokers."""
+    if flags.get("brokers"):
+        return config._replace(copy=())
+    if not (config.broker or config.copy):
+        return config
+    tables = (table._replace(brokers=_listed(table)) for table in config.copy)
+    return config._replace(brokers=_listed(config), copy=tuple(tables))
+
+
+def _listed(tables: PublisherConfig | CopyTable) -> tuple[str, ...]:
+    from sam_pipeline.schema.net.broker_url import parse_broker
+
+    known = {str(parse_broker(url)) for url in tables.brokers}
+    more = (table.url for table in tables.broker if str(table.broker) not in known)
+    return (*tables.brokers, *more)
+
+
+def _unsafe_logins(config: PublisherConfig) -> Iterator[str]:
+    for one in (config, *config.copies):
+        if one.user or one.broker or any("@" in url for url in one.brokers):
+            from sam_pipeline.schema.net.broker_url import problem_of_login
+
+            for broker in one.broker_list:
+                problem = problem_of_login(broker, one.at(broker).user, one.insecure)
+                if problem:
+                    yield f"{one.name} {broker}: {problem}"
+
+
+def problems_between_keys(config: PublisherConfig) -> Iterator[str]:
+    """Keys that don't go together: of a table and its section, or of a copy and the section."""
+    spools: dict[Path, str] = {}
+    for one in (config, *config.copies):
+        for table in one.broker:
+            if table.destinations and one.signing_key_file:
+                yield f"{one.name} broker {table.broker}: destinations: {SIGNED_DESTINATION}"
+        if one.spool in spools:
+            yield f"{one.name} spool: {one.spool} is the spool of {spools[one.spool]}, too"
+        if one.spool:
+            spools[one.spool] = one.name
 
 
 def advice_without_brokers(path: str | None) -> str:
@@ -442,35 +579,43 @@ def advice_without_brokers(path: str | None) -> str:
     return f"no broker is configured: use --broker, or `brokers` in [publisher]; {read}"
 
 
-def _require_safe_logins(config: PublisherConfig) -> None:
-    from sam_pipeline.schema.net.broker_url import problem_of_login
-
-    problems = [
-        f"[publisher] {broker}: {problem}"
-        for broker in config.broker_list
-        if (problem := problem_of_login(broker, config.user, config.insecure))
-    ]
-    if problems:
-        raise ConfigError(problems)
-
-
 def _with_directories(config: PublisherConfig, no_spool: bool = False) -> PublisherConfig:
-    """The configuration with defaults for the directories of state and spool."""
+    """The configuration with defaults for the directories of state and spools."""
     state = config.state or state_dir(os.environ)
     spool = config.spool or state / "spool"
     if not (state.is_absolute() and spool.is_absolute()) and not _has_working_directory():
         logger.warning("no spool: %s is relative, and the working directory was removed", spool)
-        return config._replace(state=None, spool=None, require_broker=True)
+        without = _without_spools(config)
+        return without._replace(state=None, require_broker=True)
     if no_spool:
-        return config._replace(state=state, spool=None)
-    complete = config._replace(state=state, spool=spool)
-    variable = None if config.spool else complete.scratch_of_spool()
+        return _without_spools(config)._replace(state=state)
+    main_spool = config.spool or _lasting(spool)
+    copies = tuple(
+        table._replace(spool=table.spool or _lasting(state / "copies" / table.name / "spool"))
+        for table in config.copy
+    )
+    return config._replace(
+        state=state,
+        spool=main_spool,
+        copy=copies,
+        require_broker=config.require_broker or main_spool is None,
+    )
+
+
+def _without_spools(config: PublisherConfig) -> PublisherConfig:
+    copies = tuple(table._replace(spool=None) for table in config.copy)
+    return config._replace(spool=None, copy=copies)
+
+
+def _lasting(spool: Path) -> Path | None:
+    """The default directory of a spool; None, with a warning, if it is removed with a batch job."""
+    variable = scratch_of(spool, os.environ)
     if variable is None:
-        return complete
+        return spool
     problem = "no spool: %s is below $%s, which is removed with the job"
     advice = "set `spool` to a permanent directory, or only brokers can take messages"
-    logger.warning(f"{problem}; {advice}", complete.spool, variable)
-    return complete._replace(spool=None, require_broker=True)
+    logger.warning(f"{problem}; {advice}", spool, variable)
+    return None
 
 
 def _has_working_directory() -> bool:

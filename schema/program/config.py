@@ -75,6 +75,10 @@ class Findings:
         self.file = file
 
 
+class OnlyInFile(Exception):
+    """A variable can't hold a table."""
+
+
 class FileFindings(NamedTuple):
     """The contents of a file without sections: its good `values` by field name, and all `problems`.
 
@@ -136,6 +140,10 @@ def examine(
             try:
                 hint = _hints(config_class)[field.name]
                 values[field.name] = _from_text(_plain_type(hint), environ[variable])
+            except OnlyInFile:
+                others = {f"SAM_{section}_{other.key}".upper() for other in fields} - {variable}
+                advice = _suggestion(variable, others)
+                problems.append(f"{variable}: can only be set in the file{advice}")
             except ValueError as error:
                 problems.append(f"{variable}: {error}")
         if flags.get(field.name) is not None:
@@ -412,13 +420,13 @@ class _Reader:
             if not isinstance(value, list):
                 raise ValueError(f"expected a list, not {_redacted(value)}")
             kind = get_args(kind)[0]
-            if not is_dataclass(kind):
+            if not is_table(kind):
                 return tuple(self._value(kind, item, table, key) for item in value)
             return tuple(
                 self._nested(kind, item, table.item(key, number))
                 for number, item in enumerate(value, 1)
             )
-        if is_dataclass(kind):
+        if is_table(kind):
             if not isinstance(value, dict):
                 raise ValueError(f"expected a table, not {_redacted(value)}")
             return self._nested(kind, value, table.child(key))
@@ -441,7 +449,7 @@ class _Reader:
         return value
 
     def _nested(self, kind: Any, document: Any, table: _Table) -> Any:
-        """An instance of the dataclass `kind`; None if there are problems."""
+        """An instance of the class `kind`; None if there are problems."""
         if not isinstance(document, dict):
             raise ValueError(f"expected a list of tables, not {_redacted(document)}")
         before = len(self._problems)
@@ -519,6 +527,11 @@ def is_dataclass(kind: Any) -> bool:
     return hasattr(kind, "__dataclass_fields__")
 
 
+def is_table(kind: Any) -> bool:
+    """Whether a class describes a table: a dataclass, or a NamedTuple with `metadata()`."""
+    return is_dataclass(kind) or hasattr(kind, "metadata")
+
+
 def _plain_type(hint: Any) -> Any:
     """The type inside `Optional[…]` or `… | None`; any other type unchanged."""
     if type(None) in get_args(hint):
@@ -527,11 +540,11 @@ def _plain_type(hint: Any) -> Any:
 
 
 def _from_text(kind: Any, text: str) -> Any:
-    if get_origin(kind) is tuple and not is_dataclass(get_args(kind)[0]):
+    if get_origin(kind) is tuple and not is_table(get_args(kind)[0]):
         parts = filter(None, map(str.strip, text.split(",")))
         return tuple(_from_text(get_args(kind)[0], part) for part in parts)
-    if get_origin(kind) in (tuple, dict) or is_dataclass(kind):
-        raise ValueError("can only be set in the file")
+    if get_origin(kind) in (tuple, dict) or is_table(kind):
+        raise OnlyInFile
     if kind is bool:
         values = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
         if text.lower() not in values:

@@ -14,7 +14,7 @@ from sam_pipeline.schema.program.config import (
     SECRETS,
     Findings,
     fields_of,
-    is_dataclass,
+    is_table,
     names_a_secret,
     no_file_found,
 )
@@ -83,22 +83,11 @@ def settings_of(part: Part) -> Iterator[Setting]:
             continue
         name = f"{section}.{field.key}"
         value = given.get(field.name, "invalid" if field.name in findings.bad else field.default)
-        tables = value if isinstance(value, tuple) and any(map(is_dataclass, value)) else ()
-        for number, table in enumerate(tables, 1):
-            for inner in fields_of(type(table)) if table else ():  # None is a bad one
-                source = findings.source(field.name, number, inner.key)
-                setting = masked(inner.key or "", getattr(table, inner.name))
-                yield Setting(f"{name}[{number}].{inner.key}", setting, source)
-        if is_dataclass(value):
-            for inner in fields_of(type(value)):
-                source = findings.source(field.name, inner.key)
-                setting = masked(inner.key or "", getattr(value, inner.name))
-                yield Setting(f"{name}.{inner.key}", setting, source)
-            continue
-        if isinstance(value, dict):
-            for key, item in value.items():
-                yield Setting(f"{name}.{key}", masked("", item), findings.source(field.name, key))
-        if not tables and not (value and isinstance(value, dict)):
+        inside = [*_settings_in(value)]
+        for path, setting in inside:
+            steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+            yield Setting(name + "".join(steps), setting, findings.source(field.name, *path))
+        if not inside:
             source = findings.source(field.name)
             if source == "default" and not field.optional:
                 value, source = None, "missing"
@@ -106,6 +95,21 @@ def settings_of(part: Part) -> Iterator[Setting]:
     for name in SECRETS.get(section, ()):
         source = findings.source(name)
         yield Setting(f"{section}.{name}", None if source == "default" else MASK, source)
+
+
+def _settings_in(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """The path and the masked value of each key of a table, however deep; of another value none."""
+    if is_table(value):
+        for field in fields_of(type(value)):
+            if field.key is not None:
+                item = getattr(value, field.name)
+                inside = [*_settings_in(item)] or [((), masked(field.key, item))]
+                yield from (((field.key, *path), setting) for path, setting in inside)
+    elif isinstance(value, tuple):
+        for number, table in enumerate(value, 1):  # None is a bad one
+            yield from (((number, *path), setting) for path, setting in _settings_in(table))
+    elif isinstance(value, dict):
+        yield from (((name,), masked("", item)) for name, item in value.items())
 
 
 def masked(key: str, value: Any) -> Any:

@@ -159,7 +159,8 @@ def test_a_misspelt_variable_is_an_error_and_nothing_is_sent(
 
     assert answer.code == 78, str(answer)
     assert (
-        "SAM_PUBLISHER_BROKER: unknown variable (did you mean SAM_PUBLISHER_BROKERS?)" in answer.err
+        "SAM_PUBLISHER_BROKER: can only be set in the file (did you mean SAM_PUBLISHER_BROKERS?)"
+        in answer.err
     )
     assert "SAM_PUBLISHER_CLAS: unknown variable (did you mean SAM_PUBLISHER_CLASS?)" in answer.err
     assert not (tmp_path / "state").exists()

@@ -61,7 +61,7 @@ class Ams:
     meanwhile = staticmethod(nothing_else)
 
     def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
-        token = config.token()
+        token = config.token(address.broker)
         if not token:
             raise BrokerUnavailable(address, NO_TOKEN)
         self._address = address

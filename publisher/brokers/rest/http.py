@@ -241,7 +241,7 @@ def preview(
 
 def login_shown(broker: Broker, config: PublisherConfig) -> dict[str, str]:
     """Like `login_headers`, with the secret hidden, for a preview."""
-    return {"Authorization": HIDDEN} if broker.user or config.user else {}
+    return {"Authorization": HIDDEN} if config.at(broker).user else {}
 
 
 def login_headers(broker: Broker, config: PublisherConfig) -> dict[str, str]:

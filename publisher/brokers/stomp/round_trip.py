@@ -46,7 +46,8 @@ def round_trip(
             forbidden = str(loss)
             session.drop()
             session = open_session(address, config, deadline)
-        session.ask("SEND", send_headers(message), deadline, message.body)
+        headers = {**send_headers(message), **config.at(address.broker).headers}
+        session.ask("SEND", headers, deadline, message.body)
         if forbidden:
             return f"confirmed, not read back: not allowed to subscribe ({forbidden})"
         if is_queue:

@@ -16,10 +16,11 @@ def open_session(
 ) -> SendingSession:
     """A session that is logged in; raises BrokerUnavailable."""
     user, password = config.login(address.broker)
-    certificate = config.certificate_file if address.broker.tls else None
+    at = config.at(address.broker)
+    certificate = at.certificate_file if address.broker.tls else None
     channel = open_channel(address, config, deadline)
     try:
-        return SendingSession(channel, user, password, certificate, deadline)
+        return SendingSession(channel, user, password, certificate, deadline, at.vhost)
     except SessionLost as loss:
         raise BrokerUnavailable(address, str(loss)) from loss
 

@@ -22,7 +22,7 @@ def refusal_of(broker: Broker, message: Message) -> str:
 
 
 def preview(broker: Broker, config: PublisherConfig, message: Message) -> bytes:
-    return send_frame(message, {RECEIPT: "1"}) + b"\n"
+    return send_frame(message, {**config.at(broker).headers, RECEIPT: "1"}) + b"\n"
 
 
 def round_trip(
@@ -38,7 +38,8 @@ class StompTransport(StompSender):
 
     def __init__(self, address: BrokerAddress, config: PublisherConfig, deadline: Deadline) -> None:
         self._address = address
-        super().__init__(partial(open_session, address, config), deadline)
+        headers = config.at(address.broker).headers
+        super().__init__(partial(open_session, address, config), deadline, headers)
 
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         try:

@@ -28,6 +28,14 @@ OURS = frozenset(
 )
 """Headers this program writes itself."""
 
+SESSION = frozenset(
+    {
+        *("ack", "heart-beat", "host", "id", "login", "message-id", "passcode", "subscription"),
+        *(CONTENT_LENGTH, RECEIPT, "receipt-id", TRANSACTION, "user-id"),
+    }
+)
+"""Headers of STOMP itself, and the one by which RabbitMQ vouches for a sender."""
+
 # An `ack` from a publisher breaks consumers on Artemis, and a `priority` or an `_AMQ_ROUTING_TYPE`
 # of 99 stops its queue for ever; it drops messages that repeat an `_AMQ_DUPL_ID`. ActiveMQ closes
 # the connection without an ERROR because of a bad `timestamp`, `transformation` or
@@ -35,11 +43,9 @@ OURS = frozenset(
 # `CC` over STOMP.
 BROKERS = frozenset(
     {
-        *("ack", "expiration", "expires", "id", "message-id", "priority", "redelivered"),
-        *("selector", "subscription", "timestamp", "transformation", "type", "user-id"),
-        *("destination-type", "routing-type", "cc", "bcc"),
-        *(CONTENT_LENGTH, "heart-beat", "host", "login", "passcode"),
-        *(RECEIPT, "receipt-id", TRANSACTION),
+        *SESSION,
+        *("expiration", "expires", "priority", "redelivered", "selector", "timestamp"),
+        *("transformation", "type", "destination-type", "routing-type", "cc", "bcc"),
     }
 )
 """Headers that some broker acts on."""

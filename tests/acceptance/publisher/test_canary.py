@@ -172,7 +172,7 @@ from sam_pipeline.publisher.brokers.stomp import transport as stomp_transport
 from sam_pipeline.publisher.cli import main
 
 def bug(address, config, deadline):
-    login, token = config.login(address.broker), config.token()
+    login, token = config.login(address.broker), config.token(address.broker)
     proxy = config.proxy_for(address.broker)
     raise RuntimeError(f"{address!r} {config!r} {config} {proxy!r} {proxy} {len(login[1] + token)}")
 

@@ -263,8 +263,8 @@ def test_a_temporarily_unusable_file_makes_the_broker_unavailable(tmp_path: Path
 
     with pytest.raises(BrokerUnavailable, match="gone: no such file or directory"):
         config.login(BROKER)
-    with pytest.raises(BrokerUnavailable, match=r"bearer token: .*gone: no such file"):
-        config.token()
+    with pytest.raises(BrokerUnavailable, match=r"msg.example.org.*gone: no such file"):
+        config.token(BROKER)
 
 
 def test_a_password_that_was_rotated_is_used_at_the_next_connect(tmp_path: Path) -> None:
@@ -300,10 +300,10 @@ def test_a_password_that_was_rotated_is_used_by_the_next_session_over_http(tmp_p
 
 def test_a_rotated_token_is_read_again(tmp_path: Path) -> None:
     config = PublisherConfig(token_file=secret_in_file(tmp_path / "token", "old"))
-    before = config.token()
+    before = config.token(BROKER)
     (tmp_path / "token").write_text("new\n")
 
-    assert (before, config.token()) == ("old", "new")
+    assert (before, config.token(BROKER)) == ("old", "new")
 
 
 def test_the_sources_of_secrets_are_shown_without_their_values(

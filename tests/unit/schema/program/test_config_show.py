@@ -85,6 +85,7 @@ def test_each_setting_has_its_value_and_its_source(tmp_path: Path) -> None:
         ("consumer.inner.size", "3", "line 10"),
         ("consumer.inner.word", "-", "default"),
         ("consumer.password", "***", "SAM_CONSUMER_PASSWORD"),
+        ("consumer.proxy_password", "-", "default"),
     ]
 
 

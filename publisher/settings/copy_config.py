@@ -1,0 +1,99 @@
+"""The tables `[[publisher.copy]]`: more brokers, all of which get the same messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+from sam_pipeline.publisher.settings.broker_config import (
+    BrokerTable,
+    problem_of_url,
+    problems_of_tables,
+)
+from sam_pipeline.schema.secret_file import (
+    problem_of_certificate,
+    problem_of_path,
+    problem_of_secret,
+)
+
+
+def problem_of_name(name: str) -> str | None:
+    if name.replace("-", "").replace("_", "").isalnum() and name.isascii():
+        return None
+    return f"expected letters, digits, - and _, not {name!r}"
+
+
+def problems_of_urls(urls: Sequence[str]) -> str:
+    return "\n".join(filter(None, map(problem_of_url, urls)))
+
+
+class CopyTable(NamedTuple):
+    """A second set of brokers. None of the section's credentials is used there."""
+
+    name: str
+    brokers: tuple[str, ...] = ()
+    broker: tuple[BrokerTable, ...] = ()
+    destination: Optional[str] = None
+    user: Optional[str] = None
+    password_file: Optional[Path] = None
+    token_file: Optional[Path] = None
+    certificate_file: Optional[Path] = None
+    key_file: Optional[Path] = None
+    ca_file: Optional[Path] = None
+    crl_file: Optional[Path] = None
+    signing_key_file: Optional[Path] = None
+    spool: Optional[Path] = None
+
+    @staticmethod
+    def metadata() -> dict[str, dict[str, Any]]:
+        """By field: a check, and its description for the documentation."""
+        return {
+            "name": {
+                "check": problem_of_name,
+                "what": "for `--copy`, reports and the directory of its spool",
+            },
+            "brokers": {"check": problems_of_urls, "what": "URLs, as in the section"},
+            "broker": {
+                "check": problems_of_tables,
+                "what": "tables `[[publisher.copy.broker]]`, as `[[publisher.broker]]`",
+            },
+            "destination": {
+                "check": problem_of_destination,
+                "what": "`/topic/NAME` or `/queue/NAME`, instead of the section's",
+            },
+            "user": {"what": "login for brokers whose URL has none"},
+            "password_file": {
+                "check": problem_of_secret,
+                "what": "its first line is the password; mode 0600",
+            },
+            "token_file": {"check": problem_of_secret, "what": "bearer token, mode 0600"},
+            "certificate_file": {"check": problem_of_certificate, "what": "our certificate"},
+            "key_file": {
+                "check": problem_of_secret,
+                "what": "its key, mode 0600; may be in `certificate_file`",
+            },
+            "ca_file": {"check": problem_of_path, "what": "instead of the section's"},
+            "crl_file": {"check": problem_of_path, "what": "instead of the section's"},
+            "signing_key_file": {"check": problem_of_secret, "what": "instead of the section's"},
+            "spool": {"what": "directory of its spool, instead of one in the state directory"},
+        }
+
+
+def problem_of_destination(destination: str) -> str | None:
+    from sam_pipeline.schema.messages import destination as destinations
+
+    return destinations.problem_of_destination(destination)
+
+
+def problems_of_copies(copies: Sequence[Optional[CopyTable]]) -> str:
+    """The problems of several copies; one that is bad by itself is None."""
+    problems = []
+    seen = set()
+    for copy in filter(None, copies):
+        if not (copy.brokers or copy.broker):
+            problems.append(f"{copy.name}: brokers is missing")
+        if copy.name in seen:
+            problems.append(f"{copy.name}: appears twice")
+        seen.add(copy.name)
+    return "\n".join(problems)
