@@ -12,6 +12,10 @@ SqlError
 ├── CannotCreate          the SQLite file can't be created
 ├── OperationsChanged     the log of operations was changed
 ├── BadInput              a file to import is missing, unreadable or invalid; see `exit_code`
+├── FeedUnavailable       a feed can't be fetched: try again later; nothing was changed
+│   └── FeedRefused       its server wants another login: try again after someone has acted
+├── StateUnusable         the files of an import can't be written in the state directory
+├── ImportRunning         another import is at work: try again later; nothing was changed
 ├── NoSuchPublisher       no publisher has that name or identity
 ├── NoSuchDowntime        no downtime has that id
 ├── DowntimeRefused       the downtime can't end at that time
@@ -89,6 +93,22 @@ class BadInput(SqlError):
     def __init__(self, *lines: str, exit_code: int = command.BAD_DATA) -> None:
         super().__init__(*lines)
         self.exit_code = exit_code
+
+
+class FeedUnavailable(SqlError):
+    exit_code = command.UNAVAILABLE
+
+
+class FeedRefused(FeedUnavailable):
+    exit_code = command.NO_PERMISSION
+
+
+class StateUnusable(SqlError):
+    exit_code = command.CANNOT_CREATE
+
+
+class ImportRunning(SqlError):
+    exit_code = command.TRY_LATER
 
 
 class OperationsChanged(SqlError):
@@ -184,6 +204,7 @@ EXHAUSTED = "53"
 DISK_FULL = "53100"
 TOO_MANY_CONNECTIONS = "53300"
 PERMISSION_DENIED = "42501"
+LOCK_TIMEOUT = "55P03"
 
 SQLITE_NAMES = {
     "SQLITE_ABORT": Kind.RETRY,

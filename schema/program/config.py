@@ -17,7 +17,7 @@ from sam_pipeline.schema.errors import CONFIG, NO_PERMISSION, USAGE, ConfigError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.secret_file import exposure
 
-SECTIONS = ("database", "publisher", "consumer", "report")
+SECTIONS = ("database", "publisher", "consumer", "report", "import")
 SECRETS: Mapping[str, tuple[str, ...]] = {
     "publisher": ("password", "token", "proxy_password"),
     "consumer": ("password", "proxy_password"),

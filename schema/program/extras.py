@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 EXTRAS = {
-    "consumer": ("alembic", "defusedxml", "prometheus_client", "psycopg2", "sqlalchemy"),
+    "consumer": (
+        "alembic",
+        "defusedxml",
+        "prometheus_client",
+        "psycopg2",
+        "requests",
+        "sqlalchemy",
+        "urllib3",
+    ),
     "door": ("aiohttp", "defusedxml"),
     "reports": ("jinja2", "numpy", "pandas", "py4j", "pyarrow", "pyspark"),
     "sign": ("nacl",),

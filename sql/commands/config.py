@@ -1,4 +1,4 @@
-"""`sam-db config show`: the configuration of the database, and where it comes from."""
+"""`sam-db config show`: the configuration of database and imports, and where it comes from."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 
 from sam_pipeline.schema.program import config_show
 from sam_pipeline.sql.database.config import database_part
+from sam_pipeline.sql.imports.http.feed_config import import_part
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -14,4 +15,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def show(args: argparse.Namespace) -> int:
-    return config_show.show(args, database_part(args))
+    return config_show.show(args, database_part(args), import_part(args))

@@ -14,15 +14,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
-from sam_pipeline.schema.records.normalise import normalise
-from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.feed_rows import best_endpoints, refuse_invalid, rows_of
 from sam_pipeline.sql.imports.xml_elements import elements
 from sam_pipeline.sql.topology.view_rows import Row, key_of
 
@@ -34,14 +32,8 @@ NGI = "NGI"
 SCOPE = "scope"
 """The group types."""
 
-MAX_PROBLEMS = 20
-"""How many invalid elements an error lists."""
-
 _FLAGS = {"Y": "Y", "YES": "Y", "TRUE": "Y", "1": "Y", "N": "N", "NO": "N", "FALSE": "N", "0": "N"}
 _TO_THE_MINUTE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d", re.ASCII)
-
-# Rows need a time to be valid; this one is removed afterwards, and that of the snapshot set later.
-_PLACEHOLDER = datetime(1970, 1, 1, tzinfo=UTC)
 
 logger = logging.getLogger(__name__)
 
@@ -65,15 +57,7 @@ def read_endpoints(paths: Iterable[Path]) -> list[Row]:
             "monitored": _flag(element, "NODE_MONITORED"),
         }
 
-    def rank(row: Row) -> tuple[object, ...]:
-        production, monitored = (row.get(key, "Y") for key in ("production", "monitored"))
-        return production == monitored == "Y", production, monitored, row.get("serviceURI", "")
-
-    best: dict[tuple[str, ...], Row] = {}
-    for row in _rows(paths, "SERVICE_ENDPOINT", SERVICE_ENDPOINT, read):
-        key = key_of(row, ("siteName", "hostName", "serviceFlavour"))
-        best[key] = max(best.get(key, row), row, key=rank)
-    return list(best.values())
+    return best_endpoints(_rows(paths, "SERVICE_ENDPOINT", SERVICE_ENDPOINT, read))
 
 
 def read_groups(paths: Iterable[Path]) -> dict[str, list[Row]]:
@@ -150,34 +134,27 @@ def _rows(
     message_class: MessageClass,
     read: Callable[[Element], Iterable[Mapping[str, str]]],
 ) -> Iterator[Row]:
-    """The rows that `read` yields for each element, normalised like messages so that they compare.
+    """The rows that `read` yields for each element.
 
     Invalid elements are collected, and raised as one BadInput after the last row.
     """
-    problems: list[str] = []
-    for path in paths:
-        for where, element in elements(path, ROOT):
-            if element.tag == META:
-                continue
-            try:
-                if element.tag != tag:
-                    raise RecordRefused("element", f"is <{element.tag[:40]}>, not <{tag}>")
-                for fields in read(element):
-                    complete = {**fields, "validFrom": format_time(_PLACEHOLDER)}
-                    for row in normalise(complete, message_class.name, {}, _PLACEHOLDER):
-                        del row["validFrom"]
-                        yield row
-            except RecordRefused as error:
+
+    def read_tag(element: Element) -> Iterable[Mapping[str, str]]:
+        if element.tag != tag:
+            raise RecordRefused("element", f"is <{element.tag[:40]}>, not <{tag}>")
+        return read(element)
+
+    def located() -> Iterator[tuple[str, Element]]:
+        for path in paths:
+            for where, element in elements(path, ROOT):
                 key = element.get("PRIMARY_KEY") or element.get("NAME")
-                subject = f"{element.tag[:40]} {key[:80]}: " if key else ""
-                problems.append(f"{where}: {subject}{error.text}")
-    if problems:
-        more = len(problems) - MAX_PROBLEMS
-        raise BadInput(
-            *problems[:MAX_PROBLEMS],
-            *([f"… and {more} more"] if more > 0 else []),
-            "nothing was changed: fix the export or remove these elements",
-        )
+                subject = f": {element.tag[:40]} {key[:80]}" if key else ""
+                if element.tag != META:
+                    yield f"{where}{subject}", element
+
+    problems: list[str] = []
+    yield from rows_of(located(), message_class, read_tag, problems)
+    refuse_invalid(problems)
 
 
 def _time(element: Element, name: str) -> str:

@@ -109,8 +109,8 @@ class _Document:
         where = f"{self._path}, line {self._first_line + self._expat.CurrentLineNumber - 1}"
         if self._depth == 0 and tag != self._root:
             raise BadInput(
-                f"{where}: begins with <{tag[:40]}>, not <{self._root}>: it is not a response of"
-                " GOCDB, or it is an error"
+                f"{where}: begins with <{tag[:40]}>, not <{self._root}>: it is another document,"
+                " or the error of a server"
             )
         if self._depth == 1:
             self._tree, self._where = TreeBuilder(), where
@@ -133,12 +133,13 @@ class _Document:
     def _refused(self, error: Exception) -> BadInput:
         if isinstance(error, DefusedXmlException):
             line = self._expat.CurrentLineNumber
-            problem = "has a document type (DTD), which could define entities; GOCDB sends none"
+            problem = "has a document type (DTD), which could define entities; no feed needs one"
         elif isinstance(error, ParseError):
             line = error.position[0]
             problem = f"not valid XML: {errors.messages.get(error.code, error)}"
             if error.code == errors.codes[errors.XML_ERROR_NO_ELEMENTS]:
                 problem = "the file ends here: truncated or empty"
         else:
-            return BadInput(f"{self._path}: {error}")
-        return BadInput(f"{self._path}, line {self._first_line + line - 1}: {problem}")
+            return BadInput(f"{self._path}: {error}; nothing was changed")
+        where = f"{self._path}, line {self._first_line + line - 1}"
+        return BadInput(f"{where}: {problem}; nothing was changed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -18,18 +19,23 @@ Row = Mapping[str, str]
 """Attributes by their wire keys, without missing ones; times are `YYYY-MM-DDThh:mm:ssZ`. The
 `messageId` of a stored row identifies its source."""
 
-GOCDB = "gocdb:"
-"""Prefix of the messageId of rows written by `sam-db import gocdb`; the snapshot's time follows."""
+GOCDB, CRIC, VO_FEED = "gocdb", "cric", "vofeed"
+"""The sources of rows written by imports of feeds; that of a VO feed ends in `:` and its VO. The
+messageId of such a row is the source, a colon, and the time of the snapshot."""
 
 BY_HAND = "by-hand:"
 """Prefix of the messageId of rows written by `sam-db downtime`; the command's time follows."""
 
+_OF_A_FEED = re.compile(
+    rf"({GOCDB}|{CRIC}|{VO_FEED}:[^:]+):\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII
+)
+
 
 def source_of(row: Row) -> str:
-    """The source of a row: `gocdb`, `by hand` (sam-db downtime) or `message`."""
+    """The source of a row: `gocdb`, `cric`, `vofeed:VO`, `by hand` or `message`."""
     message_id = row.get(MESSAGE_ID, "")
-    if message_id.startswith(GOCDB):
-        return "gocdb"
+    if match := _OF_A_FEED.fullmatch(message_id):
+        return match[1]
     return "by hand" if message_id.startswith(BY_HAND) else "message"
 
 

@@ -82,6 +82,8 @@ WALLS: Mapping[str, Wall] = {
     "sql.removal": Wall(f"{SQL} sql.database sql.operations sql.loading", "sqlalchemy"),
     "sql.checks": Wall(f"{SQL} sql.database sql.loading", "sqlalchemy alembic"),
     "sql.imports": Wall(f"{SQL} sql.database sql.loading sql.topology", "sqlalchemy defusedxml"),
+    # Of `sql.commands`, only what fetches a feed loads it.
+    "sql.imports.http": Wall(f"{SQL} sql.topology sql.imports", "requests urllib3"),
     "sql.commands": Wall(
         f"{SQL} sql.database sql.operations sql.loading sql.topology sql.removal sql.checks"
         " sql.imports",

@@ -29,7 +29,10 @@ from sam_pipeline.schema.records.classes import (
     MessageClass,
 )
 from sam_pipeline.schema.records.input_file import refuse_missing
+from sam_pipeline.sql.commands.imports import cric as cric_command
+from sam_pipeline.sql.commands.imports import feeds as feeds_command
 from sam_pipeline.sql.commands.imports import gocdb as gocdb_command
+from sam_pipeline.sql.commands.imports import vofeed as vofeed_command
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.imports.checkpoint import ImportTotals
 from sam_pipeline.sql.imports.records import MAX_PROBLEMS, Import, limits_of_history, usable_view
@@ -42,7 +45,9 @@ examples:
   sam-db import records --dry-run results-2018.json
   zcat old/*.gz | sam-db import records -
   sam-db import csv --class serviceEndpoint topology.csv
-  sam-db import gocdb --endpoints endpoints.xml --groups sites.xml
+  sam-db import gocdb --url https://goc.egi.eu/gocdbpi
+  sam-db import vofeed vofeed.xml
+  sam-db import feeds
 """
 
 RECORDS = """\
@@ -115,9 +120,34 @@ def add_options(group: argparse.ArgumentParser) -> None:
     )
     table.set_defaults(handler=run_csv)
 
-    summary = "load exports of GOCDB: endpoints, groups of sites, downtimes"
-    gocdb = add("gocdb", summary, "Make topology and downtimes match an export of GOCDB.")
-    gocdb_command.add_options(gocdb)
+    gocdb_command.add_options(
+        add(
+            "gocdb",
+            "topology and downtimes of GOCDB, from its server or from files",
+            "Make topology and downtimes match GOCDB.",
+        )
+    )
+    vofeed_command.add_options(
+        add(
+            "vofeed",
+            "endpoints and groups of a VO, from its feed (XML)",
+            "Make endpoints and groups of a VO match its feed.",
+        )
+    )
+    cric_command.add_options(
+        add(
+            "cric",
+            "endpoints and federations of CRIC (JSON), from its server or from files",
+            "Make endpoints and federations match CRIC.",
+        )
+    )
+    feeds_command.add_options(
+        add(
+            "feeds",
+            "all feeds that sam.toml names",
+            "Import all feeds that sam.toml names, from their servers.",
+        )
+    )
 
 
 def run_records(args: argparse.Namespace) -> int:

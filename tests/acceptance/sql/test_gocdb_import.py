@@ -86,17 +86,21 @@ def test_the_database_follows_gocdb_from_import_to_import(workplace: Workplace) 
     )
 
 
-def test_an_export_that_lacks_half_its_rows_is_refused_unless_forced(workplace: Workplace) -> None:
+def test_an_export_that_lacks_half_its_rows_is_refused_unless_accepted(
+    workplace: Workplace,
+) -> None:
     workplace.write("all.xml", document(*services(range(10))))
     workplace.write("half.xml", document(*services(range(5))))
     nightly_import(workplace, 1, "--endpoints", "all.xml")
 
     refused = nightly_import(workplace, 2, "--endpoints", "half.xml")
-    forced = nightly_import(workplace, 2, "--endpoints", "half.xml", "--force", "--json")
+    accepted = nightly_import(
+        workplace, 2, "--endpoints", "half.xml", "--accept-shrinking", "--json"
+    )
 
     assert refused.code == BAD_DATA
     assert "5 of 10 rows" in refused.err
-    assert counts(forced)["serviceEndpoint"] == (0, 0, 5, 5)
+    assert counts(accepted)["serviceEndpoint"] == (0, 0, 5, 5)
 
 
 def test_one_bad_file_refuses_the_whole_import(workplace: Workplace) -> None:

@@ -15,10 +15,11 @@ from sam_pipeline.spark_jobs.inputs.expected import DayExpectation, expect
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
-from sam_pipeline.sql.commands.imports.gocdb import Exports, apply_snapshot
 from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.imports.feed_changes import FeedSnapshot, Window
+from sam_pipeline.sql.imports.feed_import import apply_snapshot
+from sam_pipeline.sql.imports.feed_rows import FeedRows
 from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
-from sam_pipeline.sql.imports.gocdb_changes import GocdbSnapshot, Window
 from sam_pipeline.sql.topology.downtime import announce, announcement, cancel
 from tests.support.database.gocdb_files import (
     document,
@@ -49,12 +50,14 @@ def import_gocdb(engine: Engine, tmp_path: Path) -> Import:
         def path(text: str) -> list[Path]:
             return [write(tmp_path / "x.xml", text)]
 
-        exports = Exports(
+        exports = FeedRows(
             read_endpoints(path(endpoints)) if endpoints else None,
             read_groups(path(groups)) if groups else {},
             read_downtimes(path(downtimes)) if downtimes else None,
         )
-        apply_snapshot(engine, exports, GocdbSnapshot(at, NOW, window=WINDOW, force=True))
+        apply_snapshot(
+            engine, exports, FeedSnapshot("gocdb", at, NOW, window=WINDOW, accept_shrinking=True)
+        )
 
     return apply
 

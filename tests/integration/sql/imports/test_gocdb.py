@@ -10,11 +10,12 @@ import pytest
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.records.classes import SERVICE_ENDPOINT
-from sam_pipeline.sql.commands.imports.gocdb import Exports, apply_snapshot
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.feed_changes import FeedChanges, FeedSnapshot, Window
+from sam_pipeline.sql.imports.feed_import import apply_snapshot
+from sam_pipeline.sql.imports.feed_rows import FeedRows
 from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
-from sam_pipeline.sql.imports.gocdb_changes import GocdbChanges, GocdbSnapshot, Window
 from sam_pipeline.sql.topology.view_rows import insert_rows
 from tests.support.database.gocdb_files import (
     document,
@@ -48,16 +49,18 @@ def apply_documents(
     endpoints: str = "",
     groups: str = "",
     downtimes: str = "",
-    force: bool = True,
+    accept_shrinking: bool = True,
     dry_run: bool = False,
-) -> list[GocdbChanges]:
+) -> list[FeedChanges]:
     """Import the documents as the snapshot of the time `at`."""
-    exports = Exports(
+    exports = FeedRows(
         read_endpoints([write(file, endpoints)]) if endpoints else None,
         read_groups([write(file, groups)]) if groups else {},
         read_downtimes([write(file, downtimes)]) if downtimes else None,
     )
-    snapshot = GocdbSnapshot(at, NOW, window=NOVEMBER if downtimes else None, force=force)
+    snapshot = FeedSnapshot(
+        "gocdb", at, NOW, window=NOVEMBER if downtimes else None, accept_shrinking=accept_shrinking
+    )
     return apply_snapshot(engine, exports, snapshot, dry_run=dry_run)
 
 
@@ -211,7 +214,7 @@ def test_nothing_is_written_if_a_part_is_refused(engine: Engine, file: Path) -> 
             DAY2,
             endpoints=endpoints_of("ab"),
             groups=document(site("A")),
-            force=False,
+            accept_shrinking=False,
         )
 
     assert stored(engine, "serviceEndpoint") == []
@@ -238,11 +241,11 @@ def test_a_dry_run_writes_nothing(engine: Engine, file: Path) -> None:
 
 
 def test_concurrent_imports_run_one_after_another(engine: Engine, file: Path) -> None:
-    exports = Exports(read_endpoints([write(file, endpoints_of("abc"))]), {}, None)
+    exports = FeedRows(read_endpoints([write(file, endpoints_of("abc"))]), {}, None)
     counted: list[tuple[int, int]] = []
 
     def run() -> None:
-        [changes] = apply_snapshot(engine, exports, GocdbSnapshot(DAY1, NOW))
+        [changes] = apply_snapshot(engine, exports, FeedSnapshot("gocdb", DAY1, NOW))
         counted.append((changes.new, changes.unchanged))
 
     threads = [threading.Thread(target=run) for _ in range(4)]
@@ -255,10 +258,12 @@ def test_concurrent_imports_run_one_after_another(engine: Engine, file: Path) ->
 
 
 def test_an_import_waits_for_a_loader_that_creates_names(engine: Engine, file: Path) -> None:
-    exports = Exports(read_endpoints([write(file, endpoints_of("abc"))]), {}, None)
-    changes: list[GocdbChanges] = []
+    exports = FeedRows(read_endpoints([write(file, endpoints_of("abc"))]), {}, None)
+    changes: list[FeedChanges] = []
     thread = threading.Thread(
-        target=lambda: changes.extend(apply_snapshot(engine, exports, GocdbSnapshot(DAY1, NOW)))
+        target=lambda: changes.extend(
+            apply_snapshot(engine, exports, FeedSnapshot("gocdb", DAY1, NOW))
+        )
     )
     with writing(engine) as connection:
         insert_rows(
@@ -278,7 +283,9 @@ def test_thousands_of_endpoints_are_one_import(engine: Engine, file: Path) -> No
     hosts = [f"h{number:05}.example.org" for number in range(5_000)]
 
     [first] = apply_documents(engine, file, DAY1, endpoints=endpoints_of(hosts))
-    [second] = apply_documents(engine, file, DAY2, endpoints=endpoints_of(hosts[500:]), force=False)
+    [second] = apply_documents(
+        engine, file, DAY2, endpoints=endpoints_of(hosts[500:]), accept_shrinking=False
+    )
 
     assert (first.new, second.ended, second.unchanged) == (5_000, 500, 4_500)
     still_valid = query(engine, "SELECT count(*) FROM report_topology WHERE valid_to IS NULL")

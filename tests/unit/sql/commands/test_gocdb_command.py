@@ -61,8 +61,13 @@ def test_a_missing_file_and_a_bad_one_change_nothing(capsys: Output, tmp_path: P
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "is required"),
-        (("--endpoints", "x", "--window", "2026-01-01..2026-01-02"), "--window needs --downtimes"),
+        ((), "--url or files are required"),
+        (("--url", "https://x", "--endpoints", "x"), "--url or files are required"),
+        (("--url", "https://x", "--at", "2026-01-01T00:00Z"), "--at is for files"),
+        (
+            ("--endpoints", "x", "--window", "2026-01-01..2026-01-02"),
+            "--window needs --downtimes or --url",
+        ),
         (("--endpoints", "x", "--at", "2999-01-01T00:00Z"), "is in the future"),
         (("--endpoints", "x", "--since", "2999-01-01T00:00Z"), "is after the snapshot"),
         (("--downtimes", "x", "--window", "November"), "is not a window"),

@@ -7,8 +7,8 @@ from datetime import date
 
 import pytest
 
-from sam_pipeline.sql.commands.imports.gocdb import window_argument
-from sam_pipeline.sql.imports.gocdb_changes import Window
+from sam_pipeline.sql.commands.imports.feed_command import window_argument
+from sam_pipeline.sql.imports.feed_changes import Window
 from sam_pipeline.sql.topology.moments import days_of, time_argument
 
 TODAY = date(2026, 11, 20)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, MessageClass
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.gocdb_changes import (
-    GocdbChanges,
-    GocdbSnapshot,
+from sam_pipeline.sql.imports.feed_changes import (
+    FeedChanges,
+    FeedSnapshot,
     Window,
     downtime_changes,
     topology_changes,
@@ -71,12 +71,12 @@ def take(
     view: View,
     at: str,
     *exported: Row,
-    force: bool = True,
+    accept_shrinking: bool = True,
     since: str | None = None,
     now: str = NOW,
-) -> GocdbChanges:
+) -> FeedChanges:
     """Compare and insert."""
-    snapshot = GocdbSnapshot(at, now, since, NOVEMBER, force)
+    snapshot = FeedSnapshot("gocdb", at, now, since, NOVEMBER, accept_shrinking)
     stored = list(view.rows.values())
     if view.message_class is DOWNTIME:
         changes = downtime_changes(exported, stored, snapshot)
@@ -86,7 +86,7 @@ def take(
     return changes
 
 
-def counts(changes: GocdbChanges) -> tuple[int, ...]:
+def counts(changes: FeedChanges) -> tuple[int, ...]:
     """new, changed, ended, unchanged, kept"""
     return changes.new, changes.changed, changes.ended, changes.unchanged, changes.kept
 
@@ -102,7 +102,7 @@ def flags(rows: Mapping[str, Row]) -> dict[str, tuple[str, ...]]:
 def test_the_first_snapshot_is_all_new_and_valid_from_its_time() -> None:
     view = View(SERVICE_ENDPOINT)
 
-    changes = take(view, DAY1, endpoint("a"), endpoint("b"), force=False)
+    changes = take(view, DAY1, endpoint("a"), endpoint("b"), accept_shrinking=False)
 
     assert counts(changes) == (2, 0, 0, 0, 0)
     assert {(row["validFrom"], row["messageId"]) for row in changes.rows} == {
@@ -127,7 +127,7 @@ def test_the_same_snapshot_again_changes_nothing() -> None:
     take(view, DAY1, endpoint("a"), endpoint("b"))
 
     for at in (DAY1, DAY2):
-        changes = take(view, at, endpoint("a"), endpoint("b"), force=False)
+        changes = take(view, at, endpoint("a"), endpoint("b"), accept_shrinking=False)
         assert (counts(changes), changes.rows) == ((0, 0, 0, 2, 0), ())
 
 
@@ -136,7 +136,7 @@ def test_a_changed_endpoint_ends_and_begins_again(details: dict[str, str]) -> No
     view = View(SERVICE_ENDPOINT)
     take(view, DAY1, endpoint())
 
-    changes = take(view, DAY2, endpoint(**details), force=False)
+    changes = take(view, DAY2, endpoint(**details), accept_shrinking=False)
 
     assert counts(changes) == (0, 1, 0, 0, 0)
     assert flags(view.at(DAY1)) == flags({"ce01": endpoint()})
@@ -157,16 +157,16 @@ def test_a_vanished_endpoint_ends_and_one_that_returns_begins_again() -> None:
 
 
 @pytest.mark.parametrize(("gone", "fine"), [(2, True), (3, False), (10, False)])
-def test_more_than_a_fifth_does_not_vanish_without_force(gone: int, fine: bool) -> None:
+def test_more_than_a_fifth_does_not_vanish_without_accept_shrinking(gone: int, fine: bool) -> None:
     view = View(SERVICE_ENDPOINT)
     hosts = [endpoint(f"h{number}") for number in range(10)]
     take(view, DAY1, *hosts)
 
     if fine:
-        assert take(view, DAY2, *hosts[gone:], force=False).ended == gone
+        assert take(view, DAY2, *hosts[gone:], accept_shrinking=False).ended == gone
         return
     with pytest.raises(BadInput, match=f"{gone} of 10 rows from GOCDB"):
-        take(view, DAY2, *hosts[gone:], force=False)
+        take(view, DAY2, *hosts[gone:], accept_shrinking=False)
     assert take(view, DAY2, *hosts[gone:]).ended == gone
 
 
@@ -184,7 +184,7 @@ def test_endpoints_of_messages_are_never_closed_and_count_again_after_gocdb() ->
     message: Row = {**endpoint("a", monitored="N"), "validFrom": DAY1, "messageId": "m-1"}
     view = View(SERVICE_ENDPOINT, [message])
 
-    take(view, DAY2, endpoint("a"), force=False)
+    take(view, DAY2, endpoint("a"), accept_shrinking=False)
     monitored = [view.at(day)["a"]["monitored"] for day in (DAY1, DAY2)]
     changes = take(view, DAY3, endpoint("b"))
 
@@ -271,7 +271,7 @@ def test_vanished_downtimes_are_cancelled_ended_or_kept_by_their_time() -> None:
     )
     take(view, DAY1, past, running, coming, downtime("4G0"))
 
-    changes = take(view, DAY3, downtime("4G0"), force=False)
+    changes = take(view, DAY3, downtime("4G0"), accept_shrinking=False)
 
     assert counts(changes) == (0, 0, 2, 1, 0)
     assert intervals(view) == {
@@ -308,17 +308,17 @@ def test_without_a_window_nothing_vanishes() -> None:
     view = View(DOWNTIME)
     take(view, DAY1, downtime("1G0", DAY3, DAY4))
 
-    changes = downtime_changes([], list(view.rows.values()), GocdbSnapshot(DAY2, NOW))
+    changes = downtime_changes([], list(view.rows.values()), FeedSnapshot("gocdb", DAY2, NOW))
 
     assert changes.rows == ()
 
 
-def test_an_empty_export_ends_no_downtime_without_force() -> None:
+def test_an_empty_export_ends_no_downtime_without_accept_shrinking() -> None:
     view = View(DOWNTIME)
     take(view, DAY1, downtime("1G0", DAY3, DAY4))
 
     with pytest.raises(BadInput, match="no downtimes, but 1 from GOCDB"):
-        take(view, DAY2, force=False)
+        take(view, DAY2, accept_shrinking=False)
     assert take(view, DAY2).ended == 1
 
 

@@ -1,7 +1,7 @@
-"""Compares a snapshot of GOCDB with the stored rows, and returns the rows to insert.
+"""Compares a snapshot of a feed with the stored rows, and returns the rows to insert.
 
-The `messageId` of a row shows that an import from GOCDB wrote it. Only such rows are closed or
-cancelled; rows from messages, CSV files or `sam-db downtime` are left alone.
+A feed (GOCDB, CRIC, the VO feed of one VO) owns the rows whose `messageId` names it. Only these are
+closed or cancelled; rows of other feeds, messages, CSV files or `sam-db downtime` are left alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.loading.catalogue import MESSAGE_ID
-from sam_pipeline.sql.topology.view_rows import GOCDB, Row, key_of, source_of
+from sam_pipeline.sql.topology.view_rows import Row, key_of, source_of
 
 MAX_VANISHED_PERCENT = 20
 """If more rows vanish at once, the export is probably incomplete."""
@@ -26,7 +26,7 @@ _DETAILS = {
 
 
 @dataclass(frozen=True)
-class GocdbChanges:
+class FeedChanges:
     """The rows to insert for one kind of export, and the counts behind them.
 
     The `read` rows of the export are `new`, `changed`, `unchanged`, or `kept` because another
@@ -53,18 +53,31 @@ class Window:
 
 
 @dataclass(frozen=True)
-class GocdbSnapshot:
-    """When the exports were made, and how to compare them; times in wire format.
+class FeedSnapshot:
+    """When the exports of a feed were made, and how to compare them; times in wire format.
 
-    New rows are valid from `at` on, in a first import from `since` on. Missing downtimes are only
-    ended inside the `window`. `force` accepts an export that looks incomplete.
+    `source` owns the rows. New ones are valid from `at` on, in a first import from `since` on.
+    Missing downtimes are only ended inside the `window`. `accept_shrinking` accepts an export that
+    looks incomplete.
     """
 
+    source: str
     at: str
     now: str
     since: str | None = None
     window: Window | None = None
-    force: bool = False
+    accept_shrinking: bool = False
+
+    @property
+    def message_id(self) -> str:
+        """That of the rows; `source_of` reads it."""
+        return f"{self.source}:{self.at}"
+
+    @property
+    def feed(self) -> str:
+        """The name of the feed, for messages."""
+        kind, _, vo = self.source.partition(":")
+        return f"the VO feed of {vo}" if vo else kind.upper()
 
 
 def topology_changes(
@@ -72,8 +85,8 @@ def topology_changes(
     message_class: MessageClass,
     exported: Sequence[Row],
     stored: Sequence[Row],
-    snapshot: GocdbSnapshot,
-) -> GocdbChanges:
+    snapshot: FeedSnapshot,
+) -> FeedChanges:
     """The changes that make serviceEndpoint or siteGroup match a snapshot.
 
     Args:
@@ -81,27 +94,27 @@ def topology_changes(
         stored: rows of the same kind from all sources.
 
     Raises:
-        BadInput: too many rows vanished without `force`, the snapshot is not newer than the last
-            one, or a new row has the natural key of a stored one; nothing was changed.
+        BadInput: too many rows vanished without `accept_shrinking`, the snapshot is not newer than
+            the last one, or a new row has the natural key of a stored one; nothing was changed.
     """
     at = snapshot.at
     keys = tuple(key for key in message_class.natural_key if key != "validFrom")
     details = _DETAILS[message_class.name]
-    ours = [row for row in stored if source_of(row) == "gocdb"]
+    ours = [row for row in stored if source_of(row) == snapshot.source]
     known = {key_of(row, keys): row for row in ours if row.get("validTo", "9") > at}
     wanted = {key_of(row, keys): row for row in exported}
     gone = [row for key, row in known.items() if key not in wanted]
-    if len(gone) * 100 > len(known) * MAX_VANISHED_PERCENT and not snapshot.force:
+    if len(gone) * 100 > len(known) * MAX_VANISHED_PERCENT and not snapshot.accept_shrinking:
         raise BadInput(
-            f"{kind}: {len(gone)} of {len(known)} rows from GOCDB are missing from the export, more"
-            f" than {MAX_VANISHED_PERCENT} %; if it is complete, --force closes them;"
-            " nothing was changed"
+            f"{kind}: {len(gone)} of {len(known)} rows from {snapshot.feed} are missing from the"
+            f" export, more than {MAX_VANISHED_PERCENT} %; if it is complete, --accept-shrinking"
+            " closes them; nothing was changed"
         )
     both = wanted.keys() & known.keys()
     changed = {key for key in both if key_of(wanted[key], details) != key_of(known[key], details)}
     start = snapshot.since if snapshot.since and not ours else at
     begun = [
-        {**row, "validFrom": start, MESSAGE_ID: GOCDB + at}
+        {**row, "validFrom": start, MESSAGE_ID: snapshot.message_id}
         for key, row in wanted.items()
         if key in changed or key not in known
     ]
@@ -118,7 +131,7 @@ def topology_changes(
                 f"{message_class.name}: {' '.join(filter(None, natural_key))} was announced already"
                 f" (message {message_id}): choose another --at or --since; nothing was changed"
             )
-    return GocdbChanges(
+    return FeedChanges(
         kind,
         message_class,
         rows=(*ended, *begun),
@@ -131,8 +144,8 @@ def topology_changes(
 
 
 def downtime_changes(
-    exported: Sequence[Row], stored: Sequence[Row], snapshot: GocdbSnapshot
-) -> GocdbChanges:
+    exported: Sequence[Row], stored: Sequence[Row], snapshot: FeedSnapshot
+) -> FeedChanges:
     """The changes that make downtimes match a snapshot.
 
     Of the downtimes that vanished inside the window, future ones are cancelled, current ones end
@@ -143,8 +156,8 @@ def downtime_changes(
         stored: all rows from all sources.
 
     Raises:
-        BadInput: an empty export would end downtimes without `force`, or the snapshot is not newer
-            than the last one; nothing was changed.
+        BadInput: an empty export would end downtimes without `accept_shrinking`, or the snapshot is
+            not newer than the last one; nothing was changed.
     """
     at, window = snapshot.at, snapshot.window
     keys, details = DOWNTIME.natural_key, _DETAILS[DOWNTIME.name]
@@ -158,31 +171,31 @@ def downtime_changes(
             new.append(row)
         elif key_of(row, details) == key_of(before, details):
             unchanged += 1
-        # A change by hand takes precedence over GOCDB; of messages the newest wins.
+        # A change by hand takes precedence over feeds; of messages the newest wins.
         elif source == "by hand" or (source == "message" and before.get("timestamp", "") >= at):
             kept += 1
         else:
             changed.append(row)
-    ours = {key: row for key, row in known.items() if source_of(row) == "gocdb"}
+    ours = {key: row for key, row in known.items() if source_of(row) == snapshot.source}
     for key, row in ours.items():
         if key in wanted or window is None:
             continue
         start, end = row["startTime"], row["endTime"]
         if start < window.end and end > window.start and end > max(at, start):
             ended.append({**row, "endTime": max(at, start)})
-    if ended and not wanted and not snapshot.force:
+    if ended and not wanted and not snapshot.accept_shrinking:
         raise BadInput(
-            f"the export has no downtimes, but {len(ended)} from GOCDB are in the window; if it is"
-            " complete, --force ends them; nothing was changed"
+            f"the export has no downtimes, but {len(ended)} from {snapshot.feed} are in the"
+            " window; if it is complete, --accept-shrinking ends them; nothing was changed"
         )
     rows = [*new, *changed, *ended]
     if rows:
         moments = (row.get("timestamp", "") for row in ours.values())
         _refuse_old_snapshot("downtime", moments, snapshot)
-    return GocdbChanges(
+    return FeedChanges(
         "downtime",
         DOWNTIME,
-        rows=tuple({**row, "timestamp": at, MESSAGE_ID: GOCDB + at} for row in rows),
+        rows=tuple({**row, "timestamp": at, MESSAGE_ID: snapshot.message_id} for row in rows),
         read=len(wanted),
         new=len(new),
         changed=len(changed),
@@ -192,7 +205,7 @@ def downtime_changes(
     )
 
 
-def _refuse_old_snapshot(kind: str, moments: Iterable[str], snapshot: GocdbSnapshot) -> None:
+def _refuse_old_snapshot(kind: str, moments: Iterable[str], snapshot: FeedSnapshot) -> None:
     """Make sure that snapshots are imported in order, so that the history is consistent.
 
     A `validTo` in the future was announced and is not the time of a snapshot.

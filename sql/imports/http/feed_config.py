@@ -1,0 +1,196 @@
+"""The tables `[[import.feed]]` of sam.toml: where feeds come from."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.net.proxy import problem_of_proxy
+from sam_pipeline.schema.net.tls import TlsFiles
+from sam_pipeline.schema.program import config
+from sam_pipeline.schema.program.config_show import Part
+from sam_pipeline.schema.secret_file import (
+    credential_file,
+    problem_of_certificate,
+    problem_of_path,
+    problem_of_secret,
+)
+from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB, VO_FEED
+
+SECTION = "import"
+KINDS = {
+    GOCDB: ("endpoints", "groups", "downtimes"),
+    VO_FEED: ("feed",),
+    CRIC: ("endpoints", "groups"),
+}
+"""The kinds of feeds, and the parts that can be read alone; a VO feed is one document."""
+CERTIFICATE, KEY = "sam-import-certificate", "sam-import-key"
+"""The systemd credentials for feeds without a `certificate_file`."""
+
+MIB = 1024 * 1024
+
+
+def _key(meaning: str, check: Any = None, default: Any = MISSING) -> Any:
+    return field(default=default, metadata={"what": meaning, "check": check})
+
+
+def _one_of(*names: str) -> Callable[[str], str | None]:
+    return lambda value: None if value in names else f"expected one of {', '.join(names)}"
+
+
+def _check_read(names: tuple[str, ...]) -> str | None:
+    unknown = [name for name in names if name not in KINDS[GOCDB]]
+    return f"{', '.join(unknown)}: expected {', '.join(KINDS[GOCDB])}" if unknown else None
+
+
+def _positive(number: float) -> str | None:
+    return None if number > 0 else f"expected more than 0, not {number!r}"
+
+
+def problem_of_url(url: str) -> str | None:
+    """The problem of the URL of a feed; the message contains no secret."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return "is not a URL (expected https://HOST/PATH)"
+    if parts.scheme not in ("https", "http") or not parts.hostname:
+        return "is not the URL of a server (expected https://HOST/PATH)"
+    if "@" in parts.netloc:
+        return "must not contain a login: use certificate_file"
+    return "must not contain a fragment (#)" if parts.fragment else None
+
+
+@dataclass(frozen=True)
+class FeedConfig:
+    """One feed and how its server is reached."""
+
+    kind: str = _key("`gocdb`, `vofeed` or `cric`", _one_of(*KINDS))
+    url: str = _key(
+        "GOCDB: the URL that ends in `/gocdbpi`, and parameters for each request"
+        " (`…/gocdbpi?scope=EGI`); CRIC: the URL of the server; a VO feed: that of the document",
+        problem_of_url,
+    )
+    read: tuple[str, ...] = _key(
+        "what to read: `endpoints`, `groups`, `downtimes`; by default everything", _check_read, ()
+    )
+    ca_file: Path | None = _key(
+        "certificate authorities, a file or a directory, instead of those of the system",
+        problem_of_path,
+        None,
+    )
+    crl_file: Path | None = _key(
+        "their revocation lists: a PEM file, or a directory with `*.r0`", problem_of_path, None
+    )
+    certificate_file: Path | None = _key(
+        "the client certificate; with one, GOCDB's protected methods are used",
+        problem_of_certificate,
+        None,
+    )
+    key_file: Path | None = _key(
+        "its private key, mode 0600; may be part of `certificate_file`", problem_of_secret, None
+    )
+    proxy: str | None = _key(
+        "`http://[USER@]HOST:PORT`, or `none`; by default that of the environment",
+        problem_of_proxy,
+        None,
+    )
+    proxy_password_file: Path | None = _key("the password for the proxy", problem_of_secret, None)
+    timeout_s: float = _key("for the whole feed, including all retries", _positive, 600.0)
+    max_bytes: int = _key("the limit on the size of the whole feed", _positive, 256 * MIB)
+
+    @property
+    def parts(self) -> SplitResult:
+        return urlsplit(self.url)
+
+    @property
+    def contents(self) -> tuple[str, ...]:
+        """What to read."""
+        return self.read or KINDS[self.kind]
+
+    @property
+    def tls_files(self) -> TlsFiles:
+        """The files that the configuration or systemd names."""
+        certificate, key = self.certificate_file, self.key_file
+        if certificate is None and self.parts.scheme == "https":
+            certificate = credential_file(CERTIFICATE, os.environ)
+            key = credential_file(KEY, os.environ) if certificate else None
+        return TlsFiles(self.ca_file, certificate, key, self.crl_file)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.url}"
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with values that are valid by themselves."""
+        for name in self.read:
+            if name not in KINDS[self.kind]:
+                yield f"read: {self.kind} has no {name}"
+        if self.key_file and not self.certificate_file:
+            yield "key_file without certificate_file"
+        if self.certificate_file and self.parts.scheme == "http":
+            yield "certificate_file can't be used with http://"
+
+
+@dataclass(frozen=True)
+class ImportConfig:
+    """The section `[import]`."""
+
+    feed: tuple[FeedConfig, ...] = ()
+
+
+def load_feeds(args: argparse.Namespace) -> tuple[FeedConfig, ...]:
+    """The feeds of sam.toml.
+
+    Raises:
+        ConfigError: all problems of the section at once.
+    """
+    feeds = config.load(ImportConfig, SECTION, args.config, os.environ).feed
+    problems = list(_problems(feeds))
+    if problems:
+        raise ConfigError(problems)
+    return feeds
+
+
+def feed_at(args: argparse.Namespace, kind: str, url: str) -> FeedConfig:
+    """The feed of this kind and URL, as sam.toml describes it, or else without any credentials.
+
+    Raises:
+        ConfigError: the URL or the section is invalid.
+    """
+    if problem := problem_of_url(url):
+        raise ConfigError([f"--url {problem}"])
+    return next(
+        (feed for feed in load_feeds(args) if (feed.kind, feed.url) == (kind, url)),
+        FeedConfig(kind, url),
+    )
+
+
+def import_part(args: argparse.Namespace) -> Part:
+    """The section for `config show`."""
+    findings = config.examine(ImportConfig, SECTION, args.config, os.environ)
+    if not findings.bad and None not in (feeds := findings.values.get("feed", ())):
+        findings.problems = (*findings.problems, *_problems(feeds))
+    return Part(SECTION, ImportConfig, findings)
+
+
+def _problems(feeds: tuple[FeedConfig, ...]) -> Iterator[str]:
+    for number, feed in enumerate(feeds, 1):
+        for problem in feed.problems():
+            yield f"[{SECTION}] feed[{number}] {problem}"
+    # A feed closes what is missing from it, so a second one of its kind would close the first's.
+    kinds = Counter(feed.kind for feed in feeds if feed.kind != VO_FEED)
+    for kind, count in kinds.items():
+        if count > 1:
+            problem = f"{kind} appears {count} times; each would close the other's rows"
+            yield f"[{SECTION}] feed: {problem}"
+    urls = Counter(feed.url for feed in feeds if feed.kind == VO_FEED)
+    for url, count in urls.items():
+        if count > 1:
+            yield f"[{SECTION}] feed: {url} appears {count} times"
