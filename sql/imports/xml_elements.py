@@ -25,6 +25,12 @@ _NEXT_DOCUMENT = {
     errors.codes[errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT],
     errors.codes[errors.XML_ERROR_MISPLACED_XML_PI],
 }
+_TRUNCATED = {
+    errors.codes[errors.XML_ERROR_NO_ELEMENTS],
+    errors.codes[errors.XML_ERROR_UNCLOSED_TOKEN],
+    errors.codes[errors.XML_ERROR_UNCLOSED_CDATA_SECTION],
+    errors.codes[errors.XML_ERROR_PARTIAL_CHAR],
+}
 _EXIT_CODES = {PermissionError: NO_PERMISSION, FileNotFoundError: NO_INPUT}
 
 
@@ -137,7 +143,7 @@ class _Document:
         elif isinstance(error, ParseError):
             line = error.position[0]
             problem = f"not valid XML: {errors.messages.get(error.code, error)}"
-            if error.code == errors.codes[errors.XML_ERROR_NO_ELEMENTS]:
+            if error.code in _TRUNCATED:
                 problem = "the file ends here: truncated or empty"
         else:
             return BadInput(f"{self._path}: {error}; nothing was changed")

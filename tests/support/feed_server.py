@@ -135,8 +135,10 @@ def serving(directory: Path) -> Iterator[FeedServer]:
             parameters = {name: values[-1] for name, values in parse_qs(parts.query, True).items()}
             connection: Any = self.connection
             peer = connection.getpeercert() or {}
-            names = [value for rdn in peer.get("subject", ()) for key, value in rdn]
-            request = FeedRequest(parts.path, parameters, dict(self.headers), "".join(names))
+            subject = [pair for names in peer.get("subject", ()) for pair in names]
+            request = FeedRequest(
+                parts.path, parameters, dict(self.headers), dict(subject).get("commonName", "")
+            )
             reply = state.reply(request)
             fault = state.faults.popleft() if state.faults else None
             state.requests.append((request, reply.status if fault is None else 0))
