@@ -25,6 +25,7 @@ COMMANDS = {
     "send": ("send", "publish records from files or standard input"),
     "result": ("result", "publish one result"),
     "run": ("run", "run a monitoring plugin and publish its result"),
+    "passive": ("passive", "publish the results of passive checks, as Nagios and NRDP have them"),
     "spool": ("spool", "inspect, repair or drain the spool"),
     "key": ("key", "make or show the key that signs messages"),
     "config": ("config", "show each key of the configuration, and where its value comes from"),

@@ -2,6 +2,7 @@
 
 PublishError
 ├── PublishUsage        the command line lacks an option
+├── FifoError           the FIFO of passive results can't be used
 ├── BrokerUnavailable   try the next broker, then the spool
 ├── MessageRejected     try another broker with this message; go on with the others here
 └── NoBrokerTookIt      (in publication.py) some messages are lost: send them again
@@ -11,7 +12,7 @@ Terminated              by SIGTERM: wait for no broker, spool what was read
 
 from __future__ import annotations
 
-from sam_pipeline.schema.errors import BAD_DATA, SamError
+from sam_pipeline.schema.errors import BAD_DATA, CANNOT_CREATE, SamError
 from sam_pipeline.schema.program.command import UNAVAILABLE, USAGE
 
 
@@ -23,6 +24,14 @@ class PublishUsage(PublishError):
     """An option is missing that the configuration does not replace."""
 
     exit_code = USAGE
+
+
+class FifoError(PublishError):
+    """A FIFO can't be made or read."""
+
+    def __init__(self, text: str, exit_code: int = CANNOT_CREATE) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
 
 
 class BrokerUnavailable(PublishError):

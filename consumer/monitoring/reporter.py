@@ -16,11 +16,11 @@ from sam_pipeline.consumer.errors import NoState
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.snapshot import Snapshot
 from sam_pipeline.consumer.monitoring.state_file import read_state, state_path, write_state
-from sam_pipeline.consumer.monitoring.systemd import Notifier
 from sam_pipeline.consumer.process.signals import StopRequest
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.metrics_address import MAX_PORT, MetricsAddress
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.program.systemd import Notifier
 from sam_pipeline.schema.program.wording import plural, rows_and_duplicates
 
 TICK_S = 1.0

@@ -9,9 +9,10 @@ from sam_pipeline.schema.program.command import text_argument
 PROGRAM = "sam-publish"
 
 
-def add_record_options(parser: argparse.ArgumentParser) -> None:
+def add_record_options(parser: argparse.ArgumentParser, with_uri: bool = True) -> None:
     """The optional keys of a record."""
-    parser.add_argument("--uri", help="URI of the service; its host replaces --host")
+    if with_uri:
+        parser.add_argument("--uri", help="URI of the service; its host replaces --host")
     parser.add_argument("--site", metavar="NAME", help="site of the service")
     parser.add_argument("--vo", metavar="NAME", help="VO on whose behalf the probe ran")
     parser.add_argument("--fqan", help="VO role with which the probe ran")

@@ -19,8 +19,8 @@ from sam_pipeline.publisher.delivery.publication import BATCH
 from sam_pipeline.publisher.delivery.read_ahead import ReadAhead
 from sam_pipeline.publisher.delivery.termination import Termination
 from sam_pipeline.publisher.probe.input import (
-    Pause,
     RefusedRecord,
+    bursts,
     raw_message,
     read_files,
     read_sources,
@@ -86,25 +86,14 @@ def handle(args: argparse.Namespace) -> int:
     def now() -> datetime:
         return datetime.now(timezone.utc)
 
-    def bursts(patience: PipePatience) -> Iterator[Iterator[Message]]:
+    def messages(patience: PipePatience) -> Iterator[Iterator[Message]]:
         """The messages up to each pause."""
         if built_in(config.message_class) is METRIC_OUTPUT:
             require_set_clock(now())
         max_records = 1 if args.one_per_message else MAX_RECORDS
         found = read_files(args.files, config.message_class, now, fit, patience, config.completed)
-        for first in found:
-            records = accepted(chain([first], found))
+        for records in bursts(found, report):
             yield pack(records, config.message_class, max_records, headers=headers)
-
-    def accepted(found: Iterator[Record | RefusedRecord | Pause]) -> Iterator[Record]:
-        """The records up to the next pause that are not refused."""
-        for record in found:
-            if isinstance(record, Pause):
-                return
-            if isinstance(record, RefusedRecord):
-                report(record)
-            else:
-                yield record
 
     def fit(record: Record) -> Record:
         from sam_pipeline.publisher.delivery.limits import fitted_record
@@ -132,7 +121,7 @@ def handle(args: argparse.Namespace) -> int:
     with Termination() as termination:
         if raw:
             return publish_and_report(raw, config, args, refused=refused, termination=termination)
-        read = bursts(PipePatience(args.flush_s, termination.descriptor))
+        read = messages(PipePatience(args.flush_s, termination.descriptor))
         if args.files and all(map(os.path.isfile, args.files)):  # reading a pipe could block
             ahead = ReadAhead(map(config.outgoing, chain.from_iterable(read)), BATCH)
             return publish_and_report(

@@ -46,6 +46,12 @@ class Termination:
         os.close(self.descriptor)
         os.close(self._end)
 
+    def wait(self, seconds: float) -> None:
+        """Wait, at most until the signal arrives."""
+        from select import select
+
+        select([self.descriptor], [], [], seconds)
+
     def shielded(self, work: Callable[[], bool]) -> Callable[[], bool]:
         """The work, which the signal does not interrupt: it raises Terminated afterwards."""
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
+from typing import Union
 
 from sam_pipeline.publisher.probe.values import is_key
 from sam_pipeline.schema.errors import RecordRefused
@@ -66,6 +68,9 @@ class RefusedRecord:
         return f"{self.source}:{self.line}: record refused, {self.reason}: {self.text}"
 
 
+Found = Union[Record, RefusedRecord, Pause]
+
+
 def read_sources(names: Sequence[str]) -> list[InputBlock]:
     """The unchanged contents of all files; without a name, or for `-`, of standard input.
 
@@ -106,6 +111,25 @@ def read_files(
                     yield from read_records(block, message_class, clock(), fit, completed)
                 else:
                     yield block
+
+
+def bursts(
+    found: Iterable[Found], report: Callable[[RefusedRecord], object]
+) -> Iterator[Iterator[Record]]:
+    """The records up to each pause; those that are refused are reported instead."""
+
+    def accepted(items: Iterable[Found]) -> Iterator[Record]:
+        for item in items:
+            if isinstance(item, Pause):
+                return
+            if isinstance(item, RefusedRecord):
+                report(item)
+            else:
+                yield item
+
+    remaining = iter(found)
+    for first in remaining:
+        yield accepted(chain([first], remaining))
 
 
 def read_blocks(file: InputFile) -> Iterator[InputBlock | RefusedRecord | Pause]:

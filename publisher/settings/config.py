@@ -572,6 +572,11 @@ def problems_between_keys(config: PublisherConfig) -> Iterator[str]:
             spools[one.spool] = one.name
 
 
+def notify_socket() -> str | None:
+    """Where systemd waits for notifications of this process; None if it does not."""
+    return os.environ.get("NOTIFY_SOCKET")
+
+
 def advice_without_brokers(path: str | None) -> str:
     """What to do if no broker is configured, and which configuration file was read."""
     file = find_file(path, os.environ)

@@ -12,7 +12,7 @@ EXTRAS = {
         "sqlalchemy",
         "urllib3",
     ),
-    "door": ("aiohttp", "defusedxml"),
+    "door": ("aiohttp",),
     "reports": ("jinja2", "numpy", "pandas", "py4j", "pyarrow", "pyspark"),
     "sign": ("nacl",),
 }

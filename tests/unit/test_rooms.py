@@ -99,7 +99,7 @@ WALLS: Mapping[str, Wall] = {
     "consumer.core": Wall(f"{CONSUMER} consumer.silence"),
     "consumer.sources": Wall(f"{CONSUMER} consumer.core"),
     "consumer.sources.door": Wall(
-        f"{CONSUMER} consumer.core consumer.sources.signatures", "aiohttp defusedxml"
+        f"{CONSUMER} consumer.core consumer.sources.signatures", "aiohttp"
     ),
     "consumer.sinks": Wall(f"{CONSUMER} consumer.core"),
     # Nothing else of the consumer imports `sql`: the relay starts without SQLAlchemy.

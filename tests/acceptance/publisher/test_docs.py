@@ -41,7 +41,7 @@ def test_every_command_succeeds(place: Workplace, broker: FakeBroker) -> None:
     done = shell(place, *COMMANDS)
 
     assert done.code == 0, str(done)
-    assert [frame.headers["recordCount"] for frame in broker.taken] == ["1"] * 4
+    assert [frame.headers["recordCount"] for frame in broker.taken] == [*"11121"]
     assert "LOAD OK" in done.out
 
 
@@ -51,7 +51,7 @@ def test_without_a_broker_the_results_are_spooled_where_the_page_says(place: Wor
 
     assert done.code == 0, str(done)
     assert DirectoryQueue(place.directory / "shared-spool").count() == 1
-    assert place.spooled("state/sam/spool") == 3
+    assert place.spooled("state/sam/spool") == 4
 
 
 def test_the_commands_for_nagios_publish_what_its_macros_say(

@@ -3,15 +3,14 @@
     POST /nrdp/     token=…&cmd=submitcheck&XMLDATA=<checkresults>…   (or JSONDATA={"checkresults"…)
     POST /nrdp/CE/  the same; the services are of the flavour CE
 
-A result has the name of a host, that of a service unless it is one of the host, a state, an output,
-and perhaps the time of the check. Answers have the form of NRDP's, in the format of the data.
+Answers have the form of NRDP's, in the format of the data.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
@@ -25,18 +24,11 @@ from sam_pipeline.consumer.sources.door.answers import BAD_REQUEST, OK, HttpProb
 from sam_pipeline.consumer.sources.door.dialects.forms import parameters_in
 from sam_pipeline.consumer.sources.door.exchange import Exchange, response_to
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, pack
-from sam_pipeline.schema.records.classes import METRIC_OUTPUT, Names
+from sam_pipeline.schema.records.check_result import SERVICE_FLAVOUR, Naming, record_of_result
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.json_form import VALUES_PER_RECORD
-from sam_pipeline.schema.records.normalise import HOST_STATES, Limits
-from sam_pipeline.schema.records.plugin_output import split_output, unescaped
-from sam_pipeline.schema.records.text import Record
-from sam_pipeline.schema.times import format_time
-
-HOST_METRIC = "Host-Check"
-"""The metric of the results of hosts, which have no service name."""
-HOST_FLAVOUR = "Host"
-SERVICE_FLAVOUR = "Service"
-"""Of a service for which neither the path nor the result has a flavour."""
+from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.schema.records.nrdp import UnreadableResults, results_in_json, results_in_xml
 
 PRODUCT, VERSION = "nrdp", "2.0.3"
 """Those of the server whose requests and answers these are."""
@@ -51,14 +43,10 @@ NO_TOKEN, BAD_TOKEN = "NO TOKEN", "BAD TOKEN"
 
 _XML_DATA = ("xml", "xmldata", "XMLDATA")
 _JSON_DATA = ("json", "jsondata", "JSONDATA")
-_HOST_STATES = {**HOST_STATES, **dict(zip("012", HOST_STATES.values(), strict=True))}
-_OUR_KEYS = Names(METRIC_OUTPUT.keys)
 _MAX_VALUES = VALUES_PER_RECORD * Limits().max_records
 """In a request: each takes a multiple of its bytes in memory."""
 
 Parameters = Mapping[str, str]
-Result = Mapping[str, str]
-"""What a result has, by name; its `type` is `host` or `service`."""
 
 
 class NrdpProblem(HttpProblem):
@@ -124,12 +112,17 @@ def submitted(parameters: Parameters, flavour: str, now: datetime) -> list[Messa
     command = parameters.get("cmd", "").lower()
     if command != SUBMIT:
         raise NrdpProblem(COMMANDS_DISABLED if command == COMMAND else NO_COMMAND)
-    read, data = _data_of(parameters)
+    is_json, data = _data_of(parameters)
     if not data:
         raise NrdpProblem(NO_DATA)
     if max(data.count("<"), data.count(",")) > _MAX_VALUES:
         raise NrdpProblem(TOO_MUCH_DATA, f"more than {_MAX_VALUES} values in one request")
-    records = [_record_of(result, flavour, now) for result in read(data)]
+    try:
+        results = results_in_json(data) if is_json else results_in_xml(data)
+    except UnreadableResults as problem:
+        raise NrdpProblem(BAD_JSON if is_json else BAD_XML, str(problem)) from None
+    naming = Naming(flavour or SERVICE_FLAVOUR)
+    records = [record_of_result(result, naming, now) for result in results]
     messages = []
     for message in pack(records, METRIC_OUTPUT.name):
         headers = {name: value for name, value in message.headers.items() if name != MESSAGE_ID}
@@ -153,75 +146,19 @@ def greeting(parameters: Parameters) -> Reply:
     return _reply(OK, parameters, {"response": response})
 
 
-def _data_of(parameters: Parameters) -> tuple[Callable[[str], Iterable[Result]], str]:
-    """The reader of the data, and the data; "" if there is none."""
-    for read, names in ((_in_xml, _XML_DATA), (_in_json, _JSON_DATA)):
+def _data_of(parameters: Parameters) -> tuple[bool, str]:
+    """Whether the data are JSON, and the data; "" if there are none."""
+    for is_json, names in ((False, _XML_DATA), (True, _JSON_DATA)):
         if data := next(filter(None, map(parameters.get, names)), None):
-            return read, data
-    return _in_xml, ""
-
-
-def _in_xml(data: str) -> Iterable[Result]:
-    """The elements `checkresult`; raises NrdpProblem."""
-    from xml.etree.ElementTree import ParseError
-
-    from defusedxml import DefusedXmlException
-    from defusedxml.ElementTree import fromstring
-
-    try:
-        root = fromstring(data.strip(), forbid_dtd=True)
-    except DefusedXmlException:
-        raise NrdpProblem(BAD_XML, "a document type is not accepted") from None
-    except (ParseError, ValueError) as error:  # ValueError: an encoding that is not that of a text
-        raise NrdpProblem(BAD_XML, str(error)) from None
-    if root.tag != "checkresults":
-        raise NrdpProblem(BAD_XML, f"expected the element checkresults, not {root.tag[:40]!r}")
-    for result in root.iterfind("checkresult"):
-        values = {element.tag: element.text or "" for element in result}
-        yield {**values, "type": result.get("type", "host")}
-
-
-def _in_json(data: str) -> Iterable[Result]:
-    """The objects of the list `checkresults`; raises NrdpProblem."""
-    try:
-        document = json.loads(data, parse_int=str, parse_float=str)
-    except (ValueError, RecursionError) as error:
-        raise NrdpProblem(BAD_JSON, str(error)) from None
-    results = document.get("checkresults") if isinstance(document, dict) else None
-    if not isinstance(results, list):
-        raise NrdpProblem(BAD_JSON, "expected an object with a list checkresults")
-    for number, result in enumerate(results, 1):
-        if not isinstance(result, dict):
-            raise NrdpProblem(BAD_JSON, f"result {number} is not an object")
-        kind = result.get("checkresult")
-        kind = kind.get("type", "host") if isinstance(kind, dict) else "host"
-        texts = {name: value for name, value in result.items() if isinstance(value, str)}
-        yield {**texts, "type": str(kind)}
-
-
-def _record_of(result: Result, flavour: str, now: datetime) -> Record:
-    """The record of a result; keys of records that it has, such as hostname, take precedence."""
-    is_service = result["type"].lower() == "service"
-    state = result.get("state", "").strip()
-    output = split_output(unescaped(result.get("output", "")))
-    record = {
-        "serviceFlavour": (flavour or SERVICE_FLAVOUR) if is_service else HOST_FLAVOUR,
-        "metricName": result.get("servicename", "") if is_service else HOST_METRIC,
-        "metricStatus": state if is_service else _HOST_STATES.get(state.upper(), state),
-        "timestamp": result.get("time", "").strip() or format_time(now),
-        "summaryData": output.summary,
-        "performanceData": output.performance_data,
-        "detailsData": output.details,
-    }
-    ours = {_OUR_KEYS[name]: value for name, value in result.items() if value and _OUR_KEYS[name]}
-    return {**record, **ours}
+            return is_json, data
+    return False, ""
 
 
 def _is_json(parameters: Parameters) -> bool:
     if output_type := parameters.get("output_type"):
         return output_type.upper().endswith("JSON")
-    read, data = _data_of(parameters)
-    return bool(data) and read is _in_json
+    is_json, _ = _data_of(parameters)
+    return is_json
 
 
 def _reply(

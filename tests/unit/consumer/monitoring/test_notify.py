@@ -15,9 +15,9 @@ from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.reporter import STATUS_TICKS, Reporter, reporting
 from sam_pipeline.consumer.monitoring.state_file import read_state
-from sam_pipeline.consumer.monitoring.systemd import Notifier
 from sam_pipeline.consumer.process.signals import StopRequest
 from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.schema.program.systemd import Notifier
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.process import wait_until
 from tests.services.systemd import Systemd

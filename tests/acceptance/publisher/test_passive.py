@@ -1,0 +1,246 @@
+"""`sam-publish passive` as a process, with a real FIFO: whatever writers do, no result is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.schema.records.text import read_wlcg
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.services.process import wait_until
+from tests.services.systemd import Systemd
+from tests.support.brokers.fake_broker import FakeBroker, closed_port
+from tests.support.commands import PROGRAMS, Workplace
+
+SOON_S = 20.0
+PASSIVE = ("sam-publish", "passive", "--flavour", "CE", "--metric-prefix", "org.example.")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workplace:
+    return Workplace(
+        tmp_path, broker=f"stomp://127.0.0.1:{closed_port()}", database=""
+    ).write_configuration()
+
+
+def service(number: int, output: str = "OK") -> str:
+    """A line as NSCA writes it."""
+    now = int(time.time())
+    return f"[{now}] PROCESS_SERVICE_CHECK_RESULT;ce01;m{number};{number % 4};{output}\n"
+
+
+class Listener:
+    """The command, reading a FIFO."""
+
+    def __init__(self, place: Workplace, *options: str) -> None:
+        self.fifo = place.directory / "results.cmd"
+        with Systemd(str(place.directory / "notify")) as systemd:
+            environment = place.clean_environment() | {"NOTIFY_SOCKET": systemd.address}
+            self.process = subprocess.Popen(
+                [str(PROGRAMS / "sam-publish"), *PASSIVE[1:], "--fifo", str(self.fifo), *options],
+                cwd=place.directory,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            wait_until(lambda: "READY=1" in "\n".join(systemd.all_heard()), SOON_S)
+        (place.directory / "notify").unlink()
+
+    def write(self, text: str) -> None:
+        with self.fifo.open("w") as file:
+            file.write(text)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=SOON_S)
+        return self.process.returncode, out, err
+
+
+@contextmanager
+def listening(place: Workplace, *options: str) -> Iterator[Listener]:
+    listener = Listener(place, *options)
+    try:
+        yield listener
+    finally:
+        listener.process.kill()
+        listener.process.communicate()
+
+
+def metrics(place: Workplace, *bodies: bytes) -> list[str]:
+    """The names of the metrics in the spool and in these bodies."""
+    spool = DirectoryQueue(place.directory / "outbox")
+    read = [spool.read(name).body for name in spool.names()]
+    return [record.fields["metricName"] for body in [*read, *bodies] for record in read_wlcg(body)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_what_many_writers_wrote_is_published_or_spooled_when_a_signal_ends_it(
+    place: Workplace, number: signal.Signals
+) -> None:
+    with listening(place) as listener:
+
+        def write(writer: int) -> None:
+            for at in range(100):
+                listener.write(service(writer * 100 + at))
+
+        writers = [threading.Thread(target=write, args=[writer]) for writer in range(4)]
+        for thread in writers:
+            thread.start()
+        for thread in writers:
+            thread.join()
+        code, out, err = listener.end(number)
+
+    assert (code, "Traceback" in err) == (0, False), err
+    assert sorted(metrics(place)) == sorted(f"org.example.m{n}" for n in range(400))
+    assert "400 spooled, 0 refused" in out
+
+
+def test_results_reach_the_broker_within_the_flush_interval(place: Workplace) -> None:
+    with FakeBroker() as broker, listening(place, "--broker", broker.url) as listener:
+        listener.write(service(1))
+        wait_until(lambda: len(broker.taken) == 1, SOON_S)
+        listener.write(service(2) * 500)
+        wait_until(lambda: sum(int(f.headers["recordCount"]) for f in broker.taken) == 501, SOON_S)
+        code, out, err = listener.end()
+
+    assert code == 0, err
+    assert "501 published" in out
+    assert metrics(place) == []
+
+
+def test_a_bad_line_is_named_and_the_daemon_goes_on(place: Workplace) -> None:
+    with listening(place) as listener:
+        listener.write("".join([service(1), "garbage\n", service(2, "x" * 70_000), service(3)]))
+        code, _, err = listener.end()
+
+    assert code == 0
+    assert re.findall(r"results\.cmd:(\d+): record refused, ([\w-]+)", err) == [("2", "no-command")]
+    assert metrics(place) == ["org.example.m1", "org.example.m2", "org.example.m3"]
+
+
+def test_while_the_spool_is_full_nothing_is_lost_and_nothing_more_is_read(
+    place: Workplace, tmp_path: Path
+) -> None:
+    place.succeed(*PASSIVE, stdin="")
+    small = {"SAM_PUBLISHER_SPOOL_MAX_MESSAGES": "1"}
+    full = Workplace(place.directory, place.broker, "", environment=small)
+    with FakeBroker() as broker:
+        broker.refuses_login = "the broker is not ready"
+        with listening(full, "--broker", broker.url, "--flush-s", "0.1") as listener:
+            listener.write(service(1))
+            wait_until(lambda: place.spooled("outbox") == 1, SOON_S)
+            listener.write(service(2))
+            wait_until(lambda: len(broker.logins) > 1, SOON_S)
+            broker.refuses_login = ""
+            wait_until(lambda: any(b"m2" in frame.body for frame in broker.taken), SOON_S)
+            code, _, err = listener.end()
+
+        bodies = [frame.body for frame in broker.taken]
+    assert code == 0, err
+    assert "nothing more is read" in err
+    assert sorted(metrics(place, *bodies)) == ["org.example.m1", "org.example.m2"]
+
+
+def test_a_killed_daemon_leaves_the_fifo_to_the_next_one(place: Workplace) -> None:
+    with listening(place) as listener:
+        mode = stat.S_IMODE(listener.fifo.stat().st_mode)
+        second = place.run(*PASSIVE, "--fifo", listener.fifo)
+        listener.process.kill()
+        listener.process.wait()
+    with listening(place) as listener:
+        listener.write(service(7))
+        listener.end()
+
+    assert (mode, second.code) == (0o660, 73)
+    assert "another process" in second.err
+    assert metrics(place) == ["org.example.m7"]
+
+
+XML = """<?xml version="1.0"?>
+<checkresults>
+  <checkresult type="service" checktype="1">
+    <hostname>CE01</hostname><servicename>Ping</servicename><state>1</state>
+    <output>SLOW &amp; late | rtt=3s\\nline 2</output>
+  </checkresult>
+  <checkresult type="host"><hostname>ce01</hostname><state>1</state><output/></checkresult>
+</checkresults>"""
+JSON = json.dumps(
+    {
+        "checkresults": [
+            {
+                "checkresult": {"type": "service", "checktype": "1"},
+                "hostname": "CE01",
+                "servicename": "Ping",
+                "state": "1",
+                "output": "SLOW & late | rtt=3s\\nline 2",
+            },
+            {"checkresult": {"type": "host"}, "hostname": "ce01", "state": "1", "output": ""},
+        ]
+    }
+)
+LINES = (
+    f"[{int(time.time())}] PROCESS_SERVICE_CHECK_RESULT;CE01;Ping;1;SLOW & late | rtt=3s\\nline 2\n"
+    f"[{int(time.time())}] PROCESS_HOST_CHECK_RESULT;ce01;1;"
+)
+
+
+@pytest.mark.parametrize("document", [XML, JSON, LINES], ids=["xml", "json", "lines"])
+def test_all_forms_on_standard_input_become_the_same_records(
+    place: Workplace, document: str
+) -> None:
+    options = ("--site", "SITE-A", "--vo", "ops", "--gathered-at", "nagios1")
+
+    place.succeed(*PASSIVE, *options, stdin=document)
+
+    spool = DirectoryQueue(place.directory / "outbox")
+    (element,) = spool.names()
+    service, host = (record.fields for record in read_wlcg(spool.read(element).body))
+    for fields in (service, host):
+        del fields["timestamp"]
+    shared = {"siteName": "SITE-A", "voName": "ops", "hostName": "ce01"}
+    shared |= {"gatheredAt": "nagios1", "monitoringHost": "nagios1"}
+    assert service == {
+        **shared,
+        "serviceFlavour": "CE",
+        "metricName": "org.example.Ping",
+        "metricStatus": "WARNING",
+        "summaryData": "SLOW & late",
+        "performanceData": "rtt=3s",
+        "detailsData": "line 2",
+    }
+    assert host == {
+        **shared,
+        "serviceFlavour": "Host",
+        "metricName": "org.example.Host-Check",
+        "metricStatus": "CRITICAL",
+    }
+
+
+def test_a_refused_result_is_the_exit_code_of_the_input_that_ends(place: Workplace) -> None:
+    answer = place.run(*PASSIVE, "--json", stdin=f"{service(1)}garbage\n{service(2)}")
+
+    assert answer.code == 65
+    assert [(item["line"], item["reason"]) for item in answer.json["refused_records"]] == [
+        (2, "no-command")
+    ]
+    assert metrics(place) == ["org.example.m1", "org.example.m2"]
+
+
+@pytest.mark.parametrize(
+    "options", [["--fifo", "f", "--json"], ["--fifo-mode", "999"], ["--flush-s", "0"]]
+)
+def test_bad_options_are_usage_errors(place: Workplace, options: list[str]) -> None:
+    assert place.run(*PASSIVE, *options).code == 64
+    assert not os.path.exists(place.directory / "f")

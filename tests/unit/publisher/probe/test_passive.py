@@ -1,0 +1,151 @@
+"""Passive results from lines and documents: each becomes a record, or is refused by its line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sam_pipeline.publisher.probe.fifo import TOO_LARGE, TRUNCATED, InputLine, Lines
+from sam_pipeline.publisher.probe.input import Found, Pause, RefusedRecord
+from sam_pipeline.publisher.probe.passive import MAX_DOCUMENT_BYTES, PassiveResults
+from sam_pipeline.schema.messages.decode import decode
+from sam_pipeline.schema.messages.message import pack
+from sam_pipeline.schema.records.check_result import Naming
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.input_file import InputFile
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+RESULTS = PassiveResults(
+    METRIC_OUTPUT.name, Naming("CE"), lambda record: record, lambda record: record, lambda: NOW
+)
+CLASS = METRIC_OUTPUT.name
+GOOD = b"[1795176000] PROCESS_SERVICE_CHECK_RESULT;ce01;m;0;OK"
+
+
+def of_lines(*bodies: bytes) -> list[Found]:
+    return [*RESULTS.of_lines("f", (InputLine(n, body) for n, body in enumerate(bodies, 1)))]
+
+
+def of_file(tmp_path: Path, content: bytes, is_cut: bool = False) -> list[Found]:
+    (tmp_path / "input").write_bytes(content)
+    with InputFile(str(tmp_path / "input")) as file:
+        return [*RESULTS.of_input(file, lambda: is_cut)]
+
+
+def refusals(found: Iterable[Found]) -> list[tuple[int, str]]:
+    return [(item.line, item.reason) for item in found if isinstance(item, RefusedRecord)]
+
+
+def test_bytes_that_a_record_can_not_have_are_replaced() -> None:
+    (record,) = of_lines(GOOD + b" caf\xe9 \0\r")
+
+    assert isinstance(record, dict)
+    assert record["summaryData"] == "OK caf\ufffd \ufffd"
+
+
+def test_a_bad_line_is_refused_by_its_number_and_the_others_are_records() -> None:
+    found = of_lines(GOOD, b"garbage", b"", GOOD.replace(b";0;", b";7;"), GOOD)
+
+    assert refusals(found) == [(2, "no-command"), (4, "bad-status")]
+    assert sum(isinstance(item, dict) for item in found) == 2
+
+
+def test_a_line_without_an_end_is_not_half_a_result(tmp_path: Path) -> None:
+    lines = [InputLine(1, GOOD, TRUNCATED), InputLine(2, GOOD, TOO_LARGE)]
+
+    assert refusals(RESULTS.of_lines("f", lines)) == [(1, TRUNCATED), (2, TOO_LARGE)]
+    assert refusals(of_file(tmp_path, GOOD + b"\n" + GOOD, is_cut=True)) == [(2, TRUNCATED)]
+    assert refusals(of_file(tmp_path, GOOD + b"\n" + GOOD)) == []
+
+
+def test_pauses_are_passed_on() -> None:
+    pause = Pause()
+
+    assert [*RESULTS.of_lines("f", [pause])] == [pause]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"<checkresults>", "not-xml"),
+        (b"<!DOCTYPE a><checkresults/>", "not-xml"),
+        (b'{"checkresults": 1}', "not-json"),
+        (b"{" + b" " * MAX_DOCUMENT_BYTES, TOO_LARGE),
+        (b"<checkresults/>", "empty"),
+    ],
+)
+def test_a_document_that_can_not_be_read_is_refused_as_a_whole(
+    tmp_path: Path, content: bytes, reason: str
+) -> None:
+    assert refusals(of_file(tmp_path, content)) == [(1, reason)]
+
+
+def test_a_bad_result_of_a_document_is_refused_by_its_number(tmp_path: Path) -> None:
+    results = [{"hostname": "a", "state": "0"}, {"hostname": "a", "state": "x"}]
+
+    good, bad = of_file(tmp_path, json.dumps({"checkresults": results}).encode())
+
+    assert isinstance(good, dict) and good["metricName"] == "Host-Check"
+    assert isinstance(bad, RefusedRecord) and "check result 2" in bad.text
+
+
+def test_latin_1_in_xml_that_declares_nothing_is_replaced(tmp_path: Path) -> None:
+    xml = "<checkresults><checkresult><hostname>a</hostname><state>0</state><output>é</output>"
+    content = f"{xml}</checkresult></checkresults>"
+
+    (record,) = of_file(tmp_path, content.encode("latin-1"))
+    (declared,) = of_file(
+        tmp_path, f"<?xml version='1.0' encoding='latin1'?>{content}".encode("latin-1")
+    )
+
+    assert isinstance(record, dict) and record["summaryData"] == "\ufffd"
+    assert isinstance(declared, dict) and declared["summaryData"] == "é"
+
+
+def test_gzip_is_read_and_a_truncated_one_is_refused(tmp_path: Path) -> None:
+    content = gzip.compress(b"".join(GOOD + b"%d\n" % n for n in range(50_000)))
+
+    assert refusals(of_file(tmp_path, content)) == []
+    [(_, reason)] = refusals(of_file(tmp_path, content[:-20]))
+    assert reason == TRUNCATED
+
+
+TOKENS = st.sampled_from(
+    [
+        *(b"[", b"]", b";", b" ", b"1795176000", b"0", b"3", b"4", b"\\n", b"|", b"t=1;2", b"ce01"),
+        *(
+            b"PROCESS_SERVICE_CHECK_RESULT",
+            b"PROCESS_HOST_CHECK_RESULT",
+            b"\xff",
+            b"\0",
+            b"m",
+            b"'",
+        ),
+    ]
+)
+
+
+@given(st.lists(st.lists(TOKENS, max_size=14).map(b"".join) | st.just(GOOD) | st.binary()))
+def test_each_line_is_one_row_for_the_consumer_or_refused_by_its_number(
+    bodies: list[bytes],
+) -> None:
+    bodies = [body.replace(b"\n", b"") for body in bodies]
+    lines = [*Lines().cut(b"".join(body + b"\n" for body in bodies))]
+
+    found = [*RESULTS.of_lines("f", lines)]
+
+    records = [item for item in found if isinstance(item, dict)]
+    refused = {line for line, _ in refusals(found)}
+    ignored = sum(not body.strip() for body in bodies)
+    assert len(records) + len(refused) + ignored == len(bodies) == len(lines)
+    decoded = [
+        decode(message, METRIC_OUTPUT.keys, NOW) for message in pack(records, "metricOutput")
+    ]
+    assert sum(len(part.rows) for part in decoded) == len(records)
