@@ -19,6 +19,7 @@ examples:
   sam-consume check --connect
   sam-consume run                      the daemon
   sam-consume run --drain              load all waiting messages, then stop (cron, tests)
+  sam-consume tap --count 5            messages that pass, without taking them
   sam-consume status
   sam-consume publishers
   sam-consume dead-letter list
@@ -26,6 +27,7 @@ examples:
 
 COMMANDS = {
     "run": ("run", "load messages until stopped"),
+    "tap": ("look.tap", "print messages that pass, without taking them"),
     "check": ("check", "report all problems of the configuration and the database"),
     "config": ("config", "show each key of the configuration, and where its value comes from"),
     "status": ("status", "show state, lag, backlog, rates and counts of the daemon"),

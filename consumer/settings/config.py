@@ -510,17 +510,8 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
     if findings.problems:
         raise ConfigError(findings.problems)
     config = ConsumerConfig(**findings.values)
-    problems = [
-        f"{broker}: {problem}"
-        for broker in config.brokers
-        if (problem := problem_of_login(broker, config.user_at(broker), config.insecure))
-    ]
+    problems = connection_problems(config)
     problems += _problems_of_tables(config)
-    for broker in config.network_brokers:
-        try:
-            config.has_proxy(broker)
-        except ConfigError as error:
-            problems += error.problems
     if config.reads_network:
         if not config.name:
             problems.append("name is missing: durable subscriptions of network brokers need it")
@@ -561,6 +552,19 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
     if problems:
         raise ConfigError([f"[{SECTION}] {problem}" for problem in problems])
     return config
+
+
+def connection_problems(config: ConsumerConfig) -> list[str]:
+    """Why brokers can't be connected to as configured."""
+    problems = []
+    for broker in config.brokers:
+        if problem := problem_of_login(broker, config.user_at(broker), config.insecure):
+            problems.append(f"{broker}: {problem}")
+        try:
+            config.has_proxy(broker)
+        except ConfigError as error:
+            problems += error.problems
+    return problems
 
 
 def _problems_of_tables(config: ConsumerConfig) -> Iterator[str]:
@@ -627,6 +631,14 @@ def _load_keys(
         raise ConfigError(findings.problems)
     values = {name: value for name, value in findings.values.items() if name in names}
     return ConsumerConfig(**{"broker_urls": (), **values, **_surroundings(instance)})
+
+
+def _login_problems(config: ConsumerConfig) -> list[str]:
+    return [
+        f"{broker}: {problem}"
+        for broker in config.brokers
+        if (problem := problem_of_login(broker, config.user_at(broker), config.insecure))
+    ]
 
 
 def _surroundings(instance: int | None) -> dict[str, Any]:

@@ -179,20 +179,19 @@ class SpoolSource:
             self._to_unlock.add(name)
             raise
         self._locked.add(name)
-        message = with_identity(message, self._sender(message, owner))
-        if KEY_NAME in message.headers:  # it says everything itself
-            message = self._signatures.checked(message, inbox)
-        else:
-            message = self._stamp.stamped(message)
+        message = self._received(message, owner, inbox)
         while not stop.is_set() and not inbox.wait_for_room(self.broker, ROOM_S):
             self._purge(time.monotonic())
         headers = message.headers
         inbox.put([Delivery(message, self, name)], sum(map(len, (*headers, *headers.values()))))
 
-    def _sender(self, message: Message, owner: int) -> str:
-        """The identity of an element: its owner, or what a relay has established."""
+    def _received(self, message: Message, owner: int, inbox: Inbox) -> Message:
+        """An element with its identity, its owner or what a relay has established, and class."""
         claimed = message.headers.get(IDENTITY, "") if owner in self._relays else ""
-        return established_identity(claimed, uid_identity(owner))
+        message = with_identity(message, established_identity(claimed, uid_identity(owner)))
+        if KEY_NAME in message.headers:  # it says everything itself
+            return self._signatures.checked(message, inbox)
+        return self._stamp.stamped(message)
 
     def _release(self, claims: Claims) -> None:
         """Unlock what was never acked; what can't be unlocked now stays claimed."""

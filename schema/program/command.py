@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 _unwritten: list[OSError] = []
 """Why standard output could not be written in this call of `run`."""
+_readers_gone: list[BrokenPipeError] = []
+"""The same, if the reason is that its reader has read enough."""
 
 _DEFAULTS = {"config": None, "verbosity": 0, "log_format": "text", "json": False}
 
@@ -229,6 +231,7 @@ def run(
     """
     _open_closed_streams()
     _unwritten.clear()
+    _readers_gone.clear()
     lines: list[str] = []
     log_format = "text"
     ended: Optional[SystemExit] = None
@@ -298,9 +301,26 @@ def print_done(
         _flush(file or sys.stdout)
 
 
+def output_ended() -> bool:
+    """Pass on what was printed; whether nobody reads standard output, or it can't be written."""
+    import select  # for commands that print until they are stopped
+
+    _flush(sys.stdout)
+    if _unwritten or _readers_gone:
+        return True
+    reader = select.poll()
+    reader.register(sys.stdout, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in reader.poll(0))
+
+
 def print_json(value: object, file: Optional[TextIO] = None) -> None:
     """Print one JSON document, on standard output or `file`: see `to_json`."""
     print_text(f"{to_json(value)}\n", file)
+
+
+def print_json_line(value: object) -> None:
+    """Print one of many JSON documents, on a line of its own."""
+    print_text(f"{to_json(value, indent=None)}\n")
 
 
 def print_text(text: Union[str, bytes], file: Optional[TextIO] = None) -> None:
@@ -333,8 +353,11 @@ def text_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list
     ]
 
 
-def to_json(value: object) -> str:
-    """One JSON document; times as `…Z`, days as `YYYY-MM-DD`, decimals as numbers."""
+def to_json(value: object, indent: Optional[int] = 2) -> str:
+    """One JSON document; times as `…Z`, days as `YYYY-MM-DD`, decimals as numbers.
+
+    Without `indent` it is on one line.
+    """
     import json  # slow to import, and most calls print a line of text
     from datetime import date, datetime
     from decimal import Decimal
@@ -350,7 +373,7 @@ def to_json(value: object) -> str:
             return float(value)
         raise TypeError(f"{type(value).__name__} has no JSON form")
 
-    return printable_json(json.dumps(value, indent=2, ensure_ascii=False, default=encode))
+    return printable_json(json.dumps(value, indent=indent, ensure_ascii=False, default=encode))
 
 
 def _open_closed_streams() -> None:
@@ -377,8 +400,11 @@ def _discard(stream: TextIO, error: OSError, at_the_end: bool = False) -> None:
 
     That a reader such as `head` has read enough is not an error.
     """
-    if stream is sys.stdout and not isinstance(error, BrokenPipeError):
-        _unwritten.append(error)
+    if stream is sys.stdout:
+        if isinstance(error, BrokenPipeError):
+            _readers_gone.append(error)
+        else:
+            _unwritten.append(error)
     if stream is sys.stdout or at_the_end:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())

@@ -9,7 +9,7 @@ in bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sam_pipeline.schema.messages.destination import QUEUES, TOPICS, VIRTUAL_TOPIC
 from sam_pipeline.schema.net.stomp_session import SessionLost
@@ -46,6 +46,18 @@ class BrokerDialect:
     """How headers of SUBSCRIBE begin that only other brokers know; this one would ignore them."""
     length_may_lie: bool = False
     """A publisher can replace the `content-length` of the broker by its own."""
+    browses: Mapping[str, str] = field(default_factory=dict)
+    """The headers that show the messages of a queue without taking them; empty: it can't."""
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """The headers that make sure that a subscription of a topic gets copies of its messages."""
+    queue_separator: str = ""
+    """What stands between a topic and one of its queues, which is shared with other consumers."""
+    composite: str = ""
+    """What separates several destinations in one."""
+
+    def is_composite(self, destination: str) -> bool:
+        """Whether it stands for several destinations."""
+        return bool(self.composite) and self.composite in destination
 
 
 _QUEUE_OF_RABBITMQ = {"durable": "true", "auto-delete": "false", "x-queue-name": "{name}"}
@@ -62,6 +74,8 @@ DIALECTS = (
         prefetch=2000,
         foreign_headers=("x-",),
         length_may_lie=True,  # as a property of a text message, over OpenWire or HTTP
+        browses={"browser": "true"},
+        composite=",",
     ),
     BrokerDialect(
         server="ActiveMQ-Artemis/",
@@ -74,6 +88,9 @@ DIALECTS = (
         acks_in_transaction=False,  # it acks at once, even within a transaction
         falls_silent=True,  # after a message with a `priority` of 99
         foreign_headers=("x-", "activemq."),
+        # Without the prefixes of docs/consumer-reference.md, the acceptor takes topics for queues.
+        copies={"subscription-type": "MULTICAST"},
+        queue_separator="::",
     ),
     BrokerDialect(
         server="RabbitMQ/",

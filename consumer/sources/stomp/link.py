@@ -68,6 +68,7 @@ class StompSettings:
     signatures: SignatureCheck = field(default_factory=SignatureCheck)
     is_last_attempt: IsLastAttempt = never_last
     """Whether a frame that could not be read is now delivered as far as it is known."""
+    session: type[ConsumingSession] = ConsumingSession
 
     def login(self, user: str | None) -> Login:
         """The login for a broker whose URL has this user; raises SessionLost."""
@@ -158,7 +159,7 @@ class StompLink:
         broker, settings = self._broker, self._settings
         login = settings.login(broker.user)
         channel = settings.open_channel(broker, self._address)
-        session = ConsumingSession(
+        session = settings.session(
             channel,
             str(broker),
             inbox,

@@ -193,6 +193,7 @@ class ConsumingSession(StompSession):
             headers = {**login.headers(), "heart-beat": f"{heart_beat_ms},{heart_beat_ms}"}
             answer = self.log_in(headers, Deadline.after(reply_s))
             self._dialect = dialect_of(answer.get("server", ""))
+            self._ack_id = self._dialect.ack_id
             self._user_header = self._dialect.user_header if vouches else ""
             if self._dialect.length_may_lie:
                 self._frames.be_wary()
@@ -210,26 +211,33 @@ class ConsumingSession(StompSession):
 
     def subscribe(self, consumer: str, subscriptions: Sequence[Subscription]) -> None:
         """Subscribe, and wait until the broker confirms; may raise SubscriptionRefused."""
-        for number, (destination, stamp, prefetch, shared, added) in enumerate(subscriptions):
-            self._stamps[str(number)] = stamp
+        for number, subscription in enumerate(subscriptions):
+            self._stamps[str(number)] = subscription.stamp
             self._delivered_at[str(number)] = time.monotonic()
-            prefetch = prefetch or self._dialect.prefetch
+            prefetch = subscription.prefetch or self._dialect.prefetch
             # The broker sends the second half of them while the first one is stored.
             self.batch_size = min(self.batch_size, max(prefetch // 2, 1))
-            headers = subscribe_headers(self._dialect, consumer, destination, prefetch, shared)
-            headers |= {**added, "id": str(number), "ack": "client"}
+            headers = self._subscribe_headers(consumer, subscription, prefetch)
             try:
-                require_known(self._dialect, added)
-                self.ask("SUBSCRIBE", headers, Deadline.after(self._reply_s))
+                require_known(self._dialect, subscription.headers)
+                self.ask("SUBSCRIBE", {**headers, "id": str(number)}, Deadline.after(self._reply_s))
             except _Closing:  # by a message of an earlier subscription: `serve` waits for acks
                 return
             except UnknownHeader as error:
-                raise SubscriptionRefused(destination, str(error)) from error
+                raise SubscriptionRefused(subscription.destination, str(error)) from error
             except SessionLost as loss:
                 if not loss.by_error:
                     raise
                 advice = f"; {OTHER_HEADERS}" if "inequivalent arg" in str(loss) else ""
-                raise SubscriptionRefused(destination, f"{loss}{advice}") from loss
+                raise SubscriptionRefused(subscription.destination, f"{loss}{advice}") from loss
+
+    def _subscribe_headers(
+        self, consumer: str, subscription: Subscription, prefetch: int
+    ) -> dict[str, str]:
+        """All headers of SUBSCRIBE but its `id`."""
+        destination, shared = subscription.destination, subscription.shared
+        headers = subscribe_headers(self._dialect, consumer, destination, prefetch, shared)
+        return {**headers, **subscription.headers, "ack": "client"}
 
     def serve(self, stop: threading.Event, max_s: float = math.inf) -> None:
         """Deliver, ack and send heart-beats until `stop` is set; acks due by then are sent.
@@ -337,7 +345,7 @@ class ConsumingSession(StompSession):
             command, headers, body, _ = messages.pop()
             rest = self._frames.unread().partition(b"\0")[0]
             frame = Frame(command, headers, body + b"\0" + rest, Fault(str(error)))
-        if frame and frame.headers.get(self._dialect.ack_id):
+        if frame and frame.headers.get(self._ack_id):
             message_id = frame.headers.get("message-id", "")[:LONGEST_KEY]
             if self._is_last_attempt(self.broker, message_id):
                 messages.append(frame)
@@ -349,7 +357,7 @@ class ConsumingSession(StompSession):
         for frame in messages:
             headers, fault = frame.headers, frame.fault
             try:
-                token = headers["subscription"], headers[self._dialect.ack_id]
+                token = headers["subscription"], headers[self._ack_id]
                 stamp = self._stamps[token[0]]
             except KeyError as error:
                 token, stamp = _NO_TOKEN, _NOT_SUBSCRIBED
