@@ -101,6 +101,11 @@ class ActiveMQServer(StompServer):
     openwire_port: int
     """For clients in Java."""
 
+    def stores(self, name: str) -> bool:
+        """Whether the store has ever had a queue or durable subscription with this in its name."""
+        journal = (self.directory / "kahadb").glob("db-*.log")
+        return any(name.encode() in file.read_bytes() for file in journal)
+
 
 @dataclass(frozen=True)
 class ActiveMQRules(Rules):

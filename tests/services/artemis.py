@@ -8,6 +8,7 @@ The logins are `sam`, `sam-other` and anonymous:
 
 from __future__ import annotations
 
+import subprocess
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from tests.services.process import HOST, ServerProcess, free_ports
 
 VERSION = "2.56.0"
 ARTIFACT = f"org.apache.artemis:apache-artemis:{VERSION}:tar.gz:bin"
+BOOT = "org.apache.activemq.artemis.boot.Artemis"
 FORBIDDEN = "forbidden."
 """Destinations that begin so can't be sent to."""
 SILENT = "silent."
@@ -93,6 +95,7 @@ FILES = {
         <permission type="deleteAddress" roles="users"/>
         <permission type="consume" roles="users"/>
         <permission type="send" roles="users"/>
+        <permission type="manage" roles="users"/>
       </security-setting>
     </security-settings>
   </core>
@@ -124,6 +127,17 @@ logger.audit.level = OFF
 @dataclass(frozen=True, kw_only=True)
 class ArtemisServer(StompServer):
     """An Artemis broker."""
+
+    def queues(self) -> set[str]:
+        """The names of all queues, those of subscriptions among them."""
+        home, url = fetch(), f"tcp://{self.host}:{self.port}"
+        command = [java_for("artemis"), "-XX:TieredStopAtLevel=1", f"-Dartemis.home={home}"]
+        command += ["-cp", f"{home}/lib/artemis-boot.jar", BOOT, "queue", "stat", "--silent"]
+        command += ["--url", url, "--user", self.user, "--password", self.password]
+        command += ["--maxRows", "10000", "--maxColumnSize", "-1"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=True)
+        rows = [line.split("|") for line in listed.stdout.splitlines() if line.startswith("|")]
+        return {row[1].strip() for row in rows[2:]}
 
 
 def running_artemis(rules: Rules = AS_USUAL) -> AbstractContextManager[ArtemisServer]:
@@ -162,7 +176,7 @@ def _server(directory: Path, rules: Rules) -> ArtemisServer:
             f"-Ddata.dir={directory}/data",
             "-cp",
             f"{home}/lib/artemis-boot.jar",
-            "org.apache.activemq.artemis.boot.Artemis",
+            BOOT,
             "run",
         ],
         log=directory / "log",

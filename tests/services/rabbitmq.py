@@ -18,6 +18,7 @@ from urllib.parse import quote
 from urllib.request import (
     HTTPBasicAuthHandler,
     HTTPPasswordMgrWithDefaultRealm,
+    OpenerDirector,
     Request,
     build_opener,
 )
@@ -119,16 +120,24 @@ class RabbitMQServer(StompServer):
             [str(CONTROL), *arguments], env=self.process.env, check=True, capture_output=True
         )
 
+    def queues(self) -> set[str]:
+        """The names of all queues, those of subscriptions among them."""
+        with self._api().open(f"{self.management_url}/api/queues?columns=name", timeout=10) as page:
+            return {queue["name"] for queue in json.load(page)}
+
     def _put(self, path: str, document: Mapping[str, str]) -> None:
-        passwords = HTTPPasswordMgrWithDefaultRealm()
-        passwords.add_password(None, self.management_url, self.user, self.password)
         request = Request(
             f"{self.management_url}/api/{path}",
             json.dumps(document).encode(),
             {"content-type": "application/json"},
             method="PUT",
         )
-        build_opener(HTTPBasicAuthHandler(passwords)).open(request, timeout=10).close()
+        self._api().open(request, timeout=10).close()
+
+    def _api(self) -> OpenerDirector:
+        passwords = HTTPPasswordMgrWithDefaultRealm()
+        passwords.add_password(None, self.management_url, self.user, self.password)
+        return build_opener(HTTPBasicAuthHandler(passwords))
 
 
 def running_rabbitmq(

@@ -54,6 +54,7 @@ BY_FRAMES, BY_COMMAND = PAGE.texts("sh", "Replace a broker")
 (BRIDGE,) = PAGE.texts("sh", "To brokers")
 (BRIDGE_TOML,) = PAGE.texts("toml", "To brokers")
 SHARE, CORRECT = PAGE.texts("sh", "Share a spool between accounts")
+(TAP,) = PAGE.texts("sh", "Look at messages")
 (MONITOR,) = PAGE.texts("sh", "Monitor the consumer")
 TOPIC = "grid.probe.metricOutput"
 RESULT = ["result", "--metric", "org.example.Ping", "--status", "OK", "--flavour", "CE", "--host"]
@@ -594,6 +595,22 @@ def test_the_group_owns_the_spool_and_what_was_left_there(workplace: Workplace) 
 def ids(path: Path) -> list[str]:
     queue = DirectoryQueue(path)
     return [queue.read(name).message_id for name in queue.names()]
+
+
+# Looking ----------------------------------------------------------------------------------------
+
+
+def test_messages_that_wait_can_be_looked_at_and_are_loaded_later(workplace: Workplace) -> None:
+    for number in range(5):
+        workplace.succeed("sam-publish", *RESULT, f"ce{number}.example.org")
+
+    seen = succeed(workplace, TAP)
+    workplace.succeed("sam-consume", "run", "--drain")
+
+    *_, document = seen.out.splitlines()
+    assert json.loads(document)["records"][0]["hostName"] == "ce0.example.org"
+    assert seen.out.count("metricName: org.example.Ping") == 5
+    assert len(hosts(workplace)) == 5
 
 
 # Monitoring ---------------------------------------------------------------------------------------

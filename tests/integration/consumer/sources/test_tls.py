@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import uuid
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.support.builders import metric_message
 from tests.support.conservation import consumed, key_of, numbered
 from tests.support.consumer.daemon import LOST, Subscription, row_keys, running, site_of
 from tests.support.consumer.publisher import publish
-from tests.support.consumer.site import Site, fill_spool
+from tests.support.consumer.site import Site, eventually, fill_spool
 
 
 @pytest.fixture
@@ -61,6 +62,24 @@ def test_a_consumer_with_a_certificate_loads_messages_over_tls(
 
     consumed([key_of(message.body) for message in messages], row_keys(site))
     assert (stopped.code, stopped.messages) == (0, 1500)
+
+
+def test_a_tap_uses_the_certificate_that_is_configured(
+    tmp_path: Path, tls_broker: TlsBroker, destination: str
+) -> None:
+    server, files = tls_broker
+    ours = known_as(files, files.client())
+    site = site_of(tmp_path, [server.tls_url], Subscription(destination), **ours)
+    log = tmp_path / "tap.log"
+
+    with log.open("w") as stderr:
+        command = site.command("tap", "--broker", server.tls_url, "--count", "1", "--json")
+        tap = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+    eventually(lambda: "subscribed as" in log.read_text())
+    publish(server.host, server.port, destination, [metric_message()])
+    output, _ = tap.communicate(timeout=60)
+
+    assert json.loads(output)["broker"] == server.tls_url
 
 
 def test_a_relay_sends_over_tls_with_a_certificate_of_its_own(
