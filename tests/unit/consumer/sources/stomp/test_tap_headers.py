@@ -6,7 +6,9 @@ import pytest
 
 from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.sources.stomp.dialects import DIALECTS, BrokerDialect
+from sam_pipeline.consumer.sources.stomp.session import Subscription
 from sam_pipeline.consumer.sources.stomp.tap_session import tap_headers
+from sam_pipeline.schema.messages.foreign import Stamp
 
 ACTIVEMQ, ARTEMIS, RABBITMQ = DIALECTS
 DURABLE = {
@@ -18,9 +20,13 @@ DURABLE = {
 }
 
 
+def headers_of(dialect: BrokerDialect, destination: str, **added: str) -> dict[str, str]:
+    return tap_headers(dialect, Subscription(destination, Stamp(), headers=added), 10)
+
+
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.server)
 def test_a_topic_is_subscribed_to_without_anything_that_lasts(dialect: BrokerDialect) -> None:
-    headers = tap_headers(dialect, "/topic/grid.x", 10)
+    headers = headers_of(dialect, "/topic/grid.x")
 
     assert headers["destination"] == "/topic/grid.x"
     assert headers["ack"] == "auto"
@@ -28,8 +34,8 @@ def test_a_topic_is_subscribed_to_without_anything_that_lasts(dialect: BrokerDia
 
 
 def test_of_a_shared_subscription_the_topic_is_tapped() -> None:
-    copy = tap_headers(ACTIVEMQ, "/queue/Consumer.site-a.VirtualTopic.x", 10)
-    queue = tap_headers(ARTEMIS, "/topic/x::site-a.x", 10)
+    copy = headers_of(ACTIVEMQ, "/queue/Consumer.site-a.VirtualTopic.x")
+    queue = headers_of(ARTEMIS, "/topic/x::site-a.x")
 
     assert copy["destination"] == "/topic/VirtualTopic.x"
     assert "browser" not in copy
@@ -38,16 +44,23 @@ def test_of_a_shared_subscription_the_topic_is_tapped() -> None:
 
 
 def test_a_queue_is_browsed_or_left_alone() -> None:
-    assert tap_headers(ACTIVEMQ, "/queue/x", 10)["browser"] == "true"
+    assert headers_of(ACTIVEMQ, "/queue/x")["browser"] == "true"
     for dialect, queue in (
         (ARTEMIS, "/queue/x"),
         (RABBITMQ, "/queue/x"),
         (RABBITMQ, "/amq/queue/x"),
     ):
         with pytest.raises(SubscriptionRefused, match="without taking them"):
-            tap_headers(dialect, queue, 10)
+            headers_of(dialect, queue)
 
 
 def test_a_topic_can_not_smuggle_in_a_queue() -> None:
     with pytest.raises(SubscriptionRefused):
-        tap_headers(ACTIVEMQ, "/topic/x,queue://y", 10)
+        headers_of(ACTIVEMQ, "/topic/x,queue://y")
+
+
+def test_of_the_configured_headers_only_a_selector_applies() -> None:
+    headers = headers_of(ARTEMIS, "/topic/x", selector="site = 'A'", durable="true")
+
+    assert headers["selector"] == "site = 'A'"
+    assert "durable" not in headers
