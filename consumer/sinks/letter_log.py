@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from sam_pipeline.schema.identity.identity import sender_name
 from sam_pipeline.schema.program.wording import one_line, plural
 from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN
@@ -73,7 +74,7 @@ class LetterLog:
             waiting = self._by_reason.setdefault(letter.reason, _Letters(now))
             first = waiting.first = waiting.first or letter
             waiting.count += 1
-            if (letter.message_class, letter.sender) != (first.message_class, first.sender):
+            if letter.group != first.group:
                 waiting.are_alike = False
         self.write_due()
 
@@ -116,7 +117,10 @@ class LetterLog:
 
 def _warn(reason: str, first: NewLetter, count: int, are_alike: bool) -> None:
     name = one_line(first.message_class, LONGEST_NAME)
-    sender = f" from {first.sender}" if first.sender.source else ""
+    sender = one_line(sender_name(first.identity, first.origin), LONGEST_ERROR)
+    sender = f" from {sender}" if sender else ""
+    if first.sender.source:
+        sender += f" {'via' if sender else 'from'} {first.sender}"
     logger.warning(
         "%s, %s: %s%s%s, first message id %s (%s); see `sam-consume dead-letter list --reason %s`",
         plural(count, "new dead letter"),
@@ -131,5 +135,10 @@ def _warn(reason: str, first: NewLetter, count: int, are_alike: bool) -> None:
             "broker": first.sender.source,
             "message_id": first.message_id,
             "message_class": first.message_class,
+            "login": first.sender.user,
+            "publisher": first.identity,
+            "claimed_host": first.origin.host,
+            "claimed_program": first.origin.program,
+            "claimed_user": first.origin.user,
         },
     )

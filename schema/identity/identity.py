@@ -7,6 +7,7 @@ claims and sets what it has established itself; relays, dead letters and replays
 from __future__ import annotations
 
 from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.origin import Origin
 
 IDENTITY = "samIdentity"
 """The header of an identified message; a message without it is anonymous."""
@@ -50,6 +51,12 @@ def established_identity(claimed: str, own: str) -> str:
 def known_identity(identity: str) -> str:
     """The identity in texts for people, which do not name anonymous senders."""
     return "" if identity == ANONYMOUS else identity
+
+
+def sender_name(identity: str, origin: Origin) -> str:
+    """Who sent a message, for people: the identity, then what the sender claims; "" if neither."""
+    claimed = f"{origin} (claimed)" if str(origin) else ""
+    return ", ".join(filter(None, (known_identity(identity), claimed)))
 
 
 def key_identity(name: str) -> str:

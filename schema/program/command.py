@@ -323,6 +323,20 @@ def print_json_line(value: object) -> None:
     print_text(f"{to_json(value, indent=None)}\n")
 
 
+def print_json_array(items: Iterable[object], file: Optional[TextIO] = None) -> None:
+    """Print one JSON document, an array; each item as soon as it is known.
+
+    It ends as it should even if an error follows the last item.
+    """
+    before = "[\n  "
+    try:
+        for item in items:
+            print_text(before + to_json(item).replace("\n", "\n  "), file)
+            before = ",\n  "
+    finally:
+        print_text("[]\n" if before[0] == "[" else "\n]\n", file)
+
+
 def print_text(text: Union[str, bytes], file: Optional[TextIO] = None) -> None:
     """Print a text as it is, on standard output or `file`."""
     file = file or sys.stdout

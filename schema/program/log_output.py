@@ -20,7 +20,10 @@ from sam_pipeline.schema.program.wording import printable, printable_json
 
 EVERY_S = 60.0
 """The number of repetitions is written after this time (s)."""
-FIELDS = ("broker", "message_id", "message_class")
+FIELDS = (
+    *("broker", "message_id", "message_class", "login", "publisher"),
+    *("claimed_host", "claimed_program", "claimed_user"),
+)
 """What a line may have as `extra`, for JSON."""
 PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 """By least level; lower ones are 7, debug."""

@@ -66,7 +66,7 @@ ATTEMPTS = 40
 """The parts of a batch that one transaction tries in search of a letter that breaks its class."""
 
 _SIZES = text("""
-    SELECT dead_letter_id, length(body) FROM dead_letter
+    SELECT dead_letter_id, body_bytes FROM dead_letter
     WHERE dead_letter_id IN :ids
     ORDER BY dead_letter_id
 """).bindparams(bindparam("ids", expanding=True))

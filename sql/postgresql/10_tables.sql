@@ -356,8 +356,13 @@ CREATE TABLE dead_letter (
     broker text,
     login text,
     publisher_id integer REFERENCES publisher,
+    claimed_host text,
+    claimed_program text,
+    claimed_user text,
     headers text NOT NULL,
     body bytea NOT NULL,
+    body_bytes integer NOT NULL,
+    compressed boolean NOT NULL DEFAULT false,
     body_digest bytea NOT NULL,
     received_at timestamptz NOT NULL,
     state text NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'replayed', 'dropped')),
@@ -367,8 +372,12 @@ CREATE TABLE dead_letter (
 COMMENT ON TABLE dead_letter IS
     'A record that could not be loaded, byte for byte, with the headers of its message as JSON. '
     'Record number 0 stands for the whole message. broker is the broker, spool or file it came '
-    'from, and login the login that the broker named as its sender. The digest (SHA-256) is part of '
-    'the key, because senders choose message ids: other bytes under a known id are another letter.';
+    'from, and login the login that the broker named as its sender; claimed_host, claimed_program and '
+    'claimed_user are where the sender says that it made the message. A compressed body is in the '
+    'format of zlib, and body_bytes its size without that. The digest (SHA-256, of the uncompressed '
+    'body) is part of the key, because senders choose message ids: other bytes under a known id are '
+    'another letter.';
+ALTER TABLE dead_letter ALTER body SET STORAGE EXTERNAL;  -- not compressed a second time
 CREATE INDEX dead_letter_open ON dead_letter (reason) WHERE state = 'open';
 COMMENT ON INDEX dead_letter_open IS
     'Counts open dead letters without reading them. The message class is not a key: senders '

@@ -409,8 +409,10 @@ CREATE TABLE new_change (
 
 -- A record that could not be loaded, byte for byte, with the headers of its message as JSON. Record
 -- number 0 stands for the whole message. broker is the broker, spool or file it came from, and login
--- the login that the broker named as its sender. The digest (SHA-256) is part of the key, because
--- senders choose message ids: other bytes under a known id are another letter.
+-- the login that the broker named as its sender; claimed_host, claimed_program and claimed_user are
+-- where the sender says that it made the message. A compressed body is in the format of zlib, and
+-- body_bytes its size without that. The digest (SHA-256, of the uncompressed body) is part of the
+-- key, because senders choose message ids: other bytes under a known id are another letter.
 CREATE TABLE dead_letter (
     dead_letter_id integer PRIMARY KEY,
     message_id text NOT NULL,
@@ -421,8 +423,13 @@ CREATE TABLE dead_letter (
     broker text,
     login text,
     publisher_id integer REFERENCES publisher,
+    claimed_host text,
+    claimed_program text,
+    claimed_user text,
     headers text NOT NULL,
     body blob NOT NULL,
+    body_bytes integer NOT NULL,
+    compressed integer NOT NULL DEFAULT 0 CHECK (compressed IN (0, 1)),
     body_digest blob NOT NULL,
     received_at integer NOT NULL,
     state text NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'replayed', 'dropped')),

@@ -48,7 +48,6 @@ PARTITION = "a broker partitioned from the consumer"
 PARTITION_RATE = 0.5
 """Messages per second that pile up at a broker at least, and become the backlog."""
 
-_LETTERS = "SELECT body FROM dead_letter"
 _REPEATED = "SELECT coalesce(sum(duplicates), 0) FROM loaded_batch"
 
 
@@ -206,7 +205,7 @@ def _figures(
 ) -> Figures:
     """Read what exists where, and compare it with what was published."""
     rows = row_keys(site)
-    letters = [key for body in site.column(_LETTERS) for key in keys_of(bytes(body))]
+    letters = [key for body in site.letter_bodies() for key in keys_of(body)]
     queue = DirectoryQueue(site.config.parent / "publisher" / SPOOL)
     spool = [key for name in queue.names() for key in keys_of(queue.read(name).body)]
     bodies = [body for broker in brokers for body in backlog(broker, site.name, destination)]

@@ -6,7 +6,7 @@ import argparse
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -16,10 +16,11 @@ from sqlalchemy import Engine
 
 from sam_pipeline.consumer.commands.letters.editor import edited_by_hand
 from sam_pipeline.consumer.commands.letters.tables import (
-    documents,
+    document,
+    group_table,
     letter_lines,
-    letter_table,
-    outcome_table,
+    letter_tables,
+    outcome_tables,
 )
 from sam_pipeline.consumer.settings.config import ConsumerConfig, editor_command, load_for_replay
 from sam_pipeline.schema.identity.holder import PolicyHolder
@@ -31,9 +32,11 @@ from sam_pipeline.schema.program.command import (
     common_options,
     print_done,
     print_json,
+    print_json_array,
     print_lines,
     whole_number,
 )
+from sam_pipeline.schema.program.pager import paged
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import did_you_mean, did_you_mean_or_list, plural
 from sam_pipeline.schema.records import reasons as schema_reasons
@@ -48,16 +51,20 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
     DROPPED,
     NO_LIMIT,
     OPEN,
+    PAGE,
     REPLAYED,
     LetterFilter,
+    before_newest,
     classes_of_letters,
     dead_letter_ids,
+    dead_letter_pages,
     drop_dead_letters,
-    list_dead_letters,
+    number_of_dead_letters,
     restore_dead_letters,
     show_dead_letter,
 )
 from sam_pipeline.sql.loading.letters.edit import edit_dead_letter, refuse_settled
+from sam_pipeline.sql.loading.letters.groups import BY, LetterGroup, count_dead_letters
 from sam_pipeline.sql.loading.replay import Replayed, replay_dead_letters
 from sam_pipeline.sql.topology.moments import age_argument
 
@@ -65,12 +72,14 @@ EXAMPLES = """\
 examples:
   sam-consume dead-letter list --reason unknown-class
   sam-consume dead-letter list --state any --limit 20      the newest ones in any state
+  sam-consume dead-letter list --by sender           who sent how many, and an example
   sam-consume dead-letter show 17
   sam-consume dead-letter edit 17 --replay           in $VISUAL or $EDITOR, then load it
   sam-consume dead-letter edit 17 --header messageClass=metricOutput
   sam-consume dead-letter edit 17 --body fixed.txt
   sam-consume dead-letter replay --class metricOutput
   sam-consume dead-letter drop --reason too-old --older-than 30d
+  sam-consume dead-letter list --dropped             what can be restored
   sam-consume dead-letter restore 17                 after a drop by mistake
 
 Select letters either by ID or by filters; several filters narrow the selection, and --all selects
@@ -81,9 +90,9 @@ letters with the reason class-broken by itself once the view works.
 
 ANY = "any"
 LISTED = 50
-"""The newest letters that `list` prints without --limit or --full."""
+"""The newest letters that `list` prints without --limit or --all."""
 SHOWN_BYTES = 64 * 1024
-"""`show` begins no further letter after this much text without --full."""
+"""`show` begins no further letter after this much text without --all."""
 
 logger = logging.getLogger(__name__)
 
@@ -105,23 +114,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action.set_defaults(handler=handler, usage_error=action.error)
         return action
 
-    action = add("list", run_list, "list open letters: id, time, class, reason, error")
-    _add_selection(action, OPEN)
+    action = add("list", run_list, "list open letters: id, time, class, reason, sender, error")
+    _add_selection(action, OPEN, f"print all, not only the newest {LISTED}, without a pager")
     _add_state(action)
-    length = action.add_mutually_exclusive_group()
-    length.add_argument(
+    action.add_argument(
+        "--by",
+        choices=BY,
+        help="count the letters by sender (as established, else as claimed), reason or class",
+    )
+    action.add_argument(
         "--limit",
         metavar="N",
         type=whole_number(),
-        help=f"list only the newest N (default: {LISTED}; with --json all)",
+        help=f"list only the newest N (default: {LISTED}; with --json all); after --after the "
+        "first N",
     )
-    length.add_argument("--full", action="store_true", help="list all")
-    action = add("show", run_show, "show body, headers and error")
-    _add_selection(action, OPEN)
-    _add_state(action)
     action.add_argument(
-        "--full", action="store_true", help="print all letters, and all of them, however long"
+        "--after",
+        metavar="ID",
+        type=whole_number(0),
+        help="list only letters with a higher id, the oldest first",
     )
+    action = add("show", run_show, "show body, headers and error")
+    _add_selection(action, OPEN, "print everything, however long or many")
+    _add_state(action)
     action = add("edit", run_edit, "replace a letter by one with a new body or new headers")
     action.add_argument("id", metavar="ID", type=whole_number())
     action.add_argument(
@@ -144,8 +160,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_selection(add("restore", run_restore, "open letters again that were dropped"), DROPPED)
 
 
-def _add_selection(action: argparse.ArgumentParser, state: str) -> None:
-    """The options that select letters; without ids only those in a state."""
+def _add_selection(action: argparse.ArgumentParser, state: str, all_of_them: str = "") -> None:
+    """The options that select letters; without ids only those in a state.
+
+    `all_of_them`: what else --all does.
+    """
     action.set_defaults(state=state)
     action.add_argument("ids", metavar="ID", type=whole_number(), nargs="*")
     action.add_argument(
@@ -161,15 +180,26 @@ def _add_selection(action: argparse.ArgumentParser, state: str) -> None:
         help="select letters older than AGE, for example 30d",
     )
     action.add_argument(
-        "--all", dest="everything", action="store_true", help=f"select all {state} letters"
+        "--all",
+        dest="everything",
+        action="store_true",
+        help="; ".join(filter(None, [f"select all {state} letters", all_of_them])),
     )
 
 
 def _add_state(action: argparse.ArgumentParser) -> None:
-    action.add_argument(
+    states = action.add_mutually_exclusive_group()
+    states.add_argument(
         "--state",
         choices=[OPEN, REPLAYED, DROPPED, ANY],
         help=f"select letters in this state (default: {OPEN})",
+    )
+    states.add_argument(
+        "--dropped",
+        dest="state",
+        action="store_const",
+        const=DROPPED,
+        help="the same as --state dropped: letters that can be restored",
     )
 
 
@@ -177,16 +207,31 @@ def run_list(args: argparse.Namespace) -> int:
     """Print the selected letters as a table, or all open letters without a selection."""
     selected = _selected(args, by_default=True)
     engine = _opened(args)
-    limit = args.limit or (NO_LIMIT if args.full or args.json else LISTED)
-    letters = list_dead_letters(engine, selected, limit)
     if args.ids:
         dead_letter_ids(engine, selected)  # an unknown id is an error
+    limit = args.limit or (NO_LIMIT if args.everything or args.json else LISTED)
+    if args.by:
+        groups = count_dead_letters(engine, selected, args.by, limit)
+        if args.json:
+            print_json([_group_document(group, args.by) for group in groups])
+        else:
+            print_lines(*group_table(groups, args.by))
+        return OK
+    after = args.after
+    if after is None:
+        after = 0 if limit == NO_LIMIT else before_newest(engine, selected, limit)
+    pages = dead_letter_pages(engine, selected, after, limit)
     if args.json:
-        print_json(documents(letters))
-    else:
-        print_lines(*letter_table(letters))
-    if len(letters) == limit and (total := len(dead_letter_ids(engine, selected))) > limit:
-        logger.info("showing the newest %d of %d dead letters; --full lists all", limit, total)
+        print_json_array(asdict(letter) for page in pages for letter in page)
+        return OK
+    with paged(not args.everything) as write:
+        for lines in letter_tables(pages, states=selected.state != OPEN):
+            if not write(lines):
+                return OK
+    if limit < NO_LIMIT and (total := number_of_dead_letters(engine, selected)) > limit:
+        which = "newest" if args.after is None else "next"
+        text = "showing the %s %d of %d dead letters; --all lists all, --after ID the next ones"
+        logger.info(text, which, limit, total)
     return OK
 
 
@@ -197,19 +242,22 @@ def run_show(args: argparse.Namespace) -> int:
     ids = dead_letter_ids(engine, selected)
     contents = (show_dead_letter(engine, number) for number in ids)
     if args.json:
-        shown = documents(contents)
-        print_json(shown[0] if len(args.ids) == 1 else shown)
+        if len(args.ids) == 1:
+            print_json(document(next(contents)))
+        else:
+            print_json_array(map(document, contents))
         return OK
     printed = 0
-    for index, content in enumerate(contents):
-        if printed >= SHOWN_BYTES and not args.full:
-            logger.info(
-                "showing the first %d of %d dead letters; --full shows all", index, len(ids)
-            )
-            break
-        lines = letter_lines(content, args.full)
-        print_lines(*["", ""] * bool(index), *lines)
-        printed += sum(map(len, lines))
+    with paged(not args.everything) as write:
+        for index, content in enumerate(contents):
+            if printed >= SHOWN_BYTES and not args.everything:
+                shown = "showing the first %d of %d dead letters; --all shows all"
+                logger.info(shown, index, len(ids))
+                break
+            lines = letter_lines(content, args.everything)
+            if not write([*["", ""] * bool(index), *lines]):
+                break
+            printed += sum(map(len, lines))
     return OK
 
 
@@ -241,7 +289,8 @@ def run_edit(args: argparse.Namespace) -> int:
         print_json({"dead_letter_id": edited, "edited_from": args.id, "replayed": replayed})
     else:
         print_done(args, f"dead letter {args.id} was replaced by dead letter {edited}")
-        _print_outcomes(args, outcomes)
+        for lines in outcome_tables([outcomes] if outcomes else ()):
+            print_done(args, *lines, success=_exit_code(outcomes) == OK)
     return _exit_code(outcomes)
 
 
@@ -250,19 +299,26 @@ def run_replay(args: argparse.Namespace) -> int:
     selected = _selected(args)
     engine, config = _opened(args), load_for_replay(args)
     ids = dead_letter_ids(engine, selected)
-    outcomes: list[Replayed] = []
-    try:
+    counts: Counter[str] = Counter()
+    code = OK
+
+    def counted() -> Iterator[Replayed]:
+        nonlocal code
         for outcome in _replayed(engine, ids, config):
-            outcomes.append(outcome)
-    finally:  # print what was committed, even after an error
+            counts[outcome.outcome] += 1
+            code = code or _exit_code([outcome])
+            yield outcome
+
+    try:  # what was committed is printed, even before an error
         if args.json:
-            print_json([asdict(outcome) for outcome in outcomes])
+            print_json_array(map(asdict, counted()))
         else:
-            _print_outcomes(args, outcomes)
-        counts = Counter(outcome.outcome for outcome in outcomes)
-        parts = [plural(len(outcomes), "dead letter")]
+            for lines in outcome_tables(_pages(counted())):
+                print_done(args, *lines, success=code == OK)
+    finally:
+        parts = [plural(counts.total(), "dead letter")]
         logger.info("%s", ", ".join([*parts, *(f"{n} {name}" for name, n in counts.items())]))
-    return _exit_code(outcomes)
+    return code
 
 
 def run_drop(args: argparse.Namespace) -> int:
@@ -296,13 +352,13 @@ def _change(
 
 
 def _selected(args: argparse.Namespace, by_default: bool = False) -> LetterFilter:
-    filters = (args.reason, args.message_class, args.older_than, args.everything or None)
+    filters = (args.reason, args.message_class, args.older_than)
     is_filtered = any(value is not None for value in filters)
-    if args.ids and is_filtered:
+    if args.ids and (is_filtered or (args.everything and args.handler not in (run_list, run_show))):
         args.usage_error(
             "select letters by ID or by --reason, --class, --older-than, --all, but not both"
         )
-    if not by_default and not args.ids and not is_filtered:
+    if not (by_default or args.ids or is_filtered or args.everything):
         args.usage_error("select letters by ID, or by --reason, --class, --older-than, --all")
     age = timedelta(days=args.older_than) if args.older_than else None
     return LetterFilter(
@@ -325,9 +381,28 @@ def _opened(args: argparse.Namespace) -> Engine:
     return engine
 
 
-def _print_outcomes(args: argparse.Namespace, outcomes: Sequence[Replayed]) -> None:
-    if outcomes:
-        print_done(args, *outcome_table(outcomes), success=_exit_code(outcomes) == OK)
+def _group_document(group: LetterGroup, by: str) -> dict[str, object]:
+    """A group for JSON, in which the key `by` has its name."""
+    document = asdict(group)
+    name, known_by = document.pop("name"), document.pop("known_by")
+    return {by: name, **({"known_by": known_by} if by == "sender" else {}), **document}
+
+
+def _pages(outcomes: Iterable[Replayed]) -> Iterator[list[Replayed]]:
+    """The outcomes in pages; the last one also if an error follows."""
+    page: list[Replayed] = []
+    try:
+        for outcome in outcomes:
+            page.append(outcome)
+            if len(page) == PAGE:
+                yield page
+                page = []
+    except Exception:
+        if page:
+            yield page
+        raise
+    if page:
+        yield page
 
 
 def _replayed(engine: Engine, ids: Sequence[int], config: ConsumerConfig) -> Iterator[Replayed]:

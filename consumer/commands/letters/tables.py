@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
-from sam_pipeline.schema.identity.identity import known_identity
+from sam_pipeline.schema.identity.identity import sender_name
+from sam_pipeline.schema.messages.origin import Origin
 from sam_pipeline.schema.program.command import text_table
+from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.loading.letters.dead_letter import OPEN, DeadLetter, DeadLetterContent
+from sam_pipeline.sql.loading.letters.dead_letter import DeadLetter, DeadLetterContent
+from sam_pipeline.sql.loading.letters.groups import CLAIMED, LetterGroup
 from sam_pipeline.sql.loading.letters.quota import Sender
 from sam_pipeline.sql.loading.replay import FAILED, LOADED, REPLACED, Replayed
 
@@ -17,33 +20,53 @@ LONGEST_ERROR = 200
 """Characters of an error in a list."""
 SHOWN_BYTES = 16 * 1024
 """Bytes of a body that are shown as text."""
+SHOWN_HEADERS, SHOWN_HEADER = 100, 500
+"""Headers that are shown, and the characters of one."""
 
 
-def letter_table(letters: Sequence[DeadLetter]) -> list[str]:
-    """A line per letter; with columns for states and publishers if any needs them."""
-    states = any(letter.state != OPEN for letter in letters)
-    publishers = any(known_identity(letter.publisher or "") for letter in letters)
-    rows = [
-        (
+def letter_tables(pages: Iterable[Sequence[DeadLetter]], states: bool) -> Iterator[list[str]]:
+    """The lines of each page of a table, with a line per letter; `states`: it has their states."""
+
+    def row(letter: DeadLetter) -> tuple[object, ...]:
+        origin = Origin(letter.claimed_host or "", "", letter.claimed_user or "")
+        return (
             letter.dead_letter_id,
             format_time(letter.received_at),
             letter.message_class,
             letter.reason,
-            *([letter.state] if states else []),
+            *[letter.state] * states,
+            sender_name(letter.publisher or "", origin),
             str(Sender(letter.broker or "", letter.login or "")),
-            *[known_identity(letter.publisher or "")] * publishers,
             _first_line(letter.error),
         )
-        for letter in letters
+
+    columns = ["id", "time", "class", "reason", *["state"] * states, "sender", "broker", "error"]
+    return _tables(columns, (map(row, page) for page in pages))
+
+
+def group_table(groups: Iterable[LetterGroup], by: str) -> list[str]:
+    """A line per sender, reason or class."""
+
+    def name(group: LetterGroup) -> str:
+        return f"{group.name} (claimed)" if group.known_by == CLAIMED else group.name
+
+    rows = [
+        (
+            group.letters,
+            name(group) or f"no {by}",
+            format_time(group.first_received_at),
+            format_time(group.last_received_at),
+            group.example_id,
+        )
+        for group in groups
     ]
-    columns = ["id", "time", "class", "reason", *["state"] * states, "sender"]
-    return text_table([*columns, *["publisher"] * publishers, "error"], rows)
+    return text_table(("letters", by, "first", "last", "example"), rows)
 
 
-def outcome_table(outcomes: Iterable[Replayed]) -> list[str]:
-    """A line per replayed letter."""
-    rows = []
-    for outcome in outcomes:
+def outcome_tables(pages: Iterable[Sequence[Replayed]]) -> Iterator[list[str]]:
+    """The lines of each page of a table, with a line per replayed letter."""
+
+    def row(outcome: Replayed) -> tuple[object, ...]:
         reason, error = "", ""
         if outcome.outcome == FAILED:
             reason, error = outcome.reason, _first_line(outcome.error)
@@ -52,12 +75,28 @@ def outcome_table(outcomes: Iterable[Replayed]) -> list[str]:
             error = f"its bad records are dead letters now: {ids}"
         elif outcome.outcome != LOADED:
             reason = f"already {outcome.state}"
-        rows.append((outcome.dead_letter_id, outcome.outcome, reason, error))
-    return text_table(("id", "outcome", "reason", "error"), rows)
+        return outcome.dead_letter_id, outcome.outcome, reason, error
+
+    return _tables(("id", "outcome", "reason", "error"), (map(row, page) for page in pages))
 
 
-def letter_lines(content: DeadLetterContent, full: bool = False) -> list[str]:
-    """Facts, headers and the body or its beginning; bytes that are not UTF-8 are escaped."""
+def _tables(
+    columns: Sequence[str], pages: Iterable[Iterable[Sequence[object]]]
+) -> Iterator[list[str]]:
+    """The lines of one table that is too long to be in memory; only the first page has titles."""
+    is_first = True
+    for page in pages:
+        yield text_table(columns, page)[0 if is_first else 2 :]
+        is_first = False
+    if is_first:
+        yield text_table(columns, ())
+
+
+def letter_lines(content: DeadLetterContent, everything: bool = False) -> list[str]:
+    """Facts, headers and body, of which long ones are cut unless `everything` is wanted.
+
+    Bytes that are not UTF-8 are escaped.
+    """
     facts = asdict(content.letter) | {"edited_as": content.edited_as}
     for name in ("received_at", "changed_at"):
         facts[name] = format_time(facts[name])
@@ -67,28 +106,31 @@ def letter_lines(content: DeadLetterContent, full: bool = False) -> list[str]:
             first, *more = str(value).split("\n") if name == "error" else [str(value)]
             lines += [f"{name}: {first}", *(f"  {line}" for line in more)]
     headers = [f"{key}: {content.headers[key]}" for key in sorted(content.headers)]
-    shown = content.body if full else content.body[:SHOWN_BYTES]
+    if not everything:
+        headers = [*map(_cut, headers[:SHOWN_HEADERS])]
+        if hidden := len(content.headers) - len(headers):
+            headers.append(f"({plural(hidden, 'more header')}; --all prints everything)")
+    shown = content.body if everything else content.body[:SHOWN_BYTES]
     hidden = len(content.body) - len(shown)
     body = shown.decode(errors="backslashreplace").rstrip("\n").split("\n")
     if hidden:
-        body += ["", f"({hidden} more bytes; --full prints all)"]
+        body += ["", f"({hidden} more bytes; --all prints everything)"]
     return [*lines, "", *headers, "", *body]
 
 
-def documents(letters: Iterable[DeadLetter | DeadLetterContent]) -> list[dict[str, object]]:
-    """The letters for JSON; a body that is not UTF-8 is added in base64."""
-    result: list[dict[str, object]] = []
-    for letter in letters:
-        if isinstance(letter, DeadLetter):
-            result.append(asdict(letter))
-            continue
-        document = asdict(letter.letter)
-        document |= {"edited_as": letter.edited_as, "headers": dict(letter.headers)}
-        document["body"] = letter.body.decode(errors="replace")
-        if document["body"].encode() != letter.body:
-            document["body_base64"] = base64.b64encode(letter.body).decode()
-        result.append(document)
+def document(content: DeadLetterContent) -> dict[str, object]:
+    """The letter for JSON; a body that is not UTF-8 is added in base64."""
+    result = asdict(content.letter)
+    result |= {"edited_as": content.edited_as, "headers": dict(content.headers)}
+    result["body"] = content.body.decode(errors="replace")
+    if result["body"].encode() != content.body:
+        result["body_base64"] = base64.b64encode(content.body).decode()
     return result
+
+
+def _cut(header: str) -> str:
+    hidden = len(header) - SHOWN_HEADER
+    return f"{header[:SHOWN_HEADER]} ({hidden} more characters)" if hidden > 0 else header
 
 
 def _first_line(error: str) -> str:

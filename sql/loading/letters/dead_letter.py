@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -16,6 +16,7 @@ from sqlalchemy import BindParameter, Connection, Engine, RowMapping, bindparam,
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.errors import NoSuchDeadLetter
+from sam_pipeline.sql.loading.letters.body import StoredBody, original_body
 from sam_pipeline.sql.operations.record import record_operation
 
 OPEN, REPLAYED, DROPPED = "open", "replayed", "dropped"
@@ -30,6 +31,9 @@ SUMMARY_ONLY = "only counts letters that were not stored: it can be dropped, not
 """Why a summary of the letters beyond a limit is not like other letters."""
 
 NO_LIMIT = 2**63 - 1
+PAGE = 500
+"""Letters that are read at a time."""
+IDS_PAGE = 10_000
 
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 EDITION = re.compile(rf"(.*){EDITED}(\d{{1,19}})", re.ASCII | re.DOTALL)
@@ -38,50 +42,52 @@ _LETTER = """
     dead_letter_id, message_id, record_number, message_class, reason, error, broker, login,
     (SELECT p.identity FROM publisher AS p WHERE p.publisher_id = dead_letter.publisher_id)
         AS publisher,
-    received_at, state, changed_at
+    claimed_host, claimed_program, claimed_user, body_bytes, received_at, state, changed_at
 """
-_SELECTED = """
+SELECTED = """
     (CAST(:state AS text) IS NULL OR state = :state)
     AND (:any_id OR dead_letter_id IN :ids)
     AND (CAST(:reason AS text) IS NULL OR reason = :reason)
     AND (CAST(:class AS text) IS NULL OR lower(message_class) = lower(:class))
     AND received_at < :before
 """
-_IDS: BindParameter[int] = bindparam("ids", expanding=True)
-_LIST = text(f"""
-    SELECT *
-    FROM (
-        SELECT {_LETTER} FROM dead_letter WHERE {_SELECTED}
-        ORDER BY dead_letter_id DESC LIMIT :limit
-    ) AS newest
-    ORDER BY dead_letter_id
-""").bindparams(_IDS)
+IDS: BindParameter[int] = bindparam("ids", expanding=True)
+_PAGE = text(f"""
+    SELECT {_LETTER} FROM dead_letter WHERE dead_letter_id > :after AND {SELECTED}
+    ORDER BY dead_letter_id LIMIT :limit
+""").bindparams(IDS)
+_BEFORE_NEWEST = text(f"""
+    SELECT dead_letter_id FROM dead_letter WHERE {SELECTED}
+    ORDER BY dead_letter_id DESC LIMIT 1 OFFSET :limit
+""").bindparams(IDS)
+_COUNT = text(f"SELECT count(*) FROM dead_letter WHERE {SELECTED}").bindparams(IDS)
 _NUMBERS = text(f"""
-    SELECT dead_letter_id FROM dead_letter WHERE {_SELECTED} ORDER BY dead_letter_id
-""").bindparams(_IDS)
+    SELECT dead_letter_id FROM dead_letter WHERE dead_letter_id > :after AND {SELECTED}
+    ORDER BY dead_letter_id LIMIT :limit
+""").bindparams(IDS)
 _DROP = text(f"""
-    UPDATE dead_letter SET state = 'dropped', changed_at = :now WHERE state = 'open' AND {_SELECTED}
-""").bindparams(_IDS)
+    UPDATE dead_letter SET state = 'dropped', changed_at = :now WHERE state = 'open' AND {SELECTED}
+""").bindparams(IDS)
 _DROPPED = text(f"""
     SELECT dead_letter_id, message_id, record_number FROM dead_letter
-    WHERE state = 'dropped' AND {_SELECTED} ORDER BY dead_letter_id
-""").bindparams(_IDS)
+    WHERE state = 'dropped' AND {SELECTED} ORDER BY dead_letter_id
+""").bindparams(IDS)
 _RESTORE = text("""
     UPDATE dead_letter SET state = 'open', changed_at = :now
     WHERE dead_letter_id IN :ids AND state = 'dropped'
-""").bindparams(_IDS)
+""").bindparams(IDS)
 _CLASSES = text("SELECT DISTINCT message_class FROM dead_letter ORDER BY message_class")
 _CONTENT = f"""
-    SELECT {_LETTER}, headers, body FROM dead_letter WHERE dead_letter_id IN :ids
+    SELECT {_LETTER}, headers, body, compressed FROM dead_letter WHERE dead_letter_id IN :ids
     ORDER BY dead_letter_id
 """
-_SHOW = text(_CONTENT).bindparams(_IDS)
+_SHOW = text(_CONTENT).bindparams(IDS)
 _LOCK = {
     # SQLite has one writer at a time: the whole database is locked since the transaction began.
     ("sqlite", False): _SHOW,
     ("sqlite", True): _SHOW,
-    ("postgresql", False): text(f"{_CONTENT} FOR UPDATE").bindparams(_IDS),
-    ("postgresql", True): text(f"{_CONTENT} FOR UPDATE SKIP LOCKED").bindparams(_IDS),
+    ("postgresql", False): text(f"{_CONTENT} FOR UPDATE").bindparams(IDS),
+    ("postgresql", True): text(f"{_CONTENT} FOR UPDATE SKIP LOCKED").bindparams(IDS),
 }
 _EDITION_OF = text("""
     SELECT dead_letter_id FROM dead_letter
@@ -98,8 +104,9 @@ class DeadLetter:
     """A record that could not be loaded; record 0 is the whole message.
 
     `broker` (or a spool, or a file) delivered it, and named `login` as its sender; None: unknown.
-    `publisher` is the identity of the sender; None for a summary of several letters. `edited_from`
-    is the letter that this one replaces.
+    `publisher` is the identity of the sender; None for a summary of several letters. The `claimed_`
+    values are those of the sender, which nothing has verified. `edited_from` is the letter that
+    this one replaces.
     """
 
     dead_letter_id: int
@@ -111,6 +118,10 @@ class DeadLetter:
     broker: str | None
     login: str | None
     publisher: str | None
+    claimed_host: str | None
+    claimed_program: str | None
+    claimed_user: str | None
+    body_bytes: int
     received_at: datetime
     state: str
     changed_at: datetime
@@ -148,9 +159,41 @@ def list_dead_letters(
     engine: Engine, selected: LetterFilter = ALL_OPEN, limit: int = NO_LIMIT
 ) -> list[DeadLetter]:
     """The newest `limit` letters that match, oldest first."""
+    after = 0 if limit == NO_LIMIT else before_newest(engine, selected, limit)
+    return [letter for page in dead_letter_pages(engine, selected, after) for letter in page]
+
+
+def dead_letter_pages(
+    engine: Engine, selected: LetterFilter, after: int = 0, limit: int = NO_LIMIT
+) -> Iterator[list[DeadLetter]]:
+    """The first `limit` letters that match and have an id above `after`, in pages, oldest first.
+
+    Each page is read when it is needed, so any number of letters takes the memory of one page.
+    """
+    while limit > 0:
+        with reading(engine) as connection:
+            bound = {**bound_values(connection, selected), "after": after}
+            rows = connection.execute(_PAGE, {**bound, "limit": min(limit, PAGE)})
+            page = [_letter(row) for row in rows.mappings()]
+        if page:
+            yield page
+        if len(page) < PAGE:
+            return
+        after, limit = page[-1].dead_letter_id, limit - len(page)
+
+
+def before_newest(engine: Engine, selected: LetterFilter, limit: int) -> int:
+    """The id of the letter before the newest `limit` that match; 0 if there are not so many."""
     with reading(engine) as connection:
-        rows = connection.execute(_LIST, {**_bound(connection, selected), "limit": limit})
-        return [_letter(row) for row in rows.mappings()]
+        bound = {**bound_values(connection, selected), "limit": limit}
+        return connection.execute(_BEFORE_NEWEST, bound).scalar() or 0
+
+
+def number_of_dead_letters(engine: Engine, selected: LetterFilter) -> int:
+    """How many letters match."""
+    with reading(engine) as connection:
+        bound = bound_values(connection, selected)
+        return int(connection.execute(_COUNT, bound).scalar_one())
 
 
 def dead_letter_ids(engine: Engine, selected: LetterFilter = ALL_OPEN) -> list[int]:
@@ -159,9 +202,16 @@ def dead_letter_ids(engine: Engine, selected: LetterFilter = ALL_OPEN) -> list[i
     Raises:
         NoSuchDeadLetter: in any state, one of the ids does not exist.
     """
-    with reading(engine) as connection:
-        numbers = list(connection.execute(_NUMBERS, _bound(connection, selected)).scalars())
-    missing = set(selected.ids or ()) - set(numbers)
+    numbers: list[int] = []
+    while True:
+        with reading(engine) as connection:
+            after = {"after": numbers[-1] if numbers else 0, "limit": IDS_PAGE}
+            found = connection.execute(_NUMBERS, {**bound_values(connection, selected), **after})
+            page = found.scalars().all()
+        numbers.extend(page)
+        if len(page) < IDS_PAGE:
+            break
+    missing = set(selected.ids or ()) - set(numbers) if selected.ids else set()
     if missing and selected.state is None:
         raise NoSuchDeadLetter(min(missing))
     return numbers
@@ -183,7 +233,7 @@ def open_by_reason(engine: Engine) -> dict[str, int]:
 def drop_dead_letters(engine: Engine, selected: LetterFilter, now: datetime) -> int:
     """Mark the open letters that match as dropped; returns their number."""
     with writing(engine) as connection:
-        bound = {**_bound(connection, selected), "now": stored_time(connection, now)}
+        bound = {**bound_values(connection, selected), "now": stored_time(connection, now)}
         dropped = connection.execute(_DROP, bound).rowcount
         _record(connection, "dead-letter drop", selected, dropped)
     return dropped
@@ -196,7 +246,7 @@ def restore_dead_letters(engine: Engine, selected: LetterFilter, now: datetime) 
     """
     restored = 0
     with writing(engine) as connection:
-        rows = connection.execute(_DROPPED, _bound(connection, selected)).all()
+        rows = connection.execute(_DROPPED, bound_values(connection, selected)).all()
         for row in rows:
             key = {
                 "message_id": _edition_id(row.message_id, row.dead_letter_id),
@@ -268,6 +318,13 @@ def stored_time(connection: Connection, moment: datetime) -> datetime | int:
     return int(moment.timestamp()) if connection.dialect.name == "sqlite" else moment
 
 
+def time_of(stored: datetime | int) -> datetime:
+    """The moment in a column of the database."""
+    if isinstance(stored, int):
+        return datetime.fromtimestamp(stored, UTC)
+    return stored.astimezone(UTC)
+
+
 def storable(value: str) -> str:
     """The text with escapes for characters that a database can't store."""
     return value.encode("utf-8", "backslashreplace").decode().replace("\0", r"\x00")
@@ -278,7 +335,8 @@ def _edition_id(message_id: str, dead_letter_id: int) -> str:
     return f"{edition[1] if edition else message_id}{EDITED}{dead_letter_id}"
 
 
-def _bound(connection: Connection, selected: LetterFilter) -> dict[str, object]:
+def bound_values(connection: Connection, selected: LetterFilter) -> dict[str, object]:
+    """The values for a statement with SELECTED."""
     return {
         "state": selected.state,
         "any_id": selected.ids is None,
@@ -290,18 +348,14 @@ def _bound(connection: Connection, selected: LetterFilter) -> dict[str, object]:
 
 
 def _content(row: RowMapping) -> DeadLetterContent:
-    return DeadLetterContent(_letter(row), json.loads(row["headers"]), bytes(row["body"]))
+    body = original_body(StoredBody(bytes(row["body"]), row["body_bytes"], bool(row["compressed"])))
+    return DeadLetterContent(_letter(row), json.loads(row["headers"]), body)
 
 
 def _letter(row: RowMapping) -> DeadLetter:
     facts = {name: row[name] for name in DeadLetter.__dataclass_fields__ if name != "edited_from"}
     for name in ("received_at", "changed_at"):
-        stored: datetime | int = row[name]
-        facts[name] = (
-            datetime.fromtimestamp(stored, UTC)
-            if isinstance(stored, int)
-            else stored.astimezone(UTC)
-        )
+        facts[name] = time_of(row[name])
     edition = EDITION.fullmatch(row["message_id"])
     if edition:
         facts |= {"message_id": edition[1], "edited_from": int(edition[2])}

@@ -18,11 +18,13 @@ from sqlalchemy import Connection, LargeBinary, column, table, text
 from sqlalchemy.dialects import postgresql, sqlite
 
 from sam_pipeline.schema.chunks import chunks
-from sam_pipeline.schema.identity.identity import identity_of
+from sam_pipeline.schema.identity.identity import identity_of, known_identity
 from sam_pipeline.schema.messages.decode import MOST_REFUSED, WHOLE
 from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.origin import Origin, claimed_origin
 from sam_pipeline.schema.messages.refused import REFUSED, REFUSED_TEXT
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN, FLOOD, MIXED, RecordFailure
+from sam_pipeline.sql.loading.letters.body import stored_body
 from sam_pipeline.sql.loading.letters.dead_letter import EDITION, storable, stored_time
 from sam_pipeline.sql.loading.letters.quota import SUMMARY, FloodSummary, Ration, Sender, sender_of
 from sam_pipeline.sql.loading.publishers import publisher_ids
@@ -42,9 +44,9 @@ _KEY = ("message_id", "record_number", "body_digest")
 _LETTER = table(
     "dead_letter",
     *map(column, (*_KEY, "message_class", "reason", "error", "broker", "login", "publisher_id")),
-    column("headers"),
+    *map(column, ("claimed_host", "claimed_program", "claimed_user", "headers")),
     column("body", LargeBinary),
-    *map(column, ("received_at", "changed_at", "dead_letter_id")),
+    *map(column, ("body_bytes", "compressed", "received_at", "changed_at", "dead_letter_id")),
 )
 _INSERTS = {
     name: insert(_LETTER)
@@ -76,6 +78,14 @@ class NewLetter(NamedTuple):
     message_id: str
     error: str
     sender: Sender
+    identity: str = ""
+    """Empty for an anonymous sender."""
+    origin: Origin = Origin()
+
+    @property
+    def group(self) -> tuple[object, ...]:
+        """What letters of one class and one sender have in common."""
+        return self.message_class, self.sender, self.identity, str(self.origin)
 
 
 @dataclass
@@ -198,7 +208,7 @@ def digest_of(body: bytes, headers: Mapping[str, str]) -> bytes:
 def insert_letter(connection: Connection, values: Mapping[str, Any]) -> int:
     """Insert one letter whose key is new; returns its id."""
     insert = _INSERTS[connection.dialect.name].returning(_LETTER.c.dead_letter_id)
-    [row] = _with_publisher_ids(connection, [values])
+    [row] = _rows(connection, [values])
     return int(connection.execute(insert, row).one().dead_letter_id)
 
 
@@ -218,6 +228,8 @@ class _Letter(NamedTuple):
             values["message_id"],
             values["error"],
             self.sender,
+            known_identity(identity_of(self.message)),
+            claimed_origin(self.message.headers),
         )
 
     @property
@@ -242,7 +254,7 @@ class _Letter(NamedTuple):
             "message_class": storable(message.message_class or ""),
             "reason": failure.reason,
             "error": storable(failure.text),
-            **_columns(sender),
+            **_columns(sender, claimed_origin(message.headers)),
             "publisher": storable(identity_of(message)),
             "headers": json.dumps(dict(message.headers)),
             "body": failure.body,
@@ -256,17 +268,15 @@ def _insert(connection: Connection, letters: list[Mapping[str, Any]]) -> set[tup
     """Insert letters; returns the keys of those that were not stored before."""
     if not letters:
         return set()
-    values = _with_publisher_ids(connection, letters)
+    values = _rows(connection, letters)
     rows = connection.execute(_INSERTS[connection.dialect.name], values)
     return {(message_id, number, bytes(digest)) for message_id, number, digest in rows}
 
 
-def _with_publisher_ids(
-    connection: Connection, letters: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """The values of letters with the ids of their publishers; a summary has no publisher."""
+def _rows(connection: Connection, letters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The values of letters by column of the table; a summary has no publisher."""
     ids = publisher_ids(connection, {letter["publisher"] for letter in letters} - {None})
-    rows = [dict(letter) for letter in letters]
+    rows = [{**letter, **stored_body(letter["body"])._asdict()} for letter in letters]
     for row in rows:
         row["publisher_id"] = ids.get(row.pop("publisher"))
     return rows
@@ -281,7 +291,7 @@ def _store_summary(connection: Connection, summary: FloodSummary, moment: dateti
         "message_class": "",
         "reason": FLOOD,
         "error": storable(str(summary)),
-        **_columns(summary.sender),
+        **_columns(summary.sender, Origin()),
         "publisher": None,
         "headers": "{}",
         "body": b"",
@@ -298,8 +308,10 @@ def _store_summary(connection: Connection, summary: FloodSummary, moment: dateti
     return False
 
 
-def _columns(sender: Sender) -> dict[str, str | None]:
-    return {"broker": storable(sender.source) or None, "login": storable(sender.user) or None}
+def _columns(sender: Sender, origin: Origin) -> dict[str, str | None]:
+    claims = {f"claimed_{name}": value for name, value in origin._asdict().items()}
+    values = {"broker": sender.source, "login": sender.user, **claims}
+    return {name: storable(value) or None for name, value in values.items()}
 
 
 def _listed(counts: Counter[str]) -> str:

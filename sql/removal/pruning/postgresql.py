@@ -103,12 +103,18 @@ def prune(request: PruneRequest) -> Pruned:
         return Removed(partitions=len(freed), bytes=sum(freed))
 
     _remove_rows(request, "claim", "received_at", bounds.results, _NOT_CLAIMED_SINCE)
-    settled = "state <> 'open'"
+    replayed, dropped = (
+        _remove_rows(request, "dead_letter", "changed_at", before, f"state = '{state}'")
+        for state, before in (
+            ("replayed", bounds.dead_letters),
+            ("dropped", bounds.dropped_letters),
+        )
+    )
     return Pruned(
         removed(RESULTS),
         removed(DETAILS),
         _remove_rows(request, "loaded_batch", "loaded_at", bounds.audit),
-        _remove_rows(request, "dead_letter", "changed_at", bounds.dead_letters, settled),
+        Removed(rows=(replayed.rows or 0) + (dropped.rows or 0)),
         left=tuple(partition.name for partition in left),
         not_dropped=tuple(partition.name for partition in not_dropped),
     )

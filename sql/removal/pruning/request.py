@@ -9,20 +9,23 @@ from datetime import date, timedelta
 from sqlalchemy import Engine
 
 DAY = timedelta(days=1)
+RESTORABLE = timedelta(days=7)
+"""How long a dead letter that was dropped can be restored, whatever the bounds."""
 
 
 @dataclass(frozen=True)
 class Bounds:
     """The first UTC day to keep of each kind of data; None keeps all days.
 
-    `audit` applies to the rows of `load_audit`, `dead_letters` to settled dead letters by the day
-    on which they were replayed or dropped.
+    `audit` applies to the rows of `load_audit`, `dead_letters` to replayed dead letters and
+    `dropped_letters` to dropped ones, by the day on which that happened.
     """
 
     results: date | None = None
     details: date | None = None
     audit: date | None = None
     dead_letters: date | None = None
+    dropped_letters: date | None = None
 
 
 @dataclass(frozen=True)
@@ -80,11 +83,13 @@ def bounds_of(
 ) -> Bounds:
     """The bounds that keep today and a number of days before it; None keeps all days.
 
-    Details are kept no longer than their results.
+    Details are kept no longer than their results, and dropped dead letters at least as long as they
+    can be restored.
     """
     ages = (keep_results, keep_details, keep_audit, keep_dead_letters)
     results, details, audit, dead_letters = (
         None if age is None else today - age * DAY for age in ages
     )
     details = max(filter(None, (results, details)), default=None)
-    return Bounds(results, details, audit, dead_letters)
+    dropped = dead_letters and min(dead_letters, today - RESTORABLE)
+    return Bounds(results, details, audit, dead_letters, dropped)

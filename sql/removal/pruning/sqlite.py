@@ -40,7 +40,8 @@ _NOT_CLAIMED_SINCE = """
         WHERE newer.key = old.key AND newer.class = old.class AND newer.received_at >= :end
     )
 """
-_SETTLED = "state <> 'open' AND changed_at < :end"
+_REPLAYED = "state = 'replayed' AND changed_at < :end"
+_DROPPED = "state = 'dropped' AND changed_at < :end"
 
 
 def prune(request: PruneRequest) -> Pruned:
@@ -55,7 +56,8 @@ def prune(request: PruneRequest) -> Pruned:
     details = _remove(request, "metric_result_detail", "instance_id", _OLD, bounds.details)
     _remove(request, "claim", "claim_id", _NOT_CLAIMED_SINCE, bounds.results)
     audit = _remove(request, "loaded_batch", "loaded_at", "loaded_at < :end", bounds.audit)
-    letters = _remove(request, "dead_letter", "dead_letter_id", _SETTLED, bounds.dead_letters)
+    letters = _remove(request, "dead_letter", "dead_letter_id", _REPLAYED, bounds.dead_letters)
+    letters += _remove(request, "dead_letter", "dead_letter_id", _DROPPED, bounds.dropped_letters)
     return Pruned(Removed(results), Removed(details), Removed(audit), Removed(letters))
 
 

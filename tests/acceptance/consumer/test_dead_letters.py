@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import re
 import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +21,7 @@ from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.load import load
 from tests.services.postgres import PostgresServer, as_role, fresh_database
-from tests.support.commands import Answer, Workplace, embedded, embedded_workplace
+from tests.support.commands import PROGRAMS, Answer, Workplace, embedded, embedded_workplace
 from tests.support.reports.stored import execute, query
 
 USAGE, BAD_DATA, NO_INPUT, NO_PERMISSION = 64, 65, 66, 77
@@ -179,14 +182,59 @@ def test_long_lists_and_letters_are_cut_unless_all_of_them_is_asked_for(small: W
     park(small, *(BAD.replace("ce01", f"wn{number}") for number in range(54)))
     assert len(listed(small)) == 60
 
-    newest, shown = dead_letter(small, "list"), dead_letter(small, "show", "--all")
+    newest = dead_letter(small, "list")
+    shown = dead_letter(small, "show", "--reason", "bad-status")
 
     assert len(cells(newest)) == 50
     assert "the newest 50 of 60" in newest.err
-    assert len(cells(dead_letter(small, "list", "--full"))) == 60
+    assert len(cells(dead_letter(small, "list", "--all"))) == 60
     assert len(shown.out) < 100_000
-    assert "--full" in shown.err
-    assert len(dead_letter(small, "show", "--all", "--full").out) > 300_000
+    assert "--all" in shown.err
+    assert len(dead_letter(small, "show", "--all").out) > 300_000
+
+
+def test_a_list_on_a_terminal_goes_through_the_pager_unless_all_is_wanted(small: Workplace) -> None:
+    park(small, *(BAD.replace("ce01", f"wn{number}") for number in range(3)))
+
+    def on_a_terminal(*arguments: str) -> str:
+        leader, follower = pty.openpty()
+        command = [PROGRAMS / "sam-consume", "dead-letter", *arguments]
+        environment = {**small.clean_environment(), "PAGER": "sed 's/^/paged: /'"}
+        try:
+            done = subprocess.run(
+                command, cwd=small.directory, env=environment, stdout=follower, timeout=60
+            )
+            assert done.returncode == 0
+            return os.read(leader, 100_000).decode()
+        finally:
+            os.close(leader)
+            os.close(follower)
+
+    assert on_a_terminal("list").count("paged: ") == 5
+    assert on_a_terminal("show", "1").startswith("paged: dead_letter_id: 1")
+    assert "paged" not in on_a_terminal("list", "--all")
+
+
+def test_letters_are_counted_by_sender_and_read_in_portions(workplace: Workplace) -> None:
+    workplace = replace(workplace, environment={**workplace.environment, "LOGNAME": "nagios"})
+    bodies = [BAD.replace("ce01", f"wn{number}") for number in range(3)]
+    files = [workplace.write(f"{number}.txt", body) for number, body in enumerate(bodies)]
+    workplace.succeed("sam-publish", "send", "--raw", *files)
+    assert workplace.run("sam-consume", "run", "--drain").code == BAD_DATA
+
+    [group] = dead_letter(workplace, "list", "--by", "sender", "--json").json
+    first = listed(workplace, "--after", "0", "--limit", "2")
+    rest = listed(workplace, "--after", str(first[-1]["dead_letter_id"]))
+
+    assert group["letters"] == 3
+    assert (group["sender"], group["known_by"]) == (f"uid:{os.getuid()}", "established")
+    ids = [letter["dead_letter_id"] for letter in [*first, *rest]]
+    assert (len(first), ids[-1]) == (2, group["example_id"])
+    assert ids == sorted(set(ids))
+    assert {letter["claimed_user"] for letter in [*first, *rest]} == {"nagios"}
+    assert {letter["claimed_host"] for letter in first} == {os.uname().nodename}
+    table = dead_letter(workplace, "list").out
+    assert f"uid:{os.getuid()}, nagios@{os.uname().nodename} (claimed)" in table
 
 
 def test_the_daemon_loads_parked_messages_once_their_class_is_repaired(
@@ -418,10 +466,10 @@ def copies(number: int) -> str:
     series = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {}) "
     return (
         "INSERT INTO dead_letter (message_id, record_number, message_class, reason, error, headers,"
-        " body, body_digest, received_at, changed_at) "
+        " body, body_bytes, body_digest, received_at, changed_at) "
         + series.format(number)
         + "SELECT message_id || i, record_number, message_class, reason, error, headers, body,"
-        " body_digest, received_at, changed_at FROM dead_letter CROSS JOIN n"
+        " body_bytes, body_digest, received_at, changed_at FROM dead_letter CROSS JOIN n"
     )
 
 

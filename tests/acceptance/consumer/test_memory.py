@@ -109,7 +109,7 @@ def letters(workplace: Workplace) -> list[tuple[str, str, int]]:
     """Reason, message id and length of the body of each dead letter, by id."""
     found = query(
         workplace.database,
-        "SELECT reason, message_id, length(body) AS size FROM dead_letter ORDER BY message_id",
+        "SELECT reason, message_id, body_bytes AS size FROM dead_letter ORDER BY message_id",
     )
     return [(row["reason"], row["message_id"], row["size"]) for row in found]
 

@@ -181,7 +181,7 @@ def settled_row_keys(site: Site, accepted: Collection[str]) -> list[str]:
 
 def dead_letter_keys(site: Site) -> list[str]:
     """The keys of all dead letters, for the oracle `consumed`."""
-    return [key_of(bytes(body)) for body in _column(site, "SELECT body FROM dead_letter")]
+    return [key_of(body) for body in site.letter_bodies()]
 
 
 def _column(site: Site, query: str) -> Sequence[object]:

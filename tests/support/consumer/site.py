@@ -25,6 +25,7 @@ from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.loading.letters.body import StoredBody, original_body
 from tests.services.postgres import as_role
 from tests.support.builders import metric_message, metric_result
 
@@ -114,6 +115,18 @@ class Site:
                 return list(connection.execute(text(query)).scalars())
         finally:
             engine.dispose()
+
+    def letter_bodies(self) -> list[bytes]:
+        """The bodies of all dead letters, as they were received."""
+        engine = make_engine(self.database)
+        try:
+            with engine.connect() as connection:
+                rows = connection.execute(
+                    text("SELECT body, body_bytes, compressed FROM dead_letter")
+                ).all()
+        finally:
+            engine.dispose()
+        return [original_body(StoredBody(bytes(body), *stored)) for body, *stored in rows]
 
     def execute(self, statement: str) -> None:
         engine = make_engine(self.database)

@@ -149,10 +149,7 @@ def missing(site: Site, marks: Sequence[str]) -> set[str]:
     stored = [
         *site.column("SELECT summaryData || ' ' || coalesce(messageId, '') FROM metricOutput"),
         *site.column("SELECT message_id || ' ' || error || ' ' || headers FROM dead_letter"),
-        *(
-            bytes(body).decode(errors="replace")
-            for body in site.column("SELECT body FROM dead_letter")
-        ),
+        *(body.decode(errors="replace") for body in site.letter_bodies()),
     ]
     found = set(re.findall(r"m\w+x\d\d\d(?:-good)?", "\n".join(stored)))
     return set(marks) - found

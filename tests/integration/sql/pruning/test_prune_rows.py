@@ -45,10 +45,10 @@ def settle_letters(engine: Engine, state: str, ages: Iterable[int]) -> None:
     statement = text("""
         INSERT INTO dead_letter (
             message_id, record_number, message_class, reason, error, headers, body,
-            body_digest, received_at, changed_at, state
+            body_bytes, body_digest, received_at, changed_at, state
         )
         VALUES (
-            :id, 0, 'metricOutput', 'bad-status', '', '{}', :body, :body, :long_ago, :at, :state
+            :id, 0, 'metricOutput', 'bad-status', '', '{}', :body, 0, :body, :long_ago, :at, :state
         )
     """)
     [long_ago, *_] = moments(engine, [1000])
@@ -90,12 +90,22 @@ def test_small_batches_leave_nothing_behind(
 
 def test_only_settled_letters_are_removed_by_the_day_of_settling(engine: Engine) -> None:
     settle_letters(engine, "open", [300])
-    settle_letters(engine, "replayed", [1, 5])
-    settle_letters(engine, "dropped", [2, 3, 6])
+    settle_letters(engine, "replayed", [8, 11])
+    settle_letters(engine, "dropped", [9, 10, 12])
+
+    pruned = prune_now(engine, letters=9)
+
+    assert letters_by_state(engine) == {"open": 3, "replayed": 3, "dropped": 3}
+    assert pruned.dead_letters.rows == 9
+
+
+def test_a_dropped_letter_is_kept_for_the_week_in_which_it_can_be_restored(engine: Engine) -> None:
+    settle_letters(engine, "replayed", [2, 3, 7])
+    settle_letters(engine, "dropped", [2, 3, 7, 8])
 
     pruned = prune_now(engine, letters=2)
 
-    assert letters_by_state(engine) == {"open": 3, "replayed": 3, "dropped": 3}
+    assert letters_by_state(engine) == {"replayed": 3, "dropped": 9}
     assert pruned.dead_letters.rows == 9
 
 

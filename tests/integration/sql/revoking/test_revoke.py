@@ -342,9 +342,9 @@ def test_open_dead_letters_of_the_period_are_dropped(engine: Engine) -> None:
                 text("""
                     INSERT INTO dead_letter (
                         message_id, record_number, message_class, reason, error, headers, body,
-                        body_digest, received_at, changed_at, publisher_id
+                        body_bytes, body_digest, received_at, changed_at, publisher_id
                     )
-                    VALUES (:id, 0, 'c', 'r', 'e', '{}', :body, :body, :at, :at, :publisher_id)
+                    VALUES (:id, 0, 'c', 'r', 'e', '{}', :body, 1, :body, :at, :at, :publisher_id)
                 """),
                 {
                     "id": f"{number}",

@@ -7,6 +7,8 @@ import logging
 import pytest
 
 from sam_pipeline.consumer.sinks.letter_log import EVERY_S, LetterLog
+from sam_pipeline.schema.messages.origin import Origin
+from sam_pipeline.schema.program.log_output import FIELDS
 from sam_pipeline.sql.loading.letters.quota import Sender
 from sam_pipeline.sql.loading.letters.store import NewLetter
 
@@ -95,6 +97,21 @@ def test_a_line_has_broker_message_and_class_as_fields(
     fields = vars(record)
     names = ("broker", "message_id", "message_class")
     assert [fields[name] for name in names] == [URL, "id-1", "metricOutput"]
+
+
+def test_a_line_names_the_identity_the_claimed_origin_and_the_way_of_the_message(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    origin = Origin("wn17.example.org", "sam-publish/0.1.0 result", "nagios")
+    scene.log.add([letter(1)._replace(identity="key:nagios1", origin=origin)])
+
+    [record] = caplog.records
+    sender = f"from key:nagios1, nagios@wn17.example.org (claimed) via {URL} as probe,"
+    assert sender in record.getMessage()
+    fields = vars(record)
+    names = ("login", "publisher", "claimed_host", "claimed_program", "claimed_user")
+    assert [fields[name] for name in names] == ["probe", "key:nagios1", *origin]
+    assert {*names} <= {*FIELDS}
 
 
 def test_an_outage_of_a_class_is_an_error_when_it_begins_and_a_line_when_it_ends(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from datetime import date
 
 import pytest
@@ -152,3 +153,25 @@ def test_a_day_is_an_argument() -> None:
 def test_an_argument_that_is_not_a_day_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a date"):
         command.day_argument(text)
+
+
+@pytest.mark.parametrize("items", [[], [1], [{"a": [1, {"b": "c\nd"}]}, {"at": NOW}]])
+def test_an_array_that_is_printed_item_by_item_is_the_same_document(
+    items: list[object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command.print_json_array(iter(items))
+
+    assert capsys.readouterr().out == f"{command.to_json(items)}\n"
+
+
+def test_an_array_ends_as_json_even_if_an_error_follows_an_item(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def failing() -> Iterator[int]:
+        yield 1
+        raise ConfigError(["x"])
+
+    with pytest.raises(ConfigError):
+        command.print_json_array(failing())
+
+    assert json.loads(capsys.readouterr().out) == [1]
