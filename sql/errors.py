@@ -205,6 +205,7 @@ DISK_FULL = "53100"
 TOO_MANY_CONNECTIONS = "53300"
 PERMISSION_DENIED = "42501"
 LOCK_TIMEOUT = "55P03"
+UNDEFINED_TABLE = "42P01"
 
 SQLITE_NAMES = {
     "SQLITE_ABORT": Kind.RETRY,
@@ -279,6 +280,11 @@ def kind_of(error: Exception) -> Kind:
 def is_collision(error: Exception) -> bool:
     """Whether the transaction failed because of a concurrent one: retry it at once."""
     return sqlstate(error).startswith("40")
+
+
+def is_missing_table(error: Exception) -> bool:
+    """Whether a statement names a table that does not exist."""
+    return sqlstate(error) == UNDEFINED_TABLE or "no such table" in str(_of_driver(error))
 
 
 def sqlstate(error: Exception) -> str:

@@ -179,12 +179,12 @@ def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) 
     from sam_pipeline.sql.checks.check import loader_problems
     from sam_pipeline.sql.database.config import load_database
     from sam_pipeline.sql.database.engine import make_engine
-    from sam_pipeline.sql.database.version import require_current
+    from sam_pipeline.sql.database.version import require_compatible
     from sam_pipeline.sql.loading.catalogue import Catalogue
 
     try:
         engine = make_engine(load_database(args).url)
-        require_current(engine)
+        require_compatible(engine)
         problems = [problem.text for problem in loader_problems(engine)]
         yield from problems
         catalogue = Catalogue(engine)

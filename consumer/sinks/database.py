@@ -28,12 +28,8 @@ from sam_pipeline.schema.identity.rates import RateLimits
 from sam_pipeline.schema.records import reasons
 from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.records.normalise import Limits
-from sam_pipeline.sql.database.engine import writing
-from sam_pipeline.sql.database.version import (
-    current_version,
-    require_current,
-    require_current_always,
-)
+from sam_pipeline.sql.database.engine import name_of, writing
+from sam_pipeline.sql.database.version import follow_schema, require_compatible
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SchemaMismatch, SqlError
 from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.authorise import Authority
@@ -79,7 +75,7 @@ class DatabaseSink:
     ) -> None:
         self._held = held
         self._engine = engine
-        require_current_always(engine)
+        follow_schema(engine)
         self._consumer = consumer
         self._limits = limits
         self._state = state
@@ -105,8 +101,10 @@ class DatabaseSink:
 
     def prepare(self) -> None:
         with self._away_translated():
-            require_current(self._engine)
-            self._state.schema = current_version(self._engine) or ""
+            schema = require_compatible(self._engine)
+            self._state.schema = schema.version
+            if not schema.is_wanted:
+                logger.info("%s: %s", name_of(self._engine), schema)
             self._hold_name()
             self._record_policy()
 
@@ -159,7 +157,7 @@ class DatabaseSink:
         if began >= self._watch_at:
             # Without messages, this also shows whether the database is away, or was upgraded.
             try:
-                require_current(self._engine)
+                self._state.schema = require_compatible(self._engine).version
                 self._hold_name()
                 self._state.open_dead_letters = _NONE_OPEN | open_by_reason(self._engine)
                 self._state.can_commit()

@@ -14,7 +14,7 @@ from sam_pipeline.sql.checks.settings import harmful_settings, setting_problems
 from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.database.roles import LOADER, SCHEMA, foreign_schema
 from sam_pipeline.sql.database.script import view_names
-from sam_pipeline.sql.database.version import require_current
+from sam_pipeline.sql.database.version import require_compatible
 from sam_pipeline.sql.errors import DATABASE_ERRORS, Kind, kind_of, message_of
 from sam_pipeline.sql.loading.catalogue import class_views
 
@@ -35,9 +35,10 @@ _SESSION = text("SELECT quote_ident(current_user), quote_ident(current_database(
 def find_problems(engine: Engine) -> list[Problem]:
     """All problems of schema, grants and settings.
 
+    Of a compatible schema of another version, neither objects nor grants are compared.
+
     Raises:
-        SchemaMismatch: the schema is not at the version that this program needs; nothing else was
-            checked.
+        SchemaMismatch: this program does not support the schema; nothing else was checked.
         DatabaseAway: the database is unavailable.
     """
     problems: list[Problem] = []
@@ -49,19 +50,20 @@ def find_problems(engine: Engine) -> list[Problem]:
             statement = f"ALTER ROLE {user} IN DATABASE {database} SET search_path = {SCHEMA};"
             problems.append(Problem(f"the user's schema is {foreign}, not {SCHEMA}", statement))
             return prefixed(name_of(engine), problems)
-    require_current(engine)
+    schema = require_compatible(engine)
     with reading(engine) as connection:
         problems += setting_problems(connection)
-        if is_postgresql:
-            problems += access_problems(connection)
-        try:
-            with connection.begin_nested():
-                problems += schema_problems(connection)
-        except DATABASE_ERRORS as error:
-            if kind_of(error) is Kind.RETRY:
-                raise
-            refused = "tables, views and grants can't be compared (run as their owner)"
-            problems.append(Problem(f"{refused}: {message_of(error)}"))
+        if schema.is_wanted:
+            if is_postgresql:
+                problems += access_problems(connection)
+            try:
+                with connection.begin_nested():
+                    problems += schema_problems(connection)
+            except DATABASE_ERRORS as error:
+                if kind_of(error) is Kind.RETRY:
+                    raise
+                refused = "tables, views and grants can't be compared (run as their owner)"
+                problems.append(Problem(f"{refused}: {message_of(error)}"))
     # Only classes that are not part of the schema, whose views were compared above.
     views_of_schema = view_names(engine.dialect.name)
     for view in class_views(engine):

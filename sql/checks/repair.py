@@ -24,7 +24,7 @@ from sam_pipeline.sql.checks.schema_objects import (
 from sam_pipeline.sql.database import roles
 from sam_pipeline.sql.database.engine import name_of, writing
 from sam_pipeline.sql.database.script import create_statements, run_script
-from sam_pipeline.sql.database.version import require_current
+from sam_pipeline.sql.database.version import require_wanted
 from sam_pipeline.sql.errors import (
     DATABASE_ERRORS,
     Kind,
@@ -93,12 +93,12 @@ def repair(engine: Engine) -> Repair:
 
     Raises:
         RepairRefused: objects or grants that are not ours would be lost; nothing was changed.
-        SchemaMismatch: the schema is not at the version that this program needs.
+        SchemaMismatch: the schema does not have the version that this program wants.
         ConfigError: the current schema of the user is not ours.
         DatabaseRefused: the user may not act as the owner of the schema.
         DatabaseAway: the database is unavailable.
     """
-    require_current(engine)
+    require_wanted(engine)
     with writing(engine) as connection:
         if connection.dialect.name == "sqlite":
             created = _recreate_different(

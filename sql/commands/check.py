@@ -13,6 +13,7 @@ from sam_pipeline.sql.checks.check import find_problems
 from sam_pipeline.sql.checks.problem import Problem
 from sam_pipeline.sql.database.config import load_database, note_on_plain_text
 from sam_pipeline.sql.database.engine import make_engine, name_of
+from sam_pipeline.sql.database.version import current_schema
 from sam_pipeline.sql.errors import SchemaMismatch
 
 EXAMPLES = """\
@@ -22,7 +23,8 @@ examples:
 
 Each problem is printed with the command that solves it: `sam-db upgrade`, `sam-db repair`,
 `sam-db sql --roles | psql`, or a statement for psql or sqlite3. There is no command for an altered
-table, nor for a setting on the server's command line. Exit 78 if there is a problem.
+table, nor for a setting on the server's command line. Exit 78 if there is a problem. Objects and
+grants are compared if the schema has this program's version.
 """
 
 
@@ -35,12 +37,20 @@ def run_check(args: argparse.Namespace) -> int:
     url = load_database(args).url
     engine = make_engine(url)
     name = name_of(engine)
-    note = note_on_plain_text(url)
-    notes = [note] if note else []
-    if note and not args.json:
-        print_done(args, f"note: {note}", file=sys.stderr)
+    notes: list[str] = []
+
+    def add_note(note: str) -> None:
+        notes.append(note)
+        if not args.json:
+            print_done(args, f"note: {note}", file=sys.stderr)
+
+    if plain_text := note_on_plain_text(url):
+        add_note(plain_text)
     try:
         problems = find_problems(engine)
+        schema = current_schema(engine)
+        if schema and not schema.is_wanted:
+            add_note(f"{name}: {schema}; its objects and grants were not compared")
     except SchemaMismatch as error:
         if args.json:
             mismatch = Problem(str(error), "sam-db upgrade" if error.is_older else None)

@@ -7,7 +7,7 @@ import argparse
 from sam_pipeline.schema.program.command import OK, print_json, print_lines
 from sam_pipeline.sql.database.config import load_database
 from sam_pipeline.sql.database.engine import make_engine, name_of
-from sam_pipeline.sql.database.version import current_version, require_current, wanted_version
+from sam_pipeline.sql.database.version import current_schema, require_compatible, wanted_version
 
 EXAMPLES = "example:\n  sam-db current --json"
 
@@ -19,11 +19,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run_current(args: argparse.Namespace) -> int:
     engine = make_engine(load_database(args).url)
-    version, name = current_version(engine), name_of(engine)
+    schema, name = current_schema(engine), name_of(engine)
     if args.json:
-        print_json({"database": name, "version": version, "wanted": wanted_version()})
-    elif version:
-        print_lines(f"{name}: version {version}")
-    require_current(engine)
+        version, works = schema and schema.version, schema is not None and schema.suits
+        wanted = wanted_version()
+        print_json({"database": name, "version": version, "wanted": wanted, "compatible": works})
+    elif schema:
+        print_lines(f"{name}: {schema if schema.suits else f'version {schema.version}'}")
+    require_compatible(engine)
     engine.dispose()
     return OK

@@ -7,7 +7,7 @@ import argparse
 from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.sql.database.config import load_database
 from sam_pipeline.sql.database.engine import make_engine, name_of
-from sam_pipeline.sql.database.version import upgrade, wanted_version
+from sam_pipeline.sql.database.version import require_compatible, upgrade
 
 EXAMPLES = """\
 examples:
@@ -26,12 +26,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run_upgrade(args: argparse.Namespace) -> int:
     engine = make_engine(load_database(args).url, create=True)
-    applied, name, version = upgrade(engine), name_of(engine), wanted_version()
+    applied, schema, name = upgrade(engine), require_compatible(engine), name_of(engine)
     engine.dispose()
     if args.json:
-        print_json({"database": name, "version": version, "applied": applied})
+        print_json({"database": name, "version": schema.version, "applied": applied})
     elif applied:
-        print_done(args, f"{name}: applied {', '.join(applied)}, now version {version}")
+        print_done(args, f"{name}: applied {', '.join(applied)}, now version {schema.version}")
     else:
-        print_done(args, f"{name}: already version {version}")
+        print_done(args, f"{name}: already {schema}")
     return OK

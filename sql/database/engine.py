@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,10 @@ SQLITE = ("sqlite", "sqlite+pysqlite")
 
 ROLE = "sam_role"
 """An execution option of engines: the role on PostgreSQL that the program needs."""
+
+BEGUN = "sam_begun"
+"""An execution option of engines: called when a transaction has begun, it returns whether the
+session may be used. Otherwise the transaction begins again in a new session."""
 
 _WRITES = "sam_writes"
 
@@ -123,7 +127,7 @@ def name_of(engine: Engine) -> str:
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """A connection in a transaction; errors of the driver are raised as `SqlError`."""
-    with _translated(engine), engine.begin() as connection:
+    with _translated(engine), _transaction(engine) as connection:
         yield connection
 
 
@@ -149,8 +153,19 @@ def write_transaction(engine: Engine) -> Iterator[Connection]:
     """Like `writing`, but errors of the driver are not translated."""
     # SQLite: a transaction that reads first and writes later fails at once, without waiting, if
     # another one has written in between. So a writer locks the database from the start.
-    with engine.execution_options(**{_WRITES: True}).begin() as connection:
+    with _transaction(engine.execution_options(**{_WRITES: True})) as connection:
         yield connection
+
+
+@contextmanager
+def _transaction(engine: Engine) -> Iterator[Connection]:
+    begun: Callable[[Connection], bool] = engine.get_execution_options().get(BEGUN, lambda _: True)
+    while True:
+        with engine.begin() as connection:
+            if begun(connection):
+                yield connection
+                return
+        engine.dispose()
 
 
 @contextmanager

@@ -8,11 +8,11 @@ from sqlalchemy import Engine
 
 from sam_pipeline.sql.database.config import has_database, load_database
 from sam_pipeline.sql.database.engine import ROLE, make_engine
-from sam_pipeline.sql.database.version import require_current
+from sam_pipeline.sql.database.version import require_compatible
 
 
 def open_database(args: argparse.Namespace, role: str = "") -> Engine:
-    """The database of `--config` or the environment, whose schema has this program's version.
+    """The database of `--config` or the environment, with whose schema this program works.
 
     Args:
         role: the role on PostgreSQL that the command needs, for the error of a login without it.
@@ -20,11 +20,11 @@ def open_database(args: argparse.Namespace, role: str = "") -> Engine:
     Raises:
         ConfigError: the URL is missing or invalid.
         DatabaseMissing: the database does not exist.
-        SchemaMismatch: it has no schema, or one of another version.
+        SchemaMismatch: it has no schema, or one that this program does not support.
         DatabaseAway: it is unavailable.
     """
     engine = make_engine(load_database(args).url).execution_options(**{ROLE: role})
-    require_current(engine)
+    require_compatible(engine)
     return engine
 
 

@@ -1,16 +1,22 @@
-"""Schema versions: that of the database, the one that this program needs, and upgrades."""
+"""Schema versions: that of the database, the one that this program wants, and upgrades.
+
+A program works with the schema that it wants, and with its neighbour if the newer of the two is
+additive: then programs of the older version ignore what it adds, and its own programs do without.
+The file of a version says `additive = True`; an upgrade records it in the table `compatibility`.
+"""
 
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, TextIO
+import logging
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from sqlalchemy import Connection, Engine, event, inspect, text
+from sqlalchemy import Connection, Engine, inspect, text
 
 from sam_pipeline.sql.database import roles
-from sam_pipeline.sql.database.engine import name_of, reading, writing
+from sam_pipeline.sql.database.engine import BEGUN, name_of, reading, writing
 from sam_pipeline.sql.database.script import HERE, run_script
-from sam_pipeline.sql.errors import DATABASE_ERRORS, Kind, SchemaMismatch, kind_of
+from sam_pipeline.sql.errors import DATABASE_ERRORS, SchemaMismatch, is_missing_table
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -19,49 +25,119 @@ MIGRATIONS = HERE / "migrations"
 VERSIONS = MIGRATIONS / "versions"
 
 
+_SCHEMA = text("""
+    SELECT a.version_num, c.oldest_program
+    FROM alembic_version AS a
+    LEFT JOIN compatibility AS c ON c.version = a.version_num
+""")
+# Loaders begin each transaction by reading the version, so none of them spans an upgrade.
+_LOCK_VERSION = "LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE"
+
+_SESSION_VERSION = "sam_schema_version"
+
+logger = logging.getLogger(__name__)
+
+
+class Schema(NamedTuple):
+    """The state of a database: a version, and the oldest one whose programs work with it."""
+
+    version: str
+    oldest_program: str | None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it has the version of this program."""
+        return self.version == wanted_version()
+
+    @property
+    def suits(self) -> bool:
+        """Whether this program works with it."""
+        wanted = wanted_version()
+        if self.version < wanted:
+            return versions()[-2:] == [self.version, wanted] and _is_additive(wanted)
+        return wanted in (self.version, self.oldest_program)
+
+    def __str__(self) -> str:
+        """Its version, and if that is not the wanted one, what this means for the program."""
+        wanted = wanted_version()
+        if self.is_wanted:
+            return f"version {self.version}"
+        text = f"schema {self.version}, this program wants {wanted}: compatible (additive)"
+        if self.version < wanted:
+            return f"{text}; run `sam-db upgrade` when all programs are updated"
+        return text
+
+
 def wanted_version() -> str:
-    """The version that this program needs."""
+    """The version that this program wants."""
     return versions()[-1]
+
+
+def current_schema(engine: Engine) -> Schema | None:
+    """The schema of the database, if it has one."""
+    with reading(engine) as connection:
+        return _schema(connection)
 
 
 def current_version(engine: Engine) -> str | None:
     """The version of the database; None if it has no schema."""
-    with reading(engine) as connection:
-        return _version(connection)
+    schema = current_schema(engine)
+    return schema and schema.version
 
 
-def require_current(engine: Engine) -> None:
-    """Make sure that the database has the version that this program needs.
+def require_compatible(engine: Engine) -> Schema:
+    """Make sure that this program works with the schema, now and as `follow_schema` does.
 
     Raises:
-        SchemaMismatch: it has no schema, or one of another version.
+        SchemaMismatch: the database has no schema, or a version that this program does not support.
         DatabaseAway: it is unavailable.
     """
-    version = current_version(engine)
-    if version != wanted_version():
-        raise _mismatch(engine, version)
+    follow_schema(engine)
+    schema = current_schema(engine)
+    assert schema  # otherwise the transaction does not begin
+    return schema
 
 
-def require_current_always(engine: Engine) -> None:
-    """Make every new connection of the engine raise SchemaMismatch like `require_current`.
+def require_wanted(engine: Engine) -> None:
+    """Make sure that the schema has the version that this program wants, as for a repair.
 
-    So a program that lost its connection does not go on with a database upgraded meanwhile.
+    Raises:
+        SchemaMismatch: it has another version, or the database has none.
+        DatabaseAway: it is unavailable.
     """
+    schema = require_compatible(engine)
+    if not schema.is_wanted:
+        text = f"{name_of(engine)}: {schema}; only programs of that version repair it"
+        raise SchemaMismatch(text, schema.version, wanted_version())
 
-    def check(connection: Any, _: object) -> None:
-        cursor = connection.cursor()
-        try:
-            cursor.execute("SELECT version_num FROM alembic_version")
-            version = (cursor.fetchone() or [None])[0]
-        except DATABASE_ERRORS as error:
-            if kind_of(error) is Kind.RETRY:
-                raise
-            version = None
-        connection.rollback()
-        if version != wanted_version():
-            raise _mismatch(engine, version)
 
-    event.listen(engine, "connect", check)
+def follow_schema(engine: Engine) -> None:
+    """Let every transaction of the engine look at the schema when it begins.
+
+    After an upgrade to a version that this program supports, it begins in a new session, since
+    temporary tables are those of the old version. Otherwise it raises SchemaMismatch.
+    """
+    if BEGUN in engine.get_execution_options():
+        return
+    accepted: Schema | None = None
+
+    def begun(connection: Connection) -> bool:
+        nonlocal accepted
+        schema = _schema(connection)
+        if schema is None or schema != accepted:
+            if schema is None or not schema.suits:
+                raise _mismatch(engine, schema and schema.version)
+            if accepted:
+                logger.info("%s: the schema was upgraded, continuing: %s", name_of(engine), schema)
+            accepted = schema
+        return bool(connection.info.setdefault(_SESSION_VERSION, schema.version) == schema.version)
+
+    engine.update_execution_options(**{BEGUN: begun})
+
+
+def session_version(connection: Connection) -> str | None:
+    """The schema version of a transaction, if its engine follows the schema."""
+    return connection.info.get(_SESSION_VERSION)
 
 
 def upgrade(engine: Engine, version: str = "head") -> list[str]:
@@ -70,27 +146,38 @@ def upgrade(engine: Engine, version: str = "head") -> list[str]:
     On PostgreSQL it also creates the roles and, at the newest version, grants them their rights, as
     far as the user is allowed to.
 
+    A newer database with which this program works is left as it is.
+
     Raises:
-        SchemaMismatch: the database is newer than this program.
+        SchemaMismatch: the database is newer, and this program does not support it.
         ConfigError: the current schema of the user is not ours.
         DatabaseRefused: the user may not act as the owner of the schema.
     """
     from alembic import command  # slow to import, and only upgrades need it
 
     with writing(engine) as connection:
-        if connection.dialect.name == "postgresql":
+        is_postgresql = connection.dialect.name == "postgresql"
+        if is_postgresql:
             roles.lock_schema(connection)
+        is_new = not inspect(connection).has_table("alembic_version")
+        schema, steps = None if is_new else _schema(connection), versions()
+        before = schema.version if schema else None
+        if schema and before not in steps:
+            if schema.suits:
+                return []
+            raise _mismatch(engine, before)
+        if is_postgresql:
             run_script(connection, roles.access_file("10_roles.sql"))
             roles.become_owner(connection)
             roles.warn_of_missing_roles(connection)
-        before, steps = _version(connection), versions()
-        if before is not None and before not in steps:
-            raise _mismatch(engine, before)
+            if before not in (None, steps[-1]):
+                run_script(connection, _LOCK_VERSION)
         command.upgrade(_alembic(connection=connection), version)
-        after = _version(connection)
-        if connection.dialect.name == "postgresql" and after == steps[-1]:
+        schema = _schema(connection)
+        after = schema.version if schema else ""
+        if is_postgresql and after == steps[-1]:
             roles.grant(connection)
-        return [step for step in steps if (before or "") < step <= (after or "")]
+        return [step for step in steps if (before or "") < step <= after]
 
 
 def upgrade_script(dialect: str, start: str | None = None) -> str:
@@ -118,11 +205,21 @@ def versions() -> list[str]:
     return sorted(path.stem.removeprefix("v") for path in VERSIONS.glob("v[0-9]*.py"))
 
 
-def _version(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("alembic_version"):
+def _schema(connection: Connection) -> Schema | None:
+    try:
+        row = connection.execute(_SCHEMA).first()
+    except DATABASE_ERRORS as error:
+        if not is_missing_table(error):
+            raise
         return None
-    version: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
-    return version
+    return Schema(*row) if row else None
+
+
+def _is_additive(version: str) -> bool:
+    from alembic.script import ScriptDirectory
+
+    script = ScriptDirectory.from_config(_alembic()).get_revision(version)
+    return getattr(script.module, "additive", False) is True
 
 
 def _mismatch(engine: Engine, version: str | None) -> SchemaMismatch:

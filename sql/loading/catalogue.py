@@ -14,6 +14,7 @@ from sam_pipeline.schema.records.classes import built_in, folded
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.partitions import Partitions
 from sam_pipeline.sql.database.script import view_names
+from sam_pipeline.sql.database.version import session_version
 from sam_pipeline.sql.errors import Kind, kind_of, message_of
 from sam_pipeline.sql.loading.class_problems import TIMES, Column, View, problem_of
 
@@ -108,12 +109,15 @@ class ClassView:
 class Catalogue:
     """The class views, read when first needed and again when an unknown name arrives.
 
+    `version` is that of the schema when they were read; see `session_version`.
+
     `partitions` are those of the days of results.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.partitions = Partitions(engine)
         self._engine = engine
+        self.version: str | None = None
         self._views: dict[str, ClassView] = {}
 
     def find(self, class_name: str | None) -> ClassView | None:
@@ -129,7 +133,8 @@ class Catalogue:
         wanted = set(filter(None, names))
         if not wanted <= self._views.keys():
             # Of two views whose names differ only in case, the class is the one that works.
-            views = sorted(_read(self._engine), key=lambda view: view.problem is None)
+            self.version, views = _read(self._engine)
+            views.sort(key=lambda view: view.problem is None)
             self._views = {folded(view.name): view for view in views}
         return {name: self._views[name] for name in wanted & self._views.keys()}
 
@@ -145,12 +150,14 @@ class Catalogue:
 
 def class_views(engine: Engine) -> list[ClassView]:
     """The views that are, or are meant to be, classes, by name."""
-    return [view for view in _read(engine) if view.has_trigger or built_in(view.name)]
+    _, views = _read(engine)
+    return [view for view in views if view.has_trigger or built_in(view.name)]
 
 
-def _read(engine: Engine) -> list[ClassView]:
-    """All views except those of the schema that are not classes."""
+def _read(engine: Engine) -> tuple[str | None, list[ClassView]]:
+    """The version of the schema, and all views except those of the schema that are not classes."""
     with reading(engine) as connection:
+        version = session_version(connection)
         dialect = connection.dialect.name
         if dialect == "postgresql":
             views = [
@@ -183,7 +190,7 @@ def _read(engine: Engine) -> list[ClassView]:
                 },
             )
         )
-    return classes
+    return version, classes
 
 
 def _sqlite_views(connection: Connection) -> Iterator[View]:

@@ -27,6 +27,7 @@ from sam_pipeline.schema.records.classes import CHECK_CLASS, SERVICE_ENDPOINT, b
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.transaction import load_transaction
+from sam_pipeline.sql.database.version import session_version
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseExhausted, Kind, kind_of
 from sam_pipeline.sql.loading.audit import Audit, write_audit
 from sam_pipeline.sql.loading.authorise import Authority
@@ -61,6 +62,10 @@ POISON_TEXT = (
     "the consumer died repeatedly while it loaded this message, so it was not decoded;"
     " a replay decodes it"
 )
+
+
+class _SchemaUpgraded(Exception):
+    """The views may have other columns than those for which the messages were decoded."""
 
 
 @dataclass
@@ -207,19 +212,23 @@ class _Loading:
                 batch = next(batches, None)
             if batch is None:
                 return
-            stop = start + batch.size
+            end = start + batch.size
             if self.authority is not None:
                 self.authority.judge(batch, self.now, partial(reading, self.engine))
             try:
-                self._store_batch(batch, self.audit and self.audit.of_part(start, stop))
+                self._store_batch(batch, self.audit and self.audit.of_part(start, end))
+            except _SchemaUpgraded:
+                self.catalogue.forget()
+                self.store(start, stop)
+                return
             except DatabaseExhausted as error:
                 if batch.size < 2:  # its transactions are bounded: the server must recover
                     raise
                 logger.info("loading %d messages in two halves: %s", batch.size, error)
                 middle = start + batch.size // 2
                 self.store(start, middle)
-                self.store(middle, stop)
-            start = stop
+                self.store(middle, end)
+            start = end
 
     def _store_batch(self, batch: Batch, audit: Audit | None) -> None:
         """Store a batch in as many transactions as its rows need.
@@ -251,7 +260,13 @@ class _Loading:
             if isinstance(error.__cause__, Exception) and kind_of(error.__cause__) is Kind.RETRY:
                 raise
             # The table or a grant is broken, which the insert attributes to the class.
-        result = load_transaction(self.engine, action)
+
+        def run(connection: Connection) -> T:
+            if piece.by_view and session_version(connection) != self.catalogue.version:
+                raise _SchemaUpgraded
+            return action(connection)
+
+        result = load_transaction(self.engine, run)
         self.on_commit()
         return result
 

@@ -2,6 +2,16 @@
 -- Names are stored once and compared byte by byte (COLLATE "C": fast, and the same as in SQLite).
 -- Missing parts of a natural key are stored as '', so that they compare equal.
 
+-- Versions --------------------------------------------------------------------------------------
+
+CREATE TABLE compatibility (
+    version text PRIMARY KEY,
+    oldest_program text NOT NULL
+);
+COMMENT ON TABLE compatibility IS
+    'The versions that the schema has had, and the oldest version whose programs work with each: '
+    'the one before if the version is additive, else the version itself. Upgrades add the rows.';
+
 -- Names -----------------------------------------------------------------------------------------
 
 CREATE TABLE site (

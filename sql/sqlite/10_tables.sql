@@ -3,6 +3,15 @@
 -- Names are stored once and compared byte by byte.
 -- Missing parts of a natural key are stored as '', so that they compare equal.
 
+-- Versions --------------------------------------------------------------------------------------
+
+-- The versions that the schema has had, and the oldest version whose programs work with each: the
+-- one before if the version is additive, else the version itself. Upgrades add the rows.
+CREATE TABLE compatibility (
+    version text PRIMARY KEY,
+    oldest_program text NOT NULL
+) STRICT;
+
 -- Names -----------------------------------------------------------------------------------------
 
 -- Names of sites.

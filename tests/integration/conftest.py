@@ -33,7 +33,7 @@ EMPTY_ALL_TABLES = text("""
         FOR name IN
             SELECT tablename FROM pg_tables
             WHERE schemaname = 'public' AND tablename NOT IN (
-                    'metric_status', 'alembic_version', 'change_counter'
+                    'metric_status', 'alembic_version', 'compatibility', 'change_counter'
                 )
         LOOP
             EXECUTE format('DELETE FROM %I', name);

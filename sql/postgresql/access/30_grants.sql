@@ -76,7 +76,7 @@ BEGIN
         RETURN;
     END IF;
 
-    GRANT SELECT ON alembic_version TO sam_loader, sam_reporter, sam_reader;
+    GRANT SELECT ON alembic_version, compatibility TO sam_loader, sam_reporter, sam_reader;
     GRANT EXECUTE ON FUNCTION record_operation TO sam_loader, sam_reporter;
 
     -- The loader: INSERT on the class views; it can't read the results that were loaded, only when

@@ -15,7 +15,7 @@ from sam_pipeline.sql.database.engine import make_engine, reading, writing
 from sam_pipeline.sql.database.script import present_state
 from sam_pipeline.sql.database.version import (
     current_version,
-    require_current,
+    require_compatible,
     upgrade,
     wanted_version,
 )
@@ -140,7 +140,7 @@ def test_a_second_upgrade_applies_no_version(bare_engine: Engine) -> None:
 
     assert (first[-1], second) == (wanted_version(), [])
     assert current_version(bare_engine) == wanted_version()
-    require_current(bare_engine)
+    require_compatible(bare_engine)
 
 
 def test_a_failed_upgrade_leaves_nothing_behind(bare_engine: Engine) -> None:
@@ -157,7 +157,7 @@ def test_a_failed_upgrade_leaves_nothing_behind(bare_engine: Engine) -> None:
 
 def test_a_database_without_schema_is_refused_with_the_command_to_run(bare_engine: Engine) -> None:
     with pytest.raises(SchemaMismatch, match="run `sam-db upgrade`") as caught:
-        require_current(bare_engine)
+        require_compatible(bare_engine)
 
     assert (caught.value.version, caught.value.wanted) == (None, wanted_version())
 
@@ -165,7 +165,7 @@ def test_a_database_without_schema_is_refused_with_the_command_to_run(bare_engin
 def test_a_newer_schema_is_refused_with_both_versions(own_engine: Engine) -> None:
     execute(own_engine, "UPDATE alembic_version SET version_num = '9999'")
 
-    for action in (require_current, upgrade):
+    for action in (require_compatible, upgrade):
         with pytest.raises(SchemaMismatch, match=f"9999 is newer.* {wanted_version()}"):
             action(own_engine)
 
