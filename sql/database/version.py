@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import io
 import logging
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from sqlalchemy import Connection, Engine, inspect, text
@@ -189,7 +191,7 @@ def upgrade_script(dialect: str, start: str | None = None) -> str:
     command.upgrade(config, f"{start or 'base'}:head", sql=True)
     if dialect == "sqlite":
         return f"BEGIN IMMEDIATE;\n\n{steps.getvalue()}COMMIT;\n"
-    return access_script(steps.getvalue())
+    return access_script(*[f"{_LOCK_VERSION};\n"] if start else [], steps.getvalue())
 
 
 def access_script(*steps: str) -> str:
@@ -202,7 +204,12 @@ def access_script(*steps: str) -> str:
 
 def versions() -> list[str]:
     """All versions that this program knows, oldest first."""
-    return sorted(path.stem.removeprefix("v") for path in VERSIONS.glob("v[0-9]*.py"))
+    return _versions_in(VERSIONS)
+
+
+@cache  # a running program stays what it is while another version is installed in its place
+def _versions_in(folder: Path) -> list[str]:
+    return sorted(path.stem.removeprefix("v") for path in folder.glob("v[0-9]*.py"))
 
 
 def _schema(connection: Connection) -> Schema | None:
