@@ -71,7 +71,7 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.IO_ERROR: "the state directory, a spool or standard output cannot be written",
         command.NO_PERMISSION: "the database refuses the login, or the role may not do this; the"
         " named configuration cannot be read",
-        command.CONFIG: "configuration; no such database, or a schema of another version",
+        command.CONFIG: "configuration; no such database, or an [unsupported](upgrade.md) schema",
         command.INTERRUPTED: "interrupted (the daemon stops in order, with 0)",
     },
     "database": {
@@ -87,8 +87,8 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         " written",
         command.NO_PERMISSION: "the database refuses the login, or the role may not do this; the"
         " named configuration cannot be read",
-        command.CONFIG: "configuration error; a missing database, a schema of another version; a"
-        " problem remains",
+        command.CONFIG: "configuration error; a missing database, an [unsupported](upgrade.md)"
+        " schema; a problem remains",
         command.INTERRUPTED: "interrupted; `import` resumes if the command is repeated",
     },
     "reports": {
@@ -104,8 +104,8 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.TRY_LATER: "a later run of the same day was published first: try again",
         command.NO_PERMISSION: "the database refuses the login, or the role may not do this; the"
         " named configuration cannot be read",
-        command.CONFIG: "configuration error: a bad profile, a missing database, a schema of"
-        " another version, results of several VOs",
+        command.CONFIG: "configuration error: a bad profile, a missing database, an"
+        " [unsupported](upgrade.md) schema, results of several VOs",
         command.INTERRUPTED: "interrupted",
         command.TERMINATED: "`run` was terminated by SIGTERM",
     },
