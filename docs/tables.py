@@ -18,6 +18,7 @@ from sam_pipeline.consumer.settings.door_config import DoorConfig
 from sam_pipeline.consumer.settings.silence_config import SilenceConfig
 from sam_pipeline.publisher.settings.broker_config import BrokerTable
 from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings.copy_config import CopyTable
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.program import command
 from sam_pipeline.schema.records import reasons
@@ -139,7 +140,7 @@ def consumer_keys(
     return _table(("key", "default", ""), rows)
 
 
-def publisher_keys(config: type[PublisherConfig | BrokerTable]) -> str:
+def publisher_keys(config: type[PublisherConfig | BrokerTable | CopyTable]) -> str:
     defaults = config._field_defaults
     return _table(
         ("key", "default", ""),
@@ -196,6 +197,7 @@ def exit_codes(program: str) -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "publisher-keys": lambda: publisher_keys(PublisherConfig),
     "publisher-broker-keys": lambda: publisher_keys(BrokerTable),
+    "publisher-copy-keys": lambda: publisher_keys(CopyTable),
     "publisher-exit-codes": lambda: exit_codes("publisher"),
     "consumer-keys": lambda: consumer_keys(ConsumerConfig),
     "consumer-broker-keys": lambda: consumer_keys(BrokerConfig),

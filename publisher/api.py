@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from sam_pipeline.publisher.delivery.publication import Courier, NoBrokerTookIt, Publication
+from sam_pipeline.publisher.delivery.publication import NoBrokerTookIt, Publication
+from sam_pipeline.publisher.delivery.publish import courier_for
 from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
 from sam_pipeline.publisher.spool.bounded import BoundedSpool
@@ -108,7 +109,7 @@ class Publisher:
         self.spooled = 0
         self.last = Publication()
         """The outcome of the messages that were delivered last."""
-        self._courier = Courier(self.config)
+        self._courier = courier_for(self.config)
         self._waiting = _Waiting(self.config)
         self._finalizer: Any = None
         self._closed = False
@@ -269,26 +270,31 @@ class _Waiting:
         if os.getpid() != self.process:
             return
         self.pack()
-        config, problem = self._config, "the spool is off"
-        sizes = [message.record_count or 1 for message in self.messages]
-        stored = 0
-        try:
-            if config.spool is not None:
-                messages = [config.outgoing(message) for message in self.messages]
-                for _ in BoundedSpool(config.spool, config, config.shares_spool).add_all(messages):
-                    stored += 1
-        except (SpoolError, ConfigError) as error:
-            problem = str(error)
-        self.messages.clear()
-        dropped, advice = "a Publisher was dropped, not closed", "use `with`, or call close()"
-        if stored < len(sizes):
-            text = "%s: %s of its %s records are lost: %s; %s"
-            logger.warning(text, dropped, sum(sizes[stored:]), sum(sizes), problem, advice)
-        elif sizes:
-            logger.warning(
-                "%s: spooled its %s in %s; %s",
-                dropped,
-                plural(sum(sizes), "record"),
-                config.spool,
-                advice,
-            )
+        messages, self.messages[:] = self.messages[:], []
+        _rescue(messages, self._config)
+        for copy in self._config.copies:
+            from sam_pipeline.publisher.delivery.copies import messages_of_copy
+
+            _rescue(messages_of_copy(messages, self._config, copy), copy)
+
+
+def _rescue(messages: Sequence[Message], config: PublisherConfig) -> None:
+    """Store the messages in the spool of the section or of a copy, and warn of that."""
+    sizes = [message.record_count or 1 for message in messages]
+    stored, problem = 0, "the spool is off"
+    try:
+        if config.spool is not None:
+            outgoing = [config.outgoing(message) for message in messages]
+            for _ in BoundedSpool(config.spool, config, config.shares_spool).add_all(outgoing):
+                stored += 1
+    except (SpoolError, ConfigError) as error:
+        problem = str(error)
+    dropped, advice = "a Publisher was dropped, not closed", "use `with`, or call close()"
+    if config.copy_name:
+        dropped = f"copy {config.copy_name}: {dropped}"
+    if stored < len(sizes):
+        text = "%s: %s of its %s records are lost: %s; %s"
+        logger.warning(text, dropped, sum(sizes[stored:]), sum(sizes), problem, advice)
+    elif sizes:
+        spooled = plural(sum(sizes), "record")
+        logger.warning("%s: spooled its %s in %s; %s", dropped, spooled, config.spool, advice)

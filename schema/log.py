@@ -5,12 +5,14 @@ Most calls of `sam-publish` log nothing; importing it would make each of them 17
 
 from __future__ import annotations
 
+import _thread  # `threading` is slower to import
 from typing import TYPE_CHECKING, Any, Callable
 
 if TYPE_CHECKING:
     from logging import Logger
 
 _set_up: list[Callable[[], None]] = []
+_setting_up = _thread.RLock()
 
 
 def lazy_logger(name: str) -> Logger:
@@ -30,6 +32,7 @@ class _LazyLogger:
     def __getattr__(self, method: str) -> Any:
         from logging import getLogger
 
-        while _set_up:
-            _set_up.pop()()
+        with _setting_up:  # another thread waits until it is done
+            while _set_up:
+                _set_up.pop()()
         return getattr(getLogger(self._name), method)

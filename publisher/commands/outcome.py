@@ -8,7 +8,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from sam_pipeline.publisher.commands.arguments import PROGRAM
-from sam_pipeline.publisher.delivery.publication import BATCH, Courier, NoBrokerTookIt
+from sam_pipeline.publisher.delivery.publication import BATCH, NoBrokerTookIt
+from sam_pipeline.publisher.delivery.publish import courier_for
 from sam_pipeline.publisher.settings.config import advice_without_brokers
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.messages.message import DESTINATION
@@ -69,24 +70,19 @@ def publish_and_report(
     if args.dry_run:
         # Exactly the bytes for the first broker, or for the spool if there is none; on a terminal,
         # control characters are escaped.
-        from sam_pipeline.publisher.brokers.transport import kind_of
-        from sam_pipeline.schema.net.broker_url import SPOOL, Broker
-
-        broker = next(iter(config.broker_list), Broker(SPOOL, path=str(config.spool)))
-        kind = kind_of(broker)
         output = output or sys.stdout
         for message in chain.from_iterable(bursts):
-            (sent,) = config.addressed_to(broker, [config.outgoing(message)])
-            preview = kind.preview(broker, config, sent)
-            if output.isatty():
-                text = preview.decode(errors="backslashreplace")
-                print_lines(*text.removesuffix("\n").split("\n"), file=output)
-            else:
-                print_text(preview, output)
+            for preview in previews(message, config):
+                if output.isatty():
+                    text = preview.decode(errors="backslashreplace")
+                    print_lines(*text.removesuffix("\n").split("\n"), file=output)
+                else:
+                    print_text(preview, output)
         return BAD_DATA if refused else OK
     report = Report(config, sys.maxsize if args.json else MAX_LISTED)
-    failure: NoBrokerTookIt | None = None
-    with Courier(config, meanwhile, termination) as courier:
+    failures: dict[str, NoBrokerTookIt] = {}
+    """The first error of the section (with the name ""), and of each copy."""
+    with courier_for(config, meanwhile, termination) as courier:
         for messages in bursts:
             remaining = iter(messages)
             elapsed_s = 0.0
@@ -96,22 +92,31 @@ def publish_and_report(
                     report.add(courier.deliver(batch, Deadline.after(config.timeout_s - elapsed_s)))
                 except NoBrokerTookIt as error:
                     report.add(error.publication)
-                    error.lost += sum(1 for _ in remaining)
-                    error.total = report.total + error.lost
-                    failure = error
-                    break
+                    for loss in (error, *error.others):
+                        if first := failures.get(loss.copy_name):
+                            first.lost += loss.lost
+                        else:
+                            failures[loss.copy_name] = loss
+                    if not config.copy:  # which may be able to take them
+                        error.lost += sum(1 for _ in remaining)
+                        break
                 elapsed_s += time.monotonic() - started
             report.elapsed_s += elapsed_s
-            if failure:
+            if failures and not config.copy:
                 break
             report.drained += courier.drain(Deadline.after(config.timeout_s - elapsed_s))
     code = BAD_DATA if refused or report.rejected else OK
-    if config.require_broker and report.spooled:
+    if config.require_broker and any(report.spooled.values()):
         code = TRY_LATER
+    failure, *others = failures.values() or [None]
+    if failure:
+        failure.others = tuple(filter(None, others))
+        for loss in (failure, *failure.others):
+            loss.total = report.totals[loss.copy_name] + loss.lost
     terminated = termination is not None and termination.received
     if terminated:
         code = TERMINATED
-    if (report.spooled or failure) and not config.brokers and args.verbosity >= 0:
+    if (report.spooled[""] or failure) and not config.brokers and args.verbosity >= 0:
         # Not logged, since `import logging` is slow.
         print_lines(f"{PROGRAM}: warning: {advice_without_brokers(args.config)}", file=sys.stderr)
     if args.json:
@@ -124,59 +129,73 @@ def publish_and_report(
     if failure:
         raise failure
     if terminated:
-        published = report.total - report.spooled
-        counts = f"{plural(published, 'message')} published, {report.spooled} spooled"
-        print_lines(f"{PROGRAM}: terminated: {counts}", file=sys.stderr)
+        for one in (config, *config.copies):
+            spooled = report.spooled[one.copy_name]
+            published = report.totals[one.copy_name] - spooled
+            counts = f"{plural(published, 'message')} published, {spooled} spooled"
+            copy = f"copy {one.copy_name}: " if one.copy_name else ""
+            print_lines(f"{PROGRAM}: terminated: {copy}{counts}", file=sys.stderr)
     return code
 
 
+def previews(message: Message, config: PublisherConfig) -> Iterator[bytes]:
+    """The message as the first broker would get it, then as the first one of each copy would."""
+    from sam_pipeline.publisher.brokers.transport import kind_of
+    from sam_pipeline.schema.net.broker_url import SPOOL, Broker
+
+    for one in (config, *config.copies):
+        outgoing = message
+        if one.copy_name:
+            from sam_pipeline.publisher.delivery.copies import messages_of_copy
+
+            (outgoing,) = messages_of_copy([message], config, one)
+        broker = next(iter(one.broker_list), Broker(SPOOL, path=str(one.spool)))
+        (sent,) = one.addressed_to(broker, [one.outgoing(outgoing)])
+        yield kind_of(broker).preview(broker, one, sent)
+
+
 class Report:
-    """Where the messages went: the first `max_listed` one by one, all of them as totals."""
+    """Where the messages went: the first `max_listed` one by one, all of them as totals.
+
+    The same for each copy, by its name; that of the section is empty.
+    """
 
     def __init__(self, config: PublisherConfig, max_listed: int) -> None:
-        self._spool = str(config.spool)
+        self._spools = {one.copy_name: str(one.spool) for one in (config, *config.copies)}
         self._max_listed = max_listed
         self._listed: list[dict[str, Any]] = []
-        self._totals: dict[tuple[str, str], list[int]] = {}
-        """Messages and records, by outcome and place."""
-        self._unavailable: dict[str, str] = {}
-        """The reason, by broker."""
+        self._places: dict[tuple[str, str, str], list[int]] = {}
+        """Messages and records, by outcome, place and copy."""
+        self._unavailable: dict[tuple[str, str], str] = {}
+        """The reason, by broker and copy."""
         self.rejected: list[dict[str, Any]] = []
-        self.total = 0
-        self.spooled = 0
+        self.totals = dict.fromkeys(self._spools, 0)
+        self.spooled = dict.fromkeys(self._spools, 0)
         self.drained = 0
         self.elapsed_s = 0.0
         """Time spent publishing; time spent only reading does not count."""
 
     def add(self, publication: Publication) -> None:
         """Add the next messages."""
-        previous, place = None, ""
-        for message, address in publication.receipts:
-            if address is not previous:  # nearly all of them are the same
-                previous, place = address, str(address)
-            self._add_message(message, "published", place)
-        for message in publication.spooled:
-            self._add_message(message, "spooled", self._spool)
-        self.spooled += len(publication.spooled)
-        for message, address, reason, _ in publication.rejections:
-            rejected = {"message_id": message.message_id, "broker": str(address), "reason": reason}
-            self.rejected.append(rejected)
-        for failure in publication.failures:
-            self._unavailable.setdefault(failure.broker, failure.reason)
+        self._add(publication, "")
+        for copy, of_copy in publication.copies:
+            self._add(of_copy, copy)
 
     def lines(self) -> Iterator[str]:
         """The report as text."""
-        if self.total <= self._max_listed:
+        if max(self.totals.values()) <= self._max_listed:
             for item in self._listed:
                 outcome, count = item["outcome"], item["records"]
                 size = f"{item['size_bytes']} bytes" if count is None else plural(count, "record")
                 message = f"{item['message_id']} ({item['message_class']}, {size})"
                 place = f"{PREPOSITION[outcome]} {item['place']}"
-                yield f"{outcome} {message} {place} for {item['destination']}"
+                line = f"{outcome} {message} {place} for {item['destination']}"
+                yield line + _of_copy(item["copy"])
             return
-        for (outcome, place), (messages, records) in self._totals.items():
+        for (outcome, place, copy), (messages, records) in self._places.items():
             counts = f"{messages} messages ({plural(records, 'record')})"
-            yield f"{outcome} {counts} {PREPOSITION[outcome]} {place} in {self.elapsed_s:.1f} s"
+            line = f"{outcome} {counts} {PREPOSITION[outcome]} {place} in {self.elapsed_s:.1f} s"
+            yield line + _of_copy(copy)
 
     def document(self, refused: Sequence[RefusedRecord]) -> dict[str, Any]:
         """The report as JSON, with more details."""
@@ -188,19 +207,35 @@ class Report:
             "rejected": self.rejected,
             "refused_records": [vars(item) for item in refused],
             "unavailable": [
-                {"broker": broker, "reason": reason} for broker, reason in self._unavailable.items()
+                {"broker": broker, "reason": reason, "copy": copy or None}
+                for (broker, copy), reason in self._unavailable.items()
             ],
             "drained": self.drained,
             "elapsed_s": round(self.elapsed_s, 3),
         }
 
-    def _add_message(self, message: Message, outcome: str, place: str) -> None:
-        self.total += 1
+    def _add(self, publication: Publication, copy: str) -> None:
+        previous, place = None, ""
+        for message, address in publication.receipts:
+            if address is not previous:  # nearly all of them are the same
+                previous, place = address, str(address)
+            self._add_message(message, "published", place, copy)
+        for message in publication.spooled:
+            self._add_message(message, "spooled", self._spools[copy], copy)
+        self.spooled[copy] += len(publication.spooled)
+        for message, address, reason, _ in publication.rejections:
+            rejected = {"message_id": message.message_id, "broker": str(address), "reason": reason}
+            self.rejected.append({**rejected, "copy": copy or None})
+        for failure in publication.failures:
+            self._unavailable.setdefault((failure.broker, copy), failure.reason)
+
+    def _add_message(self, message: Message, outcome: str, place: str, copy: str) -> None:
+        self.totals[copy] += 1
         count = message.record_count
-        total = self._totals.setdefault((outcome, place), [0, 0])
+        total = self._places.setdefault((outcome, place, copy), [0, 0])
         total[0] += 1
         total[1] += count or 0
-        if self.total > self._max_listed:
+        if self.totals[copy] > self._max_listed:
             return
         self._listed.append(
             {
@@ -211,5 +246,10 @@ class Report:
                 "destination": message.headers[DESTINATION],
                 "outcome": outcome,
                 "place": place,
+                "copy": copy or None,
             }
         )
+
+
+def _of_copy(copy: str) -> str:
+    return f" (copy {copy})" if copy else ""

@@ -22,7 +22,8 @@ from sam_pipeline.publisher.commands.arguments import (
 from sam_pipeline.publisher.commands.options import config_of, headers_of, record_of
 from sam_pipeline.publisher.commands.outcome import BATCH_BYTES, publish_and_report
 from sam_pipeline.publisher.delivery.patience import deliver_until_safe
-from sam_pipeline.publisher.delivery.publication import BATCH, Courier, NoBrokerTookIt
+from sam_pipeline.publisher.delivery.publication import BATCH, NoBrokerTookIt
+from sam_pipeline.publisher.delivery.publish import courier_for
 from sam_pipeline.publisher.delivery.termination import Termination
 from sam_pipeline.publisher.errors import PublishUsage
 from sam_pipeline.publisher.probe.fifo import Fifo
@@ -176,9 +177,9 @@ def follow(
     notifier = Notifier(notify_socket())
     notifier.send("READY=1", f"STATUS=reading {args.fifo}")
     logger.info("reading %s", args.fifo)
-    if not config.brokers:
+    if not (config.brokers or config.copy):
         logger.warning("%s", advice_without_brokers(args.config))
-    with Courier(config, termination=termination) as courier:
+    with courier_for(config, termination=termination) as courier:
         for burst in messages:
             for batch in chunks(burst, lambda message: len(message.body), BATCH, BATCH_BYTES):
                 try:

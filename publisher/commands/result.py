@@ -81,7 +81,7 @@ def handle(args: argparse.Namespace) -> int:
         details = sys.stdin.buffer.read() if sys.stdin else b""  # it may be closed
         record["detailsData"] = details.decode("utf-8", "replace").rstrip()
     messages = [messages_of(record, config, args)]
-    if not config.brokers:  # there is nothing to wait for
+    if not (config.brokers or config.copy):  # there is nothing to wait for
         return publish_and_report(messages, config, args)
     from sam_pipeline.publisher.delivery.termination import Termination
 

@@ -123,7 +123,9 @@ def handle(args: argparse.Namespace) -> int:
             return publish_and_report(raw, config, args, refused=refused, termination=termination)
         read = messages(PipePatience(args.flush_s, termination.descriptor))
         if args.files and all(map(os.path.isfile, args.files)):  # reading a pipe could block
-            ahead = ReadAhead(map(config.outgoing, chain.from_iterable(read)), BATCH)
+            source = chain.from_iterable(read)
+            # Each copy makes a signature of its own.
+            ahead = ReadAhead(source if config.copy else map(config.outgoing, source), BATCH)
             return publish_and_report(
                 [ahead],
                 config,

@@ -8,14 +8,16 @@ import sys
 import time
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple, Optional
 
 from sam_pipeline.publisher.commands.arguments import add_broker_options
 from sam_pipeline.publisher.commands.options import config_of
 from sam_pipeline.publisher.delivery.drain import DrainTotals, drain, drain_until
 from sam_pipeline.publisher.delivery.limits import refusals_of
+from sam_pipeline.publisher.errors import PublishUsage
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.spool import inspection
 from sam_pipeline.publisher.spool.count import CountFile
@@ -23,6 +25,7 @@ from sam_pipeline.publisher.spool.inspection import Element, drop, elements, rea
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import DESTINATION, MAX_BYTES, Message
 from sam_pipeline.schema.net.broker_url import SPOOL, STOMP
+from sam_pipeline.schema.net.deadline import BackgroundCall, Deadline
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
     NO_INPUT,
@@ -40,7 +43,7 @@ from sam_pipeline.schema.program.command import (
     whole_number,
 )
 from sam_pipeline.schema.program.progress import Progress
-from sam_pipeline.schema.program.wording import plural
+from sam_pipeline.schema.program.wording import did_you_mean_or_list, plural
 from sam_pipeline.schema.spool.directory import is_hex
 from sam_pipeline.schema.spool.queue import DirectoryQueue, written_at
 from sam_pipeline.schema.times import format_time
@@ -63,6 +66,12 @@ REASON = {
 }
 """Why a drain left elements in the spool."""
 
+OF_ALL = ("status", "drain")
+"""The actions that without --copy apply to all spools."""
+WORST = (UNAVAILABLE, NO_PERMISSION, BAD_DATA, TRY_LATER)
+"""The exit codes of a drain, the one that matters most first."""
+PATIENCE_S = 1.0
+
 DESCRIPTION = (
     "Inspect, repair or drain the spool, where messages wait that no broker has taken yet. Damaged"
     " ones are set aside in a directory beside it, whose name ends with `.bad`."
@@ -84,7 +93,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     def add_action(name: str, text: str) -> Any:
         description = f"{text.capitalize()}."
-        return actions.add_parser(name, help=text, description=description, parents=common)
+        action = actions.add_parser(name, help=text, description=description, parents=common)
+        others = "the section's" if name not in OF_ALL else "that of the section and all of copies"
+        action.add_argument(
+            "--copy",
+            metavar="NAME",
+            help=f"the spool of this [[publisher.copy]] (default: {others})",
+        )
+        return action
 
     add_action("status", "show the size and the limits of the spool")
     list_action = add_action("list", "list the elements, oldest first")
@@ -104,10 +120,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def handle(args: argparse.Namespace) -> int:
-    return run_action(args, config_of(args))
+    return run_action(args, chosen_config(args))
+
+
+def chosen_config(args: argparse.Namespace) -> PublisherConfig:
+    """The configuration of the section, or with --copy that of the copy.
+
+    Raises:
+        PublishUsage: there is no copy of this name.
+    """
+    if not args.copy:
+        return config_of(args)
+    urls = getattr(args, "brokers", None)
+    config = config_of(argparse.Namespace(**{**vars(args), "brokers": None}))
+    copies = {copy.copy_name: copy for copy in config.copies}
+    if args.copy not in copies:
+        advice = did_you_mean_or_list(args.copy, copies) if copies else "none is configured"
+        raise PublishUsage(f"unknown copy {args.copy} ({advice})")
+    copy = copies[args.copy]
+    return copy._replace(brokers=tuple(urls), timeout_s=config.timeout_s) if urls else copy
 
 
 def run_action(args: argparse.Namespace, config: PublisherConfig) -> int:
+    configs = [one for one in (config, *config.copies) if one.spool]
+    if args.action in OF_ALL and configs:
+        return show_status(args, configs) if args.action == "status" else drain_all(args, configs)
     if config.spool is None:
         raise ConfigError(["no spool is configured: set `spool`"])
     actions = {
@@ -116,8 +153,6 @@ def run_action(args: argparse.Namespace, config: PublisherConfig) -> int:
         "drop": drop_elements,
         "verify": verify_or_repair,
         "repair": verify_or_repair,
-        "drain": drain_spool,
-        "status": show_status,
     }
     queue = DirectoryQueue(config.spool, config.shares_spool)
     return actions[args.action](args, config, queue)
@@ -204,8 +239,37 @@ def verify_or_repair(
     return BAD_DATA if left else OK
 
 
-def show_status(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
-    """Print the size of the spool, its limits, and its locked, quarantined and dropped elements."""
+def show_status(args: argparse.Namespace, configs: Sequence[PublisherConfig]) -> int:
+    """Print size and limits of each spool, and its locked, quarantined and dropped elements."""
+    first, *others = map(status_of, configs)
+    if args.json:
+        print_json({**first, "copies": others})
+        return OK
+    for state in (first, *others):
+        if state is not first:
+            print_lines("")
+        if state["copy"]:
+            print_lines(f"copy         {state['copy']}")
+        print_lines(f"spool        {state['path']}")
+        most = f"{state['max_messages']}, {state['when_full']}"
+        print_lines(f"messages     {state['messages']} of {most}")
+        print_lines(f"bytes        {state['size_bytes']} of {state['max_bytes']}")
+        print_lines(f"oldest       {format_time(state['oldest']) if state['oldest'] else '-'}")
+        print_lines(f"locked       {state['locked']}")
+        aside, size = state["quarantined"], state["quarantined_bytes"]
+        note = f" ({size} bytes), which count towards the limits" if aside else ""
+        print_lines(f"quarantined  {aside} in {state['path']}.bad{note}")
+        print_lines(f"dropped      {state['dropped']}")
+        for broker, number in state["refusals"].items():
+            why = f"{number} too large for it: `spool drain` sends them to another broker"
+            print_lines(f"not for      {broker}: {why}")
+    return OK
+
+
+def status_of(config: PublisherConfig) -> dict[str, Any]:
+    """The size of a spool, its limits, and its locked, quarantined and dropped elements."""
+    assert config.spool is not None
+    queue = DirectoryQueue(config.spool, config.shares_spool)
     count = size_bytes = locked = 0
     oldest = None
     refusals: dict[str, int] = {}
@@ -219,7 +283,8 @@ def show_status(args: argparse.Namespace, config: PublisherConfig, queue: Direct
         size_bytes += element.entry.status.st_size
         locked += element.locked
     aside = [entry.status.st_size for entry in queue.aside()]
-    state = {
+    return {
+        "copy": config.copy_name or None,
         "path": str(queue.path),
         "messages": count,
         "max_messages": config.spool_max_messages,
@@ -233,44 +298,75 @@ def show_status(args: argparse.Namespace, config: PublisherConfig, queue: Direct
         "quarantined_bytes": sum(aside),
         "dropped": CountFile(queue.path, config.state).read().dropped,
     }
-    if args.json:
-        print_json(state)
-        return OK
-    print_lines(f"spool        {queue.path}")
-    print_lines(f"messages     {count} of {config.spool_max_messages}, {config.spool_when_full}")
-    print_lines(f"bytes        {size_bytes} of {config.spool_max_bytes}")
-    print_lines(f"oldest       {format_time(oldest) if oldest else '-'}")
-    print_lines(f"locked       {locked}")
-    size = f" ({sum(aside)} bytes), which count towards the limits" if aside else ""
-    print_lines(f"quarantined  {len(aside)} in {queue.path}.bad{size}")
-    print_lines(f"dropped      {state['dropped']}")
-    for broker, number in refusals.items():
-        why = f"{number} too large for it: `spool drain` sends them to another broker"
-        print_lines(f"not for      {broker}: {why}")
-    return OK
 
 
-def drain_spool(args: argparse.Namespace, config: PublisherConfig, queue: DirectoryQueue) -> int:
-    """Send all elements; with --loop, until the process is terminated."""
-    if not config.brokers:
+def drain_all(args: argparse.Namespace, configs: Sequence[PublisherConfig]) -> int:
+    """Send all elements, of several spools at the same time; with --loop, until terminated.
+
+    Raises:
+        SpoolError: a spool can't be used; raised after the report on the others.
+    """
+    configs = [config for config in configs if config.brokers]
+    if not configs:
         raise ConfigError(["no broker to drain to: use --broker, or set `brokers` in [publisher]"])
     stop = Event()
+    errors: list[SpoolError] = []
     before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    started = time.monotonic()
+
+    def drained(config: PublisherConfig) -> Optional[SpoolDrain]:
+        try:
+            return drain_one(args, config, stop)
+        except SpoolError as error:
+            errors.append(error)
+            return None
+
     try:
-        if args.loop:
-            result = drain_until(stop, config)
-        else:
-            progress = Progress("drained", queue.count() if sys.stderr.isatty() else 0)
-
-            def go_on(totals: DrainTotals) -> bool:
-                progress.show(totals.sent)
-                return not stop.is_set()
-
-            result = drain(config, go_on)
-            progress.end()
+        calls = [BackgroundCall(drained, config) for config in configs[1:]]
+        results = [drained(configs[0])]
+        for call in calls:
+            while not call.finished:
+                with suppress(TimeoutError):
+                    call.result(Deadline.after(PATIENCE_S))
+            results.append(call.result(Deadline.after(PATIENCE_S)))
     finally:
         signal.signal(signal.SIGTERM, before)
+    good = [result for result in results if result]
+    code = next((code for code in WORST if any(code == one.code for one in good)), OK)
+    if args.json and good:
+        first, *others = (one.document for one in good)
+        print_json({**first, "copies": others})
+    elif not args.json:
+        print_done(args, *(one.line for one in good), success=code == OK and not errors)
+    if errors:
+        raise errors[0]
+    return code
+
+
+class SpoolDrain(NamedTuple):
+    """The outcome of draining one spool: as JSON, as text, and its exit code."""
+
+    document: dict[str, Any]
+    line: str
+    code: int
+
+
+def drain_one(args: argparse.Namespace, config: PublisherConfig, stop: Event) -> SpoolDrain:
+    """Send all elements of a spool; with --loop, until `stop` is set."""
+    assert config.spool is not None
+    queue = DirectoryQueue(config.spool, config.shares_spool)
+    started = time.monotonic()
+    if args.loop:
+        result = drain_until(stop, config)
+    else:
+        is_shown = sys.stderr.isatty() and not config.copy_name
+        progress = Progress("drained", queue.count() if is_shown else 0)
+
+        def go_on(totals: DrainTotals) -> bool:
+            progress.show(totals.sent)
+            return not stop.is_set()
+
+        result = drain(config, go_on)
+        progress.end()
     elapsed_s, left = time.monotonic() - started, set(queue.names())
     counts = {
         "rejected": sum(result.rejections.values()),
@@ -287,21 +383,17 @@ def drain_spool(args: argparse.Namespace, config: PublisherConfig, queue: Direct
             code = BAD_DATA
         elif counts["locked"]:
             code = TRY_LATER
-    if args.json:
-        document = {
-            "sent": result.sent,
-            **counts,
-            "set_aside": result.set_aside,
-            "left": len(left),
-            "elapsed_s": round(elapsed_s, 3),
-        }
-        print_json(document)
-    else:
-        why = ", ".join(REASON[name].format(count) for name, count in counts.items() if count)
-        line = f"drained {plural(result.sent, 'message')} from {queue.path} in {elapsed_s:.1f} s"
-        line += f", {len(left)} left{why and f' ({why})'}"
-        print_done(args, line, success=code == OK)
-    return code
+    document = {
+        "copy": config.copy_name or None,
+        "sent": result.sent,
+        **counts,
+        "set_aside": result.set_aside,
+        "left": len(left),
+        "elapsed_s": round(elapsed_s, 3),
+    }
+    why = ", ".join(REASON[name].format(count) for name, count in counts.items() if count)
+    line = f"drained {plural(result.sent, 'message')} from {queue.path} in {elapsed_s:.1f} s"
+    return SpoolDrain(document, f"{line}, {len(left)} left{why and f' ({why})'}", code)
 
 
 def _find(queue: DirectoryQueue, ids: Sequence[str]) -> list[Element]:

@@ -104,11 +104,19 @@ def refusals_of(message: Message, config: PublisherConfig) -> dict[str, str]:
 
 
 def _problem_of_size(message: Message, config: PublisherConfig) -> str:
-    """Why the message is too large for consumers, or for every configured broker; or empty."""
+    """Why the message is too large for consumers, or for all brokers of one set; or empty."""
     size = len(message.body)
     if size > MAX_MESSAGE_BYTES:
         return f"{size} bytes, above the consumers' limit of {MAX_MESSAGE_BYTES}"
-    if size <= MAX_BYTES or not config.brokers:  # every kind of broker takes 64 kB
+    if size <= MAX_BYTES:  # every kind of broker takes 64 kB
+        return ""
+    problems = (_problem_at_brokers(message, one) for one in (config, *config.copies))
+    return next(filter(None, problems), "")
+
+
+def _problem_at_brokers(message: Message, config: PublisherConfig) -> str:
+    """Why the message is too large for each of the brokers; empty if one can take it."""
+    if not config.brokers:
         return ""
     if config.signing_key_file:
         from sam_pipeline.publisher.settings.signing import with_longest_signature

@@ -16,6 +16,7 @@ from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.net.deadline import Deadline
 
 if TYPE_CHECKING:
+    from sam_pipeline.publisher.delivery.copies import CopyingCourier
     from sam_pipeline.publisher.delivery.termination import Termination
     from sam_pipeline.schema.messages.message import Message
 
@@ -25,7 +26,10 @@ logger = lazy_logger(__name__)
 
 
 def deliver_until_safe(
-    courier: Courier, messages: Sequence[Message], timeout_s: float, termination: Termination
+    courier: Union[Courier, CopyingCourier],
+    messages: Sequence[Message],
+    timeout_s: float,
+    termination: Termination,
 ) -> Publication:
     """Deliver the messages, again and again until each is at a broker or in the spool.
 

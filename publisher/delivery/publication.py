@@ -58,6 +58,8 @@ class Publication(NamedTuple):
     """One for each broker that failed, or was left out because it failed recently."""
     drained: int = 0
     """The number of spooled messages of earlier calls that were sent."""
+    copies: Sequence[tuple[str, Publication]] = ()
+    """The outcome of each copy, with its name."""
 
     @property
     def total(self) -> int:
@@ -84,6 +86,10 @@ class NoBrokerTookIt(PublishError):
         self.spool = str(spool_error) if spool_error else "the spool is off"
         self.lost = len(missing)
         self.total = len(missing) + publication.total
+        self.copy_name = config.copy_name
+        """The copy that lost them; empty for the brokers of the section."""
+        self.others: Sequence[NoBrokerTookIt] = ()
+        """The losses of further copies."""
         if spool_error:
             self.exit_code = spool_error.exit_code
         elif config.require_broker:
@@ -91,27 +97,9 @@ class NoBrokerTookIt(PublishError):
 
     def __str__(self) -> str:
         lost = f"{self.lost} of {self.total} messages were neither published nor spooled"
-        return f"{lost}, send them again: {self.brokers}, and {self.spool}"
-
-
-def publish(messages: Sequence[Message], config: PublisherConfig) -> Publication:
-    """Publish the messages to the configured brokers within `config.timeout_s`.
-
-    On return each message is confirmed by a broker or on disk in the spool. Spooled messages of
-    earlier calls are sent, too, in at most a fifth of that time.
-
-    Raises:
-        MessageRefused: no consumer could receive one of them, or it is too large; none was sent.
-        NoBrokerTookIt: some messages were lost; its `publication` has the others.
-    """
-    from sam_pipeline.publisher.delivery.limits import require_deliverable
-
-    for message in messages:
-        require_deliverable(message, config)
-    deadline = Deadline.after(config.timeout_s)
-    with Courier(config) as courier:
-        publication = courier.deliver(messages, deadline)
-        return publication._replace(drained=courier.drain(deadline))
+        copy = f"copy {self.copy_name}: " if self.copy_name else ""
+        loss = f"{copy}{lost}, send them again: {self.brokers}, and {self.spool}"
+        return "; ".join([loss, *map(str, self.others)])
 
 
 class Courier:
@@ -149,43 +137,59 @@ class Courier:
             NoBrokerTookIt: some messages were lost.
             ConfigError: they can't be signed; none was sent.
         """
-        batch = _Batch([self._config.outgoing(message) for message in messages])
-        failures: list[BrokerUnavailable] = []
-        termination = self._termination
-        if self._config.brokers and not (termination and termination.received):
-            from sam_pipeline.publisher.delivery.memory import Memory
-            from sam_pipeline.publisher.delivery.route import Route
+        batch = self.batch_of(messages)
+        self.offer(batch, deadline)
+        return self.settle(batch, deadline)
 
-            if self._memory is None:
-                config = self._config
-                brokers = config.broker_list
-                self._memory = Memory(config.state, brokers, credentials=config.credentials)
-            ask_all = self._config.spool is None or self._config.require_broker
-            with Route(self._config, self._memory, lambda: deadline, ask_all=ask_all) as route:
-                try:
-                    if termination:
-                        termination.interrupts = True
-                    if self._connection:
-                        try:
-                            batch.send(*self._connection, self._config, deadline)
-                        except BrokerUnavailable as failure:
-                            # Perhaps it was idle for too long: the broker may be tried again.
-                            fields = {"broker": failure.broker}
-                            logger.info("connection ended: %s", failure, extra=fields)
-                            self.close()
-                    self._try_brokers(batch, route.candidates(), route, deadline)
-                    if termination:
-                        termination.interrupts = False
-                except (KeyboardInterrupt, Terminated) as interrupt:
-                    self._connection = None  # not closed: a DISCONNECT could follow half a frame
-                    if isinstance(interrupt, KeyboardInterrupt):
-                        raise
-                spool_error = batch.spool(self._config)
-                if spool_error:  # brokers were left out only because there is a spool
-                    self._try_brokers(batch, route.left_out(), route, deadline)
-            failures = route.failures
-        else:
-            spool_error = batch.spool(self._config)
+    def batch_of(self, messages: Iterable[Message]) -> MessageBatch:
+        """The messages as they are sent; raises ConfigError if they can't be signed."""
+        return MessageBatch([self._config.outgoing(message) for message in messages])
+
+    def offer(self, batch: MessageBatch, deadline: Deadline) -> None:
+        """Send the messages to one broker after the other, until none is missing."""
+        termination = self._termination
+        if not self._config.brokers or (termination and termination.received):
+            return
+        from sam_pipeline.publisher.delivery.memory import Memory
+        from sam_pipeline.publisher.delivery.route import Route
+
+        if self._memory is None:
+            config = self._config
+            brokers = config.broker_list
+            self._memory = Memory(config.state, brokers, credentials=config.credentials)
+        ask_all = self._config.spool is None or self._config.require_broker
+        batch.route = Route(self._config, self._memory, lambda: deadline, ask_all=ask_all)
+        with batch.route as route:
+            try:
+                if termination:
+                    termination.interrupts = True
+                if self._connection:
+                    try:
+                        batch.send(*self._connection, self._config, deadline)
+                    except BrokerUnavailable as failure:
+                        # Perhaps it was idle for too long: the broker may be tried again.
+                        fields = {"broker": failure.broker}
+                        logger.info("connection ended: %s", failure, extra=fields)
+                        self.close()
+                self._try_brokers(batch, route.candidates(), route, deadline)
+                if termination:
+                    termination.interrupts = False
+            except (KeyboardInterrupt, Terminated) as interrupt:
+                self._connection = None  # not closed: a DISCONNECT could follow half a frame
+                if isinstance(interrupt, KeyboardInterrupt):
+                    raise
+
+    def settle(self, batch: MessageBatch, deadline: Deadline) -> Publication:
+        """Spool the missing messages, and return where each one is.
+
+        Raises:
+            NoBrokerTookIt: some messages were lost.
+        """
+        spool_error = batch.spool(self._config)
+        if spool_error and batch.route:  # brokers were left out only because there is a spool
+            with batch.route as route:
+                self._try_brokers(batch, route.left_out(), route, deadline)
+        failures = batch.route.failures if batch.route else []
         # A broker of another kind may take it when it is back.
         rejections = tuple(r for r in batch.refused.values() if not (r.for_good and failures))
         receipts, spooled = tuple(batch.receipts), tuple(batch.spooled)
@@ -217,7 +221,11 @@ class Courier:
         self._connection = None
 
     def _try_brokers(
-        self, batch: _Batch, candidates: Iterator[BrokerCandidate], route: Route, deadline: Deadline
+        self,
+        batch: MessageBatch,
+        candidates: Iterator[BrokerCandidate],
+        route: Route,
+        deadline: Deadline,
     ) -> None:
         """Send the missing messages to one candidate after the other until none is missing."""
         from sam_pipeline.publisher.brokers.transport import kind_of
@@ -248,7 +256,7 @@ class Courier:
                 route.worked(address)
 
 
-class _Batch:
+class MessageBatch:
     """The messages of one call by position, and the outcome of each."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
@@ -259,6 +267,19 @@ class _Batch:
         self.refused: dict[int, Rejection] = {}
         self.receipts: list[Receipt] = []
         self.spooled: list[Message] = []
+        self.route: Route | None = None
+        """The brokers to which they were offered."""
+
+    def snapshot(self) -> MessageBatch:
+        """The state of a batch that another thread may still send, without what was refused."""
+        taken = MessageBatch(())
+        taken.missing = dict(self.missing)
+        taken.receipts = list(self.receipts)
+        confirmed = {receipt.message.message_id for receipt in taken.receipts}
+        for position, message in list(taken.missing.items()):
+            if message.message_id in confirmed:  # since then
+                del taken.missing[position]
+        return taken
 
     def start_over(self) -> None:
         """Make all missing messages pending: the next broker may take what the last one refused."""
@@ -288,8 +309,8 @@ class _Batch:
                         message, address, rejection.reason, rejection.for_good
                     )
                     continue
-                del self.missing[position]
                 self.receipts.append(Receipt(messages[index], address))
+                del self.missing[position]  # last: see `snapshot`
                 if self.refused:
                     self.refused.pop(position, None)
 

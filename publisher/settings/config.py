@@ -224,7 +224,6 @@ class PublisherConfig(NamedTuple):
                 "what": "tables `[[publisher.broker]]`, [see below](#at-one-broker-alone)",
             },
             "copy": {
-                "key": None,
                 "check": problems_of_copies,
                 "what": "tables `[[publisher.copy]]`, [see below](#two-sets-of-brokers)",
             },

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tests.services import missing
 from tests.services.postgres import PostgresServer
@@ -16,6 +18,12 @@ from tests.support.commands import Answer, Workplace
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def production_example() -> dict[str, Any]:
+    """deploy/sam.toml, with the keys and tables that are comments there."""
+    example = (ROOT / "deploy" / "sam.toml").read_text()
+    return tomllib.loads(re.sub(r"^# (?=\w+ = |\[\[)", "", example, flags=re.MULTILINE))
 
 
 @dataclass(frozen=True)

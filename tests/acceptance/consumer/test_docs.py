@@ -10,7 +10,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import tomllib
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
@@ -35,7 +34,7 @@ from tests.support.builders import metric_message, metric_result
 from tests.support.commands import PROGRAMS, Answer, Workplace, embedded
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import eventually, fill_spool, results, subscribe
-from tests.support.page import ROOT, Page, shell
+from tests.support.page import ROOT, Page, production_example, shell
 from tests.support.reports.stored import execute, query
 
 PAGE = Page("docs/consumer.md")
@@ -168,8 +167,7 @@ def test_every_configuration_is_valid(
 
 
 def test_the_example_for_production_shows_every_key_and_no_other() -> None:
-    example = (ROOT / "deploy" / "sam.toml").read_text()
-    section = tomllib.loads(re.sub(r"^# (?=\w+ = )", "", example, flags=re.MULTILINE))["consumer"]
+    section = production_example()["consumer"]
     keys = {key for subscription in section["subscription"] for key in subscription}
 
     names = {field.metadata.get("key", field.name) for field in fields(ConsumerConfig)}

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sam_pipeline.publisher.settings.broker_config import BrokerTable
 from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
+from sam_pipeline.publisher.settings.copy_config import CopyTable
 from sam_pipeline.schema.identity.keys import make_key
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.commands import Workplace
-from tests.support.page import ROOT, Page, shell
+from tests.support.page import Page, production_example, shell
 
 PAGE = Page("docs/publisher.md")
-COMMANDS = PAGE.texts("sh")
+COMMANDS = [text for text in PAGE.texts("sh") if "--copy" not in text]
+OF_COPIES = PAGE.texts("sh", "Two sets of brokers")
 
 
 @pytest.fixture
@@ -100,6 +102,18 @@ def test_the_script_publishes(place: Workplace, broker: FakeBroker) -> None:
     assert b"metricName: org.example.Ping\n" in frame.body
 
 
+def test_the_commands_for_copies_succeed(place: Workplace, broker: FakeBroker) -> None:
+    place.write(
+        "sam.toml", f'[publisher]\n[[publisher.copy]]\nname = "region"\nbrokers = ["{broker.url}"]'
+    )
+    done = shell(place, *PAGE.texts("sh", "A result")[:1], *OF_COPIES)
+
+    assert done.code == 0, str(done)
+    ids = [frame.headers["samMessageId"] for frame in broker.taken]
+    assert ids[0] == ids[1]
+    assert len(ids) == 4  # and a check message for each set
+
+
 @pytest.mark.parametrize("text", PAGE.texts("toml"))
 def test_every_configuration_is_one(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -119,9 +133,14 @@ def test_every_configuration_is_one(
 
 
 def test_the_example_for_production_shows_every_key_and_no_other() -> None:
-    example = (ROOT / "deploy" / "sam.toml").read_text()
-    section = tomllib.loads(re.sub(r"^# (?=\w+ = )", "", example, flags=re.MULTILINE))["publisher"]
-    metadata = PublisherConfig.metadata()
-    keys = {metadata.get(name, {}).get("key", name) for name in PublisherConfig._fields} - {None}
+    section = production_example()["publisher"]
 
-    assert set(section) == keys
+    for config, tables in (
+        (PublisherConfig, [section]),
+        (BrokerTable, section["broker"]),
+        (CopyTable, section["copy"]),
+    ):
+        keys = {about.get("key", name) for name, about in config.metadata().items()} - {None}
+        if config is CopyTable:
+            keys.remove("broker")  # mentioned in a comment
+        assert {key for table in tables for key in table} == keys

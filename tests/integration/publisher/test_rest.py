@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher.api import publish_record
-from sam_pipeline.publisher.delivery.publication import publish
+from sam_pipeline.publisher.delivery.publish import publish
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.identity.keys import make_key

@@ -18,7 +18,7 @@ import pytest
 
 from sam_pipeline.consumer.sources.door.dialects.activemq import ID_HEADER, SENT
 from sam_pipeline.consumer.sources.door.dialects.forms import FORM
-from sam_pipeline.publisher.delivery.publication import publish
+from sam_pipeline.publisher.delivery.publish import publish
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.identity.identity import IDENTITY
 from sam_pipeline.schema.identity.keys import make_key

@@ -31,7 +31,7 @@ class Scene:
         self._capture = capture
 
     def run(self, action: str, **options: Any) -> tuple[int, str]:
-        chosen = {"json": False, "limit": None, "ids": [], "loop": False, **options}
+        chosen = {"json": False, "limit": None, "ids": [], "loop": False, "copy": None, **options}
         code = spool_command.run_action(
             argparse.Namespace(action=action, verbosity=0, **chosen), self.config
         )
@@ -306,6 +306,8 @@ def test_status_reports_counts_and_limits(scene: Scene) -> None:
         "quarantined": 1,
         "quarantined_bytes": 1,
         "dropped": 0,
+        "copy": None,
+        "copies": [],
     }
 
 
@@ -367,7 +369,7 @@ def test_drain_reports_the_sent_and_the_remaining_messages(scene: Scene) -> None
     report = scene.run_json("drain")
 
     assert report.pop("elapsed_s") < 30
-    others = {"rejected": 0, "set_aside": 0, "inaccessible": 0}
+    others = {"rejected": 0, "set_aside": 0, "inaccessible": 0, "copy": None, "copies": []}
     assert report == {"sent": 1, "left": 1, "locked": 1, **others}
     assert target.count() == 1
 

@@ -12,7 +12,7 @@ from sam_pipeline.publisher.brokers.stomp.session import open_session
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.cli import main
 from sam_pipeline.publisher.delivery.memory import Memory
-from sam_pipeline.publisher.delivery.publication import publish
+from sam_pipeline.publisher.delivery.publish import publish
 from sam_pipeline.publisher.settings.broker_config import CREDENTIALS, BrokerTable
 from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
 from sam_pipeline.schema.errors import ConfigError
