@@ -67,8 +67,10 @@ session may be used. Otherwise the transaction begins again in a new session."""
 _WRITES = "sam_writes"
 
 
-def make_engine(url: str, *, create: bool = False) -> Engine:
+def make_engine(url: str, *, create: bool = False, read_only: bool = False) -> Engine:
     """An engine for the database at `url`; an SQLite file must exist unless `create`.
+
+    One that is `read_only` needs no permission to write the file, and writes nothing.
 
     Raises:
         ConfigError: not a URL of PostgreSQL or of an SQLite file.
@@ -78,9 +80,14 @@ def make_engine(url: str, *, create: bool = False) -> Engine:
     """
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite":
-        return _sqlite_engine(parsed, create)
+        return _sqlite_engine(parsed, create, read_only)
     arguments = postgresql_arguments(parsed)
-    engine = create_engine(parsed, connect_args=arguments, pool_pre_ping=True)
+    engine = create_engine(
+        parsed,
+        connect_args=arguments,
+        pool_pre_ping=True,
+        execution_options={"postgresql_readonly": read_only},
+    )
     driver: Any = engine.dialect.loaded_dbapi
     try:
         driver.extensions.make_dsn(**engine.dialect.create_connect_args(parsed)[1])
@@ -181,7 +188,7 @@ def _shown(url: URL) -> str:
     return url.set(query={}).render_as_string(hide_password=True)
 
 
-def _sqlite_engine(url: URL, create: bool) -> Engine:
+def _sqlite_engine(url: URL, create: bool, read_only: bool) -> Engine:
     path = Path(str(url.database)).absolute()
     if not path.parent.is_dir() and create:
         raise CannotCreate(f"{path}: the directory {path.parent} does not exist")
@@ -190,11 +197,16 @@ def _sqlite_engine(url: URL, create: bool) -> Engine:
     if path.is_dir():
         raise DatabaseMissing(f"{path}: is a directory, not a database")
     written = path if path.exists() else path.parent
-    if not os.access(written, os.R_OK | os.W_OK):
-        raise DatabaseRefused(f"{path}: no permission to write {written}")
+    needed, action = (os.R_OK, "read") if read_only else (os.R_OK | os.W_OK, "write")
+    if not os.access(written, needed):
+        raise DatabaseRefused(f"{path}: no permission to {action} {written}")
     # mode=rw: if the file disappears later, SQLite must not create an empty one in its place.
-    mode = "rwc" if create else "rw"
-    file_url = url.set(database=f"file:{quote(str(path))}", query={"mode": mode, "uri": "true"})
+    mode = {"mode": "rwc" if create else "rw"}
+    if read_only and not all(os.access(place, os.W_OK) for place in (path, path.parent)):
+        # Where there is no log, nobody writes; SQLite would make one, and leave it there.
+        has_log = path.with_name(f"{path.name}-wal").exists()
+        mode = {"mode": "ro"} if has_log else {"mode": "ro", "immutable": "1"}
+    file_url = url.set(database=f"file:{quote(str(path))}", query={**mode, "uri": "true"})
     engine = create_engine(
         file_url,
         connect_args={"timeout": _busy_timeout(url)},
@@ -205,6 +217,9 @@ def _sqlite_engine(url: URL, create: bool) -> Engine:
     def prepare(connection: sqlite3.Connection, _: object) -> None:
         # The driver begins transactions late and not for DDL, so `begin` below does it.
         connection.isolation_level = None
+        if read_only:
+            connection.execute("PRAGMA query_only = ON")
+            return
         # WAL: readers and the one writer do not wait for each other. FULL: commits survive a
         # power failure; otherwise an acked row could be lost.
         connection.execute("PRAGMA journal_mode = WAL")

@@ -11,11 +11,12 @@ from sam_pipeline.sql.database.engine import ROLE, make_engine
 from sam_pipeline.sql.database.version import require_compatible
 
 
-def open_database(args: argparse.Namespace, role: str = "") -> Engine:
+def open_database(args: argparse.Namespace, role: str = "", read_only: bool = False) -> Engine:
     """The database of `--config` or the environment, with whose schema this program works.
 
     Args:
         role: the role on PostgreSQL that the command needs, for the error of a login without it.
+        read_only: nothing can be written; an SQLite file need not be writable.
 
     Raises:
         ConfigError: the URL is missing or invalid.
@@ -23,7 +24,8 @@ def open_database(args: argparse.Namespace, role: str = "") -> Engine:
         SchemaMismatch: it has no schema, or one that this program does not support.
         DatabaseAway: it is unavailable.
     """
-    engine = make_engine(load_database(args).url).execution_options(**{ROLE: role})
+    engine = make_engine(load_database(args).url, read_only=read_only)
+    engine = engine.execution_options(**{ROLE: role})
     require_compatible(engine)
     return engine
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Protocol
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
@@ -104,6 +105,21 @@ class ClassView:
         if self.publisher_column:
             values.append(publisher)
         return values
+
+
+class Classes(Protocol):
+    """Finds classes: those of a database, or without one the built-in classes."""
+
+    def find_all(self, names: Iterable[str]) -> Mapping[str, ClassView]:
+        """The views of the classes with these folded names, as far as they exist."""
+
+
+class BuiltInClasses:
+    """The classes that all programs know."""
+
+    def find_all(self, names: Iterable[str]) -> Mapping[str, ClassView]:
+        known = ((name, built_in(name)) for name in names)
+        return {name: ClassView(item.name, item.keys) for name, item in known if item}
 
 
 class Catalogue:

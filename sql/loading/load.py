@@ -43,7 +43,7 @@ from sam_pipeline.sql.loading.batch import (
     split_batch,
     whole_message,
 )
-from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
+from sam_pipeline.sql.loading.catalogue import Catalogue, Classes, ClassView
 from sam_pipeline.sql.loading.insert import Inserted, insert_batch
 from sam_pipeline.sql.loading.letters.quota import LetterQuota, Ration
 from sam_pipeline.sql.loading.letters.store import (
@@ -365,7 +365,7 @@ class _Loading:
 
 
 def decode_batch(
-    catalogue: Catalogue,
+    catalogue: Classes,
     messages: Sequence[Message],
     now: datetime,
     limits: Limits,
@@ -377,7 +377,7 @@ def decode_batch(
 
 
 def decode_batches(
-    catalogue: Catalogue,
+    catalogue: Classes,
     messages: Sequence[Message],
     now: datetime,
     limits: Limits,

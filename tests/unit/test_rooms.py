@@ -124,8 +124,12 @@ WALLS: Mapping[str, Wall] = {
     ),
     "consumer.commands.run": Wall(
         f"{CONSUMER} consumer.core consumer.sources consumer.sinks consumer.monitoring"
-        " consumer.commands.arguments sql.database"
+        " consumer.commands.arguments consumer.commands.look sql.database"
     ),
+    "consumer.commands.look.dry_run": Wall(
+        f"{CONSUMER} consumer.sources consumer.commands.look {DATABASE} sql.loading"
+    ),
+    "consumer.commands.look.preview": Wall("schema sql.loading", "sqlalchemy"),
     "consumer.commands.check": Wall(
         f"{CONSUMER} consumer.sources consumer.sinks.broker_link consumer.monitoring"
         " consumer.commands.arguments"

@@ -29,7 +29,7 @@ Show = Callable[[datetime, str, Message], object]
 """Prints a message that arrived at this time from this broker."""
 
 
-def add_limits(parser: argparse.ArgumentParser) -> None:
+def add_limits(parser: argparse._ActionsContainer) -> None:
     """Add the options that limit a look and its output."""
     parser.add_argument("--count", type=whole_number(), metavar="N", help="end after N messages")
     parser.add_argument(

@@ -10,7 +10,8 @@ from typing import Any
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.identity.identity import identity_of
 from sam_pipeline.schema.messages.decode import read
-from sam_pipeline.schema.messages.message import DESTINATION, HOST, PROGRAM, USER, Message
+from sam_pipeline.schema.messages.message import DESTINATION, Message
+from sam_pipeline.schema.messages.origin import claimed_origin
 from sam_pipeline.schema.messages.refused import refusal_of
 from sam_pipeline.schema.program.wording import plural, printable
 from sam_pipeline.schema.records.normalise import Limits
@@ -34,7 +35,7 @@ def reading_of(message: Message, limits: Limits) -> Reading | MessageRefused:
 def head_lines(at: datetime, broker: str, message: Message, limits: Limits) -> list[str]:
     """When a message arrived, what it is, and where it comes from."""
     headers, reading = message.headers, reading_of(message, limits)
-    origin = [headers[name] for name in (HOST, PROGRAM, USER) if headers.get(name)]
+    origin = list(filter(None, claimed_origin(headers)))
     count = (
         f"can't be read: {reading.reason}: {reading.text}"
         if isinstance(reading, MessageRefused)
@@ -74,11 +75,7 @@ def head_document(at: datetime, broker: str, message: Message) -> dict[str, Any]
         "class": message.message_class,
         "message_id": message.message_id,
         "identity": identity_of(message),
-        "origin": {
-            "host": headers.get(HOST),
-            "program": headers.get(PROGRAM),
-            "user": headers.get(USER),
-        },
+        "origin": claimed_origin(headers)._asdict(),
         "headers": dict(headers),
         "bytes": len(message.body),
     }

@@ -54,6 +54,7 @@ BY_FRAMES, BY_COMMAND = PAGE.texts("sh", "Replace a broker")
 (BRIDGE_TOML,) = PAGE.texts("toml", "To brokers")
 SHARE, CORRECT = PAGE.texts("sh", "Share a spool between accounts")
 (TAP,) = PAGE.texts("sh", "Look at messages")
+(DRY_RUN,) = PAGE.texts("sh", "What a message would become")
 (MONITOR,) = PAGE.texts("sh", "Monitor the consumer")
 TOPIC = "grid.probe.metricOutput"
 RESULT = ["result", "--metric", "org.example.Ping", "--status", "OK", "--flavour", "CE", "--host"]
@@ -603,11 +604,15 @@ def test_messages_that_wait_can_be_looked_at_and_are_loaded_later(workplace: Wor
         workplace.succeed("sam-publish", *RESULT, f"ce{number}.example.org")
 
     seen = succeed(workplace, TAP)
+    preview = succeed(workplace, DRY_RUN)
     workplace.succeed("sam-consume", "run", "--drain")
 
     *_, document = seen.out.splitlines()
     assert json.loads(document)["records"][0]["hostName"] == "ce0.example.org"
     assert seen.out.count("metricName: org.example.Ping") == 5
+    assert preview.out.count("a row of metricOutput") == 5
+    *_, document = preview.out.splitlines()
+    assert json.loads(document)["rows"][0]["values"]["hostName"] == "ce0.example.org"
     assert len(hosts(workplace)) == 5
 
 

@@ -120,7 +120,7 @@ def test_a_message_is_shown_with_its_origin_and_records(
     assert shown["class"] == "metricOutput"
     assert shown["destination"] == topic
     assert shown["identity"] == "anonymous"
-    assert shown["origin"] == {"host": "wn17.example.org", "program": None, "user": "nagios"}
+    assert shown["origin"] == {"host": "wn17.example.org", "program": "", "user": "nagios"}
     assert shown["record_count"] == 1
     assert shown["records"][0]["hostName"] == "ce01.example.org"  # type: ignore[index]
 
