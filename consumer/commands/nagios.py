@@ -112,8 +112,8 @@ def check_consumer(args: argparse.Namespace) -> int:
         ("dead_letters", f"{letters} open dead letters", letters, ""),
         ("dead_letters_per_hour", f"{recent} dead letters in the last hour", recent, ""),
         *(
-            (f"silent_{plural_of}", _silence(snapshot, kind, plural_of), snapshot.silent[kind], "")
-            for kind, plural_of in PLURALS.items()
+            (f"silent_{PLURALS[kind]}", _silence(snapshot, kind), count, "")
+            for kind, count in snapshot.silent.items()
         ),
         *([] if snapshot.lag_s is None else [("lag", "", snapshot.lag_s, "s")]),
         ("messages", "", snapshot.messages, "c"),
@@ -158,11 +158,13 @@ def _certificate_level(life: CertificateLife, days: Sequence[float], now: dateti
     return level
 
 
-def _silence(snapshot: Snapshot, kind: str, plural_of: str) -> str:
-    """How many are silent, and the first of them."""
-    names = [silence.name for silence in snapshot.silences if silence.kind == kind]
-    shown = ", ".join(names[:MAX_NAMED])
-    return f"{snapshot.silent[kind]} silent {plural_of}, first {shown}"
+def _silence(snapshot: Snapshot, kind: str) -> str:
+    """How many classes, sites or probes are silent, and the names of the first ones."""
+    count = snapshot.silent[kind]
+    names = [silence.name for silence in snapshot.silences if silence.kind == kind][:MAX_NAMED]
+    more = ["…"] if count > len(names) else []
+    noun = kind if count == 1 else PLURALS[kind]
+    return f"{count} {noun} silent ({', '.join(names + more)})"
 
 
 def _decimal(number: float) -> str:

@@ -8,11 +8,13 @@ from datetime import datetime, timedelta
 
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.core.source import Source
-from sam_pipeline.consumer.core.state import QUIET_AFTER, State
+from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.silence.coverage import Coverage, Gap
 
 STALLED_AFTER = timedelta(seconds=15)
 """A process that did not look for so long was suspended."""
+CAUGHT_UP_AFTER = timedelta(seconds=2)
+"""A broker that delivered nothing for so long has no more messages, as at the end of a drain."""
 
 
 class Lookout:
@@ -55,6 +57,6 @@ class Lookout:
         committed_at, sent_at = self._state.newest.get(broker, (None, None))
         if held[broker] or self._inbox.paused_s(broker):
             return min(sent_at or self._coverage.until, now)
-        if sent_at and committed_at and now - committed_at < QUIET_AFTER:
+        if sent_at and committed_at and now - committed_at < CAUGHT_UP_AFTER:
             return min(sent_at, now)
         return now

@@ -38,6 +38,6 @@ class ProbeWatch:
 
 
 def _silence_of(probe: SilentProbe) -> Silence:
-    vo = f" (VO {probe.vo})" if probe.vo else ""
-    name = f"{probe.host_name} {probe.service_flavour} {probe.metric_name}{vo}"
+    flavour, host, metric, vo = probe.name
+    name = f"{host} {flavour} {metric}" + (f" (VO {vo})" if vo else "")
     return Silence(PROBE, name, probe.last, probe.limit_s)

@@ -30,7 +30,7 @@ COMING = timedelta(days=3)
 """How far ahead partitions are created, if messages may be that far ahead."""
 SHARE = 0.1
 """The share of time that each task may take from loading."""
-WATCH_SHARE = 0.02
+WATCH_SHARE = 0.03
 """The same for the search for silent probes, which reads all statuses."""
 IDLE_TURNS = 2
 """Turns without work after which a task rests; in one turn another loader may be doing the work."""

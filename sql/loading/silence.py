@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, Row, bindparam, text
 
 from sam_pipeline.sql.database.engine import reading
 
@@ -23,13 +23,15 @@ MAX_NAMED = 100
 """The limit on silent probes that are named; all are counted."""
 MAX_SITES = 5000
 
-_NEWS = text("SELECT oldest, newest FROM unfolded_news")
-_LAST_STATUS = text("SELECT max(status_id) FROM watched_probe")
-_SITES = text(f"SELECT site, measured_at FROM watched_site ORDER BY site LIMIT {MAX_SITES}")
+_FOLD_STATE = text("SELECT oldest, newest, last_status FROM fold_state")
+_SITES = text(f"SELECT site FROM watched_site ORDER BY site LIMIT {MAX_SITES}")
+_SITE_PROBES = text("""
+    SELECT site, max(measured_at) AS measured_at FROM site_probe
+    WHERE status_id > :after AND status_id <= :up_to
+    GROUP BY site
+""")
 _SILENT = """
-    SELECT
-        service_flavour, host_name, metric_name, vo, measured_at, limit_s, count(*) OVER () AS n
-    FROM watched_probe
+    SELECT status_id, measured_at, limit_s, count(*) OVER () AS n FROM watched_probe
     WHERE status_id > :after AND status_id <= :up_to
         AND measured_at > :forgotten
         AND silent_at < :until
@@ -37,16 +39,26 @@ _SILENT = """
     ORDER BY measured_at DESC
     LIMIT :named
 """
+_NAMES = text("""
+    SELECT status_id, service_flavour, host_name, metric_name, vo FROM probe_name
+    WHERE status_id IN :numbers
+""").bindparams(bindparam("numbers", expanding=True))
 _GAP = "AND NOT (limit_s > {since:f} AND limit_s < {tolerated:f})"
 
 
-class SilentProbe(NamedTuple):
-    """A probe whose next result is overdue."""
+class ProbeName(NamedTuple):
+    """A metric of an endpoint, as seen by one VO."""
 
     service_flavour: str
     host_name: str
     metric_name: str
     vo: str
+
+
+class SilentProbe(NamedTuple):
+    """A probe whose next result is overdue."""
+
+    name: ProbeName
     last: datetime
     limit_s: float
 
@@ -66,22 +78,17 @@ class Survey:
 def newest_unfolded(engine: Engine) -> int:
     """The number of the newest results that are not folded yet, or 0; raises DatabaseAway."""
     with reading(engine) as connection:
-        row = connection.execute(_NEWS).one_or_none()
-    return row.newest or 0 if row else 0
+        return connection.execute(_FOLD_STATE).one().newest or 0
 
 
 def is_folded(engine: Engine, number: int) -> bool:
     """Whether all results up to a number of `newest_unfolded` are folded; raises DatabaseAway."""
     with reading(engine) as connection:
-        row = connection.execute(_NEWS).one_or_none()
-    return row is None or row.oldest is None or row.oldest > number
+        oldest = connection.execute(_FOLD_STATE).one().oldest
+    return oldest is None or oldest > number
 
 
-def survey(
-    engine: Engine,
-    until: datetime,
-    gaps: Sequence[tuple[float, float]],
-) -> Survey:
+def survey(engine: Engine, until: datetime, gaps: Sequence[tuple[float, float]]) -> Survey:
     """Find the probes that are silent at a moment, up to which everything sent was stored.
 
     `gaps`: times in which nothing could be received: how many seconds before `until` each ended,
@@ -102,27 +109,28 @@ def survey(
 
     conditions = [_GAP.format(since=since, tolerated=tolerated) for since, tolerated in gaps]
     query = text(_SILENT.format(gaps=" ".join(conditions)))
+    times = {"until": stored(until), "forgotten": stored(until - FORGOTTEN_AFTER)}
     with reading(engine) as connection:
-        last = connection.execute(_LAST_STATUS).scalar_one() or 0
-        rows = connection.execute(_SITES).all()
-    sites = {row.site: row.measured_at and read_time(row.measured_at) for row in rows}
-    count, probes = 0, list[SilentProbe]()
+        last = connection.execute(_FOLD_STATE).one().last_status or 0
+        sites: dict[str, datetime | None] = dict.fromkeys(connection.execute(_SITES).scalars())
+    count, rows = 0, list[Row[Any]]()
     for after in range(0, last, PART):
-        bounds = {"after": after, "up_to": after + PART, "named": MAX_NAMED}
-        times = {"until": stored(until), "forgotten": stored(until - FORGOTTEN_AFTER)}
+        bounds = {"after": after, "up_to": after + PART}
         with reading(engine) as connection:
-            found = connection.execute(query, {**bounds, **times}).all()
-        count += found[0].n if found else 0
-        probes += (
-            SilentProbe(
-                row.service_flavour,
-                row.host_name,
-                row.metric_name,
-                row.vo,
-                read_time(row.measured_at),
-                row.limit_s,
-            )
-            for row in found
-        )
-    probes.sort(key=lambda probe: probe.last, reverse=True)
-    return Survey(count, probes[:MAX_NAMED], sites)
+            part = connection.execute(query, {**bounds, **times, "named": MAX_NAMED}).all()
+            newest = connection.execute(_SITE_PROBES, bounds).all()
+        count += part[0].n if part else 0
+        rows += part
+        for site, measured_at in newest:
+            if site in sites and measured_at is not None:
+                moment = read_time(measured_at)
+                sites[site] = max(sites[site] or moment, moment)
+    rows = sorted(rows, key=lambda row: row.measured_at, reverse=True)[:MAX_NAMED]
+    with reading(engine) as connection:
+        numbers = [row.status_id for row in rows]
+        found = connection.execute(_NAMES, {"numbers": numbers})
+        names = {row.status_id: ProbeName(*row[1:]) for row in found}
+    probes = [
+        SilentProbe(names[row.status_id], read_time(row.measured_at), row.limit_s) for row in rows
+    ]
+    return Survey(count, probes, sites)

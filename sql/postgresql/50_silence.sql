@@ -1,15 +1,19 @@
 -- What the alarms for silence read: probes and sites that should report, and their newest results.
--- Rules in docs/consumer.md, "Silence".
+-- The rules are in docs/consumer.md, "Silence".
+
+CREATE VIEW watched_membership AS
+SELECT m.endpoint_id, m.site_id
+FROM endpoint_membership AS m
+WHERE m.valid_from <= now()
+    AND coalesce(m.valid_to, 'infinity') > now()
+    AND (m.monitored IS NULL OR lower(m.monitored) NOT IN ('n', 'no', 'f', 'false', '0'));
+COMMENT ON VIEW watched_membership IS
+    'Endpoints that belong to a site now and are monitored there.';
 
 CREATE VIEW resting_endpoint AS
 SELECT m.endpoint_id
 FROM endpoint_membership AS m
-GROUP BY m.endpoint_id
-HAVING NOT bool_or(
-    m.valid_from <= now()
-    AND coalesce(m.valid_to, 'infinity') > now()
-    AND lower(coalesce(m.monitored, 'Y')) NOT IN ('n', 'no', 'f', 'false', '0')
-)
+WHERE NOT EXISTS (SELECT 1 FROM watched_membership AS w WHERE w.endpoint_id = m.endpoint_id)
 UNION
 SELECT e.endpoint_id
 FROM announced_downtime AS a
@@ -21,63 +25,73 @@ WHERE a.start_time < a.end_time
     AND a.start_time <= now()
     AND a.end_time > now() - interval '1 hour'
 UNION
-SELECT m.endpoint_id
+SELECT w.endpoint_id
 FROM announced_downtime AS a
 JOIN host AS h ON h.host_id = a.host_id AND h.name = ''
 JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id
-JOIN endpoint_membership AS m ON m.site_id = a.site_id
+JOIN watched_membership AS w ON w.site_id = a.site_id
 JOIN endpoint AS e
-    ON e.endpoint_id = m.endpoint_id
+    ON e.endpoint_id = w.endpoint_id
     AND (f.name = '' OR e.service_flavour_id = a.service_flavour_id)
 WHERE a.start_time < a.end_time
     AND a.start_time <= now()
-    AND a.end_time > now() - interval '1 hour'
-    AND m.valid_from <= now()
-    AND coalesce(m.valid_to, 'infinity') > now();
+    AND a.end_time > now() - interval '1 hour';
 COMMENT ON VIEW resting_endpoint IS
-    'Endpoints that need not report: those that the topology no longer has or does not monitor, and '
-    'those that are in a downtime, or were within the last hour.';
+    'Endpoints that need not report: those that the topology no longer has or does not monitor, '
+    'and those that are in a downtime, or were within the last hour.';
 
 CREATE VIEW watched_probe AS
+SELECT
+    i.status_id,
+    i.measured_at,
+    1.5 * i.interval_s AS limit_s,
+    i.measured_at + make_interval(secs => 1.5 * i.interval_s) AS silent_at
+FROM instance_status AS i
+WHERE i.intervals >= 3
+    AND i.endpoint_id NOT IN (SELECT r.endpoint_id FROM resting_endpoint AS r);
+COMMENT ON VIEW watched_probe IS
+    'Probes whose interval is known, and when they are silent unless another result arrives: '
+    'after one and a half intervals.';
+
+CREATE VIEW probe_name AS
 SELECT
     i.status_id,
     f.name AS service_flavour,
     h.name AS host_name,
     m.name AS metric_name,
-    v.name AS vo,
-    i.measured_at,
-    1.5 * i.interval_s AS limit_s,
-    i.measured_at + make_interval(secs => 1.5 * i.interval_s) AS silent_at
+    v.name AS vo
 FROM instance_status AS i
 JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
 JOIN host AS h ON h.host_id = e.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
 JOIN metric AS m ON m.metric_id = i.metric_id
-JOIN vo AS v ON v.vo_id = i.vo_id
-WHERE i.intervals >= 3
-    AND i.endpoint_id NOT IN (SELECT r.endpoint_id FROM resting_endpoint AS r);
-COMMENT ON VIEW watched_probe IS
-    'Probes whose interval is known, and when they are silent unless another result arrives: after '
-    'one and a half intervals.';
+JOIN vo AS v ON v.vo_id = i.vo_id;
+COMMENT ON VIEW probe_name IS
+    'The names of probes.';
 
 CREATE VIEW watched_site AS
-SELECT
-    s.name AS site,
-    max(i.measured_at) AS measured_at
-FROM endpoint_membership AS m
-JOIN site AS s ON s.site_id = m.site_id
-LEFT JOIN instance_status AS i ON i.endpoint_id = m.endpoint_id
-WHERE m.valid_from <= now()
-    AND coalesce(m.valid_to, 'infinity') > now()
-    AND m.endpoint_id NOT IN (SELECT r.endpoint_id FROM resting_endpoint AS r)
-GROUP BY s.name;
+SELECT s.name AS site
+FROM site AS s
+WHERE s.site_id IN (
+    SELECT w.site_id FROM watched_membership AS w
+    WHERE w.endpoint_id NOT IN (SELECT r.endpoint_id FROM resting_endpoint AS r)
+);
 COMMENT ON VIEW watched_site IS
-    'Sites with endpoints that should report, and the time of their newest result.';
+    'Sites with endpoints that should report.';
 
-CREATE VIEW unfolded_news AS
+CREATE VIEW site_probe AS
+SELECT s.name AS site, i.status_id, i.measured_at
+FROM instance_status AS i
+JOIN watched_membership AS w ON w.endpoint_id = i.endpoint_id
+JOIN site AS s ON s.site_id = w.site_id;
+COMMENT ON VIEW site_probe IS
+    'When each probe of a site last reported.';
+
+CREATE VIEW fold_state AS
 SELECT
-    min(news_id) AS oldest,
-    max(news_id) AS newest
-FROM load_news;
-COMMENT ON VIEW unfolded_news IS
-    'The range of the batches that instance_status does not yet include; NULL if there are none.';
+    (SELECT min(n.news_id) FROM load_news AS n) AS oldest,
+    (SELECT max(n.news_id) FROM load_news AS n) AS newest,
+    (SELECT max(i.status_id) FROM instance_status AS i) AS last_status;
+COMMENT ON VIEW fold_state IS
+    'The range of batches that instance_status does not yet include, NULL if there are none; '
+    'and its newest row.';

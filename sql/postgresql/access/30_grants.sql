@@ -86,7 +86,7 @@ BEGIN
     GRANT SELECT ON publisher TO sam_loader, sam_reader;
     -- To which site a host belongs decides whether the policy allows a record.
     GRANT SELECT (site, host_name, valid_from_s, valid_to_s) ON report_topology TO sam_loader;
-    GRANT SELECT ON watched_probe, watched_site, unfolded_news TO sam_loader;
+    GRANT SELECT ON watched_probe, probe_name, watched_site, site_probe, fold_state TO sam_loader;
     -- The database sets the time and the user.
     GRANT INSERT (
         consumer, host, process_id, brokers, publishers, messages, rows, duplicates, dead_letters,

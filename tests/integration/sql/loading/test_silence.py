@@ -1,0 +1,223 @@
+"""Probes that have stopped reporting are found, and only those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import Engine, text
+
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.database.engine import writing
+from sam_pipeline.sql.loading import silence
+from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.silence import (
+    FORGOTTEN_AFTER,
+    Survey,
+    is_folded,
+    newest_unfolded,
+    survey,
+)
+from tests.support.builders import metric_result
+from tests.support.database.sql_rows import downtime, insert, service_endpoint
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+INTERVAL = timedelta(minutes=5)
+LONG_AGO = "2026-01-01T00:00:00Z"
+
+
+def report(engine: Engine, host: str, ages: Iterable[timedelta], **keys: str) -> None:
+    """Results of these ages, each folded by itself like those of a daemon."""
+    for age in ages:
+        result = metric_result(hostName=host, timestamp=format_time(NOW - age), **keys)
+        insert(engine, "metricOutput", {**result, "serviceFlavour": "CE"})
+        fold_all(engine)
+
+
+def regular(last: timedelta, interval: timedelta = INTERVAL, count: int = 6) -> list[timedelta]:
+    return [last + interval * number for number in reversed(range(count))]
+
+
+def look(engine: Engine, later: timedelta = timedelta(0)) -> Survey:
+    return survey(engine, NOW + later, [])
+
+
+def silent(engine: Engine, later: timedelta = timedelta(0)) -> list[str]:
+    found = look(engine, later)
+    assert found.silent == len(found.probes)
+    return sorted(probe.name.host_name for probe in found.probes)
+
+
+def test_a_probe_is_silent_after_one_and_a_half_intervals(engine: Engine) -> None:
+    report(engine, "stopped", regular(INTERVAL * 1.6))
+    report(engine, "late", regular(INTERVAL * 1.4))
+
+    [probe] = look(engine).probes
+
+    assert probe.name.host_name == "stopped"
+    assert probe.last == NOW - INTERVAL * 1.6
+    assert probe.limit_s == 1.5 * INTERVAL.total_seconds()
+
+
+def test_it_recovers_with_its_next_result(engine: Engine) -> None:
+    report(engine, "h", regular(INTERVAL * 4))
+    assert silent(engine) == ["h"]
+
+    report(engine, "h", [timedelta(0)])
+
+    assert silent(engine) == []
+
+
+def test_a_probe_is_known_after_four_results(engine: Engine) -> None:
+    report(engine, "three", regular(INTERVAL * 4, count=3))
+    report(engine, "four", regular(INTERVAL * 4, count=4))
+
+    assert silent(engine) == ["four"]
+
+
+def test_results_that_arrive_at_once_teach_the_interval_as_well(engine: Engine) -> None:
+    results = [
+        {**metric_result(hostName="h", timestamp=format_time(NOW - age)), "serviceFlavour": "CE"}
+        for age in regular(INTERVAL * 2)
+    ]
+    insert(engine, "metricOutput", *results)
+    fold_all(engine)
+
+    assert [probe.limit_s for probe in look(engine).probes] == [450]
+
+
+def test_results_repeated_after_a_problem_do_not_make_the_next_one_late(engine: Engine) -> None:
+    repeated = [timedelta(minutes=number) for number in (7, 6, 5)]
+    report(engine, "h", [*regular(timedelta(minutes=8), count=20), *repeated])
+
+    assert silent(engine) == []
+    assert silent(engine, timedelta(minutes=5)) == ["h"]
+
+
+def test_one_long_pause_hardly_changes_the_interval(engine: Engine) -> None:
+    before = regular(timedelta(days=1), count=10)
+    report(engine, "h", [*before, *regular(INTERVAL * 3, count=2)])
+
+    [probe] = look(engine).probes
+
+    assert 450 < probe.limit_s < 700
+
+
+def test_the_interval_follows_a_longer_one_within_some_results(engine: Engine) -> None:
+    hour = timedelta(hours=1)
+    report(engine, "h", [*regular(hour * 10, count=6), *regular(timedelta(0), hour, count=10)])
+
+    assert silent(engine, hour) == []
+    assert silent(engine, hour * 1.6) == ["h"]
+
+
+def test_a_probe_that_has_not_reported_for_a_week_is_forgotten(engine: Engine) -> None:
+    report(engine, "h", regular(timedelta(0)))
+
+    assert silent(engine, FORGOTTEN_AFTER - INTERVAL) == ["h"]
+    assert silent(engine, FORGOTTEN_AFTER + INTERVAL) == []
+
+
+@pytest.mark.parametrize(
+    ("membership", "expected"),
+    [
+        ({}, ["h"]),
+        ({"validTo": format_time(NOW - INTERVAL)}, []),
+        ({"monitored": "N"}, []),
+    ],
+)
+def test_an_endpoint_that_the_topology_no_longer_has_need_not_report(
+    engine: Engine, membership: dict[str, str], expected: list[str]
+) -> None:
+    report(engine, "h", regular(INTERVAL * 2))
+
+    insert(
+        engine,
+        "serviceEndpoint",
+        service_endpoint(hostName="h", serviceFlavour="CE", validFrom=LONG_AGO, **membership),
+    )
+
+    assert silent(engine) == expected
+    assert list(look(engine).sites) == (["EXAMPLE-LCG2"] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("of", "ends_in", "expected"),
+    [
+        ({"hostName": "h", "serviceFlavour": "CE"}, 1, []),
+        ({"hostName": "h", "serviceFlavour": "CE"}, -0.9, []),
+        ({"hostName": "h", "serviceFlavour": "CE"}, -1.1, ["h"]),
+        ({"hostName": "h"}, 1, []),
+        ({"serviceFlavour": "CE"}, 1, []),
+        ({}, 1, []),
+        ({"hostName": "h", "serviceFlavour": "SRM"}, 1, ["h"]),
+    ],
+)
+def test_a_downtime_counts_until_an_hour_after_its_end(
+    engine: Engine, of: dict[str, str], ends_in: float, expected: list[str]
+) -> None:
+    report(engine, "h", regular(timedelta(hours=2)))
+    topology = service_endpoint(hostName="h", serviceFlavour="CE", validFrom=LONG_AGO)
+    insert(engine, "serviceEndpoint", topology)
+    announced = downtime(
+        startTime=format_time(NOW - timedelta(hours=5)),
+        endTime=format_time(NOW + timedelta(hours=ends_in)),
+    )
+    whole = {"hostName": None, "serviceFlavour": None}
+
+    insert(engine, "downtime", {**announced, **whole, **of})
+
+    assert silent(engine) == expected
+
+
+def test_a_site_has_the_time_of_its_newest_result(engine: Engine) -> None:
+    report(engine, "a1", regular(INTERVAL * 3, count=1))
+    report(engine, "a2", regular(INTERVAL * 2, count=1))
+    for host, site in (("a1", "A"), ("a2", "A"), ("b1", "B")):
+        topology = service_endpoint(
+            hostName=host, siteName=site, serviceFlavour="CE", validFrom=LONG_AGO
+        )
+        insert(engine, "serviceEndpoint", topology)
+
+    assert look(engine).sites == {"A": NOW - INTERVAL * 2, "B": None}
+
+
+def test_gaps_are_excluded_by_the_limits_that_they_matter_to(engine: Engine) -> None:
+    report(engine, "h", regular(INTERVAL * 2))
+    ended_s, limit_s = 300.0, 450.0
+
+    assert survey(engine, NOW, [(ended_s, 10 * limit_s)]).silent == 0
+    assert survey(engine, NOW, [(ended_s, limit_s - 1)]).silent == 1
+    assert survey(engine, NOW, [(limit_s, 10 * limit_s)]).silent == 1
+
+
+def test_probes_are_counted_in_parts_and_the_last_ones_are_named(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence, "PART", 3)
+    monkeypatch.setattr(silence, "MAX_NAMED", 2)
+    for number in range(8):
+        last = INTERVAL * 2 + timedelta(seconds=number)
+        report(engine, f"h{number}", regular(last, count=4))
+
+    found = look(engine)
+
+    assert found.silent == 8
+    assert [probe.name.host_name for probe in found.probes] == ["h0", "h1"]
+
+
+def test_results_that_are_not_folded_are_known(engine: Engine) -> None:
+    assert newest_unfolded(engine) == 0 and is_folded(engine, 0)
+    if engine.dialect.name == "sqlite":
+        insert(engine, "metricOutput", metric_result())
+    else:  # there, a single row is folded at once
+        batch = "INSERT INTO load_news VALUES (DEFAULT, '{}', '{}', '{}', '{}')"
+        with writing(engine) as connection:
+            connection.execute(text(batch))
+    number = newest_unfolded(engine)
+    assert not is_folded(engine, number)
+
+    fold_all(engine)
+
+    assert is_folded(engine, number)

@@ -1,0 +1,121 @@
+"""Up to when everything that was sent is known to have arrived."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sam_pipeline.consumer.core.inbox import Inbox
+from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.monitoring.lookout import CAUGHT_UP_AFTER, STALLED_AFTER, Lookout
+from sam_pipeline.consumer.silence.coverage import Coverage, Gap
+
+START = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+class Broker:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.problems: Sequence[str] = ()
+
+    def run(self, inbox: Inbox, stop: threading.Event) -> None:
+        raise NotImplementedError
+
+    def missing(self) -> Sequence[str]:
+        return self.problems
+
+
+class Scene:
+    """A daemon with two brokers, which looks every second."""
+
+    def __init__(self) -> None:
+        self.state = State(lambda: START)
+        self.state.can_commit()
+        self.inbox = Inbox(10)
+        self.brokers = Broker("a"), Broker("b")
+        self.lookout = Lookout(self.state, self.inbox, self.brokers, Coverage(START))
+        self.now = 0
+
+    def look_until(self, second: int, **held: int) -> Coverage:
+        while self.now < second:
+            self.now += 1
+            self.lookout.look(at(self.now), Counter(held))
+        assert self.state.coverage is not None
+        return self.state.coverage
+
+    def commit(self, broker: str, second: float, sent: float) -> None:
+        self.state.newest[broker] = at(second), at(sent)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_an_idle_daemon_has_seen_everything(scene: Scene) -> None:
+    assert scene.look_until(5) == Coverage(at(5))
+
+
+def test_a_backlog_is_seen_up_to_its_newest_message(scene: Scene) -> None:
+    scene.commit("a", 1, sent=-3600)
+    assert scene.look_until(2, a=100).until == START
+
+    scene.commit("a", 8, sent=4)
+    assert scene.look_until(8, a=50).until == at(4)
+
+    assert scene.look_until(9 + CAUGHT_UP_AFTER.seconds).until == at(scene.now)
+
+
+def test_the_broker_that_is_furthest_behind_counts(scene: Scene) -> None:
+    scene.commit("a", 5, sent=5)
+    scene.commit("b", 5, sent=2)
+
+    assert scene.look_until(5, a=1, b=1).until == at(2)
+
+
+def test_messages_of_a_clock_that_is_ahead_are_seen_no_later_than_now(scene: Scene) -> None:
+    scene.commit("a", 5, sent=99_999)
+
+    assert scene.look_until(5, a=1).until == at(5)
+
+
+def test_a_paused_broker_has_more_messages(scene: Scene) -> None:
+    scene.commit("a", 1, sent=1)
+    scene.inbox.pause("a", 1000)
+
+    assert scene.look_until(60).until == at(1)
+
+
+def test_while_a_broker_is_not_connected_nothing_is_seen(scene: Scene) -> None:
+    scene.look_until(10)
+    scene.brokers[1].problems = ["b (connection refused)"]
+    assert scene.look_until(20).until == at(10)
+
+    scene.brokers[1].problems = []
+    assert scene.look_until(21) == Coverage(at(21), (Gap(at(10), at(21)),))
+
+
+def test_while_nothing_can_be_committed_nothing_is_seen(scene: Scene) -> None:
+    scene.look_until(10)
+    scene.state.cannot_commit("the database is away")
+    assert scene.look_until(20).until == at(10)
+
+    scene.state.can_commit()
+    assert scene.look_until(21).gaps == (Gap(at(10), at(21)),)
+
+
+def test_a_process_that_was_suspended_has_seen_nothing_meanwhile(scene: Scene) -> None:
+    scene.look_until(10)
+    scene.now += STALLED_AFTER.seconds + 5
+
+    coverage = scene.look_until(scene.now + 1)
+
+    assert coverage.gaps == (Gap(at(10), at(scene.now)),)
