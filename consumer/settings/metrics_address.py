@@ -25,7 +25,7 @@ class MetricsAddress(NamedTuple):
 def parse_address(text: str) -> MetricsAddress:
     """The address of `HOST:PORT` or `[IPv6]:PORT`; raises ValueError."""
     parts = urlsplit(f"//{text}")
-    if not parts.hostname or not parts.port or parts.netloc != text or "@" in text:
+    if not parts.hostname or not parts.port or parts.netloc != text or set(text) & {"@", " "}:
         raise ValueError("no address and port")
     return MetricsAddress(parts.hostname, parts.port)
 

@@ -405,3 +405,25 @@ def test_a_failure_to_count_dead_letters_stops_nothing(
     counting.upkeep()
 
     assert counting.state.open_dead_letters is None
+
+
+def test_dead_letters_count_for_an_hour() -> None:
+    scene = Scene()
+    scene.commit([delivery()])
+    scene.now += 1800
+    scene.commit([delivery()])
+    assert scene.snapshot().dead_letters_last_hour == 2
+
+    scene.now += 1801
+    assert scene.snapshot().dead_letters_last_hour == 1
+    scene.now += 1801
+    assert scene.snapshot().dead_letters_last_hour == 0
+    assert scene.snapshot().dead_letters == {"bad-status": 2}
+
+
+def test_the_newest_message_of_each_broker_and_the_last_records_of_each_class_are_known() -> None:
+    scene = Scene()
+    scene.commit([delivery(NOON - 60), delivery(NOON - 30), delivery(NOON - 90)])
+
+    assert scene.state.newest == {BROKER: (moment(NOON), moment(NOON - 30))}
+    assert scene.state.received == {"metricOutput": moment(NOON)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ import pytest
 from sam_pipeline.consumer import cli
 from sam_pipeline.consumer.commands import nagios
 from sam_pipeline.consumer.errors import NoState
+from sam_pipeline.consumer.monitoring.certificates import CertificateLife
 from sam_pipeline.consumer.monitoring.snapshot import (
     DEGRADED,
     RUNNING,
@@ -30,6 +32,8 @@ from sam_pipeline.consumer.monitoring.state_file import (
     write_state,
 )
 from sam_pipeline.consumer.settings import config
+from sam_pipeline.consumer.silence.coverage import Coverage, Gap
+from sam_pipeline.consumer.silence.silences import Silence
 from tests.support.consumer.snapshot import AWAY, BROKER, NOW, snapshot
 
 SECOND = timedelta(seconds=1)
@@ -70,7 +74,17 @@ def test_the_health_has_its_start_and_reason() -> None:
 
 
 def test_a_written_state_is_read_back(tmp_path: Path) -> None:
-    written = snapshot(name="site-a@2", brokers=(BROKER, AWAY))
+    written = snapshot(
+        name="site-a@2",
+        brokers=(BROKER, AWAY),
+        schema="0001",
+        received={"metricOutput": NOW},
+        coverage=Coverage(NOW, (Gap(NOW - SECOND, NOW),)),
+        silent={"class": 1, "site": 0, "probe": 1},
+        silences=(Silence("class", "downtime", None, 60), Silence("probe", "h", NOW, 450)),
+        certificates=(CertificateLife("host.pem", NOW, NOW + SECOND),),
+        dead_letters_last_hour=3,
+    )
 
     write_state(tmp_path / "new", written)
 
@@ -261,6 +275,91 @@ def test_the_plugin_gives_performance_data(home: Home, capsys: pytest.CaptureFix
         "rows=14c;;;0",
         "duplicates=0c;;;0",
     ]
+
+
+PROBE_SILENCE = Silence("probe", "ce01 CE org.example.Ping", NOW, 450)
+SILENT = {"silent": {"class": 0, "site": 0, "probe": 1}, "silences": (PROBE_SILENCE,)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [("class", 2), ("site", 1), ("probe", 1)], ids=["class", "site", "probe"]
+)
+def test_the_plugin_names_what_is_silent(
+    home: Home, capsys: pytest.CaptureFixture[str], kind: str, code: int
+) -> None:
+    silences = tuple(Silence(kind, f"thing-{number}", NOW, 450) for number in range(5))
+    home.says(silent={"class": 0, "site": 0, "probe": 0, kind: 12}, silences=silences)
+
+    assert home.check("--warning-dead-letters", "9") == code
+    line = capsys.readouterr().out
+    assert "thing-0, thing-1, thing-2, …" in line and "12 " in line
+
+
+def test_silent_probes_can_be_tolerated(home: Home) -> None:
+    home.says(**SILENT)
+    quiet = ("--warning-dead-letters", "9")
+
+    assert home.check(*quiet) == 1
+    assert home.check(*quiet, "--warning-silent-probes", "2") == 0
+    assert home.check(*quiet, "--critical-silent-probes", "1") == 2
+
+
+def test_status_lists_what_is_silent(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    now = datetime.now(UTC)
+    home.says(**SILENT, coverage=Coverage(now))
+    assert home.status() == 0
+    text = capsys.readouterr().out
+    assert "0 classes, 0 sites, 1 probe\n" in text
+    assert "ce01 CE org.example.Ping" in text and "450 s" in text
+
+    home.says(**SILENT, coverage=Coverage(now - timedelta(hours=1)))
+    home.status()
+    assert "not judged since" in capsys.readouterr().out
+
+    home.status("--json")
+    document = json.loads(capsys.readouterr().out)
+    assert document["silences"][0]["name"] == PROBE_SILENCE.name
+    assert document["silent"]["probe"] == 1
+
+
+DAY = timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("life", "left", "code"),
+    [
+        (365 * DAY, 15 * DAY, 0),
+        (365 * DAY, 13 * DAY, 1),
+        (365 * DAY, 2 * DAY, 2),
+        (365 * DAY, -DAY, 2),
+        (6 * DAY, 3 * DAY, 0),
+        (6 * DAY, 1.9 * DAY, 1),
+        (6 * DAY, 0.5 * DAY, 2),
+    ],
+)
+def test_the_plugin_reports_certificates_that_expire(
+    home: Home, capsys: pytest.CaptureFixture[str], life: timedelta, left: timedelta, code: int
+) -> None:
+    end = datetime.now(UTC).replace(microsecond=0) + left
+    good = CertificateLife("ca.pem", end - life, end + 3650 * DAY)
+    home.says(certificates=(good, CertificateLife("host.pem", end - life, end)))
+
+    assert home.check("--warning-dead-letters", "9") == code
+    line = capsys.readouterr().out
+    assert ("host.pem" in line) is bool(code) and "ca.pem" not in line
+    [days] = re.findall(r"certificate_days=([-\d.]+);14:;3:", line)
+    assert float(days) == pytest.approx(left / DAY, abs=0.01)
+
+
+def test_many_new_dead_letters_are_an_alarm_while_they_are_new(home: Home) -> None:
+    home.says(dead_letters_last_hour=100, open_dead_letters={})
+    assert home.check() == 1
+
+    home.says(dead_letters_last_hour=1000, open_dead_letters={})
+    assert home.check() == 2
+
+    home.says(dead_letters_last_hour=0, dead_letters={"bad-status": 10**6}, open_dead_letters={})
+    assert home.check() == 0
 
 
 def test_the_levels_of_the_plugin_are_configurable(home: Home) -> None:
