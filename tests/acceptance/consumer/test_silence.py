@@ -161,7 +161,7 @@ metrics_token_file = "token"
     trusting = ("--cacert", str(tls.ca_file), url)
     with workplace.running("sam-consume", "run"):
         token = ("-H", f"Authorization: Bearer {TOKEN}")
-        wait_until(lambda: "_expiry_" in curl(*token, *trusting).stdout, SOON_S)
+        wait_until(lambda: "_expiry_timestamp_seconds{" in curl(*token, *trusting).stdout, SOON_S)
 
         scraped = curl(*token, *trusting)
         refused = curl("-w", "%{http_code}", *trusting)
