@@ -13,9 +13,10 @@ from fractions import Fraction
 from pathlib import Path
 
 from sam_pipeline.consumer.settings.broker_config import BrokerConfig
-from sam_pipeline.consumer.settings.config import ConsumerConfig, SubscriptionConfig
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.door_config import DoorConfig
 from sam_pipeline.consumer.settings.silence_config import SilenceConfig
+from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
 from sam_pipeline.publisher.settings.broker_config import BrokerTable
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.settings.copy_config import CopyTable

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from sam_pipeline.consumer.settings.config import SECTION, ConsumerConfig, examine_consumer
+from sam_pipeline.consumer.settings.config import SECTION, ConsumerConfig
+from sam_pipeline.consumer.settings.load import examine_consumer
 from sam_pipeline.schema.program import config_show
 from sam_pipeline.schema.program.config_show import Part
 

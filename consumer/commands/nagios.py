@@ -11,7 +11,7 @@ from sam_pipeline.consumer.commands.arguments import add_instance
 from sam_pipeline.consumer.monitoring.certificates import CertificateLife
 from sam_pipeline.consumer.monitoring.snapshot import DEGRADED, RUNNING, WAITING, Snapshot
 from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
-from sam_pipeline.consumer.settings.config import load_identity
+from sam_pipeline.consumer.settings.load import load_identity
 from sam_pipeline.consumer.silence.silences import PLURALS
 from sam_pipeline.schema.program.command import (
     CommandParser,

@@ -23,7 +23,8 @@ from sam_pipeline.consumer.process.allocator import return_large_blocks
 from sam_pipeline.consumer.process.listening import Listeners, inherited_sockets
 from sam_pipeline.consumer.process.name_lock import name_locked
 from sam_pipeline.consumer.process.signals import StopRequest, handling_signals
-from sam_pipeline.consumer.settings.config import ConsumerConfig, load_consumer
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.load import load_consumer
 from sam_pipeline.consumer.sinks.spool import SpoolSink
 from sam_pipeline.consumer.sources.door.credentials import Credentials, load_credentials
 from sam_pipeline.consumer.sources.make import make_sources

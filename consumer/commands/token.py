@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sam_pipeline.consumer.settings.config import tokens_path
+from sam_pipeline.consumer.settings.load import tokens_path
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import TOKEN, token_identity
 from sam_pipeline.schema.identity.keys import problem_of_name

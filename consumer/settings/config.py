@@ -1,22 +1,20 @@
 """The configuration of the consumer: the section `[consumer]` of sam.toml, and its environment.
 
-A command loads it once and hands it down; no other module of the consumer reads the environment.
+A command loads it once (load.py) and hands it down; no other room of the consumer reads the
+environment.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import pwd
-import shlex
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sam_pipeline.consumer.settings.broker_config import BrokerConfig
 from sam_pipeline.consumer.settings.config_key import config_key, expected
@@ -24,26 +22,22 @@ from sam_pipeline.consumer.settings.door_config import DoorConfig
 from sam_pipeline.consumer.settings.metrics_address import (
     MetricsAddress,
     check_address,
-    exposure_problems,
     parse_address,
 )
-from sam_pipeline.consumer.settings.silence_config import SilenceConfig, silence_problems
+from sam_pipeline.consumer.settings.silence_config import SilenceConfig
+from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig, problem_of_source
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.identity.identity import BROKER, broker_identity
-from sam_pipeline.schema.messages.destination import problem_of_destination
-from sam_pipeline.schema.messages.foreign import FORMATS, Stamp, make_stamp, rename_problems
+from sam_pipeline.schema.identity.identity import BROKER
+from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.net.broker_url import (
     LISTEN,
     SPOOL,
     STOMP,
     Broker,
     parse_broker,
-    problem_of_login,
 )
 from sam_pipeline.schema.net.proxy import Proxy, chosen, problem_of_proxy
 from sam_pipeline.schema.net.stomp_session import VIRTUAL_HOST
-from sam_pipeline.schema.program.config import Findings, examine, no_file_found, state_dir
-from sam_pipeline.schema.program.wording import did_you_mean, did_you_mean_or_list
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.secret_file import (
     find_secret,
@@ -81,30 +75,11 @@ _POSITIVE = expected("more than 0", lambda number: number > 0)
 def _check_brokers(urls: tuple[str, ...]) -> str | None:
     if not urls:
         return "the list of brokers is empty"
-    problems = [_check_url(url) for url in urls]
+    problems = [problem_of_source(url) for url in urls]
     valid = [url for url, problem in zip(urls, problems, strict=True) if problem is None]
     if len({str(parse_broker(url)) for url in valid}) < len(valid):
         problems.append("a broker is listed twice")
     return "; ".join(filter(None, problems)) or None
-
-
-def _check_destination(destination: str) -> str | None:
-    if destination.startswith(f"{SPOOL}:"):
-        return _check_url(destination)
-    problem = problem_of_destination(destination, wildcards=True)
-    if problem and not destination.startswith("/"):
-        problem += f"; or the URL of a spool, {SPOOL}:///DIRECTORY"
-    return problem
-
-
-def _check_url(url: str) -> str | None:
-    try:
-        broker = parse_broker(url)
-    except ValueError as error:
-        return str(error)
-    if broker.kind in (STOMP, LISTEN, SPOOL):
-        return None
-    return f"{broker}: sam-consume can't read from {broker.scheme}://"
 
 
 def _check_accounts(accounts: tuple[str, ...]) -> str | None:
@@ -124,42 +99,6 @@ def _number_of(account: str) -> int | None:
         return pwd.getpwnam(account).pw_uid
     except KeyError:
         return None
-
-
-@dataclass(frozen=True)
-class SubscriptionConfig:
-    """A destination of the network brokers, or one of the spools, and its kind of messages.
-
-    Class, format and renames apply to messages whose headers do not give them.
-    """
-
-    destination: str = config_key(
-        "`/topic/…` or `/queue/…` on every network broker, and of messages through a door, or the"
-        " URL of one of the spools",
-        _check_destination,
-    )
-    message_class: str = config_key("the class of messages that name none", default="", key="class")
-    shared: bool = config_key("several processes with one name share the messages", default=False)
-    format: str = config_key(
-        "the format of the messages; `nstream` for foreign writers",
-        expected(f"one of {', '.join(FORMATS)}", FORMATS.__contains__),
-        "wlcg",
-    )
-    rename: dict[str, str] = config_key(
-        '`{ theirs = "ours" }`: our names of foreign keys',
-        lambda rename: "\n".join(rename_problems(rename.items())) or None,
-        default_factory=dict,
-    )
-
-    @cached_property
-    def spool(self) -> Broker | None:
-        """The spool to read; None for a destination of the network brokers."""
-        return None if self.destination.startswith("/") else parse_broker(self.destination)
-
-    @cached_property
-    def stamp(self) -> Stamp:
-        """The headers for messages that lack them."""
-        return make_stamp(self.message_class, self.format, self.rename)
 
 
 @dataclass(frozen=True)
@@ -501,159 +440,3 @@ class ConsumerConfig:
             return chosen(broker, key, section, password, os.environ)
         except ValueError as error:
             raise ConfigError([f"broker {broker}: {error}"]) from None
-
-
-def load_consumer(args: argparse.Namespace, instance: int | None = None) -> ConsumerConfig:
-    """The configuration from file, environment and command line; a ConfigError has all problems."""
-    targets = tuple(map(str, getattr(args, "to", ())))
-    findings = examine_consumer(args, targets=targets, **_surroundings(instance))
-    if findings.problems:
-        raise ConfigError(findings.problems)
-    config = ConsumerConfig(**findings.values)
-    problems = connection_problems(config)
-    problems += _problems_of_tables(config)
-    if config.reads_network:
-        if not config.name:
-            problems.append("name is missing: durable subscriptions of network brokers need it")
-        if not config.network_subscriptions:
-            problems.append("no [[consumer.subscription]] for the network brokers")
-    for broker in config.doors:
-        problems += config.door.problems(broker)
-    problems += silence_problems(config.silence)
-    if config.metrics_address and not config.metrics_insecure:
-        problems += exposure_problems(
-            config.metrics_address, config.metrics_certificate_file, config.metrics_token_file
-        )
-    network = [str(broker) for broker in config.network_brokers]
-    for url in config.vouches:
-        try:
-            known = str(parse_broker(url)) in network
-        except ValueError:
-            known = False
-        if not known:
-            suggestion = did_you_mean(url, network)
-            hint = f" ({suggestion})" if suggestion else ""
-            problems.append(f"vouches: {url} is not one of the network brokers{hint}")
-    for relay in sorted(config.relay_users):
-        if not any(relay.startswith(broker_identity(url, "")) for url in config.vouching_brokers):
-            problems.append(f"relays: {relay}: no broker in vouches can name that user")
-    destinations = Counter(str(item.spool or item.destination) for item in config.subscription)
-    for destination in sorted(name for name, count in destinations.items() if count > 1):
-        problems.append(f"subscription: {destination} appears twice")
-    for subscription in config.subscription:
-        destination, spool = subscription.destination, subscription.spool
-        if instance is not None and not spool and not subscription.shared:
-            needed = (
-                "--instance needs shared = true, or each process would get all messages or none"
-            )
-            problems.append(f"subscription {destination}: {needed}")
-        if spool and str(spool) not in config.spools:
-            problems.append(f"subscription: {spool} is not one of the brokers")
-    if problems:
-        raise ConfigError([f"[{SECTION}] {problem}" for problem in problems])
-    return config
-
-
-def connection_problems(config: ConsumerConfig) -> list[str]:
-    """Why brokers can't be connected to as configured."""
-    problems = []
-    for broker in config.brokers:
-        if problem := problem_of_login(broker, config.user_at(broker), config.insecure):
-            problems.append(f"{broker}: {problem}")
-        try:
-            config.has_proxy(broker)
-        except ConfigError as error:
-            problems += error.problems
-    return problems
-
-
-def _problems_of_tables(config: ConsumerConfig) -> Iterator[str]:
-    urls = Counter(str(table.broker) for table in config.broker)
-    yield from (f"broker: {url} appears twice" for url, count in urls.items() if count > 1)
-    destinations = [item.destination for item in config.network_subscriptions]
-    listed = {str(parse_broker(url)) for url in config.broker_urls}
-    for table in config.broker:
-        if str(table.broker) in listed and table.destinations == ():
-            yield f"broker {table.broker}: is one of brokers, but its destinations are empty"
-        for name in table.destinations or ():
-            if name not in destinations:
-                hint = did_you_mean_or_list(name, destinations)
-                yield f"broker {table.broker}: destinations: no subscription of {name} ({hint})"
-
-
-def examine_consumer(args: argparse.Namespace, **flags: Any) -> Findings:
-    """The values and problems of the section; `flags` override both file and environment."""
-    findings = examine(ConsumerConfig, SECTION, args.config, os.environ, **flags)
-    if _names_no_broker(findings):
-        problems = [f"{findings.origin('broker_urls')} is missing"]
-        if findings.file is None:
-            problems.append(no_file_found())
-        findings.problems += tuple(problems)
-    return findings
-
-
-def _names_no_broker(findings: Findings) -> bool:
-    return not {"broker_urls", "broker"} & (findings.values.keys() | findings.bad)
-
-
-def load_identity(args: argparse.Namespace) -> ConsumerConfig:
-    """Only name and brokers, for accounts that may not read the secrets; raises ConfigError."""
-    return _load_keys(args, {"name", "broker_urls"}, instance=args.instance)
-
-
-def load_for_replay(args: argparse.Namespace) -> ConsumerConfig:
-    """Only limits and policy, since a replay needs no brokers; raises ConfigError."""
-    return _load_keys(args, {*LIMITS, "publishers", "signature_age_days"})
-
-
-def policy_path(args: argparse.Namespace) -> Path | None:
-    """Only the file of the policy, if there is one; raises ConfigError."""
-    return _load_keys(args, {"publishers"}).publishers
-
-
-def tokens_path(args: argparse.Namespace) -> Path | None:
-    """Only the file of tokens, if there is one; raises ConfigError."""
-    return _load_keys(args, {"door"}).door.tokens_file
-
-
-def editor_command() -> list[str]:
-    """`$VISUAL` or `$EDITOR`; empty if neither is set."""
-    return shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
-
-
-def _load_keys(
-    args: argparse.Namespace, names: Collection[str], instance: int | None = None
-) -> ConsumerConfig:
-    """The configuration with some keys, whatever the problems of the others."""
-    findings = examine_consumer(args)
-    is_missing = "broker_urls" in names and _names_no_broker(findings)
-    if findings.bad & set(names) or is_missing or findings.unknown_variables:
-        raise ConfigError(findings.problems)
-    values = {name: value for name, value in findings.values.items() if name in names}
-    return ConsumerConfig(**{"broker_urls": (), **values, **_surroundings(instance)})
-
-
-def _login_problems(config: ConsumerConfig) -> list[str]:
-    return [
-        f"{broker}: {problem}"
-        for broker in config.brokers
-        if (problem := problem_of_login(broker, config.user_at(broker), config.insecure))
-    ]
-
-
-def _surroundings(instance: int | None) -> dict[str, Any]:
-    """The values that the file does not have."""
-    return {
-        "instance": instance,
-        "state_directory": state_dir(os.environ),
-        "notify_socket": os.environ.get("NOTIFY_SOCKET"),
-        "inherited_sockets": _inherited_sockets(),
-    }
-
-
-def _inherited_sockets() -> int:
-    """The number of sockets; 0 if they are for the process that started this one."""
-    if os.environ.get("LISTEN_PID") != str(os.getpid()):
-        return 0
-    count = os.environ.get("LISTEN_FDS", "")
-    return int(count) if count.isascii() and count.isdigit() else 0

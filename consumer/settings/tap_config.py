@@ -6,13 +6,9 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sam_pipeline.consumer.settings.config import (
-    SECTION,
-    ConsumerConfig,
-    SubscriptionConfig,
-    connection_problems,
-    examine_consumer,
-)
+from sam_pipeline.consumer.settings.config import SECTION, ConsumerConfig
+from sam_pipeline.consumer.settings.load import connection_problems, examine_consumer
+from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import parse_broker
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from sam_pipeline.consumer.core.source import Source
-from sam_pipeline.consumer.settings.config import ConsumerConfig, SubscriptionConfig
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.spool_tap import SpoolTap

@@ -22,7 +22,8 @@ from sam_pipeline.consumer.commands.letters.tables import (
     letter_tables,
     outcome_tables,
 )
-from sam_pipeline.consumer.settings.config import ConsumerConfig, editor_command, load_for_replay
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.load import editor_command, load_for_replay
 from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program.command import (

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer.settings.config import ConsumerConfig, load_consumer
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.load import load_consumer
 from sam_pipeline.schema.errors import ConfigError
 
 

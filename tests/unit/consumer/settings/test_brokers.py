@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.consumer.settings.config import ConsumerConfig, load_consumer
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.load import load_consumer
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import parse_broker
 

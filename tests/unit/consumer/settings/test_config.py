@@ -9,14 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer.settings.config import (
-    ConsumerConfig,
-    SubscriptionConfig,
-    load_consumer,
-    load_for_replay,
-    load_identity,
-)
+from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.door_config import DoorConfig
+from sam_pipeline.consumer.settings.load import load_consumer, load_for_replay, load_identity
+from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
 from sam_pipeline.schema.net.broker_url import parse_broker

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer.settings.config import ConsumerConfig, load_consumer, tokens_path
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.load import load_consumer, tokens_path
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import parse_broker
 
