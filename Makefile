@@ -16,6 +16,7 @@ BROWSER := chromium=chromium pdftotext=poppler-utils
 PROXY := tinyproxy=tinyproxy-bin
 FAULTS := strace=strace faketime=faketime nft=nftables ip=iproute2 $(PROXY) /usr/sbin/nginx=nginx openssl=openssl sqlite3=sqlite3
 SYSTEMD := systemd-analyze=systemd
+PROMTOOL := promtool=prometheus
 # What docs/install.md installs, by the packages' own names.
 INSTALL := $(foreach package,python3-venv postgresql default-jre-headless,/usr/share/doc/$(package)=$(package)) curl=curl
 
@@ -56,7 +57,7 @@ lint: $(VENV)/.tested
 	$(BIN)/mypy
 
 test-services: $(VENV)/.tested
-	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS) $(FAULTS) $(SYSTEMD) $(BROWSER) $(INSTALL)
+	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS) $(FAULTS) $(SYSTEMD) $(PROMTOOL) $(BROWSER) $(INSTALL)
 	@$(BIN)/python -m tests.services
 
 pyz: $(VENV)/.installed ## the publisher as one file for worker nodes: build/sam-publish.pyz

@@ -17,11 +17,13 @@ from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.door_config import DoorConfig
 from sam_pipeline.consumer.settings.silence_config import SilenceConfig
 from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
+from sam_pipeline.publisher.commands import nagios
 from sam_pipeline.publisher.settings.broker_config import BrokerTable
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.settings.copy_config import CopyTable
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.program import command
+from sam_pipeline.schema.program.monitoring_plugin import PluginThreshold
 from sam_pipeline.schema.records import reasons
 from sam_pipeline.schema.records.classes import MessageClass
 from sam_pipeline.spark_jobs.profiles import keys
@@ -189,6 +191,24 @@ def imported_columns() -> str:
     return _table(("`--class`", "columns (required ones first)"), rows)
 
 
+def thresholds(known: Iterable[PluginThreshold]) -> str:
+    """The options of a plugin that set thresholds."""
+
+    def shown(default: float | None) -> str:
+        return NONE if default is None else f"{default:g}"
+
+    rows = (
+        (
+            f"`--warning-{t.name}`, `--critical-{t.name}`",
+            t.meaning,
+            shown(t.warning),
+            shown(t.critical),
+        )
+        for t in known
+    )
+    return _table(("options", "value", "warning", "critical"), rows)
+
+
 def exit_codes(program: str) -> str:
     return _table(
         ("exit code", ""), ((str(code), what) for code, what in EXIT_CODES[program].items())
@@ -199,6 +219,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "publisher-keys": lambda: publisher_keys(PublisherConfig),
     "publisher-broker-keys": lambda: publisher_keys(BrokerTable),
     "publisher-copy-keys": lambda: publisher_keys(CopyTable),
+    "publisher-thresholds": lambda: thresholds(nagios.THRESHOLDS),
     "publisher-exit-codes": lambda: exit_codes("publisher"),
     "consumer-keys": lambda: consumer_keys(ConsumerConfig),
     "consumer-broker-keys": lambda: consumer_keys(BrokerConfig),

@@ -15,7 +15,7 @@ from pathlib import Path
 from sam_pipeline.consumer.core.inbox import Inbox, count_by_broker, size_of
 from sam_pipeline.consumer.core.source import Source
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.monitoring.certificates import CertificateLife, certificate_lives
+from sam_pipeline.consumer.monitoring.certificates import certificate_lives
 from sam_pipeline.consumer.monitoring.lookout import Lookout
 from sam_pipeline.consumer.monitoring.snapshot import BrokerState, Snapshot
 from sam_pipeline.consumer.monitoring.state_file import process_start
@@ -23,6 +23,7 @@ from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.silence.coverage import Coverage, Gap, nothing_covered
 from sam_pipeline.consumer.silence.silences import KINDS, PROBE, Silence, silences
 from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.net.certificate import CertificateLife
 from sam_pipeline.schema.program.log_output import dropped_lines
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 

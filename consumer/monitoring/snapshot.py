@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sam_pipeline.consumer.core.histogram import Histogram
-from sam_pipeline.consumer.monitoring.certificates import CertificateLife
 from sam_pipeline.consumer.silence.coverage import Coverage, Gap
 from sam_pipeline.consumer.silence.silences import KINDS, Silence
+from sam_pipeline.schema.net.certificate import CertificateLife
 from sam_pipeline.schema.times import format_time, parse_time
 
 RUNNING, WAITING, DEGRADED = "running", "waiting", "degraded"

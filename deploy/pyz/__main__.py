@@ -11,6 +11,9 @@ if sys.version_info < (3, 9):  # noqa: UP036
 # Bytecode for this Python, if there is any. Importing the sources takes twice as long.
 sys.path.insert(0, sys.path[0] + "/" + str(sys.implementation.cache_tag))
 
-from sam_pipeline.publisher.cli import main
+if sys.argv[0].endswith("check_sam_publisher"):  # a link to this file
+    from sam_pipeline.publisher.commands.nagios import main
+else:
+    from sam_pipeline.publisher.cli import main
 
 sys.exit(main())

@@ -10,6 +10,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
+from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple, Optional
 
@@ -20,8 +21,8 @@ from sam_pipeline.publisher.delivery.limits import refusals_of
 from sam_pipeline.publisher.errors import PublishUsage
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.spool import inspection
-from sam_pipeline.publisher.spool.count import CountFile
 from sam_pipeline.publisher.spool.inspection import Element, drop, elements, read, set_aside
+from sam_pipeline.publisher.spool.state import state_of
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import DESTINATION, MAX_BYTES, Message
 from sam_pipeline.schema.net.broker_url import SPOOL, STOMP
@@ -102,7 +103,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         )
         return action
 
-    add_action("status", "show the size and the limits of the spool")
+    status_action = add_action("status", "show the size and the limits of the spool")
+    status_action.add_argument(
+        "--textfile",
+        type=Path,
+        metavar="PATH",
+        help="write the sizes of all spools, and when certificates expire, to this file for the "
+        "textfile collector of node_exporter instead",
+    )
     list_action = add_action("list", "list the elements, oldest first")
     list_action.add_argument(
         "--limit", type=whole_number(), metavar="N", help="list at most N elements"
@@ -120,6 +128,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def handle(args: argparse.Namespace) -> int:
+    if getattr(args, "textfile", None):
+        from sam_pipeline.publisher.commands.textfile import write_textfile
+
+        write_textfile(args.textfile, config_of(args))
+        print_done(args, f"wrote {args.textfile}")
+        return OK
     return run_action(args, chosen_config(args))
 
 
@@ -267,37 +281,20 @@ def show_status(args: argparse.Namespace, configs: Sequence[PublisherConfig]) ->
 
 
 def status_of(config: PublisherConfig) -> dict[str, Any]:
-    """The size of a spool, its limits, and its locked, quarantined and dropped elements."""
+    """The state of a spool, and how many of its messages each broker can never take."""
     assert config.spool is not None
     queue = DirectoryQueue(config.spool, config.shares_spool)
-    count = size_bytes = locked = 0
-    oldest = None
     refusals: dict[str, int] = {}
     over_http = any(broker.kind not in (STOMP, SPOOL) for broker in config.broker_list)
-    for element in elements(queue):
+
+    def count_refusals(element: Element) -> None:
         if over_http and element.entry.status.st_size > MAX_BYTES:  # the others fit everywhere
             for broker in _refusals(read(queue, element), config):
                 refusals[broker] = refusals.get(broker, 0) + 1
-        oldest = oldest or written_at(element.entry.name)
-        count += 1
-        size_bytes += element.entry.status.st_size
-        locked += element.locked
-    aside = [entry.status.st_size for entry in queue.aside()]
-    return {
-        "copy": config.copy_name or None,
-        "path": str(queue.path),
-        "messages": count,
-        "max_messages": config.spool_max_messages,
-        "size_bytes": size_bytes,
-        "max_bytes": config.spool_max_bytes,
-        "when_full": config.spool_when_full,
-        "oldest": oldest,
-        "locked": locked,
-        "refusals": refusals,
-        "quarantined": len(aside),
-        "quarantined_bytes": sum(aside),
-        "dropped": CountFile(queue.path, config.state).read().dropped,
-    }
+
+    state = state_of(queue, config, count_refusals)
+    shown = {**state._asdict(), "copy": state.copy or None, "path": str(state.path)}
+    return {**shown, "when_full": config.spool_when_full, "refusals": refusals}
 
 
 def drain_all(args: argparse.Namespace, configs: Sequence[PublisherConfig]) -> int:

@@ -114,6 +114,15 @@ class Memory:
         worked_at, address = max(worked, key=lambda pair: pair[0])
         return address, is_literal(address) or self._clock() - worked_at < TRUSTED_S
 
+    def failing(self) -> tuple[int, str]:
+        """The failures in a row of the broker with the fewest, and its reason; 0 if one works."""
+        urls = set(map(str, self.brokers))
+        facts = [fact for key, fact in self._facts.items() if key.rpartition(" ")[0] in urls]
+        if not facts or any(not fact.failures for fact in facts):
+            return 0, ""
+        fewest = min(facts, key=lambda fact: fact.failures)
+        return fewest.failures, fewest.reason
+
     def rest_of(self, address: BrokerAddress) -> Fact | None:
         """The failures of an address that rests now; None if it does not."""
         fact = self._facts.get(_key(address), NOTHING)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from binascii import a2b_base64
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
@@ -47,6 +48,19 @@ class Validity(NamedTuple):
         if self.problem(now) or self.end - now > soon:
             return None
         return f"expires on {self.end:%Y-%m-%d %H:%M} UTC"
+
+
+@dataclass(frozen=True)
+class CertificateLife:
+    """A file of certificates, and from when until when it can be used."""
+
+    file: str
+    begin: datetime
+    end: datetime
+
+    def days_left(self, now: datetime) -> float:
+        """The days until it expires, negative after that."""
+        return (self.end - now) / timedelta(days=1)
 
 
 class CertificateFinding(NamedTuple):
@@ -88,6 +102,20 @@ def examine_certificates(
             if path and text:
                 bad = is_problem and bool(validity.problem(now))
                 yield CertificateFinding(path, f"{path}: the {which} {text}", bad)
+
+
+def lives_of(
+    ours: Iterable[Optional[Path]], authorities: Iterable[Optional[Path]]
+) -> Iterator[CertificateLife]:
+    """The lives of files of certificates; files without a readable one are left out.
+
+    Of ours and their signers, the first to expire counts; of several authorities, the last.
+    """
+    lives = [(path, min) for path in ours] + [(path, max) for path in authorities]
+    for path, choose in dict.fromkeys(lives):
+        if path and (found := validities(path)):
+            chosen = choose(found, key=lambda validity: validity.end)
+            yield CertificateLife(str(path), chosen.begin, chosen.end)
 
 
 def first_certificate(path: Path) -> bytes:

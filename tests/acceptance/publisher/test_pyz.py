@@ -63,6 +63,7 @@ class WorkerNode:
     def __init__(self, directory: Path, python: str, pyz: Path) -> None:
         self.directory = directory
         self.spool = DirectoryQueue(directory / "state" / "spool")
+        self.file = pyz
         self._command = [python, str(pyz)]
         kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         self.environment = {**kept, "HOME": str(directory), "STATE_DIRECTORY": f"{directory}/state"}
@@ -203,6 +204,37 @@ def test_results_go_through_an_http_door(node: WorkerNode) -> None:
 
     assert [message.headers["recordCount"] for message in door.stored] == ["100", "1"]
     assert door.asked[0].headers["content-encoding"] == "gzip"
+
+
+@each_python
+def test_by_the_name_of_the_plugin_it_checks_the_spool(node: WorkerNode, python: str) -> None:
+    succeeded(node.publish("-q", *RESULT, "--broker", "spool:///dev/null/x"))
+    link = node.directory / "check_sam_publisher"
+    link.symlink_to(node.file)
+
+    done = subprocess.run(
+        [python, link, "--warning-messages", "1"],
+        capture_output=True,
+        text=True,
+        env=node.environment,
+    )
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("SAM PUBLISHER WARNING - 1 message in the spool")
+
+
+@each_python
+def test_passive_results_are_published(node: WorkerNode) -> None:
+    xml = (
+        "<checkresults><checkresult type='service'><hostname>ce01</hostname>"
+        "<servicename>m</servicename><state>0</state></checkresult></checkresults>"
+    )
+
+    with FakeBroker() as broker:
+        done = node.publish("passive", "--broker", broker.url, stdin=xml)
+
+        assert [frame.headers["recordCount"] for frame in broker.taken] == ["1"]
+    assert done.returncode == 0, done.stderr
 
 
 @each_python

@@ -34,6 +34,7 @@ from sam_pipeline.consumer.monitoring.state_file import (
 from sam_pipeline.consumer.settings import config
 from sam_pipeline.consumer.silence.coverage import Coverage, Gap
 from sam_pipeline.consumer.silence.silences import Silence
+from sam_pipeline.schema.program.monitoring_plugin import NAMES
 from tests.support.consumer.snapshot import AWAY, BROKER, NOW, snapshot
 
 SECOND = timedelta(seconds=1)
@@ -253,7 +254,7 @@ def test_the_plugin_reports_to_a_monitoring_system(
 
     assert home.check() == code
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith(f"SAM CONSUMER {nagios.NAMES[code]} - ")
+    assert line.startswith(f"SAM CONSUMER {NAMES[code]} - ")
     assert stem in line
 
 

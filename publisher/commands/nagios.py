@@ -1,0 +1,101 @@
+"""`check_sam_publisher`: the spool of a worker node for Nagios, Icinga and similar systems."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+from sam_pipeline.publisher.commands.textfile import lives_in
+from sam_pipeline.publisher.delivery.memory import Memory
+from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
+from sam_pipeline.publisher.spool.state import spool_states
+from sam_pipeline.schema.program.monitoring_plugin import (
+    DAYS_LEFT,
+    UNKNOWN,
+    PluginReport,
+    PluginThreshold,
+    failure,
+    plugin_parser,
+    run_plugin,
+)
+from sam_pipeline.schema.program.wording import duration, plural
+
+PROGRAM = "check_sam_publisher"
+SUBJECT = "SAM PUBLISHER"
+
+THRESHOLDS = (
+    PluginThreshold("age", "seconds that the oldest message waits in a spool", 3600, 21_600),
+    PluginThreshold("messages", "messages in the spools", None, None),
+    PluginThreshold("bytes", "bytes of these messages", None, None),
+    PluginThreshold("fill", "percent of a limit on a spool", 50, 90),
+    PluginThreshold("quarantined", "damaged messages that were set aside", 1, None),
+    PluginThreshold("failures", "failures in a row of every broker", 5, None),
+    DAYS_LEFT,
+)
+EXAMPLES = """\
+examples:
+  check_sam_publisher
+  check_sam_publisher --config /etc/sam/sam.toml --warning-age 600 --critical-age 7200
+  check_sam_publisher --warning-messages 100 --warning-certificate-days 30
+
+Run it as the account that publishes: others can't read the spool. The spools of copies count, too.
+Of a certificate that lives for days only, the last third is a warning and the last tenth critical.
+The exit status is that of monitoring plugins:
+  0 OK        nothing waits in the spool for too long
+  1 WARNING   a value reaches its --warning threshold
+  2 CRITICAL  a value reaches its --critical threshold
+  3 UNKNOWN   the spool or the configuration can't be read, or there is no spool
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns the exit code of a monitoring plugin."""
+    description = "Check the spool of the publisher on this host for a monitoring system."
+    parser = plugin_parser(PROGRAM, description, EXAMPLES, THRESHOLDS)
+    return run_plugin(parser, argv, check_publisher)
+
+
+def check_publisher(args: argparse.Namespace) -> int:
+    """Print the state in one line; an error is UNKNOWN, since monitoring ignores standard error."""
+    try:
+        config = load_config(args.config, {})
+        states = list(spool_states(config))
+        lives = list(lives_in(config))
+        failures, reason = failing(config)
+    except Exception as error:
+        return failure(args, SUBJECT, error)
+    now = datetime.now(timezone.utc)
+    report = PluginReport(args, SUBJECT)
+    if not states:
+        report.raise_to(UNKNOWN, "no spool is configured")
+        return report.print()
+    messages = sum(state.messages for state in states)
+    size_bytes = sum(state.size_bytes for state in states)
+    waiting = f"{plural(messages, 'message')} in the spool"
+    report.texts.append(waiting)
+    oldest = min((state.oldest for state in states if state.oldest), default=now)
+    age_s = max((now - oldest).total_seconds(), 0.0)
+    report.judge("age", age_s, "s", f"the oldest waits for {duration(int(age_s))}")
+    report.judge("messages", messages, text="too many messages")
+    report.judge("bytes", size_bytes, "B", f"{size_bytes} bytes")
+    fullest = max(states, key=lambda state: state.fill)
+    report.judge("fill", fullest.fill, "%", f"{fullest.path} is {fullest.fill:.0f} % full")
+    aside = sum(state.quarantined for state in states)
+    report.judge("quarantined", aside, text=f"{aside} damaged, see `sam-publish spool list`")
+    text = f"no broker works, {failures} failures in a row: {reason}"
+    report.judge("failures", failures, text=text)
+    report.judge("dropped", sum(state.dropped for state in states), "c")
+    for life in lives:
+        report.judge_certificate(life.file, life.begin, life.end, now)
+    return report.print()
+
+
+def failing(config: PublisherConfig) -> tuple[int, str]:
+    """The failures in a row where none of the brokers works, and their reason: the worst copy's."""
+    worst = (0, "")
+    for one in (config, *config.copies):
+        memory = Memory(one.state, one.broker_list)
+        memory.refresh()
+        worst = max(worst, memory.failing())
+    return worst
