@@ -6,6 +6,7 @@ import argparse
 import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from sam_pipeline.consumer.commands.arguments import add_instance, add_targets, problems_of_targets
@@ -165,7 +166,9 @@ def _run(
     rule = BatchRule(
         config.batch_size, config.batch_age_s, max_bytes=config.buffer_bytes // BATCHES_WAITING
     )
-    observer = Observer(name, state, inbox, sources, config.spools, config)
+    # A relay does not know the classes of its messages.
+    watched = replace(config, silence=()) if args.to else config
+    observer = Observer(name, state, inbox, sources, config.spools, watched)
     with (
         _opened_sink(args, config, policy, state) as sink,
         nullcontext() if drain else reporting(observer, request, config),

@@ -27,6 +27,8 @@ from sam_pipeline.schema.net.certificate import CertificateLife
 from sam_pipeline.schema.program.log_output import dropped_lines
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
+MAX_NAMED = 100
+"""The limit on silent classes and sites that are named; all are counted."""
 READ_EVERY_S = 60.0
 """How often to read when certificates expire."""
 COUNT_EVERY_S = 1.0
@@ -126,7 +128,7 @@ class Observer:
                 received=dict(state.received),
                 coverage=state.coverage,
                 silent={kind: counts[kind] for kind in KINDS},
-                silences=(*silent, *state.probe_silences.named),
+                silences=(*silent[:MAX_NAMED], *state.probe_silences.named),
                 sites=state.probe_silences.sites,
                 dead_letters_last_hour=state.dead_letters_last_hour(),
                 certificates=self._certificates,

@@ -112,7 +112,7 @@ class Snapshot:
     silent: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     """The number of silent classes, sites and probes, at the end of the coverage."""
     silences: tuple[Silence, ...] = ()
-    """All silent classes and sites, and some of the silent probes."""
+    """Some of them."""
     dead_letters_last_hour: int = 0
     certificates: tuple[CertificateLife, ...] = ()
     sites: Mapping[str, datetime | None] = field(default_factory=dict, compare=False)

@@ -12,6 +12,7 @@ import pytest
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.monitoring.lookout import CAUGHT_UP_AFTER, STALLED_AFTER, Lookout
+from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.silence.coverage import Coverage, Gap
 
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -119,3 +120,28 @@ def test_a_process_that_was_suspended_has_seen_nothing_meanwhile(scene: Scene) -
     coverage = scene.look_until(scene.now + 1)
 
     assert coverage.gaps == (Gap(at(10), at(scene.now)),)
+
+
+def test_a_restart_continues_the_coverage_with_a_gap() -> None:
+    state, hour = State(), timedelta(hours=1)
+    state.can_commit()
+    before = datetime.now(UTC) - timedelta(minutes=2)
+    observer = Observer("site-a", state, Inbox(1), [], {})
+
+    observer.resume(Coverage(before))
+    observer.look()
+
+    coverage = observer.snapshot().coverage
+    assert coverage is not None and coverage.gaps[0].begin == before
+    assert coverage.is_silent(before - hour, hour.total_seconds())
+    assert not coverage.is_silent(before - hour, 600)
+
+
+def test_without_an_earlier_state_nothing_is_silent_at_first() -> None:
+    observer = Observer("site-a", State(), Inbox(1), [], {})
+
+    observer.resume(None)
+    observer.look()
+
+    coverage = observer.snapshot().coverage
+    assert coverage is not None and not coverage.is_silent(None, 1)

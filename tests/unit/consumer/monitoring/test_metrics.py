@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,14 +19,16 @@ from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.monitoring import metrics_port
+from sam_pipeline.consumer.monitoring.certificates import CertificateLife
 from sam_pipeline.consumer.monitoring.metrics_port import CLIENTS, MetricsPort
 from sam_pipeline.consumer.monitoring.reporter import address_of
 from sam_pipeline.consumer.monitoring.snapshot import STUCK_AFTER, Snapshot
 from sam_pipeline.consumer.settings.metrics_address import MetricsAddress
+from sam_pipeline.consumer.silence.coverage import Coverage
 from sam_pipeline.schema.errors import ConfigError
 from tests.services.process import wait_until
 from tests.support.builders import metric_message
-from tests.support.consumer.snapshot import AWAY, BROKER, snapshot
+from tests.support.consumer.snapshot import AWAY, BROKER, NOW, snapshot
 
 SOON_S = 10.0
 
@@ -84,7 +87,17 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
 
 
 def test_all_numbers_of_the_daemon_are_metrics(daemon: Daemon) -> None:
-    daemon.changes = {"brokers": (BROKER, AWAY), "ignored_keys": {'a"b\nc': 3}}
+    daemon.changes = {
+        "brokers": (replace(BROKER, reconnects=2), AWAY),
+        "ignored_keys": {'a"b\nc': 3},
+        "schema": "0001",
+        "silent": {"class": 1, "site": 0, "probe": 5},
+        "received": {"metricOutput": NOW},
+        "sites": {"A": NOW, "B": None},
+        "coverage": Coverage(NOW),
+        "certificates": (CertificateLife("host.pem", NOW, NOW),),
+        "dead_letters_last_hour": 9,
+    }
 
     values = daemon.values()
 
@@ -107,6 +120,16 @@ def test_all_numbers_of_the_daemon_are_metrics(daemon: Daemon) -> None:
         "sam_consume_state['running']": 0,
         "sam_consume_lag_seconds[]": 0.25,
         "sam_consume_log_lines_dropped_total[]": 0,
+        "sam_consume_build_info['0.1.0', '0001']": 1,
+        "sam_consume_reconnects_total['stomp://a:61613']": 2,
+        "sam_consume_reconnects_total['stomp://b:61613']": 0,
+        "sam_consume_silent['class']": 1,
+        "sam_consume_silent['probe']": 5,
+        "sam_consume_last_received_timestamp_seconds['metricOutput']": NOW.timestamp(),
+        "sam_consume_site_last_received_timestamp_seconds['A']": NOW.timestamp(),
+        "sam_consume_covered_until_timestamp_seconds[]": NOW.timestamp(),
+        "sam_consume_certificate_expiry_timestamp_seconds['host.pem']": NOW.timestamp(),
+        "sam_consume_dead_letters_last_hour[]": 9,
     }.items():
         assert values[name] == value, name
     assert values["process_resident_memory_bytes[]"] > 0
@@ -118,7 +141,8 @@ def test_the_lag_of_every_message_is_in_a_histogram(daemon: Daemon) -> None:
     state = State()
     state.taken(batch)
     state.committed(batch, Tally())
-    daemon.changes = {"lags": state.lags, "batches": state.batches}
+    state.stored(0.02)
+    daemon.changes = {"lags": state.lags, "batches": state.batches, "commits": state.commits}
 
     values = daemon.values()
     assert values["sam_consume_publish_to_commit_seconds_bucket['60.0']"] == 3
@@ -126,6 +150,8 @@ def test_the_lag_of_every_message_is_in_a_histogram(daemon: Daemon) -> None:
     assert values["sam_consume_batch_messages_bucket['2.0']"] == 0
     assert values["sam_consume_batch_messages_bucket['5.0']"] == 1
     assert values["sam_consume_batch_messages_sum[]"] == 3
+    assert values["sam_consume_commit_seconds_bucket['0.01']"] == 0
+    assert values["sam_consume_commit_seconds_bucket['0.025']"] == 1
 
 
 def test_a_daemon_that_loads_is_healthy_and_ready(daemon: Daemon) -> None:
