@@ -8,13 +8,16 @@ import os
 import re
 import shutil
 import signal
+import ssl
 import stat
 import subprocess
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -32,6 +35,7 @@ from tests.services.postgres import PostgresServer, running_postgres
 from tests.services.process import free_ports
 from tests.services.rabbitmq import CONTROL, RabbitMQServer
 from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.brokers.tls_files import TlsFiles
 from tests.support.builders import metric_message, metric_result
 from tests.support.commands import PROGRAMS, Answer, Workplace, embedded
 from tests.support.consumer.publisher import publish
@@ -58,6 +62,8 @@ SHARE, CORRECT = PAGE.texts("sh", "Share a spool between accounts")
 (TAP,) = PAGE.texts("sh", "Look at messages")
 (DRY_RUN,) = PAGE.texts("sh", "What a message would become")
 (MONITOR,) = PAGE.texts("sh", "Monitor the consumer")
+(METRICS_TOKEN,) = PAGE.texts("sh", "Metrics beyond this machine")
+(METRICS_TOML,) = PAGE.texts("toml", "Metrics beyond this machine")
 TOPIC = "grid.probe.metricOutput"
 RESULT = ["result", "--metric", "org.example.Ping", "--status", "OK", "--flavour", "CE", "--host"]
 RECORD = {
@@ -654,6 +660,36 @@ def test_the_monitoring_commands_and_metrics_describe_a_running_daemon(
         assert sorted(exported) == sorted(name[1:-1] for name in names if re.match(r"`\w", name))
     stopped = workplace.run("sam-consume", "status")
     assert (stopped.code, "stopped" in stopped.out) == (69, True)
+
+
+def test_metrics_beyond_this_machine_need_a_certificate_and_a_token(workplace: Workplace) -> None:
+    tls = TlsFiles(workplace.directory)
+    host = tls.host()
+    tls.certificate_file(host, "hostcert.pem")
+    tls.key_file(host, name="hostkey.pem")
+    (port,) = free_ports(1)
+    text = METRICS_TOML.replace("9464", str(port)).replace(
+        "/var/spool/sam-in", f"{tls.directory}/in"
+    )
+    configure(workplace, text)
+    without_token = workplace.run("sam-consume", "check")
+
+    succeed(workplace, METRICS_TOKEN)
+
+    assert "metrics-token" in without_token.err
+    token = (workplace.directory / "metrics-token").read_text().strip()
+    with workplace.running("sam-consume", "run"):
+        context = ssl.create_default_context(cafile=str(tls.ca_file))
+        request = Request(
+            f"https://127.0.0.1:{port}/healthz", headers={"Authorization": f"Bearer {token}"}
+        )
+
+        def answers() -> bool:
+            with suppress(OSError), urlopen(request, context=context, timeout=10) as response:
+                return bool(response.status == 200)
+            return False
+
+        eventually(answers)
 
 
 # The page as a whole ------------------------------------------------------------------------------
