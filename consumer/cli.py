@@ -22,6 +22,7 @@ examples:
   sam-consume tap --count 5            messages that pass, without taking them
   sam-consume status
   sam-consume publishers
+  sam-consume find MESSAGE-ID
   sam-consume dead-letter list
 """
 
@@ -33,6 +34,7 @@ COMMANDS = {
     "status": ("status", "show state, lag, backlog, rates and counts of the daemon"),
     "publishers": ("publishers", "show which identity sent which records, or suggest a policy"),
     "token": ("token", "make a token for a sender over HTTP, or list them"),
+    "find": ("look.find", "show where a message is: in a spool, a row or a dead letter"),
     "dead-letter": (
         "letters.dead_letters",
         "list, edit, replay or drop records that could not be loaded",

@@ -66,7 +66,8 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.USAGE: "usage",
         command.BAD_DATA: "drained or replayed: there are new dead letters, or some failed again;"
         " or the brokers of `--to` rejected messages",
-        command.NO_INPUT: "`dead-letter`: no letter has that id, or `edit --body`: no such file",
+        command.NO_INPUT: "`dead-letter`: no letter has that id, or `edit --body`: no such file;"
+        " `find`: a message was never seen",
         command.UNAVAILABLE: "a broker or the database was away longer than `--timeout`, or a"
         " spool or some of its elements could not be used for so long; the name"
         " runs already; the clock was never set; a package is missing",

@@ -144,6 +144,7 @@ WALLS: Mapping[str, Wall] = {
         f" {DATABASE} sql.loading sql.topology",
         "sqlalchemy",
     ),
+    "consumer.commands.look.find": Wall(f"{CONSUMER} {DATABASE} sql.loading"),
     "consumer.commands.publishers": Wall(
         f"{CONSUMER} {DATABASE} sql.loading sql.topology", "sqlalchemy"
     ),

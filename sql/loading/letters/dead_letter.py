@@ -182,6 +182,16 @@ def dead_letter_pages(
         after, limit = page[-1].dead_letter_id, limit - len(page)
 
 
+def letters_where(
+    connection: Connection, condition: str, values: Mapping[str, object]
+) -> list[DeadLetter]:
+    """The letters that satisfy a condition of ours, oldest first, at most a page of them."""
+    statement = f"""
+        SELECT {_LETTER} FROM dead_letter WHERE {condition} ORDER BY dead_letter_id LIMIT {PAGE}
+    """
+    return [_letter(row) for row in connection.execute(text(statement), values).mappings()]
+
+
 def before_newest(engine: Engine, selected: LetterFilter, limit: int) -> int:
     """The id of the letter before the newest `limit` that match; 0 if there are not so many."""
     with reading(engine) as connection:

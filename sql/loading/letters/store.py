@@ -205,6 +205,14 @@ def digest_of(body: bytes, headers: Mapping[str, str]) -> bytes:
     return digest.digest()
 
 
+def key_id(message_id: str) -> str:
+    """The id of a message in the table: its hash if it is too long, or looks like one of ours."""
+    taken = EDITION.fullmatch(message_id) or message_id.startswith(SUMMARY)
+    if taken or len(message_id) > LONGEST_ID:
+        return f"sha256:{sha256(message_id.encode('utf-8', 'replace')).hexdigest()}"
+    return storable(message_id)
+
+
 def insert_letter(connection: Connection, values: Mapping[str, Any]) -> int:
     """Insert one letter whose key is new; returns its id."""
     insert = _INSERTS[connection.dialect.name].returning(_LETTER.c.dead_letter_id)
@@ -243,12 +251,8 @@ class _Letter(NamedTuple):
     @staticmethod
     def of(failure: RecordFailure, moment: datetime | int, sender: Sender = UNKNOWN) -> _Letter:
         message = failure.message
-        message_id = message.message_id
-        taken = EDITION.fullmatch(message_id) or message_id.startswith(SUMMARY)
-        if taken or len(message_id) > LONGEST_ID:
-            message_id = f"sha256:{sha256(message_id.encode('utf-8', 'replace')).hexdigest()}"
         values = {
-            "message_id": storable(message_id),
+            "message_id": key_id(message.message_id),
             "record_number": failure.number,
             "body_digest": digest_of(failure.body, message.headers),
             "message_class": storable(message.message_class or ""),

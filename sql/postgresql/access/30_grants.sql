@@ -64,6 +64,8 @@ BEGIN
         keep_figures,
         sweep_runs,
         seal_month,
+        rows_of_message,
+        claims_of_message,
         operation_digest,
         record_operation,
         keep_operations
@@ -104,6 +106,8 @@ BEGIN
         siteGroup_load,
         siteContact_load,
         downtime_load,
+        rows_of_message,
+        claims_of_message,
         fold_news
     TO sam_loader;
 

@@ -52,6 +52,7 @@ REFERENCE = Page("docs/consumer-reference.md")
 (SHARED_TOML,), (SHARED,) = (PAGE.texts(language, "Run several") for language in ("toml", "sh"))
 BY_FRAMES, BY_COMMAND = PAGE.texts("sh", "Replace a broker")
 (DEAD_LETTERS,) = PAGE.texts("sh", "Handle dead letters")
+(FIND,) = PAGE.texts("sh", "Find a message")
 (PASSWORD_TOML,) = PAGE.texts("toml", "Use certificates and passwords")
 (FOREIGN_TOML,) = PAGE.texts("toml", "Load records of foreign writers")
 (RELAY,) = PAGE.texts("sh", "Relay messages")
@@ -378,6 +379,20 @@ def test_the_dead_letter_commands_fix_and_load_a_letter(workplace: Workplace) ->
     assert "unknown-class" in answer.out
     assert "loaded" in answer.out
     assert hosts(workplace) == ["ce01.example.org"]
+
+
+def test_a_message_is_found_first_in_the_spool_and_then_as_a_row(workplace: Workplace) -> None:
+    answer = workplace.succeed("sam-publish", *RESULT, "ce01.example.org", "--json")
+    message_id = answer.json["messages"][0]["message_id"]
+    first, _ = FIND.splitlines()
+
+    spooled = shell(workplace, f"ID={message_id}\n{first}")
+    workplace.succeed("sam-consume", "run", "--drain")
+    stored = shell(workplace, f"ID={message_id}\n{FIND}")
+
+    assert (spooled.code, "spool: " in spooled.out) == (0, True)
+    assert "hostName=ce01.example.org" in stored.out
+    assert stored.code == 66, "the second command names a message that was never seen"
 
 
 def text_of(**changes: str) -> str:

@@ -1,0 +1,251 @@
+"""`sam-consume find`: where a message is, by its id."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.spool_directories import load_for_find, publisher_spools
+from sam_pipeline.schema.identity.identity import sender_name
+from sam_pipeline.schema.messages.foreign import Stamp
+from sam_pipeline.schema.messages.origin import Origin, claimed_origin
+from sam_pipeline.schema.net.broker_url import SPOOL
+from sam_pipeline.schema.net.stomp.headers import REJECTED
+from sam_pipeline.schema.program.command import (
+    NO_INPUT,
+    OK,
+    print_json,
+    print_lines,
+    text_argument,
+    whole_number,
+)
+from sam_pipeline.schema.program.wording import one_line
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from sam_pipeline.schema.spool.search import SpoolElement, elements_of
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.database.open import open_if_configured
+from sam_pipeline.sql.loading.letters.dead_letter import DeadLetter
+from sam_pipeline.sql.loading.letters.whereabouts import MessageRow, Whereabouts, whereabouts
+
+DAYS = 7
+"""How much older than its message a result may be, unless --days says otherwise."""
+AHEAD = timedelta(days=2)
+"""How much newer a result may be: its clock may be a day ahead, by default."""
+SKEW_S = 86_400
+"""How far the clocks of two hosts may differ, for the age of an element in a spool (s)."""
+LISTED = 20
+"""Rows of a message that are listed as text."""
+LONGEST_ERROR = 200
+
+_OF_OURS = re.compile(r"([0-9a-f]{14})-[0-9a-f]{18}")
+
+EXAMPLES = """\
+examples:
+  sam-consume find 0660f557bd1ea3-3da37507d44158f917
+  sam-consume find --days 400 sha256:DIGEST      of a message whose sender gave it no id
+  sam-consume find --spool /var/spool/other --json ID…
+
+A message is looked for in the spools of this host (those that the consumer reads, what its relay
+keeps, those of the publisher, and --spool), among the rows and the dead letters of the database,
+and in the summaries of floods, which quote some messages. Parts of it may be in several places. Ids
+of ours contain the time at which the message was made: only results that were measured up to --days
+before that are searched; for other ids, up to --days before now. A message that only repeated what
+was stored before leaves no trace, and neither does one that is still at a broker.
+
+Exit status: 0 if all were found, 66 if one of them was not.
+"""
+
+
+@dataclass
+class MessageFindings:
+    """Where one message was found, and the period of the results that were searched."""
+
+    message_id: str
+    begins: datetime
+    ends: datetime
+    elements: list[SpoolElement] = field(default_factory=list)
+    stored: Whereabouts | None = None
+
+    @property
+    def is_found(self) -> bool:
+        return bool(self.elements) or bool(self.stored and self.stored.is_known)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("ids", metavar="MESSAGE-ID", nargs="+", type=text_argument)
+    parser.add_argument(
+        "--days",
+        metavar="N",
+        type=whole_number(at_most=36_525),
+        default=DAYS,
+        help="search results that were measured up to N days before the message was made, or before"
+        f" now if its id has no time (default: {DAYS})",
+    )
+    parser.add_argument(
+        "--spool",
+        dest="spools",
+        metavar="DIRECTORY",
+        type=Path,
+        action="append",
+        default=[],
+        help="search this directory queue, too; may be repeated",
+    )
+    parser.set_defaults(handler=run_find)
+
+
+def run_find(args: argparse.Namespace) -> int:
+    """Print where each message is.
+
+    Raises:
+        SpoolError, DatabaseAway: a place can't be searched.
+    """
+    now = datetime.now(UTC)
+    findings = {}
+    for message_id in dict.fromkeys(args.ids):
+        made = time_of_id(message_id)
+        begins = (made or now) - timedelta(days=args.days)
+        findings[message_id] = MessageFindings(message_id, begins, (made or now) + AHEAD)
+    config = load_for_find(args)
+    spools = spools_of(config, [*publisher_spools(args), *args.spools])
+    times = [made.timestamp() - SKEW_S if made else 0.0 for made in map(time_of_id, findings)]
+    for path, stamp in spools.items():
+        queue = DirectoryQueue(path)
+        for element in elements_of(
+            queue, findings, min(times), stamp.stamped, config.max_message_bytes
+        ):
+            findings[element.message_id].elements.append(element)
+    engine = open_if_configured(args)
+    if engine:
+        for one in findings.values():
+            one.stored = whereabouts(engine, one.message_id, one.begins, one.ends)
+    if args.json:
+        print_json([document(one, list(spools)) for one in findings.values()])
+    else:
+        for index, one in enumerate(findings.values()):
+            print_lines(*[""] * bool(index), *lines_of(one, list(spools)))
+    return OK if all(one.is_found for one in findings.values()) else NO_INPUT
+
+
+def time_of_id(message_id: str) -> datetime | None:
+    """When a message of ours was made; None for other ids."""
+    match = _OF_OURS.fullmatch(message_id)
+    made = datetime.fromtimestamp(int(match[1], 16) / 1e6, UTC) if match else None
+    return made if made and 2000 < made.year < 2200 else None
+
+
+def spools_of(config: ConsumerConfig, others: Sequence[Path]) -> Mapping[Path, Stamp]:
+    """The directory queues that exist, and the headers that their readers add."""
+    spools = {
+        Path(broker.path): config.stamp_of(broker)
+        for broker in config.brokers
+        if broker.kind == SPOOL
+    }
+    for path in (config.rejected_directory, *others):
+        spools.setdefault(path, Stamp())
+    return {
+        path: stamp
+        for path, stamp in spools.items()
+        if path.exists() or Path(f"{path}.bad").exists()
+    }
+
+
+def lines_of(one: MessageFindings, spools: Sequence[Path]) -> Iterator[str]:
+    """The findings as text."""
+    yield f"{one.message_id}:"
+    for element in one.elements:
+        yield f"  spool: {element.file} ({state_of(element)})"
+    for row in one.stored.rows[:LISTED] if one.stored else ():
+        yield f"  {describe_row(row)}"
+    if one.stored:
+        if (more := len(one.stored.rows) - LISTED) > 0:
+            yield f"  and {more} more rows (--json lists all)"
+        for letter in one.stored.letters:
+            yield f"  {describe_letter(letter)}"
+        for letter in one.stored.summaries:
+            yield (
+                f"  summary: dead letter {letter.dead_letter_id} ({letter.state}) quotes it;"
+                " the message was not stored"
+            )
+    if not one.is_found:
+        yield f"  never seen {where_searched(one, spools)}"
+    if one.stored and one.stored.not_searched:
+        yield f"  not searched: {', '.join(one.stored.not_searched)}"
+
+
+def state_of(element: SpoolElement) -> str:
+    """What an element waits for."""
+    if element.is_damaged:
+        return f"damaged: {element.reason}" if element.reason else "damaged"
+    if reason := element.message.headers.get(REJECTED):
+        return f"rejected: {reason}"
+    sender = sender_name("", claimed_origin(element.message.headers))
+    return f"waiting, from {sender}" if sender else "waiting"
+
+
+def describe_row(row: MessageRow) -> str:
+    key = " ".join(f"{name}={value}" for name, value in row.key.items())
+    loaded = f", loaded {format_time(row.received_at)}" if row.received_at else ""
+    kind = "claim, kept beside the row of" if row.is_claim else "row of"
+    return f"{kind} {row.message_class}: {one_line(key, 400)}{loaded}"
+
+
+def describe_letter(letter: DeadLetter) -> str:
+    origin = Origin(letter.claimed_host or "", "", letter.claimed_user or "")
+    sender = sender_name(letter.publisher or "", origin)
+    record = f"record {letter.record_number}" if letter.record_number else "the whole message"
+    return (
+        f"dead letter {letter.dead_letter_id} ({letter.state}): {record}, {letter.reason},"
+        f" received {format_time(letter.received_at)}"
+        f"{f' from {sender}' if sender else ''}: {one_line(letter.error, LONGEST_ERROR)}"
+    )
+
+
+def where_searched(one: MessageFindings, spools: Sequence[Path]) -> str:
+    """What was searched in vain."""
+    places = [f"in {path}" for path in spools]
+    if one.stored:
+        begins, ends = format_time(one.begins), format_time(one.ends)
+        places.append(
+            f"in the database (of results, those measured from {begins} to {ends}; --days)"
+        )
+    else:
+        places.append("(no database is configured)")
+    return ", ".join(places)
+
+
+def document(one: MessageFindings, spools: Sequence[Path]) -> dict[str, object]:
+    """The findings for JSON."""
+    stored = one.stored
+    return {
+        "message_id": one.message_id,
+        "found": one.is_found,
+        "spool": [
+            {
+                "file": element.file,
+                "state": "damaged"
+                if element.is_damaged
+                else "rejected"
+                if REJECTED in element.message.headers
+                else "waiting",
+                "reason": element.reason or element.message.headers.get(REJECTED),
+                "headers": dict(element.message.headers),
+            }
+            for element in one.elements
+        ],
+        "rows": [asdict(row) for row in stored.rows] if stored else [],
+        "dead_letters": [asdict(letter) for letter in stored.letters] if stored else [],
+        "summaries": [asdict(letter) for letter in stored.summaries] if stored else [],
+        "searched": {
+            "spools": [str(path) for path in spools],
+            "database": stored is not None,
+            "results_from": one.begins,
+            "results_until": one.ends,
+            "not_searched": stored.not_searched if stored else [],
+        },
+    }
