@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sam_pipeline.consumer.settings.config import ConsumerConfig, examine_consumer
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.load import examine_consumer
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.config import find_file, state_dir
 
