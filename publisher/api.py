@@ -41,8 +41,8 @@ from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.times import format_time, require_set_clock
 
-OF_THE_FILE = {"broker", "copy", "copy_name"}
-"""Fields of PublisherConfig that are tables of the file, never settings in code."""
+OF_THE_FILE, IN_CODE = {"broker", "copy"}, {"require_broker", "anonymous"}
+"""Fields of PublisherConfig that can only be set in the file, and those that are no keys of it."""
 BATCH = 100
 """Messages are delivered as soon as this many wait."""
 
@@ -84,7 +84,8 @@ class Publisher:
             ConfigError: the configuration is bad.
         """
         types = PublisherConfig.__annotations__
-        unknown = ", ".join(settings.keys() - (types.keys() - OF_THE_FILE))
+        known = {n for n, about in PublisherConfig.metadata().items() if about.get("key", n)}
+        unknown = ", ".join(settings.keys() - (known | IN_CODE) | (settings.keys() & OF_THE_FILE))
         if unknown:
             raise TypeError(f"unknown publisher setting: {unknown}")
         fields = dict(settings)

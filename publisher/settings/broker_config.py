@@ -4,38 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
+from sam_pipeline.publisher.settings.secrets import CREDENTIALS
+from sam_pipeline.schema.net.broker_url import (
+    AMS,
+    DOOR,
+    STOMP,
+    WITHOUT_LOGIN,
+    Broker,
+    parse_broker,
+    problem_of_target,
+)
+from sam_pipeline.schema.net.proxy import problem_of_proxy
 from sam_pipeline.schema.secret_file import (
     problem_of_certificate,
     problem_of_path,
     problem_of_secret,
 )
-
-if TYPE_CHECKING:
-    from sam_pipeline.schema.net.broker_url import Broker
-
-CREDENTIALS = ("user", "password_file", "token_file", "certificate_file", "key_file")
-"""The keys by which a broker knows us. With one of them, none of the section's is used there."""
-
-
-def problem_of_url(url: str) -> str | None:
-    # Imported here, this saves 2 % of a call without brokers.
-    from sam_pipeline.schema.net.broker_url import LISTEN, parse_broker
-
-    try:
-        broker = parse_broker(url)
-    except ValueError as error:
-        return str(error)
-    if broker.kind == LISTEN:
-        return f"{broker}: sam-publish sends to sam+http:// and sam+https://"
-    return None
-
-
-def problem_of_proxy(url: str) -> str | None:
-    from sam_pipeline.schema.net import proxy  # slow: dataclasses
-
-    return proxy.problem_of_proxy(url)
 
 
 def problem_of_vhost(vhost: str) -> str | None:
@@ -81,14 +67,12 @@ class BrokerTable(NamedTuple):
     proxy_password_file: Optional[Path] = None
     headers: dict[str, str] = {}  # noqa: RUF012 - nothing changes it
     destinations: dict[str, str] = {}  # noqa: RUF012
-    from_environment: bool = False
-    """Its secrets may also come from the environment, as those of the section; not a key."""
 
     @staticmethod
     def metadata() -> dict[str, dict[str, Any]]:
         """By field: a check, and its description for the documentation."""
         return {
-            "url": {"check": problem_of_url, "what": "the broker, whether in `brokers` or not"},
+            "url": {"check": problem_of_target, "what": "the broker, whether in `brokers` or not"},
             "user": {"what": 'login, unless the URL has one; `""` for a broker without logins'},
             "password_file": {
                 "check": problem_of_secret,
@@ -122,13 +106,10 @@ class BrokerTable(NamedTuple):
                 "check": problems_of_destinations,
                 "what": 'by class, `{ CLASS = "/topic/NAME" }`, instead of those of the section',
             },
-            "from_environment": {"key": None},
         }
 
     @property
     def broker(self) -> Broker:
-        from sam_pipeline.schema.net.broker_url import parse_broker
-
         return parse_broker(self.url)
 
     @property
@@ -138,20 +119,22 @@ class BrokerTable(NamedTuple):
             getattr(self, name) is not None for name in CREDENTIALS
         )
 
-    @property
-    def by_class(self) -> dict[str, str]:
-        """The destinations, by class in lower case."""
-        return {name.lower(): destination for name, destination in self.destinations.items()}
-
-    def environ(self, environ: Mapping[str, str]) -> Mapping[str, str]:
-        """As much of the environment as may have secrets for this broker."""
-        return environ if self.from_environment else {}
+    def settings_at(self, broker: Broker) -> dict[str, Any]:
+        """The fields of PublisherConfig that are different at this broker."""
+        given: dict[str, Any] = {"table": self}
+        for name in ("ca_file", "crl_file"):
+            if getattr(self, name):
+                given[name] = getattr(self, name)
+        if self.has_credentials:
+            given.update({name: getattr(self, name) for name in CREDENTIALS})
+            given["user"] = (broker.user or self.broker.user) if self.user is None else self.user
+        if self.proxy:
+            given.update(proxy=self.proxy, proxy_password_file=self.proxy_password_file)
+        return given
 
 
 def problems_of_tables(tables: Sequence[Optional[BrokerTable]]) -> str:
     """The problems of keys that don't go together; a table that is bad by itself is None."""
-    from sam_pipeline.schema.net.broker_url import AMS, DOOR, STOMP, WITHOUT_LOGIN
-
     problems = []
     seen = set()
     for table in filter(None, tables):

@@ -13,14 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings import secrets
-from sam_pipeline.publisher.settings.broker_config import (
-    CREDENTIALS,
-    BrokerTable,
-    problem_of_proxy,
-    problem_of_url,
-    problems_of_tables,
-)
-from sam_pipeline.publisher.settings.copy_config import CopyTable, problems_of_copies
 from sam_pipeline.publisher.settings.job_scratch import scratch_of
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
@@ -40,9 +32,14 @@ from sam_pipeline.schema.secret_file import (
 )
 
 if TYPE_CHECKING:
+    from sam_pipeline.publisher.settings.broker_config import BrokerTable
+    from sam_pipeline.publisher.settings.copy_config import CopyTable
     from sam_pipeline.schema.net.broker_url import Broker
     from sam_pipeline.schema.net.proxy import Proxy
     from sam_pipeline.schema.net.tls import TlsFiles
+
+else:  # imported where a file has such tables: 2 % of a call
+    BrokerTable = CopyTable = Any
 
 ORDERS = ("listed", "shuffled")
 REFUSE, DROP_OLDEST = "refuse", "drop-oldest"
@@ -76,6 +73,43 @@ _PROXY_VARIABLES = {
     *("http_proxy", "https_proxy", "all_proxy"),
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"),
 }
+
+
+def _problem_of_url(url: str) -> str | None:
+    # Imported here, this saves 2 % of a call without brokers.
+    from sam_pipeline.schema.net.broker_url import problem_of_target
+
+    return problem_of_target(url)
+
+
+def _problem_of_proxy(url: str) -> str | None:
+    from sam_pipeline.schema.net.proxy import problem_of_proxy  # slow: dataclasses
+
+    return problem_of_proxy(url)
+
+
+def _broker_table() -> type[BrokerTable]:
+    from sam_pipeline.publisher.settings.broker_config import BrokerTable
+
+    return BrokerTable
+
+
+def _problems_of_tables(tables: Sequence[BrokerTable | None]) -> str:
+    from sam_pipeline.publisher.settings.broker_config import problems_of_tables
+
+    return problems_of_tables(tables)
+
+
+def _copy_table() -> type[CopyTable]:
+    from sam_pipeline.publisher.settings.copy_config import CopyTable
+
+    return CopyTable
+
+
+def _problems_of_copies(tables: Sequence[CopyTable | None]) -> str:
+    from sam_pipeline.publisher.settings.copy_config import problems_of_copies
+
+    return problems_of_copies(tables)
 
 
 def _above_zero(number: float) -> str | None:
@@ -144,6 +178,8 @@ class PublisherConfig(NamedTuple):
     """Log in nowhere, to learn whether anybody may publish; neither an option nor a key."""
     option_destination: Optional[str] = None
     """The destination of all messages of this call, whatever the configuration has for them."""
+    table: Optional[BrokerTable] = None
+    """That of the broker `at` which these settings apply, if it has one."""
     copy_name: str = ""
     """That of the `[[publisher.copy]]` whose settings these are; neither an option nor a key."""
 
@@ -155,7 +191,7 @@ class PublisherConfig(NamedTuple):
             scheme, separator, _ = login.partition("://")
             brokers.append(f"{scheme if separator else ''}://{host_and_path}" if at else url)
         values = {**self._asdict(), "brokers": tuple(brokers)}
-        hidden = ("proxy", "broker", "copy")
+        hidden = ("proxy", "broker", "copy", "table")
         shown = (f"{name}={value!r}" for name, value in values.items() if name not in hidden)
         return f"PublisherConfig({', '.join(shown)})"
 
@@ -164,7 +200,7 @@ class PublisherConfig(NamedTuple):
         """By field: its key in the file, a check, and its description for the documentation."""
         return {
             "brokers": {
-                "check": lambda urls: "\n".join(filter(None, map(problem_of_url, urls))),
+                "check": lambda urls: "\n".join(filter(None, map(_problem_of_url, urls))),
                 "what": "URLs, see above",
             },
             "order": {"check": _one_of(*ORDERS), "what": "or `shuffled`, to spread the load"},
@@ -185,7 +221,7 @@ class PublisherConfig(NamedTuple):
             },
             "token_file": {"check": problem_of_secret, "what": "bearer token, mode 0600"},
             "insecure": {"what": "permit logins in plain text at brokers on other machines"},
-            "proxy": {"check": problem_of_proxy, "what": "`http://[USER@]HOST:PORT`, or `none`"},
+            "proxy": {"check": _problem_of_proxy, "what": "`http://[USER@]HOST:PORT`, or `none`"},
             "proxy_password_file": {"check": problem_of_secret, "what": "mode 0600"},
             "ca_file": {
                 "check": problem_of_path,
@@ -220,16 +256,19 @@ class PublisherConfig(NamedTuple):
                 " `vo`, `fqan`, `gathered_at`",
             },
             "broker": {
-                "check": problems_of_tables,
+                "tables": _broker_table,
+                "check": _problems_of_tables,
                 "what": "tables `[[publisher.broker]]`, [see below](#at-one-broker-alone)",
             },
             "copy": {
-                "check": problems_of_copies,
+                "tables": _copy_table,
+                "check": _problems_of_copies,
                 "what": "tables `[[publisher.copy]]`, [see below](#two-sets-of-brokers)",
             },
             "require_broker": {"key": None},
             "anonymous": {"key": None},
             "option_destination": {"key": None},
+            "table": {"key": None},
             "copy_name": {"key": None},
         }
 
@@ -257,7 +296,7 @@ class PublisherConfig(NamedTuple):
     def _of_copy(self, table: CopyTable) -> PublisherConfig:
         fallback = ("destination", "ca_file", "crl_file", "signing_key_file")
         given = {name: getattr(table, name) or getattr(self, name) for name in fallback}
-        credentials = {name: getattr(table, name) for name in CREDENTIALS}
+        credentials = {name: getattr(table, name) for name in secrets.CREDENTIALS}
         return self._replace(
             **given,
             **credentials,
@@ -269,25 +308,39 @@ class PublisherConfig(NamedTuple):
             copy_name=table.name,
         )
 
-    def at(self, broker: Broker) -> BrokerTable:
-        """What applies at a broker: its table, completed by the section.
-
-        A table with any credential uses none of the section's.
-        """
-        ours = next((t for t in self.broker if str(t.broker) == str(broker)), None)
-        table = ours or BrokerTable(str(broker))
-        given: dict[str, Any] = {}
+    def at(self, broker: Broker) -> PublisherConfig:
+        """These settings as they apply at a broker, with those of its table."""
+        given: dict[str, Any] = {"user": broker.user or self.user}
+        for table in self.broker:
+            if str(table.broker) == str(broker):
+                given.update(table.settings_at(broker))
         if self.anonymous:
-            given = dict.fromkeys(CREDENTIALS)
-        elif table.has_credentials:
-            given["user"] = broker.user if table.user is None else table.user
-        else:
-            given = {name: getattr(self, name) for name in CREDENTIALS}
-            given["user"] = broker.user or self.user
-            given["from_environment"] = not self.copy_name
-        for name in ("ca_file", "crl_file"):
-            given[name] = getattr(table, name) or getattr(self, name)
-        return table._replace(**given)
+            given.update(dict.fromkeys(secrets.CREDENTIALS))
+        return self._replace(**given)
+
+    @property
+    def vhost(self) -> str | None:
+        return self.table.vhost if self.table else None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers for each SEND to the broker."""
+        return self.table.headers if self.table else {}
+
+    @property
+    def destinations(self) -> Mapping[str, str]:
+        """The destinations at the broker, by class in lower case."""
+        given = self.table.destinations if self.table else {}
+        return {name.lower(): destination for name, destination in given.items()}
+
+    @property
+    def reads_environment(self) -> bool:
+        """Whether secrets may also come from the environment: those there are the section's."""
+        return not (self.copy_name or (self.table and self.table.has_credentials))
+
+    @property
+    def _environ(self) -> Mapping[str, str]:
+        return os.environ if self.reads_environment else {}
 
     def login(self, broker: Broker) -> tuple[str | None, str | None]:
         """User and password for a broker; (None, None) without a user.
@@ -306,7 +359,7 @@ class PublisherConfig(NamedTuple):
         if problem := problem_of_login(broker._replace(user=None), at.user, self.insecure):
             raise BrokerUnavailable(broker, problem)
         try:
-            return at.user, secrets.password(at.password_file, at.environ(os.environ))
+            return at.user, secrets.password(at.password_file, at._environ)
         except ConfigError as error:
             raise BrokerUnavailable(broker, str(error)) from error
 
@@ -317,9 +370,9 @@ class PublisherConfig(NamedTuple):
             BrokerUnavailable: the token file can't be used now.
         """
         at = self.at(broker)
-        read = secrets.token if at.from_environment else secrets.configured_token
+        read = secrets.token if at.reads_environment else secrets.configured_token
         try:
-            return read(at.token_file, at.environ(os.environ))
+            return read(at.token_file, at._environ)
         except ConfigError as error:
             raise BrokerUnavailable(broker, str(error)) from error
 
@@ -336,7 +389,7 @@ class PublisherConfig(NamedTuple):
 
         at = self.at(broker)
         try:
-            token = secrets.configured_token(at.token_file, at.environ(os.environ))
+            token = secrets.configured_token(at.token_file, at._environ)
         except ConfigError as error:
             raise BrokerUnavailable(broker, str(error)) from error
         if token and (problem := problem_of_secret_to(broker, "the token", self.insecure)):
@@ -393,21 +446,22 @@ class PublisherConfig(NamedTuple):
         Raises:
             BrokerUnavailable: the proxy can't be used.
         """
-        at = self.at(broker) if self.broker else None
-        own = at if at and at.proxy else None
-        key = own.proxy if own else self.proxy
-        if not broker.host or not (key or _PROXY_VARIABLES & os.environ.keys()):
+        at = self.at(broker)
+        if not broker.host or not (at.proxy or _PROXY_VARIABLES & os.environ.keys()):
             return None
         from sam_pipeline.schema.net import proxy
 
-        def password() -> str | None:
-            if own:
-                return secrets.proxy_password(own.proxy_password_file, {})
-            return secrets.proxy_password(self.proxy_password_file, os.environ)
-
-        section = "publisher.broker" if own else "publisher"
+        is_own = at.table is not None and at.table.proxy is not None
+        # That of the environment is the section's, like the proxy, which a copy uses as well.
+        environ = {} if is_own else os.environ
         try:
-            return proxy.chosen(broker, key, section, password, os.environ)
+            return proxy.chosen(
+                broker,
+                at.proxy,
+                "publisher.broker" if is_own else "publisher",
+                lambda: secrets.proxy_password(at.proxy_password_file, environ),
+                os.environ,
+            )
         except (ValueError, ConfigError) as error:
             raise BrokerUnavailable(broker, str(error)) from error
 
@@ -444,7 +498,7 @@ class PublisherConfig(NamedTuple):
         One that goes where its class goes elsewhere, goes where its class goes here; unless it has
         a signature of another publisher, which covers the destination.
         """
-        by_class = self.at(broker).by_class if self.broker else None
+        by_class = self.at(broker).destinations if self.broker else None
         if not by_class:
             return messages
         from sam_pipeline.schema.identity.signature import SIGNATURE
@@ -461,8 +515,8 @@ class PublisherConfig(NamedTuple):
 
     def destination_at(self, broker: Broker, message_class: str) -> str:
         """The destination at a broker, for messages of this class that have none."""
-        here = None if self.option_destination else self.at(broker).by_class
-        return (here or {}).get(message_class.lower()) or self.destination_of(message_class)
+        here = {} if self.option_destination else self.at(broker).destinations
+        return here.get(message_class.lower()) or self.destination_of(message_class)
 
     def outgoing(self, message: Message) -> Message:
         """The message as brokers and spool get it: addressed, and signed if there is a key.
@@ -524,7 +578,7 @@ def examine_config(path: str | None, flags: Mapping[str, Any]) -> tuple[Publishe
     findings = examine(PublisherConfig, "publisher", path, os.environ, **flags)
     urls = findings.rejected.get("brokers", findings.values.get("brokers", ()))
     good = {name: tuple(filter(None, findings.values.get(name, ()))) for name in ("broker", "copy")}
-    good["brokers"] = tuple(url for url in urls if problem_of_url(url) is None)
+    good["brokers"] = tuple(url for url in urls if _problem_of_url(url) is None)
     config = PublisherConfig(**{**findings.values, **good})
     return _with_directories(_with_listed_brokers(config, flags)), findings
 
@@ -553,7 +607,8 @@ def _unsafe_logins(config: PublisherConfig) -> Iterator[str]:
             from sam_pipeline.schema.net.broker_url import problem_of_login
 
             for broker in one.broker_list:
-                problem = problem_of_login(broker, one.at(broker).user, one.insecure)
+                at = one.at(broker)
+                problem = problem_of_login(broker._replace(user=None), at.user, one.insecure)
                 if problem:
                     yield f"{one.name} {broker}: {problem}"
 

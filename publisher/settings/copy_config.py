@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from sam_pipeline.publisher.settings.broker_config import (
-    BrokerTable,
-    problem_of_url,
-    problems_of_tables,
-)
+from sam_pipeline.publisher.settings.broker_config import BrokerTable, problems_of_tables
+from sam_pipeline.schema.net.broker_url import problem_of_target
 from sam_pipeline.schema.secret_file import (
     problem_of_certificate,
     problem_of_path,
@@ -25,7 +22,7 @@ def problem_of_name(name: str) -> str | None:
 
 
 def problems_of_urls(urls: Sequence[str]) -> str:
-    return "\n".join(filter(None, map(problem_of_url, urls)))
+    return "\n".join(filter(None, map(problem_of_target, urls)))
 
 
 class CopyTable(NamedTuple):

@@ -16,6 +16,9 @@ from typing import Optional
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.secret_file import credential_file, find_secret, read_secret
 
+CREDENTIALS = ("user", "password_file", "token_file", "certificate_file", "key_file")
+"""The keys by which a broker knows us. A table with one of them uses none of the section's."""
+
 PASSWORD = "SAM_PUBLISHER_PASSWORD"
 TOKEN = "SAM_PUBLISHER_TOKEN"
 PROXY_PASSWORD = "SAM_PUBLISHER_PROXY_PASSWORD"

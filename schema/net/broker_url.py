@@ -138,6 +138,17 @@ def parse_broker(url: str) -> Broker:
     return Broker(parts.scheme, parts.hostname, port or scheme.port, path, user)
 
 
+def problem_of_target(url: str) -> Optional[str]:
+    """The problem of the URL of a broker to which messages are sent."""
+    try:
+        broker = parse_broker(url)
+    except ValueError as error:
+        return str(error)
+    if broker.kind == LISTEN:
+        return f"{broker}: sam-publish sends to sam+http:// and sam+https://"
+    return None
+
+
 def problem_of_login(broker: Broker, user: Optional[str], insecure: bool) -> Optional[str]:
     """The problem of a login at a broker: others could read the password on its way."""
     user = broker.user or user

@@ -138,8 +138,7 @@ def examine(
         if field.key and environ.get(variable):
             overrides[field.name] = variable
             try:
-                hint = _hints(config_class)[field.name]
-                values[field.name] = _from_text(_plain_type(hint), environ[variable])
+                values[field.name] = _from_text(_kind(config_class, field), environ[variable])
             except OnlyInFile:
                 others = {f"SAM_{section}_{other.key}".upper() for other in fields} - {variable}
                 advice = _suggestion(variable, others)
@@ -398,24 +397,22 @@ class _Reader:
     ) -> dict[str, Any]:
         if not document:  # saves 1 % of publishing a result
             return {}
-        names = {field.key: field.name for field in fields_of(config_class) if field.key}
-        hints = _hints(config_class)
+        fields = {field.key: field for field in fields_of(config_class) if field.key}
         values: dict[str, Any] = {}
         for key, value in document.items():
-            if key not in names:
+            if key not in fields:
                 location = table.locate(key, "unknown key ")
-                self._problems.append(f"{location}{_suggestion(key, names)}")
+                self._problems.append(f"{location}{_suggestion(key, fields)}")
                 continue
             try:
-                read = self._value(hints[names[key]], value, table, key)
+                read = self._value(_kind(config_class, fields[key]), value, table, key)
                 if read is not None:  # the table under the key has no problems
-                    values[names[key]] = read
+                    values[fields[key].name] = read
             except ValueError as error:
                 self._problems.append(f"{table.locate(key)}: {error}")
         return values
 
-    def _value(self, hint: Any, value: Any, table: _Table, key: str) -> Any:
-        kind = _plain_type(hint)
+    def _value(self, kind: Any, value: Any, table: _Table, key: str) -> Any:
         if get_origin(kind) is tuple:
             if not isinstance(value, list):
                 raise ValueError(f"expected a list, not {_redacted(value)}")
@@ -469,6 +466,8 @@ class Field(NamedTuple):
     check: Callable[[Any], str | None] | None
     optional: bool
     default: Any
+    tables: Callable[[], Any] | None = None
+    """The class of an array of tables that is imported only if the file has one."""
 
 
 def _check(
@@ -510,10 +509,22 @@ def fields_of(config_class: Any) -> list[Field]:
         described = {name: metadata.get(name, {}) for name in config_class._fields}
     return [
         Field(
-            name, about.get("key", name), about.get("check"), name in defaults, defaults.get(name)
+            name,
+            about.get("key", name),
+            about.get("check"),
+            name in defaults,
+            defaults.get(name),
+            about.get("tables"),
         )
         for name, about in described.items()
     ]
+
+
+def _kind(config_class: Any, field: Field) -> Any:
+    """The type of a field; of an optional one, the type inside `Optional`."""
+    if field.tables:
+        return tuple[field.tables(), ...]  # type: ignore[misc]
+    return _plain_type(_hints(config_class)[field.name])
 
 
 @lru_cache(maxsize=100)

@@ -13,8 +13,9 @@ from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.cli import main
 from sam_pipeline.publisher.delivery.memory import Memory
 from sam_pipeline.publisher.delivery.publish import publish
-from sam_pipeline.publisher.settings.broker_config import CREDENTIALS, BrokerTable
+from sam_pipeline.publisher.settings.broker_config import BrokerTable
 from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
+from sam_pipeline.publisher.settings.secrets import CREDENTIALS
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import SCHEMES, parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
