@@ -115,6 +115,20 @@ class RabbitMQServer(StompServer):
         self._put(f"permissions/{host}/{name}", {"configure": ".*", "write": ".*", "read": ".*"})
         self._put(f"topic-permissions/{host}/{name}", rule)
 
+    def add_virtual_host(self, name: str, user: str, password: str) -> None:
+        """A virtual host, and a user who has all rights there and none elsewhere."""
+        host = quote(name, safe="")
+        self._put(f"vhosts/{host}", {})
+        self._put(f"users/{user}", {"password": password, "tags": ""})
+        self._put(f"permissions/{host}/{user}", {"configure": ".*", "write": ".*", "read": ".*"})
+
+    def queue_of(self, virtual_host: str, name: str) -> dict[str, object]:
+        """The facts about a queue of a virtual host; raises HTTPError if it does not exist."""
+        address = f"{self.management_url}/api/queues/{quote(virtual_host, safe='')}/{name}"
+        with self._api().open(address, timeout=10) as page:
+            facts: dict[str, object] = json.load(page)
+            return facts
+
     def _control(self, *arguments: str) -> None:
         subprocess.run(
             [str(CONTROL), *arguments], env=self.process.env, check=True, capture_output=True
