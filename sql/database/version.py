@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Connection, Engine, inspect
 
 from sam_pipeline.sql.database import roles
 from sam_pipeline.sql.database.engine import BEGUN, name_of, reading, writing
@@ -27,11 +27,11 @@ MIGRATIONS = HERE / "migrations"
 VERSIONS = MIGRATIONS / "versions"
 
 
-_SCHEMA = text("""
+_SCHEMA = """
     SELECT a.version_num, c.oldest_program
     FROM alembic_version AS a
     LEFT JOIN compatibility AS c ON c.version = a.version_num
-""")
+"""
 # Loaders begin each transaction by reading the version, so none of them spans an upgrade.
 _LOCK_VERSION = "LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE"
 
@@ -214,7 +214,7 @@ def _versions_in(folder: Path) -> list[str]:
 
 def _schema(connection: Connection) -> Schema | None:
     try:
-        row = connection.execute(_SCHEMA).first()
+        row = connection.exec_driver_sql(_SCHEMA).first()
     except DATABASE_ERRORS as error:
         if not is_missing_table(error):
             raise

@@ -70,7 +70,12 @@ def running(master: str, settings: Mapping[str, str], timeout_s: float) -> Itera
             options = archived_classes()
             starting = thread.submit(starter.start, master, settings, options, files)
             try:
-                context = _awaited(starting, starter, master, timeout_s)
+                done, _ = wait([starting], timeout_s)
+                if not done:
+                    starter.abort()
+                    limit = duration(int(timeout_s))
+                    raise SparkFailed(f"Spark doesn't start: no answer of {master} for {limit}")
+                context = starting.result()
                 with _translated_errors(context):
                     yield context
             except BaseException:
@@ -83,18 +88,6 @@ def running(master: str, settings: Mapping[str, str], timeout_s: float) -> Itera
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _awaited(
-    starting: Future[SparkContext], starter: Starter, master: str, timeout_s: float
-) -> SparkContext:
-    done, _ = wait([starting], timeout_s)
-    if not done:
-        starter.abort()
-        raise SparkFailed(
-            f"Spark doesn't start: no answer of {master} for {duration(int(timeout_s))}"
-        )
-    return starting.result()
 
 
 @contextmanager

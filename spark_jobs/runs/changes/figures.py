@@ -39,7 +39,16 @@ def note_changes(connection: Connection, old: int, new: int, profile: Profile) -
     traced: TracedChanges | None = None
     rows = []
     for level in WITH_FIGURES:
-        before, after = (_figures(connection, level, run_id) for run_id in (old, new))
+        width = len(NAMES[level])
+        columns = ", ".join((*NAMES[level], *FIGURES))
+        of_level = text(f"SELECT {columns} FROM {level}_figure WHERE run_id = :run_id")
+        before, after = (
+            {
+                tuple(row[:width]): tuple(row[width:])
+                for row in connection.execute(of_level, {"run_id": run_id})
+            }
+            for run_id in (old, new)
+        )
         for key in sorted(before.keys() | after.keys()):
             if before.get(key) != after.get(key):
                 # With a single reason there is nothing to trace.
@@ -80,15 +89,6 @@ def _reason(
         here = [name for name in changed if name not in TRACED or name in found] or changed
     # The same inputs give the same figures.
     return ", ".join(INPUTS[name][0] for name in here) or OTHERWISE[0]
-
-
-def _figures(
-    connection: Connection, level: str, run_id: int
-) -> dict[tuple[str, ...], tuple[Any, ...]]:
-    names = NAMES[level]
-    statement = f"SELECT {', '.join((*names, *FIGURES))} FROM {level}_figure WHERE run_id = :run_id"
-    rows = connection.execute(text(statement), {"run_id": run_id})
-    return {tuple(row[: len(names)]): tuple(row[len(names) :]) for row in rows}
 
 
 def _as_json(figures: tuple[Any, ...] | None) -> str | None:

@@ -11,10 +11,11 @@ from sqlalchemy import Engine
 
 import sam_pipeline.sql.database.version
 from sam_pipeline.schema.messages.message import Message, new_message
-from sam_pipeline.sql.database.engine import make_engine, reading
+from sam_pipeline.sql.database.engine import make_engine, reading, reading_at_once
 from sam_pipeline.sql.database.version import (
     current_schema,
     follow_schema,
+    session_version,
     upgrade,
     upgrade_script,
 )
@@ -47,8 +48,12 @@ def test_a_loader_that_meets_an_upgrade_goes_on_with_the_new_columns(
     result = metric_result(timestamp="2026-11-20T08:00:00Z")
     load(own_engine, catalogue, [contact("S"), metric_message(result)], NOW)
     fold(own_engine)
+    with reading_at_once(own_engine):
+        pass
 
     [applied] = upgrade_at_once([url_of(own_engine)], write_next_program(tmp_path))
+    with reading_at_once(own_engine) as connection:
+        assert session_version(connection) == "0002"
     later = metric_result(timestamp="2026-11-20T09:00:00Z")
     loaded = load(own_engine, catalogue, [contact("T", phone="+41"), metric_message(later)], NOW)
     fold(own_engine)
