@@ -14,6 +14,9 @@ DECLARE
         SELECT greatest(min(c.day), (SELECT h.day FROM horizon AS h)) FROM changed_day AS c
     );
 BEGIN
+    -- Loaders would deadlock if they locked the rows of days, since each may mark days several times.
+    -- So a day that is marked already is left alone: take_changes() waits for our commit.
+    LOCK TABLE changed_day IN ROW EXCLUSIVE MODE;
     INSERT INTO changed_day (day)
     SELECT d.day
     FROM (SELECT first_day + n AS day FROM generate_series(0, today - first_day) AS n) AS d
@@ -21,6 +24,9 @@ BEGIN
         SELECT FROM unnest(starts, ends) AS changed (start_time, end_time)
         WHERE start_time <= d.day AND end_time > d.day
     )
+        AND NOT EXISTS (
+            SELECT FROM changed_day AS c WHERE c.day = d.day AND c.change_no IS NULL
+        )
     ORDER BY d.day
     ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE changed_day.change_no IS NOT NULL;
 END
@@ -357,6 +363,9 @@ BEGIN
     INSERT INTO changed_day (day)
     SELECT d.day FROM unnest(days) AS d (day)
     WHERE d.day <= today AND d.day >= coalesce(frozen, d.day)
+        AND NOT EXISTS (
+            SELECT FROM changed_day AS c WHERE c.day = d.day AND c.change_no IS NULL
+        )
     ORDER BY d.day
     ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE changed_day.change_no IS NOT NULL;
     DELETE FROM pg_temp.sam_news;
@@ -388,7 +397,7 @@ DECLARE
     number bigint;
 BEGIN
     LOCK TABLE change_counter IN SHARE UPDATE EXCLUSIVE MODE;
-    -- Loaders mark days in any order: a lock on the whole table avoids deadlocks with them.
+    -- Waits for all loaders that have changed a day, also one that was marked before.
     LOCK TABLE changed_day IN SHARE ROW EXCLUSIVE MODE;
     WHILE fold_batches(1000) > 0 LOOP
     END LOOP;
