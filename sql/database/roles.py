@@ -12,9 +12,10 @@ from sam_pipeline.sql.database.script import HERE, run_script
 
 OWNER = "sam_owner"
 LOADER = "sam_loader"
+TOPOLOGY = "sam_topology"
 REPORTER = "sam_reporter"
 READER = "sam_reader"
-ROLES = (OWNER, LOADER, REPORTER, READER)
+ROLES = (OWNER, LOADER, TOPOLOGY, REPORTER, READER)
 SCHEMA = "public"
 """Functions that run with the rights of the owner only look for tables in this schema."""
 

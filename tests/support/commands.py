@@ -32,6 +32,10 @@ ROLES = (
     ("sam-report seal", "reporter"),
     ("sam-report", "reader"),
     ("sam-db audit", "reader"),
+    ("sam-db import gocdb", "topology"),
+    ("sam-db import vofeed", "topology"),
+    ("sam-db import cric", "topology"),
+    ("sam-db import feeds", "topology"),
 )
 """The role of a command, by its prefix; all other commands run as administrator."""
 

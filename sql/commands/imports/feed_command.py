@@ -23,6 +23,7 @@ from sam_pipeline.schema.program.command import (
 from sam_pipeline.schema.program.config import state_dir
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.database.roles import TOPOLOGY
 from sam_pipeline.sql.imports.cric import FEDERATION, read_federations, read_services
 from sam_pipeline.sql.imports.feed_changes import FeedChanges, FeedSnapshot, Window
 from sam_pipeline.sql.imports.feed_import import apply_snapshot
@@ -35,7 +36,6 @@ from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB
 if TYPE_CHECKING:
     from sam_pipeline.sql.imports.http.feed_config import FeedConfig
 
-ROLE = "sam_topology"
 COLUMNS = ("kind", "read", "new", "changed", "ended", "unchanged", "kept")
 
 DAYS_BACK, DAYS_AHEAD = 30, 90
@@ -150,7 +150,7 @@ def run_feed(
     else:
         source, rows = rows_of_feed(kind, files)
         snapshot = FeedSnapshot(source, at, now, args.since, window, args.accept_shrinking)
-        engine = open_database(args, ROLE)
+        engine = open_database(args, TOPOLOGY)
         outcome = _outcome(engine, rows, snapshot, args.dry_run)
     if args.json:
         print_json(outcome.as_json())
@@ -166,7 +166,7 @@ def import_from_server(
     # Slow to import, and files need neither it nor `requests`.
     from sam_pipeline.sql.imports.http.download import downloaded
 
-    engine = open_database(args, ROLE)
+    engine = open_database(args, TOPOLOGY)
     at, window = wire_now(), window or _default_window()
     with downloaded(feed, window, state_dir(os.environ), os.environ) as download:
         source, rows = rows_of_feed(feed.kind, download.files)

@@ -72,13 +72,15 @@ BEGIN
     FROM PUBLIC;
 
     IF (
-        SELECT count(*) FROM pg_roles WHERE rolname IN ('sam_loader', 'sam_reporter', 'sam_reader')
-    ) < 3 THEN
+        SELECT count(*) FROM pg_roles
+        WHERE rolname IN ('sam_loader', 'sam_topology', 'sam_reporter', 'sam_reader')
+    ) < 4 THEN
         RAISE WARNING 'nothing was granted: roles are missing; run `sam-db sql --roles`';
         RETURN;
     END IF;
 
-    GRANT SELECT ON alembic_version, compatibility TO sam_loader, sam_reporter, sam_reader;
+    GRANT SELECT ON alembic_version, compatibility
+    TO sam_loader, sam_topology, sam_reporter, sam_reader;
     GRANT EXECUTE ON FUNCTION record_operation TO sam_loader, sam_reporter;
 
     -- The loader: INSERT on the class views; it can't read the results that were loaded, only when
@@ -110,6 +112,11 @@ BEGIN
         claims_of_message,
         fold_news
     TO sam_loader;
+
+    -- Imports of topology: read what is stored, and insert what has changed.
+    GRANT SELECT ON serviceEndpoint, siteGroup, downtime TO sam_topology;
+    GRANT INSERT ON serviceEndpoint, siteGroup, siteContact, downtime TO sam_topology;
+    GRANT EXECUTE ON FUNCTION lock_names, lock_import, fold_news TO sam_topology;
 
     -- The reporter: reads the inputs, and writes reports. Functions seal months, and delete reports
     -- that no view shows any more.

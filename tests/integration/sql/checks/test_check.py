@@ -588,7 +588,7 @@ ROLE_DAMAGES: Mapping[str, Damage] = {
             ),
         ],
         [
-            "roles sam_owner, sam_loader, sam_reporter, sam_reader are missing",
+            "roles sam_owner, sam_loader, sam_topology, sam_reporter, sam_reader are missing",
             "functions run with the rights of their owner",
         ],
     ),
