@@ -30,6 +30,7 @@ from sam_pipeline.spark_jobs.profiles import keys
 from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, Operation
 from sam_pipeline.spark_jobs.runs.changes.figures import INPUTS, OTHERWISE
 from sam_pipeline.sql.commands.imports.files import TABLES as IMPORTED
+from sam_pipeline.sql.imports.http.feed_config import FeedConfig
 from sam_pipeline.sql.loading import batch
 
 DOCS = Path(__file__).parent
@@ -83,15 +84,17 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.OK: "success; of `check` and `repair`: no problem remains",
         command.USAGE: "usage error: an unknown option, class or version, or a wrong value",
         command.BAD_DATA: "`import`: some records, lines or files were bad; the others are stored."
-        " `audit`: the log was changed",
+        " Nothing of a feed is, if it is bad or incomplete. `audit`: the log was changed",
         command.NO_INPUT: "no such file to import, or no downtime or publisher has that id or name",
-        command.UNAVAILABLE: "the database cannot be reached, or a package is missing",
+        command.UNAVAILABLE: "the database or the server of a feed cannot be reached, or a package"
+        " is missing",
         command.BUG: "a bug: please report it",
-        command.CANNOT_CREATE: "the SQLite file cannot be created",
+        command.CANNOT_CREATE: "the SQLite file, or the files of a feed, cannot be created",
         command.IO_ERROR: "the disk of the database is full, or standard output could not be"
         " written",
+        command.TRY_LATER: "another import of the feed is running",
         command.NO_PERMISSION: "the database refuses the login, or the role may not do this; the"
-        " named configuration cannot be read",
+        " server of a feed refuses us; the named configuration cannot be read",
         command.CONFIG: "configuration error; a missing database, an [unsupported](upgrade.md)"
         " schema; a problem remains",
         command.INTERRUPTED: "interrupted; `import` resumes if the command is repeated",
@@ -124,6 +127,7 @@ def dead_letter_reasons() -> Mapping[str, tuple[str, str]]:
 def consumer_keys(
     config: type[
         ConsumerConfig
+        | FeedConfig
         | DoorConfig
         | BrokerConfig
         | SilenceConfig
@@ -225,6 +229,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "consumer-keys": lambda: consumer_keys(ConsumerConfig),
     "consumer-broker-keys": lambda: consumer_keys(BrokerConfig),
     "door-keys": lambda: consumer_keys(DoorConfig),
+    "feed-keys": lambda: consumer_keys(FeedConfig),
     "silence-keys": lambda: consumer_keys(SilenceConfig),
     "subscription-keys": lambda: consumer_keys(SubscriptionConfig),
     "policy-keys": lambda: consumer_keys(Policy),

@@ -10,7 +10,6 @@ EXTRAS = {
         "psycopg2",
         "requests",
         "sqlalchemy",
-        "urllib3",
     ),
     "door": ("aiohttp",),
     "reports": ("jinja2", "numpy", "pandas", "py4j", "pyarrow", "pyspark"),

@@ -116,8 +116,11 @@ class FeedServer:
 
 
 @contextmanager
-def serving(directory: Path) -> Iterator[FeedServer]:
-    """A server that requires a certificate of its clients; its files are in the directory."""
+def serving(directory: Path, *, requires_certificate: bool = True) -> Iterator[FeedServer]:
+    """A server that requires, or at least requests, a certificate of its clients.
+
+    Its files are in the directory.
+    """
     authority = trustme.CA()
     state = FeedServer(
         ca_file=directory / "feed-ca.pem", certificate_file=directory / "feed-client.pem"
@@ -150,7 +153,7 @@ def serving(directory: Path) -> Iterator[FeedServer]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(HOST).configure_cert(context)
     authority.configure_trust(context)
-    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_mode = ssl.CERT_REQUIRED if requires_certificate else ssl.CERT_OPTIONAL
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
