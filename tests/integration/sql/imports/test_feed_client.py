@@ -8,15 +8,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.proxy import Proxy, parse_proxy
 from sam_pipeline.sql.errors import BadInput, FeedRefused, FeedUnavailable
 from sam_pipeline.sql.imports.http.client import ATTEMPTS, XML, FeedClient, Validators
 from sam_pipeline.sql.imports.http.feed_config import FeedConfig
+from tests.services import needed
 from tests.services.process import free_ports
+from tests.services.tinyproxy import running_tinyproxy
 from tests.support import feed_server
 from tests.support.feed_server import Fault, FeedServer, serving
 
@@ -44,6 +48,7 @@ class Fetch:
     def __init__(self, server: FeedServer, path: Path) -> None:
         self.server, self.path = server, path
         self.pauses: list[float] = []
+        self.proxy: Proxy | None = None
         self.feed = FeedConfig(
             "vofeed",
             f"{server.url}/x.xml",
@@ -55,7 +60,7 @@ class Fetch:
         self, known: Validators = NOTHING, timeout_s: float = 60, **settings: Any
     ) -> Validators | None:
         feed = replace(self.feed, **settings)
-        client = FeedClient(feed, None, Deadline.after(timeout_s), self.pauses.append)
+        client = FeedClient(feed, self.proxy, Deadline.after(timeout_s), self.pauses.append)
         return client.fetch(feed.url, self.path, XML, known)
 
 
@@ -263,6 +268,24 @@ def test_passwords_of_other_programs_stay_at_home(
 
     [(request, _)] = server.requests
     assert "Authorization" not in request.headers
+
+
+def test_a_proxy_is_logged_in_to(server: FeedServer, fetch: Fetch) -> None:
+    """It sees no request of ours, only CONNECT."""
+    with needed(running_tinyproxy(user="sam", password="s3cret")) as proxy:
+
+        def through(login: str) -> None:
+            fetch.proxy = parse_proxy(f"http://{login}@{proxy.host}:{proxy.port}", "proxy")
+            fetch()
+
+        through("sam:s3cret")
+        seen = proxy.asked
+        with pytest.raises(FeedUnavailable, match="rejected the login of sam") as caught:
+            through("sam:wr0ng")
+
+    assert seen == [f"CONNECT {urlsplit(server.url).netloc}"]
+    assert len(server.requests) == 1
+    assert "wr0ng" not in str(caught.value)
 
 
 def test_an_unreachable_server_is_reported(fetch: Fetch) -> None:
