@@ -583,7 +583,7 @@ ROLE_DAMAGES: Mapping[str, Damage] = {
             "REASSIGN OWNED BY sam_owner TO sam",
             *(
                 f"DROP {kind} sam_{role}"
-                for role in ("owner", "loader", "reporter", "reader")
+                for role in ("owner", "loader", "topology", "reporter", "reader")
                 for kind in ("OWNED BY", "ROLE")
             ),
         ],
@@ -646,7 +646,7 @@ def test_a_schema_that_belongs_to_a_superuser_is_handed_over(postgres_url: str) 
     engine.dispose()
 
 
-@pytest.mark.parametrize("role", ["loader", "reporter", "reader"])
+@pytest.mark.parametrize("role", ["loader", "topology", "reporter", "reader"])
 def test_a_role_without_the_right_to_compare_is_referred_to_the_owner(
     postgres_url: str, role: str
 ) -> None:
