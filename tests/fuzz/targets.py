@@ -7,17 +7,27 @@ import json
 import random
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sam_pipeline.consumer.sources.stomp.lenient_reader import KEPT_NAMES, LenientReader
+from sam_pipeline.publisher.probe.fifo import Lines
+from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.messages.refused import KEPT_BYTES, refusal_of
 from sam_pipeline.schema.net.stomp_frame import FrameError, FrameReader, encode
+from sam_pipeline.schema.records.check_result import (
+    CheckResult,
+    Naming,
+    record_of_result,
+    result_of_command,
+)
 from sam_pipeline.schema.records.classes import BUILT_IN, METRIC_OUTPUT
 from sam_pipeline.schema.records.json_form import write_json
+from sam_pipeline.schema.records.nrdp import UnreadableResults, results_in_json, results_in_xml
 from sam_pipeline.schema.records.reasons import REASONS
-from sam_pipeline.schema.records.text import write_wlcg
+from sam_pipeline.schema.records.text import Record, write_wlcg
 from sam_pipeline.schema.spool.element import parse, serialise
 from tests.fuzz import door
 from tests.fuzz.mutate import mutated
@@ -126,6 +136,23 @@ ELEMENT_TOKENS = (
         b"====",
         b'"samFormat": "nstream", ',
     ),
+)
+PASSIVE = (
+    (
+        b"[1795176000] PROCESS_SERVICE_CHECK_RESULT;ce01;Ping;1;SLOW; 3 s|rtt=3s;1;5\\nmore\n"
+        b"[1795176000] PROCESS_HOST_CHECK_RESULT;ce01;1;DOWN\n"
+    ),
+    (
+        b"<?xml version='1.0'?><checkresults><checkresult type='service'><hostname>ce01</hostname>"
+        b"<servicename>Ping</servicename><state>0</state><output>OK &amp; x</output></checkresult>"
+        b"</checkresults>"
+    ),
+    b'{"checkresults": [{"checkresult": {"type": "host"}, "hostname": "ce01", "state": 0}]}',
+)
+PASSIVE_TOKENS = (
+    *JSON_TOKENS,
+    *(b";", b"\n", b"[", b"] ", b"PROCESS_", b"|", b"<!DOCTYPE a [<!ENTITY b 'c'>]>", b"&b;"),
+    *(b"<", b"/>", b"<![CDATA[", b"]]>", b"<?xml version='1.0' encoding='utf-16'?>", b"<!--"),
 )
 HEADER_TOKENS = ("", " ", "\0", "\ud800", "x", "1", "9" * 30, "a=b", "%00=%ff", ",", "nstream", "=")
 HEADERS = (
@@ -248,7 +275,30 @@ def _elements() -> list[bytes]:
     return [serialise(metric_message(record)) for record in RECORDS[:3]] + [packed, binary]
 
 
+def _read_passive(data: bytes, chance: random.Random) -> None:
+    """Each line is one record or refused; a document is read or refused as a whole."""
+    cut = chance.randint(0, len(data))
+    lines = Lines()
+    found = [*lines.cut(data[:cut]), *lines.cut(data[cut:]), *lines.end()]
+    assert [line.number for line in found] == list(range(1, len(found) + 1))
+    for line in found:
+        with suppress(RecordRefused):
+            result = result_of_command(line.body.decode("utf-8", "replace"))
+            _decode(new_message("metricOutput", write_wlcg(_passive_record(result))))
+    for read in (results_in_xml, results_in_json):
+        with suppress(UnreadableResults):
+            for result in read(data):
+                _passive_record(result)
+
+
+def _passive_record(result: CheckResult) -> Record:
+    record = record_of_result(result, Naming("CE"), NOW)
+    assert set(record) <= {*METRIC_OUTPUT.keys}
+    return record
+
+
 TARGETS: Mapping[str, Target] = {
+    "passive": Target(PASSIVE, PASSIVE_TOKENS, _read_passive),
     "text": Target(
         [write_wlcg(record).encode() for record in RECORDS]
         + ["".join(map(write_wlcg, RECORDS)).encode()],
