@@ -31,6 +31,7 @@ from sam_pipeline.publisher.delivery.publication import NoBrokerTookIt, Publicat
 from sam_pipeline.publisher.delivery.publish import courier_for
 from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
+from sam_pipeline.publisher.settings.fields import ConfigFields
 from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.log import lazy_logger
@@ -83,7 +84,7 @@ class Publisher:
         Raises:
             ConfigError: the configuration is bad.
         """
-        types = PublisherConfig.__annotations__
+        types = ConfigFields.__annotations__
         known = {n for n, about in PublisherConfig.metadata().items() if about.get("key", n)}
         unknown = ", ".join(settings.keys() - (known | IN_CODE) | (settings.keys() & OF_THE_FILE))
         if unknown:

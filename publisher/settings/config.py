@@ -9,10 +9,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any
 
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings import secrets
+from sam_pipeline.publisher.settings.fields import (
+    DROP_OLDEST,
+    OF_GROUP,
+    OF_OWNER,
+    ORDERS,
+    REFUSE,
+    ConfigFields,
+)
 from sam_pipeline.publisher.settings.job_scratch import scratch_of
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
@@ -38,13 +46,6 @@ if TYPE_CHECKING:
     from sam_pipeline.schema.net.proxy import Proxy
     from sam_pipeline.schema.net.tls import TlsFiles
 
-else:  # imported where a file has such tables: 2 % of a call
-    BrokerTable = CopyTable = Any
-
-ORDERS = ("listed", "shuffled")
-REFUSE, DROP_OLDEST = "refuse", "drop-oldest"
-OF_OWNER, OF_GROUP = "0700", "2770"
-GIB = 1024**3
 
 RECORD_KEYS = {
     "metric": "metricName",
@@ -140,48 +141,10 @@ def _problems_of_record(names: Mapping[str, str]) -> str:
     )
 
 
-class PublisherConfig(NamedTuple):
+class PublisherConfig(ConfigFields):
     """Where messages go, and within which time; without a `spool` none is stored."""
 
-    brokers: tuple[str, ...] = ()
-    """The URLs of all brokers; tables in `broker` describe some of them."""
-    order: str = "listed"
-    timeout_s: float = 10.0
-    message_class: str = "metricOutput"
-    destination: Optional[str] = None
-    user: Optional[str] = None
-    password_file: Optional[Path] = None
-    token_file: Optional[Path] = None
-    insecure: bool = False
-    proxy: Optional[str] = None
-    proxy_password_file: Optional[Path] = None
-    ca_file: Optional[Path] = None
-    crl_file: Optional[Path] = None
-    certificate_file: Optional[Path] = None
-    key_file: Optional[Path] = None
-    signing_key_file: Optional[Path] = None
-    spool: Optional[Path] = None
-    spool_max_messages: int = 100_000
-    spool_max_bytes: int = GIB
-    spool_when_full: str = REFUSE
-    spool_mode: str = OF_OWNER
-    state: Optional[Path] = None
-    """Directory for the memory of brokers and the size of the spool; None for no memory."""
-    drain: bool = True
-    record: dict[str, str] = {}  # noqa: RUF012 - nothing changes it
-    """Values for the keys that a record of metricOutput lacks, by option of the command line."""
-    broker: tuple[BrokerTable, ...] = ()
-    copy: tuple[CopyTable, ...] = ()
-    require_broker: bool = False
-    """Fail if a message could only be spooled; an option, not a key of the file."""
-    anonymous: bool = False
-    """Log in nowhere, to learn whether anybody may publish; neither an option nor a key."""
-    option_destination: Optional[str] = None
-    """The destination of all messages of this call, whatever the configuration has for them."""
-    table: Optional[BrokerTable] = None
-    """That of the broker `at` which these settings apply, if it has one."""
-    copy_name: str = ""
-    """That of the `[[publisher.copy]]` whose settings these are; neither an option nor a key."""
+    __slots__ = ()
 
     def __repr__(self) -> str:
         """Without proxy, tables and the users of brokers: bad URLs may contain a password."""

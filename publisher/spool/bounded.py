@@ -14,7 +14,8 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-from sam_pipeline.publisher.settings.config import DROP_OLDEST, PublisherConfig
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings.fields import DROP_OLDEST
 from sam_pipeline.publisher.spool.count import CountFile, SpoolCount
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.log import lazy_logger
