@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.identity.identity import BROKER
 from sam_pipeline.schema.identity.policy_file import load_policy
-from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, is_loopback, problem_of_login
+from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, Broker, is_loopback, problem_of_login
 from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
 from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.round_trip import RoundTrip
@@ -80,50 +80,7 @@ def run_check(args: argparse.Namespace) -> int:
     config, trips = None, list[RoundTrip]()
     try:
         config = load_consumer(args)
-        if problem := unusable(config.state_directory):
-            problems.append(f"state directory {problem}")
-        problems += problems_of_targets(args.to, config)
-        for target in args.to:
-            path = Path(target.path) if target.kind == SPOOL else config.rejected_directory
-            if problem := unusable_queue(path, writes=True, shared=target.shared):
-                problems.append(f"--to {problem}")
-        problems += [
-            f"{url}: {problem}"
-            for url, path in config.spools.items()
-            if (problem := unusable_queue(path))
-        ]
-        if config.metrics_key_file and not config.metrics_certificate_file:
-            problems.append("[consumer] metrics_key_file: it needs metrics_certificate_file")
-        if config.key_file and not config.certificate_file:
-            problems.append(f"[consumer] key_file: {NO_EFFECT}")
-        problems += [
-            f"[consumer] broker {table.broker}: key_file: {NO_EFFECT}"
-            for table in config.broker
-            if table.key_file and not table.certificate_file
-        ]
-        try:
-            PolicyHolder(config.publishers)
-        except ConfigError as error:
-            problems += error.problems
-        try:
-            config.password()
-            for broker in (*config.network_brokers, *args.to):
-                config.password_at(broker)
-                config.proxy_at(broker)
-                if broker.tls:
-                    tls_context(config.tls_files_at(broker))
-        except ConfigError as error:
-            problems += [f"[consumer] {problem}" for problem in error.problems]
-        problems += (f"[consumer] {found.text}" for found in _dated(config) if found.is_problem)
-        if config.metrics_certificate_file:
-            try:
-                server_context(config.metrics_tls_files)
-            except ConfigError as error:
-                problems += [f"[consumer] metrics: {problem}" for problem in error.problems]
-        if config.metrics_token_file:
-            read_secret(config.metrics_token_file)
-        if config.doors:
-            problems += door_problems(config)
+        problems += _problems_of_files(config, args.to)
     except ConfigError as error:
         if error.exit_code == NO_PERMISSION:  # the named file: there is nothing to check
             raise
@@ -141,39 +98,95 @@ def run_check(args: argparse.Namespace) -> int:
     problems += [trip.problem for trip in trips if trip.problem]
     notes += dict.fromkeys(trip.note for trip in trips if trip.note)
     notes += [f"{trip.broker}: {OUTDATED}" for trip in trips if trip.proven == OUTDATED]
+    problems = list(dict.fromkeys(problems))  # both sections report problems of the file
+    _print_findings(args, problems, notes, trips, config)
+    if problems:
+        raise ConfigError(problems)
+    return OK
+
+
+def _problems_of_files(config: ConsumerConfig, targets: Sequence[Broker]) -> Iterator[str]:
+    """The problems of directories, certificates, secrets and the policy."""
+    if problem := unusable(config.state_directory):
+        yield f"state directory {problem}"
+    yield from problems_of_targets(targets, config)
+    for target in targets:
+        path = Path(target.path) if target.kind == SPOOL else config.rejected_directory
+        if problem := unusable_queue(path, writes=True, shared=target.shared):
+            yield f"--to {problem}"
+    for url, path in config.spools.items():
+        if problem := unusable_queue(path):
+            yield f"{url}: {problem}"
+    if config.key_file and not config.certificate_file:
+        yield f"[consumer] key_file: {NO_EFFECT}"
+    for table in config.broker:
+        if table.key_file and not table.certificate_file:
+            yield f"[consumer] broker {table.broker}: key_file: {NO_EFFECT}"
+    try:
+        PolicyHolder(config.publishers)
+    except ConfigError as error:
+        yield from error.problems
+    try:
+        config.password()
+        for broker in (*config.network_brokers, *targets):
+            config.password_at(broker)
+            config.proxy_at(broker)
+            if broker.tls:
+                tls_context(config.tls_files_at(broker))
+    except ConfigError as error:
+        yield from (f"[consumer] {problem}" for problem in error.problems)
+    yield from (f"[consumer] {found.text}" for found in _dated(config) if found.is_problem)
+    yield from _problems_of_metrics(config)
+    if config.doors:
+        yield from door_problems(config)
+
+
+def _problems_of_metrics(config: ConsumerConfig) -> Iterator[str]:
+    """The problems of the files that protect the metrics."""
+    if config.metrics_key_file and not config.metrics_certificate_file:
+        yield "[consumer] metrics_key_file: it needs metrics_certificate_file"
+    try:
+        if config.metrics_certificate_file:
+            server_context(config.metrics_tls_files)
+        if config.metrics_token_file:
+            read_secret(config.metrics_token_file)
+    except ConfigError as error:
+        yield from (f"[consumer] metrics: {problem}" for problem in error.problems)
+
+
+def _print_findings(
+    args: argparse.Namespace,
+    problems: Sequence[str],
+    notes: Sequence[str],
+    trips: Sequence[RoundTrip],
+    config: ConsumerConfig | None,
+) -> None:
+    """Print what was learned; as text without the problems, which the error has."""
     now = datetime.now(UTC)
     lives = list(certificate_lives(config)) if config else []
-    problems = list(dict.fromkeys(problems))  # both sections report problems of the file
     if args.json:
-        brokers = [trip._asdict() for trip in trips]
-        certificates = [
-            {**asdict(life), "days_left": round(life.days_left(now), 1)} for life in lives
-        ]
         print_json(
             {
                 "problems": problems,
                 "notes": notes,
-                "brokers": brokers,
-                "certificates": certificates,
+                "brokers": [trip._asdict() for trip in trips],
+                "certificates": [
+                    {**asdict(life), "days_left": round(life.days_left(now), 1)} for life in lives
+                ],
             }
         )
-    else:
-        if args.connect and trips:
-            rows = [(*trip[:3], trip.proven or "failed", f"{trip.seconds:.3f}") for trip in trips]
-            print_lines(
-                *text_table(("broker", "address", "destination", "proven", "seconds"), rows)
-            )
-        if lives:
-            dates = [
-                (life.file, f"{life.end:%Y-%m-%d}", f"{life.days_left(now):.0f}") for life in lives
-            ]
-            print_lines(*text_table(("certificate", "expires", "days left"), dates))
-        print_done(args, *[f"note: {note}" for note in notes], file=sys.stderr)
-        if not problems:
-            print_done(args, "no problem found")
-    if problems:
-        raise ConfigError(problems)
-    return OK
+        return
+    if args.connect and trips:
+        rows = [(*trip[:3], trip.proven or "failed", f"{trip.seconds:.3f}") for trip in trips]
+        print_lines(*text_table(("broker", "address", "destination", "proven", "seconds"), rows))
+    if lives:
+        dates = [
+            (life.file, f"{life.end:%Y-%m-%d}", f"{life.days_left(now):.0f}") for life in lives
+        ]
+        print_lines(*text_table(("certificate", "expires", "days left"), dates))
+    print_done(args, *[f"note: {note}" for note in notes], file=sys.stderr)
+    if not problems:
+        print_done(args, "no problem found")
 
 
 def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[str]:
