@@ -22,7 +22,7 @@ from tests.support.commands import Workplace, embedded_workplace
 
 PROBES = range(1000)
 STOPPED = 7
-INTERVAL = timedelta(seconds=10)
+INTERVAL = timedelta(seconds=15)
 SOON_S = 60.0
 WARNING, CRITICAL = 1, 2
 TOKEN = "correct-horse"
