@@ -409,7 +409,9 @@ class _Reader:
                 if read is not None:  # the table under the key has no problems
                     values[fields[key].name] = read
             except ValueError as error:
-                self._problems.append(f"{table.locate(key)}: {error}")
+                others = [name for name in fields if name != key] if fields[key].tables else []
+                advice = _suggestion(key, others)
+                self._problems.append(f"{table.locate(key)}: {error}{advice}")
         return values
 
     def _value(self, kind: Any, value: Any, table: _Table, key: str) -> Any:

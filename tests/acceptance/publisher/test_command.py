@@ -356,7 +356,9 @@ def test_the_json_document_lists_messages_refusals_and_unavailable_brokers(
     assert message["message_id"] == broker.ids[0]
     assert (message["outcome"], message["place"]) == ("published", broker.url)
     assert document["refused_records"][0]["reason"] == "no-key"
-    assert document["unavailable"] == [{"broker": dead, "reason": "connection refused"}]
+    assert document["unavailable"] == [
+        {"broker": dead, "reason": "connection refused", "copy": None}
+    ]
 
 
 def test_the_configuration_names_brokers_class_and_destination(
