@@ -21,6 +21,7 @@ examples:
   sam-consume run --drain              load all waiting messages, then stop (cron, tests)
   sam-consume tap --count 5            messages that pass, without taking them
   sam-consume status
+  sam-consume subscriptions
   sam-consume publishers
   sam-consume find MESSAGE-ID
   sam-consume dead-letter list
@@ -32,6 +33,11 @@ COMMANDS = {
     "check": ("check", "report all problems of the configuration and the database"),
     "config": ("config", "show each key of the configuration, and where its value comes from"),
     "status": ("status", "show state, lag, backlog, rates and counts of the daemon"),
+    "subscriptions": (
+        "subscriptions.subscriptions",
+        "list the subscriptions at each broker, and those that are left behind",
+    ),
+    "unsubscribe": ("subscriptions.unsubscribe", "delete subscriptions at their broker"),
     "publishers": ("publishers", "show which identity sent which records, or suggest a policy"),
     "token": ("token", "make a token for a sender over HTTP, or list them"),
     "find": ("look.find", "show where a message is: in a spool, a row or a dead letter"),

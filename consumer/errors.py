@@ -5,6 +5,8 @@
     ├── SinkAway             nothing was stored: try again later; in a drain it ends the program
     ├── BrokersAway          the cause of that, if no broker of a relay confirms
     ├── SourceTaken          another process uses the same name, or reads this spool with it
+    ├── BrokerUnreachable    the subscription is still there: try again later
+    ├── UnsubscribeRefused   the subscription is still there: the message says what to do
     ├── NoState              no daemon of that name has written its state
     └── EditorFailed         the editor was not found, or failed
     SessionLost              (schema.net.stomp_session) the connection is lost: connect again; the
@@ -20,7 +22,7 @@ from collections.abc import Sequence
 
 from sam_pipeline.schema.errors import SamError
 from sam_pipeline.schema.net.stomp_session import SessionLost
-from sam_pipeline.schema.program.command import UNAVAILABLE, USAGE
+from sam_pipeline.schema.program.command import NO_PERMISSION, UNAVAILABLE, USAGE
 
 
 class ConsumerError(SamError):
@@ -58,6 +60,18 @@ class SourceTaken(ConsumerError):
     """Another process has the name: they would share messages, or remove each other's locks."""
 
     exit_code = UNAVAILABLE
+
+
+class BrokerUnreachable(ConsumerError):
+    """A subscription can't be deleted, because its broker can't be reached."""
+
+    exit_code = UNAVAILABLE
+
+
+class UnsubscribeRefused(ConsumerError):
+    """A subscription is not deleted: it is in use, or the broker does not permit it."""
+
+    exit_code = NO_PERMISSION
 
 
 class NoState(ConsumerError):

@@ -16,6 +16,7 @@ from sam_pipeline.consumer.sources.door.credentials import Credentials
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.spool import SpoolSource
 from sam_pipeline.consumer.sources.stomp.link import Address, StompSettings
+from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
 from sam_pipeline.consumer.sources.stomp.session import IsLastAttempt, Subscription, never_last
 from sam_pipeline.consumer.sources.stomp.source import StompSource
 from sam_pipeline.schema.identity.holder import PolicyHolder
@@ -56,6 +57,7 @@ def make_sources(
             settings = replace(
                 stomp_settings(config, name, broker),
                 signatures=signatures,
+                records=BrokerRecords(config, broker),
                 is_last_attempt=is_last_attempt,
             )
             sources.append(StompSource(broker, settings, owners=owners))

@@ -144,7 +144,9 @@ def examine(
                 advice = _suggestion(variable, others)
                 problems.append(f"{variable}: can only be set in the file{advice}")
             except ValueError as error:
-                problems.append(f"{variable}: {error}")
+                is_list = any(other.key == f"{field.key}s" for other in fields)
+                hint = f" (did you mean {variable}S?)" if is_list else ""
+                problems.append(f"{variable}: {error}{hint}")
         if flags.get(field.name) is not None:
             overrides[field.name] = f"command line: {field.key or field.name}"
             values[field.name] = flags[field.name]

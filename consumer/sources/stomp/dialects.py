@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from sam_pipeline.schema.messages.destination import QUEUES, TOPICS, VIRTUAL_TOPIC
 from sam_pipeline.schema.net.stomp_session import SessionLost
 
+ACTIVEMQ, ARTEMIS, RABBITMQ = "ActiveMQ", "ActiveMQ-Artemis", "RabbitMQ"
 MESSAGE_BYTES = 1024
 """The size of a message of one record, as Artemis counts unacknowledged bytes."""
 
@@ -31,6 +32,9 @@ class BrokerDialect:
     shared: Mapping[str, str]
     shared_as: str = "{destination}"
     """The destination if several processes share the messages of a topic."""
+    stored_in: str = "{name}"
+    """Where the broker stores the messages of a topic for us, as its console shows it."""
+    stored_in_shared: str = "{name}"
     ack_id: str = "ack"
     prefetch: int = 6000
     """The limit on unacknowledged messages, unless one is configured."""
@@ -59,16 +63,27 @@ class BrokerDialect:
         """Whether it stands for several destinations."""
         return bool(self.composite) and self.composite in destination
 
+    @property
+    def kind(self) -> str:
+        """The name of the software."""
+        return self.server.rstrip("/")
+
+    @property
+    def shares_the_name(self) -> bool:
+        """Whether a subscription of one process and a shared one are the same."""
+        return self.stored_in == self.stored_in_shared and self.durable == self.shared
+
 
 _QUEUE_OF_RABBITMQ = {"durable": "true", "auto-delete": "false", "x-queue-name": "{name}"}
 
 DIALECTS = (
     BrokerDialect(
-        server="ActiveMQ/",
+        server=f"{ACTIVEMQ}/",
         always={"activemq.prefetchSize": "{prefetch}"},
         durable={"activemq.subscriptionName": "{name}"},  # with the client-id of CONNECT
         shared={},
         shared_as="/queue/Consumer.{short_name}.{topic}",
+        stored_in_shared="Consumer.{short_name}.{topic}",
         # At each commit it compares every message of the batch with every unacknowledged one: 6000
         # of them, in batches of 2000, take half as much processor time again.
         prefetch=2000,
@@ -78,11 +93,12 @@ DIALECTS = (
         composite=",",
     ),
     BrokerDialect(
-        server="ActiveMQ-Artemis/",
+        server=f"{ARTEMIS}/",
         always={"consumer-window-size": "{window}"},
         durable={"durable-subscription-name": "{name}"},
         shared={},
         shared_as="{destination}::{name}",
+        stored_in="{consumer}.{name}",
         # A publisher can replace the `ack` header of the broker by its own, but not this one.
         ack_id="message-id",
         acks_in_transaction=False,  # it acks at once, even within a transaction
@@ -93,7 +109,7 @@ DIALECTS = (
         queue_separator="::",
     ),
     BrokerDialect(
-        server="RabbitMQ/",
+        server=f"{RABBITMQ}/",
         always={"prefetch-count": "{prefetch}"},
         durable=_QUEUE_OF_RABBITMQ,
         shared=_QUEUE_OF_RABBITMQ,
@@ -120,8 +136,9 @@ def require_known(dialect: BrokerDialect, headers: Iterable[str]) -> None:
     """Raise UnknownHeader if the broker would ignore one of the configured headers."""
     for name in headers:
         if name.lower().startswith(dialect.foreign_headers):
-            kind = dialect.server.rstrip("/")
-            raise UnknownHeader(f"{kind} does not know the header {name}: remove it from headers")
+            raise UnknownHeader(
+                f"{dialect.kind} does not know the header {name}: remove it from headers"
+            )
 
 
 def subscribe_headers(
@@ -151,15 +168,35 @@ def subscribe_headers(
         if "{short_name}" in dialect.shared_as and not destination.startswith(topics):
             text = f"only {topics}… and queues can be shared on this broker (shared = true)"
             raise SessionLost(text)
-    values: dict[str, object] = {
+    values = _names(consumer, destination)
+    values |= {"prefetch": str(prefetch), "window": str(prefetch * MESSAGE_BYTES)}
+    return {key: value.format_map(values) for key, value in headers.items()}
+
+
+def stored_in(dialect: BrokerDialect, consumer: str, destination: str, shared: bool) -> str:
+    """The queue or subscription in which the broker stores our messages of a destination."""
+    if destination.startswith(QUEUES):
+        return _topic(destination).partition("/")[2]
+    name = dialect.stored_in_shared if shared else dialect.stored_in
+    return name.format_map(_names(consumer, destination))
+
+
+def deletable(server: str, destination: str, shared: bool) -> bool:
+    """Whether a client can delete the subscription over STOMP; `server` is a kind of broker.
+
+    A queue belongs to its publishers, too, and ActiveMQ deletes none over STOMP.
+    """
+    return not (destination.startswith(QUEUES) or (shared and server == ACTIVEMQ))
+
+
+def _names(consumer: str, destination: str) -> dict[str, str]:
+    return {
+        "consumer": consumer,
         "name": subscription_name(consumer, destination),
         "short_name": consumer.replace(".", "-"),
         "topic": _topic(destination),
         "destination": destination,
-        "prefetch": prefetch,
-        "window": prefetch * MESSAGE_BYTES,
     }
-    return {key: value.format_map(values) for key, value in headers.items()}
 
 
 def subscription_name(consumer: str, destination: str) -> str:

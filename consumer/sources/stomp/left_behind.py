@@ -1,47 +1,81 @@
-"""Warns of subscriptions that the configuration does not have any more.
+"""The subscriptions that the configuration does not have any more.
 
 A broker goes on storing messages for a durable subscription until it is deleted, and fills its
-disk. The last configuration is remembered in the state directory, for reloads and restarts.
+disk.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
 
-from sam_pipeline.consumer.process.hint_file import HintFile
-from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.sources.stomp.dialects import subscription_name
-from sam_pipeline.schema.messages.destination import QUEUES
+from sam_pipeline.consumer.settings.config import ConsumerConfig, SubscriptionConfig
+from sam_pipeline.consumer.sources.stomp.dialects import deletable, dialect_of
+from sam_pipeline.consumer.sources.stomp.records import (
+    MadeSubscription,
+    SubscriptionRecords,
+    unsubscribing,
+)
+from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.net.broker_url import Broker
 
 logger = logging.getLogger(__name__)
 
 
+def left_behind(
+    config: ConsumerConfig, made: Sequence[MadeSubscription]
+) -> Iterator[MadeSubscription]:
+    """Those of the subscriptions that are not configured."""
+    return (item for item in made if not is_configured(config, item))
+
+
+def is_configured(config: ConsumerConfig, made: MadeSubscription) -> bool:
+    """Whether the configuration still reads a subscription."""
+    return any(
+        is_made(config, broker, subscription, made) for broker, subscription in configured(config)
+    )
+
+
+def configured(config: ConsumerConfig) -> Iterator[tuple[Broker, SubscriptionConfig]]:
+    """The subscriptions that are read at each network broker."""
+    for broker in config.network_brokers:
+        for subscription in config.subscriptions_at(broker):
+            yield broker, subscription
+
+
+def is_made(
+    config: ConsumerConfig,
+    broker: Broker,
+    subscription: SubscriptionConfig,
+    made: MadeSubscription,
+) -> bool:
+    """Whether a configured subscription is this one."""
+    same_name = made.is_queue or dialect_of(f"{made.server}/").shares_the_name
+    return (
+        (str(broker), config.vhost_at(broker)) == (made.broker, made.vhost)
+        and subscription.destination == made.destination
+        and (same_name or subscription.shared == made.shared)
+    )
+
+
 def warn_of_left_behind(config: ConsumerConfig) -> None:
-    """Log each subscription that only the last run had, and remember those of this one."""
-    now = [
-        [str(broker), subscription.destination]
-        for broker in config.network_brokers
-        for subscription in config.network_subscriptions
-    ]
-    path = config.state_directory / f"consume-{config.process_name}.subscriptions"
-    with closing(HintFile(path)) as file:
-        before: list[list[str]] = []
-        with suppress(ValueError):  # it was cut short
-            before = json.loads(file.read() or b"[]")
-        if before != now:
-            file.replace(json.dumps(now).encode())
-    for broker, destination in before:
-        if [broker, destination] not in now:
-            what = "queue"
-            if not destination.startswith(QUEUES):
-                what = f"subscription {subscription_name(config.name, destination)}"
-            logger.warning(
-                "broker %s: %s is not read any more, but the broker goes on storing messages in the"
-                " %s: delete it there (docs/consumer.md, Replace a broker) or configure it again",
-                broker,
-                destination,
-                what,
-                extra={"broker": broker},
-            )
+    """Log each of them, with the command that deletes it."""
+    if not config.name:
+        return
+    try:
+        records = SubscriptionRecords(config).all()
+    except SpoolError as error:
+        logger.warning("%s; continuing without it", error)
+        return
+    for made in left_behind(config, records):
+        advice = f"delete it: {unsubscribing(made)}"
+        if not deletable(made.server, made.destination, made.shared):
+            advice = f"delete it with the tools of the broker, then: {unsubscribing(made)} --forget"
+        logger.warning(
+            "broker %s: %s is not read any more, but the broker goes on storing messages in %s: %s",
+            made.broker,
+            made.destination,
+            made.stored_in,
+            advice,
+            extra={"broker": made.broker},
+        )

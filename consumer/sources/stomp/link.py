@@ -14,6 +14,7 @@ from sam_pipeline.consumer.core.broker_loss import needs_action
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
+from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
 from sam_pipeline.consumer.sources.stomp.session import (
     MAX_MESSAGE_BYTES,
     ConsumingSession,
@@ -66,6 +67,8 @@ class StompSettings:
     relays: Collection[str] = ()
     """The identities of users whose messages have identities to keep."""
     signatures: SignatureCheck = field(default_factory=SignatureCheck)
+    records: BrokerRecords | None = None
+    """Remembers the subscriptions that are made at the broker."""
     is_last_attempt: IsLastAttempt = never_last
     """Whether a frame that could not be read is now delivered as far as it is known."""
     session: type[ConsumingSession] = ConsumingSession
@@ -175,7 +178,8 @@ class StompLink:
             everything = settings.subscriptions
             not_refused = [item for item in everything if item.destination not in self._refused]
             # If the broker refused every destination, ask for all of them again.
-            session.subscribe(settings.consumer, not_refused or everything)
+            chosen = not_refused or everything
+            session.subscribe(settings.consumer, chosen, settings.records)
             level = logging.INFO if self._loss else logging.DEBUG
             if self._has_delivered:
                 inbox.count_reconnect(str(broker))

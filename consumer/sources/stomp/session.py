@@ -28,6 +28,7 @@ from sam_pipeline.consumer.sources.stomp.dialects import (
     subscribe_headers,
 )
 from sam_pipeline.consumer.sources.stomp.lenient_reader import Fault, LenientReader, LostTrack
+from sam_pipeline.consumer.sources.stomp.records import SELECTOR, BrokerRecords
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
     IDENTITY,
@@ -209,7 +210,12 @@ class ConsumingSession(StompSession):
         self._send_every_s = max(wants_ms, heart_beat_ms) / 2000 if wants_ms else 0.0
         self._hear_every_s = max(sends_ms, heart_beat_ms) / 1000 if sends_ms else 0.0
 
-    def subscribe(self, consumer: str, subscriptions: Sequence[Subscription]) -> None:
+    def subscribe(
+        self,
+        consumer: str,
+        subscriptions: Sequence[Subscription],
+        records: BrokerRecords | None = None,
+    ) -> None:
         """Subscribe, and wait until the broker confirms; may raise SubscriptionRefused."""
         for number, subscription in enumerate(subscriptions):
             self._stamps[str(number)] = subscription.stamp
@@ -220,13 +226,20 @@ class ConsumingSession(StompSession):
             headers = self._subscribe_headers(consumer, subscription, prefetch)
             try:
                 require_known(self._dialect, subscription.headers)
+                selector = subscription.headers.get(SELECTOR, "")
+                destination, shared = subscription.destination, subscription.shared
+                identity = self._dialect, destination, shared, selector
+                if records:
+                    records.require_unchanged(*identity)
                 self.ask("SUBSCRIBE", {**headers, "id": str(number)}, Deadline.after(self._reply_s))
+                if records:
+                    records.add(*identity)
             except _Closing:  # by a message of an earlier subscription: `serve` waits for acks
                 return
             except UnknownHeader as error:
                 raise SubscriptionRefused(subscription.destination, str(error)) from error
             except SessionLost as loss:
-                if not loss.by_error:
+                if not loss.by_error or isinstance(loss, SubscriptionRefused):
                     raise
                 advice = f"; {OTHER_HEADERS}" if "inequivalent arg" in str(loss) else ""
                 raise SubscriptionRefused(subscription.destination, f"{loss}{advice}") from loss

@@ -1,0 +1,1 @@
+"""`sam-consume subscriptions` and `unsubscribe`: what the consumer has made at its brokers."""

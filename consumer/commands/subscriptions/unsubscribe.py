@@ -1,0 +1,161 @@
+"""`sam-consume unsubscribe`: delete durable subscriptions at their broker."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+
+from sam_pipeline.consumer.commands.subscriptions.daemons import reading, running_daemons
+from sam_pipeline.consumer.errors import SourceTaken, UnsubscribeRefused
+from sam_pipeline.consumer.process.name_lock import name_locked
+from sam_pipeline.consumer.settings.config import ConsumerConfig, load_consumer
+from sam_pipeline.consumer.sources.make import stomp_settings
+from sam_pipeline.consumer.sources.stomp.dialects import deletable
+from sam_pipeline.consumer.sources.stomp.left_behind import is_configured
+from sam_pipeline.consumer.sources.stomp.records import (
+    MadeSubscription,
+    SubscriptionRecords,
+    unsubscribing,
+)
+from sam_pipeline.consumer.sources.stomp.removal import MAX_COUNT, Removal, remove
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.program.command import OK, USAGE, print_done, print_json
+from sam_pipeline.schema.program.wording import did_you_mean_or_list, plural
+
+EXAMPLES = """\
+examples:
+  sam-consume unsubscribe stomp+ssl://msg1.example.org:61614      all that are left behind there
+  sam-consume unsubscribe stomp://msg1.example.org /topic/grid.probe.downtime
+  sam-consume unsubscribe stomp://msg1.example.org /topic/grid.probe.downtime --yes
+                                       though it is configured; the daemon must be stopped
+  sam-consume unsubscribe stomp://gone.example.org --forget
+                                       the broker, or its subscription, does not exist any more
+
+The broker drops the messages that wait in a deleted subscription. `sam-consume subscriptions` lists
+the brokers and destinations. Login, certificates and proxy are those of the configuration; a broker
+with a table [[consumer.broker]] needs it still: destinations = [] in it stops reading there.
+
+Exit status: 0 if deleted, 64 if there is no such subscription, 69 if the broker can't be reached,
+77 if the daemon reads that broker, the subscription is configured, or the broker refuses.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("broker", metavar="BROKER", help="the URL of the broker")
+    parser.add_argument(
+        "destination", metavar="DESTINATION", nargs="?", help="by default all that are left behind"
+    )
+    parser.add_argument(
+        "--yes", action="store_true", help="also if it is configured: its messages are dropped"
+    )
+    parser.add_argument(
+        "--forget",
+        action="store_true",
+        help="ask no broker, and do not mention them again: they do not exist any more",
+    )
+    parser.set_defaults(handler=run_unsubscribe)
+
+
+def run_unsubscribe(args: argparse.Namespace) -> int:
+    """Delete them one by one.
+
+    Raises:
+        UnsubscribeRefused, BrokerUnreachable: some are not deleted.
+    """
+    config = load_consumer(args)
+    records = SubscriptionRecords(config)
+    chosen = _chosen(args, config, records.all() if config.name else [])
+    with ExitStack() as stack:
+        documents: list[dict[str, object]] = []
+        if args.json:
+            stack.callback(print_json, documents)  # also if a later one is refused
+        _require_unused(config, chosen, stack)
+        for made in [item for item in chosen if not args.yes and is_configured(config, item)]:
+            raise UnsubscribeRefused(
+                f"broker {made.broker}: {made.destination} is configured: remove it from the"
+                " configuration first, or add --yes; the broker drops the messages that wait in"
+                f" {made.stored_in}"
+            )
+        for made in chosen:
+            removals = [] if args.forget else [*_removed(config, made)]
+            records.remove(made.key)
+            documents += [{**asdict(made), **removal._asdict()} for removal in removals]
+            if not args.json:
+                print_done(args, *(_line(made, removal) for removal in removals))
+    return OK
+
+
+def _line(made: MadeSubscription, removal: Removal) -> str:
+    where = f"{made.stored_in} at {made.broker}"
+    if removal.address not in made.broker:
+        where += f" ({removal.address})"
+    if not removal.existed:
+        return f"{where} does not exist any more"
+    if removal.lost is None:
+        return f"deleted {where}"
+    at_least = "at least " if removal.lost >= MAX_COUNT else ""
+    return f"deleted {where}, with {at_least}{plural(removal.lost, 'message')} that waited"
+
+
+def _chosen(
+    args: argparse.Namespace, config: ConsumerConfig, made: Sequence[MadeSubscription]
+) -> list[MadeSubscription]:
+    """The subscriptions that the arguments name."""
+    try:
+        url = str(parse_broker(args.broker))
+    except ValueError as error:
+        raise ConfigError([str(error)], USAGE) from None
+    there = [item for item in made if item.broker == url]
+    if not there:
+        hint = did_you_mean_or_list(url, {item.broker for item in made})
+        raise ConfigError([f"{url}: no subscription was made there ({hint})"], USAGE)
+    if args.destination is None:
+        behind = [item for item in there if args.yes or not is_configured(config, item)]
+        if not behind:
+            text = (
+                f"{url}: nothing is left behind there: name the DESTINATION to delete, with --yes"
+            )
+            raise ConfigError([text], USAGE)
+        return behind
+    chosen = [item for item in there if item.destination == args.destination]
+    if not chosen:
+        hint = did_you_mean_or_list(args.destination, {item.destination for item in there})
+        raise ConfigError([f"{args.destination}: no subscription at {url} ({hint})"], USAGE)
+    return chosen
+
+
+def _require_unused(
+    config: ConsumerConfig, chosen: Sequence[MadeSubscription], stack: ExitStack
+) -> None:
+    """Raise UnsubscribeRefused if a process of the consumer reads the broker."""
+    daemons = running_daemons(config)
+    for made in chosen:
+        for daemon, _ in reading(daemons, made.broker):
+            raise UnsubscribeRefused(
+                f"the daemon {daemon.name} (process {daemon.pid}) reads {made.broker}: stop it, or"
+                " remove the broker from its configuration and reload it"
+            )
+    if not daemons:  # perhaps a drain runs, which does not report its state
+        try:
+            stack.enter_context(name_locked(config.state_directory, config.name))
+        except SourceTaken as error:
+            raise UnsubscribeRefused(str(error)) from error
+
+
+def _removed(config: ConsumerConfig, made: MadeSubscription) -> Iterator[Removal]:
+    broker = made.address()
+    if not deletable(made.server, made.destination, made.shared):
+        raise UnsubscribeRefused(
+            f"broker {broker}: {made.stored_in} is a queue, which clients can't delete: use the"
+            f" tools of the broker, then: {unsubscribing(made)} --forget"
+        )
+    if made.has_table and not config.table_of(broker):
+        raise UnsubscribeRefused(
+            f"broker {broker}: its table [[consumer.broker]] is missing, so its login is unknown:"
+            " put it back, with destinations = []"
+        )
+    yield from remove(made, stomp_settings(config, config.name, broker))

@@ -1,0 +1,178 @@
+"""Remembers, on disk, which subscriptions a consumer has made at which broker.
+
+A broker stores messages for a durable subscription until it is deleted, whether the configuration
+still has it or not. The file is a log: each line adds a subscription or removes one, so that
+several processes of one name can write to it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from sam_pipeline.consumer.errors import SubscriptionRefused
+from sam_pipeline.consumer.process.hint_file import HintFile
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.sources.stomp.dialects import BrokerDialect, stored_in
+from sam_pipeline.schema.errors import SpoolError
+from sam_pipeline.schema.messages.destination import QUEUES
+from sam_pipeline.schema.net.broker_url import Broker, parse_broker
+from sam_pipeline.schema.times import format_time
+
+SELECTOR = "selector"
+ADDED, REMOVED = "added", "removed"
+
+logger = logging.getLogger(__name__)
+
+
+class RecordKey(NamedTuple):
+    """What identifies a subscription of a consumer."""
+
+    broker: str
+    vhost: str
+    stored_in: str
+
+
+@dataclass(frozen=True)
+class MadeSubscription:
+    """A subscription that the broker has confirmed, and where it stores the messages."""
+
+    consumer: str
+    """The name of the consumer."""
+    broker: str
+    """The URL, without the user."""
+    vhost: str
+    destination: str
+    shared: bool
+    server: str
+    """The kind of broker."""
+    stored_in: str
+    """The queue, or the name of the durable subscription."""
+    user: str = ""
+    """That of the URL."""
+    has_table: bool = False
+    """Whether the broker had a table `[[consumer.broker]]`, and so perhaps credentials in it."""
+    selector: str = ""
+    since: str = ""
+
+    @property
+    def key(self) -> RecordKey:
+        return RecordKey(self.broker, self.vhost, self.stored_in)
+
+    @property
+    def is_queue(self) -> bool:
+        """Whether it is a queue, which publishers and other consumers use as well."""
+        return self.destination.startswith(QUEUES)
+
+    def address(self) -> Broker:
+        """The broker, with the user of its URL."""
+        return parse_broker(self.broker)._replace(user=self.user or None)
+
+
+class SubscriptionRecords:
+    """The file of one consumer."""
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        self.path: Path = config.state_directory / f"consume-{config.name}.subscriptions"
+
+    def all(self) -> list[MadeSubscription]:
+        """The subscriptions that were made and not deleted since, oldest first.
+
+        Raises:
+            SpoolError: the file can't be opened.
+        """
+        made: dict[RecordKey, MadeSubscription] = {}
+        with closing(HintFile(self.path)) as file:
+            lines = file.read().splitlines()
+        for line in filter(None, lines):
+            with suppress(ValueError, TypeError, KeyError):  # it was cut short
+                entry = json.loads(line)
+                if ADDED in entry:
+                    subscription = MadeSubscription(**entry[ADDED])
+                    made[subscription.key] = subscription
+                else:
+                    made.pop(RecordKey(*entry[REMOVED]), None)
+        return list(made.values())
+
+    def add(self, subscription: MadeSubscription) -> None:
+        self._append({ADDED: asdict(subscription)})
+
+    def remove(self, key: RecordKey) -> None:
+        self._append({REMOVED: key})
+
+    def _append(self, entry: object) -> None:
+        with closing(HintFile(self.path)) as file:
+            file.append(f"\n{json.dumps(entry)}\n".encode())  # whatever was cut short before
+            with suppress(OSError):
+                os.fsync(file.descriptor)
+
+
+class BrokerRecords:
+    """The part of the file that is about one broker, as its sessions use it."""
+
+    def __init__(self, config: ConsumerConfig, broker: Broker) -> None:
+        self._records = SubscriptionRecords(config)
+        self._consumer = config.name
+        self._broker = broker
+        self._vhost = config.vhost_at(broker)
+        self._has_table = config.table_of(broker) is not None
+
+    def require_unchanged(
+        self, dialect: BrokerDialect, destination: str, shared: bool, selector: str
+    ) -> None:
+        """Raise SubscriptionRefused if the subscription exists with another selector.
+
+        ActiveMQ would drop the messages that wait in it, and Artemis would ignore the new selector.
+        """
+        made = self._made(dialect, destination, shared, selector)
+        for before in self._before(made):
+            if before.selector != selector:
+                raise SubscriptionRefused(
+                    destination,
+                    f"the subscription was made with the selector {before.selector!r}: restore it,"
+                    " or load the messages that wait with it, stop the daemon, and delete the"
+                    f" subscription: {unsubscribing(made)} --yes",
+                )
+
+    def add(self, dialect: BrokerDialect, destination: str, shared: bool, selector: str) -> None:
+        """Remember a subscription that the broker has confirmed."""
+        made = self._made(dialect, destination, shared, selector)
+        if any(before.shared == shared for before in self._before(made)):
+            return
+        try:
+            self._records.add(made)
+        except SpoolError as error:
+            logger.warning("%s; continuing without it", error)
+
+    def _made(
+        self, dialect: BrokerDialect, destination: str, shared: bool, selector: str
+    ) -> MadeSubscription:
+        return MadeSubscription(
+            self._consumer,
+            str(self._broker),
+            self._vhost,
+            destination,
+            shared,
+            dialect.kind,
+            stored_in(dialect, self._consumer, destination, shared),
+            self._broker.user or "",
+            self._has_table,
+            selector,
+            format_time(datetime.now(UTC)),
+        )
+
+    def _before(self, made: MadeSubscription) -> Iterator[MadeSubscription]:
+        with suppress(SpoolError):
+            yield from (before for before in self._records.all() if before.key == made.key)
+
+
+def unsubscribing(made: MadeSubscription) -> str:
+    """The command that deletes a subscription."""
+    return f"sam-consume unsubscribe {made.broker} {made.destination}"

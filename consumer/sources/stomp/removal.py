@@ -1,0 +1,182 @@
+"""Deletes a durable subscription at its broker.
+
+RabbitMQ deletes it if the client that unsubscribes had subscribed to it; ActiveMQ and Artemis by
+its name, if nobody is subscribed to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from sam_pipeline.consumer.errors import BrokerUnreachable, UnsubscribeRefused
+from sam_pipeline.consumer.sources.stomp.dialects import (
+    ARTEMIS,
+    RABBITMQ,
+    BrokerDialect,
+    dialect_of,
+    subscribe_headers,
+)
+from sam_pipeline.consumer.sources.stomp.lenient_reader import LenientReader
+from sam_pipeline.consumer.sources.stomp.link import Address, StompSettings
+from sam_pipeline.consumer.sources.stomp.records import SELECTOR, MadeSubscription
+from sam_pipeline.consumer.sources.stomp.session import RECEIVE_BYTES
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.channel import error_text
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.resolver import Resolver
+from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
+
+LOOK_UP_TIMEOUT_S = 15.0
+ANSWER_S = 10.0
+"""The time limit for each step."""
+FORGET_S = 5.0
+"""How long a broker takes at most to notice that a session has ended."""
+RETRY_S = 0.2
+MAX_COUNT = 1000
+"""No more messages are counted."""
+QUIET_S = 1.0
+"""The messages are counted when none has arrived for so long."""
+QUOTED_BYTES = 1024
+"""Larger bodies are skipped while they arrive."""
+ID = "0"
+UNLIMITED = "-1"
+
+CLIENT_IN_USE = "already connected"
+MISSING = ("No durable subscription exists", "NOT_FOUND")
+
+
+class Removal(NamedTuple):
+    """A subscription that was deleted at one address of its broker.
+
+    `existed`: whether the broker had it. `lost`: the number of messages that waited in it, at most
+    MAX_COUNT; None if the broker did not deliver them.
+    """
+
+    address: str
+    existed: bool
+    lost: int | None
+
+
+def remove(made: MadeSubscription, settings: StompSettings) -> Iterator[Removal]:
+    """Delete a subscription at all addresses of its broker.
+
+    `settings` are those of the client that made it.
+
+    Raises:
+        BrokerUnreachable: it is not deleted, or only at some addresses.
+        UnsubscribeRefused: the broker refuses that.
+    """
+    broker = made.address()
+    settings = replace(settings, vhost=made.vhost)
+    try:
+        ips = [broker.host]  # a proxy resolves it
+        if not settings.proxy:
+            ips = Resolver().ips_of(broker.host, broker.port, Deadline.after(LOOK_UP_TIMEOUT_S))
+    except OSError as error:
+        raise BrokerUnreachable(f"broker {broker}: {error_text(error)}") from error
+    for ip in ips:
+        try:
+            yield _remove(made, partial(_opened, broker, (ip, broker.port), settings), ip)
+        except SessionLost as loss:
+            text = f"broker {broker}: {made.stored_in} is not deleted: {loss}"
+            raise (UnsubscribeRefused if loss.by_error else BrokerUnreachable)(text) from loss
+
+
+def _remove(made: MadeSubscription, opened: Callable[[], _Opened], address: str) -> Removal:
+    session, dialect = opened()
+    with closing(session):
+        lost = None
+        subscribe = _subscribing(dialect, made)
+        try:
+            session.ask("SUBSCRIBE", subscribe, _soon())
+        except SessionLost as loss:
+            if not loss.by_error:
+                raise
+            if _is_missing(loss):
+                return Removal(address, False, 0)
+            if dialect.kind == RABBITMQ:
+                raise
+        else:
+            lost = _count(session)
+            if dialect.kind == RABBITMQ:
+                session.ask("UNSUBSCRIBE", _unsubscribing(dialect, made), _soon())
+                return Removal(address, True, lost)
+    session, dialect = opened()
+    with closing(session):
+        try:
+            session.ask("UNSUBSCRIBE", _unsubscribing(dialect, made), _soon())
+        except SessionLost as loss:
+            if not _is_missing(loss):
+                raise
+            return Removal(address, False, 0)
+    return Removal(address, True, lost)
+
+
+class _Opened(NamedTuple):
+    session: StompSession
+    dialect: BrokerDialect
+
+
+def _opened(broker: Broker, address: Address, settings: StompSettings) -> _Opened:
+    """A new session; waits until the broker has forgotten the one before."""
+    login = settings.login(broker.user).headers()
+    ends_at = time.monotonic() + FORGET_S
+    while True:
+        channel = settings.open_channel(broker, address)
+        session = StompSession(channel, RECEIVE_BYTES, LenientReader(QUOTED_BYTES))
+        try:
+            return _Opened(session, dialect_of(session.log_in(login, _soon()).get("server", "")))
+        except SessionLost as loss:
+            session.drop()
+            if CLIENT_IN_USE not in str(loss) or time.monotonic() > ends_at:
+                raise
+            time.sleep(RETRY_S)
+
+
+def _subscribing(dialect: BrokerDialect, made: MadeSubscription) -> dict[str, str]:
+    """The headers of SUBSCRIBE to the subscription as it is."""
+    consumer = made.consumer
+    headers = subscribe_headers(dialect, consumer, made.destination, MAX_COUNT, made.shared)
+    if dialect.kind == RABBITMQ:  # whatever the arguments of the queue are, and only if it exists
+        headers = {"destination": f"/amq/queue/{made.stored_in}", "prefetch-count": str(MAX_COUNT)}
+    if dialect.kind == ARTEMIS:
+        headers["consumer-window-size"] = UNLIMITED
+    if made.selector:
+        headers[SELECTOR] = made.selector
+    return {**headers, "id": ID, "ack": "client"}
+
+
+def _unsubscribing(dialect: BrokerDialect, made: MadeSubscription) -> Mapping[str, str]:
+    """The headers of UNSUBSCRIBE that delete the subscription."""
+    if dialect.kind == ARTEMIS:
+        # It deletes the queue with the name of client and subscription; that of a shared one
+        # begins with our name, too.
+        name = made.stored_in.removeprefix(f"{made.consumer}.")
+        return {"id": ID, "durable-subscription-name": name}
+    names = subscribe_headers(dialect, made.consumer, made.destination, MAX_COUNT, made.shared)
+    return {**names, "id": ID}
+
+
+def _count(session: StompSession) -> int:
+    count = 0
+    deadline = _soon()
+    while count < MAX_COUNT and not deadline.expired:
+        try:
+            session.message(Deadline.after(min(QUIET_S, deadline.remaining())))
+        except TimeoutError:
+            break
+        count += 1
+    return count
+
+
+def _soon() -> Deadline:
+    return Deadline.after(ANSWER_S)
+
+
+def _is_missing(loss: SessionLost) -> bool:
+    return loss.by_error and any(text in str(loss) for text in MISSING)
