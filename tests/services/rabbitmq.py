@@ -115,12 +115,14 @@ class RabbitMQServer(StompServer):
         self._put(f"permissions/{host}/{name}", {"configure": ".*", "write": ".*", "read": ".*"})
         self._put(f"topic-permissions/{host}/{name}", rule)
 
-    def add_virtual_host(self, name: str, user: str, password: str) -> None:
-        """A virtual host, and a user who has all rights there and none elsewhere."""
+    def add_virtual_host(self, name: str, user: str = "", password: str = "") -> None:
+        """A virtual host where a user has all rights: ours, or a new one without rights elsewhere."""
         host = quote(name, safe="")
         self._put(f"vhosts/{host}", {})
-        self._put(f"users/{user}", {"password": password, "tags": ""})
-        self._put(f"permissions/{host}/{user}", {"configure": ".*", "write": ".*", "read": ".*"})
+        if user:
+            self._put(f"users/{user}", {"password": password, "tags": ""})
+        rights = {"configure": ".*", "write": ".*", "read": ".*"}
+        self._put(f"permissions/{host}/{user or self.user}", rights)
 
     def queue_of(self, virtual_host: str, name: str) -> dict[str, object]:
         """The facts about a queue of a virtual host; raises HTTPError if it does not exist."""
@@ -128,6 +130,10 @@ class RabbitMQServer(StompServer):
         with self._api().open(address, timeout=10) as page:
             facts: dict[str, object] = json.load(page)
             return facts
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue of the virtual host `/`."""
+        self._control("delete_queue", name)
 
     def _control(self, *arguments: str) -> None:
         subprocess.run(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sam_pipeline.schema.messages.destination import QUEUES, TOPICS, VIRTUAL_TOPIC
+from sam_pipeline.schema.messages.destination import EXCHANGES, QUEUES, TOPICS, VIRTUAL_TOPIC
 from sam_pipeline.schema.net.stomp_session import SessionLost
 
 ACTIVEMQ, ARTEMIS, RABBITMQ = "ActiveMQ", "ActiveMQ-Artemis", "RabbitMQ"
@@ -184,9 +184,13 @@ def stored_in(dialect: BrokerDialect, consumer: str, destination: str, shared: b
 def deletable(server: str, destination: str, shared: bool) -> bool:
     """Whether a client can delete the subscription over STOMP; `server` is a kind of broker.
 
-    A queue belongs to its publishers, too, and ActiveMQ deletes none over STOMP.
+    A queue belongs to its publishers, too; ActiveMQ deletes none over STOMP, and RabbitMQ none that
+    is bound by `/exchange/`.
     """
-    return not (destination.startswith(QUEUES) or (shared and server == ACTIVEMQ))
+    if server == ACTIVEMQ and shared:
+        return False
+    not_ours = (*QUEUES, EXCHANGES) if server == RABBITMQ else QUEUES
+    return not destination.startswith(not_ours)
 
 
 def _names(consumer: str, destination: str) -> dict[str, str]:

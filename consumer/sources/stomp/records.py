@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -59,7 +59,8 @@ class MadeSubscription:
     """That of the URL."""
     has_table: bool = False
     """Whether the broker had a table `[[consumer.broker]]`, and so perhaps credentials in it."""
-    selector: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Those of SUBSCRIBE that the configuration added."""
     since: str = ""
 
     @property
@@ -125,34 +126,39 @@ class BrokerRecords:
         self._has_table = config.table_of(broker) is not None
 
     def require_unchanged(
-        self, dialect: BrokerDialect, destination: str, shared: bool, selector: str
+        self, dialect: BrokerDialect, destination: str, shared: bool, headers: Mapping[str, str]
     ) -> None:
         """Raise SubscriptionRefused if the subscription exists with another selector.
 
         ActiveMQ would drop the messages that wait in it, and Artemis would ignore the new selector.
         """
-        made = self._made(dialect, destination, shared, selector)
+        made = self._made(dialect, destination, shared, headers)
         for before in self._before(made):
-            if before.selector != selector:
+            selector = before.headers.get(SELECTOR)
+            if selector != headers.get(SELECTOR) and not made.is_queue:
                 raise SubscriptionRefused(
                     destination,
-                    f"the subscription was made with the selector {before.selector!r}: restore it,"
+                    f"the subscription was made with the selector {selector!r}: restore it,"
                     " or load the messages that wait with it, stop the daemon, and delete the"
                     f" subscription: {unsubscribing(made)} --yes",
                 )
 
-    def add(self, dialect: BrokerDialect, destination: str, shared: bool, selector: str) -> None:
+    def add(
+        self, dialect: BrokerDialect, destination: str, shared: bool, headers: Mapping[str, str]
+    ) -> None:
         """Remember a subscription that the broker has confirmed."""
-        made = self._made(dialect, destination, shared, selector)
-        if any(before.shared == shared for before in self._before(made)):
-            return
+        made = self._made(dialect, destination, shared, headers)
+        for before in self._before(made):
+            made = replace(made, since=before.since)
+            if made == before:
+                return
         try:
             self._records.add(made)
         except SpoolError as error:
             logger.warning("%s; continuing without it", error)
 
     def _made(
-        self, dialect: BrokerDialect, destination: str, shared: bool, selector: str
+        self, dialect: BrokerDialect, destination: str, shared: bool, headers: Mapping[str, str]
     ) -> MadeSubscription:
         return MadeSubscription(
             self._consumer,
@@ -164,7 +170,7 @@ class BrokerRecords:
             stored_in(dialect, self._consumer, destination, shared),
             self._broker.user or "",
             self._has_table,
-            selector,
+            dict(headers),
             format_time(datetime.now(UTC)),
         )
 

@@ -1,7 +1,7 @@
 """Deletes a durable subscription at its broker.
 
-RabbitMQ deletes it if the client that unsubscribes had subscribed to it; ActiveMQ and Artemis by
-its name, if nobody is subscribed to it.
+ActiveMQ and Artemis delete it by its name, unless somebody is subscribed to it. RabbitMQ deletes it
+when a client that has subscribed to it unsubscribes, with the headers of a durable subscription.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sam_pipeline.consumer.sources.stomp.dialects import (
 )
 from sam_pipeline.consumer.sources.stomp.lenient_reader import LenientReader
 from sam_pipeline.consumer.sources.stomp.link import Address, StompSettings
-from sam_pipeline.consumer.sources.stomp.records import SELECTOR, MadeSubscription
+from sam_pipeline.consumer.sources.stomp.records import MadeSubscription
 from sam_pipeline.consumer.sources.stomp.session import RECEIVE_BYTES
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import error_text
@@ -88,32 +88,30 @@ def remove(made: MadeSubscription, settings: StompSettings) -> Iterator[Removal]
 
 
 def _remove(made: MadeSubscription, opened: Callable[[], _Opened], address: str) -> Removal:
+    lost = None
     session, dialect = opened()
     with closing(session):
-        lost = None
-        subscribe = _subscribing(dialect, made)
         try:
-            session.ask("SUBSCRIBE", subscribe, _soon())
+            session.ask("SUBSCRIBE", _reading(dialect, made), _soon())
+            lost = _count(session)
         except SessionLost as loss:
             if not loss.by_error:
                 raise
             if _is_missing(loss):
                 return Removal(address, False, 0)
-            if dialect.kind == RABBITMQ:
-                raise
-        else:
-            lost = _count(session)
-            if dialect.kind == RABBITMQ:
-                session.ask("UNSUBSCRIBE", _unsubscribing(dialect, made), _soon())
-                return Removal(address, True, lost)
     session, dialect = opened()
     with closing(session):
         try:
+            if dialect.kind == RABBITMQ:
+                session.ask("SUBSCRIBE", _headers(dialect, made), _soon())
             session.ask("UNSUBSCRIBE", _unsubscribing(dialect, made), _soon())
+            if dialect.kind == RABBITMQ:  # it confirms in any case
+                session.ask("SUBSCRIBE", _reading(dialect, made), _soon())
+                raise SessionLost("the broker confirmed, but did not delete it", by_error=True)
         except SessionLost as loss:
             if not _is_missing(loss):
                 raise
-            return Removal(address, False, 0)
+            return Removal(address, dialect.kind == RABBITMQ, lost)
     return Removal(address, True, lost)
 
 
@@ -138,28 +136,31 @@ def _opened(broker: Broker, address: Address, settings: StompSettings) -> _Opene
             time.sleep(RETRY_S)
 
 
-def _subscribing(dialect: BrokerDialect, made: MadeSubscription) -> dict[str, str]:
-    """The headers of SUBSCRIBE to the subscription as it is."""
-    consumer = made.consumer
-    headers = subscribe_headers(dialect, consumer, made.destination, MAX_COUNT, made.shared)
-    if dialect.kind == RABBITMQ:  # whatever the arguments of the queue are, and only if it exists
-        headers = {"destination": f"/amq/queue/{made.stored_in}", "prefetch-count": str(MAX_COUNT)}
+def _headers(dialect: BrokerDialect, made: MadeSubscription) -> dict[str, str]:
+    """The headers of SUBSCRIBE with which it was made."""
+    headers = subscribe_headers(dialect, made.consumer, made.destination, MAX_COUNT, made.shared)
+    return {**headers, **made.headers, "id": ID, "ack": "client"}
+
+
+def _reading(dialect: BrokerDialect, made: MadeSubscription) -> dict[str, str]:
+    """The headers of SUBSCRIBE to read it as it is; RabbitMQ makes none if it does not exist."""
+    if dialect.kind == RABBITMQ:
+        queue = f"/amq/queue/{made.stored_in}"
+        return {"destination": queue, "prefetch-count": str(MAX_COUNT), "id": "1", "ack": "client"}
+    headers = _headers(dialect, made)
     if dialect.kind == ARTEMIS:
         headers["consumer-window-size"] = UNLIMITED
-    if made.selector:
-        headers[SELECTOR] = made.selector
-    return {**headers, "id": ID, "ack": "client"}
+    return headers
 
 
 def _unsubscribing(dialect: BrokerDialect, made: MadeSubscription) -> Mapping[str, str]:
-    """The headers of UNSUBSCRIBE that delete the subscription."""
+    """The headers of UNSUBSCRIBE that delete it."""
     if dialect.kind == ARTEMIS:
         # It deletes the queue with the name of client and subscription; that of a shared one
         # begins with our name, too.
         name = made.stored_in.removeprefix(f"{made.consumer}.")
         return {"id": ID, "durable-subscription-name": name}
-    names = subscribe_headers(dialect, made.consumer, made.destination, MAX_COUNT, made.shared)
-    return {**names, "id": ID}
+    return _headers(dialect, made)
 
 
 def _count(session: StompSession) -> int:

@@ -28,7 +28,7 @@ from sam_pipeline.consumer.sources.stomp.dialects import (
     subscribe_headers,
 )
 from sam_pipeline.consumer.sources.stomp.lenient_reader import Fault, LenientReader, LostTrack
-from sam_pipeline.consumer.sources.stomp.records import SELECTOR, BrokerRecords
+from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
     IDENTITY,
@@ -226,9 +226,8 @@ class ConsumingSession(StompSession):
             headers = self._subscribe_headers(consumer, subscription, prefetch)
             try:
                 require_known(self._dialect, subscription.headers)
-                selector = subscription.headers.get(SELECTOR, "")
                 destination, shared = subscription.destination, subscription.shared
-                identity = self._dialect, destination, shared, selector
+                identity = self._dialect, destination, shared, subscription.headers
                 if records:
                     records.require_unchanged(*identity)
                 self.ask("SUBSCRIBE", {**headers, "id": str(number)}, Deadline.after(self._reply_s))

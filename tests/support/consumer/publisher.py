@@ -25,6 +25,7 @@ def publish(
     timeout_s: float = TIMEOUT_S,
     user: str = "",
     password: str = "",
+    vhost: str = "/",
 ) -> int:
     """Send persistently, in transactions where they are safe, and wait for all receipts.
 
@@ -43,7 +44,7 @@ def publish(
         socket.create_connection((host, port), timeout_s) as connection,
         connection.makefile("rb") as reader,
     ):
-        connection.sendall(_frame("CONNECT", {"accept-version": "1.2", "host": "/", **login}))
+        connection.sendall(_frame("CONNECT", {"accept-version": "1.2", "host": vhost, **login}))
         pending = list(messages)
         large = any(len(message.body) > LARGE_BYTES for message in pending)
         one_by_one = ONE_BY_ONE in _expect(reader, b"CONNECTED") or large
