@@ -116,7 +116,7 @@ class RabbitMQServer(StompServer):
         self._put(f"topic-permissions/{host}/{name}", rule)
 
     def add_virtual_host(self, name: str, user: str = "", password: str = "") -> None:
-        """A virtual host where a user has all rights: ours, or a new one without rights elsewhere."""
+        """A virtual host where our user has all rights, or a new user, who has none elsewhere."""
         host = quote(name, safe="")
         self._put(f"vhosts/{host}", {})
         if user:

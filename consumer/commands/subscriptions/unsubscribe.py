@@ -10,7 +10,8 @@ from dataclasses import asdict
 from sam_pipeline.consumer.commands.subscriptions.daemons import reading, running_daemons
 from sam_pipeline.consumer.errors import SourceTaken, UnsubscribeRefused
 from sam_pipeline.consumer.process.name_lock import name_locked
-from sam_pipeline.consumer.settings.config import ConsumerConfig, load_consumer
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.load import load_consumer
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.stomp.dialects import deletable
 from sam_pipeline.consumer.sources.stomp.left_behind import is_configured

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
-from sam_pipeline.consumer.settings.config import ConsumerConfig, SubscriptionConfig
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
 from sam_pipeline.consumer.sources.stomp.dialects import deletable, dialect_of
 from sam_pipeline.consumer.sources.stomp.records import (
     MadeSubscription,

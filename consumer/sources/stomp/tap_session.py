@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from sam_pipeline.consumer.core.tap import TapInbox
 from sam_pipeline.consumer.errors import SubscriptionRefused
 from sam_pipeline.consumer.sources.stomp.dialects import BrokerDialect, subscribe_headers
+from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
 from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Subscription
 from sam_pipeline.schema.messages.destination import QUEUES, forwarding_destination
 from sam_pipeline.schema.net.stomp_frame import Frame
@@ -59,8 +60,16 @@ class TapSession(ConsumingSession):
 
     _inbox: TapInbox
 
-    def subscribe(self, consumer: str, subscriptions: Sequence[Subscription]) -> None:
-        """Subscribe to the destinations that can be tapped; raises SessionLost if none can be."""
+    def subscribe(
+        self,
+        consumer: str,
+        subscriptions: Sequence[Subscription],
+        records: BrokerRecords | None = None,
+    ) -> None:
+        """Subscribe to the destinations that can be tapped; raises SessionLost if none can be.
+
+        They are not recorded: the broker stores nothing for them.
+        """
         self._ack_id = "subscription"  # without acks, messages have no `ack`
         possible: list[Subscription] = []
         refusals: list[SubscriptionRefused] = []
