@@ -47,6 +47,8 @@ ID = "0"
 UNLIMITED = "-1"
 
 CLIENT_IN_USE = "already connected"
+STILL_READ = "AMQ339017"
+"""Artemis can't delete a subscription until it has noticed that our first session has ended."""
 MISSING = ("No durable subscription exists", "NOT_FOUND")
 
 
@@ -99,20 +101,24 @@ def _remove(made: MadeSubscription, opened: Callable[[], _Opened], address: str)
                 raise
             if _is_missing(loss):
                 return Removal(address, False, 0)
-    session, dialect = opened()
-    with closing(session):
-        try:
-            if dialect.kind == RABBITMQ:
-                session.ask("SUBSCRIBE", _headers(dialect, made), _soon())
-            session.ask("UNSUBSCRIBE", _unsubscribing(dialect, made), _soon())
-            if dialect.kind == RABBITMQ:  # it confirms in any case
-                session.ask("SUBSCRIBE", _reading(dialect, made), _soon())
-                raise SessionLost("the broker confirmed, but did not delete it", by_error=True)
-        except SessionLost as loss:
-            if not _is_missing(loss):
-                raise
-            return Removal(address, dialect.kind == RABBITMQ, lost)
-    return Removal(address, True, lost)
+    ends_at = time.monotonic() + FORGET_S
+    while True:
+        session, dialect = opened()
+        with closing(session):
+            try:
+                if dialect.kind == RABBITMQ:
+                    session.ask("SUBSCRIBE", _headers(dialect, made), _soon())
+                session.ask("UNSUBSCRIBE", _unsubscribing(dialect, made), _soon())
+                if dialect.kind == RABBITMQ:  # it confirms in any case
+                    session.ask("SUBSCRIBE", _reading(dialect, made), _soon())
+                    raise SessionLost("the broker confirmed, but did not delete it", by_error=True)
+                return Removal(address, True, lost)
+            except SessionLost as loss:
+                if _is_missing(loss):
+                    return Removal(address, dialect.kind == RABBITMQ, lost)
+                if STILL_READ not in str(loss) or time.monotonic() > ends_at:
+                    raise
+        time.sleep(RETRY_S)
 
 
 class _Opened(NamedTuple):

@@ -33,7 +33,7 @@ from tests.services.activemq import ActiveMQServer
 from tests.services.broker import StompServer
 from tests.services.postgres import PostgresServer, running_postgres
 from tests.services.process import free_ports
-from tests.services.rabbitmq import CONTROL, RabbitMQServer
+from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.tls_files import TlsFiles
 from tests.support.builders import metric_message, metric_result
@@ -50,7 +50,7 @@ REFERENCE = Page("docs/consumer-reference.md")
 )
 (CRON,) = PAGE.texts("crontab", "From cron")
 (SHARED_TOML,), (SHARED,) = (PAGE.texts(language, "Run several") for language in ("toml", "sh"))
-BY_FRAMES, BY_COMMAND = PAGE.texts("sh", "Replace a broker")
+(UNSUBSCRIBE,) = PAGE.texts("sh", "Replace a broker")
 (DEAD_LETTERS,) = PAGE.texts("sh", "Handle dead letters")
 (FIND,) = PAGE.texts("sh", "Find a message")
 (PASSWORD_TOML,) = PAGE.texts("toml", "Use certificates and passwords")
@@ -248,22 +248,20 @@ def test_a_deleted_subscription_stores_nothing(
     workplace: Workplace, broker: StompServer, topic: str
 ) -> None:
     destination = f"/topic/{topic}"
-    subscribe(broker, "site-a", destination)
+    at_broker = replace(workplace, broker=broker.url)
+    consume_from(at_broker, topic)
     publish(broker.host, broker.port, destination, results(3))
+    configure(workplace, f'[consumer]\nname = "site-a"\nbrokers = ["{workplace.broker}"]\n')
 
-    if isinstance(broker, RabbitMQServer):
-        succeed(with_rabbitmqctl(workplace, broker), BY_COMMAND.replace(TOPIC, topic))
-    else:
-        address = f"{broker.host}/{broker.port}"
-        script = BY_FRAMES.replace("msg1.example.org/61613", address).replace(TOPIC, topic)
-        answer = succeed(workplace, script)
-        assert "CONNECTED" in answer.out
-        assert "ERROR" not in answer.out
+    script = UNSUBSCRIBE.replace("stomp://msg1.example.org:61613", broker.url)
+    answer = succeed(workplace, script.replace(TOPIC, topic))
 
-    subscribe(broker, "site-a", destination)
+    assert "left behind" in answer.out
+    assert "3 messages" in answer.out
+    consume_from(at_broker, topic)
+    assert hosts(workplace) == []
     publish(broker.host, broker.port, destination, results(1))
-    moved = replace(workplace, broker=broker.url, name="site-a")
-    consume_from(moved, topic)
+    consume_from(at_broker, topic)
     assert len(hosts(workplace)) == 1
 
 
@@ -272,15 +270,6 @@ def consume_from(workplace: Workplace, topic: str) -> None:
     text += "[[consumer.subscription]]\n"
     configure(workplace, f'{text}destination = "/topic/{topic}"\nclass = "metricOutput"\n')
     workplace.succeed("sam-consume", "run", "--drain")
-
-
-def with_rabbitmqctl(workplace: Workplace, server: RabbitMQServer) -> Workplace:
-    """As on the host of the broker: `rabbitmqctl` on the path, connected to this server."""
-    settings = "".join(f'export {k}="{v}"\n' for k, v in (server.process.env or {}).items())
-    program = workplace.write("bin/rabbitmqctl", f'#!/bin/sh\n{settings}exec {CONTROL} "$@"\n')
-    program.chmod(0o755)
-    path = f"{program.parent}{os.pathsep}{workplace.clean_environment()['PATH']}"
-    return replace(workplace, environment={**workplace.environment, "PATH": path})
 
 
 # The database -------------------------------------------------------------------------------------
