@@ -82,6 +82,23 @@ def test_a_tap_uses_the_certificate_that_is_configured(
     assert json.loads(output)["broker"] == server.tls_url
 
 
+def test_a_subscription_is_deleted_over_tls_with_the_certificate_that_made_it(
+    tmp_path: Path, tls_broker: TlsBroker, destination: str
+) -> None:
+    server, files = tls_broker
+    ours = known_as(files, files.client())
+    site = site_of(tmp_path, [server.tls_url], Subscription(destination), **ours)
+    assert site.drain().code == 0
+    publish(server.host, server.port, destination, [metric_message()])
+
+    deleted = site.run("unsubscribe", server.tls_url, destination, "--yes")
+
+    assert deleted.returncode == 0, deleted.stderr
+    assert "1 message " in deleted.stdout
+    drained = site.drain()
+    assert (drained.code, drained.summary["messages"]) == (0, 0)
+
+
 def test_a_relay_sends_over_tls_with_a_certificate_of_its_own(
     tmp_path: Path, tls_broker: TlsBroker, destination: str
 ) -> None:
