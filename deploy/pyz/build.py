@@ -7,8 +7,8 @@
                                          none can write its bytecode into the file itself
 
 The same sources and interpreters give the same bytes: entries are sorted and have fixed times and
-modes, which rules out zipapp. Nothing is compressed: decompressing at each start takes longer than
-reading.
+modes, which rules out zipapp. Bytecode is not compressed: decompressing it at each start takes
+longer than reading. Only a Python without bytecode reads the sources.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from zipfile import ZIP_STORED, ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -63,12 +63,13 @@ def build(target: Path) -> None:
     files = {**sources, **bytecode(sources), "__main__.py": (HERE / "__main__.py").read_bytes()}
     with open(target, "wb") as file:
         file.write(SHEBANG)
-        with ZipFile(file, "w", ZIP_STORED) as archive:
+        with ZipFile(file, "w", compresslevel=9) as archive:
             for name, content in sorted(files.items()):
                 entry = ZipInfo(name, EPOCH)
                 entry.create_system = 3  # Unix
                 entry.external_attr = 0o100644 << 16
-                archive.writestr(entry, content)
+                is_source = name.endswith(".py") and "/" in name
+                archive.writestr(entry, content, ZIP_DEFLATED if is_source else ZIP_STORED)
     target.chmod(0o755)
 
 
