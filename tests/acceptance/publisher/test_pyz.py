@@ -28,7 +28,7 @@ from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.builders import metric_result
 
 RESULT = ("result", "--metric", "m", "--status", "OK", "--host", "ce01", "--flavour", "CE")
-MAX_BYTES = 5_500_000
+MAX_BYTES = 4_500_000
 
 PYENV = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
 TOO_OLD = {
