@@ -86,7 +86,8 @@ def make_engine(url: str, *, create: bool = False, read_only: bool = False) -> E
         parsed,
         connect_args=arguments,
         pool_pre_ping=True,
-        execution_options={"postgresql_readonly": read_only},
+        # False would make transactions read-write where the default of the server is read-only.
+        execution_options={"postgresql_readonly": True} if read_only else {},
     )
     driver: Any = engine.dialect.loaded_dbapi
     try:

@@ -92,7 +92,10 @@ def configure(workplace: Workplace, text: str) -> Workplace:
     if "[database]" not in text:
         text = f'[database]\nurl = "{workplace.database}"\n{text}'
     workplace.write(
-        "sam.toml", re.sub(r'^url = ".*"', f'url = "{workplace.database}"', text, flags=re.M)
+        "sam.toml",
+        re.sub(
+            r'^url = "(?:postgresql|sqlite).*"', f'url = "{workplace.database}"', text, flags=re.M
+        ),
     )
     return workplace
 
