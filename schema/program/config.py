@@ -406,12 +406,14 @@ class _Reader:
                 location = table.locate(key, "unknown key ")
                 self._problems.append(f"{location}{_suggestion(key, fields)}")
                 continue
+            kind = _kind(config_class, fields[key])
             try:
-                read = self._value(_kind(config_class, fields[key]), value, table, key)
+                read = self._value(kind, value, table, key)
                 if read is not None:  # the table under the key has no problems
                     values[fields[key].name] = read
             except ValueError as error:
-                others = [name for name in fields if name != key] if fields[key].tables else []
+                holds_tables = get_origin(kind) is tuple and is_table(get_args(kind)[0])
+                others = [name for name in fields if name != key] if holds_tables else []
                 advice = _suggestion(key, others)
                 self._problems.append(f"{table.locate(key)}: {error}{advice}")
         return values
