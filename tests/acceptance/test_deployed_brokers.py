@@ -312,9 +312,20 @@ def test_check_finds_no_problem_and_nothing_that_anybody_may_do(
     assert not trip["anybody_may_publish"]
 
 
+def test_a_consumer_may_delete_its_own_subscription(deployed: Deployed, tmp_path: Path) -> None:
+    section = {"name": "site-a", "brokers": [deployed.url], "destination": RESULTS}
+    assert relayed(tmp_path, deployed) == []
+
+    section |= deployed.tls("consumer")
+    deleted = run(tmp_path, "consumer", section, "unsubscribe", deployed.url, RESULTS, "--yes")
+
+    assert deleted.returncode == 0, deleted.stderr
+    assert "deleted site-a." in deleted.stdout
+
+
 def documented(deployed: Deployed, host: str) -> dict[str, object]:
     """The configuration of the page, for this broker and the certificate of a host."""
-    (text,) = PAGE.texts("toml")
+    (text,) = PAGE.texts("toml", "The other ends")
     text = text.replace("stomp+ssl://msg1.example.org:61614", deployed.url)
     text = text.replace("/etc/grid-security", str(deployed.files.directory))
     keys: dict[str, object] = tomllib.loads(re.sub("host(cert|key)", host, text))["publisher"]

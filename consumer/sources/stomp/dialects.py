@@ -176,7 +176,7 @@ def subscribe_headers(
 def stored_in(dialect: BrokerDialect, consumer: str, destination: str, shared: bool) -> str:
     """The queue or subscription in which the broker stores our messages of a destination."""
     if destination.startswith(QUEUES):
-        return _topic(destination).partition("/")[2]
+        return destination.partition("/queue/")[2]
     name = dialect.stored_in_shared if shared else dialect.stored_in
     return name.format_map(_names(consumer, destination))
 

@@ -49,6 +49,7 @@ UNLIMITED = "-1"
 CLIENT_IN_USE = "already connected"
 STILL_READ = "AMQ339017"
 """Artemis can't delete a subscription until it has noticed that our first session has ended."""
+READ_BY_OTHERS = (CLIENT_IN_USE, STILL_READ, "Durable consumer is in use")
 MISSING = ("No durable subscription exists", "NOT_FOUND")
 
 
@@ -86,6 +87,8 @@ def remove(made: MadeSubscription, settings: StompSettings) -> Iterator[Removal]
             yield _remove(made, partial(_opened, broker, (ip, broker.port), settings), ip)
         except SessionLost as loss:
             text = f"broker {broker}: {made.stored_in} is not deleted: {loss}"
+            if any(sign in str(loss) for sign in READ_BY_OTHERS):
+                text += "; another process reads it, perhaps on another machine"
             raise (UnsubscribeRefused if loss.by_error else BrokerUnreachable)(text) from loss
 
 

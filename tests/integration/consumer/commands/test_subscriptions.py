@@ -17,6 +17,10 @@ from tests.support.brokers.fake_broker import FakeBroker, closed_port
 from tests.support.consumer.daemon import Subscription, running, site_of
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import Site, results
+from tests.support.page import Page
+
+(PAGE,) = Page("docs/brokers.md").texts("toml", "Queues and virtual hosts")
+QUORUM = f"[[consumer.broker]]{PAGE.split('[[consumer.broker]]')[1].split('[[')[0]}"
 
 
 @pytest.fixture
@@ -203,8 +207,9 @@ def test_a_quorum_queue_in_a_virtual_host_is_read_and_deleted(
     rabbitmq.add_virtual_host("monitoring")
     site = site_of(tmp_path, [spool], Subscription(destination))
     text = site.config.read_text()
-    table = f'[[consumer.broker]]\nurl = "{rabbitmq.url}"\nvhost = "monitoring"\n'
-    quorum = 'headers = { x-queue-type = "quorum", x-max-length = "2" }\n'
+    table, headers = QUORUM.replace("1000000", "2").split("headers = ")
+    table = table.replace("stomp+ssl://msg1.example.org:61614", rabbitmq.url)
+    quorum = f"headers = {headers}"
     site.config.write_text(text + table + quorum)
     assert site.drain().code == 0
     publish(rabbitmq.host, rabbitmq.port, destination, results(1))  # in another virtual host

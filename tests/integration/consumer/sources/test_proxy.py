@@ -13,9 +13,12 @@ from tests.services.broker import StompServer
 from tests.services.tinyproxy import TinyProxy, running_tinyproxy
 from tests.support.brokers.choice import on_brokers
 from tests.support.brokers.fake_broker import black_hole, closed_port
-from tests.support.consumer.daemon import Subscription, running, site_of
+from tests.support.brokers.proxy_server import ProxyServer
+from tests.support.brokers.subscriber import subscribed
+from tests.support.builders import metric_message
+from tests.support.consumer.daemon import Subscription, checked, running, site_of
 from tests.support.consumer.publisher import publish
-from tests.support.consumer.site import Site, eventually, results
+from tests.support.consumer.site import Site, eventually, fill_spool, results
 
 LOGIN = "site-a:proxy-secret"
 REFUSED = 69
@@ -117,3 +120,57 @@ def test_the_proxy_of_a_table_is_for_its_broker_alone(
 
     assert site.drain().code == 0
     assert len(proxy.asked) == before
+
+
+@on_brokers("rabbitmq")
+def test_check_names_the_proxy_and_unsubscribe_goes_through_it(
+    tmp_path: Path, broker: StompServer, destination: str, proxy: TinyProxy
+) -> None:
+    site = site_behind(tmp_path, broker, destination, proxy.url_with("site-a"))
+    assert site.drain().code == 0
+
+    code, document = checked(site)
+    before = len(proxy.asked)
+    deleted = site.run("unsubscribe", broker.url, destination, "--yes")
+
+    assert code == 0, document
+    assert document["brokers"][0]["address"] == f"proxy {proxy.url} ([consumer] proxy)"
+    assert deleted.returncode == 0, deleted.stderr
+    assert {*proxy.asked[before:]} == {f"CONNECT {address(broker)}"}
+
+
+@on_brokers("activemq")
+def test_a_relay_sends_through_the_proxy(
+    tmp_path: Path, broker: StompServer, destination: str, proxy: TinyProxy
+) -> None:
+    spool = f"spool://{tmp_path}/in"
+    site = site_behind(tmp_path, broker, destination, proxy.url_with("site-a"))
+    text = site.config.read_text().replace(f'"{broker.url}"', f'"{spool}"')
+    site.config.write_text(text.partition("[[consumer.subscription]]")[0])
+    fill_spool(tmp_path / "in", [metric_message(destination=destination)])
+    before = len(proxy.asked)
+
+    with subscribed(broker, destination) as frames:
+        moved = site.run("run", "--drain", "--to", broker.url)
+        assert moved.returncode == 0, moved.stderr
+        next(frames)
+
+    assert {*proxy.asked[before:]} == {f"CONNECT {address(broker)}"}
+
+
+@on_brokers("rabbitmq")
+def test_a_proxy_that_forbids_the_broker_is_an_error_and_a_mute_one_a_loss(
+    tmp_path: Path, broker: StompServer, destination: str
+) -> None:
+    with ProxyServer(refuses=403) as proxy:
+        site = site_behind(tmp_path, broker, destination, proxy.url)
+        with running(site) as daemon:
+            [line, *_] = daemon.wait_for("403")
+        assert line.startswith("ERROR") or " ERROR " in line
+        assert 'proxy = "none"' in line
+    with ProxyServer(mute=True) as proxy:
+        site = site_behind(tmp_path, broker, destination, proxy.url)
+        with running(site) as daemon:
+            [line, *_] = daemon.wait_for("no answer in time")
+        assert f"proxy {proxy.url}" in line
+        assert " WARNING " in f" {line}"

@@ -11,6 +11,7 @@ import pytest
 import trustme
 
 from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.brokers.proxy_server import ProxyServer
 from tests.support.brokers.subscriber import subscribed
 from tests.support.brokers.tls_files import TlsBroker, TlsFiles
 from tests.support.builders import metric_message
@@ -82,21 +83,24 @@ def test_a_tap_uses_the_certificate_that_is_configured(
     assert json.loads(output)["broker"] == server.tls_url
 
 
-def test_a_subscription_is_deleted_over_tls_with_the_certificate_that_made_it(
+def test_a_subscription_is_deleted_over_tls_through_a_proxy_with_the_certificate_that_made_it(
     tmp_path: Path, tls_broker: TlsBroker, destination: str
 ) -> None:
     server, files = tls_broker
     ours = known_as(files, files.client())
-    site = site_of(tmp_path, [server.tls_url], Subscription(destination), **ours)
-    assert site.drain().code == 0
-    publish(server.host, server.port, destination, [metric_message()])
+    with ProxyServer() as proxy:
+        brokers = [server.tls_url]
+        site = site_of(tmp_path, brokers, Subscription(destination), proxy=proxy.url, **ours)
+        assert site.drain().code == 0
+        publish(server.host, server.port, destination, [metric_message()])
 
-    deleted = site.run("unsubscribe", server.tls_url, destination, "--yes")
+        deleted = site.run("unsubscribe", server.tls_url, destination, "--yes")
 
-    assert deleted.returncode == 0, deleted.stderr
-    assert "1 message " in deleted.stdout
-    drained = site.drain()
+        assert deleted.returncode == 0, deleted.stderr
+        assert "1 message " in deleted.stdout
+        drained = site.drain()
     assert (drained.code, drained.summary["messages"]) == (0, 0)
+    assert {*proxy.asked} == {f"CONNECT {server.host}:{server.tls_port}"}
 
 
 def test_a_relay_sends_over_tls_with_a_certificate_of_its_own(
