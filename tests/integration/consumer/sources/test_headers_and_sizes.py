@@ -57,7 +57,7 @@ def test_what_cannot_be_taken_whole_is_a_dead_letter_and_the_next_message_is_loa
     assert headers["messageClass"] == "metricOutput"
     assert len(headers["samHead"]) == KEPT
     assert b"ten headers-0" in letter(site, "body", "ten headers")
-    assert letter(site, "body", "large") == LARGE[:KEPT]
+    assert LARGE[:KEPT] in site.letter_bodies()
     error = letter(site, "error", "large")
     assert str(len(LARGE)) in error
     assert hashlib.sha256(LARGE).hexdigest() in error
