@@ -35,7 +35,7 @@ def set_up(verbosity: int, log_format: str) -> None:
     handler = FoldingHandler(sys.stderr)
     handler.setFormatter(_formatter(log_format))
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    for library in ("sqlalchemy", "alembic", "urllib3"):
+    for library in ("sqlalchemy", "alembic", "urllib3", "py4j"):
         logging.getLogger(library).setLevel(logging.ERROR)
 
 
