@@ -54,6 +54,7 @@ class Listener:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
+                preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # under nohup
             )
             wait_until(lambda: "READY=1" in "\n".join(systemd.all_heard()), SOON_S)
         (place.directory / "notify").unlink()

@@ -160,9 +160,10 @@ def test_a_downtime_counts_until_an_hour_after_its_end(
     report(engine, "h", regular(timedelta(hours=2)))
     topology = service_endpoint(hostName="h", serviceFlavour="CE", validFrom=LONG_AGO)
     insert(engine, "serviceEndpoint", topology)
+    now = datetime.now(UTC)  # NOW may be older, and the database has a clock of its own
     announced = downtime(
-        startTime=format_time(NOW - timedelta(hours=5)),
-        endTime=format_time(NOW + timedelta(hours=ends_in)),
+        startTime=format_time(now - timedelta(hours=5)),
+        endTime=format_time(now + timedelta(hours=ends_in)),
     )
     whole = {"hostName": None, "serviceFlavour": None}
 

@@ -18,6 +18,7 @@ from sam_pipeline.consumer.monitoring.metrics_port import CLIENTS, MetricsPort, 
 from sam_pipeline.consumer.monitoring.snapshot import Snapshot
 from sam_pipeline.consumer.settings.metrics_address import MetricsAddress
 from sam_pipeline.schema.net.tls import TlsFiles as Files
+from tests.services import missing
 from tests.services.process import wait_until
 from tests.support.brokers.tls_files import TlsFiles
 from tests.support.consumer.snapshot import snapshot
@@ -150,7 +151,7 @@ def test_a_certificate_that_cannot_be_used_is_an_error_and_tried_until_it_can(
 
 def test_metrics_are_served_at_an_address_of_ipv6() -> None:
     if not socket.has_ipv6:
-        pytest.skip("this machine has no IPv6")
+        missing("IPv6", "enable it in the kernel")
     with closing(MetricsPort(MetricsAddress("::1", 0), running)) as served:
         assert str(served.address).startswith("[::1]:")
         connection = http.client.HTTPConnection("::1", served.address.port, timeout=SOON_S)
