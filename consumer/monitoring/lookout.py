@@ -22,7 +22,7 @@ class Lookout:
 
     Nothing is known of the time in which a broker is not connected, or nothing can be committed.
     While messages wait, everything has arrived that was sent before the newest one committed: a
-    broker delivers in order, so a backlog is no silence.
+    broker delivers in order, so a backlog does not count as silence.
     """
 
     def __init__(

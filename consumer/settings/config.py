@@ -92,7 +92,7 @@ def _check_accounts(accounts: tuple[str, ...]) -> str | None:
 
 
 def _number_of(account: str) -> int | None:
-    """The number of an account, which may be given itself; None if there is no such account."""
+    """The number of an account, which may be given itself; None if it does not exist."""
     if account.isascii() and account.isdigit():
         return int(account)
     try:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 TOLERANCE = 10
-"""A gap is ignored if the limit for silence is so many times longer."""
+"""A gap is ignored if the limit for silence is longer by this factor."""
 LONGEST = timedelta(days=8)
 """No limit is longer: a probe is forgotten sooner."""
 MAX_GAPS = 20

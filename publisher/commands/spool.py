@@ -141,7 +141,7 @@ def chosen_config(args: argparse.Namespace) -> PublisherConfig:
     """The configuration of the section, or with --copy that of the copy.
 
     Raises:
-        PublishUsage: there is no copy of this name.
+        PublishUsage: no copy has this name.
     """
     if not args.copy:
         return config_of(args)

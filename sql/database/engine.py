@@ -204,7 +204,7 @@ def _sqlite_engine(url: URL, create: bool, read_only: bool) -> Engine:
     # mode=rw: if the file disappears later, SQLite must not create an empty one in its place.
     mode = {"mode": "rwc" if create else "rw"}
     if read_only and not all(os.access(place, os.W_OK) for place in (path, path.parent)):
-        # Where there is no log, nobody writes; SQLite would make one, and leave it there.
+        # Without a log nobody writes; SQLite would make one, and leave it there.
         has_log = path.with_name(f"{path.name}-wal").exists()
         mode = {"mode": "ro"} if has_log else {"mode": "ro", "immutable": "1"}
     file_url = url.set(database=f"file:{quote(str(path))}", query={**mode, "uri": "true"})

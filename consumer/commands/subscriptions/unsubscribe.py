@@ -39,7 +39,7 @@ The broker drops the messages that wait in a deleted subscription. `sam-consume 
 the brokers and destinations. Login, certificates and proxy are those of the configuration; a broker
 with a table [[consumer.broker]] needs it still: destinations = [] in it stops reading there.
 
-Exit status: 0 if deleted, 64 if there is no such subscription, 69 if the broker can't be reached,
+Exit status: 0 if deleted, 64 if the subscription is unknown, 69 if the broker can't be reached,
 77 if the daemon reads that broker, the subscription is configured, or the broker refuses.
 """
 

@@ -26,7 +26,7 @@ class Credentials:
 
 
 def load_credentials(config: ConsumerConfig) -> Credentials:
-    """The credentials; nothing is read if there is no door.
+    """The credentials; nothing is read without a door.
 
     Raises:
         ConfigError: the problems of all files; or the library of the doors is missing.

@@ -193,7 +193,7 @@ def letters_where(
 
 
 def before_newest(engine: Engine, selected: LetterFilter, limit: int) -> int:
-    """The id of the letter before the newest `limit` that match; 0 if there are not so many."""
+    """The id of the letter before the newest `limit` that match; 0 if fewer match."""
     with reading(engine) as connection:
         bound = {**bound_values(connection, selected), "limit": limit}
         return connection.execute(_BEFORE_NEWEST, bound).scalar() or 0
