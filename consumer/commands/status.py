@@ -70,7 +70,8 @@ def run_status(args: argparse.Namespace) -> int:
     return OK if health.healthy else UNAVAILABLE
 
 
-def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
+def _facts(snapshot: Snapshot, now: datetime) -> list[tuple[str, str]]:
+    """The name and text of each line before the tables; an empty name continues the line above."""
     commit = "none yet"
     if snapshot.last_commit:
         age_s = max((now - snapshot.last_commit).total_seconds(), 0)
@@ -121,6 +122,10 @@ def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
         facts.append(("certificate", f"{life.file}: {left}"))
     if snapshot.log_lines_dropped:
         facts.append(("log", f"{snapshot.log_lines_dropped} lines could not be written"))
+    return facts
+
+
+def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
     brokers = [
         (
             broker.broker,
@@ -131,7 +136,10 @@ def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
         )
         for broker in snapshot.brokers
     ]
-    lines = [f"{snapshot.name}: {health}", *(f"{name:<14}{value}" for name, value in facts)]
+    lines = [
+        f"{snapshot.name}: {health}",
+        *(f"{name:<14}{value}" for name, value in _facts(snapshot, now)),
+    ]
     lines += ["", *text_table(("broker", "messages", "held", "waiting", "missing"), brokers)]
     if snapshot.rows_by_class:
         classes = [

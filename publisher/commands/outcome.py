@@ -68,16 +68,7 @@ def publish_and_report(
         NoBrokerTookIt: some messages are lost; raised after the report on the others.
     """
     if args.dry_run:
-        # Exactly the bytes for the first broker, or for the spool if there is none; on a terminal,
-        # control characters are escaped.
-        output = output or sys.stdout
-        for message in chain.from_iterable(bursts):
-            for preview in previews(message, config):
-                if output.isatty():
-                    text = preview.decode(errors="backslashreplace")
-                    print_lines(*text.removesuffix("\n").split("\n"), file=output)
-                else:
-                    print_text(preview, output)
+        print_previews(chain.from_iterable(bursts), config, output or sys.stdout)
         return BAD_DATA if refused else OK
     report = Report(config, sys.maxsize if args.json else MAX_LISTED)
     failures: dict[str, NoBrokerTookIt] = {}
@@ -136,6 +127,17 @@ def publish_and_report(
             copy = f"copy {one.copy_name}: " if one.copy_name else ""
             print_lines(f"{PROGRAM}: terminated: {copy}{counts}", file=sys.stderr)
     return code
+
+
+def print_previews(messages: Iterable[Message], config: PublisherConfig, output: TextIO) -> None:
+    """Print exactly the bytes that would be sent; a terminal gets control characters escaped."""
+    for message in messages:
+        for preview in previews(message, config):
+            if output.isatty():
+                text = preview.decode(errors="backslashreplace")
+                print_lines(*text.removesuffix("\n").split("\n"), file=output)
+            else:
+                print_text(preview, output)
 
 
 def previews(message: Message, config: PublisherConfig) -> Iterator[bytes]:
