@@ -314,7 +314,7 @@ def test_check_finds_no_problem_and_nothing_that_anybody_may_do(
 
 def test_a_consumer_may_delete_its_own_subscription(deployed: Deployed, tmp_path: Path) -> None:
     section = {"name": "site-a", "brokers": [deployed.url], "destination": RESULTS}
-    assert relayed(tmp_path, deployed) == []
+    relayed(tmp_path, deployed)  # subscribes
 
     section |= deployed.tls("consumer")
     deleted = run(tmp_path, "consumer", section, "unsubscribe", deployed.url, RESULTS, "--yes")

@@ -148,6 +148,7 @@ def whereabouts(engine: Engine, message_id: str, begins: datetime, ends: datetim
             not_searched.append(f"{view.name} ({reason})")
             continue
         rows += [MessageRow(view.name, _texts(row), None) for row in found]
+    rows.sort(key=lambda row: (row.message_class, *row.key.values()))
     return Whereabouts(rows, letters, summaries, not_searched)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -136,7 +137,9 @@ def test_a_message_of_a_flood_is_found_in_the_summary_that_quotes_it(engine: Eng
     assert not where(engine, "%").is_known
 
 
-def test_rows_of_a_class_of_the_site_are_found_where_the_login_may_read_it(engine: Engine) -> None:
+@pytest.fixture
+def own_class(engine: Engine) -> Iterator[None]:
+    """A class of the site, with one row; the tests share a database of PostgreSQL."""
     with writing(engine) as connection:
         connection.execute(text("CREATE TABLE t (a text, message_id text)"))
         connection.execute(text("CREATE VIEW ownClass AS SELECT a, message_id AS messageId FROM t"))
@@ -158,7 +161,16 @@ def test_rows_of_a_class_of_the_site_are_found_where_the_login_may_read_it(engin
                     " FOR EACH ROW EXECUTE FUNCTION own()"
                 )
             )
+    yield
+    with writing(engine) as connection:
+        connection.execute(text("DROP VIEW ownClass"))
+        connection.execute(text("DROP TABLE t"))
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("DROP FUNCTION own"))
 
+
+@pytest.mark.usefixtures("own_class")
+def test_rows_of_a_class_of_the_site_are_found_where_the_login_may_read_it(engine: Engine) -> None:
     mine = whereabouts(engine, "m-1", NOW, NOW)
     as_loader = where(engine, "m-1")
 
