@@ -20,6 +20,9 @@ PROMTOOL := promtool=prometheus
 # What docs/install.md installs, by the packages' own names.
 INSTALL := $(foreach package,python3-venv postgresql default-jre-headless,/usr/share/doc/$(package)=$(package)) curl=curl
 
+# Tests start the programs thousands of times: the first start compiles them, for all the others.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo demo-full docs pictures test check lint clean test-services pyz bench-publish bench-load bench-consume bench-door bench-report bench-pages soak soak-reports fuzz
 
