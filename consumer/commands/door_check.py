@@ -38,7 +38,7 @@ ALIVE = "listening"
 FREE = "nothing listens here: the port is free"
 OUTDATED = "listening with an older certificate than certificate_file has now: reload the daemon"
 """What a trip proves."""
-PRIVILEGED = "ports below 1024 are opened by systemd (sam-consume.socket)"
+PRIVILEGED = "ports below 1024 are opened by systemd (sam-door.socket)"
 
 
 def door_problems(config: ConsumerConfig) -> Iterator[str]:

@@ -196,9 +196,7 @@ def test_an_upgrade_loses_no_result_that_is_published_meanwhile(host: Host) -> N
 def test_removal_leaves_nothing(host: Host) -> None:
     host.follow("Removal")
 
-    left = host.machine.succeed(
-        "ls -d /etc/sam /opt/sam /var/lib/sam /usr/local/bin/sam-* 2>&1 || true"
-    )
+    left = host.machine.succeed("ls -d /etc/sam /opt/sam /var/lib/sam /usr/bin/sam-* 2>&1 || true")
     assert left.count("No such file") == 4
     assert host.machine.shell("getent passwd sam").returncode == 2
     roles = 'su - postgres -c "psql -At -c \\"SELECT rolname FROM pg_roles\\""'

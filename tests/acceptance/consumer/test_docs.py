@@ -509,7 +509,9 @@ def test_the_systemd_credential_of_the_units_is_found(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting = "LoadCredential=sam-consumer-password:/etc/sam/broker-password"
-    units = [path.read_text() for path in (ROOT / "deploy/systemd").glob("sam-consume*.service")]
+    units = [
+        path.read_text() for path in (ROOT / "deploy/systemd/consumer").glob("sam-consume*.service")
+    ]
     workplace.write("sam-consumer-password", "secret\n").chmod(0o400)
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(workplace.directory))
 

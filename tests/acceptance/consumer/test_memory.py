@@ -32,7 +32,7 @@ from tests.support.reports.stored import query
 
 MB = 1_000_000
 PEAK_MB = 150
-UNIT = Path(__file__).parents[3] / "deploy/systemd/sam-consume.service"
+UNIT = Path(__file__).parents[3] / "deploy/systemd/consumer/sam-consume.service"
 LONGEST = Limits().max_message_bytes
 WAIT_S = 120.0
 FULL = 150

@@ -25,7 +25,7 @@ from tests.support.page import ROOT, Page, shell
 from tests.support.reports.stored import execute, query
 
 PAGE = Page("docs/prune.md")
-SERVICE = (ROOT / "deploy/systemd/sam-db-prune.service").read_text()
+SERVICE = (ROOT / "deploy/systemd/database/sam-db-prune.service").read_text()
 HOSTS = 3
 MANY = 2_500
 """A number of hosts whose results take several batches on SQLite."""

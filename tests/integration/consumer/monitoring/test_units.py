@@ -14,16 +14,16 @@ import pytest
 from tests.services import missing
 
 DEPLOY = Path(__file__).parents[4] / "deploy/systemd"
-SERVICES = sorted(DEPLOY.glob("*.service"))
+SERVICES = sorted(DEPLOY.glob("*/*.service"))
 WORST_EXPOSURE = 3.0  # of 10: what `systemd-analyze security` says of a service without any limits
-UNITS = ("sam-consume.service", "sam-consume@.service")
+UNITS = ("sam-consume.service", "sam-consume-process@.service")
 
 
 @pytest.mark.parametrize("name", UNITS)
 def test_a_unit_declares_how_the_daemon_is_run(name: str) -> None:
     unit = configparser.ConfigParser(interpolation=None, comment_prefixes="#")
     unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(DEPLOY / name)
+    unit.read(DEPLOY / "consumer" / name)
 
     service = dict(unit["Service"])
     assert service["Type"] == "notify"
@@ -34,12 +34,12 @@ def test_a_unit_declares_how_the_daemon_is_run(name: str) -> None:
     assert service["StateDirectory"] == "sam"
     assert service["MemoryMax"] == "300M"
     assert ("--instance %i" in service["ExecStart"]) == (name == UNITS[1])
-    assert "#LoadCredential=" in (DEPLOY / name).read_text()
+    assert "#LoadCredential=" in (DEPLOY / "consumer" / name).read_text()
 
 
 @pytest.mark.parametrize("unit", SERVICES, ids=lambda path: path.name)
 def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
-    text = re.sub(r"/opt/sam/bin/\S+", sys.executable, unit.read_text())
+    text = re.sub(r"/usr/bin/sam-\S+", sys.executable, unit.read_text())
     (tmp_path / unit.name).write_text(text)
 
     done = analyze("verify", str(tmp_path / unit.name))
@@ -48,8 +48,9 @@ def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
 
 
 def test_systemd_accepts_the_port_that_it_opens_for_the_daemon(tmp_path: Path) -> None:
-    service, port = DEPLOY / "sam-consume.service", DEPLOY / "sam-consume.socket"
-    text = re.sub(r"/opt/sam/bin/\S+", sys.executable, service.read_text())
+    service = DEPLOY / "consumer/sam-consume.service"
+    port = DEPLOY / "consumer/sam-door.socket"
+    text = re.sub(r"/usr/bin/sam-\S+", sys.executable, service.read_text())
     (tmp_path / service.name).write_text(text)
     (tmp_path / port.name).write_text(port.read_text())
 
