@@ -104,9 +104,13 @@ def handle(args: argparse.Namespace) -> int:
     try:
         publish(run, args)
     except Exception as error:
-        with suppress(Exception):  # not even a log that can't be written replaces the exit code
+        loss = f"the result is lost: {reason_of(error)}"
+        try:
             logger.debug("traceback of the error", exc_info=True)
-            logger.error("the result is lost: %s", reason_of(error))
+            logger.error("%s", loss)
+        except Exception:  # as if this program was removed, and with it the modules for logging
+            with suppress(Exception):  # not even that replaces the exit code
+                os.write(sys.stderr.fileno(), f"{PROGRAM}: error: {loss}\n".encode())
         return UNKNOWN if args.publish_failure == "unknown" else run.exit_code
     return run.exit_code
 
@@ -137,6 +141,8 @@ def reason_of(error: Exception) -> str:
     """Why a result is lost, in one line."""
     if isinstance(error, SamError):
         return "; ".join(error.lines)
+    if isinstance(error, ImportError):
+        return f"this program was overwritten or removed while it ran: {error}"
     return str(error) if isinstance(error, OSError) else f"a bug: {type(error).__name__}: {error}"
 
 

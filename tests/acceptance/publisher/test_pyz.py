@@ -28,7 +28,7 @@ from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.builders import metric_result
 
 RESULT = ("result", "--metric", "m", "--status", "OK", "--host", "ce01", "--flavour", "CE")
-MAX_BYTES = 4_500_000
+MAX_BYTES = 5_000_000
 
 PYENV = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
 TOO_OLD = {
@@ -63,7 +63,7 @@ class WorkerNode:
     def __init__(self, directory: Path, python: str, pyz: Path) -> None:
         self.directory = directory
         self.spool = DirectoryQueue(directory / "state" / "spool")
-        self.file = pyz
+        self.file, self.python = pyz, python
         self._command = [python, str(pyz)]
         kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         self.environment = {**kept, "HOME": str(directory), "STATE_DIRECTORY": f"{directory}/state"}
@@ -161,6 +161,29 @@ def test_a_plugin_is_run(node: WorkerNode) -> None:
         assert "summaryData: a\ufffdb\n" in body
     assert done.returncode == 1
     assert "NUL" in done.stderr
+
+
+@each_python
+@pytest.mark.parametrize("upgrade", ["mv new old.pyz", "rm old.pyz"])
+def test_an_upgrade_while_the_plugin_runs_loses_no_result(node: WorkerNode, upgrade: str) -> None:
+    copy = shutil.copy(node.file, node.directory / "old.pyz")
+    (node.directory / "new").write_text("of other bytes")
+
+    done = WorkerNode(node.directory, node.python, copy).publish("run", "--", "sh", "-c", upgrade)
+
+    assert (done.returncode, node.spool.count()) == (0, 1), done.stderr
+
+
+def test_a_file_that_is_overwritten_while_the_plugin_runs_reports_the_loss(
+    pyz: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copy(pyz, tmp_path)
+    overwrite = f"head -c 1000000 /dev/zero > {copy}; exit 1"
+
+    done = WorkerNode(tmp_path, sys.executable, copy).publish("run", "--", "sh", "-c", overwrite)
+
+    assert done.returncode == 1
+    assert "the result is lost: " in done.stderr
 
 
 @each_python
