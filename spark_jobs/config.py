@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sam_pipeline.schema.program.config import Findings, examine, load
+from sam_pipeline.schema.settings.section import Findings, examine, load
 from sam_pipeline.spark_jobs.errors import JavaMissing
 
 SECTION = "report"

@@ -6,8 +6,8 @@ import argparse
 
 from sam_pipeline.consumer.settings.config import SECTION, ConsumerConfig
 from sam_pipeline.consumer.settings.load import examine_consumer
-from sam_pipeline.schema.program import config_show
-from sam_pipeline.schema.program.config_show import Part
+from sam_pipeline.schema.settings import show as config_show
+from sam_pipeline.schema.settings.show import Part
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -16,8 +16,9 @@ from sam_pipeline.consumer.settings.silence_config import silence_problems
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import broker_identity
 from sam_pipeline.schema.net.broker_url import parse_broker, problem_of_login
-from sam_pipeline.schema.program.config import Findings, examine, no_file_found, state_dir
 from sam_pipeline.schema.program.wording import did_you_mean, did_you_mean_or_list
+from sam_pipeline.schema.settings.files import no_file_found, state_dir
+from sam_pipeline.schema.settings.section import Findings, examine
 
 
 def load_consumer(args: argparse.Namespace, instance: int | None = None) -> ConsumerConfig:
@@ -102,7 +103,7 @@ def examine_consumer(args: argparse.Namespace, **flags: Any) -> Findings:
     """The values and problems of the section; `flags` override both file and environment."""
     findings = examine(ConsumerConfig, SECTION, args.config, os.environ, **flags)
     if _names_no_broker(findings):
-        problems = [f"{findings.origin('broker_urls')} is missing"]
+        problems = [f"{findings.locate('broker_urls')} is missing"]
         if findings.file is None:
             problems.append(no_file_found())
         findings.problems += tuple(problems)

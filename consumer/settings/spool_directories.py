@@ -12,7 +12,7 @@ from typing import Any
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import examine_consumer
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.program.config import find_file, state_dir
+from sam_pipeline.schema.settings.files import find_file, state_dir
 
 _NEEDED = {"name", "broker_urls", "broker", "subscription", "max_message_bytes"}
 

@@ -23,7 +23,8 @@ from sam_pipeline.schema.net.certificate import CertificateFinding, examine_cert
 from sam_pipeline.schema.net.round_trip import RoundTrip
 from sam_pipeline.schema.net.tls import TlsFiles, tls_context
 from sam_pipeline.schema.program.command import OK, print_done, print_json, print_lines, text_table
-from sam_pipeline.schema.program.config import Findings, no_file_found
+from sam_pipeline.schema.settings.files import no_file_found
+from sam_pipeline.schema.settings.section import Findings
 from sam_pipeline.schema.spool.access import (
     shared_by_half,
     unusable_quarantine,
@@ -91,7 +92,7 @@ def handle(args: argparse.Namespace) -> int:
             signer = signer_of(config.signing_key_file)
             signer.sign(b"")  # the program may be too old
         except ConfigError as error:
-            key = findings.origin("signing_key_file")
+            key = findings.locate("signing_key_file")
             problems += [f"{key}: {problem}" for problem in error.problems]
     if args.json:
         brokers = [{**trip._asdict(), "copy": copy or None} for copy, trip in trips]

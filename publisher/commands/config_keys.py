@@ -8,7 +8,7 @@ from typing import Optional, Union
 
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.program.config import Findings
+from sam_pipeline.schema.settings.section import Findings
 
 Step = Union[str, int]
 BY_PATH = ("ca_file", "crl_file", "certificate_file")
@@ -30,7 +30,7 @@ class ConfigKeys:
 
     def origin(self, key: str) -> str:
         """Where a key is set: `sam.toml:7: [publisher] copy[1] spool`, or a variable."""
-        return self._located(key) if self._path else self._findings.origin(key)
+        return self._located(key) if self._path else self._findings.locate(key)
 
     def origin_at(self, broker: object, *keys: str) -> str:
         """Where the first of the keys is set that the table of a broker sets.
@@ -54,7 +54,7 @@ class ConfigKeys:
     def _located(self, *path: Step) -> str:
         steps = (*self._path, *path)
         name, *inner = steps
-        lines = (self._findings.source(str(name), *inner[:end]) for end in (None, -1))
+        lines = (self._findings.origin(str(name), *inner[:end]) for end in (None, -1))
         line = next((line for line in lines if line != "default"), self._findings.file)
         key = "".join(f"[{step}]" if isinstance(step, int) else f" {step}" for step in steps)
         return f"{line}: [publisher]{key}"

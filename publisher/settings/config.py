@@ -25,19 +25,13 @@ from sam_pipeline.publisher.settings.job_scratch import scratch_of
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import CLASS, DESTINATION, Message, default_destination
-from sam_pipeline.schema.program.config import (
-    Findings,
-    examine,
-    find_file,
-    load,
-    no_file_found,
-    state_dir,
-)
 from sam_pipeline.schema.secret_file import (
     problem_of_certificate,
     problem_of_path,
     problem_of_secret,
 )
+from sam_pipeline.schema.settings.files import find_file, no_file_found, state_dir
+from sam_pipeline.schema.settings.section import Findings, examine, load
 
 if TYPE_CHECKING:
     from sam_pipeline.publisher.settings.broker_config import BrokerTable

@@ -9,7 +9,7 @@ from typing import Optional
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import KEY
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule
-from sam_pipeline.schema.program.config import examine_file
+from sam_pipeline.schema.settings.section import examine_file
 
 
 def load_policy(path: Path) -> Policy:

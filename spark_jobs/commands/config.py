@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from sam_pipeline.schema.program import config_show
-from sam_pipeline.schema.program.config_show import Part
+from sam_pipeline.schema.settings import show as config_show
+from sam_pipeline.schema.settings.show import Part
 from sam_pipeline.spark_jobs.config import SECTION, ReportConfig, examine_report
 from sam_pipeline.sql.database.config import database_part
 

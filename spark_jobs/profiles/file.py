@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
-from sam_pipeline.schema.program.toml_lines import lines_of
+from sam_pipeline.schema.settings.toml_lines import lines_of
 from sam_pipeline.spark_jobs.errors import NoProfile, ProfileError
 from sam_pipeline.spark_jobs.profiles.problems import Problems
 from sam_pipeline.spark_jobs.profiles.profile import Profile

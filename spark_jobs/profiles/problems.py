@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from sam_pipeline.schema.program.toml_lines import KeyPath
 from sam_pipeline.schema.program.wording import did_you_mean
+from sam_pipeline.schema.settings.toml_lines import KeyPath
 from sam_pipeline.spark_jobs.errors import ProfileError
 
 # Suggestions take time: at most this many problems get one, if at most this many names are known.

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sam_pipeline.schema.program.toml_lines import KeyPath
+from sam_pipeline.schema.settings.toml_lines import KeyPath
 from sam_pipeline.spark_jobs.profiles.keys import KEYS, names
 from sam_pipeline.spark_jobs.profiles.problems import Problems, is_downtime_kind, shown
 from sam_pipeline.spark_jobs.profiles.profile import OFF, Flavour, Function, Profile

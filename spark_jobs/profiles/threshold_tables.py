@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sam_pipeline.schema.program.toml_lines import KeyPath
+from sam_pipeline.schema.settings.toml_lines import KeyPath
 from sam_pipeline.spark_jobs.profiles.keys import names
 from sam_pipeline.spark_jobs.profiles.problems import Problems, shown
 from sam_pipeline.spark_jobs.profiles.profile import Flavour, Range, Threshold

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from sam_pipeline.schema.program import config_show
+from sam_pipeline.schema.settings import show as config_show
 from sam_pipeline.sql.database.config import database_part
 from sam_pipeline.sql.imports.http.feed_config import import_part
 

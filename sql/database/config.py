@@ -10,8 +10,9 @@ from sqlalchemy import make_url
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import is_loopback
-from sam_pipeline.schema.program import config
-from sam_pipeline.schema.program.config_show import Part
+from sam_pipeline.schema.settings.files import find_file
+from sam_pipeline.schema.settings.section import examine, load
+from sam_pipeline.schema.settings.show import Part
 from sam_pipeline.sql.database.engine import parse_url
 
 VARIABLE = "SAM_DATABASE_URL"
@@ -45,8 +46,8 @@ def load_database(args: argparse.Namespace) -> DatabaseConfig:
     Raises:
         ConfigError: the URL is missing or invalid.
     """
-    url = config.load(DatabaseConfig, "database", args.config, os.environ).url
-    file, parsed = config.find_file(args.config, os.environ), make_url(url)
+    url = load(DatabaseConfig, "database", args.config, os.environ).url
+    file, parsed = find_file(args.config, os.environ), make_url(url)
     if file and not os.environ.get(VARIABLE) and parsed.get_backend_name() == "sqlite":
         path = file.parent / str(parsed.database)  # relative to sam.toml
         url = parsed.set(database=str(path)).render_as_string(hide_password=False)
@@ -55,13 +56,13 @@ def load_database(args: argparse.Namespace) -> DatabaseConfig:
 
 def database_part(args: argparse.Namespace) -> Part:
     """The section for `config show`; some commands need no database."""
-    findings = config.examine(_OptionalUrl, "database", args.config, os.environ)
+    findings = examine(_OptionalUrl, "database", args.config, os.environ)
     return Part("database", _OptionalUrl, findings)
 
 
 def has_database(args: argparse.Namespace) -> bool:
     """Whether a URL is configured; raises ConfigError if it is invalid."""
-    return bool(config.load(_OptionalUrl, "database", args.config, os.environ).url)
+    return bool(load(_OptionalUrl, "database", args.config, os.environ).url)
 
 
 def note_on_plain_text(url: str) -> str | None:

@@ -268,7 +268,7 @@ def test_config_show_tells_where_each_value_comes_from_and_hides_passwords(
     settings = {item["key"]: item for item in document["settings"]}
     assert document["file"] == str(file)
     assert settings["publisher.timeout_s"]["value"] == 3
-    assert settings["publisher.timeout_s"]["source"] == "command line"
+    assert settings["publisher.timeout_s"]["origin"] == "command line"
     assert {problem.partition(": ")[0] for problem in document["problems"]} == {
         f"{file}:3",
         f"{file}:4",

@@ -44,13 +44,15 @@ WALLS: Mapping[str, Wall] = {
     "schema.chunks": Wall(),
     "schema.secret_file": Wall("schema.errors"),
     "schema.net": Wall(f"{GROUND} schema.program.wording"),
-    "schema.program": Wall(GROUND, "tomli"),
+    "schema.program": Wall(GROUND),
+    "schema.settings": Wall(f"{GROUND} schema.program", "tomli"),
     "schema.records": Wall(GROUND),
     "schema.messages": Wall(f"{GROUND} schema.records schema.program.wording"),
     "schema.spool": Wall(f"{GROUND} schema.messages"),
     "schema.net.stomp": Wall(f"{GROUND} schema.net schema.messages"),
     "schema.identity": Wall(
-        f"{GROUND} schema.messages schema.records schema.program", "nacl tomli"
+        f"{GROUND} schema.messages schema.records schema.program schema.settings",
+        "nacl tomli",
     ),
     #
     "publisher.errors": Wall("schema"),

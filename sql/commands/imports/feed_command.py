@@ -20,8 +20,8 @@ from sam_pipeline.schema.program.command import (
     print_lines,
     text_table,
 )
-from sam_pipeline.schema.program.config import state_dir
 from sam_pipeline.schema.program.wording import plural
+from sam_pipeline.schema.settings.files import state_dir
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import TOPOLOGY
 from sam_pipeline.sql.imports.cric import FEDERATION, read_federations, read_services

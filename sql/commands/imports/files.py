@@ -8,7 +8,6 @@ import sys
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
-from sam_pipeline.schema.program import config
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
     OK,
@@ -29,6 +28,7 @@ from sam_pipeline.schema.records.classes import (
     MessageClass,
 )
 from sam_pipeline.schema.records.input_file import refuse_missing
+from sam_pipeline.schema.settings.files import state_dir
 from sam_pipeline.sql.commands.imports import cric as cric_command
 from sam_pipeline.sql.commands.imports import feeds as feeds_command
 from sam_pipeline.sql.commands.imports import gocdb as gocdb_command
@@ -161,7 +161,7 @@ def run_records(args: argparse.Namespace) -> int:
             args.message_class,
             limits_of_history(datetime.now(UTC), args.age_limit and timedelta(days=args.age_limit)),
             Progress(unit="records"),
-            config.state_dir(os.environ),
+            state_dir(os.environ),
             restart=args.restart,
             dry_run=args.dry_run,
         )

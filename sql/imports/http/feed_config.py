@@ -14,14 +14,14 @@ from urllib.parse import SplitResult, urlsplit
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.proxy import problem_of_proxy
 from sam_pipeline.schema.net.tls import TlsFiles
-from sam_pipeline.schema.program import config
-from sam_pipeline.schema.program.config_show import Part
 from sam_pipeline.schema.secret_file import (
     credential_file,
     problem_of_certificate,
     problem_of_path,
     problem_of_secret,
 )
+from sam_pipeline.schema.settings.section import examine, load
+from sam_pipeline.schema.settings.show import Part
 from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB, VO_FEED
 
 SECTION = "import"
@@ -151,7 +151,7 @@ def load_feeds(args: argparse.Namespace) -> tuple[FeedConfig, ...]:
     Raises:
         ConfigError: all problems of the section at once.
     """
-    feeds = config.load(ImportConfig, SECTION, args.config, os.environ).feed
+    feeds = load(ImportConfig, SECTION, args.config, os.environ).feed
     problems = list(_problems(feeds))
     if problems:
         raise ConfigError(problems)
@@ -174,7 +174,7 @@ def feed_at(args: argparse.Namespace, kind: str, url: str) -> FeedConfig:
 
 def import_part(args: argparse.Namespace) -> Part:
     """The section for `config show`."""
-    findings = config.examine(ImportConfig, SECTION, args.config, os.environ)
+    findings = examine(ImportConfig, SECTION, args.config, os.environ)
     if not findings.bad and None not in (feeds := findings.values.get("feed", ())):
         findings.problems = (*findings.problems, *_problems(feeds))
     return Part(SECTION, ImportConfig, findings)

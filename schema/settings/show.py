@@ -10,14 +10,9 @@ from typing import Any, NamedTuple
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
-from sam_pipeline.schema.program.config import (
-    SECRETS,
-    Findings,
-    fields_of,
-    is_table,
-    names_a_secret,
-    no_file_found,
-)
+from sam_pipeline.schema.settings.files import no_file_found
+from sam_pipeline.schema.settings.reader import fields_of, is_table
+from sam_pipeline.schema.settings.section import SECRETS, Findings, names_a_secret
 
 DESCRIPTION = """\
 Show each key of the configuration with its value and where that comes from: a line of the file, an
@@ -25,7 +20,7 @@ environment variable, the command line, or the default. Passwords and tokens are
 are reported after the table (exit code 78).
 """
 MASK = "***"
-COLUMNS = ("key", "value", "source")
+COLUMNS = ("key", "value", "origin")
 
 _SECRET_IN_QUERY = r"((?:password|passwd|passcode|secret|token)=)[^&]*"
 
@@ -43,7 +38,7 @@ class Setting(NamedTuple):
 
     key: str
     value: Any
-    source: str
+    origin: str
 
 
 def add_options(parser: argparse.ArgumentParser, program: str) -> None:
@@ -67,7 +62,7 @@ def show(args: argparse.Namespace, *parts: Part) -> int:
         print_json({"file": file and str(file), "settings": document, "problems": problems})
     else:
         print_lines(f"configuration file: {file}" if file else no_file_found())
-        rows = [(key, as_text(value), source) for key, value, source in settings]
+        rows = [(key, as_text(value), origin) for key, value, origin in settings]
         print_lines(*text_table(COLUMNS, rows))
     if problems:
         raise ConfigError(problems)
@@ -86,15 +81,15 @@ def settings_of(part: Part) -> Iterator[Setting]:
         inside = [*_settings_in(value)]
         for path, setting in inside:
             steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-            yield Setting(name + "".join(steps), setting, findings.source(field.name, *path))
+            yield Setting(name + "".join(steps), setting, findings.origin(field.name, *path))
         if not inside:
-            source = findings.source(field.name)
-            if source == "default" and not field.optional:
-                value, source = None, "missing"
-            yield Setting(name, masked(field.key, value), source)
+            origin = findings.origin(field.name)
+            if origin == "default" and not field.optional:
+                value, origin = None, "missing"
+            yield Setting(name, masked(field.key, value), origin)
     for name in SECRETS.get(section, ()):
-        source = findings.source(name)
-        yield Setting(f"{section}.{name}", None if source == "default" else MASK, source)
+        origin = findings.origin(name)
+        yield Setting(f"{section}.{name}", None if origin == "default" else MASK, origin)
 
 
 def _settings_in(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:

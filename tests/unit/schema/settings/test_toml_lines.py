@@ -8,7 +8,7 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sam_pipeline.schema.program.toml_lines import lines_of
+from sam_pipeline.schema.settings.toml_lines import lines_of
 
 TEXT = '''\
 # name = 0

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.schema.program.config import examine
-from sam_pipeline.schema.program.config_show import Part, as_text, masked, settings_of
+from sam_pipeline.schema.settings.section import examine
+from sam_pipeline.schema.settings.show import Part, as_text, masked, settings_of
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def test_the_value_of_a_secret_key_is_masked() -> None:
     assert masked("password_file", Path("/etc/sam/password")) == "/etc/sam/password"
 
 
-def test_each_setting_has_its_value_and_its_source(tmp_path: Path) -> None:
+def test_each_setting_has_its_value_and_its_origin(tmp_path: Path) -> None:
     file = tmp_path / "sam.toml"
     file.write_text(
         "[consumer]\nsize = 'x'\nspool = 'in'\nwords.site = 'a'\n"
@@ -71,8 +71,8 @@ def test_each_setting_has_its_value_and_its_source(tmp_path: Path) -> None:
 
     found = examine(Shown, "consumer", str(file), environ)
     settings = [
-        (key, as_text(value), source.replace(f"{file}:", "line "))
-        for key, value, source in settings_of(Part("consumer", Shown, found))
+        (key, as_text(value), origin.replace(f"{file}:", "line "))
+        for key, value, origin in settings_of(Part("consumer", Shown, found))
     ]
 
     assert settings == [
@@ -95,4 +95,4 @@ def test_a_required_key_that_is_not_set_is_missing() -> None:
     (name, *others) = settings_of(Part("report", Shown, found))
 
     assert name == ("report.name", None, "missing")
-    assert {setting.source for setting in others} == {"default"}
+    assert {setting.origin for setting in others} == {"default"}

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.program import config
+from sam_pipeline.schema.settings import files, section
+from sam_pipeline.schema.settings.reader import fields_of
 from sam_pipeline.spark_jobs.config import ReportConfig
 from sam_pipeline.sql.database.config import DatabaseConfig
 from tests.services import PRIVILEGED, missing
@@ -35,7 +36,7 @@ class Settings:
 
 def load(path: Path | None = None, env: dict[str, str] | None = None, **flags: object) -> Settings:
     environ = {"HOME": "/nowhere", **(env or {})}
-    return config.load(Settings, "consumer", str(path) if path else None, environ, **flags)
+    return section.load(Settings, "consumer", str(path) if path else None, environ, **flags)
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ def test_a_default_file_that_cannot_be_read_is_skipped_with_one_warning(
     file.write_text('[consumer]\nname = "a"\n')
     environ = {"HOME": str(tmp_path / "home")}
 
-    found = [config.find_file(None, environ) for _ in range(2)]
+    found = [files.find_file(None, environ) for _ in range(2)]
 
     assert found == [file, file]
     (line,) = caplog.messages
@@ -121,7 +122,7 @@ def test_a_default_file_that_cannot_be_read_is_skipped_with_one_warning(
 def test_a_working_directory_that_was_removed_is_skipped_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(config, "_skipped", set())
+    monkeypatch.setattr(files, "_skipped", set())
     directory = tmp_path / "removed"
     directory.mkdir()
     monkeypatch.chdir(directory)
@@ -187,7 +188,7 @@ def test_every_variable_of_the_small_sections_is_known_to_all_programs() -> None
     variables = {
         f"SAM_{section}_{field.key}".upper()
         for section, config_class in sections.items()
-        for field in config.fields_of(config_class)
+        for field in fields_of(config_class)
     }
 
     assert load(env={"SAM_CONSUMER_NAME": "a", **dict.fromkeys(variables, "x")}).name == "a"
@@ -246,20 +247,20 @@ def test_a_problem_of_a_variable_or_an_option_names_it_and_not_the_file(file: Pa
 def test_valid_values_can_be_read_despite_invalid_ones(file: Path) -> None:
     file.write_text(file.read_text().replace('"a"', "7", 1))
 
-    examined = config.examine(Settings, "consumer", str(file), {"SAM_CONSUMER_EAGER": "yes"})
+    examined = section.examine(Settings, "consumer", str(file), {"SAM_CONSUMER_EAGER": "yes"})
 
     assert examined.problems == (f"{file}:2: [consumer] name: expected a string, not 7",)
     assert examined.bad == {"name"}
     assert examined.values["brokers"] == ("x", "y")
-    assert examined.origin("brokers") == f"{file}:3: [consumer] brokers"
-    assert examined.origin("eager") == "SAM_CONSUMER_EAGER"
-    assert examined.origin("timeout_s") == f"{file}: [consumer] timeout_s"
+    assert examined.locate("brokers") == f"{file}:3: [consumer] brokers"
+    assert examined.locate("eager") == "SAM_CONSUMER_EAGER"
+    assert examined.locate("timeout_s") == f"{file}: [consumer] timeout_s"
 
 
 def test_the_state_directory_is_that_of_systemd_or_xdg() -> None:
-    assert config.state_dir({"STATE_DIRECTORY": "/a:/b"}) == Path("/a")
-    assert config.state_dir({"XDG_STATE_HOME": "/x"}) == Path("/x/sam")
-    assert config.state_dir({"HOME": "/h"}) == Path("/h/.local/state/sam")
+    assert files.state_dir({"STATE_DIRECTORY": "/a:/b"}) == Path("/a")
+    assert files.state_dir({"XDG_STATE_HOME": "/x"}) == Path("/x/sam")
+    assert files.state_dir({"HOME": "/h"}) == Path("/h/.local/state/sam")
 
 
 @pytest.mark.parametrize(

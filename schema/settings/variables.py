@@ -1,0 +1,94 @@
+"""The variables SAM_SECTION_KEY of the environment, which override keys of the file.
+
+Imported only if the environment has a variable whose name begins with SAM_.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple, get_args, get_origin
+
+from sam_pipeline.schema.settings.reader import fields_of, is_table, kind_of, suggestion, type_name
+
+_SHARED_VARIABLES = (
+    "SAM_CONFIG",
+    "SAM_DATABASE_URL",
+    "SAM_REPORT_PROFILES",
+    "SAM_REPORT_START_TIMEOUT_S",
+)
+_PREFIXES = ("SAM_PUBLISHER_", "SAM_CONSUMER_")
+"""Variables of these sections are checked by the program that reads the section."""
+
+
+class VariableFindings(NamedTuple):
+    """The good `values` of variables by field name, and the problems of the others."""
+
+    values: dict[str, Any]
+    names: dict[str, str]
+    """By field: the variable that is set, be it good or bad; also for secrets."""
+    problems: list[str]
+    unknown: list[str]
+    """The problems of variables that no program reads."""
+
+
+def read_variables(
+    config_class: Any, section: str, secrets: Collection[str], environ: Mapping[str, str]
+) -> VariableFindings:
+    """The variables of a section; those of `secrets` are only named, their values not read."""
+    fields = [field for field in fields_of(config_class) if field.key]
+    variables = {name: f"SAM_{section}_{name}".upper() for name in secrets}
+    variables.update({field.name: f"SAM_{section}_{field.key}".upper() for field in fields})
+    names = {name: variable for name, variable in variables.items() if environ.get(variable)}
+    values: dict[str, Any] = {}
+    problems = []
+    for field in fields:
+        if field.name not in names:
+            continue
+        variable = names[field.name]
+        try:
+            values[field.name] = _from_text(kind_of(config_class, field), environ[variable])
+        except _OnlyInFile:
+            advice = suggestion(variable, {*variables.values()} - {variable})
+            problems.append(f"{variable}: can only be set in the file{advice}")
+        except ValueError as error:
+            is_list = any(other.key == f"{field.key}s" for other in fields)
+            hint = f" (did you mean {variable}S?)" if is_list else ""
+            problems.append(f"{variable}: {error}{hint}")
+    unknown = [*_unknown_variables(variables.values(), section, environ)]
+    return VariableFindings(values, names, problems, unknown)
+
+
+class _OnlyInFile(Exception):
+    """A variable can't hold a table."""
+
+
+def _from_text(kind: Any, text: str) -> Any:
+    if get_origin(kind) is tuple and not is_table(get_args(kind)[0]):
+        parts = filter(None, map(str.strip, text.split(",")))
+        return tuple(_from_text(get_args(kind)[0], part) for part in parts)
+    if get_origin(kind) in (tuple, dict) or is_table(kind):
+        raise _OnlyInFile
+    if kind is bool:
+        values = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+        if text.lower() not in values:
+            raise ValueError(f"expected true or false, not {text!r}")
+        return values[text.lower()]
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"expected {type_name(kind)}, not {text!r}") from None
+
+
+def _unknown_variables(
+    known: Collection[str], section: str, environ: Mapping[str, str]
+) -> Iterator[str]:
+    """The problems of variables that no program reads; `known` are those of the section."""
+    others = tuple(prefix for prefix in _PREFIXES if prefix != f"SAM_{section}_".upper())
+    reserved = [name for name in environ if name.startswith("SAM_") and name not in known]
+    for name in reserved:
+        if name not in _SHARED_VARIABLES and not name.startswith(others):
+            rest = name.split("_", 2)[2:]
+            of_others = [f"{prefix}{key}" for prefix in others for key in rest]
+            candidates = [*known, *_SHARED_VARIABLES, *of_others]
+            advice = suggestion(name, candidates) or ": names with SAM_ are reserved"
+            yield f"{name}: unknown variable{advice}"
