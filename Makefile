@@ -15,7 +15,7 @@ RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
 BROWSER := chromium=chromium pdftotext=poppler-utils
 PROXY := tinyproxy=tinyproxy-bin
 FAULTS := strace=strace faketime=faketime nft=nftables ip=iproute2 $(PROXY) /usr/sbin/nginx=nginx openssl=openssl sqlite3=sqlite3
-SYSTEMD := systemd-analyze=systemd
+SYSTEMD := systemd-analyze=systemd mmdebstrap=mmdebstrap dpkg-scanpackages=dpkg-dev
 PROMTOOL := promtool=prometheus
 # What docs/install.md installs, by the packages' own names.
 INSTALL := $(foreach package,python3-venv postgresql default-jre-headless,/usr/share/doc/$(package)=$(package)) curl=curl

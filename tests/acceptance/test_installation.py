@@ -13,7 +13,7 @@ import pytest
 from sam_pipeline.schema.records.classes import BUILT_IN
 from tests.services import needed
 from tests.services.activemq import running_activemq
-from tests.services.machine import Machine, booted_machine
+from tests.services.machine import Machine, booted_copy
 from tests.services.process import wait_until
 from tests.support.network import own_network
 from tests.support.page import Page
@@ -71,7 +71,7 @@ class Host:
 @pytest.fixture(scope="module")
 def host() -> Iterator[Host]:
     """Where everything on the page up to the first result has been done."""
-    with own_network(), needed(running_activemq()) as broker, needed(booted_machine()) as machine:
+    with own_network(), needed(running_activemq()) as broker, needed(booted_copy()) as machine:
         host = Host(machine, f"{broker.host}:{broker.port}")
         reports = {section: host.follow(section) for section in INSTALLATION}
         [checked] = reports["Broker"]

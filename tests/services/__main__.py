@@ -1,8 +1,11 @@
-"""Fetches the brokers in Java, and our wheels: `python -m tests.services` (the network, once)."""
+"""Fetches the brokers in Java, our wheels and a Debian: `python -m tests.services` (once).
+
+It needs the network, the tests do not.
+"""
 
 from __future__ import annotations
 
-from tests.services import ServiceMissing, activemq, activemq5, artemis, machine
+from tests.services import ServiceMissing, activemq, activemq5, artemis, debian, machine
 
 try:
     for broker in (activemq, activemq5, artemis):
@@ -10,3 +13,7 @@ try:
     print(machine.wheels())
 except ServiceMissing as reason:
     raise SystemExit(str(reason)) from None
+try:
+    print(debian.bare_debian().root)
+except ServiceMissing as reason:
+    print(f"{reason}; the tests on a bare Debian are skipped")

@@ -1,14 +1,16 @@
 #!/bin/sh
-# Boots systemd as the first process of new namespaces, on a copy of this machine's files:
+# Boots systemd as the first process of new namespaces, on a copy of the files below ROOT:
 #
-#     unshare --mount --pid --uts --ipc --fork --kill-child boot.sh DIRECTORY GROUP SHARED
+#     unshare --mount --pid --uts --ipc --fork --kill-child \
+#         boot.sh DIRECTORY GROUP ROOT [NAME=SHARED ...]
 #
 # DIRECTORY is an empty mount point. What is written is in memory and gone with the last process;
-# only the control group GROUP remains. SHARED becomes /mnt.
+# only the control group GROUP remains. Each directory SHARED can be read at /mnt/NAME.
 set -eu
 
-if [ $# -eq 3 ]; then
-    directory=$1 group=$2 shared=$3
+if [ $# -ge 3 ]; then
+    directory=$1 group=$2 root=$3
+    shift 3
     mount -t tmpfs -o size=6g tmpfs "$directory"
     mkdir "$directory/upper" "$directory/work" "$directory/root" "$directory/group"
     # First into a group of its own, so that systemd sees nothing above it.
@@ -17,9 +19,13 @@ if [ $# -eq 3 ]; then
     echo 0 >"$directory/group/$group/cgroup.procs"
     umount "$directory/group"
     # The lower files must not contain the upper ones, so those are not on the disk.
-    layers="lowerdir=/,upperdir=$directory/upper,workdir=$directory/work"
+    layers="lowerdir=$root,upperdir=$directory/upper,workdir=$directory/work"
     mount -t overlay -o "$layers" overlay "$directory/root"
-    mount --bind -o ro "$shared" "$directory/root/mnt"
+    mount -t tmpfs tmpfs "$directory/root/mnt"
+    for share in "$@"; do
+        mkdir "$directory/root/mnt/${share%%=*}"
+        mount --bind -o ro "${share#*=}" "$directory/root/mnt/${share%%=*}"
+    done
     exec unshare --cgroup "$0" "$directory/root"
 fi
 

@@ -1,6 +1,6 @@
-"""A machine of the test's own: this one's files, copied on write, and a systemd with a journal.
+"""A machine of the test's own: files that are copied on write, and a systemd with a journal.
 
-    with own_network(), booted_machine() as machine:
+    with own_network(), booted_copy() as machine:
         machine.shell("systemctl start postgresql")
 
 It shares the network of the thread that boots it, and ends with its owner.
@@ -16,8 +16,8 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.services import PRIVILEGED, ServiceMissing
@@ -26,16 +26,18 @@ from tests.services.process import ServerProcess, descendants
 
 ROOT = Path(__file__).parents[2]
 BOOT = Path(__file__).with_name("boot.sh")
+CHECKOUT = "/usr/local/src/sam-pipeline"
 NAMESPACES = ("--mount", "--pid", "--uts", "--ipc")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Of a bare host: root's shell, and pip's packages without the network.
+# Root's shell with nobody at it, and pip's packages without the network.
 ENVIRONMENT = {
     "PATH": PATH,
     "HOME": "/root",
     "USER": "root",
     "LANG": "C.UTF-8",
+    "DEBIAN_FRONTEND": "noninteractive",
     "PIP_NO_INDEX": "1",
-    "PIP_FIND_LINKS": "/mnt",
+    "PIP_FIND_LINKS": "/mnt/wheels",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
 }
 
@@ -43,12 +45,13 @@ ENVIRONMENT = {
 @dataclass(frozen=True)
 class Machine:
     process: ServerProcess
-    checkout: str = "/usr/local/src/sam-pipeline"
+    directory: str = "/root"
+    """Where its shell is."""
 
     def shell(self, script: str, timeout_s: float = 180) -> subprocess.CompletedProcess[str]:
-        """Run a script as root in the checkout; stderr is part of its output."""
+        """Run a script as root in its directory; stderr is part of its output."""
         return subprocess.run(
-            [*self._enter(), "bash", "-euo", "pipefail", "-c", f"cd {self.checkout}\n{script}"],
+            [*self._enter(), "bash", "-euo", "pipefail", "-c", f"cd {self.directory}\n{script}"],
             env=ENVIRONMENT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -64,10 +67,10 @@ class Machine:
         return done.stdout
 
     def take_checkout(self) -> None:
-        """Copy the files under version control, as they are now, into its checkout."""
+        """Copy the files under version control, as they are now, to CHECKOUT."""
         pack = ["bash", "-c", "set -o pipefail; git ls-files -z | tar -c --null --files-from=-"]
         archive = subprocess.run(pack, cwd=ROOT, capture_output=True, check=True)
-        unpack = ["sh", "-c", f"mkdir -p {self.checkout} && tar -x -C {self.checkout}"]
+        unpack = ["sh", "-c", f"mkdir -p {CHECKOUT} && tar -x -C {CHECKOUT}"]
         entered = [*self._enter(), *unpack]
         subprocess.run(entered, input=archive.stdout, env=ENVIRONMENT, check=True)
 
@@ -84,11 +87,22 @@ class Machine:
 
 
 @contextlib.contextmanager
-def booted_machine() -> Iterator[Machine]:
-    """A machine with our checkout and the wheels for it, until the end of the block."""
+def booted_copy() -> Iterator[Machine]:
+    """A copy of this machine, its shell in our checkout, with the wheels for it."""
+    with booted_machine(Path("/"), {"wheels": wheels()}) as machine:
+        machine.take_checkout()
+        yield replace(machine, directory=CHECKOUT)
+
+
+@contextlib.contextmanager
+def booted_machine(root: Path, shared: Mapping[str, Path]) -> Iterator[Machine]:
+    """A machine with the files below `root`, until the end of the block.
+
+    It can read the directories `shared` at /mnt/NAME.
+    """
     if os.geteuid() != 0:
         raise ServiceMissing("the privilege to boot a systemd", PRIVILEGED)
-    if not Path("/lib/systemd/systemd").exists():
+    if not (root / "lib/systemd/systemd").exists():
         raise ServiceMissing("systemd", "apt-get install systemd")
     with tempfile.TemporaryDirectory(prefix="sam-machine-") as name:
         directory = Path(name) / "files"
@@ -97,7 +111,8 @@ def booted_machine() -> Iterator[Machine]:
         process = ServerProcess(
             [
                 *("unshare", *NAMESPACES, "--fork", "--kill-child"),
-                *(str(BOOT), str(directory), group, str(wheels())),
+                *(str(BOOT), str(directory), group, str(root)),
+                *(f"{name}={path}" for name, path in shared.items()),
             ],
             log=Path(name) / "log",
             ready=lambda: machine.booted(),
@@ -105,7 +120,6 @@ def booted_machine() -> Iterator[Machine]:
         machine = Machine(process)
         try:
             process.start()
-            machine.take_checkout()
             yield machine
         finally:
             process.kill()
