@@ -17,6 +17,7 @@ PROXY := tinyproxy=tinyproxy-bin
 FAULTS := strace=strace faketime=faketime nft=nftables ip=iproute2 $(PROXY) /usr/sbin/nginx=nginx openssl=openssl sqlite3=sqlite3
 SYSTEMD := systemd-analyze=systemd mmdebstrap=mmdebstrap dpkg-scanpackages=dpkg-dev
 PROMTOOL := promtool=prometheus
+PACKAGING := rpmbuild=rpm
 # What docs/install.md installs, by the packages' own names.
 INSTALL := $(foreach package,python3-venv postgresql default-jre-headless,/usr/share/doc/$(package)=$(package)) curl=curl
 
@@ -24,7 +25,7 @@ INSTALL := $(foreach package,python3-venv postgresql default-jre-headless,/usr/s
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full docs pictures test check lint clean test-services pyz bench-publish bench-load bench-consume bench-door bench-report bench-pages soak soak-reports fuzz
+.PHONY: help install demo demo-full docs pictures test check lint clean test-services pyz packages bench-publish bench-load bench-consume bench-door bench-report bench-pages soak soak-reports fuzz
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -65,6 +66,10 @@ test-services: $(VENV)/.tested
 
 pyz: $(VENV)/.installed ## the publisher as one file for worker nodes: build/sam-publish.pyz
 	@$(BIN)/python deploy/pyz/build.py build/sam-publish.pyz
+
+packages: $(VENV)/.installed ## .deb and .rpm of all programs: build/packages/
+	@$(NEED) $(PACKAGING)
+	@$(BIN)/python deploy/packages/build.py build/packages
 
 # MINUTES of faults for two brokers at once, two of activemq, artemis and rabbitmq; without BROKERS
 # each pair in turn. A printed SEED repeats its faults and worlds.

@@ -1,6 +1,6 @@
 """Builds sam-publish.pyz: the publisher and its dependencies in one file, for Python 3.9 and newer.
 
-    python deploy/pyz/build.py build/sam-publish.pyz
+    python deploy/pyz/build.py build/sam-publish.pyz [INTERPRETER]
 
     __main__.py, sam_pipeline/, tomli/   the sources, for any version of Python
     cpython-39/, cpython-311/, …         their bytecode, for each Python on this machine, because
@@ -25,7 +25,9 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-SHEBANG = b"#!/usr/bin/env python3\n"
+INTERPRETER = "/usr/bin/env python3"
+"""What its first line names, unless a second argument does."""
+
 PACKAGE = "sam_pipeline"
 OLDEST, NEWEST = 9, 20
 """Minor versions of Python 3: the first one supported, and one that does not exist yet."""
@@ -52,17 +54,17 @@ Files = dict[str, bytes]
 
 
 def main() -> None:
-    target = Path(sys.argv[1])
+    target, interpreter = Path(sys.argv[1]), "".join(sys.argv[2:]) or INTERPRETER
     target.parent.mkdir(parents=True, exist_ok=True)
-    build(target)
+    build(target, interpreter)
     print(f"{target}: {target.stat().st_size} bytes")
 
 
-def build(target: Path) -> None:
+def build(target: Path, interpreter: str = INTERPRETER) -> None:
     sources = {**own_sources(), **dependencies()}
     files = {**sources, **bytecode(sources), "__main__.py": (HERE / "__main__.py").read_bytes()}
     with open(target, "wb") as file:
-        file.write(SHEBANG)
+        file.write(f"#!{interpreter}\n".encode())
         with ZipFile(file, "w", compresslevel=9) as archive:
             for name, content in sorted(files.items()):
                 entry = ZipInfo(name, EPOCH)

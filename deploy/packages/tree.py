@@ -1,0 +1,81 @@
+"""The files of each package, as they will be installed."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from environment import install_commands, install_wheels
+from licences import copyright_of
+from package import Package
+from source import Source
+
+INTERPRETER = "/usr/bin/python3"
+FOLDERS = {
+    "sam-publish": ("worker",),
+    "sam-pipeline": ("consumer", "database"),
+    "sam-pipeline-reports": ("reports",),
+}
+"""The folders of deploy/systemd/. What all units share belongs to sam-publish."""
+
+
+def stage(name: str, source: Source, root: Path) -> Package:
+    root.mkdir()
+    package = Package(name, source, root)
+    if name == "sam-publish":
+        stage_publisher(package)
+    else:
+        install_wheels(package)
+        install_commands(package)
+    stage_units(package)
+    stage_documents(package)
+    package.set_times_and_modes()
+    return package
+
+
+def stage_publisher(package: Package) -> None:
+    """The one-file publisher, its plugin, which is a link to it, and its configuration."""
+    source, root = package.source.root, package.root
+    program = root / "usr/bin/sam-publish"
+    build = [sys.executable, str(source / "deploy/pyz/build.py"), str(program), INTERPRETER]
+    subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
+    link(root / "usr/bin/check_sam_publisher", "sam-publish")
+    link(root / "usr/lib/nagios/plugins/check_sam_publisher", "../../../bin/sam-publish")
+
+    (root / "etc/sam/conf.d").mkdir(parents=True)
+    example = (source / "deploy/sam.toml").read_text().splitlines()
+    commented = [line if line.startswith("#") or not line else f"# {line}" for line in example]
+    (root / "etc/sam/sam.toml").write_text("\n".join(commented) + "\n")
+
+
+def stage_units(package: Package) -> None:
+    """Units, accounts and directories; drop-ins keep their folder."""
+    ours = {folder for folders in FOLDERS.values() for folder in folders}
+    units = package.source.root / "deploy/systemd"
+    folders = [units / folder for folder in FOLDERS[package.name]]
+    if package.name == "sam-publish":
+        folders += [path for path in units.iterdir() if path.is_dir() and path.name not in ours]
+    for folder in filter(Path.is_dir, folders):
+        shutil.copytree(folder, package.root / "usr/lib/systemd/system", dirs_exist_ok=True)
+    for kind in ("sysusers", "tmpfiles"):
+        given = Path(__file__).with_name(package.name) / f"{kind}.conf"
+        if given.exists():
+            target = package.root / f"usr/lib/{kind}.d/{package.name}.conf"
+            target.parent.mkdir(parents=True)
+            shutil.copyfile(given, target)
+
+
+def stage_documents(package: Package) -> None:
+    documents = package.root / "usr/share/doc" / package.name
+    documents.mkdir(parents=True)
+    (documents / "copyright").write_text(copyright_of(package))
+    changelog = (package.source.root / "CHANGELOG.md").read_bytes()
+    (documents / "changelog.gz").write_bytes(gzip.compress(changelog, 9, mtime=0))
+
+
+def link(path: Path, target: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)

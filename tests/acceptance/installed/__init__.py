@@ -1,0 +1,1 @@
+"""Our packages, installed as sites install them."""
