@@ -64,7 +64,10 @@ def bare_debian() -> BareDebian:
         with tempfile.TemporaryDirectory(prefix="debian-", dir=CACHE) as name:
             # Renamed only when complete, so that an interrupted build is repeated.
             output = Path(name) / "output"
-            _build(output, sources, options)
+            try:
+                _build(output, sources, options)
+            except subprocess.CalledProcessError as error:
+                raise ServiceMissing("a bare Debian", "make test-services") from error
             with contextlib.suppress(OSError):  # another process was faster
                 output.rename(target)
     return BareDebian(target / "root", target / REPOSITORY)
