@@ -151,17 +151,17 @@ def consumer_keys(
 
 
 def publisher_keys(config: type[PublisherConfig | BrokerTable | CopyTable]) -> str:
-    defaults = config._field_defaults
+    defaults, metadata = config._field_defaults, config.metadata()
     return _table(
         ("key", "default", ""),
         (
             (
-                _code(about.get("key", name)),
+                _code(metadata[name].get("key", name)),
                 _plain(defaults[name]) if name in defaults else REQUIRED,
-                about["what"],
+                metadata[name]["what"],
             )
-            for name, about in config.metadata().items()
-            if about.get("key", name)
+            for name in config._fields
+            if metadata[name].get("key", name)
         ),
     )
 

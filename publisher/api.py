@@ -30,8 +30,9 @@ from typing import Any
 from sam_pipeline.publisher.delivery.publication import NoBrokerTookIt, Publication
 from sam_pipeline.publisher.delivery.publish import courier_for
 from sam_pipeline.publisher.probe.host_name import this_host
-from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
+from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.settings.fields import ConfigFields
+from sam_pipeline.publisher.settings.load import load_config
 from sam_pipeline.publisher.spool.bounded import BoundedSpool
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.log import lazy_logger

@@ -15,7 +15,7 @@ from sam_pipeline.publisher.commands.config_keys import ConfigKeys, all_keys
 from sam_pipeline.publisher.commands.options import flags_of
 from sam_pipeline.publisher.delivery.round_trips import check_message, round_trips
 from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.settings.config import examine_config, problems_between_keys
+from sam_pipeline.publisher.settings.load import examine_config, problems_between_keys, scratch_of
 from sam_pipeline.publisher.settings.signing import signer_of
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import AMS, DOOR, SPOOL, WITHOUT_LOGIN, Broker, is_loopback
@@ -182,7 +182,7 @@ def find_problems(keys: ConfigKeys, findings: Findings) -> Iterator[str]:
 def find_likely_mistakes(keys: ConfigKeys) -> Iterator[str]:
     """Settings that work, but are likely to be mistakes."""
     config = keys.config
-    scratch = config.scratch_of_spool()
+    scratch = scratch_of(config.spool) if config.spool else None
     if scratch:
         origin = keys.origin("spool")
         yield f"{origin}: {config.spool} is below ${scratch} and is removed with the job"

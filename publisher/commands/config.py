@@ -6,7 +6,8 @@ import argparse
 
 from sam_pipeline.publisher.commands.arguments import PROGRAM, add_broker_options
 from sam_pipeline.publisher.commands.options import flags_of
-from sam_pipeline.publisher.settings.config import PublisherConfig, examine_config
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings.load import examine_config
 from sam_pipeline.schema.settings import show as config_show
 from sam_pipeline.schema.settings.show import Part
 

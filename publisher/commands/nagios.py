@@ -8,7 +8,8 @@ from datetime import datetime, timezone
 
 from sam_pipeline.publisher.commands.textfile import lives_in
 from sam_pipeline.publisher.delivery.memory import Memory
-from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings.load import load_config
 from sam_pipeline.publisher.spool.state import spool_states
 from sam_pipeline.schema.program.monitoring_plugin import (
     DAYS_LEFT,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sam_pipeline.publisher.settings.config import (
-    RECORD_KEYS,
-    PublisherConfig,
-    load_config,
-)
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings.fields import RECORD_KEYS
+from sam_pipeline.publisher.settings.load import load_config
 from sam_pipeline.schema.messages.message import DESTINATION, default_destination
 
 if TYPE_CHECKING:

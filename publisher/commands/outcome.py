@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sam_pipeline.publisher.commands.arguments import PROGRAM
 from sam_pipeline.publisher.delivery.publication import BATCH, NoBrokerTookIt
 from sam_pipeline.publisher.delivery.publish import courier_for
-from sam_pipeline.publisher.settings.config import advice_without_brokers
+from sam_pipeline.publisher.settings.load import advice_without_brokers
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.messages.message import DESTINATION
 from sam_pipeline.schema.net.deadline import Deadline

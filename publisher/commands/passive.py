@@ -30,7 +30,7 @@ from sam_pipeline.publisher.probe.fifo import Fifo
 from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.publisher.probe.input import Found, RefusedRecord, bursts
 from sam_pipeline.publisher.probe.passive import PassiveResults
-from sam_pipeline.publisher.settings.config import advice_without_brokers, notify_socket
+from sam_pipeline.publisher.settings.load import advice_without_brokers, notify_socket
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.messages.message import pack

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from sam_pipeline.publisher.settings.secrets import CREDENTIALS
+from sam_pipeline.schema.messages.destination import problem_of_destination
 from sam_pipeline.schema.net.broker_url import (
     AMS,
     DOOR,
@@ -17,11 +18,13 @@ from sam_pipeline.schema.net.broker_url import (
     problem_of_target,
 )
 from sam_pipeline.schema.net.proxy import problem_of_proxy
-from sam_pipeline.schema.secret_file import (
-    problem_of_certificate,
-    problem_of_path,
-    problem_of_secret,
-)
+from sam_pipeline.schema.secret_file import problem_of_path, problem_of_secret
+
+TRUST = {
+    key: {"check": problem_of_path, "what": "instead of the section's"}
+    for key in ("ca_file", "crl_file")
+}
+"""The keys of a table for the authorities that we trust there."""
 
 
 def problem_of_vhost(vhost: str) -> str | None:
@@ -44,8 +47,6 @@ def problems_of_headers(headers: Mapping[str, str]) -> str:
 
 
 def problems_of_destinations(destinations: Mapping[str, str]) -> str:
-    from sam_pipeline.schema.messages.destination import problem_of_destination
-
     problems = ((name, problem_of_destination(text)) for name, text in destinations.items())
     return "\n".join(f"{name}: {problem}" for name, problem in problems if problem)
 
@@ -72,20 +73,10 @@ class BrokerTable(NamedTuple):
     def metadata() -> dict[str, dict[str, Any]]:
         """By field: a check, and its description for the documentation."""
         return {
+            **CREDENTIALS,
+            **TRUST,
             "url": {"check": problem_of_target, "what": "the broker, whether in `brokers` or not"},
             "user": {"what": 'login, unless the URL has one; `""` for a broker without logins'},
-            "password_file": {
-                "check": problem_of_secret,
-                "what": "its first line is the password; mode 0600",
-            },
-            "token_file": {"check": problem_of_secret, "what": "bearer token, mode 0600"},
-            "certificate_file": {"check": problem_of_certificate, "what": "our certificate"},
-            "key_file": {
-                "check": problem_of_secret,
-                "what": "its key, mode 0600; may be in `certificate_file`",
-            },
-            "ca_file": {"check": problem_of_path, "what": "instead of the section's"},
-            "crl_file": {"check": problem_of_path, "what": "instead of the section's"},
             "vhost": {
                 "check": problem_of_vhost,
                 "what": "virtual host, over STOMP; the URL of `rabbitmq-api` has it",

@@ -6,23 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from sam_pipeline.publisher.settings.broker_config import BrokerTable, problems_of_tables
+from sam_pipeline.publisher.settings.broker_config import TRUST, BrokerTable, problems_of_tables
+from sam_pipeline.publisher.settings.secrets import CREDENTIALS
+from sam_pipeline.schema.messages.destination import problem_of_destination
 from sam_pipeline.schema.net.broker_url import problem_of_target
-from sam_pipeline.schema.secret_file import (
-    problem_of_certificate,
-    problem_of_path,
-    problem_of_secret,
-)
+from sam_pipeline.schema.secret_file import problem_of_secret
 
 
 def problem_of_name(name: str) -> str | None:
     if name.replace("-", "").replace("_", "").isalnum() and name.isascii():
         return None
     return f"expected letters, digits, - and _, not {name!r}"
-
-
-def problems_of_urls(urls: Sequence[str]) -> str:
-    return "\n".join(filter(None, map(problem_of_target, urls)))
 
 
 class CopyTable(NamedTuple):
@@ -46,11 +40,16 @@ class CopyTable(NamedTuple):
     def metadata() -> dict[str, dict[str, Any]]:
         """By field: a check, and its description for the documentation."""
         return {
+            **CREDENTIALS,
+            **TRUST,
             "name": {
                 "check": problem_of_name,
                 "what": "for `--copy`, reports and the directory of its spool",
             },
-            "brokers": {"check": problems_of_urls, "what": "URLs, as in the section"},
+            "brokers": {
+                "check": lambda urls: "\n".join(filter(None, map(problem_of_target, urls))),
+                "what": "URLs, as in the section",
+            },
             "broker": {
                 "check": problems_of_tables,
                 "what": "tables `[[publisher.copy.broker]]`, as `[[publisher.broker]]`",
@@ -59,28 +58,9 @@ class CopyTable(NamedTuple):
                 "check": problem_of_destination,
                 "what": "`/topic/NAME` or `/queue/NAME`, instead of the section's",
             },
-            "user": {"what": "login for brokers whose URL has none"},
-            "password_file": {
-                "check": problem_of_secret,
-                "what": "its first line is the password; mode 0600",
-            },
-            "token_file": {"check": problem_of_secret, "what": "bearer token, mode 0600"},
-            "certificate_file": {"check": problem_of_certificate, "what": "our certificate"},
-            "key_file": {
-                "check": problem_of_secret,
-                "what": "its key, mode 0600; may be in `certificate_file`",
-            },
-            "ca_file": {"check": problem_of_path, "what": "instead of the section's"},
-            "crl_file": {"check": problem_of_path, "what": "instead of the section's"},
             "signing_key_file": {"check": problem_of_secret, "what": "instead of the section's"},
             "spool": {"what": "directory of its spool, instead of one in the state directory"},
         }
-
-
-def problem_of_destination(destination: str) -> str | None:
-    from sam_pipeline.schema.messages import destination as destinations
-
-    return destinations.problem_of_destination(destination)
 
 
 def problems_of_copies(copies: Sequence[Optional[CopyTable]]) -> str:

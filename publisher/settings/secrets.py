@@ -11,12 +11,30 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.secret_file import credential_file, find_secret, read_secret
+from sam_pipeline.schema.secret_file import (
+    credential_file,
+    find_secret,
+    problem_of_certificate,
+    problem_of_secret,
+    read_secret,
+)
 
-CREDENTIALS = ("user", "password_file", "token_file", "certificate_file", "key_file")
+CREDENTIALS: dict[str, dict[str, Any]] = {
+    "user": {"what": "login for brokers whose URL has none"},
+    "password_file": {
+        "check": problem_of_secret,
+        "what": "its first line is the password; mode 0600",
+    },
+    "token_file": {"check": problem_of_secret, "what": "bearer token, mode 0600"},
+    "certificate_file": {"check": problem_of_certificate, "what": "our certificate"},
+    "key_file": {
+        "check": problem_of_secret,
+        "what": "its key, mode 0600; may be in `certificate_file`",
+    },
+}
 """The keys by which a broker knows us. A table with one of them uses none of the section's."""
 
 PASSWORD = "SAM_PUBLISHER_PASSWORD"

@@ -25,7 +25,7 @@ from docs.tables import EXIT_CODES, dead_letter_reasons
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import load_consumer
 from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
-from sam_pipeline.publisher.settings.config import load_config
+from sam_pipeline.publisher.settings.load import load_config
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import PRIVILEGED, missing, needed

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher.settings.broker_config import BrokerTable
-from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
+from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.settings.copy_config import CopyTable
+from sam_pipeline.publisher.settings.load import load_config
 from sam_pipeline.schema.identity.keys import make_key
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker

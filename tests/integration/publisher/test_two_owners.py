@@ -16,7 +16,8 @@ from sam_pipeline.publisher import publish
 from sam_pipeline.publisher.cli import main
 from sam_pipeline.publisher.delivery.copies import GRACE_S
 from sam_pipeline.publisher.delivery.drain import drain
-from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings.load import load_config
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import needed

@@ -17,7 +17,7 @@ from sam_pipeline.publisher import NoBrokerTookIt, Publisher, PublisherConfig, p
 from sam_pipeline.publisher.cli import main
 from sam_pipeline.publisher.delivery.copies import GRACE_S
 from sam_pipeline.publisher.delivery.publish import courier_for
-from sam_pipeline.publisher.settings.config import load_config
+from sam_pipeline.publisher.settings.load import load_config
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.deadline import Deadline

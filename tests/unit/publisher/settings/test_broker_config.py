@@ -14,7 +14,8 @@ from sam_pipeline.publisher.cli import main
 from sam_pipeline.publisher.delivery.memory import Memory
 from sam_pipeline.publisher.delivery.publish import publish
 from sam_pipeline.publisher.settings.broker_config import BrokerTable
-from sam_pipeline.publisher.settings.config import PublisherConfig, load_config
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings.load import load_config
 from sam_pipeline.publisher.settings.secrets import CREDENTIALS
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import SCHEMES, parse_broker
@@ -64,7 +65,7 @@ def test_a_broker_of_another_owner_never_gets_our_credentials(
     tmp_path: Path, own: str, scheme: str
 ) -> None:
     path = secret(tmp_path / "of-the-section")
-    mine = dict.fromkeys(CREDENTIALS[1:], path)
+    mine = dict.fromkeys(CREDENTIALS.keys() - {"user"}, path)
     url = f"{scheme}://other.example.org{SCHEMES[scheme].path}"
     theirs = BrokerTable(url)._replace(**{own: "" if own == "user" else tmp_path / "theirs"})
     config = PublisherConfig((url,), user="sam", **mine, broker=(theirs,), insecure=True)

@@ -1,0 +1,188 @@
+"""Loads the configuration: the section, and the directories that it leaves open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings.fields import problem_of_url
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.log import lazy_logger
+from sam_pipeline.schema.settings.files import find_file, no_file_found, state_dir
+from sam_pipeline.schema.settings.section import Findings, examine, load
+
+if TYPE_CHECKING:
+    from sam_pipeline.publisher.settings.copy_config import CopyTable
+
+SCRATCH = (
+    "_CONDOR_SCRATCH_DIR",
+    "SLURM_TMPDIR",
+    "PBS_JOBDIR",
+    "LSF_TMPDIR",
+    "EDG_WL_SCRATCH",
+    "OSG_WN_TMP",
+)
+"""Variables that name the scratch directory of a job."""
+
+JOB = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "_CONDOR_JOB_AD", "JOB_ID")
+"""Variables that are set in a job, where TMPDIR belongs to the job, too."""
+
+SIGNED_DESTINATION = "a signature covers the destination: remove them, or signing_key_file"
+
+logger = lazy_logger(__name__)
+
+
+def load_config(
+    path: str | None, flags: Mapping[str, Any], *, no_spool: bool = False
+) -> PublisherConfig:
+    """The configuration; by default, state and spool are in the state directory.
+
+    If that is below the scratch directory of a batch job, there is no spool unless one is
+    configured: it would be removed with the job. A message that no broker takes is then refused.
+
+    Raises:
+        ConfigError: all problems at once.
+    """
+    config = load(PublisherConfig, "publisher", path, os.environ, **flags)
+    config = _with_directories(_with_listed_brokers(config, flags), no_spool)
+    problems = [*_unsafe_logins(config), *problems_between_keys(config)]
+    if problems:
+        raise ConfigError(problems)
+    for one in (config, *config.copies):
+        one.require_signer()
+    return config
+
+
+def examine_config(path: str | None, flags: Mapping[str, Any]) -> tuple[PublisherConfig, Findings]:
+    """The configuration, without bad brokers and with defaults for other bad values; all problems.
+
+    Raises:
+        ConfigError: the file does not exist, or is not TOML.
+    """
+    findings = examine(PublisherConfig, "publisher", path, os.environ, **flags)
+    urls = findings.rejected.get("brokers", findings.values.get("brokers", ()))
+    good = {name: tuple(filter(None, findings.values.get(name, ()))) for name in ("broker", "copy")}
+    good["brokers"] = tuple(url for url in urls if problem_of_url(url) is None)
+    config = PublisherConfig(**{**findings.values, **good})
+    return _with_directories(_with_listed_brokers(config, flags)), findings
+
+
+def problems_between_keys(config: PublisherConfig) -> Iterator[str]:
+    """Keys that don't go together: of a table and its section, or of a copy and the section."""
+    spools: dict[Path, str] = {}
+    for one in (config, *config.copies):
+        for table in one.broker:
+            if table.destinations and one.signing_key_file:
+                yield f"{one.name} broker {table.broker}: destinations: {SIGNED_DESTINATION}"
+        if one.spool in spools:
+            yield f"{one.name} spool: {one.spool} is the spool of {spools[one.spool]}, too"
+        if one.spool:
+            spools[one.spool] = one.name
+
+
+def notify_socket() -> str | None:
+    """Where systemd waits for notifications of this process; None if it does not."""
+    return os.environ.get("NOTIFY_SOCKET")
+
+
+def advice_without_brokers(path: str | None) -> str:
+    """What to do if no broker is configured, and which configuration file was read."""
+    file = find_file(path, os.environ)
+    read = f"the configuration file is {file}" if file else no_file_found()
+    return f"no broker is configured: use --broker, or `brokers` in [publisher]; {read}"
+
+
+def scratch_of(path: Path) -> str | None:
+    """The variable of a scratch directory that contains (or is) this path, if there is one."""
+    in_a_job = any(os.environ.get(name) for name in JOB)
+    for name in (*SCRATCH, "TMPDIR") if in_a_job else SCRATCH:
+        scratch = os.environ.get(name)
+        if not scratch or not os.path.isabs(scratch):
+            continue
+        directory = os.path.realpath(scratch)
+        # PBS names the home directory here, unless jobs have a sandbox.
+        if name == "PBS_JOBDIR" and directory == os.path.realpath(os.environ.get("HOME") or "/"):
+            continue
+        below = os.path.realpath(path)
+        if below == directory or below.startswith(directory.rstrip("/") + "/"):
+            return name
+    return None
+
+
+def _with_listed_brokers(config: PublisherConfig, flags: Mapping[str, Any]) -> PublisherConfig:
+    """With the URLs of tables in `brokers`; without copies if an option names the brokers."""
+    if flags.get("brokers"):
+        return config._replace(copy=())
+    if not (config.broker or config.copy):
+        return config
+    tables = (table._replace(brokers=_listed(table)) for table in config.copy)
+    return config._replace(brokers=_listed(config), copy=tuple(tables))
+
+
+def _listed(tables: PublisherConfig | CopyTable) -> tuple[str, ...]:
+    from sam_pipeline.schema.net.broker_url import parse_broker
+
+    known = {str(parse_broker(url)) for url in tables.brokers}
+    more = (table.url for table in tables.broker if str(table.broker) not in known)
+    return (*tables.brokers, *more)
+
+
+def _unsafe_logins(config: PublisherConfig) -> Iterator[str]:
+    for one in (config, *config.copies):
+        if one.user or one.broker or any("@" in url for url in one.brokers):
+            from sam_pipeline.schema.net.broker_url import problem_of_login
+
+            for broker in one.broker_list:
+                at = one.at(broker)
+                problem = problem_of_login(broker._replace(user=None), at.user, one.insecure)
+                if problem:
+                    yield f"{one.name} {broker}: {problem}"
+
+
+def _with_directories(config: PublisherConfig, no_spool: bool = False) -> PublisherConfig:
+    """The configuration with defaults for the directories of state and spools."""
+    state = config.state or state_dir(os.environ)
+    spool = config.spool or state / "spool"
+    if not (state.is_absolute() and spool.is_absolute()) and not _has_working_directory():
+        logger.warning("no spool: %s is relative, and the working directory was removed", spool)
+        return _without_spools(config)._replace(state=None, require_broker=True)
+    if no_spool:
+        return _without_spools(config)._replace(state=state)
+    main_spool = config.spool or _lasting(spool)
+    copies = tuple(
+        table._replace(spool=table.spool or _lasting(state / "copies" / table.name / "spool"))
+        for table in config.copy
+    )
+    return config._replace(
+        state=state,
+        spool=main_spool,
+        copy=copies,
+        require_broker=config.require_broker or main_spool is None,
+    )
+
+
+def _without_spools(config: PublisherConfig) -> PublisherConfig:
+    copies = tuple(table._replace(spool=None) for table in config.copy)
+    return config._replace(spool=None, copy=copies)
+
+
+def _lasting(spool: Path) -> Path | None:
+    """The default directory of a spool; None, with a warning, if it is removed with a batch job."""
+    variable = scratch_of(spool)
+    if variable is None:
+        return spool
+    problem = "no spool: %s is below $%s, which is removed with the job"
+    advice = "set `spool` to a permanent directory, or only brokers can take messages"
+    logger.warning(f"{problem}; {advice}", spool, variable)
+    return None
+
+
+def _has_working_directory() -> bool:
+    try:
+        os.getcwd()
+    except OSError:  # it was removed
+        return False
+    return True
