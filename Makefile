@@ -15,6 +15,9 @@ RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
 BROWSER := chromium=chromium pdftotext=poppler-utils
 PROXY := tinyproxy=tinyproxy-bin
 FAULTS := strace=strace faketime=faketime nft=nftables ip=iproute2 $(PROXY) /usr/sbin/nginx=nginx openssl=openssl sqlite3=sqlite3
+# Man pages are checked by their readers, completion by the shells themselves.
+MANUAL := lexgrog=man-db groff=groff mandoc=mandoc
+SHELLS := zsh=zsh fish=fish
 SYSTEMD := systemd-analyze=systemd mmdebstrap=mmdebstrap dpkg-scanpackages=dpkg-dev
 PROMTOOL := promtool=prometheus
 PACKAGING := rpmbuild=rpm
@@ -25,7 +28,7 @@ INSTALL := $(foreach package,python3-venv postgresql default-jre-headless,/usr/s
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full docs pictures test check lint clean test-services pyz packages bench-publish bench-load bench-consume bench-door bench-report bench-pages soak soak-reports fuzz
+.PHONY: help install demo demo-full docs pictures test check lint clean test-services pyz man packages bench-publish bench-load bench-consume bench-door bench-report bench-pages soak soak-reports fuzz
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -61,7 +64,7 @@ lint: $(VENV)/.tested
 	$(BIN)/mypy
 
 test-services: $(VENV)/.tested
-	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS) $(FAULTS) $(SYSTEMD) $(PROMTOOL) $(BROWSER) $(INSTALL)
+	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS) $(FAULTS) $(SYSTEMD) $(MANUAL) $(SHELLS) $(PROMTOOL) $(BROWSER) $(INSTALL)
 	@$(BIN)/python -m tests.services
 
 pyz: $(VENV)/.installed ## the publisher as one file for worker nodes: build/sam-publish.pyz
@@ -70,6 +73,9 @@ pyz: $(VENV)/.installed ## the publisher as one file for worker nodes: build/sam
 packages: $(VENV)/.installed ## .deb and .rpm of all programs: build/packages/
 	@$(NEED) $(PACKAGING)
 	@$(BIN)/python deploy/packages/build.py build/packages
+
+man: $(VENV)/.tested ## man pages, and completion for bash, zsh and fish: build/manual/
+	@$(BIN)/python -m deploy.manual build/manual
 
 # MINUTES of faults for two brokers at once, two of activemq, artemis and rabbitmq; without BROKERS
 # each pair in turn. A printed SEED repeats its faults and worlds.

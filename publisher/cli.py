@@ -10,6 +10,8 @@ from sam_pipeline.schema.program.command import add_commands, common_options, pr
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sam_pipeline.schema.program.command import CommandParser
+
 EXAMPLES = """\
 examples:
   sam-publish result --metric org.example.Ping --status OK --host ce01.example.org --flavour CE
@@ -35,8 +37,12 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    return run(PROGRAM, make_parser(), argv, lambda args: int(args.handler(args)))
+
+
+def make_parser() -> CommandParser:
     common = common_options()
     description = "Publish probe results to the first broker that takes them."
     parser = program_parser(PROGRAM, description, EXAMPLES, common)
     add_commands(parser, "sam_pipeline.publisher.commands", COMMANDS, common)
-    return run(PROGRAM, parser, argv, lambda args: int(args.handler(args)))
+    return parser

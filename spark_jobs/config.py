@@ -21,13 +21,19 @@ def _above_zero(seconds: float) -> str | None:
 
 @dataclass(frozen=True)
 class ReportConfig:
-    """The profiles of the reports that `sam-report run` computes, and how long it waits for Spark.
+    """What `sam-report run` computes by default, and how long it waits for Spark."""
 
-    `start_timeout_s` limits the start of Spark, and each time without a worker for its tasks.
-    """
-
-    profiles: tuple[Path, ...] = ()
-    start_timeout_s: float = field(default=600.0, metadata={"check": _above_zero})
+    profiles: tuple[Path, ...] = field(
+        default=(), metadata={"what": "the files of the profiles that `sam-report run` computes"}
+    )
+    start_timeout_s: float = field(
+        default=600.0,
+        metadata={
+            "check": _above_zero,
+            "what": "time limit in seconds for the start of Spark, and for each time without a"
+            " worker for its tasks",
+        },
+    )
 
 
 def load_report(args: argparse.Namespace) -> ReportConfig:

@@ -11,6 +11,7 @@ from sam_pipeline.consumer.monitoring.snapshot import DEGRADED, RUNNING, WAITING
 from sam_pipeline.consumer.monitoring.state_file import is_alive, read_state
 from sam_pipeline.consumer.settings.load import load_identity
 from sam_pipeline.consumer.silence.silences import PLURALS
+from sam_pipeline.schema.program.command import CommandParser
 from sam_pipeline.schema.program.monitoring_plugin import (
     CRITICAL,
     DAYS_LEFT,
@@ -62,10 +63,14 @@ plugins:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns the exit code of a monitoring plugin."""
+    return run_plugin(make_parser(), argv, check_consumer)
+
+
+def make_parser() -> CommandParser:
     description = "Check the state of the consumer on this host for a monitoring system."
     parser = plugin_parser(PROGRAM, description, EXAMPLES, THRESHOLDS)
     add_instance(parser)
-    return run_plugin(parser, argv, check_consumer)
+    return parser
 
 
 def check_consumer(args: argparse.Namespace) -> int:

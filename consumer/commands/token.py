@@ -54,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     def add_action(name: str, text: str) -> Any:
         parents = [common_options(), file_option]
-        description = f"{text.capitalize()}."
+        description = f"{text[0].upper()}{text[1:]}."
         return actions.add_parser(
             name, help=text, description=description, epilog=EXAMPLES, parents=parents
         )

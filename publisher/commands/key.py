@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     common = [common_options()]
 
     def add_action(name: str, text: str) -> Any:
-        description = f"{text.capitalize()}."
+        description = f"{text[0].upper()}{text[1:]}."
         return actions.add_parser(
             name, help=text, description=description, epilog=EXAMPLES, parents=common
         )
@@ -62,7 +62,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     show_action = add_action("show", "show the name and the public part of a key")
     show_action.add_argument(
-        "file", nargs="?", type=Path, metavar="FILE", help="(default: the configured signing key)"
+        "file",
+        nargs="?",
+        type=Path,
+        metavar="FILE",
+        help="file of the key (default: that of signing_key_file)",
     )
 
 

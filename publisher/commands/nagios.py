@@ -11,6 +11,7 @@ from sam_pipeline.publisher.delivery.memory import Memory
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.settings.load import load_config
 from sam_pipeline.publisher.spool.state import spool_states
+from sam_pipeline.schema.program.command import CommandParser
 from sam_pipeline.schema.program.monitoring_plugin import (
     DAYS_LEFT,
     UNKNOWN,
@@ -52,9 +53,12 @@ The exit status is that of monitoring plugins:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns the exit code of a monitoring plugin."""
+    return run_plugin(make_parser(), argv, check_publisher)
+
+
+def make_parser() -> CommandParser:
     description = "Check the spool of the publisher on this host for a monitoring system."
-    parser = plugin_parser(PROGRAM, description, EXAMPLES, THRESHOLDS)
-    return run_plugin(parser, argv, check_publisher)
+    return plugin_parser(PROGRAM, description, EXAMPLES, THRESHOLDS)
 
 
 def check_publisher(args: argparse.Namespace) -> int:

@@ -93,7 +93,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     common = [common_options()]
 
     def add_action(name: str, text: str) -> Any:
-        description = f"{text.capitalize()}."
+        description = f"{text[0].upper()}{text[1:]}."
         action = actions.add_parser(name, help=text, description=description, parents=common)
         others = "the section's" if name not in OF_ALL else "that of the section and all of copies"
         action.add_argument(

@@ -158,10 +158,13 @@ class ConfigFields(NamedTuple):
             **CREDENTIALS,
             "brokers": {
                 "check": lambda urls: "\n".join(filter(None, map(problem_of_url, urls))),
-                "what": "URLs, see above",
+                "what": "URLs of the brokers",
             },
-            "order": {"check": _one_of(*ORDERS), "what": "or `shuffled`, to spread the load"},
-            "timeout_s": {"check": _above_zero, "what": "for a call in total"},
+            "order": {
+                "check": _one_of(*ORDERS),
+                "what": "order in which they are tried; `shuffled` spreads the load",
+            },
+            "timeout_s": {"check": _above_zero, "what": "time limit of a call in seconds"},
             "message_class": {
                 "key": "class",
                 "check": _problem_of_class,
@@ -173,7 +176,10 @@ class ConfigFields(NamedTuple):
             },
             "insecure": {"what": "permit logins in plain text at brokers on other machines"},
             "proxy": {"check": _problem_of_proxy, "what": "`http://[USER@]HOST:PORT`, or `none`"},
-            "proxy_password_file": {"check": problem_of_secret, "what": "mode 0600"},
+            "proxy_password_file": {
+                "check": problem_of_secret,
+                "what": "the first line is the password for the proxy; mode 0600",
+            },
             "ca_file": {
                 "check": problem_of_path,
                 "what": "certificate authorities instead of the system's; a file or a directory",
@@ -187,8 +193,8 @@ class ConfigFields(NamedTuple):
                 "what": "signs all messages, mode 0600; the file of the key NAME is `NAME.pem`",
             },
             "spool": {"what": "directory of the spool, instead of one in the state directory"},
-            "spool_max_messages": {"check": _above_zero, "what": "limit of the spool"},
-            "spool_max_bytes": {"check": _above_zero, "what": "limit of the spool"},
+            "spool_max_messages": {"check": _above_zero, "what": "maximum number of messages"},
+            "spool_max_bytes": {"check": _above_zero, "what": "maximum size of the messages"},
             "spool_when_full": {"check": _one_of(REFUSE, DROP_OLDEST), "what": "or `drop-oldest`"},
             "spool_mode": {
                 "check": _one_of(OF_OWNER, OF_GROUP),

@@ -99,11 +99,15 @@ class LazyCommand(CommandParser):
         super().__init__(**keywords)
         self._module, self._common = module, common
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def load_options(self) -> None:
+        """Import the module and add its options, unless that was done."""
         if self._common is not None:
             import_module(self._module).add_options(self)
             self._add_container_actions(self._common)
             self._common = None
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self.load_options()
         return super().parse_known_args(args, namespace)
 
 

@@ -28,16 +28,23 @@ def _problem(url: str) -> str | None:
     return None
 
 
+_URL = {
+    "check": _problem,
+    "what": "`postgresql+psycopg2://USER@HOST/NAME?sslmode=verify-full`, with any parameter of"
+    " libpq, or `sqlite:////PATH`",
+}
+
+
 @dataclass(frozen=True)
 class DatabaseConfig:
     """`url` may contain a password, so `repr` leaves it out."""
 
-    url: str = field(repr=False, metadata={"check": _problem})
+    url: str = field(repr=False, metadata=_URL)
 
 
 @dataclass(frozen=True)
 class _OptionalUrl:
-    url: str | None = field(default=None, repr=False, metadata={"check": _problem})
+    url: str | None = field(default=None, repr=False, metadata=_URL)
 
 
 def load_database(args: argparse.Namespace) -> DatabaseConfig:

@@ -140,7 +140,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_selection(action, OPEN, "print everything, however long or many")
     _add_state(action)
     action = add("edit", run_edit, "replace a letter by one with a new body or new headers")
-    action.add_argument("id", metavar="ID", type=whole_number())
+    action.add_argument("id", metavar="ID", type=whole_number(), help="id of the letter")
     action.add_argument(
         "--body",
         metavar="FILE",
@@ -167,7 +167,9 @@ def _add_selection(action: argparse.ArgumentParser, state: str, all_of_them: str
     `all_of_them`: what else --all does.
     """
     action.set_defaults(state=state)
-    action.add_argument("ids", metavar="ID", type=whole_number(), nargs="*")
+    action.add_argument(
+        "ids", metavar="ID", type=whole_number(), nargs="*", help="select letters by their ids"
+    )
     action.add_argument(
         "--reason", metavar="R", type=_reason, help="select letters with this reason"
     )

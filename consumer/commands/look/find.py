@@ -78,7 +78,13 @@ class MessageFindings:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("ids", metavar="MESSAGE-ID", nargs="+", type=text_argument)
+    parser.add_argument(
+        "ids",
+        metavar="MESSAGE-ID",
+        nargs="+",
+        type=text_argument,
+        help="id of a message, as sam-publish has printed it",
+    )
     parser.add_argument(
         "--days",
         metavar="N",

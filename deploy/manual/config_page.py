@@ -1,0 +1,121 @@
+"""sam.toml(5), from the classes that read the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from deploy.manual.program_page import name, see_also
+from deploy.manual.roff import bold, definition, heading, literal, paragraph, plain, subheading
+from docs.config_keys import NONE, REQUIRED, ConfigKey, keys_of
+from docs.environment import CONFIG_FILES
+from sam_pipeline.consumer.settings.broker_config import BrokerConfig
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.door_config import DoorConfig
+from sam_pipeline.consumer.settings.silence_config import SilenceConfig
+from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
+from sam_pipeline.publisher.settings.broker_config import BrokerTable
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings.copy_config import CopyTable
+from sam_pipeline.spark_jobs.config import ReportConfig
+from sam_pipeline.sql.database.config import DatabaseConfig
+from sam_pipeline.sql.imports.http.feed_config import FeedConfig
+
+DESCRIPTION = """\
+The configuration of all programs of SAM Pipeline, in TOML. Each program reads its own section, and
+all but `sam-publish` also `[database]`. A worker node needs only `[publisher]`.
+
+The file is the one that `--config` names, else `$SAM_CONFIG`, else the first that exists of
+`./sam.toml`, `$XDG_CONFIG_HOME/sam/sam.toml` and `/etc/sam/sam.toml`. An option of the command line
+overrides an environment variable, `SAM_<SECTION>_<KEY>` in capitals, which overrides the file. In a
+variable, the items of a list are separated by commas; tables can only be set in the file.
+
+Paths are relative to the directory of the file. An unknown key is an error, and all errors are
+reported at once. `sam-publish check`, `sam-consume check` and `sam-db check` look for problems,
+`config show` of each program prints every key, its value, and where it is set.
+
+Secrets are in files of their own, with mode 0600. A `sam.toml` that contains a password must have
+that mode, too."""
+
+EXAMPLE = """\
+[database]
+url = "postgresql+psycopg2://sam@db.example.org/sam?sslmode=verify-full"
+
+[publisher]
+brokers = ["stomp+ssl://msg1.example.org:61614"]
+spool = "/var/spool/sam"
+
+[consumer]
+name = "site-a"
+brokers = ["stomp+ssl://msg1.example.org:61614"]
+
+[[consumer.subscription]]
+destination = "/topic/grid.probe.metricOutput"
+class = "metricOutput"
+
+[report]
+profiles = ["critical.toml"]"""
+
+
+class ConfigTable(NamedTuple):
+    """A section or table: the class that reads it, and what it is for, in Markdown."""
+
+    config_class: Any
+    meaning: str
+
+
+TABLES: Mapping[str, ConfigTable] = {
+    "[database]": ConfigTable(DatabaseConfig, "The database, for all programs but `sam-publish`."),
+    "[publisher]": ConfigTable(PublisherConfig, "Where `sam-publish` sends messages."),
+    "[[publisher.broker]]": ConfigTable(
+        BrokerTable, "What applies at one broker alone. Keys that it lacks are the section's."
+    ),
+    "[[publisher.copy]]": ConfigTable(
+        CopyTable, "A second set of brokers, which get the same messages."
+    ),
+    "[consumer]": ConfigTable(ConsumerConfig, "Where `sam-consume` gets messages, and how."),
+    "[[consumer.subscription]]": ConfigTable(
+        SubscriptionConfig, "A destination that is read at the brokers."
+    ),
+    "[[consumer.broker]]": ConfigTable(
+        BrokerConfig, "What applies at one broker alone. Keys that it lacks are the section's."
+    ),
+    "[consumer.door]": ConfigTable(
+        DoorConfig, "How messages are taken over HTTP, for URLs with `listen+https://`."
+    ),
+    "[[consumer.silence]]": ConfigTable(
+        SilenceConfig, "An alarm if nothing arrives. The first table that matches applies."
+    ),
+    "[report]": ConfigTable(ReportConfig, "What `sam-report` computes."),
+    "[[import.feed]]": ConfigTable(FeedConfig, "A feed that `sam-db import` reads."),
+}
+
+
+def config_page() -> Iterator[str]:
+    yield from name("sam.toml", "configuration of sam-publish, sam-consume, sam-db and sam-report")
+    yield heading("Synopsis")
+    yield from (".PP", bold("/etc/sam/sam.toml"))
+    yield heading("Description")
+    for text in DESCRIPTION.split("\n\n"):
+        yield from paragraph(" ".join(text.split()))
+    yield heading("Sections")
+    for title, table in TABLES.items():
+        yield subheading(title)
+        yield from paragraph(table.meaning)
+        for key in keys_of(table.config_class):
+            yield from definition(term(key), key.meaning)
+    yield heading("Files")
+    for path, meaning in CONFIG_FILES.items():
+        yield from definition(bold(path), meaning)
+    yield heading("Examples")
+    yield from literal(EXAMPLE.splitlines())
+    yield heading("See also")
+    yield from see_also("sam-publish(1) sam-consume(1) sam-db(1) sam-report(1)")
+
+
+def term(key: ConfigKey) -> str:
+    """The name of a key, and whether it is required or has a default."""
+    if key.default == NONE:
+        return bold(key.name)
+    note = f"({REQUIRED})" if key.default == REQUIRED else f"(default: {key.default})"
+    return f"{bold(key.name)} {plain(note)}"

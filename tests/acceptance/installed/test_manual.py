@@ -1,0 +1,148 @@
+"""The man pages: complete, readable, found by whatis and apropos, and the same for each build."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.manual.parsers import MAKERS, commands, parser_of
+from tests.services import missing
+
+ROOT = Path(__file__).parents[3]
+BUILD_TIME = "1790000000"
+BUILD_DAY = "2026-09-21"
+PAGES = [*(f"{program}.1" for program in MAKERS), "sam.toml.5"]
+COLUMNS = 80
+
+
+def build(directory: Path, **environment: str) -> Path:
+    command = [sys.executable, "-m", "deploy.manual", directory]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, check=True)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def manual(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages, as packages have them."""
+    for program in ("man", "lexgrog", "groff", "mandoc"):
+        if not shutil.which(program):
+            missing(program, "make test-services")
+    directory = tmp_path_factory.mktemp("manual")
+    return build(directory, SOURCE_DATE_EPOCH=BUILD_TIME, PYTHONHASHSEED="1") / "man"
+
+
+def output(*command: object) -> str:
+    """What a program prints, on either stream."""
+    done = subprocess.run(
+        [*map(str, command)],
+        env={**os.environ, "MANWIDTH": str(COLUMNS), "LC_ALL": "C.UTF-8", "MANROFFOPT": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return done.stdout
+
+
+def rendered(page: Path) -> str:
+    """The page as a terminal shows it, without fonts."""
+    return re.sub(".\b", "", output("man", "-E", "UTF-8", "-l", page))
+
+
+def section(text: str, heading: str) -> str:
+    """The part of a rendered page below a heading, up to the next one."""
+    [part] = re.findall(rf"^ {{0,3}}{re.escape(heading)}\n((?: {{4,}}.*\n|\n)*)", text, re.M)
+    return str(part)
+
+
+def is_named(option: str, text: str) -> bool:
+    """Whether an option, a command or a key stands before its explanation."""
+    return re.search(rf"^ +(?:\S+, )*{re.escape(option)}(?:[ ,]|$)", text, re.M) is not None
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_formatter_has_a_warning(manual: Path, page: str) -> None:
+    path = manual / page
+
+    assert output("man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", path).count("\n") > 9
+    assert "warning" not in output("man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", path)
+    assert "warning" not in output("groff", "-ww", "-mandoc", "-Tutf8", "-z", path)
+    assert output("mandoc", "-Tlint", "-W", "warning", path) == ""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_fits_in_a_terminal(manual: Path, page: str) -> None:
+    text = rendered(manual / page)
+
+    assert [line for line in text.splitlines() if len(line) > COLUMNS] == []
+    assert BUILD_DAY in text
+
+
+@pytest.mark.parametrize("program", MAKERS)
+def test_a_page_has_every_command_and_every_option(manual: Path, program: str) -> None:
+    text = rendered(manual / f"{program}.1")
+    parser = parser_of(program)
+    shared = section(text, "OPTIONS")
+
+    absent = [
+        (command.prog, option)
+        for command in [parser, *commands(parser)]
+        for action in command._actions
+        for option in action.option_strings
+        if not is_named(option, shared)
+        and (command is parser or not is_named(option, section(text, command.prog)))
+    ]
+
+    assert absent == []
+    assert all(is_named(command.prog, section(text, command.prog)) for command in commands(parser))
+
+
+def test_the_page_of_the_configuration_has_every_key_of_the_example(manual: Path) -> None:
+    text = rendered(manual / "sam.toml.5")
+
+    keys = list(keys_of_the_example())
+    absent = [(table, key) for table, key in keys if not is_named(key, section(text, table))]
+
+    assert len(keys) > 100
+    assert absent == []
+
+
+def keys_of_the_example() -> Iterator[tuple[str, str]]:
+    """The keys of deploy/sam.toml, which shows all of them, with the name of their table."""
+    table = ""
+    for line in (ROOT / "deploy" / "sam.toml").read_text(encoding="utf-8").splitlines():
+        if heading := re.match(r"(?:# )?(\[.*?\]+)", line):
+            table = heading[1]
+        elif key := re.match(r"(?:# )?(\w+) = ", line):
+            yield table, key[1]
+
+
+def test_whatis_and_apropos_find_the_pages(manual: Path, tmp_path: Path) -> None:
+    for page in PAGES:
+        target = tmp_path / f"man{page[-1]}" / page
+        target.parent.mkdir(exist_ok=True)
+        shutil.copy(manual / page, target)
+    output("mandb", "--quiet", "--user-db", tmp_path)
+
+    found = output("apropos", "-M", tmp_path, "sam")
+
+    assert [line.split()[0] for line in sorted(found.splitlines())] == sorted(
+        page[:-2] for page in PAGES
+    )
+    assert "sam-db (1)" in output("whatis", "-M", tmp_path, "sam-db")
+
+
+def test_two_builds_give_the_same_bytes(manual: Path, tmp_path: Path) -> None:
+    again = build(tmp_path, SOURCE_DATE_EPOCH=BUILD_TIME, PYTHONHASHSEED="2")
+
+    def content(directory: Path) -> dict[Path, bytes]:
+        files = (path for path in directory.rglob("*") if path.is_file())
+        return {path.relative_to(directory): path.read_bytes() for path in files}
+
+    assert content(again) == content(manual.parent)
