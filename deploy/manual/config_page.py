@@ -39,7 +39,7 @@ that mode, too."""
 
 EXAMPLE = """\
 [database]
-url = "postgresql+psycopg2://sam@db.example.org/sam?sslmode=verify-full"
+url = "postgresql://sam@db.example.org/sam?sslmode=verify-full"
 
 [publisher]
 brokers = ["stomp+ssl://msg1.example.org:61614"]

@@ -22,7 +22,8 @@ EXAMPLES = re.compile("examples?:")
 INDENT = "  "
 GAP = re.compile(r"\s{2,}")
 """Between a command or a term and what explains it."""
-WIDTH = 70
+WIDTH = 67
+"""Of examples, so that they fit in 80 columns."""
 
 
 class Item(NamedTuple):
@@ -92,7 +93,8 @@ def _words(command: str) -> Iterator[str]:
     """The words of a command as they were typed, an option together with its values."""
     unit = ""
     for word in re.findall(r"""(?:"[^"]*"|'[^']*'|\S)+""", command):
-        if unit and (word.startswith(("-", "|", "<", ">")) or not unit.startswith("-")):
+        is_value = unit.startswith("-") and not word.startswith(("-", "|", "<", ">"))
+        if unit and not (is_value and len(unit) + len(word) < WIDTH - len("     \\")):
             yield unit
             unit = word
         else:

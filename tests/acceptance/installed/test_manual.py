@@ -38,21 +38,14 @@ def manual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(directory, SOURCE_DATE_EPOCH=BUILD_TIME, PYTHONHASHSEED="1") / "man"
 
 
-def output(*command: object) -> str:
-    """What a program prints, on either stream."""
-    done = subprocess.run(
-        [*map(str, command)],
-        env={**os.environ, "MANWIDTH": str(COLUMNS), "LC_ALL": "C.UTF-8", "MANROFFOPT": ""},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    return done.stdout
+def run(*command: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "MANWIDTH": str(COLUMNS), "LC_ALL": "C.UTF-8"}
+    return subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True)
 
 
 def rendered(page: Path) -> str:
     """The page as a terminal shows it, without fonts."""
-    return re.sub(".\b", "", output("man", "-E", "UTF-8", "-l", page))
+    return re.sub(".\b", "", run("man", "-E", "UTF-8", "-l", page).stdout)
 
 
 def section(text: str, heading: str) -> str:
@@ -70,10 +63,9 @@ def is_named(option: str, text: str) -> bool:
 def test_no_formatter_has_a_warning(manual: Path, page: str) -> None:
     path = manual / page
 
-    assert output("man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", path).count("\n") > 9
-    assert "warning" not in output("man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", path)
-    assert "warning" not in output("groff", "-ww", "-mandoc", "-Tutf8", "-z", path)
-    assert output("mandoc", "-Tlint", "-W", "warning", path) == ""
+    assert run("man", "--warnings", "-E", "UTF-8", "-l", path).stderr == ""
+    assert run("groff", "-ww", "-mandoc", "-Tutf8", path).stderr == ""
+    assert run("mandoc", "-Tlint", "-W", "warning", path).stdout == ""
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -128,14 +120,14 @@ def test_whatis_and_apropos_find_the_pages(manual: Path, tmp_path: Path) -> None
         target = tmp_path / f"man{page[-1]}" / page
         target.parent.mkdir(exist_ok=True)
         shutil.copy(manual / page, target)
-    output("mandb", "--quiet", "--user-db", tmp_path)
+    run("mandb", "--quiet", "--user-db", tmp_path)
 
-    found = output("apropos", "-M", tmp_path, "sam")
+    found = run("apropos", "-M", tmp_path, "sam").stdout
 
     assert [line.split()[0] for line in sorted(found.splitlines())] == sorted(
         page[:-2] for page in PAGES
     )
-    assert "sam-db (1)" in output("whatis", "-M", tmp_path, "sam-db")
+    assert "sam-db (1)" in run("whatis", "-M", tmp_path, "sam-db").stdout
 
 
 def test_two_builds_give_the_same_bytes(manual: Path, tmp_path: Path) -> None:
