@@ -104,7 +104,7 @@ def examine_consumer(args: argparse.Namespace, **flags: Any) -> Findings:
     findings = examine(ConsumerConfig, SECTION, args.config, os.environ, **flags)
     if _names_no_broker(findings):
         problems = [f"{findings.locate('broker_urls')} is missing"]
-        if findings.file is None:
+        if findings.document.path is None:
             problems.append(no_file_found())
         findings.problems += tuple(problems)
     return findings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import examine_consumer
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.settings.files import find_file, state_dir
+from sam_pipeline.schema.settings.files import find_file, read_configuration, state_dir
 
 _NEEDED = {"name", "broker_urls", "broker", "subscription", "max_message_bytes"}
 
@@ -28,12 +27,19 @@ def load_for_find(args: argparse.Namespace) -> ConsumerConfig:
 
 def publisher_spools(args: argparse.Namespace) -> Iterator[Path]:
     """The spools of the publisher with this sam.toml and environment, and those of its copies."""
-    file = find_file(args.config, os.environ)
-    section: Any = tomllib.loads(file.read_text("utf-8")).get("publisher", {}) if file else {}
-    base = file.parent if file else Path()
-    state = base / str(section.get("state", state_dir(os.environ)))
-    main = os.environ.get("SAM_PUBLISHER_SPOOL") or section.get("spool")
-    yield base / str(main) if main else state / "spool"
-    for copy in section.get("copy", ()):
-        own = copy.get("spool")
-        yield base / own if own else state / "copies" / str(copy.get("name")) / "spool"
+    document = read_configuration(find_file(args.config, os.environ))
+    section: Any = document.values.get("publisher", {})
+
+    def path(value: object, *keys: str | int) -> Path:
+        return document.directory("publisher", *keys) / str(value)
+
+    state = path(section["state"], "state") if "state" in section else state_dir(os.environ)
+    if spool := os.environ.get("SAM_PUBLISHER_SPOOL"):
+        yield Path(spool)
+    else:
+        yield path(section["spool"], "spool") if "spool" in section else state / "spool"
+    for number, copy in enumerate(section.get("copy", ()), 1):
+        if "spool" in copy:
+            yield path(copy["spool"], "copy", number, "spool")
+        else:
+            yield state / "copies" / str(copy.get("name")) / "spool"

@@ -125,7 +125,7 @@ def find_problems(keys: ConfigKeys, findings: Findings) -> Iterator[str]:
     brokers = config.broker_list
     if not brokers and not bad & {"brokers", "broker"}:
         yield f"{keys.origin('brokers')} is missing: all messages would stay in the spool"
-        if findings.file is None:
+        if findings.document.path is None:
             yield no_file_found()
     if not bad & set(TlsFiles._fields):
         if config.key_file and not config.certificate_file:

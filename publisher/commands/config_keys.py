@@ -55,7 +55,7 @@ class ConfigKeys:
         steps = (*self._path, *path)
         name, *inner = steps
         lines = (self._findings.origin(str(name), *inner[:end]) for end in (None, -1))
-        line = next((line for line in lines if line != "default"), self._findings.file)
+        line = next((line for line in lines if line != "default"), self._findings.document.path)
         key = "".join(f"[{step}]" if isinstance(step, int) else f" {step}" for step in steps)
         return f"{line}: [publisher]{key}"
 

@@ -1,17 +1,23 @@
-"""The configuration files: where they are, and their contents as one document."""
+"""The configuration files: where they are, and their contents as one document.
+
+For a file named sam.toml, the files `conf.d/*.toml` beside it are read after it, in the order of
+their names.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sam_pipeline.schema.errors import CONFIG, NO_PERMISSION, USAGE, ConfigError
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.secret_file import exposure
+
+WITH_FRAGMENTS = "sam.toml"
+FRAGMENTS = "conf.d"
 
 _LINE_OF_ERROR = r"\(at line (\d+), column \d+\)"
 
@@ -20,56 +26,127 @@ _skipped: set[str] = set()
 """Default files that were skipped with a warning; each is mentioned once."""
 
 
-class TomlDocument(NamedTuple):
-    """The contents of a TOML file, and where its keys are set."""
+class TomlFile:
+    """A file as it was read."""
 
-    values: dict[str, Any]
-    file: Path | None = None
-    text: str = ""
-    exposed: str | None = None
-    """How other users can read the file, if they can."""
+    # As NamedTuples, these two classes would make publishing a result slower.
+    def __init__(self, path: Path, text: str, exposed: str | None) -> None:
+        self.path = path
+        self.text = text
+        self.exposed = exposed
+        """How other users can read the file, if they can."""
+
+
+class TomlDocument:
+    """The contents of TOML files as one, and where its keys are set.
+
+    Tables of the files are merged and arrays of tables joined; any other key that two of them have
+    is a problem.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Reads the file, if there is one."""
+        self.path = path
+        self.files: list[TomlFile] = []
+        self.values: dict[str, Any] = {}
+        self.problems: list[str] = []
+        """Files that can't be read or are not TOML, and keys that are given twice."""
+        self.exit_code = CONFIG
+        self._owners: dict[tuple[str | int, ...], TomlFile] = {}
+        self._lines: dict[tuple[str | int, ...], str] = {}
+        if path is not None:
+            self.add(path)
+
+    def add(self, path: Path) -> None:
+        """Read one more file."""
+        try:
+            file, values = _read_toml(path)
+        except OSError as error:
+            if path == self.path or os.path.lexists(path):  # else removed since it was listed
+                self.refuse(path, error)
+            return
+        except ValueError as error:
+            self.problems.append(_located(error, path))
+            return
+        self.files.append(file)
+        if len(self.files) == 1:
+            self.values = values
+            return
+        from sam_pipeline.schema.settings.fragments import merge, problem_of_key
+
+        for key in merge(self.values, values, file, self._owners):
+            before = self.owner(*key)
+            self.problems.append(
+                problem_of_key(key, (file.path, file.text), (before.path, before.text))
+            )
+
+    def refuse(self, path: Path, error: OSError) -> None:
+        """Add the problem of a file or directory that can't be read."""
+        self.problems.append(f"{path}: {_reason(error, path)}")
+        if isinstance(error, PermissionError):
+            self.exit_code = NO_PERMISSION
+
+    def owner(self, *path: str | int) -> TomlFile:
+        """The file that sets a key."""
+        for end in range(len(path) if self._owners else 0, 0, -1):
+            if path[:end] in self._owners:
+                return self._owners[path[:end]]
+        return self.files[0]
 
     def directory(self, *path: str | int) -> Path:
         """The directory to which a relative path under a key is relative."""
-        return self.file.parent if self.file else Path()
+        return self.owner(*path).path.parent
 
     def position(self, *path: str | int) -> str | None:
         """`FILE:LINE` of a key, of a table, or of an item of an array; None if it is not set."""
-        line = _lines(self.text).get(path)
-        return f"{self.file}:{line}" if line else None
+        if not self._lines and self.files:
+            from sam_pipeline.schema.settings.fragments import joined_lines
+
+            self._lines = joined_lines((file.path, file.text) for file in self.files)
+        return self._lines.get(path)
 
 
-@lru_cache(maxsize=1)
-def _lines(text: str) -> Mapping[tuple[str | int, ...], int]:
-    """The line of each path; a file with many problems is scanned once."""
-    from sam_pipeline.schema.settings.toml_lines import lines_of
+def read_configuration(file: Path | None) -> TomlDocument:
+    """The document of a configuration file and its fragments; an empty one without a file."""
+    document = TomlDocument(file)
+    if file is None or file.name != WITH_FRAGMENTS:
+        return document
+    directory = file.parent / FRAGMENTS
+    if not os.path.lexists(directory):
+        return document
+    try:
+        names = os.listdir(directory)
+    except OSError as error:
+        document.refuse(directory, error)
+        return document
+    for name in sorted(names):
+        if name.endswith(".toml") and not name.startswith("."):
+            document.add(directory / name)
+    return document
 
-    return lines_of(text)
 
-
-def read_toml(file: Path) -> TomlDocument:
-    """The document of a TOML file.
-
-    Raises:
-        ConfigError: the file can't be read, or is not TOML.
-    """
+def _read_toml(path: Path) -> tuple[TomlFile, dict[str, Any]]:
     from importlib import import_module
 
     try:
         toml = import_module("tomllib")
     except ModuleNotFoundError:  # Python 3.9 and 3.10
         toml = import_module("tomli")
-    try:
-        with file.open(encoding="utf-8") as opened:
-            exposed = exposure(os.fstat(opened.fileno()))
-            text = opened.read()
-        return TomlDocument(toml.loads(text), file, text, exposed)
-    except (OSError, ValueError) as error:
-        import re
+    with open(_opened(path), "rb") as opened:
+        exposed = exposure(os.fstat(opened.fileno()))
+        text = opened.read().decode().replace("\r\n", "\n")
+    return TomlFile(path, text, exposed), toml.loads(text)
 
-        line = re.search(_LINE_OF_ERROR, str(error))
-        location = f"{file}:{line[1]}" if line else f"{file}"
-        raise ConfigError([f"{location}: {error}"]) from None
+
+def _located(error: ValueError, path: Path) -> str:
+    """The problem of a file that is not TOML, with the line."""
+    if isinstance(error, UnicodeDecodeError):
+        line = error.object.count(b"\n", 0, error.start) + 1
+        return f"{path}:{line}: is not UTF-8 (byte 0x{error.object[error.start]:02x})"
+    import re
+
+    found = re.search(_LINE_OF_ERROR, str(error))
+    return f"{path}:{found[1]}: {error}" if found else f"{path}: {error}"
 
 
 def find_file(path: str | None, environ: Mapping[str, str]) -> Path | None:
@@ -86,20 +163,20 @@ def find_file(path: str | None, environ: Mapping[str, str]) -> Path | None:
     name = path or environ.get("SAM_CONFIG")
     if name:
         try:
-            _require_readable(name)
+            os.close(_opened(name))
         except FileNotFoundError:
             raise ConfigError([f"{name}: no such configuration file"]) from None
         except OSError as error:
             code = NO_PERMISSION if isinstance(error, PermissionError) else CONFIG
-            raise ConfigError([f"{name}: {_reason(error)}"], code) from None
+            raise ConfigError([f"{name}: {_reason(error, name)}"], code) from None
         return Path(name).absolute()
     for default in _default_files(environ):
         try:
-            _require_readable(default)
+            os.close(_opened(default))
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            _skip(default, _reason(error))
+            _skip(default, _reason(error, default))
             continue
         return Path(default)
     return None
@@ -131,14 +208,13 @@ def _default_files(environ: Mapping[str, str]) -> list[str]:
         return paths
 
 
-def _require_readable(path: str | Path) -> None:
-    """Raises OSError unless this is a file that can be read."""
+def _opened(path: str | Path) -> int:
+    """A descriptor; raises OSError unless this is a file that can be read."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a named pipe would block
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(None, "Not a regular file")
-    finally:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
+        raise OSError(None, "Not a regular file")
+    return descriptor
 
 
 def _skip(place: str, reason: str) -> None:
@@ -147,5 +223,7 @@ def _skip(place: str, reason: str) -> None:
         logger.warning("%s: %s: this location of the configuration is skipped", place, reason)
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError, path: str | Path) -> str:
+    if isinstance(error, FileNotFoundError) and os.path.islink(path):
+        return f"is a link to {os.readlink(path)}, which does not exist"
     return (error.strerror or "can't be read").lower()

@@ -20,8 +20,7 @@ class TomlTable(NamedTuple):
     def locate(self, key: str, adjective: str = "") -> str:
         """`FILE:LINE: TABLE [adjective] KEY`, for messages; of the table itself if key is ""."""
         name = f"{self.name} {adjective}{key}".strip()
-        position = self.position(key) if key else self.position()
-        location = position or self.document.file
+        location = (key and self.position(key)) or self.position() or self.document.path
         return f"{location}: {name}" if location else name
 
     def position(self, *path: str | int) -> str | None:

@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, TypeVar
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.settings.files import TomlDocument, find_file, no_file_found, read_toml
+from sam_pipeline.schema.settings.files import (
+    TomlDocument,
+    find_file,
+    no_file_found,
+    read_configuration,
+)
 from sam_pipeline.schema.settings.reader import (
     Reader,
     TomlTable,
@@ -46,7 +51,7 @@ class Findings:
         locate: Callable[[str], str],
         origin: Callable[..., str],
         unknown_variables: Sequence[str],
-        file: Path | None,
+        document: TomlDocument,
     ) -> None:
         self.values = values
         self.problems = tuple(problems)
@@ -60,7 +65,7 @@ class Findings:
         """`FILE:LINE`, a variable, "command line" or "default": of a field, or of a path in it."""
         self.unknown_variables = tuple(unknown_variables)
         """The problems of variables whose name begins with SAM_; part of `problems`."""
-        self.file = file
+        self.document = document
 
 
 class FileFindings(NamedTuple):
@@ -104,10 +109,9 @@ def examine(
     """Like `load`, but collects problems instead of raising them.
 
     Raises:
-        ConfigError: the file does not exist, can't be read, or is not TOML.
+        ConfigError: a file does not exist, can't be read, or is not TOML; or a key is in two files.
     """
-    file = find_file(path, environ)
-    document = read_toml(file) if file else TomlDocument({})
+    document = read_configuration(find_file(path, environ))
     problems: list[str] = []
     content = _section_of(document, section, problems)
     table = TomlTable(document, (section,), f"[{section}]")
@@ -137,13 +141,16 @@ def examine(
         return override or table.position(keys.get(name, name), *path) or "default"
 
     given = {field.name for field in fields if field.key in content or field.name in overrides}
+    if document.problems:  # what is missing may be in a file that can't be read
+        check_fields(fields, values, {*keys}, locate, problems)
+        raise ConfigError([*document.problems, *problems, *unknown], document.exit_code)
     bad = given - set(values) | check_fields(fields, values, given, locate, problems)
-    if file is None and bad - given:  # keys are missing
+    if document.path is None and bad - given:  # keys are missing
         problems.append(no_file_found(environ))
     problems += unknown
     good = {name: value for name, value in values.items() if name not in bad}
     rejected = {name: value for name, value in values.items() if name in bad}
-    return Findings(good, problems, bad, rejected, locate, origin, unknown, file)
+    return Findings(good, problems, bad, rejected, locate, origin, unknown, document)
 
 
 def examine_file(config_class: Any, file: Path) -> FileFindings:
@@ -155,7 +162,9 @@ def examine_file(config_class: Any, file: Path) -> FileFindings:
         ConfigError: the file can't be read, or is not TOML.
     """
     problems: list[str] = []
-    document = read_toml(file)
+    document = TomlDocument(file)
+    if document.problems:
+        raise ConfigError(document.problems)
     table = TomlTable(document, (), "")
     values = Reader(problems).table(config_class, document.values, table)
     fields = fields_of(config_class)
@@ -167,30 +176,31 @@ def examine_file(config_class: Any, file: Path) -> FileFindings:
 
 
 def _section_of(document: TomlDocument, section: str, problems: list[str]) -> dict[str, Any]:
-    for name, values in document.values.items():
+    for name in document.values:
         if name not in SECTIONS:
             location = TomlTable(document, (name,), "unknown section").locate("", f"[{name}]")
             problems.append(f"{location}{suggestion(name, SECTIONS)}")
-        if document.exposed:
-            for key in _secrets(values, TomlTable(document, (name,), f"[{name}]")):
-                problems.append(f"{key}: contains a secret, but the file {document.exposed}")
+    if any(file.exposed for file in document.files):
+        for name, values in document.values.items():
+            problems += _exposed_secrets(values, TomlTable(document, (name,), f"[{name}]"))
     content = document.values.get(section, {})
     if isinstance(content, dict):
         return content
-    problems.append(f"{document.file}: {section} must be a section, [{section}]")
+    problems.append(f"{document.position(section)}: {section} must be a section, [{section}]")
     return {}
 
 
-def _secrets(values: Any, table: TomlTable) -> Iterator[str]:
-    """Where a table and its arrays of tables contain a secret."""
+def _exposed_secrets(values: Any, table: TomlTable) -> Iterator[str]:
+    """The problems of secrets, in a table and its arrays of tables, that others can read."""
     for key, value in values.items() if isinstance(values, dict) else ():
         is_list = isinstance(value, list)
         for number, item in enumerate(value if is_list else [value], 1):
             if isinstance(item, str):
-                if _is_secret(key, item):
-                    yield table.locate(key)
+                exposed = table.document.owner(*table.path, key).exposed
+                if exposed and _is_secret(key, item):
+                    yield f"{table.locate(key)}: contains a secret, but the file {exposed}"
             elif is_list:
-                yield from _secrets(item, table.item(key, number))
+                yield from _exposed_secrets(item, table.item(key, number))
 
 
 def names_a_secret(key: str) -> bool:

@@ -15,9 +15,9 @@ from sam_pipeline.schema.settings.reader import fields_of, is_table
 from sam_pipeline.schema.settings.section import SECRETS, Findings, names_a_secret
 
 DESCRIPTION = """\
-Show each key of the configuration with its value and where that comes from: a line of the file, an
-environment variable, the command line, or the default. Passwords and tokens are masked. Problems
-are reported after the table (exit code 78).
+Show each key of the configuration, with the value that is in effect: from sam.toml, the files
+conf.d/*.toml beside it, an environment variable, the command line, or the default. Passwords and
+tokens are masked. Problems are reported after the table (exit code 78).
 """
 MASK = "***"
 COLUMNS = ("key", "value", "origin")
@@ -44,8 +44,14 @@ class Setting(NamedTuple):
 def add_options(parser: argparse.ArgumentParser, program: str) -> None:
     """The description of the command `config`, and its action."""
     parser.description = DESCRIPTION
-    parser.epilog = f"examples:\n  {program} config show\n  {program} config show --json\n"
+    commands = ("show", "show --origin", "show --origin --json")
+    parser.epilog = "\n".join(["examples:", *(f"  {program} config {text}" for text in commands)])
     parser.add_argument("action", choices=["show"], help="print the configuration")
+    parser.add_argument(
+        "--origin",
+        action="store_true",
+        help="also print where each value is from: file and line, variable, option or default",
+    )
 
 
 def show(args: argparse.Namespace, *parts: Part) -> int:
@@ -56,14 +62,15 @@ def show(args: argparse.Namespace, *parts: Part) -> int:
     """
     settings = [setting for part in parts for setting in settings_of(part)]
     problems = list(dict.fromkeys(p for part in parts for p in part.findings.problems))
-    file = parts[0].findings.file
+    files = [str(file.path) for file in parts[0].findings.document.files]
+    shown = len(COLUMNS) if args.origin else len(COLUMNS) - 1
     if args.json:
-        document = [setting._asdict() for setting in settings]
-        print_json({"file": file and str(file), "settings": document, "problems": problems})
+        document = [dict(zip(COLUMNS[:shown], setting)) for setting in settings]
+        print_json({"files": files, "settings": document, "problems": problems})
     else:
-        print_lines(f"configuration file: {file}" if file else no_file_found())
-        rows = [(key, as_text(value), origin) for key, value, origin in settings]
-        print_lines(*text_table(COLUMNS, rows))
+        print_lines(*[f"configuration file: {file}" for file in files] or [no_file_found()])
+        rows = [(key, as_text(value), origin)[:shown] for key, value, origin in settings]
+        print_lines(*text_table(COLUMNS[:shown], rows))
     if problems:
         raise ConfigError(problems)
     return OK

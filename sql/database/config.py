@@ -10,7 +10,6 @@ from sqlalchemy import make_url
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import is_loopback
-from sam_pipeline.schema.settings.files import find_file
 from sam_pipeline.schema.settings.section import examine, load
 from sam_pipeline.schema.settings.show import Part
 from sam_pipeline.sql.database.engine import parse_url
@@ -53,10 +52,14 @@ def load_database(args: argparse.Namespace) -> DatabaseConfig:
     Raises:
         ConfigError: the URL is missing or invalid.
     """
-    url = load(DatabaseConfig, "database", args.config, os.environ).url
-    file, parsed = find_file(args.config, os.environ), make_url(url)
-    if file and not os.environ.get(VARIABLE) and parsed.get_backend_name() == "sqlite":
-        path = file.parent / str(parsed.database)  # relative to sam.toml
+    findings = examine(DatabaseConfig, "database", args.config, os.environ)
+    if findings.problems:
+        raise ConfigError(findings.problems)
+    url = str(findings.values["url"])
+    parsed, document = make_url(url), findings.document
+    is_from_file = document.files and not os.environ.get(VARIABLE)
+    if is_from_file and parsed.get_backend_name() == "sqlite":
+        path = document.directory("database", "url") / str(parsed.database)
         url = parsed.set(database=str(path)).render_as_string(hide_password=False)
     return DatabaseConfig(url)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -13,7 +14,8 @@ import pytest
 
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.schema.times import format_time
-from tests.support.commands import PROGRAMS, RESULT, Answer
+from tests.support.commands import PROGRAMS, RESULT, Answer, Workplace
+from tests.support.page import Page, shell
 
 AS_ANYBODY = (
     ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
@@ -244,8 +246,11 @@ def test_config_show_tells_where_each_value_comes_from_and_hides_passwords(
     file.chmod(0o600)
     variables = {"SAM_PUBLISHER_TOKEN": "hidden", "SAM_DATABASE_URL": "postgresql://u:hidden@h/sam"}
 
-    answers = {program: command(program, "config", "show", **variables) for program in SHOW}
-    as_json = command("sam-publish", "config", "show", "--json", "--timeout", "3", **variables)
+    answers = {
+        program: command(program, "config", "show", "--origin", **variables) for program in SHOW
+    }
+    options = ("--origin", "--json", "--timeout", "3")
+    as_json = command("sam-publish", "config", "show", *options, **variables)
 
     for program, key in SHOW.items():
         answer = answers[program]
@@ -266,13 +271,89 @@ def test_config_show_tells_where_each_value_comes_from_and_hides_passwords(
     assert "SAM_DATABASE_URL" in answers["sam-db"].out
     document = json.loads(as_json.out)
     settings = {item["key"]: item for item in document["settings"]}
-    assert document["file"] == str(file)
+    assert document["files"] == [str(file)]
     assert settings["publisher.timeout_s"]["value"] == 3
     assert settings["publisher.timeout_s"]["origin"] == "command line"
     assert {problem.partition(": ")[0] for problem in document["problems"]} == {
         f"{file}:3",
         f"{file}:4",
     }
+
+
+@pytest.mark.parametrize("program", SHOW)
+def test_each_program_reads_the_fragments_and_names_them(
+    command: Command, tmp_path: Path, program: str
+) -> None:
+    fragment = tmp_path / "here" / "conf.d" / "10-all.toml"
+    fragment.parent.mkdir()
+    fragment.write_text(
+        f'[publisher]\nbrokers = ["spool://{tmp_path}/a"]\n[report]\nprofiles = ["a.toml"]\n'
+        f'[consumer]\nbrokers = ["spool://{tmp_path}/a"]\n[database]\nurl = "sqlite:///a.db"\n'
+    )
+    (tmp_path / "here" / "sam.toml").write_text("[publisher]\ntimeout_s = 3\n")
+
+    shown = command(program, "config", "show", "--origin", "--json")
+    (tmp_path / "here" / "sam.toml").write_text(fragment.read_text())
+    twice = command(program, "config", "show")
+
+    origins = {item["key"]: item["origin"] for item in json.loads(shown.out)["settings"]}
+    assert shown.code == 0, str(shown)
+    assert origins[SHOW[program]].startswith(f"{fragment}:")
+    assert twice.code == 78
+    assert twice.err.count(f"{fragment}:2: [publisher] brokers is also set at ") == 1
+    assert twice.err.count(" is also set at ") == 4
+
+
+def test_the_spool_and_the_database_of_a_fragment_are_relative_to_it(
+    command: Command, tmp_path: Path
+) -> None:
+    fragments = tmp_path / "here" / "conf.d"
+    fragments.mkdir()
+    (tmp_path / "here" / "sam.toml").write_text("")
+    (fragments / "a.toml").write_text(
+        '[publisher]\nspool = "spool"\n[database]\nurl = "sqlite:///sam.db"\n'
+    )
+
+    answers = [
+        command("sam-publish", *RESULT[1:]),
+        command("sam-db", "upgrade"),
+        command("sam-db", "current"),
+    ]
+
+    assert [answer.code for answer in answers] == [0, 0, 0], "\n".join(map(str, answers))
+    assert DirectoryQueue(fragments / "spool").count() == 1
+    assert (fragments / "sam.db").exists()
+
+
+def test_a_fragment_that_this_account_may_not_read_is_an_error(
+    command: Command, tmp_path: Path
+) -> None:
+    fragments = tmp_path / "here" / "conf.d"
+    fragments.mkdir()
+    (tmp_path / "here" / "sam.toml").write_text("")
+    (fragments / "a.toml").write_text("")
+    (fragments / "a.toml").chmod(0o000)
+
+    answer = command(*RESULT)
+
+    assert answer.code == 77, str(answer)
+    assert f"{fragments}/a.toml: permission denied" in answer.err
+
+
+def test_the_page_on_the_configuration_does_what_it_says(tmp_path: Path) -> None:
+    page = Page("docs/configuration.md")
+    workplace = Workplace(
+        tmp_path, broker=f"spool://{tmp_path}/broker", database=f"sqlite:///{tmp_path}/sam.db"
+    ).write_configuration()
+
+    answers = [shell(workplace, script) for script in page.texts("sh")]
+
+    assert [answer.code for answer in answers] == [0, 0], "\n".join(map(str, answers))
+    for line in page.texts("text")[0].splitlines():
+        key, value, origin = line.split()
+        shown = rf"^{re.escape(key)} +{value} +{tmp_path}/{origin.removeprefix('/etc/sam/')}$"
+        assert re.search(shown, answers[0].out, re.MULTILINE)
+    assert page.unused("sh", "text", "toml") == []
 
 
 def test_a_relay_is_checked_without_a_database(command: Command, tmp_path: Path) -> None:

@@ -91,6 +91,24 @@ def test_sighup_reads_the_configuration_again(site: Site, tmp_path: Path) -> Non
     assert "stopped: 7 messages" in log.read_text()
 
 
+def test_sighup_reads_the_fragments_again(site: Site, tmp_path: Path) -> None:
+    fragment = tmp_path / "conf.d" / "10-limits.toml"
+    fragment.parent.mkdir()
+    fragment.write_text("[consumer]\nbatch_size = 7\n")
+    log = tmp_path / "log"
+    with site.daemon(log=log) as process:
+        eventually(lambda: "starting with" in log.read_text())
+        fragment.write_text("[consumer]\nbatch_size = 0\n")
+        process.send_signal(signal.SIGHUP)
+        eventually(lambda: f"{fragment}:2: [consumer] batch_size: " in log.read_text())
+        fragment.unlink()
+        process.send_signal(signal.SIGHUP)
+        eventually(lambda: log.read_text().count("starting with") == 2)
+        code, _ = stop(process)
+
+    assert code == 0
+
+
 def test_an_invalid_configuration_is_reported_and_not_applied(site: Site, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with site.daemon(log=log) as process:

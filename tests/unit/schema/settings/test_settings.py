@@ -254,7 +254,7 @@ def test_valid_values_can_be_read_despite_invalid_ones(file: Path) -> None:
     assert examined.values["brokers"] == ("x", "y")
     assert examined.locate("brokers") == f"{file}:3: [consumer] brokers"
     assert examined.locate("eager") == "SAM_CONSUMER_EAGER"
-    assert examined.locate("timeout_s") == f"{file}: [consumer] timeout_s"
+    assert examined.locate("timeout_s") == f"{file}:1: [consumer] timeout_s"
 
 
 def test_the_state_directory_is_that_of_systemd_or_xdg() -> None:
