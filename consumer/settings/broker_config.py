@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sam_pipeline.consumer.settings.config_key import config_key, expected
 from sam_pipeline.schema.net.broker_url import STOMP, Broker, parse_broker
 from sam_pipeline.schema.net.proxy import problem_of_proxy
-from sam_pipeline.schema.secret_file import (
-    problem_of_certificate,
-    problem_of_path,
-    problem_of_secret,
+from sam_pipeline.schema.settings.key import (
+    certificate_key,
+    config_key,
+    expected,
+    path_key,
+    private_key,
+    secret_key,
 )
 
 OURS = frozenset(
@@ -76,21 +78,11 @@ class BrokerConfig:
         _check_url,
     )
     user: str = config_key("the login, unless the URL has one", default="")
-    password_file: Path | None = config_key(
-        "the first line is the password; mode 0600", problem_of_secret, None
-    )
-    certificate_file: Path | None = config_key(
-        "the client certificate", problem_of_certificate, None
-    )
-    key_file: Path | None = config_key(
-        "its private key, mode 0600; may be part of `certificate_file`", problem_of_secret, None
-    )
-    ca_file: Path | None = config_key(
-        "its certificate authorities, instead of those of the section", problem_of_path, None
-    )
-    crl_file: Path | None = config_key(
-        "their revocation lists, instead of those of the section", problem_of_path, None
-    )
+    password_file: Path | None = secret_key("the first line is the password; mode 0600")
+    certificate_file: Path | None = certificate_key("the client certificate")
+    key_file: Path | None = private_key()
+    ca_file: Path | None = path_key("its certificate authorities, instead of those of the section")
+    crl_file: Path | None = path_key("their revocation lists, instead of those of the section")
     vhost: str = config_key(
         "the virtual host, on RabbitMQ", expected("the name of a virtual host", bool), "/"
     )
@@ -99,9 +91,7 @@ class BrokerConfig:
         problem_of_proxy,
         None,
     )
-    proxy_password_file: Path | None = config_key(
-        "its password: the first line, mode 0600", problem_of_secret, None
-    )
+    proxy_password_file: Path | None = secret_key("its password: the first line, mode 0600")
     headers: dict[str, str] = config_key(
         'further headers of each SUBSCRIBE, such as `{ x-queue-type = "quorum" }`',
         _check_headers,

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sam_pipeline.consumer.settings.broker_config import BrokerConfig
-from sam_pipeline.consumer.settings.config_key import config_key, expected
 from sam_pipeline.consumer.settings.door_config import DoorConfig
 from sam_pipeline.consumer.settings.metrics_address import (
     MetricsAddress,
@@ -41,10 +40,17 @@ from sam_pipeline.schema.net.stomp_session import VIRTUAL_HOST
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.secret_file import (
     find_secret,
-    problem_of_certificate,
-    problem_of_path,
-    problem_of_secret,
     read_secret,
+)
+from sam_pipeline.schema.settings.key import (
+    POSITIVE,
+    certificate_key,
+    config_key,
+    expected,
+    path_key,
+    private_key,
+    revocation_key,
+    secret_key,
 )
 
 if TYPE_CHECKING:
@@ -67,9 +73,6 @@ LIMITS = frozenset({"max_message_bytes", "max_records", "max_age_days", "max_fut
 _DEFAULT = Limits()
 _NOT_IN_FILE = {"key": None}
 """Values that the command line or the environment sets."""
-
-
-_POSITIVE = expected("more than 0", lambda number: number > 0)
 
 
 def _check_brokers(urls: tuple[str, ...]) -> str | None:
@@ -128,76 +131,64 @@ class ConsumerConfig:
     user: str = config_key(
         "the login for brokers whose URL has none (`stomp://USER@HOST`)", default=""
     )
-    password_file: Path | None = config_key(
-        "the first line is the password; mode 0600", problem_of_secret, None
-    )
+    password_file: Path | None = secret_key("the first line is the password; mode 0600")
     insecure: bool = config_key(
         "permit logins in plain text, without TLS, at brokers on other machines", default=False
     )
-    ca_file: Path | None = config_key(
-        "certificate authorities for `stomp+ssl://`, instead of those of the system",
-        problem_of_path,
-        None,
+    ca_file: Path | None = path_key(
+        "certificate authorities for `stomp+ssl://`, instead of those of the system"
     )
-    crl_file: Path | None = config_key(
-        "their revocation lists: a PEM file, or a directory with `*.r0`",
-        problem_of_path,
-        None,
+    crl_file: Path | None = revocation_key()
+    certificate_file: Path | None = certificate_key(
+        "the client certificate, for brokers that request one"
     )
-    certificate_file: Path | None = config_key(
-        "the client certificate, for brokers that request one", problem_of_certificate, None
-    )
-    key_file: Path | None = config_key(
-        "its private key, mode 0600; may be part of `certificate_file`", problem_of_secret, None
-    )
+    key_file: Path | None = private_key()
     proxy: str | None = config_key(
         "the HTTP proxy to the brokers, `http://[USER@]HOST:PORT`, or `none`; by default that of"
         " the environment",
         problem_of_proxy,
         None,
     )
-    proxy_password_file: Path | None = config_key(
-        "its password: the first line, mode 0600", problem_of_secret, None
-    )
+    proxy_password_file: Path | None = secret_key("its password: the first line, mode 0600")
     heart_beat_s: float = config_key(
         "the interval of heart-beats; a connection is lost after 2.5 silent intervals",
-        _POSITIVE,
+        POSITIVE,
         10.0,
     )
     batch_size: int = config_key(
-        "the maximum number of messages in one batch; at most half of `prefetch`", _POSITIVE, 2000
+        "the maximum number of messages in one batch; at most half of `prefetch`", POSITIVE, 2000
     )
     batch_age_s: float = config_key(
         "how long a batch waits for more messages; for the next one it waits up to 0.1 s",
-        _POSITIVE,
+        POSITIVE,
         0.1,
     )
     prefetch: int | None = config_key(
         "the maximum number of unacknowledged messages per subscription; by default 2000 on"
         " ActiveMQ, 6000 on other brokers",
-        _POSITIVE,
+        POSITIVE,
         None,
     )
     buffer_bytes: int = config_key(
-        "the limit on messages that wait in memory; beyond it the brokers wait", _POSITIVE, 16 * MIB
+        "the limit on messages that wait in memory; beyond it the brokers wait", POSITIVE, 16 * MIB
     )
     max_message_bytes: int = config_key(
         "a larger message becomes the dead letter *too-large*, with its first 64 KiB",
-        _POSITIVE,
+        POSITIVE,
         _DEFAULT.max_message_bytes,
     )
     max_records: int = config_key(
         "a message with more records becomes the dead letter *too-many-records*",
-        _POSITIVE,
+        POSITIVE,
         _DEFAULT.max_records,
     )
     dead_letters_per_hour: int = config_key(
         "further ones of one sender are only counted, in a dead letter *flood*",
-        _POSITIVE,
+        POSITIVE,
         1000,
     )
     dead_letter_bytes_per_hour: int = config_key(
-        "the same for the size of their bodies and headers", _POSITIVE, 20_000_000
+        "the same for the size of their bodies and headers", POSITIVE, 20_000_000
     )
     max_age_days: int = config_key(
         "an older metric result becomes the dead letter *too-old*",
@@ -215,28 +206,18 @@ class ConsumerConfig:
         check_address,
         "",
     )
-    metrics_certificate_file: Path | None = config_key(
-        "its certificate and chain: metrics are then served over HTTPS",
-        problem_of_certificate,
-        None,
+    metrics_certificate_file: Path | None = certificate_key(
+        "its certificate and chain: metrics are then served over HTTPS"
     )
-    metrics_key_file: Path | None = config_key(
-        "its private key, mode 0600; may be part of `metrics_certificate_file`",
-        problem_of_secret,
-        None,
-    )
-    metrics_token_file: Path | None = config_key(
-        "its first line is the bearer token that readers of metrics need; mode 0600",
-        problem_of_secret,
-        None,
+    metrics_key_file: Path | None = private_key("metrics_certificate_file")
+    metrics_token_file: Path | None = secret_key(
+        "its first line is the bearer token that readers of metrics need; mode 0600"
     )
     metrics_insecure: bool = config_key(
         "permit metrics without TLS or without a token beyond this machine", default=False
     )
-    publishers: Path | None = config_key(
-        "the policy: which publisher may send which records; by default every one is accepted",
-        problem_of_path,
-        None,
+    publishers: Path | None = path_key(
+        "the policy: which publisher may send which records; by default every one is accepted"
     )
     signature_age_days: int = config_key(
         "a message that was signed longer ago becomes the dead letter *signature-expired*",

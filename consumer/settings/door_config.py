@@ -7,43 +7,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sam_pipeline.consumer.settings.config_key import config_key, expected
 from sam_pipeline.schema.net.broker_url import Broker, is_loopback
-from sam_pipeline.schema.secret_file import (
-    problem_of_certificate,
-    problem_of_path,
-    problem_of_secret,
+from sam_pipeline.schema.settings.key import (
+    POSITIVE,
+    certificate_key,
+    config_key,
+    expected,
+    path_key,
+    private_key,
+    revocation_key,
 )
 
 if TYPE_CHECKING:
     from sam_pipeline.schema.net.tls import TlsFiles
 
 MAX_TIMEOUT_S = 3600
-_POSITIVE = expected("more than 0", lambda number: number > 0)
 
 
 @dataclass(frozen=True)
 class DoorConfig:
     """What all doors of a consumer share."""
 
-    certificate_file: Path | None = config_key(
-        "the certificate of the server, and its chain, for `listen+https://`",
-        problem_of_certificate,
-        None,
+    certificate_file: Path | None = certificate_key(
+        "the certificate of the server, and its chain, for `listen+https://`"
     )
-    key_file: Path | None = config_key(
-        "its private key, mode 0600; may be part of `certificate_file`", problem_of_secret, None
+    key_file: Path | None = private_key()
+    client_ca_file: Path | None = path_key(
+        "certificate authorities of clients, which are then asked for a certificate"
     )
-    client_ca_file: Path | None = config_key(
-        "certificate authorities of clients, which are then asked for a certificate",
-        problem_of_path,
-        None,
-    )
-    crl_file: Path | None = config_key(
-        "their revocation lists: a PEM file, or a directory with `*.r0`",
-        problem_of_path,
-        None,
-    )
+    crl_file: Path | None = revocation_key()
     tokens_file: Path | None = config_key(
         "the tokens of senders, mode 0600: `sam-consume token make NAME` adds one", default=None
     )
@@ -60,7 +52,7 @@ class DoorConfig:
         30.0,
     )
     max_connections: int = config_key(
-        "the maximum number of connections; further ones get 503", _POSITIVE, 2500
+        "the maximum number of connections; further ones get 503", POSITIVE, 2500
     )
     requests_per_minute: int = config_key(
         "the maximum number of requests of one client, 0 for no limit; beyond it they get 429",

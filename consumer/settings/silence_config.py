@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from sam_pipeline.consumer.settings.config_key import config_key, expected
+from sam_pipeline.schema.settings.key import (
+    config_key,
+    expected,
+)
 
 MAX_MINUTES = 7 * 24 * 60
 _WILDCARDS = "*?["

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from sam_pipeline.consumer.settings.config_key import config_key, expected
 from sam_pipeline.schema.messages.destination import problem_of_destination
 from sam_pipeline.schema.messages.foreign import FORMATS, Stamp, make_stamp, rename_problems
 from sam_pipeline.schema.net.broker_url import LISTEN, SPOOL, STOMP, Broker, parse_broker
+from sam_pipeline.schema.settings.key import (
+    config_key,
+    expected,
+)
 
 
 def problem_of_source(url: str) -> str | None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from fnmatch import translate
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
@@ -27,6 +27,7 @@ from sam_pipeline.schema.identity.identity import (
 from sam_pipeline.schema.identity.keys import PublicKey, parse_public_key
 from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, folded
+from sam_pipeline.schema.settings.key import POSITIVE, config_key
 
 ENFORCE, OBSERVE = "enforce", "observe"
 MODES = (ENFORCE, OBSERVE)
@@ -80,54 +81,46 @@ def _check_mode(mode: str) -> str | None:
     return f"{mode!r} must be one of {', '.join(MODES)}"
 
 
-def _check_positive(number: int) -> str | None:
-    return None if number > 0 else f"expected more than 0, not {number}"
-
-
 def _check_not_empty(value: Sequence[str]) -> str | None:
     return None if value else "it is empty, so nothing would be allowed"
-
-
-def _key(meaning: str, check: Any = None, default: Any = MISSING, key: str | None = None) -> Any:
-    """A key of the file; the documentation shows its `meaning`."""
-    name = {"key": key} if key else {}
-    return field(default=default, metadata={"what": meaning, "check": check, **name})
 
 
 @dataclass(frozen=True)
 class PublisherRule:
     """What one publisher may say."""
 
-    name: str = _key("the name in reports and messages", _check_not_empty)
-    identities: tuple[str, ...] = _key(
+    name: str = config_key("the name in reports and messages", _check_not_empty)
+    identities: tuple[str, ...] = config_key(
         "the identities of the publisher; `*` stands for any characters, others for themselves",
         _check_identities,
         key="is",
     )
-    classes: tuple[str, ...] = _key("the classes that it may send, as patterns", _check_not_empty)
-    keys: tuple[str, ...] = _key(
+    classes: tuple[str, ...] = config_key(
+        "the classes that it may send, as patterns", _check_not_empty
+    )
+    keys: tuple[str, ...] = config_key(
         "the public keys of its identity `key:NAME`, as `sam-publish key show` prints them",
         _check_keys,
         (),
     )
-    signed: bool = _key("what it sends must be signed with one of its keys", default=False)
-    sites: tuple[str, ...] = _key(
+    signed: bool = config_key("what it sends must be signed with one of its keys", default=False)
+    sites: tuple[str, ...] = config_key(
         "patterns of sites: each one that a record names or to which its host belongs must match",
         default=(),
     )
-    hosts: tuple[str, ...] = _key("patterns of hosts that belong to no site", default=())
-    monitoring_hosts: Optional[tuple[str, ...]] = _key(
+    hosts: tuple[str, ...] = config_key("patterns of hosts that belong to no site", default=())
+    monitoring_hosts: Optional[tuple[str, ...]] = config_key(
         "patterns of the `monitoringHost` of its metric results; by default any", default=None
     )
-    records_per_minute: Optional[int] = _key(
-        "above this rate its source is read more slowly: nothing is lost", _check_positive, None
+    records_per_minute: Optional[int] = config_key(
+        "above this rate its source is read more slowly: nothing is lost", POSITIVE, None
     )
-    dead_letters_per_hour: Optional[int] = _key(
+    dead_letters_per_hour: Optional[int] = config_key(
         "further ones are only counted, in a dead letter *flood*; by default as in [consumer]",
-        _check_positive,
+        POSITIVE,
         None,
     )
-    until: Optional[date] = _key("the last day on which it may send, in UTC", default=None)
+    until: Optional[date] = config_key("the last day on which it may send, in UTC", default=None)
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:
@@ -159,11 +152,11 @@ class Allowed(NamedTuple):
 class Policy:
     """All publishers; no two of them share a name, an identity or a key."""
 
-    mode: str = _key(
+    mode: str = config_key(
         "`enforce`: what is not allowed becomes a dead letter; `observe`: it is loaded and counted",
         _check_mode,
     )
-    publishers: tuple[PublisherRule, ...] = _key("", default=(), key="publisher")
+    publishers: tuple[PublisherRule, ...] = config_key("", default=(), key="publisher")
 
     @property
     def enforces(self) -> bool:
