@@ -155,14 +155,6 @@ class LetterFilter:
 ALL_OPEN = LetterFilter()
 
 
-def list_dead_letters(
-    engine: Engine, selected: LetterFilter = ALL_OPEN, limit: int = NO_LIMIT
-) -> list[DeadLetter]:
-    """The newest `limit` letters that match, oldest first."""
-    after = 0 if limit == NO_LIMIT else before_newest(engine, selected, limit)
-    return [letter for page in dead_letter_pages(engine, selected, after) for letter in page]
-
-
 def dead_letter_pages(
     engine: Engine, selected: LetterFilter, after: int = 0, limit: int = NO_LIMIT
 ) -> Iterator[list[DeadLetter]]:

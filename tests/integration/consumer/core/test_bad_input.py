@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import pytest
 
 from sam_pipeline.sql.database.engine import make_engine
-from sam_pipeline.sql.loading.letters.dead_letter import list_dead_letters
 from tests.services.postgres import PostgresServer, fresh_database
 from tests.support.conservation import numbered
 from tests.support.consumer.bad_inputs import A_ROW, INPUTS, Input
 from tests.support.consumer.daemon import Subscription, site_of
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import fill_spool, subscribe
+from tests.support.database.letters import list_dead_letters
 
 BAD = [case for case in INPUTS if case.reason != A_ROW]
 VALID = [case for case in INPUTS if case.reason == A_ROW]

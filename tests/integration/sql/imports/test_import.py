@@ -31,9 +31,10 @@ from sam_pipeline.sql.imports.records import Import, limits_of_history, usable_v
 from sam_pipeline.sql.imports.table import Imported, import_table, opened_table
 from sam_pipeline.sql.loading.batch import Batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.letters.dead_letter import list_dead_letters, show_dead_letter
+from sam_pipeline.sql.loading.letters.dead_letter import show_dead_letter
 from sam_pipeline.sql.loading.load import decode_batches
 from tests.support.builders import metric_result
+from tests.support.database.letters import list_dead_letters
 from tests.support.database.sql_rows import insert, name_too_long_for, query, stored
 
 RECORDS = 800

@@ -19,10 +19,11 @@ from sam_pipeline.sql.errors import DatabaseAway
 from sam_pipeline.sql.imports.records import Import, limits_of_history
 from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.letters.dead_letter import list_dead_letters, show_dead_letter
+from sam_pipeline.sql.loading.letters.dead_letter import show_dead_letter
 from sam_pipeline.sql.loading.load import POISON_TEXT, Loaded, load
 from sam_pipeline.sql.loading.replay import replay_dead_letters
 from tests.support.builders import NOW, metric_message, metric_result
+from tests.support.database.letters import list_dead_letters
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import (
     Values,

@@ -33,16 +33,13 @@ from sam_pipeline.sql.errors import EditRefused
 from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.authorise import MAX_AGE_S, Authority
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.letters.dead_letter import (
-    dead_letter_ids,
-    list_dead_letters,
-    show_dead_letter,
-)
+from sam_pipeline.sql.loading.letters.dead_letter import dead_letter_ids, show_dead_letter
 from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
 from sam_pipeline.sql.loading.letters.quota import LetterQuota
 from sam_pipeline.sql.loading.load import Loaded, load
 from sam_pipeline.sql.loading.replay import FAILED, LOADED, Replayed, replay_dead_letters
 from tests.support.builders import NOW, metric_message, metric_result
+from tests.support.database.letters import list_dead_letters
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import insert, query, service_endpoint, stored
 

@@ -20,9 +20,9 @@ from sam_pipeline.sql.database.engine import make_engine, reading, writing
 from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.errors import message_of
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.letters.dead_letter import list_dead_letters
 from sam_pipeline.sql.loading.load import Loaded, load
 from tests.support.builders import NOW, metric_result
+from tests.support.database.letters import list_dead_letters
 from tests.support.database.own_class import add_trigger, make_class, run
 from tests.support.database.sql_rows import (
     EXAMPLES,

@@ -21,9 +21,9 @@ from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.batch import Batch
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.insert import Inserted
-from sam_pipeline.sql.loading.letters.dead_letter import list_dead_letters
 from sam_pipeline.sql.loading.load import Loaded, load
 from tests.support.builders import NOW, metric_message, metric_result
+from tests.support.database.letters import list_dead_letters
 from tests.support.database.own_class import add_trigger, make_class, run
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import query

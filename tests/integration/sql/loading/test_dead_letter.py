@@ -19,13 +19,13 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
     LetterFilter,
     dead_letter_ids,
     drop_dead_letters,
-    list_dead_letters,
     open_by_reason,
     show_dead_letter,
 )
 from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
 from sam_pipeline.sql.loading.load import load
 from tests.support.builders import NOW, metric_message, metric_result
+from tests.support.database.letters import list_dead_letters
 from tests.support.database.roles import acting_as
 
 LATER = NOW + timedelta(hours=1)

@@ -19,7 +19,6 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
     DeadLetter,
     LetterFilter,
     drop_dead_letters,
-    list_dead_letters,
     open_by_reason,
     show_dead_letter,
 )
@@ -28,6 +27,7 @@ from sam_pipeline.sql.loading.letters.quota import LetterQuota
 from sam_pipeline.sql.loading.load import Loaded, load
 from sam_pipeline.sql.loading.replay import Replayed, replay_dead_letters
 from tests.support.builders import NOW, metric_message, metric_result
+from tests.support.database.letters import list_dead_letters
 from tests.support.database.own_class import add_trigger, make_class, run
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import query, stored

@@ -21,7 +21,6 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
     LetterFilter,
     before_newest,
     dead_letter_pages,
-    list_dead_letters,
     number_of_dead_letters,
     show_dead_letter,
 )
@@ -29,6 +28,7 @@ from sam_pipeline.sql.loading.letters.groups import LetterGroup, count_dead_lett
 from sam_pipeline.sql.loading.load import load
 from sam_pipeline.sql.loading.replay import replay_dead_letters
 from tests.support.builders import NOW, metric_message, metric_result
+from tests.support.database.letters import list_dead_letters
 from tests.support.database.roles import acting_as
 
 BROKER = "stomp://msg.example.org:61613"

@@ -16,10 +16,11 @@ from sam_pipeline.sql.database.engine import make_engine, writing
 from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.errors import DatabaseAway
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.letters.dead_letter import list_dead_letters, show_dead_letter
+from sam_pipeline.sql.loading.letters.dead_letter import show_dead_letter
 from sam_pipeline.sql.loading.load import Loaded, load
 from tests.services.postgres import PostgresServer
 from tests.support.builders import NOW, metric_message, metric_result
+from tests.support.database.letters import list_dead_letters
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import name_too_long_for, stored
 

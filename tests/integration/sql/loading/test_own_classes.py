@@ -13,10 +13,10 @@ from sam_pipeline.sql.checks.check import find_problems
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView, class_views
-from sam_pipeline.sql.loading.letters.dead_letter import list_dead_letters
 from sam_pipeline.sql.loading.load import Loaded, load
 from tests.support.builders import NOW, metric_message
 from tests.support.database.dialects import only_on
+from tests.support.database.letters import list_dead_letters
 from tests.support.database.own_class import add_trigger, make_class, run
 from tests.support.database.sql_rows import query
 

@@ -12,9 +12,9 @@ from sam_pipeline.schema.messages.message import JSON, new_message
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.letters.dead_letter import list_dead_letters
 from sam_pipeline.sql.loading.load import load
 from tests.support.builders import NOW
+from tests.support.database.letters import list_dead_letters
 from tests.support.database.own_class import add_trigger, run
 
 TABLES = (

@@ -21,7 +21,6 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
     LetterFilter,
     dead_letter_ids,
     drop_dead_letters,
-    list_dead_letters,
     lock_dead_letters,
     open_by_reason,
 )
@@ -35,6 +34,7 @@ from sam_pipeline.sql.loading.replay import (
     replay_parked,
 )
 from tests.support.builders import NOW, metric_message, metric_result
+from tests.support.database.letters import list_dead_letters
 from tests.support.database.own_class import add_trigger, make_class
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import query, stored

@@ -21,10 +21,10 @@ from sam_pipeline.sql.database.engine import make_engine, reading, writing
 from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.authorise import Authority
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.letters.dead_letter import list_dead_letters
 from sam_pipeline.sql.loading.load import load
 from sam_pipeline.sql.loading.said import SETTLED, homes_of, said_in_class
 from tests.support.builders import metric_result
+from tests.support.database.letters import list_dead_letters
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import (
     Values,

@@ -13,12 +13,12 @@ from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.letters.dead_letter import list_dead_letters
 from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
 from sam_pipeline.sql.loading.letters.quota import LetterQuota
 from sam_pipeline.sql.loading.letters.whereabouts import Whereabouts, whereabouts
 from sam_pipeline.sql.loading.load import load
 from tests.support.builders import NOW, metric_message, metric_result
+from tests.support.database.letters import list_dead_letters
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import downtime, service_endpoint, site_contact, site_group
 

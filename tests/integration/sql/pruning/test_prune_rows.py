@@ -11,9 +11,10 @@ from sqlalchemy import Engine, text
 
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import DatabaseRefused
-from sam_pipeline.sql.loading.letters.dead_letter import LetterFilter, list_dead_letters
+from sam_pipeline.sql.loading.letters.dead_letter import LetterFilter
 from sam_pipeline.sql.removal.pruning import sqlite as prune_sqlite
 from tests.support.database.dialects import only_on
+from tests.support.database.letters import list_dead_letters
 from tests.support.database.old_results import TODAY, days_ago, prune_now
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import query
