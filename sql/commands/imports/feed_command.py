@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ COLUMNS = ("kind", "read", "new", "changed", "ended", "unchanged", "kept")
 
 DAYS_BACK, DAYS_AHEAD = 30, 90
 """Of the downtimes that are fetched."""
+
+logger = logging.getLogger(__name__)
 
 Files = Mapping[str, Sequence[Path]]
 """The files of a feed by what they contain."""
@@ -163,6 +166,8 @@ def import_from_server(
     args: argparse.Namespace, feed: FeedConfig, window: Window | None = None
 ) -> FeedOutcome:
     """Fetch a feed and import it; raises SamError, and then nothing was changed."""
+    if feed.can_be_forged:
+        logger.warning("%s: anyone on the way to the server could change it: use https://", feed)
     # Slow to import, and files need neither it nor `requests`.
     from sam_pipeline.sql.imports.http.download import downloaded
 

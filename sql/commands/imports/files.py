@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
@@ -69,13 +70,19 @@ DELIMITERS = {"tab": "\t", "\\t": "\t"}
 def add_options(group: argparse.ArgumentParser) -> None:
     group.epilog = EXAMPLES
     actions = group.add_subparsers(metavar="FORMAT", required=True)
-
-    def add(name: str, summary: str, description: str) -> argparse.ArgumentParser:
-        return actions.add_parser(
-            name, parents=[common_options()], help=summary, description=description, epilog=EXAMPLES
+    for name, (summary, description, add_options_of) in FORMATS.items():
+        add_options_of(
+            actions.add_parser(
+                name,
+                parents=[common_options()],
+                help=summary,
+                description=description,
+                epilog=EXAMPLES,
+            )
         )
 
-    records = add("records", "load metric results, or records of another class", RECORDS)
+
+def add_records_options(records: argparse.ArgumentParser) -> None:
     records.add_argument("files", metavar="FILE", nargs="+", help="a file, or - for standard input")
     records.add_argument(
         "--class",
@@ -98,7 +105,8 @@ def add_options(group: argparse.ArgumentParser) -> None:
     )
     records.set_defaults(handler=run_records)
 
-    table = add("csv", "load a table of endpoints, groups or downtimes", CSV)
+
+def add_csv_options(table: argparse.ArgumentParser) -> None:
     table.add_argument("file", metavar="FILE", help="the table, or - for standard input")
     table.add_argument(
         "--class",
@@ -120,34 +128,36 @@ def add_options(group: argparse.ArgumentParser) -> None:
     )
     table.set_defaults(handler=run_csv)
 
-    gocdb_command.add_options(
-        add(
-            "gocdb",
-            "topology and downtimes of GOCDB, from its server or from files",
-            "Make topology and downtimes match GOCDB.",
-        )
-    )
-    vofeed_command.add_options(
-        add(
-            "vofeed",
-            "endpoints and groups of a VO, from its feed (XML)",
-            "Make endpoints and groups of a VO match its feed.",
-        )
-    )
-    cric_command.add_options(
-        add(
-            "cric",
-            "endpoints and federations of CRIC (JSON), from its server or from files",
-            "Make endpoints and federations match CRIC.",
-        )
-    )
-    feeds_command.add_options(
-        add(
-            "feeds",
-            "all feeds that sam.toml names",
-            "Import all feeds that sam.toml names, from their servers.",
-        )
-    )
+
+FORMATS: Mapping[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
+    "records": (
+        "load metric results, or records of another class",
+        RECORDS,
+        add_records_options,
+    ),
+    "csv": ("load a table of endpoints, groups or downtimes", CSV, add_csv_options),
+    "gocdb": (
+        "topology and downtimes of GOCDB, from its server or from files",
+        "Make topology and downtimes match GOCDB.",
+        gocdb_command.add_options,
+    ),
+    "vofeed": (
+        "endpoints and groups of a VO, from its feed (XML)",
+        "Make endpoints and groups of a VO match its feed.",
+        vofeed_command.add_options,
+    ),
+    "cric": (
+        "endpoints and federations of CRIC (JSON), from its server or from files",
+        "Make endpoints and federations match CRIC.",
+        cric_command.add_options,
+    ),
+    "feeds": (
+        "all feeds that sam.toml names",
+        "Import all feeds that sam.toml names, from their servers.",
+        feeds_command.add_options,
+    ),
+}
+"""What is imported: a summary, a description, and the options."""
 
 
 def run_records(args: argparse.Namespace) -> int:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import argparse
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.net.broker_url import is_loopback
 from sam_pipeline.schema.net.proxy import problem_of_proxy
 from sam_pipeline.schema.net.tls import TlsFiles
-from sam_pipeline.schema.secret_file import (
-    credential_file,
-    problem_of_certificate,
-    problem_of_path,
-    problem_of_secret,
+from sam_pipeline.schema.secret_file import credential_file
+from sam_pipeline.schema.settings.key import (
+    POSITIVE,
+    certificate_key,
+    config_key,
+    expected,
+    path_key,
+    private_key,
+    revocation_key,
+    secret_key,
 )
 from sam_pipeline.schema.settings.section import examine, load
 from sam_pipeline.schema.settings.show import Part
@@ -37,21 +42,9 @@ CERTIFICATE, KEY = "sam-import-certificate", "sam-import-key"
 MIB = 1024 * 1024
 
 
-def _key(meaning: str, check: Any = None, default: Any = MISSING) -> Any:
-    return field(default=default, metadata={"what": meaning, "check": check})
-
-
-def _one_of(*names: str) -> Callable[[str], str | None]:
-    return lambda value: None if value in names else f"expected one of {', '.join(names)}"
-
-
 def _check_read(names: tuple[str, ...]) -> str | None:
     unknown = [name for name in names if name not in KINDS[GOCDB]]
     return f"{', '.join(unknown)}: expected {', '.join(KINDS[GOCDB])}" if unknown else None
-
-
-def _positive(number: float) -> str | None:
-    return None if number > 0 else f"expected more than 0, not {number!r}"
 
 
 def problem_of_url(url: str) -> str | None:
@@ -72,43 +65,42 @@ def problem_of_url(url: str) -> str | None:
 class FeedConfig:
     """One feed and how its server is reached."""
 
-    kind: str = _key("`gocdb`, `vofeed` or `cric`", _one_of(*KINDS))
-    url: str = _key(
+    kind: str = config_key(
+        "`gocdb`, `vofeed` or `cric`", expected(f"one of {', '.join(KINDS)}", KINDS.__contains__)
+    )
+    url: str = config_key(
         "GOCDB: the URL that ends in `/gocdbpi`, and parameters for each request"
         " (`…/gocdbpi?scope=EGI`); CRIC: the URL of the server; a VO feed: that of the document",
         problem_of_url,
     )
-    read: tuple[str, ...] = _key(
+    read: tuple[str, ...] = config_key(
         "what to read: `endpoints`, `groups`, `downtimes`; by default everything", _check_read, ()
     )
-    ca_file: Path | None = _key(
-        "certificate authorities, a file or a directory, instead of those of the system",
-        problem_of_path,
-        None,
+    ca_file: Path | None = path_key(
+        "certificate authorities, a file or a directory, instead of those of the system"
     )
-    crl_file: Path | None = _key(
-        "their revocation lists: a PEM file, or a directory with `*.r0`", problem_of_path, None
+    crl_file: Path | None = revocation_key()
+    certificate_file: Path | None = certificate_key(
+        "the client certificate; with one, GOCDB's protected methods are used"
     )
-    certificate_file: Path | None = _key(
-        "the client certificate; with one, GOCDB's protected methods are used",
-        problem_of_certificate,
-        None,
-    )
-    key_file: Path | None = _key(
-        "its private key, mode 0600; may be part of `certificate_file`", problem_of_secret, None
-    )
-    proxy: str | None = _key(
+    key_file: Path | None = private_key()
+    proxy: str | None = config_key(
         "`http://[USER@]HOST:PORT`, or `none`; by default that of the environment",
         problem_of_proxy,
         None,
     )
-    proxy_password_file: Path | None = _key("the password for the proxy", problem_of_secret, None)
-    timeout_s: float = _key("for the whole feed, including all retries", _positive, 600.0)
-    max_bytes: int = _key("the limit on the size of the whole feed", _positive, 256 * MIB)
+    proxy_password_file: Path | None = secret_key("the password for the proxy")
+    timeout_s: float = config_key("for the whole feed, including all retries", POSITIVE, 600.0)
+    max_bytes: int = config_key("the limit on the size of the whole feed", POSITIVE, 256 * MIB)
 
     @property
     def parts(self) -> SplitResult:
         return urlsplit(self.url)
+
+    @property
+    def can_be_forged(self) -> bool:
+        """Whether anyone on the way to the server could change the feed."""
+        return self.parts.scheme == "http" and not is_loopback(self.parts.hostname or "")
 
     @property
     def contents(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.program.command import CONFIG, OK
+from sam_pipeline.schema.program.command import CONFIG, OK, UNAVAILABLE
 from sam_pipeline.sql.cli import main
 from sam_pipeline.sql.imports.http.feed_config import FeedConfig, feed_at, load_feeds
 
@@ -144,3 +144,30 @@ def test_without_feeds_there_is_nothing_to_import(
     assert main(["import", "feeds", "--config", str(tmp_path / "sam.toml")]) == CONFIG
 
     assert "[[import.feed]]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("server", "is_warned"),
+    [
+        ("http://goc.example.org", True),
+        ("https://goc.example.org", False),
+        ("http://127.0.0.1:1", False),
+    ],
+)
+def test_a_feed_without_tls_is_imported_with_a_warning(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    server: str,
+    is_warned: bool,
+) -> None:
+    monkeypatch.setenv("SAM_DATABASE_URL", f"sqlite:///{tmp_path}/sam.db")
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
+    unreachable = 'proxy = "http://127.0.0.1:1"\ntimeout_s = 0.1\n'
+    table = GOCDB.replace("https://goc.example.org", server) + unreachable
+    (tmp_path / "sam.toml").write_text(f"[[import.feed]]\n{table}")
+
+    assert main(["upgrade"]) == OK
+    assert main(["import", "feeds", "--config", str(tmp_path / "sam.toml")]) == UNAVAILABLE
+
+    assert ("use https://" in capsys.readouterr().err) == is_warned
