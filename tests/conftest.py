@@ -12,7 +12,7 @@ from tests.services import needed
 from tests.services.activemq import ActiveMQServer, running_activemq
 from tests.services.activemq5 import ActiveMQ5Server, running_activemq5
 from tests.services.artemis import ArtemisServer, running_artemis
-from tests.services.broker import StompServer
+from tests.services.broker import QUICK_START, StompServer, java_options
 from tests.services.brokers import BROKERS
 from tests.services.postgres import PostgresServer, fresh_database, running_postgres
 from tests.services.rabbitmq import RabbitMQServer, running_rabbitmq
@@ -20,6 +20,8 @@ from tests.support.reports.spark_session import spark as spark  # a fixture
 
 # A shell lets what it starts in the background ignore SIGINT, and that includes all our commands.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+java_options += QUICK_START
 
 # Wall time per example depends on the load of the machine; tests of speed have their own bounds.
 hypothesis.settings.register_profile("tests", deadline=None)

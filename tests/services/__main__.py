@@ -1,16 +1,25 @@
-"""Fetches the brokers in Java, our wheels and a Debian: `python -m tests.services` (once).
+"""Makes what all runs of the tests share: `python -m tests.services` (the network, once).
 
-It needs the network, the tests do not.
+The brokers in Java, our wheels, a Debian, the archive of Spark's classes.
 """
 
 from __future__ import annotations
 
-from tests.services import ServiceMissing, activemq, activemq5, artemis, debian, machine
+from tests.services import (
+    ServiceMissing,
+    activemq,
+    activemq5,
+    artemis,
+    debian,
+    machine,
+    spark_classes,
+)
 
 try:
     for broker in (activemq, activemq5, artemis):
         print(broker.fetch())
     print(machine.wheels())
+    print(spark_classes.archive())
 except ServiceMissing as reason:
     raise SystemExit(str(reason)) from None
 try:

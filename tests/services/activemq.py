@@ -134,7 +134,7 @@ def _server(directory: Path, rules: Rules) -> ActiveMQServer:
     log4j.write_text(LOG4J)
     process = ServerProcess(
         command=[
-            java_for("activemq"),
+            *java_for("activemq"),
             "-Xmx1g",
             f"-Dlog4j2.configurationFile={log4j}",
             f"-Dactivemq.home={directory}",

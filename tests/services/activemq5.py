@@ -84,7 +84,7 @@ def _server(directory: Path) -> ActiveMQ5Server:
     shutil.copy(home / "conf" / "jolokia-access.xml", conf)
     process = ServerProcess(
         command=[
-            java_for("activemq5"),
+            *java_for("activemq5"),
             "-Xmx512m",
             f"-Dlog4j2.configurationFile={conf / 'log4j2.properties'}",
             f"-Djolokia.conf=file:{conf / 'jolokia-access.xml'}",

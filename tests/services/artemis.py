@@ -131,7 +131,7 @@ class ArtemisServer(StompServer):
     def queues(self) -> set[str]:
         """The names of all queues, those of subscriptions among them."""
         home, url = fetch(), f"tcp://{self.host}:{self.port}"
-        command = [java_for("artemis"), "-XX:TieredStopAtLevel=1", f"-Dartemis.home={home}"]
+        command = [*java_for("artemis"), f"-Dartemis.home={home}"]
         command += ["-cp", f"{home}/lib/artemis-boot.jar", BOOT, "queue", "stat", "--silent"]
         command += ["--url", url, "--user", self.user, "--password", self.password]
         command += ["--maxRows", "10000", "--maxColumnSize", "-1"]
@@ -165,7 +165,7 @@ def _server(directory: Path, rules: Rules) -> ArtemisServer:
     (etc / "log4j2.properties").write_text(LOG4J + NO_AUDIT)
     process = ServerProcess(
         command=[
-            java_for("artemis"),
+            *java_for("artemis"),
             "-Xmx512m",
             f"-Djava.security.auth.login.config={etc}/login.config",
             f"-Dlog4j2.configurationFile={etc}/log4j2.properties",

@@ -23,6 +23,10 @@ USER, OTHER_USER = "sam", "sam-other"
 PASSWORD = "sam-secret"
 """Of both users."""
 CACHE = Path(__file__).parents[2] / ".cache"
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Options that halve the processor time of a start; a broker that lives for long gets slower."""
+java_options: list[str] = []
+"""Of the brokers in Java; tests add QUICK_START, benchmarks do not."""
 MAVEN_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 LOG4J = """\
 appender.out.type = Console
@@ -125,9 +129,9 @@ def takes_logins(port: int, rules: Rules, tls_port: int) -> bool:
     )
 
 
-def java_for(broker: str) -> str:
-    """The path of `java`."""
-    return _program("java", broker)
+def java_for(broker: str) -> list[str]:
+    """The command `java`, with our options."""
+    return [_program("java", broker), *java_options]
 
 
 def fetched(broker: str, version: str, goal: str, *options: str, unpacked: str = ".") -> Path:

@@ -148,7 +148,7 @@ def _java(directory: Path, properties: Mapping[str, object], *command: str) -> S
     }
     settings = [f"-D{name}={value}" for name, value in {**own, **properties}.items()]
     process = ServerProcess(
-        [java_for("deployed"), "-Xmx512m", *settings, *command],
+        [*java_for("deployed"), "-Xmx512m", *settings, *command],
         log=directory / "log",
         ready=lambda: port_is_open(tls_port),
         cwd=directory,

@@ -15,6 +15,7 @@ from typing import Any
 
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.postgres import as_role
+from tests.services.spark_classes import spark_cache
 
 PROGRAMS = Path(sys.executable).parent
 TIMEOUT_S = 180.0
@@ -143,7 +144,7 @@ brokers = ["{self.broker}"]
         kept["PATH"] = f"{PROGRAMS}{os.pathsep}{kept.get('PATH', os.defpath)}"
         state = {
             "XDG_STATE_HOME": str(self.directory / "state"),
-            "XDG_CACHE_HOME": str(self.directory / "cache"),
+            "XDG_CACHE_HOME": str(spark_cache()),
         }
         return {**kept, **state, **self._login(command), **self.environment}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ TIMEOUT_S = 180
 
 @pytest.fixture
 def workplace(tmp_path: Path) -> Workplace:
-    workplace = embedded(tmp_path)
+    """With a cache of its own, which is empty."""
+    own_cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    workplace = replace(embedded(tmp_path), environment=own_cache)
     workplace.write("test.toml", PROFILE)
     grid = Grid(workplace.database)
     grid.endpoint("A", "SRM", "se.A")
