@@ -32,7 +32,8 @@ def scripts(program: str) -> Mapping[str, str]:
     for command in [parser, *commands(parser)]:
         for action in command._actions:
             describe(action)
-    return {shell: shtab.complete(parser, shell) for shell in FILE_NAMES}
+    # In zsh shtab completes only the first of several arguments: `(*)` is a list of exclusions.
+    return {shell: shtab.complete(parser, shell).replace('"(*):', '"*:') for shell in FILE_NAMES}
 
 
 def describe(action: argparse.Action) -> None:

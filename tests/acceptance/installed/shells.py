@@ -1,0 +1,120 @@
+"""What bash, zsh and fish offer after a line, from the scripts that we install."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tests.services import missing
+
+Offers = Mapping[str, set[str]]
+"""By line."""
+
+SEPARATOR = ">>>"
+
+BASH = f"""
+scripts=$1; shift
+for line; do
+    echo "{SEPARATOR}$line"
+    read -ra COMP_WORDS <<<"$line"
+    [[ $line == *" " ]] && COMP_WORDS+=("")
+    COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+    source "$scripts/bash/$COMP_WORDS"
+    [[ $(complete -p "$COMP_WORDS") =~ -F\\ ([^ ]+) ]]
+    "${{BASH_REMATCH[1]}}"
+    printf '%s\\n' "${{COMPREPLY[@]}}"
+done
+"""
+FISH = f"""
+for script in $argv[1]/fish/*.fish; source $script; end
+for line in $argv[2..]
+    echo "{SEPARATOR}$line"
+    complete -C $line
+end
+"""
+# Completion needs the line editor, and so a terminal, on which nobody types: the editor completes
+# the lines when it starts. Calls of compadd that only fill arrays offer nothing.
+ZSHRC = f"""
+fpath=($SCRIPTS/zsh $fpath)
+autoload -Uz compinit
+compinit -u -D
+compadd() {{
+    local -a words
+    [[ " ${{@[1,(i)--]}} " == *' -'[OAD]' '* ]] || builtin compadd -O words "$@"
+    (( $#words )) && print -rl -- $words >> $OFFERS
+    builtin compadd "$@"
+}}
+zle-line-init() {{
+    for BUFFER in ${{(f)QUESTIONS}}; do
+        CURSOR=$#BUFFER
+        print -r -- "{SEPARATOR}$BUFFER" >> $OFFERS
+        zle list-choices
+    done
+    exit
+}}
+zle -N zle-line-init
+"""
+ZSH = """
+zmodload zsh/zpty
+zpty shell zsh -i
+while zpty -r shell output; do :; done
+"""
+
+
+def bash(scripts: Path, lines: Sequence[str], directory: Path) -> Offers:
+    return parsed(_run(["bash", "--norc", "-c", BASH, "bash", scripts, *lines], directory))
+
+
+def fish(scripts: Path, lines: Sequence[str], directory: Path) -> Offers:
+    return parsed(_run(["fish", "--no-config", "-c", FISH, scripts, *lines], directory))
+
+
+def zsh(scripts: Path, lines: Sequence[str], directory: Path) -> Offers:
+    settings = directory / ".zsh"
+    settings.mkdir()
+    (settings / ".zshrc").write_text(ZSHRC)
+    offers = settings / "offers"
+    _run(
+        ["zsh", "-f", "-c", ZSH],
+        directory,
+        ZDOTDIR=settings,
+        SCRIPTS=scripts,
+        OFFERS=offers,
+        QUESTIONS="\n".join(lines),
+        TERM="xterm",
+    )
+    return parsed(offers.read_text())
+
+
+SHELLS: Mapping[str, Callable[[Path, Sequence[str], Path], Offers]] = {
+    "bash": bash,
+    "zsh": zsh,
+    "fish": fish,
+}
+
+
+def parsed(output: str) -> Offers:
+    """The words, without the slash of a directory and without descriptions."""
+    offers: dict[str, set[str]] = {}
+    for block in output.split(SEPARATOR)[1:]:
+        line, *words = block.split("\n")
+        offers[line] = {word.split("\t")[0].rstrip("/") for word in words if word}
+    return offers
+
+
+def _run(command: Sequence[str | Path], directory: Path, **environment: str | Path) -> str:
+    if not shutil.which(command[0]):
+        missing(str(command[0]), "make test-services")
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        env={**os.environ, **environment, "HOME": directory},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    return done.stdout
