@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
@@ -150,6 +151,7 @@ def bytecode(sources: Files) -> Files:
         return {str(path.relative_to(target)): path.read_bytes() for path in files}
 
 
+@cache
 def pythons() -> dict[str, str]:
     """The supported interpreters on this machine, one for each version, such as 3.9."""
     names = [f"python3.{minor}" for minor in range(OLDEST, NEWEST)]

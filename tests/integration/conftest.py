@@ -20,6 +20,7 @@ from tests.services.broker import Rules
 from tests.services.brokers import BROKERS
 from tests.services.postgres import PostgresServer, fresh_database, running_postgres
 from tests.support.brokers.tls_files import TlsBroker, TlsFiles
+from tests.support.database.with_schema import with_schema
 
 DIALECTS = ("sqlite", "postgresql")
 
@@ -47,9 +48,7 @@ EMPTY_ALL_TABLES = text("""
 def shared_postgres_url(postgres: PostgresServer) -> str:
     """A database with the current schema, empty at the start of every test."""
     url = fresh_database(postgres)
-    engine = make_engine(url)
-    upgrade(engine)
-    engine.dispose()
+    with_schema(url).dispose()
     return url
 
 
@@ -87,8 +86,7 @@ def tls_broker(
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     """An empty database with the current schema, which tests must not change."""
     if request.param == "sqlite":
-        engine = make_engine(f"sqlite:///{tmp_path / 'sam.db'}", create=True)
-        upgrade(engine)
+        engine = with_schema(f"sqlite:///{tmp_path / 'sam.db'}")
     else:
         engine = make_engine(request.getfixturevalue("shared_postgres_url"))
         with writing(engine) as connection:

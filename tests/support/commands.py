@@ -16,6 +16,7 @@ from typing import Any
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.postgres import as_role
 from tests.services.spark_classes import spark_cache
+from tests.support.database.with_schema import with_schema
 
 PROGRAMS = Path(sys.executable).parent
 TIMEOUT_S = 180.0
@@ -167,7 +168,7 @@ brokers = ["{self.broker}"]
 def embedded(directory: Path) -> Workplace:
     """A workplace with a spool and SQLite, with the schema applied."""
     workplace = embedded_workplace(directory)
-    workplace.succeed("sam-db", "upgrade")
+    with_schema(workplace.database).dispose()
     return workplace
 
 

@@ -10,17 +10,14 @@ from typing import NoReturn
 
 import pytest
 
-from sam_pipeline.sql.database.engine import make_engine
-from sam_pipeline.sql.database.version import upgrade
+from tests.support.database.with_schema import with_schema
 
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An SQLite file with the schema, to copy: applying the schema takes much longer."""
     file = tmp_path_factory.mktemp("empty") / "sam.db"
-    engine = make_engine(f"sqlite:///{file}", create=True)
-    upgrade(engine)
-    engine.dispose()
+    with_schema(f"sqlite:///{file}").dispose()
     return file
 
 

@@ -26,10 +26,10 @@ from typing import Any
 from sqlalchemy import text
 
 from sam_pipeline.sql.database.engine import make_engine
-from sam_pipeline.sql.database.version import upgrade
 from tests.services.postgres import as_role
 from tests.support.conservation import key_of
 from tests.support.consumer.site import Site, eventually
+from tests.support.database.with_schema import with_schema
 
 STARTING = "starting with "
 SUBSCRIBED = ": subscribed"
@@ -141,9 +141,7 @@ def site_of(
     `settings` are keys of [consumer]; the name is that of the first destination.
     """
     database = database or f"sqlite:///{directory / 'sam.db'}"
-    engine = make_engine(database, create=True)
-    upgrade(engine)
-    engine.dispose()
+    with_schema(database).dispose()
     first = subscriptions[0].destination if subscriptions else ""
     name = "site-" + re.sub(r"[^A-Za-z0-9]+", "-", first).strip("-")
     keys = {"name": name, "brokers": list(brokers), **settings}

@@ -24,10 +24,10 @@ from sam_pipeline.schema.net.channel import connect
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.database.engine import make_engine
-from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.letters.body import StoredBody, original_body
 from tests.services.postgres import as_role
 from tests.support.builders import metric_message, metric_result
+from tests.support.database.with_schema import with_schema
 
 WAIT_S = 60.0
 
@@ -147,9 +147,7 @@ def make_site(
     directory: Path, database: str, brokers: Sequence[str], destination: str = "/topic/grid.none"
 ) -> Site:
     """A site with the schema applied, subscribed to one destination of metric results."""
-    engine = make_engine(database, create=True)
-    upgrade(engine)
-    engine.dispose()
+    with_schema(database).dispose()
     name = f"site-{destination.replace('/', '.').rpartition('.')[2]}"
     config = directory / "sam.toml"
     config.write_text(

@@ -13,8 +13,8 @@ from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, day_start
 from sam_pipeline.sql.database.engine import make_engine, writing
-from sam_pipeline.sql.database.version import upgrade
 from tests.services.postgres import as_role
+from tests.support.database.with_schema import with_schema
 
 DAY = date(2026, 11, 14)
 ONE_DAY = Period(DAY, DAY)
@@ -38,8 +38,7 @@ class Grid:
     """Inserts through the class views, like the consumer; `reporter` is the role of reports."""
 
     def __init__(self, url: str) -> None:
-        self.engine: Engine = make_engine(url, create=True)
-        upgrade(self.engine)
+        self.engine: Engine = with_schema(url)
         self.loader = make_engine(as_role(url, "loader"))
         self.reporter = make_engine(as_role(url, "reporter"))
         self.reader = make_engine(as_role(url, "reader"))
