@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         proxy.asked.append(f"{self.command} {self.path}")
         proxy.headers.append(headers)
         if proxy.mute:
-            proxy.stopping.wait(QUIET_S)
+            proxy.stopping.wait()  # longer than any client waits
             self.close_connection = True
         elif proxy.says:
             self._write(proxy.says)
