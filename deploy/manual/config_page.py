@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from deploy.manual.program_page import name, see_also
 from deploy.manual.roff import bold, definition, heading, literal, paragraph, plain, subheading
 from docs.config_keys import NONE, REQUIRED, ConfigKey, keys_of
-from docs.environment import CONFIG_FILES
+from docs.environment import CONFIG_FILES, FRAGMENTS
 from sam_pipeline.consumer.settings.broker_config import BrokerConfig
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.door_config import DoorConfig
@@ -27,15 +27,21 @@ all but `sam-publish` also `[database]`. A worker node needs only `[publisher]`.
 
 The file is the one that `--config` names, else `$SAM_CONFIG`, else the first that exists of
 `./sam.toml`, `$XDG_CONFIG_HOME/sam/sam.toml` and `/etc/sam/sam.toml`. An option of the command line
-overrides an environment variable, `SAM_<SECTION>_<KEY>` in capitals, which overrides the file. In a
-variable, the items of a list are separated by commas; tables can only be set in the file.
+takes precedence over an environment variable, `SAM_<SECTION>_<KEY>` in capitals, and the variable
+over the file. In a variable, the items of a list are separated by commas; tables can only be set in
+a file.
 
-Paths are relative to the directory of the file. An unknown key is an error, and all errors are
-reported at once. `sam-publish check`, `sam-consume check` and `sam-db check` look for problems,
-`config show` of each program prints every key, its value, and where it is set.
+After a file named `sam.toml`, its fragments are read: the files `conf.d/*.toml` in the same
+directory, in the order of their names. Tables are merged and arrays of tables joined; any other key
+that is given twice is an error. A file of another name has no fragments.
 
-Secrets are in files of their own, with mode 0600. A `sam.toml` that contains a password must have
-that mode, too."""
+A relative path is relative to the file that names it. An unknown key is an error, and all errors
+are reported at once, with file and line. `check` of `sam-publish`, `sam-consume` and `sam-db` looks
+for problems; `config show --origin` of each program prints every key, its value, and where that
+comes from.
+
+Secrets belong into files of their own, with mode 0600. A `sam.toml` or a fragment that contains a
+password must have that mode, too, or 0640 if it belongs to root."""
 
 EXAMPLE = """\
 [database]
@@ -94,7 +100,7 @@ TABLES: Mapping[str, ConfigTable] = {
 def config_page() -> Iterator[str]:
     yield from name("sam.toml", "configuration of sam-publish, sam-consume, sam-db and sam-report")
     yield heading("Synopsis")
-    yield from (".PP", bold("/etc/sam/sam.toml"))
+    yield from (".PP", bold("/etc/sam/sam.toml"), ".br", bold("/etc/sam/conf.d/*.toml"))
     yield heading("Description")
     for text in DESCRIPTION.split("\n\n"):
         yield from paragraph(" ".join(text.split()))
@@ -105,7 +111,7 @@ def config_page() -> Iterator[str]:
         for key in keys_of(table.config_class):
             yield from definition(term(key), key.meaning)
     yield heading("Files")
-    for path, meaning in CONFIG_FILES.items():
+    for path, meaning in {**CONFIG_FILES, **FRAGMENTS}.items():
         yield from definition(bold(path), meaning)
     yield heading("Examples")
     yield from literal(EXAMPLE.splitlines())

@@ -85,7 +85,7 @@ def folded(command: str, width: int = WIDTH) -> list[str]:
             lines.append(f"{line} \\")
             line = f"    {word}"
         else:
-            line = f"{line} {word}".removeprefix(" ")
+            line = f"{line} {word}" if line else word
     return [*lines, line]
 
 

@@ -30,7 +30,8 @@ def synopsis(parser: argparse.ArgumentParser) -> list[str]:
             options.append(f"{{{shown}}}" if group.required else f"[{shown}]")
         else:
             options.append(usage(action) if action.required else f"[{usage(action)}]")
-    return [f'.SY "{plain(parser.prog)}"', *options, *arguments, ".YS"]
+    parts = [rf"{part}\&" for part in (*options, *arguments)]  # "..." ends no sentence
+    return [f'.SY "{plain(parser.prog)}"', *parts, ".YS"]
 
 
 def is_common(action: argparse.Action) -> bool:

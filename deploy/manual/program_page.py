@@ -56,8 +56,10 @@ def program_page(program: str) -> Iterator[str]:
     yield from option_list(parser, common=False)
     if subcommands:
         yield heading("Commands")
+        shown = {parser.epilog}
         for command in subcommands:
-            yield from of_command(command)
+            yield from of_command(command, command.epilog not in shown)
+            shown.add(command.epilog)
     if program in EXIT_CODES_OF:
         yield heading("Exit status")
         for code, meaning in EXIT_CODES[EXIT_CODES_OF[program]].items():
@@ -79,9 +81,9 @@ def name(page: str, summary: str) -> list[str]:
     return [heading("Name"), rf"{plain(page)} \- {plain(summary)}"]
 
 
-def of_command(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """A subcommand; a group of them has the examples and notes that `--help` shows for each."""
-    text = help_text.parse(parser.epilog or "")
+def of_command(parser: argparse.ArgumentParser, with_notes: bool) -> Iterator[str]:
+    """A subcommand; notes and examples of a group stand only once, at the group."""
+    text = help_text.parse(parser.epilog or "" if with_notes else "")
     yield subheading(parser.prog)
     yield from synopsis(parser)
     yield from description(parser)
