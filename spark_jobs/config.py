@@ -6,33 +6,28 @@ import argparse
 import os
 import shutil
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from sam_pipeline.schema.settings.key import POSITIVE, config_key
 from sam_pipeline.schema.settings.section import Findings, examine, load
 from sam_pipeline.spark_jobs.errors import JavaMissing
 
 SECTION = "report"
 
 
-def _above_zero(seconds: float) -> str | None:
-    return None if seconds > 0 else f"expected more than 0, not {seconds:g}"
-
-
 @dataclass(frozen=True)
 class ReportConfig:
     """What `sam-report run` computes by default, and how long it waits for Spark."""
 
-    profiles: tuple[Path, ...] = field(
-        default=(), metadata={"what": "the files of the profiles that `sam-report run` computes"}
+    profiles: tuple[Path, ...] = config_key(
+        "the files of the profiles that `sam-report run` computes", default=()
     )
-    start_timeout_s: float = field(
-        default=600.0,
-        metadata={
-            "check": _above_zero,
-            "what": "time limit in seconds for the start of Spark, and for each time without a"
-            " worker for its tasks",
-        },
+    start_timeout_s: float = config_key(
+        "time limit in seconds for the start of Spark, and for each time without a worker for its"
+        " tasks",
+        POSITIVE,
+        600.0,
     )
 
 

@@ -136,13 +136,6 @@ def _problems_of_files(config: ConsumerConfig, targets: Sequence[Broker]) -> Ite
     except ConfigError as error:
         yield from (f"[consumer] {problem}" for problem in error.problems)
     yield from (f"[consumer] {found.text}" for found in _dated(config) if found.is_problem)
-    yield from _problems_of_metrics(config)
-    if config.doors:
-        yield from door_problems(config)
-
-
-def _problems_of_metrics(config: ConsumerConfig) -> Iterator[str]:
-    """The problems of the files that protect the metrics."""
     if config.metrics_key_file and not config.metrics_certificate_file:
         yield "[consumer] metrics_key_file: it needs metrics_certificate_file"
     try:
@@ -152,6 +145,8 @@ def _problems_of_metrics(config: ConsumerConfig) -> Iterator[str]:
             read_secret(config.metrics_token_file)
     except ConfigError as error:
         yield from (f"[consumer] metrics: {problem}" for problem in error.problems)
+    if config.doors:
+        yield from door_problems(config)
 
 
 def _print_findings(

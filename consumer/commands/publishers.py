@@ -158,7 +158,7 @@ def _table(documents: Sequence[Mapping[str, Any]]) -> list[str]:
                     _listed(sites),
                     len(hosts) if of_class else None,
                     _listed(monitoring_hosts),
-                    _time(of_class.get("last_received")),
+                    format_time(last) if (last := of_class.get("last_received")) else "",
                     *totals,
                 ]
             )
@@ -166,10 +166,6 @@ def _table(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     columns = ["class", "records", "sites", "hosts", "monitoring hosts", "last received"]
     head = ["publisher", *["name"] * names, *columns, "accepted", "refused"]
     return text_table(head, rows)
-
-
-def _time(moment: datetime | None) -> str:
-    return format_time(moment) if moment else ""
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -87,7 +87,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run_consumer(args: argparse.Namespace) -> int:
     """Load until stopped or drained; a reload starts again with the new configuration."""
     if args.dry_run:
-        return _run_dry(args)
+        from sam_pipeline.consumer.commands.look.dry_run import run_dry
+
+        if args.drain or args.to or args.instance is not None:
+            args.usage_error("--dry-run: not with --drain, --to or --instance")
+        return run_dry(args)
     if args.count is not None or args.for_s is not None or args.full:
         args.usage_error("--count, --for and --all need --dry-run")
     return_large_blocks()
@@ -135,14 +139,6 @@ def run_consumer(args: argparse.Namespace) -> int:
     if drain.unreached:
         raise SourceUnreachable(drain.unreached, drain.timeout_s)
     return code
-
-
-def _run_dry(args: argparse.Namespace) -> int:
-    from sam_pipeline.consumer.commands.look.dry_run import run_dry
-
-    if args.drain or args.to or args.instance is not None:
-        args.usage_error("--dry-run: not with --drain, --to or --instance")
-    return run_dry(args)
 
 
 def _run(

@@ -116,7 +116,10 @@ def _facts(snapshot: Snapshot, now: datetime) -> list[tuple[str, str]]:
             f"{count} {kind if count == 1 else PLURALS[kind]}"
             for kind, count in snapshot.silent.items()
         ]
-        facts.append(("silent", f"{', '.join(counts)}{_judged(snapshot.coverage.until, now)}"))
+        until = snapshot.coverage.until
+        is_late = now - until >= JUDGED_LATE
+        late = f"; not judged since {format_time(until)} (docs: Silence)" if is_late else ""
+        facts.append(("silent", f"{', '.join(counts)}{late}"))
     for life in snapshot.certificates:
         left = f"{life.days_left(now):.0f} days left, expires on {life.end:%Y-%m-%d}"
         facts.append(("certificate", f"{life.file}: {left}"))
@@ -159,9 +162,3 @@ def _as_lines(snapshot: Snapshot, health: Health, now: datetime) -> list[str]:
         ]
         lines += ["", *text_table(("silent", "name", "last", "limit"), rows_of)]
     return lines
-
-
-def _judged(until: datetime, now: datetime) -> str:
-    """Up to when silence was judged, unless that is now."""
-    is_current = now - until < JUDGED_LATE
-    return "" if is_current else f"; not judged since {format_time(until)} (docs: Silence)"

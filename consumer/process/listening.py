@@ -40,7 +40,8 @@ class Listeners:
     def require_all_used(self, brokers: Iterable[Broker]) -> None:
         """Check that no sender would wait at a socket of systemd; raises ConfigError."""
         ports = {broker.port for broker in brokers}
-        unused = [_described(item) for item in self._inherited if _port(item) not in ports]
+        addresses = [item.getsockname() for item in self._inherited if _port(item) not in ports]
+        unused = [f"{at[0]}:{at[1]}" if isinstance(at, tuple) else str(at) for at in addresses]
         if unused:
             advice = "add listen+https://ADDRESS:PORT to the brokers, or change the socket unit"
             raise ConfigError(
@@ -111,8 +112,3 @@ def _port(item: socket.socket) -> int | None:
     accepts = item.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     is_tcp = item.family in (socket.AF_INET, socket.AF_INET6) and item.type == socket.SOCK_STREAM
     return int(item.getsockname()[1]) if accepts and is_tcp else None
-
-
-def _described(item: socket.socket) -> str:
-    address = item.getsockname()
-    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)

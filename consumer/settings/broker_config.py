@@ -46,10 +46,6 @@ def _check_url(url: str) -> str | None:
     return None if broker.kind == STOMP else "expected stomp://HOST or stomp+ssl://HOST"
 
 
-def _check_headers(headers: Mapping[str, str]) -> str | None:
-    return "\n".join(_problems_of_headers(headers)) or None
-
-
 def _problems_of_headers(headers: Mapping[str, str]) -> Iterator[str]:
     for name, value in headers.items():
         known = name.lower()
@@ -94,7 +90,7 @@ class BrokerConfig:
     proxy_password_file: Path | None = secret_key("its password: the first line, mode 0600")
     headers: dict[str, str] = config_key(
         'further headers of each SUBSCRIBE, such as `{ x-queue-type = "quorum" }`',
-        _check_headers,
+        lambda headers: "\n".join(_problems_of_headers(headers)) or None,
         default_factory=dict,
     )
     destinations: tuple[str, ...] | None = config_key(

@@ -47,7 +47,11 @@ class Coverage:
     def up_to(self, moment: datetime) -> Coverage:
         """The coverage up to a later moment, without the gaps that no longer matter."""
         until = max(self.until, moment)
-        gaps = tuple(gap for gap in self.gaps if (until - gap.end).total_seconds() < _relevant(gap))
+        gaps = tuple(
+            gap
+            for gap in self.gaps
+            if (until - gap.end).total_seconds() < min(gap.matters_to_s, LONGEST.total_seconds())
+        )
         return Coverage(until, gaps)
 
     def seconds_since_gaps(self) -> list[tuple[float, float]]:
@@ -59,10 +63,6 @@ class Coverage:
         if last is not None and (self.until - last).total_seconds() <= limit_s:
             return False
         return not any(since_s < limit_s < to_s for since_s, to_s in self.seconds_since_gaps())
-
-
-def _relevant(gap: Gap) -> float:
-    return min(gap.matters_to_s, LONGEST.total_seconds())
 
 
 def nothing_covered(now: datetime) -> Coverage:

@@ -73,7 +73,23 @@ class BrokerSink:
                 for at, problem in problems.items()
                 if problem
             }
-        self._send()
+        # Each message is offered to the brokers until one of them confirms or rejects it.
+        reasons: dict[int, str] = {}
+        losses: dict[str, SessionLost] = {}
+        for link in sorted(self._links, key=lambda link: link.rests):
+            if not self._pending or (link.rests and reasons.keys() >= self._pending.keys()):
+                break
+            self._state.turned()
+            try:
+                link.send(self._pending, reasons)
+                self._links.sort(key=lambda other: other is not link)
+            except SessionLost as loss:
+                losses[link.name] = loss
+        if not reasons.keys() >= self._pending.keys():
+            raise _away(losses)
+        for at, message in self._pending.items():
+            self._rejections[at] = RejectedMessage(message, reasons[at])
+        self._pending = {}
         outcomes = {at: self._outcome(at) for at in answering(batch)}
         try:
             rejected = self._kept.keep(self._rejections, outcomes)
@@ -92,29 +108,6 @@ class BrokerSink:
         """Close all connections."""
         for link in self._links:
             link.close()
-
-    def _send(self) -> None:
-        """Offer what is pending to the brokers until each message is confirmed or rejected.
-
-        Raises:
-            SinkAway: some messages are neither.
-        """
-        reasons: dict[int, str] = {}
-        losses: dict[str, SessionLost] = {}
-        for link in sorted(self._links, key=lambda link: link.rests):
-            if not self._pending or (link.rests and reasons.keys() >= self._pending.keys()):
-                break
-            self._state.turned()
-            try:
-                link.send(self._pending, reasons)
-                self._links.sort(key=lambda other: other is not link)
-            except SessionLost as loss:
-                losses[link.name] = loss
-        if not reasons.keys() >= self._pending.keys():
-            raise _away(losses)
-        for at, message in self._pending.items():
-            self._rejections[at] = RejectedMessage(message, reasons[at])
-        self._pending = {}
 
     def _outcome(self, at: int) -> MessageOutcome:
         """The outcome of the message at this position, whose sender waits for it."""

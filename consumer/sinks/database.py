@@ -114,7 +114,7 @@ class DatabaseSink:
 
         def on_letters(letters: Sequence[NewLetter]) -> None:
             self._letter_log.add(letters)
-            self._count_soon()
+            self._watch_at = min(self._watch_at, self._count_at)
             broken.update(
                 folded(letter.message_class) for letter in letters if letter.reason == CLASS_BROKEN
             )
@@ -208,10 +208,6 @@ class DatabaseSink:
         with writing(self._engine) as connection:
             record_operation(connection, "policy read", arguments)
         self._policy.is_recorded = True
-
-    def _count_soon(self) -> None:
-        """Count the open dead letters at one of the next turns."""
-        self._watch_at = min(self._watch_at, self._count_at)
 
     def _hold_name(self) -> None:
         if self._held is not None:

@@ -200,7 +200,12 @@ def show_elements(args: argparse.Namespace, config: PublisherConfig, queue: Dire
         print_json(documents if len(documents) > 1 else documents[0])
     else:
         for index, element in enumerate(chosen):
-            print_lines(*[""] * bool(index), *_lines(element))
+            facts = {**_facts(element), "written_at": format_time(written_at(element.entry.name))}
+            lines = [f"{name}: {value}" for name, value in facts.items() if value is not None]
+            message = element.message or Message({}, b"")
+            headers = [f"{name}: {value}" for name, value in sorted(message.headers.items())]
+            body = message.body.decode(errors="backslashreplace").rstrip("\n").split("\n")
+            print_lines(*[""] * bool(index), *lines, "", *headers, "", *body)
     return BAD_DATA if any(element.damage for element in chosen) else OK
 
 
@@ -449,16 +454,6 @@ def _content(element: Element) -> dict[str, Any]:
         content["body"] = message.body.decode(errors="replace")
         content["body_base64"] = b64encode(message.body).decode()
     return content
-
-
-def _lines(element: Element) -> list[str]:
-    """An element as text: facts, headers and body, in three paragraphs."""
-    facts = {**_facts(element), "written_at": format_time(written_at(element.entry.name))}
-    lines = [f"{name}: {value}" for name, value in facts.items() if value is not None]
-    message = element.message or Message({}, b"")
-    lines += ["", *(f"{name}: {value}" for name, value in sorted(message.headers.items())), ""]
-    body = message.body.decode(errors="backslashreplace").rstrip("\n")
-    return [*lines, *body.split("\n")]
 
 
 def _print_array(rows: Iterable[dict[str, Any]]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Union
 
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.spool.state import spool_states
@@ -78,12 +77,9 @@ def _metric(name: str, text: str, samples: Sequence[Sample]) -> Iterator[str]:
     yield f"# TYPE {PREFIX}_{name} gauge"
     for labels, value in samples:
         shown = ",".join(f'{label}="{_escaped(content)}"' for label, content in labels)
-        yield f"{PREFIX}_{name}{shown and f'{{{shown}}}'} {_number(value)}"
+        number = f"{value:.3f}".rstrip("0").rstrip(".")
+        yield f"{PREFIX}_{name}{shown and f'{{{shown}}}'} {number}"
 
 
 def _escaped(value: str) -> str:
     return printable(value).replace("\\", "\\\\").replace('"', '\\"')
-
-
-def _number(value: Union[int, float]) -> str:
-    return f"{value:.3f}".rstrip("0").rstrip(".")

@@ -137,14 +137,15 @@ def read_blocks(file: InputFile) -> Iterator[InputBlock | RefusedRecord | Pause]
     body, line, searched = file.read(BLOCK_BYTES), 1, 0
     while file.paused and not body.strip():
         body += file.read(BLOCK_BYTES)
-    if _is_json(body):
+    if body.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
         file.unread(body)
         yield from _read_objects(file)
         return
     is_empty = True
     while True:
         if file.paused:
-            end = len(body) if _ends_with_record(body) else _end_of_records(body, 0)
+            last_line = body[-MAX_LINE_BYTES:].rstrip().rpartition(b"\n")[2]
+            end = len(body) if last_line == b"EOT" else _end_of_records(body, 0)
             if end:
                 yield InputBlock(file.name, body[:end], line)
                 line += body.count(b"\n", 0, end)
@@ -247,11 +248,3 @@ def _end_of_records(body: bytes, begin: int) -> int:
         if line.rstrip() == b"EOT" and colon and KNOWN_KEYS[key.decode("latin-1")]:
             return end + 1 + len(line) + 1
     return 0
-
-
-def _ends_with_record(body: bytes) -> bool:
-    return body[-MAX_LINE_BYTES:].rstrip().rpartition(b"\n")[2] == b"EOT"
-
-
-def _is_json(body: bytes) -> bool:
-    return body.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"[")

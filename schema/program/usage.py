@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from sam_pipeline.schema.program.wording import did_you_mean
 
@@ -20,30 +19,23 @@ def explained(
     """
     commands = next((a for a in parser._actions if isinstance(a, argparse._SubParsersAction)), None)
     if commands:
-        return _of_program(parser, commands, given, message)
+        command = next((argument for argument in given if argument in commands.choices), "")
+        for option in _unknown_options(parser, given, end=command):
+            if near_option := _near_option(parser, option):
+                return f"unknown option {option}: {near_option}"
+            name = command or commands.metavar
+            return f"{option} belongs after the command: {parser.prog} {name} {option} …"
+        suggestions = [
+            did_you_mean(argument, commands.choices)
+            for argument in given
+            if message.startswith(f"argument {commands.metavar}: invalid choice: {argument!r}")
+        ]
+        return "; ".join([message, *filter(None, suggestions)])
     unknown = _unknown_options(parser, given, end="--")
     hints = [f"{option}: {near}" for option in unknown if (near := _near_option(parser, option))]
     if advice and UNRECOGNIZED in message and "--" not in given:
         hints.append(advice)
     return "; ".join([message, *hints])
-
-
-def _of_program(
-    parser: argparse.ArgumentParser, commands: Any, given: Sequence[str], message: str
-) -> str:
-    """The message of a parser with subcommands."""
-    command = next((argument for argument in given if argument in commands.choices), "")
-    for option in _unknown_options(parser, given, end=command):
-        if near_option := _near_option(parser, option):
-            return f"unknown option {option}: {near_option}"
-        name = command or commands.metavar
-        return f"{option} belongs after the command: {parser.prog} {name} {option} …"
-    near = [
-        did_you_mean(argument, commands.choices)
-        for argument in given
-        if message.startswith(f"argument {commands.metavar}: invalid choice: {argument!r}")
-    ]
-    return "; ".join([message, *filter(None, near)])
 
 
 def _unknown_options(

@@ -179,7 +179,10 @@ def kind_of(config_class: Any, field: Field) -> Any:
     """The type of a field; of an optional one, the type inside `Optional`."""
     if field.tables:
         return tuple[field.tables(), ...]  # type: ignore[misc]
-    return _plain_type(_hints(config_class)[field.name])
+    hint = _hints(config_class)[field.name]
+    if type(None) in get_args(hint):
+        return next(kind for kind in get_args(hint) if kind is not type(None))
+    return hint
 
 
 @lru_cache(maxsize=100)
@@ -196,13 +199,6 @@ def is_dataclass(kind: Any) -> bool:
 def is_table(kind: Any) -> bool:
     """Whether a class describes a table: a dataclass, or a NamedTuple with `metadata()`."""
     return is_dataclass(kind) or hasattr(kind, "metadata")
-
-
-def _plain_type(hint: Any) -> Any:
-    """The type inside `Optional[…]` or `… | None`; any other type unchanged."""
-    if type(None) in get_args(hint):
-        return next(kind for kind in get_args(hint) if kind is not type(None))
-    return hint
 
 
 def type_name(kind: Any) -> str:

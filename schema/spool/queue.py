@@ -241,7 +241,11 @@ class DirectoryQueue:
                         crosses_devices and stat.S_ISREG(status_of(directory, element).st_mode)
                     ):
                         raise
-                    _copy(directory, element, f"{target}", shared)
+                    descriptor, _ = open_element(directory, element)
+                    try:
+                        _write_new(f"{target}", pieces_of(descriptor), shared)
+                    finally:
+                        os.close(descriptor)
                     os.unlink(element, dir_fd=directory)
                 unlink_lock(directory, element)
         return target
@@ -388,14 +392,6 @@ def written_at(name: str) -> datetime:
     from datetime import datetime, timezone
 
     return datetime.fromtimestamp(int(name[9:17], 16), timezone.utc)
-
-
-def _copy(directory: int, element: str, path: str, shared: bool) -> None:
-    descriptor, _ = open_element(directory, element)
-    try:
-        _write_new(path, pieces_of(descriptor), shared)
-    finally:
-        os.close(descriptor)
 
 
 def _write_new(path: str, pieces: Iterable[bytes], shared: bool) -> None:

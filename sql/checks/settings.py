@@ -73,14 +73,7 @@ def setting_problems(connection: Connection) -> Iterator[Problem]:
         version = _setting(connection, "server_version")
         yield Problem(f"PostgreSQL {version} is too old: expected 13 or newer")
     yield from harmful_settings(connection)
-    yield from _lock_problems(connection)
-    for name, good in (("timezone", "UTC"), ("server_encoding", "UTF8")):
-        if _setting(connection, name).upper() != good:
-            yield Problem(f"{name} is {_setting(connection, name)}, not {good}")
-
-
-def _lock_problems(connection: Connection) -> Iterator[Problem]:
-    """Too little room for the locks of a statement that reads all days."""
+    # Too little room for the locks of a statement that reads all days.
     days, needed = connection.execute(_PARTITIONS).one()
     names = ("max_connections", "max_prepared_transactions", "max_locks_per_transaction")
     connections, prepared, per_transaction = (int(_setting(connection, name)) for name in names)
@@ -95,6 +88,9 @@ def _lock_problems(connection: Connection) -> Iterator[Problem]:
             " the server, or prune",
             f"ALTER SYSTEM SET max_locks_per_transaction = {wanted};",
         )
+    for name, good in (("timezone", "UTC"), ("server_encoding", "UTF8")):
+        if _setting(connection, name).upper() != good:
+            yield Problem(f"{name} is {_setting(connection, name)}, not {good}")
 
 
 def harmful_settings(connection: Connection) -> Iterator[Problem]:

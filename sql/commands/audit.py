@@ -68,7 +68,7 @@ def run_audit(args: argparse.Namespace) -> int:
     limit = args.limit or (None if args.json else LISTED)
     newest = deque(operations(open_database(args, READER)), maxlen=limit)
     if args.json:
-        print_json([_document(operation) for operation in newest])
+        print_json([{**one._asdict(), "arguments": _arguments(one)} for one in newest])
     elif newest:
         columns = ("id", "time", "database login", "login", "command", "arguments")
         rows = [
@@ -100,10 +100,6 @@ def _verify(args: argparse.Namespace) -> int:
         text = f"{name}: the operation log was changed: {plural(len(problems), 'problem')}"
         raise OperationsChanged(text)
     return OK
-
-
-def _document(operation: RecordedOperation) -> dict[str, object]:
-    return {**operation._asdict(), "arguments": _arguments(operation)}
 
 
 def _arguments(operation: RecordedOperation) -> dict[str, str]:

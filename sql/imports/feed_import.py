@@ -35,7 +35,13 @@ def apply_snapshot(
 
     def action(connection: Connection) -> list[FeedChanges]:
         if connection.dialect.name == "postgresql" and not dry_run:
-            _lock(connection)
+            try:
+                connection.execute(_LOCK)
+            except DATABASE_ERRORS as error:
+                if sqlstate(error) != LOCK_TIMEOUT:
+                    raise
+                problem = "another import is storing its topology in this database"
+                raise ImportRunning(f"{problem}; nothing was changed, try again later") from error
         changes = []
         if rows.endpoints is not None:
             stored = stored_rows(connection, SERVICE_ENDPOINT)
@@ -61,13 +67,3 @@ def apply_snapshot(
             return action(connection)
     fold_all(engine)  # the first result, perhaps just loaded, decides which days are due
     return load_transaction(engine, action)
-
-
-def _lock(connection: Connection) -> None:
-    try:
-        connection.execute(_LOCK)
-    except DATABASE_ERRORS as error:
-        if sqlstate(error) != LOCK_TIMEOUT:
-            raise
-        problem = "another import is storing its topology in this database"
-        raise ImportRunning(f"{problem}; nothing was changed, try again later") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, timedelta
 from itertools import chain
@@ -159,14 +159,13 @@ class Authority:
         names = {question.host.lower() for question in questions} - self._memberships.keys()
         if hosts := {name for name in names if 0 < len(name) <= LONGEST_HOST}:
             with connected() as connection:
-                self._read_memberships(connection, hosts)
+                self._memberships.update((host, []) for host in hosts)
+                for host, site, start_s, end_s in connection.execute(
+                    _SITES, {"hosts": sorted(hosts)}
+                ):
+                    self._memberships[host].append(HostMembership.during(site, start_s, end_s))
         for question in questions:
             self._answers[question] = self._answer(question, today)
-
-    def _read_memberships(self, connection: Connection, hosts: Collection[str]) -> None:
-        self._memberships.update((host, []) for host in hosts)
-        for host, site, start_s, end_s in connection.execute(_SITES, {"hosts": sorted(hosts)}):
-            self._memberships[host].append(HostMembership.during(site, start_s, end_s))
 
     def _answer(self, question: _Question, today: date) -> _Answer:
         identity = question.identity

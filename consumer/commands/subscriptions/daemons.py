@@ -18,7 +18,13 @@ def running_daemons(config: ConsumerConfig) -> list[Snapshot]:
         with suppress(OSError):
             paths = [*directory.glob(f"consume-{config.name}@*.state.json")]
             names |= {path.name[len("consume-") : -len(".state.json")] for path in paths}
-    return [*_alive(config, sorted(names))]
+    alive = []
+    for name in sorted(names):
+        with suppress(NoState):
+            snapshot = read_state(config.state_directories, name)
+            if snapshot.ended_at is None and is_alive(snapshot):
+                alive.append(snapshot)
+    return alive
 
 
 def reading(daemons: list[Snapshot], broker: str) -> Iterator[tuple[Snapshot, BrokerState]]:
@@ -27,11 +33,3 @@ def reading(daemons: list[Snapshot], broker: str) -> Iterator[tuple[Snapshot, Br
         for state in daemon.brokers:
             if state.broker == broker:
                 yield daemon, state
-
-
-def _alive(config: ConsumerConfig, names: list[str]) -> Iterator[Snapshot]:
-    for name in names:
-        with suppress(NoState):
-            snapshot = read_state(config.state_directories, name)
-            if snapshot.ended_at is None and is_alive(snapshot):
-                yield snapshot

@@ -112,6 +112,4 @@ def _unknown(text: str) -> HttpProblem:
     return HttpProblem(UNAUTHORIZED, text, {"WWW-Authenticate": CHALLENGE})
 
 
-@lru_cache(maxsize=MAX_CERTIFICATES)
-def _subject(certificate: bytes) -> str | None:
-    return subject_in(certificate)
+_subject = lru_cache(maxsize=MAX_CERTIFICATES)(subject_in)

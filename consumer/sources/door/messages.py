@@ -65,7 +65,11 @@ def message_of(quoted_class: str, headers: Mapping[str, str], body: bytes) -> Me
     media, _, parameters = given.partition(";")
     media = media.strip().lower()
     if media in JSON_LINES:
-        body = _array(body)
+        # As an array: a million records by themselves would take much memory.
+        lines = body.strip().replace(b"\r\n", b"\n")
+        while b"\n\n" in lines:
+            lines = lines.replace(b"\n\n", b"\n")
+        body = b"[" + lines.replace(b"\n", b",") + b"]"
         given = JSON
     elif media not in (TEXT, JSON) or _charset_of(parameters) not in CHARSETS:
         known = ", ".join((TEXT, JSON, *JSON_LINES))
@@ -122,14 +126,6 @@ def _has_record(document: object) -> bool:
         and not any(isinstance(value, (dict, list)) for value in record.values())
         for record in (document if isinstance(document, list) else [document])
     )
-
-
-def _array(lines: bytes) -> bytes:
-    """Lines of JSON as an array. They stay together: a million of them would take much memory."""
-    lines = lines.strip().replace(b"\r\n", b"\n")
-    while b"\n\n" in lines:
-        lines = lines.replace(b"\n\n", b"\n")
-    return b"[" + lines.replace(b"\n", b",") + b"]"
 
 
 def _class_of(quoted: str) -> str:

@@ -98,7 +98,14 @@ def _remove(made: MadeSubscription, opened: Callable[[], _Opened], address: str)
     with closing(session):
         try:
             session.ask("SUBSCRIBE", _reading(dialect, made), _soon())
-            lost = _count(session)
+            lost = 0
+            deadline = _soon()
+            while lost < MAX_COUNT and not deadline.expired:
+                try:
+                    session.message(Deadline.after(min(QUIET_S, deadline.remaining())))
+                except TimeoutError:
+                    break
+                lost += 1
         except SessionLost as loss:
             if not loss.by_error:
                 raise
@@ -170,18 +177,6 @@ def _unsubscribing(dialect: BrokerDialect, made: MadeSubscription) -> Mapping[st
         name = made.stored_in.removeprefix(f"{made.consumer}.")
         return {"id": ID, "durable-subscription-name": name}
     return _headers(dialect, made)
-
-
-def _count(session: StompSession) -> int:
-    count = 0
-    deadline = _soon()
-    while count < MAX_COUNT and not deadline.expired:
-        try:
-            session.message(Deadline.after(min(QUIET_S, deadline.remaining())))
-        except TimeoutError:
-            break
-        count += 1
-    return count
 
 
 def _soon() -> Deadline:

@@ -223,10 +223,11 @@ class ConsumingSession(StompSession):
             prefetch = subscription.prefetch or self._dialect.prefetch
             # The broker sends the second half of them while the first one is stored.
             self.batch_size = min(self.batch_size, max(prefetch // 2, 1))
-            headers = self._subscribe_headers(consumer, subscription, prefetch)
+            destination, shared = subscription.destination, subscription.shared
+            headers = subscribe_headers(self._dialect, consumer, destination, prefetch, shared)
+            headers = {**headers, **subscription.headers, "ack": "client"}
             try:
                 require_known(self._dialect, subscription.headers)
-                destination, shared = subscription.destination, subscription.shared
                 identity = self._dialect, destination, shared, subscription.headers
                 if records:
                     records.require_unchanged(*identity)
@@ -242,14 +243,6 @@ class ConsumingSession(StompSession):
                     raise
                 advice = f"; {OTHER_HEADERS}" if "inequivalent arg" in str(loss) else ""
                 raise SubscriptionRefused(subscription.destination, f"{loss}{advice}") from loss
-
-    def _subscribe_headers(
-        self, consumer: str, subscription: Subscription, prefetch: int
-    ) -> dict[str, str]:
-        """All headers of SUBSCRIBE but its `id`."""
-        destination, shared = subscription.destination, subscription.shared
-        headers = subscribe_headers(self._dialect, consumer, destination, prefetch, shared)
-        return {**headers, **subscription.headers, "ack": "client"}
 
     def serve(self, stop: threading.Event, max_s: float = math.inf) -> None:
         """Deliver, ack and send heart-beats until `stop` is set; acks due by then are sent.

@@ -111,7 +111,8 @@ class Door:
                 self._refused.update((line.message_id, str(answer)) for line in batch)
                 return
             elif answer.status not in (400, 413, 422):
-                raise BrokerUnavailable(self._address, _unexpected(answer))
+                hint = " (no HTTP door of sam-consume there)" if answer.status in (404, 405) else ""
+                raise BrokerUnavailable(self._address, f"{answer}{hint}")
             elif len(batch) == 1:
                 self._refused[batch[0].message_id] = str(answer)
                 return
@@ -220,9 +221,3 @@ def _log_dead_letters(message_id: str, letters: object) -> None:
         reason,
         extra={"message_id": message_id},
     )
-
-
-def _unexpected(answer: HttpAnswer) -> str:
-    if answer.status in (404, 405):
-        return f"{answer} (no HTTP door of sam-consume there)"
-    return str(answer)

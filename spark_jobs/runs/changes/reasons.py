@@ -9,7 +9,7 @@ timelines of metrics, which follow from results.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -69,7 +69,17 @@ class TracedChanges:
 
     def changed(self, level: str, names: Names) -> set[str]:
         """The traced inputs that may have changed a figure."""
-        below = self._below(level, names)
+        flavours: Collection[str] | None = None
+        if level == FUNCTION:
+            flavours = next((f.flavours for f in self._profile.functions if f.name == names[1]), ())
+        elif level != SITE:
+            flavours = (names[1],)
+        below = [
+            endpoint
+            for endpoint in sorted(self._endpoints.get(names[0], ()))
+            if (flavours is None or endpoint[1] in flavours)
+            and (len(names) < len(endpoint) or endpoint == names)
+        ]
         if not below:  # nothing to trace
             return set(TRACED)
         changed = set()
@@ -86,20 +96,6 @@ class TracedChanges:
         if any(self._different_metrics(endpoint, besides=self._exclusions) for endpoint in below):
             changed.add(RESULTS)
         return changed
-
-    def _below(self, level: str, names: Names) -> Sequence[_Endpoint]:
-        """The endpoints from which a thing is folded."""
-        flavours: Collection[str] | None = None
-        if level == FUNCTION:
-            flavours = next((f.flavours for f in self._profile.functions if f.name == names[1]), ())
-        elif level != SITE:
-            flavours = (names[1],)
-        return [
-            endpoint
-            for endpoint in sorted(self._endpoints.get(names[0], ()))
-            if (flavours is None or endpoint[1] in flavours)
-            and (len(names) < len(endpoint) or endpoint == names)
-        ]
 
     def _excludes(
         self, exclusion: Exclusion, level: str, names: Names, below: Iterable[_Endpoint]

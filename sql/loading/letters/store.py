@@ -174,7 +174,8 @@ def collapsed(failures: Iterable[RecordFailure]) -> list[RecordFailure]:
         counts: Counter[str] = Counter()
         for failure in refused:
             counts[failure.reason] += failure.records
-        lines = [f"{counts.total()} records ({_listed(counts)}); the first {MOST_REFUSED} are:"]
+        listed = ", ".join(f"{reason}: {count}" for reason, count in counts.most_common())
+        lines = [f"{counts.total()} records ({listed}); the first {MOST_REFUSED} are:"]
         for failure in sorted(refused, key=lambda failure: failure.number)[:MOST_REFUSED]:
             error = " ".join(failure.text.split())[:LONGEST_TEXT]
             lines.append(f"record {failure.number}: {failure.reason}: {error}")
@@ -316,7 +317,3 @@ def _columns(sender: Sender, origin: Origin) -> dict[str, str | None]:
     claims = {f"claimed_{name}": value for name, value in origin._asdict().items()}
     values = {"broker": sender.source, "login": sender.user, **claims}
     return {name: storable(value) or None for name, value in values.items()}
-
-
-def _listed(counts: Counter[str]) -> str:
-    return ", ".join(f"{reason}: {count}" for reason, count in counts.most_common())

@@ -154,17 +154,12 @@ def _data_of(parameters: Parameters) -> tuple[bool, str]:
     return False, ""
 
 
-def _is_json(parameters: Parameters) -> bool:
-    if output_type := parameters.get("output_type"):
-        return output_type.upper().endswith("JSON")
-    is_json, _ = _data_of(parameters)
-    return is_json
-
-
 def _reply(
     status: int, parameters: Parameters, document: Any, headers: Mapping[str, str] | None = None
 ) -> Reply:
-    if _is_json(parameters):
+    output_type = parameters.get("output_type", "")
+    is_json = output_type.upper().endswith("JSON") if output_type else _data_of(parameters)[0]
+    if is_json:
         return Reply(status, json.dumps(document).encode(), "application/json", headers or {})
     text = f'<?xml version="1.0" encoding="utf-8"?>\n{_xml(document, "")}'
     return Reply(status, text.encode(), "text/xml", headers or {})
