@@ -21,6 +21,12 @@ FOLDERS = {
 }
 """The folders of deploy/systemd/. What all units share belongs to sam-publish."""
 
+EXAMPLES = (
+    *("sam.toml", "critical.toml", "publishers.toml"),
+    *("brokers", "grafana", "prometheus"),
+)
+"""The files and folders of deploy/ that the pages of docs/ name."""
+
 
 def stage(name: str, source: Source, root: Path) -> Package:
     root.mkdir()
@@ -74,6 +80,14 @@ def stage_documents(package: Package) -> None:
     (documents / "copyright").write_text(copyright_of(package))
     changelog = (package.source.root / "CHANGELOG.md").read_bytes()
     (documents / "changelog.gz").write_bytes(gzip.compress(changelog, 9, mtime=0))
+    if package.name == "sam-pipeline":
+        for name in EXAMPLES:
+            copy(package.source.root / "deploy" / name, documents / "examples" / name)
+
+
+def copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(source, target) if source.is_dir() else shutil.copyfile(source, target)
 
 
 def link(path: Path, target: str) -> None:
