@@ -11,7 +11,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sam_pipeline.consumer.commands.arguments import add_targets, problems_of_targets
+from sam_pipeline.consumer.commands.arguments import add_targets
 from sam_pipeline.consumer.commands.door_check import (
     OUTDATED,
     door_notes,
@@ -20,7 +20,7 @@ from sam_pipeline.consumer.commands.door_check import (
 )
 from sam_pipeline.consumer.monitoring.certificates import certificate_lives
 from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.load import load_consumer
+from sam_pipeline.consumer.settings.load import is_relay, load_consumer
 from sam_pipeline.consumer.sinks.broker_link import login_trip
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.stomp.round_trip import round_trips
@@ -28,7 +28,7 @@ from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.identity.identity import BROKER
 from sam_pipeline.schema.identity.policy_file import load_policy
-from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, Broker, is_loopback, problem_of_login
+from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, is_loopback, problem_of_login
 from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
 from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.round_trip import RoundTrip
@@ -80,21 +80,22 @@ def run_check(args: argparse.Namespace) -> int:
     config, trips = None, list[RoundTrip]()
     try:
         config = load_consumer(args)
-        problems += _problems_of_files(config, args.to)
+        problems += _problems_of_files(config)
     except ConfigError as error:
         if error.exit_code == NO_PERMISSION:  # the named file: there is nothing to check
             raise
         problems += error.problems
-    if not args.to:  # a relay needs no database
+    relays = is_relay(args)
+    if not relays:  # a relay needs no database
         problems += _database_problems(args, config)
-    notes = [*_notes(args, config)]
+    notes = [*_notes(args, config, relays)]
     if config:
         trips += (door_trip(broker, config) for broker in config.doors)
     if config and args.connect:
         client_id = f"{config.name}-check-{os.getpid()}"
         for broker in config.network_brokers:
             trips += round_trips(broker, stomp_settings(config, client_id, broker))
-        trips += [login_trip(target, config) for target in args.to if target.kind == STOMP]
+        trips += [login_trip(target, config) for target in config.targets if target.kind == STOMP]
     problems += [trip.problem for trip in trips if trip.problem]
     notes += dict.fromkeys(trip.note for trip in trips if trip.note)
     notes += [f"{trip.broker}: {OUTDATED}" for trip in trips if trip.proven == OUTDATED]
@@ -105,15 +106,14 @@ def run_check(args: argparse.Namespace) -> int:
     return OK
 
 
-def _problems_of_files(config: ConsumerConfig, targets: Sequence[Broker]) -> Iterator[str]:
+def _problems_of_files(config: ConsumerConfig) -> Iterator[str]:
     """The problems of directories, certificates, secrets and the policy."""
     if problem := unusable(config.state_directory):
         yield f"state directory {problem}"
-    yield from problems_of_targets(targets, config)
-    for target in targets:
+    for target in config.targets:
         path = Path(target.path) if target.kind == SPOOL else config.rejected_directory
         if problem := unusable_queue(path, writes=True, shared=target.shared):
-            yield f"--to {problem}"
+            yield f"[consumer] to: {problem}"
     for url, path in config.spools.items():
         if problem := unusable_queue(path):
             yield f"{url}: {problem}"
@@ -128,7 +128,7 @@ def _problems_of_files(config: ConsumerConfig, targets: Sequence[Broker]) -> Ite
         yield from error.problems
     try:
         config.password()
-        for broker in (*config.network_brokers, *targets):
+        for broker in (*config.network_brokers, *config.targets):
             config.password_at(broker)
             config.proxy_at(broker)
             if broker.tls:
@@ -232,17 +232,17 @@ def _dated(config: ConsumerConfig) -> Iterator[CertificateFinding]:
     yield from examine_certificates(config.metrics_certificate_file, None, None, now)
 
 
-def _notes(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[str]:
+def _notes(args: argparse.Namespace, config: ConsumerConfig | None, relays: bool) -> Iterator[str]:
     """What works, but perhaps not as intended or not for long."""
     if config:
         yield from (found.text for found in _dated(config) if not found.is_problem)
         for url, path in config.spools.items():
             if problem := unusable_quarantine(path):
                 yield f"{url}: {problem}"
-        yield from _notes_on_brokers(args, config)
+        yield from _notes_on_brokers(config)
         if config.doors:
             yield from door_notes(config)
-    if args.to:
+    if relays:
         return
     if config:
         yield from _policy_notes(config)
@@ -253,9 +253,9 @@ def _notes(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[
             yield note
 
 
-def _notes_on_brokers(args: argparse.Namespace, config: ConsumerConfig) -> Iterator[str]:
+def _notes_on_brokers(config: ConsumerConfig) -> Iterator[str]:
     proxies = set[Proxy]()
-    for broker in (*config.network_brokers, *args.to):
+    for broker in (*config.network_brokers, *config.targets):
         user = config.user_at(broker)
         if problem_of_login(broker, user, insecure=False):
             yield f"{broker}: the password of {user} is sent in plain text"

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from sam_pipeline.consumer.commands.arguments import add_instance, add_targets, problems_of_targets
+from sam_pipeline.consumer.commands.arguments import add_instance, add_targets
 from sam_pipeline.consumer.commands.look.looking import add_limits
 from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.drain import Drain
@@ -130,7 +130,7 @@ def run_consumer(args: argparse.Namespace) -> int:
     if drain is None:
         logger.info("stopped: %s", state.tally)
         return OK
-    done = f"{'moved' if args.to else 'loaded'} {state.tally}"
+    done = f"{'moved' if config.targets else 'loaded'} {state.tally}"
     code = OK if state.tally.all_loaded else BAD_DATA
     if args.json:
         print_json(state.tally.as_json())
@@ -163,7 +163,7 @@ def _run(
         config.batch_size, config.batch_age_s, max_bytes=config.buffer_bytes // BATCHES_WAITING
     )
     # A relay does not know the classes of its messages.
-    watched = replace(config, silence=()) if args.to else config
+    watched = replace(config, silence=()) if config.targets else config
     observer = Observer(name, state, inbox, sources, config.spools, watched)
     with (
         _opened_sink(args, config, policy, state) as sink,
@@ -179,15 +179,13 @@ def _opened_sink(
     args: argparse.Namespace, config: ConsumerConfig, policy: PolicyHolder, state: State
 ) -> Iterator[Sink]:
     """The database, where the name is released at the end, or the spool or brokers of a relay."""
-    if problems := [*problems_of_targets(args.to, config)]:
-        raise ConfigError(problems)
-    if args.to and args.to[0].kind == SPOOL:
-        yield SpoolSink(args.to[0])
+    if config.targets and config.targets[0].kind == SPOOL:
+        yield SpoolSink(config.targets[0])
         return
-    if args.to:
+    if config.targets:
         from sam_pipeline.consumer.sinks.broker import BrokerSink
 
-        with closing(BrokerSink(args.to, config, state)) as brokers:
+        with closing(BrokerSink(config.targets, config, state)) as brokers:
             yield brokers
         return
     from sam_pipeline.consumer.sinks.database import DatabaseSink

@@ -63,14 +63,13 @@ def _problems_of_headers(headers: Mapping[str, str]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class BrokerConfig:
-    """A broker that is read or, with `run --to`, sent to.
+    """A broker that is read or, if it is in `to`, sent to.
 
     If it has credentials of its own, none of the section are used there.
     """
 
     url: str = config_key(
-        "the URL of a broker, which may be in `brokers`, too; it is read, unless it is one of"
-        " `run --to`",
+        "the URL of a broker, which may be in `brokers`, too; it is read, unless it is in `to`",
         _check_url,
     )
     user: str = config_key("the login, unless the URL has one", default="")

@@ -23,6 +23,7 @@ from sam_pipeline.consumer.settings.metrics_address import (
     check_address,
     parse_address,
 )
+from sam_pipeline.consumer.settings.relay_targets import check_targets
 from sam_pipeline.consumer.settings.silence_config import SilenceConfig
 from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig, problem_of_source
 from sam_pipeline.schema.errors import ConfigError
@@ -123,6 +124,12 @@ class ConsumerConfig:
             lambda name: name.isascii() and name.translate(dict.fromkeys(b"-_.")).isalnum(),
         ),
         "",
+    )
+    to: tuple[str, ...] = config_key(
+        "makes a relay, which moves messages on instead of loading them: brokers, each message to"
+        " the first one that confirms it, or one directory queue",
+        check_targets,
+        (),
     )
     subscription: tuple[SubscriptionConfig, ...] = ()
     door: DoorConfig = field(default_factory=DoorConfig)
@@ -228,14 +235,12 @@ class ConsumerConfig:
         "those of `brokers` that are trusted to name the user who sent a message", default=()
     )
     relays: tuple[str, ...] = config_key(
-        "the relays (`run --to`) whose messages have identities to keep: accounts that fill our"
+        "the relays whose messages have identities to keep: accounts that fill our"
         " spools, by name or number (that of the consumer always is one), and users for whom a"
         " broker vouches, `broker:URL/USER`",
         _check_accounts,
         (),
     )
-    targets: tuple[str, ...] = field(default=(), metadata=_NOT_IN_FILE)
-    """The brokers to which a relay sends."""
     instance: int | None = field(default=None, metadata=_NOT_IN_FILE)
     """The number of this process, if several share the name."""
     state_directory: Path = field(default=Path(), metadata=_NOT_IN_FILE)
@@ -249,9 +254,14 @@ class ConsumerConfig:
     def brokers(self) -> tuple[Broker, ...]:
         """Those of the key `brokers`, then those of the tables that are read."""
         listed = tuple(map(parse_broker, self.broker_urls))
-        known = {*map(str, listed), *self.targets}
+        known = {*map(str, listed), *map(str, self.targets)}
         more = [table.broker for table in self.broker if table.destinations != ()]
         return (*listed, *(broker for broker in more if str(broker) not in known))
+
+    @cached_property
+    def targets(self) -> tuple[Broker, ...]:
+        """Where a relay sends; empty unless this consumer is one."""
+        return tuple(map(parse_broker, self.to))
 
     @property
     def process_name(self) -> str:

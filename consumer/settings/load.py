@@ -23,13 +23,15 @@ from sam_pipeline.schema.settings.section import Findings, examine
 
 def load_consumer(args: argparse.Namespace, instance: int | None = None) -> ConsumerConfig:
     """The configuration from file, environment and command line; a ConfigError has all problems."""
-    targets = tuple(map(str, getattr(args, "to", ())))
-    findings = examine_consumer(args, targets=targets, **_surroundings(instance))
+    to = tuple(getattr(args, "to", ())) or None
+    findings = examine_consumer(args, to=to, **_surroundings(instance))
     if findings.problems:
         raise ConfigError(findings.problems)
     config = ConsumerConfig(**findings.values)
     problems = connection_problems(config)
     problems += _problems_of_tables(config)
+    circular = {*map(str, config.brokers)} & {*map(str, config.targets)}
+    problems += (f"to {url}: this is one of the brokers to read from" for url in sorted(circular))
     if config.reads_network:
         if not config.name:
             problems.append("name is missing: durable subscriptions of network brokers need it")
@@ -75,7 +77,7 @@ def load_consumer(args: argparse.Namespace, instance: int | None = None) -> Cons
 def connection_problems(config: ConsumerConfig) -> list[str]:
     """Why brokers can't be connected to as configured."""
     problems = []
-    for broker in config.brokers:
+    for broker in (*config.brokers, *config.targets):
         if problem := problem_of_login(broker, config.user_at(broker), config.insecure):
             problems.append(f"{broker}: {problem}")
         try:
@@ -117,6 +119,14 @@ def _names_no_broker(findings: Findings) -> bool:
 def load_identity(args: argparse.Namespace) -> ConsumerConfig:
     """Only name and brokers, for accounts that may not read the secrets; raises ConfigError."""
     return _load_keys(args, {"name", "broker_urls"}, instance=args.instance)
+
+
+def is_relay(args: argparse.Namespace) -> bool:
+    """Whether `--to` or the key is set, even if the configuration has problems."""
+    try:
+        return bool(args.to or examine_consumer(args).values.get("to"))
+    except ConfigError:
+        return False
 
 
 def load_for_replay(args: argparse.Namespace) -> ConsumerConfig:

@@ -509,7 +509,7 @@ def test_a_reload_uses_the_new_password(
 def test_the_systemd_credential_of_the_units_is_found(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setting = "LoadCredential=sam-consumer-password:/etc/sam/broker-password"
+    setting = "LoadCredential=sam-consumer-password\n"
     units = [
         path.read_text() for path in (ROOT / "deploy/systemd/consumer").glob("sam-consume*.service")
     ]
@@ -519,7 +519,7 @@ def test_the_systemd_credential_of_the_units_is_found(
     config = load_consumer(argparse.Namespace(config=str(workplace.directory / "sam.toml")))
 
     assert config.password() == "secret"
-    assert [setting in text for text in units] == [True] * 2
+    assert [setting in text for text in units] == [True] * 3
 
 
 def test_records_of_foreign_writers_are_loaded(
@@ -570,7 +570,7 @@ def test_a_bridge_sends_to_the_first_broker_that_confirms(
             "stomp+ssl://msg2.example.org:61614": second.url,
             "stomp+ssl://msg3.example.org:61614": third.url,
             "127.0.0.1:8080": f"127.0.0.1:{port}",
-            "run --to": "run --drain --to",
+            "sam-consume run": "sam-consume run --drain",
             TOPIC: topic,
         }
 

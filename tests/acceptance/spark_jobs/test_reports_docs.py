@@ -18,7 +18,7 @@ from tests.support.reports.published_days import publish
 from tests.support.reports.stored import execute, query
 
 PAGE = Page("docs/reports.md")
-SERVICE = (ROOT / "deploy/systemd/reports/sam-report.service").read_text()
+UNITS = ROOT / "deploy/systemd/reports"
 SITE, HOST = "EXAMPLE-SITE", "ce01.example.org"
 RED_DAY = date(2026, 10, 14)
 PROFILE = """
@@ -110,7 +110,13 @@ def test_the_systemd_unit_computes_and_writes_the_pages_as_the_cron_line_does(
     engine.dispose()
     execute(workplace.database, "DELETE FROM changed_day")
     out = tmp_path / "reports"
-    unit = SERVICE.replace("%%", "%").replace("$$", "$").replace("/usr/bin/", "")
+    services = [UNITS / f"{name}.service" for name in ("sam-report", "sam-report-pages")]
+    unit = (
+        "".join(path.read_text() for path in services)
+        .replace("%%", "%")
+        .replace("$$", "$")
+        .replace("/usr/bin/", "")
+    )
     unit = unit.replace("/etc/sam/report.toml", "sam.toml").replace(
         "/var/lib/sam/reports", f"{out}"
     )

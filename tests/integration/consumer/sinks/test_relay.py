@@ -110,6 +110,21 @@ def test_a_queue_is_not_relayed_into_itself(tmp_path: Path) -> None:
     assert f"spool://{tmp_path}/in" in refused.stderr
 
 
+def test_the_option_wins_over_the_target_in_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "sam.toml"
+    keys = f'brokers = ["spool://{tmp_path}/in"]\nto = ["spool://{tmp_path}/kept"]\n'
+    config.write_text(f"[consumer]\n{keys}")
+    relay = Site(config, "", "")
+
+    for options, target in (([], "kept"), (["--to", f"spool://{tmp_path}/named"], "named")):
+        fill_spool(tmp_path / "in", results(5))
+        moved = relay.run("run", "--drain", *options)
+
+        assert moved.returncode == 0, moved.stderr
+        assert QueueSimple(str(tmp_path / target)).count() == 5
+    assert relay.run("check").returncode == 0
+
+
 def test_a_relay_waits_while_its_directory_cannot_be_written(tmp_path: Path) -> None:
     fill_spool(tmp_path / "in", results(5))
     config = tmp_path / "sam.toml"

@@ -47,8 +47,7 @@ def loaded(
         lines += ["[[consumer.subscription]]", f'destination = "{destination}"']
     config = directory / "sam.toml"
     config.write_text("\n".join(lines))
-    targets = [parse_broker(url) for url in to]
-    return load_consumer(argparse.Namespace(config=str(config), to=targets))
+    return load_consumer(argparse.Namespace(config=str(config), to=to))
 
 
 def problems_of(directory: Path, *tables: dict[str, Any], **common: Any) -> str:
