@@ -56,6 +56,8 @@ rm -rf var/log/journal var/lib/apt/lists/* var/cache/apt/*.bin
 mkdir run/outside
 pivot_root . run/outside
 umount --lazy /run/outside
+# As a systemd outside of containers leaves them: it mounts credentials from a namespace of its own.
+mount --make-rshared /
 # It may neither load modules into the kernel of this machine nor set its clock.
 exec env --ignore-environment container=test PATH="$PATH" \
     setpriv --bounding-set=-sys_module,-sys_time \

@@ -1,0 +1,424 @@
+"""The units, installed by our packages on a machine of its own where systemd runs all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from configparser import RawConfigParser
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.consumer.settings import config as consumer
+from sam_pipeline.publisher.settings import secrets as publisher
+from sam_pipeline.sql.imports.http import feed_config as feeds
+from tests.services import needed
+from tests.services.machine import Machine, booted_machine
+from tests.services.packages import built_packages
+from tests.services.process import wait_until
+from tests.support.network import own_network
+from tests.support.page import ROOT, Page
+
+PAGE = Page("docs/services.md")
+FILES = {path.name: path for path in ROOT.glob("deploy/systemd/*/sam-*") if path.is_file()}
+HOOK = "sam-failed@.service"
+WORST_EXPOSURE = 3.0
+"""Of 10, which `systemd-analyze security` gives a service without any limits."""
+
+INSTANCES = {
+    "sam-consume@.service": "sam-consume@atlas.service",
+    "sam-consume-process@.service": "sam-consume-process@1.service",
+    "sam-relay@.service": "sam-relay@bridge.service",
+    HOOK: "sam-failed@sam-consume.service.service",
+}
+"""How the templates are started here."""
+
+DATABASE = "/var/lib/sam/sam.db"
+TEXTFILE = "/var/lib/prometheus/node-exporter/sam-publish.prom"
+SPOOLED = "$(find /var/spool/sam -type f)"
+IMPORTED = f"""python3 -c '
+import sqlite3
+print(*sqlite3.connect("{DATABASE}").execute("SELECT hostName FROM serviceEndpoint"))'"""
+DONE = {
+    "sam-db-import.service": f"{IMPORTED} | grep ce01",
+    "sam-db-partitions.service": "journalctl -u sam-db-partitions | grep Finished",
+    "sam-db-prune.service": "journalctl -u sam-db-prune | grep prune",
+    "sam-publish-drain.service": f'test -z "{SPOOLED}"',
+    "sam-publish-status.service": f"grep ^sam_publish_spool_messages {TEXTFILE}",
+    "sam-report.service": "journalctl -u sam-report | grep 'nothing is due'",
+    "sam-report-pages.service": "test -s /var/lib/sam/reports/index.html",
+    "sam-report-export.service": "journalctl -u sam-report-export | grep Finished",
+}
+"""Shell commands that succeed once a service has done its work."""
+
+CONFIGURATION = {
+    "sam": """
+        [database]
+        url = "sqlite:////var/lib/sam/sam.db"
+        [publisher]
+        brokers = ["spool:///var/spool/sam-in"]
+        spool = "/var/spool/sam"
+        spool_mode = "2770"
+        [consumer]
+        name = "site-a"
+        brokers = ["spool:///var/spool/sam-in", "listen+http://127.0.0.1:8443"]
+    """,
+    "atlas": """
+        [database]
+        url = "sqlite:////var/lib/sam/sam.db"
+        [consumer]
+        name = "atlas"
+        brokers = ["spool:///var/spool/sam-atlas"]
+    """,
+    "bridge": """
+        [consumer]
+        name = "bridge"
+        brokers = ["spool:///var/spool/sam-bridge"]
+        to = ["spool:///var/spool/sam-in"]
+    """,
+    "owner": '[database]\nurl = "sqlite:////var/lib/sam/sam.db"',
+    "topology": """
+        [database]
+        url = "sqlite:////var/lib/sam/sam.db"
+        [[import.feed]]
+        kind = "vofeed"
+        url = "http://127.0.0.1:8000/vofeed.xml"
+    """,
+    "report": """
+        [database]
+        url = "sqlite:////var/lib/sam/sam.db"
+        [report]
+        profiles = ["critical.toml"]
+    """,
+}
+FEED = """<root><vo>atlas</vo><atp_site name="SITE-A">
+<service hostname="ce01.example.org" flavour="CE"/></atp_site></root>"""
+PREPARED = {
+    "sam-publish-drain.service": f"""
+        runuser -u sam -- sam-publish --config /etc/sam/sam.toml result \\
+            --broker stomp://127.0.0.1:1 --metric org.sam.CE-Ping --status OK \\
+            --host ce01.example.org --flavour CE
+        test -n "{SPOOLED}"
+    """,
+    "sam-report-export.service": "install -d -o sam -g sam /var/lib/sam/exports",
+}
+"""Shell commands before a service has any work."""
+
+
+@dataclass(frozen=True)
+class Host:
+    machine: Machine
+
+    def property(self, unit: str, name: str) -> str:
+        return self.machine.succeed(f"systemctl show -P {name} {unit}").strip()
+
+    def is_active(self, unit: str) -> bool:
+        return self.property(unit, "ActiveState") == "active"
+
+    def has_reported(self, unit: str) -> bool:
+        """Whether the hook has reported a failure of the unit since the last `forgive`."""
+        command = "journalctl -o cat -p err -t sam-failed --since=@$(cat /run/forgiven)"
+        return f"{unit} failed" in self.machine.succeed(command)
+
+    def has_run(self, unit: str) -> bool:
+        """Whether systemd has started the unit since the last `forgive`."""
+        command = f"journalctl -o cat -u {unit} --since=@$(cat /run/forgiven)"
+        return "Starting " in self.machine.succeed(command)
+
+    def forgive(self) -> None:
+        """Stop everything, and let the hook report the next failure of each unit."""
+        self.machine.succeed(
+            "systemctl stop 'sam-*'; systemctl reset-failed; date +%s.%6N >/run/forgiven"
+        )
+
+
+def settings(name: str) -> RawConfigParser:
+    unit = RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(FILES[name])
+    return unit
+
+
+def instance_of(name: str) -> str:
+    return INSTANCES.get(name, name)
+
+
+def configuration_of(name: str) -> str:
+    """The file that the service reads, on the machine."""
+    path = re.findall(r"/etc/sam/\S+\.toml", settings(name)["Service"]["ExecStart"])[0]
+    return path.replace("%i", instance_of(name).partition("@")[2].removesuffix(".service"))
+
+
+SERVICES = [name for name in sorted(FILES) if name.endswith(".service") and name != HOOK]
+DAEMONS = [name for name in SERVICES if settings(name)["Service"]["Type"] == "notify"]
+JOBS = [name for name in SERVICES if name not in DAEMONS]
+TIMERS = [name for name in sorted(FILES) if name.endswith(".timer")]
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    """A machine with the packages and a configuration for each service, on SQLite."""
+    with own_network(), needed(machine_with_packages()) as machine:
+        for name, text in CONFIGURATION.items():
+            lines = "\n".join(line.strip() for line in text.strip().splitlines())
+            machine.succeed(f"cat >/etc/sam/{name}.toml <<'END'\n{lines}\nEND")
+        profile = (ROOT / "deploy" / "critical.toml").read_text()
+        machine.succeed(
+            f"""
+            cat >/etc/sam/critical.toml <<'END'
+{profile}
+END
+            for name in in atlas bridge; do install -d -o sam -g sam /var/spool/sam-$name; done
+            install -d -o sam -g sam $(dirname {TEXTFILE})
+            runuser -u sam -- sam-db upgrade
+            install -d /srv/feeds
+            echo '{FEED}' >/srv/feeds/vofeed.xml
+            systemd-run --quiet --unit feeds python3 -m http.server --directory /srv/feeds 8000
+            mkdir -p /run/systemd/system/sam-.service.d
+            printf '[Service]\\nRestartSec=1s\\n' >/run/systemd/system/sam-.service.d/90-test.conf
+            systemctl daemon-reload
+            """
+        )
+        yield machine
+
+
+@contextmanager
+def machine_with_packages() -> Iterator[Machine]:
+    packages = built_packages().directory
+    with booted_machine(Path("/"), {"packages": packages}) as machine:
+        machine.succeed("dpkg --install --force-depends /mnt/packages/*.deb")
+        yield machine
+
+
+@pytest.fixture
+def host(machine: Machine) -> Iterator[Host]:
+    host = Host(machine)
+    host.forgive()
+    yield host
+
+
+@pytest.mark.parametrize("name", DAEMONS)
+def test_a_daemon_starts_reloads_and_stops(host: Host, name: str) -> None:
+    unit = instance_of(name)
+
+    host.machine.succeed(f"systemctl start {unit}")
+    process = host.property(unit, "MainPID")
+    if host.property(unit, "CanReload") == "yes":
+        host.machine.succeed(f"systemctl reload {unit}")
+        command = f"journalctl -o cat _PID={process} | grep -c 'starting with'"
+        wait_until(lambda: host.machine.shell(command).stdout.strip() == "2", timeout_s=30)
+    assert (host.is_active(unit), host.property(unit, "MainPID")) == (True, process)
+    host.machine.succeed(f"systemctl stop {unit}")
+
+    assert host.property(unit, "Result") == "success"
+    assert not host.has_reported(unit)
+
+
+def test_all_consumers_and_relays_reload(host: Host) -> None:
+    reloaded = {name for name in DAEMONS if host.property(instance_of(name), "CanReload") == "yes"}
+
+    assert reloaded == {name for name in DAEMONS if FILES[name].parent.name == "consumer"}
+
+
+@pytest.mark.parametrize("name", ["sam-consume.service", "sam-publish-passive.service"])
+def test_a_killed_daemon_is_reported_and_started_again(host: Host, name: str) -> None:
+    unit = instance_of(name)
+    host.machine.succeed(f"systemctl start {unit}")
+    process = host.property(unit, "MainPID")
+
+    host.machine.succeed(f"systemctl kill --signal=KILL {unit}")
+
+    wait_until(lambda: host.property(unit, "MainPID") not in ("0", process), timeout_s=30)
+    wait_until(lambda: host.is_active(unit), timeout_s=30)
+    wait_until(lambda: host.has_reported(unit), timeout_s=30)
+
+
+@pytest.mark.parametrize("name", DAEMONS)
+def test_a_daemon_recovers_once_its_configuration_is_corrected(host: Host, name: str) -> None:
+    unit = instance_of(name)
+    with broken_configuration(host, name):
+        failed = host.machine.shell(f"systemctl start {unit}")
+        assert failed.returncode != 0
+        wait_until(lambda: host.has_reported(unit), timeout_s=30)
+
+    wait_until(lambda: host.is_active(unit), timeout_s=30)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_does_its_work(host: Host, name: str) -> None:
+    host.machine.succeed(PREPARED.get(name, "true"))
+
+    host.machine.succeed(f"systemctl start {name}")
+
+    assert host.property(name, "ExecMainStatus") == "0"
+    host.machine.succeed(DONE[name])
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_failed_job_is_reported(host: Host, name: str) -> None:
+    host.machine.succeed(PREPARED.get(name, "true"))
+
+    with broken_configuration(host, name):
+        failed = host.machine.shell(f"systemctl start {name}")
+
+    assert failed.returncode != 0
+    assert host.property(name, "ExecMainStatus") == "78"
+    wait_until(lambda: host.has_reported(name), timeout_s=30)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_that_takes_too_long_is_ended(host: Host, name: str) -> None:
+    limit = host.property(name, "TimeoutStartUSec")
+
+    assert limit not in ("infinity", "")
+
+
+@pytest.mark.parametrize("name", TIMERS)
+def test_a_timer_starts_its_service(host: Host, name: str) -> None:
+    service = name.replace(".timer", ".service")
+    drop_in = "[Timer]\\nOnCalendar=\\nOnActiveSec=0\\nRandomizedDelaySec=0\\nAccuracySec=1ms\\n"
+    host.machine.succeed(
+        f"""
+        mkdir -p /run/systemd/system/{name}.d
+        printf '{drop_in}' >/run/systemd/system/{name}.d/now.conf
+        systemctl daemon-reload
+        """
+    )
+    host.machine.succeed(f"systemctl start {name}")
+
+    wait_until(lambda: host.has_run(service), timeout_s=30)
+    host.machine.succeed(f"rm -r /run/systemd/system/{name}.d; systemctl daemon-reload")
+
+
+@pytest.mark.parametrize("name", TIMERS)
+def test_a_timer_makes_up_for_a_missed_run_unless_the_next_one_is_near(name: str) -> None:
+    timer = settings(name)["Timer"]
+
+    is_frequent = timer["OnCalendar"] in ("minutely", "*:0/5")
+    assert timer.get("Persistent", "false") == ("false" if is_frequent else "true")
+    assert "RandomizedDelaySec" in timer
+
+
+def test_pages_and_export_follow_a_run_only_if_it_succeeds(host: Host) -> None:
+    followers = ("sam-report-pages.service", "sam-report-export.service")
+    host.machine.succeed(PREPARED["sam-report-export.service"])
+
+    with broken_configuration(host, "sam-report.service"):
+        host.machine.shell("systemctl start sam-report")
+    wait_until(lambda: host.has_reported("sam-report.service"), timeout_s=30)
+    assert [name for name in followers if host.has_run(name)] == []
+
+    host.machine.succeed("systemctl start sam-report")
+    wait_until(lambda: all(host.has_run(name) for name in followers), timeout_s=30)
+
+
+def test_the_port_starts_the_consumer_when_a_sender_connects(host: Host) -> None:
+    host.machine.succeed("systemctl start sam-door.socket")
+    assert not host.is_active("sam-consume.service")
+
+    answer = host.machine.succeed(
+        "curl --silent --max-time 60 --output /dev/null --write-out '%{http_code}'"
+        " http://127.0.0.1:8443/"
+    )
+
+    assert answer in ("403", "404", "405")
+    assert host.is_active("sam-consume.service")
+
+
+def test_a_credential_of_root_reaches_the_service(host: Host) -> None:
+    host.machine.succeed(
+        """
+        install -d -m 0700 /etc/credstore
+        install -m 0600 /dev/stdin /etc/credstore/sam-consumer-password <<< secret
+        systemctl start sam-consume
+        """
+    )
+
+    arrived = host.machine.succeed("cat /run/credentials/sam-consume.service/*")
+
+    assert arrived == "secret\n"
+
+
+def test_the_units_load_every_credential_that_their_programs_look_for() -> None:
+    ours = {
+        "consumer": {consumer.PASSWORD_CREDENTIAL, consumer.PROXY_PASSWORD_CREDENTIAL},
+        "worker": {
+            publisher.PASSWORD_CREDENTIAL,
+            publisher.TOKEN_CREDENTIAL,
+            publisher.PROXY_PASSWORD_CREDENTIAL,
+        },
+        "database": {feeds.CERTIFICATE, feeds.KEY},
+        "reports": set(),
+    }
+
+    for name in SERVICES:
+        loaded = set(re.findall(r"^LoadCredential=(.*)$", FILES[name].read_text(), re.MULTILINE))
+        assert loaded in (ours[FILES[name].parent.name], set()), name
+        assert bool(loaded) == (
+            name in DAEMONS or name in ("sam-publish-drain.service", "sam-db-import.service")
+        )
+
+
+def test_the_hook_mails_the_status_of_the_unit_at_most_once_an_hour(host: Host) -> None:
+    host.machine.succeed(
+        """
+        echo '#!/bin/sh
+(echo "$2 ($3)"; cat) >>/var/mail/root' >/usr/local/bin/mail
+        chmod 0755 /usr/local/bin/mail
+        systemctl start sam-failed@sam-consume.service.service
+        systemctl start sam-failed@sam-consume.service.service
+        """
+    )
+
+    mail = host.machine.succeed("cat /var/mail/root; rm /usr/local/bin/mail")
+
+    assert mail.count("sam-consume.service failed on") == 1
+    assert "Load probe results into the database" in mail
+
+
+@pytest.mark.parametrize("name", [*SERVICES, HOOK])
+def test_a_service_is_hardened(host: Host, name: str) -> None:
+    threshold = f"--threshold={WORST_EXPOSURE * 10:.0f}"
+
+    host.machine.succeed(f"systemd-analyze security --no-pager {threshold} {instance_of(name)}")
+
+
+def test_systemd_accepts_all_units(host: Host) -> None:
+    paths = " ".join(f"/usr/lib/systemd/system/{name}" for name in FILES)
+
+    assert host.machine.succeed(f"systemd-analyze verify {paths}") == ""
+
+
+def test_the_table_of_the_page_has_all_units_with_their_memory() -> None:
+    rows = {re.findall(r"sam-[\w@.-]+", row[0])[0]: row for row in PAGE.examples("Units")}
+    shown = {name.replace("NAME", "").replace("N.", "."): row[4] for name, row in rows.items()}
+
+    for name in SERVICES:
+        timer = name.replace(".service", ".timer")
+        assert (
+            shown.pop(timer if timer in FILES else name) == settings(name)["Service"]["MemoryMax"]
+        )
+    assert [*shown] == ["sam-door.socket"]
+
+
+def test_the_commands_of_the_page_work(host: Host) -> None:
+    for section in ("Change a unit", "Passwords and keys", "When a service fails"):
+        for text in PAGE.texts("sh", section):
+            host.machine.succeed(text)
+
+    assert "730d" in host.property("sam-db-prune.service", "ExecStart")
+    assert "9443" in host.property("sam-door.socket", "Listen")
+    host.machine.succeed("systemctl start sam-failed@sam-consume.service.service")
+    wait_until(lambda: "failed on" in host.machine.succeed("journalctl -o cat -p alert"), 60)
+
+
+@contextmanager
+def broken_configuration(host: Host, name: str) -> Iterator[None]:
+    file = configuration_of(name)
+    host.machine.succeed(f"cp -p {file} {file}.good; echo nonsense >>{file}")
+    try:
+        yield
+    finally:
+        host.machine.succeed(f"mv {file}.good {file}")
