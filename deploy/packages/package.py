@@ -35,6 +35,7 @@ class Package:
         described = tomllib.loads((HERE / "packages.toml").read_text())
         values = {
             "version": self.version,
+            "interpreter": self.source.python,
             "python": f"{major}.{minor}",
             "next_python": f"{major}.{minor + 1}",
         }
