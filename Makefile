@@ -70,7 +70,7 @@ test-services: $(VENV)/.tested
 pyz: $(VENV)/.installed ## the publisher as one file for worker nodes: build/sam-publish.pyz
 	@$(BIN)/python deploy/pyz/build.py build/sam-publish.pyz
 
-packages: $(VENV)/.installed ## .deb and .rpm of all programs: build/packages/
+packages: $(VENV)/.tested ## .deb and .rpm of all programs: build/packages/
 	@$(NEED) $(PACKAGING)
 	@$(BIN)/python deploy/packages/build.py build/packages
 

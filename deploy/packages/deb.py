@@ -42,7 +42,13 @@ def write(package: Package, output: Path) -> Path:
     package.set_times_and_modes()
 
     target = output / f"{package.name}_{package.version}_{architecture}.deb"
-    command = ["dpkg-deb", "--root-owner-group", *facts["deb_compression"].split(), "--build"]
+    command = [
+        "dpkg-deb",
+        "--root-owner-group",
+        "-Zzstd",
+        f"-z{facts['compression_level']}",
+        "--build",
+    ]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(package.source.epoch)}
     subprocess.run(
         [*command, str(package.root), str(target)],

@@ -33,8 +33,11 @@ from {module} import {function}
 
 sys.exit({function}())
 """
-UNUSED = ("bin", "*/tests", "*/*/tests", "*/*/*/tests", "*.dist-info/RECORD")
-"""Scripts of others; their tests; checksums of files that are not all here."""
+UNUSED = (
+    *("bin", "share", "*/tests", "*/*/tests", "*/*/*/tests", "pyspark/examples", "pyarrow/include"),
+    *(f"*.dist-info/{name}" for name in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")),
+)
+"""Commands, tests and headers of others; what pip needs to remove what it installed."""
 
 
 def install_wheels(package: Package) -> None:
@@ -72,7 +75,7 @@ def install_commands(package: Package) -> None:
     scripts = tomllib.loads((package.source.root / "pyproject.toml").read_text())["project"][
         "scripts"
     ]
-    for name in COMMANDS[package.name]:
+    for name in package.programs:
         module, function = scripts[name].split(":")
         command = home / "bin" / name
         command.write_text(COMMAND.format(home=HOME, module=module, function=function))

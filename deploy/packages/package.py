@@ -42,6 +42,10 @@ class Package:
         facts = {**described["all"], **described[self.name]}
         return {key: Template(value).substitute(values) for key, value in facts.items()}
 
+    @property
+    def programs(self) -> list[str]:
+        return self.facts["programs"].split()
+
     def paths(self) -> Iterator[Path]:
         """All files and directories, sorted."""
         return iter(sorted(self.root.rglob("*")))

@@ -30,7 +30,7 @@ def write(package: Package, output: Path) -> Path:
         homepage=facts["homepage"],
         maintainer=facts["maintainer"],
         description=facts["description"].strip(),
-        compression=facts["rpm_compression"],
+        compression=f"w{facts['compression_level']}.zstdio",
         fields="\n".join(fields),
         root=package.root,
         set_up=scripts["set-up"],

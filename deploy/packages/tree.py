@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from environment import install_commands, install_wheels
 from licences import copyright_of
 from package import Package
 from source import Source
 
+EXAMPLES = {
+    "sam-publish": (),
+    "sam-pipeline": ("sam.toml", "publishers.toml", "grafana/sam.json", "prometheus/sam.rules.yml"),
+    "sam-pipeline-reports": ("critical.toml",),
+}
+"""Files of deploy/ to start from."""
+
+COMPLETIONS = {
+    "bash": "bash-completion/completions",
+    "zsh": "zsh/vendor-completions",  # of Debian; site-functions is that of the others
+    "fish": "fish/vendor_completions.d",
+}
 INTERPRETER = "/usr/bin/python3"
 FOLDERS = {
     "sam-publish": ("worker",),
@@ -37,6 +51,7 @@ def stage(name: str, source: Source, root: Path) -> Package:
         install_wheels(package)
         install_commands(package)
     stage_units(package)
+    stage_manual(package)
     stage_documents(package)
     package.set_times_and_modes()
     return package
@@ -64,7 +79,7 @@ def stage_units(package: Package) -> None:
     folders = [units / folder for folder in FOLDERS[package.name]]
     if package.name == "sam-publish":
         folders += [path for path in units.iterdir() if path.is_dir() and path.name not in ours]
-    for folder in filter(Path.is_dir, folders):
+    for folder in folders:
         shutil.copytree(folder, package.root / "usr/lib/systemd/system", dirs_exist_ok=True)
     for kind in ("sysusers", "tmpfiles"):
         given = Path(__file__).with_name(package.name) / f"{kind}.conf"
@@ -74,10 +89,35 @@ def stage_units(package: Package) -> None:
             shutil.copyfile(given, target)
 
 
+def stage_manual(package: Package) -> None:
+    """Manual pages, compressed, and completion, where each shell of either format looks for it."""
+    source, share = package.source, package.root / "usr/share"
+    pages = [*package.programs, *(["sam.toml"] if package.name == "sam-publish" else [])]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(source.root / ".names"),
+        "SOURCE_DATE_EPOCH": str(source.epoch),
+    }
+    with TemporaryDirectory() as name:
+        command = [sys.executable, "-m", "deploy.manual", name, *pages]
+        subprocess.run(command, cwd=source.root, env=environment, check=True)
+        for page in Path(name, "man").iterdir():
+            path = share / f"man/man{page.suffix[1:]}" / f"{page.name}.gz"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(gzip.compress(page.read_bytes(), 9, mtime=0))
+        for shell, directory in COMPLETIONS.items():
+            shutil.copytree(Path(name, shell), share / directory)
+    for script in (share / COMPLETIONS["zsh"]).iterdir():
+        link(share / "zsh/site-functions" / script.name, f"../vendor-completions/{script.name}")
+
+
 def stage_documents(package: Package) -> None:
     documents = package.root / "usr/share/doc" / package.name
     documents.mkdir(parents=True)
     (documents / "copyright").write_text(copyright_of(package))
+    for name in EXAMPLES[package.name]:
+        (documents / "examples").mkdir(exist_ok=True)
+        shutil.copy(package.source.root / "deploy" / name, documents / "examples")
     changelog = (package.source.root / "CHANGELOG.md").read_bytes()
     (documents / "changelog.gz").write_bytes(gzip.compress(changelog, 9, mtime=0))
     if package.name == "sam-pipeline":
