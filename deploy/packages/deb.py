@@ -64,12 +64,15 @@ def write(package: Package, output: Path) -> Path:
 def scripts(package: Package) -> dict[str, str]:
     script = {
         name: package.script(name, SYSTEMCTL)
-        for name in ("set-up", "restart", "stop", "reload", "purge")
+        for name in ("set-up", "restart", "unpublished", "stop", "reload", "purge")
     }
     return {
         "postinst": script["set-up"] + script["restart"],
-        "prerm": f'[ "$1" = remove ] || exit 0\n{script["stop"]}',
-        "postrm": f'{script["reload"]}[ "$1" = purge ] || exit 0\n{script["purge"]}',
+        "prerm": f'[ "$1" = remove ] || exit 0\n{script["stop"]}{script["unpublished"]}',
+        "postrm": (
+            f'{script["reload"]}[ "$1" = purge ] || exit 0\n'
+            f"{script['unpublished']}{script['purge']}"
+        ),
     }
 
 

@@ -69,6 +69,7 @@ class Package:
             "@SYSTEMCTL@": systemctl,
             "@RESTARTED@": quoted(self.units(".service", ".timer")),
             "@STOPPED@": quoted(units),
+            "@SPOOL@": self.facts["spool"],
             "@PURGED@": self.facts["purged"],
             "@LINKS@": " ".join(f"/etc/systemd/system/*.wants/{unit}" for unit in units),
         }

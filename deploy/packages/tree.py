@@ -15,13 +15,6 @@ from licences import copyright_of
 from package import Package
 from source import Source
 
-EXAMPLES = {
-    "sam-publish": (),
-    "sam-pipeline": ("sam.toml", "publishers.toml", "grafana/sam.json", "prometheus/sam.rules.yml"),
-    "sam-pipeline-reports": ("critical.toml",),
-}
-"""Files of deploy/ to start from."""
-
 COMPLETIONS = {
     "bash": "bash-completion/completions",
     "zsh": "zsh/vendor-completions",  # of Debian; site-functions is that of the others
@@ -39,7 +32,7 @@ EXAMPLES = (
     *("sam.toml", "critical.toml", "publishers.toml"),
     *("brokers", "grafana", "prometheus"),
 )
-"""The files and folders of deploy/ that the pages of docs/ name."""
+"""The files and folders of deploy/ that the pages of docs/ name; sam-pipeline has them."""
 
 
 def stage(name: str, source: Source, root: Path) -> Package:
@@ -115,9 +108,6 @@ def stage_documents(package: Package) -> None:
     documents = package.root / "usr/share/doc" / package.name
     documents.mkdir(parents=True)
     (documents / "copyright").write_text(copyright_of(package))
-    for name in EXAMPLES[package.name]:
-        (documents / "examples").mkdir(exist_ok=True)
-        shutil.copy(package.source.root / "deploy" / name, documents / "examples")
     changelog = (package.source.root / "CHANGELOG.md").read_bytes()
     (documents / "changelog.gz").write_bytes(gzip.compress(changelog, 9, mtime=0))
     if package.name == "sam-pipeline":

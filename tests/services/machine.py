@@ -48,6 +48,11 @@ class Machine:
     directory: str = "/root"
     """Where its shell is."""
 
+    @property
+    def files(self) -> Path:
+        """Its root directory, as this process can open it."""
+        return Path(f"/proc/{descendants(self.process.pid)[0]}/root")
+
     def shell(self, script: str, timeout_s: float = 180) -> subprocess.CompletedProcess[str]:
         """Run a script as root in its directory; stderr is part of its output."""
         return subprocess.run(
