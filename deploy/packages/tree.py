@@ -30,7 +30,7 @@ FOLDERS = {
 
 EXAMPLES = (
     *("sam.toml", "critical.toml", "publishers.toml"),
-    *("brokers", "grafana", "prometheus"),
+    *("ansible", "brokers", "grafana", "prometheus"),
 )
 """The files and folders of deploy/ that the pages of docs/ name; sam-pipeline has them."""
 

@@ -56,7 +56,7 @@ class Machine:
     def shell(self, script: str, timeout_s: float = 180) -> subprocess.CompletedProcess[str]:
         """Run a script as root in its directory; stderr is part of its output."""
         return subprocess.run(
-            [*self._enter(), "bash", "-euo", "pipefail", "-c", f"cd {self.directory}\n{script}"],
+            [*self.enter(), "bash", "-euo", "pipefail", "-c", f"cd {self.directory}\n{script}"],
             env=ENVIRONMENT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -76,17 +76,18 @@ class Machine:
         pack = ["bash", "-c", "set -o pipefail; git ls-files -z | tar -c --null --files-from=-"]
         archive = subprocess.run(pack, cwd=ROOT, capture_output=True, check=True)
         unpack = ["sh", "-c", f"mkdir -p {CHECKOUT} && tar -x -C {CHECKOUT}"]
-        entered = [*self._enter(), *unpack]
+        entered = [*self.enter(), *unpack]
         subprocess.run(entered, input=archive.stdout, env=ENVIRONMENT, check=True)
 
     def booted(self) -> bool:
         with contextlib.suppress(IndexError):  # its first process is not there yet
-            command = [*self._enter(), "systemctl", "is-active", "basic.target"]
+            command = [*self.enter(), "systemctl", "is-active", "basic.target"]
             done = subprocess.run(command, capture_output=True, env=ENVIRONMENT)
             return done.returncode == 0
         return False
 
-    def _enter(self) -> list[str]:
+    def enter(self) -> list[str]:
+        """What runs a command in the machine, as root, when put before it."""
         first = descendants(self.process.pid)[0]
         return ["nsenter", f"--target={first}", *NAMESPACES, "--cgroup", "--root", "--wd", "--"]
 
