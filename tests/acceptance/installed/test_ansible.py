@@ -144,7 +144,7 @@ def test_fragments_of_earlier_calls_are_removed_and_those_of_others_stay(
 ) -> None:
     fragments = control.machine.succeed("ls /etc/sam/conf.d").split()
 
-    assert fragments == ["10-consumer.toml", "10-database.toml", "90-others.toml"], installed
+    assert fragments == ["10-consumer.toml", "90-others.toml"], installed
 
 
 def test_a_second_call_changes_nothing(control: Control, installed: str) -> None:
