@@ -70,8 +70,8 @@ ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
 CONFIG_FILES = {
     "./sam.toml, ~/.config/sam/sam.toml, /etc/sam/sam.toml": "the configuration: the first of these"
     " that exists, unless `--config` or `$SAM_CONFIG` names another",
+    "conf.d/*.toml": "beside a file named `sam.toml`, its fragments",
 }
-FRAGMENTS = {"conf.d/*.toml": "beside a file named `sam.toml`, its fragments"}
 FILES: Mapping[str, Mapping[str, str]] = {
     "check_sam_publisher": CONFIG_FILES,
     "check_sam_consumer": CONFIG_FILES,

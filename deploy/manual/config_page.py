@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from deploy.manual.program_page import name, see_also
 from deploy.manual.roff import bold, definition, heading, literal, paragraph, plain, subheading
 from docs.config_keys import NONE, REQUIRED, ConfigKey, keys_of
-from docs.environment import CONFIG_FILES, FRAGMENTS
+from docs.environment import CONFIG_FILES
 from sam_pipeline.consumer.settings.broker_config import BrokerConfig
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.door_config import DoorConfig
@@ -111,7 +111,7 @@ def config_page() -> Iterator[str]:
         for key in keys_of(table.config_class):
             yield from definition(term(key), key.meaning)
     yield heading("Files")
-    for path, meaning in {**CONFIG_FILES, **FRAGMENTS}.items():
+    for path, meaning in CONFIG_FILES.items():
         yield from definition(bold(path), meaning)
     yield heading("Examples")
     yield from literal(EXAMPLE.splitlines())

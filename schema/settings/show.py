@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser, program: str) -> None:
     parser.description = DESCRIPTION
     commands = ("show", "show --origin", "show --origin --json")
     parser.epilog = "\n".join(["examples:", *(f"  {program} config {text}" for text in commands)])
-    parser.add_argument("action", choices=["show"], help="print the configuration")
+    parser.add_argument("action", choices=["show"], metavar="show", help="print the configuration")
     parser.add_argument(
         "--origin",
         action="store_true",

@@ -164,7 +164,8 @@ def test_changed_fragments_reach_the_running_service_unless_they_are_wrong(
     consumer = '[consumer]\nname = "site-a"\nbrokers = ["spool:///var/lib/sam/in"]\n'
     main_pid = "systemctl show --property MainPID --value sam-consume"
     before = machine.succeed(main_pid)
-    assert "site-a: degraded" in machine.shell(STATUS).stdout  # it cannot reach the page's broker
+    # It cannot reach the page's broker.
+    wait_until(lambda: "site-a: degraded" in machine.shell(STATUS).stdout, 60)
 
     wrong = control.play(SERVICE, sam_fragments={"a": database, "b": consumer + "nam = 1\n"})
     kept = machine.succeed("journalctl --unit sam-consume")
