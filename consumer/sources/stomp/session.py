@@ -223,11 +223,10 @@ class ConsumingSession(StompSession):
             prefetch = subscription.prefetch or self._dialect.prefetch
             # The broker sends the second half of them while the first one is stored.
             self.batch_size = min(self.batch_size, max(prefetch // 2, 1))
-            destination, shared = subscription.destination, subscription.shared
-            headers = subscribe_headers(self._dialect, consumer, destination, prefetch, shared)
-            headers = {**headers, **subscription.headers, "ack": "client"}
+            headers = self._subscribe_headers(consumer, subscription, prefetch)
             try:
                 require_known(self._dialect, subscription.headers)
+                destination, shared = subscription.destination, subscription.shared
                 identity = self._dialect, destination, shared, subscription.headers
                 if records:
                     records.require_unchanged(*identity)
@@ -243,6 +242,14 @@ class ConsumingSession(StompSession):
                     raise
                 advice = f"; {OTHER_HEADERS}" if "inequivalent arg" in str(loss) else ""
                 raise SubscriptionRefused(subscription.destination, f"{loss}{advice}") from loss
+
+    def _subscribe_headers(
+        self, consumer: str, subscription: Subscription, prefetch: int
+    ) -> dict[str, str]:
+        """All headers of SUBSCRIBE but its `id`; a tap sends others."""
+        destination, shared = subscription.destination, subscription.shared
+        headers = subscribe_headers(self._dialect, consumer, destination, prefetch, shared)
+        return {**headers, **subscription.headers, "ack": "client"}
 
     def serve(self, stop: threading.Event, max_s: float = math.inf) -> None:
         """Deliver, ack and send heart-beats until `stop` is set; acks due by then are sent.
