@@ -53,7 +53,7 @@ class Machine:
         """Its root directory, as this process can open it."""
         return Path(f"/proc/{descendants(self.process.pid)[0]}/root")
 
-    def shell(self, script: str, timeout_s: float = 180) -> subprocess.CompletedProcess[str]:
+    def shell(self, script: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
         """Run a script as root in its directory; stderr is part of its output."""
         return subprocess.run(
             [*self.enter(), "bash", "-euo", "pipefail", "-c", f"cd {self.directory}\n{script}"],
@@ -154,7 +154,7 @@ def _requirements(pyproject: str) -> list[str]:
     project = tomllib.loads(pyproject)
     extras = project["project"]["optional-dependencies"]
     wanted = [*project["build-system"]["requires"]]
-    for extra in ("consumer", "door", "reports"):
+    for extra in ("consumer", "door", "reports", "sign"):
         wanted += extras[extra]
     return [requirement for requirement in wanted if not requirement.startswith("sam-pipeline")]
 

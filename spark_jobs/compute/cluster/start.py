@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import threading
 from collections.abc import Mapping, Sequence
@@ -26,8 +27,10 @@ DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "4g",
 }
-# A laptop's own name may not resolve, and a local session never leaves the machine.
+# The machine's own name may not resolve, and a local session never leaves it. Spark looks up the
+# name even if it has an address for everything, unless the environment contains one, too.
 LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+LOCAL_ENVIRONMENT = ("SPARK_LOCAL_IP", "127.0.0.1")
 
 # Java only passes arrays on. So the second compiler would cost a third of the processor time of a
 # small run, and a parallel garbage collector memory.
@@ -89,6 +92,7 @@ class Starter:
             defaults = {**DEFAULTS, "spark.driver.defaultJavaOptions": shlex.join(options)}
             if master.startswith("local"):
                 defaults.update(LOCAL_DEFAULTS)
+                os.environ.setdefault(*LOCAL_ENVIRONMENT)
             conf.setAll([("spark.master", master), *{**defaults, **settings}.items()])
             gateway = self._launch(conf, java)
         try:

@@ -1,4 +1,4 @@
-"""Every command of docs/door-setup.md works; those of a service are in test_installation.py."""
+"""Every command of docs/door-setup.md works; those of a service are in test_install_page.py."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOKEN, RELOAD = PAGE.texts("sh", "Tokens")
 (NGINX_TOML,) = PAGE.texts("toml", "Behind nginx")
 (CHECK,) = PAGE.texts("sh", "Check")
 INSTALLED = PAGE.texts("sh", "As a service")
-"""Run by test_installation.py."""
+"""Run by test_install_page.py."""
 
 DATABASE = '[database]\nurl = "sqlite:///sam.db"\n'
 STARTED = "starting with"

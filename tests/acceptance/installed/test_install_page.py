@@ -1,44 +1,44 @@
-"""docs/install.md, to the letter, on a machine of its own where systemd runs the services."""
+"""docs/install.md with Debian packages, to the letter, on a bare Debian that runs systemd."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from sam_pipeline.schema.records.classes import BUILT_IN
-from tests.services import needed
+from tests.acceptance.installed.installation import (
+    PAGE,
+    REMOVE_DEB,
+    REMOVE_REST,
+    SECTIONS,
+    STOP,
+    UPGRADE_DEB,
+    check_installed,
+    check_removed,
+)
+from tests.services import ServiceMissing, missing, needed
 from tests.services.activemq import running_activemq
-from tests.services.machine import Machine, booted_copy
+from tests.services.debian import booted_debian
+from tests.services.machine import Machine
+from tests.services.packages import built_packages
 from tests.services.process import wait_until
 from tests.support.network import own_network
 from tests.support.page import Page
 
-PAGE = Page("docs/install.md")
-INSTALLATION = (
-    "Packages",
-    "Account and programs",
-    "Database",
-    "Configuration",
-    "Broker",
-    "Services",
-)
+(INSTALL,) = PAGE.texts("sh", "Debian packages")
+(WORKER,) = PAGE.texts("sh", "Worker nodes")
 BROKER_OF_THE_PAGE = "msg1.example.org:61613"
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d")
 TOKEN = re.compile(r"^[0-9a-f]{64}$", re.MULTILINE)
-PUBLISH = "sam-publish result --metric org.sam.CE-Ping --host ce01.example.org --flavour CE"
-ENDPOINT = json.dumps(
-    {
-        "siteName": "EXAMPLE-SITE",
-        "hostName": "ce01.example.org",
-        "serviceFlavour": "CE",
-        "validFrom": "2026-01-01T00:00:00Z",
-    }
-)
+METRIC = "sam-publish result --metric org.example.Ping --flavour CE"
+PUBLISH = f"{METRIC} --host ce01.example.org"
+NOBODY = "stomp://127.0.0.1:9"
+"""Nothing listens there."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,13 @@ class Host:
     machine: Machine
     broker: str
 
-    def follow(self, section: str) -> list[str]:
-        """The output of each block of shell commands of a section."""
-        texts = PAGE.texts("sh", section)
-        here = [text.replace(BROKER_OF_THE_PAGE, self.broker) for text in texts]
+    def follow(self, *blocks: str) -> list[str]:
+        """The output of each block of shell commands."""
+        here = [text.replace(BROKER_OF_THE_PAGE, self.broker) for text in blocks]
         return [self.machine.succeed(text) for text in here]
 
-    def rows(self, where: str = "true") -> int:
-        query = f"SELECT count(*) FROM metricoutput WHERE {where}"
+    def rows(self, where: str = "true", view: str = "metricoutput") -> int:
+        query = f"SELECT count(*) FROM {view} WHERE {where}"
         return int(self.machine.succeed(f'su - postgres -c "psql -At sam -c \\"{query}\\""'))
 
     def journal(self, *options: str) -> list[dict[str, Any]]:
@@ -69,15 +68,35 @@ class Host:
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Host]:
-    """Where everything on the page up to the first result has been done."""
-    with own_network(), needed(running_activemq()) as broker, needed(booted_copy()) as machine:
-        host = Host(machine, f"{broker.host}:{broker.port}")
-        reports = {section: host.follow(section) for section in INSTALLATION}
-        [checked] = reports["Broker"]
-        assert checked.count("round trip") == len(BUILT_IN)
-        assert "no problem found" in checked
+def bare() -> Iterator[Host]:
+    """Where the programs are installed, and nothing else has been done."""
+    try:
+        packages = built_packages().directory
+    except ServiceMissing as reason:
+        missing(reason.name, reason.how_to_get_it)
+    shared = {"packages": packages}
+    with (
+        own_network(),
+        needed(running_activemq()) as broker,
+        needed(booted_debian(shared)) as machine,
+    ):
+        host = Host(replace(machine, directory="/mnt/packages"), f"{broker.host}:{broker.port}")
+        host.follow(INSTALL)
         yield host
+
+
+@pytest.fixture(scope="module")
+def host(bare: Host) -> Host:
+    """Where everything on the page up to the first result has been done."""
+    output = {section: bare.follow(*PAGE.texts("sh", section)) for section in SECTIONS}
+    [checked] = output["Broker"]
+    assert checked.count("round trip") == len(BUILT_IN)
+    assert "no problem found" in checked
+    return bare
+
+
+def test_packages_lead_to_the_programs_and_units(bare: Host) -> None:
+    check_installed(bare.machine)
 
 
 def test_the_page_leads_to_a_service_that_stores_the_first_result(host: Host) -> None:
@@ -90,7 +109,24 @@ def test_the_page_leads_to_a_service_that_stores_the_first_result(host: Host) ->
     monitoring = host.machine.succeed(look)
     assert "CONSUMER OK - site-a running" in monitoring
     assert monitoring.endswith("-- No entries --\n")
+    host.machine.succeed("apt-get install -y curl openssl")
     assert host.machine.succeed("curl --silent --fail http://127.0.0.1:9464/readyz")
+
+
+def test_the_first_report_is_in_the_terminal_and_in_pages(host: Host) -> None:
+    publish, compute = PAGE.texts("sh", "First report")
+    (figures,) = PAGE.texts("text", "First report")
+    host.follow(publish)
+    wait_until(lambda: host.rows() == 4, timeout_s=60)
+    wait_until(lambda: host.rows(view="serviceendpoint") == 1, timeout_s=60)
+
+    [printed] = host.follow(compute)
+
+    assert figures.strip() in printed
+    assert "CRITICAL 07:00:00-08:00:00" in printed
+    journal = host.machine.succeed("journalctl --output=cat -u sam-report")
+    assert re.search(r"critical [\d-]+: 3 results", journal), journal
+    assert "critical" in host.machine.succeed("cat /var/lib/sam/reports/index.html")
 
 
 def test_a_warning_of_the_service_is_one_of_the_journal_with_one_timestamp(host: Host) -> None:
@@ -110,7 +146,7 @@ def test_a_warning_of_the_service_is_one_of_the_journal_with_one_timestamp(host:
 
 def test_a_reload_reads_the_configuration_without_a_new_process(host: Host) -> None:
     process = host.property("MainPID")
-    host.machine.succeed("sed -i 's/127.0.0.1:9464/127.0.0.1:9465/' /etc/sam/sam.toml")
+    host.machine.succeed("sed -i 's/127.0.0.1:9464/127.0.0.1:9465/' /etc/sam/conf.d/site.toml")
 
     host.machine.succeed("systemctl reload sam-consume")
 
@@ -127,13 +163,13 @@ def test_probes_of_another_account_share_a_spool_with_the_service(host: Host) ->
         f"""
         getent passwd nagios || useradd --system nagios
         {share}
-        sed -i '/^.consumer./,/^$/ s#^brokers = .#&"{spool}", #' /etc/sam/sam.toml
+        sed -i '/^.consumer./,/^$/ s#^brokers = .#&"{spool}", #' /etc/sam/conf.d/site.toml
         systemctl restart sam-consume
         runuser -u nagios -- {PUBLISH} --status CRITICAL --broker '{spool}?umask=007'
         """
     )
 
-    wait_until(lambda: host.rows("metricstatus = 'CRITICAL'") == 1, timeout_s=60)
+    wait_until(lambda: host.rows("metricstatus = 'CRITICAL'") == 2, timeout_s=60)
 
     # The spool may be read before the broker has answered.
     wait_until(lambda: "running" in host.machine.shell("sam-consume status").stdout, timeout_s=60)
@@ -142,15 +178,16 @@ def test_probes_of_another_account_share_a_spool_with_the_service(host: Host) ->
 def test_systemd_starts_the_service_when_a_sender_is_at_its_door(host: Host) -> None:
     install, start = Page("docs/door-setup.md").texts("sh", "As a service")
     files = "-keyout /etc/grid-security/hostkey.pem -out /etc/grid-security/hostcert.pem"
-    door = 'certificate_file = "hostcert.pem"\\nkey_file = "hostkey.pem"\\ntokens_file = "tokens"'
+    names = {"certificate_file": "hostcert.pem", "key_file": "hostkey.pem", "tokens_file": "tokens"}
+    door = "\\n".join(f'{key} = "/etc/sam/{name}"' for key, name in names.items())
     host.machine.succeed(
         f"""
         mkdir /etc/grid-security
         openssl req -x509 -nodes -newkey rsa:2048 -days 2 {files} -subj /CN=localhost \\
             -addext subjectAltName=DNS:localhost
         sed -i '/^.consumer./,/^$/ s#^brokers = .#&"listen+https://0.0.0.0:8443", #' \\
-            /etc/sam/sam.toml
-        echo -e '[consumer.door]\\n{door}' >> /etc/sam/sam.toml
+            /etc/sam/conf.d/site.toml
+        echo -e '[consumer.door]\\n{door}' >> /etc/sam/conf.d/site.toml
         """
     )
     [token] = TOKEN.findall(host.machine.succeed(install))
@@ -167,44 +204,45 @@ def test_systemd_starts_the_service_when_a_sender_is_at_its_door(host: Host) -> 
     assert host.rows("publisher = 'token:nagios1'") == 1
 
 
-def test_the_nightly_report_computes_a_day_in_its_sandbox(host: Host) -> None:
-    yesterday = host.machine.succeed("date -u -d yesterday +%F").strip()
-    host.machine.succeed(
-        f"""
-        sam-publish send --class serviceEndpoint <<< '{ENDPOINT}'
-        {PUBLISH} --status OK --vo ops --timestamp {yesterday}T00:30:00Z
-        """
-    )
-    wait_until(lambda: host.rows("voname = 'ops'") == 1, timeout_s=60)
-
-    host.machine.succeed("systemctl start sam-report")
-
-    journal = host.machine.succeed("journalctl --output=cat -u sam-report")
-    assert f"critical {yesterday}: 1 result" in journal
-
-
 def test_an_upgrade_loses_no_result_that_is_published_meanwhile(host: Host) -> None:
-    [upgrade] = PAGE.texts("sh", "Upgrade")
-    stop, _, rest = upgrade.partition("\n")
+    install, _, rest = UPGRADE_DEB.partition("\n")
 
-    host.machine.succeed(f"{stop}\n{PUBLISH} --status UNKNOWN\n{rest}")
+    host.machine.succeed(f"{install}\n{PUBLISH} --status UNKNOWN\n{rest}")
 
     wait_until(lambda: host.rows("metricstatus = 'UNKNOWN'") == 1, timeout_s=60)
     assert host.property("ActiveState") == "active"
 
 
-def test_removal_leaves_nothing(host: Host) -> None:
-    host.follow("Removal")
+def test_a_purge_leaves_nothing(host: Host) -> None:
+    [stopped] = host.follow(STOP)
+    assert stopped.count("deleted") == len(BUILT_IN)
 
-    left = host.machine.succeed("ls -d /etc/sam /opt/sam /var/lib/sam /usr/bin/sam-* 2>&1 || true")
-    assert left.count("No such file") == 4
-    assert host.machine.shell("getent passwd sam").returncode == 2
+    host.follow(REMOVE_DEB, REMOVE_REST)
+
+    check_removed(host.machine)
     roles = 'su - postgres -c "psql -At -c \\"SELECT rolname FROM pg_roles\\""'
     assert "sam_" not in host.machine.succeed(roles)
-    assert "0 unit files" in host.machine.shell("systemctl list-unit-files 'sam-*'").stdout
 
 
-def test_every_command_of_the_page_is_run_here() -> None:
+def test_a_worker_node_publishes_for_a_group_and_drains_its_spool(bare: Host) -> None:
+    """After the purge, where the host is a bare one again."""
+    bare.machine.succeed("getent passwd nagios || useradd --system nagios")
+    [checked] = bare.follow(WORKER)
+    assert "no problem found" in checked
+
+    bare.machine.succeed(f"cd /; runuser -u nagios -- {PUBLISH} --status OK --broker {NOBODY}")
+    spooled = "find /var/spool/sam -type f"
+    assert bare.machine.succeed(spooled)
+    assert bare.machine.succeed("cd /; runuser -u nagios -- check_sam_publisher")
+    bare.machine.succeed("systemctl start sam-publish-drain")
+    assert bare.machine.succeed(spooled) == ""
+
+
+def test_every_command_of_the_page_is_run() -> None:
+    """Those of rpm packages and of a checkout in their own files."""
     sections = {block.section for block in PAGE.blocks if block.language == "sh"}
 
-    assert sections == {*INSTALLATION, "First result", "Upgrade", "Removal"}
+    ways = {"Debian packages", "rpm packages", "A checkout"}
+    later = {"First result", "First report", "Worker nodes", "Upgrade", "Removal"}
+    assert sections == {*ways, *SECTIONS, *later}
+    assert {block.language for block in PAGE.blocks} == {"sh", "text"}

@@ -1,0 +1,48 @@
+"""docs/install.md: its blocks of shell commands, and what each of its three ways leads to."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from tests.services.machine import Machine
+from tests.support.page import ROOT, Page
+
+PAGE = Page("docs/install.md")
+SECTIONS = ("Database", "Configuration", "Broker", "Services")
+"""What follows once the programs are installed, up to the first result."""
+
+UPGRADE_DEB, UPGRADE_RPM, UPGRADE_CHECKOUT = PAGE.texts("sh", "Upgrade")
+STOP, REMOVE_DEB, REMOVE_RPM, REMOVE_CHECKOUT, REMOVE_REST = PAGE.texts("sh", "Removal")
+
+PACKAGES = tomllib.loads((ROOT / "deploy/packages/packages.toml").read_text())
+PROGRAMS = {name for facts in PACKAGES.values() for name in facts.get("programs", "").split()}
+UNITS = {path.name for path in ROOT.glob("deploy/systemd/*/sam-*") if path.is_file()}
+EXAMPLE = (ROOT / "deploy/sam.toml").read_text()
+
+
+def check_installed(machine: Machine) -> None:
+    """Fail unless programs, units, account, directories and configuration are as promised."""
+    versions = {machine.succeed(f"{name} --version").split()[-1] for name in PROGRAMS}
+    assert len(versions) == 1
+    listed = machine.succeed("systemctl list-unit-files --no-legend 'sam-*'").splitlines()
+    states = dict(line.split()[:2] for line in listed)
+    assert {*states} == UNITS
+    assert {*states.values()} <= {"static", "disabled"}
+    assert machine.succeed("getent passwd sam").split(":")[5] == "/var/lib/sam"
+    directories = "stat --format '%n %a %U %G' /var/lib/sam /var/spool/sam /etc/sam/conf.d"
+    assert machine.succeed(directories).splitlines() == [
+        "/var/lib/sam 755 sam sam",
+        "/var/spool/sam 2770 root sam",
+        "/etc/sam/conf.d 755 root root",
+    ]
+    commented = re.sub(r"^(?=[^#\n])", "# ", EXAMPLE, flags=re.MULTILINE)
+    assert machine.succeed("cat /etc/sam/sam.toml") == commented
+
+
+def check_removed(machine: Machine) -> None:
+    """Fail if a file, a unit or the account is left."""
+    files = "/etc/sam /opt/sam /var/lib/sam /var/spool/sam /usr/bin/*sam[-_]*"
+    assert machine.succeed(f"ls -d {files} 2>/dev/null || true") == ""
+    assert "0 unit files" in machine.shell("systemctl list-unit-files 'sam-*'").stdout
+    assert machine.shell("getent passwd sam").returncode == 2

@@ -1,0 +1,89 @@
+"""docs/install.md from a checkout: the same programs and units as those of the packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.acceptance.installed.installation import (
+    PAGE,
+    REMOVE_CHECKOUT,
+    UPGRADE_CHECKOUT,
+    check_installed,
+    check_removed,
+)
+from tests.services import needed
+from tests.services.machine import Machine, booted_copy
+from tests.services.process import wait_until
+from tests.support.network import own_network
+
+(INSTALL,) = PAGE.texts("sh", "A checkout")
+SERVICES = PAGE.texts("sh", "Services")
+DATABASE = '[database]\nurl = "sqlite:////var/lib/sam/sam.db"'
+CONFIGURED = f"""
+cat > /etc/sam/conf.d/site.toml <<'END'
+{DATABASE}
+[publisher]
+brokers = ["spool:///var/spool/sam?umask=007"]
+[consumer]
+name = "site-a"
+brokers = ["spool:///var/spool/sam"]
+END
+cat > /etc/sam/owner.toml <<'END'
+{DATABASE}
+END
+cat > /etc/sam/report.toml <<'END'
+{DATABASE}
+[report]
+profiles = ["critical.toml"]
+END
+cp deploy/critical.toml /etc/sam
+runuser -u sam -- sam-db upgrade
+"""
+ROWS = """python3 -c '
+import sqlite3
+with sqlite3.connect("file:/var/lib/sam/sam.db?mode=ro", uri=True) as database:
+    print(*database.execute("SELECT count(*) FROM metricOutput").fetchone())'"""
+PUBLISH = (
+    "sam-publish result --metric org.sam.CE-Ping --status OK --host ce01.example.org --flavour CE"
+)
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    with own_network(), needed(booted_copy()) as machine:
+        machine.succeed(INSTALL)
+        yield machine
+
+
+def test_a_checkout_leads_to_the_programs_and_units_of_the_packages(machine: Machine) -> None:
+    check_installed(machine)
+
+
+def test_its_services_start(machine: Machine) -> None:
+    machine.succeed(CONFIGURED)
+
+    for block in SERVICES:
+        machine.succeed(block)
+
+    assert "nothing is due" in machine.succeed("journalctl -u sam-report")
+    assert machine.succeed("systemctl is-active sam-consume") == "active\n"
+
+
+def test_an_upgrade_loses_no_result_that_is_published_meanwhile(machine: Machine) -> None:
+    stop, _, rest = UPGRADE_CHECKOUT.partition("\n")
+
+    machine.succeed(f"{stop}\n{PUBLISH}\n{rest}")
+
+    wait_until(lambda: machine.succeed(ROWS) == "1\n", timeout_s=60)
+    assert machine.succeed("systemctl is-active sam-consume") == "active\n"
+
+
+def test_its_removal_leaves_nothing(machine: Machine) -> None:
+    machine.succeed("systemctl disable --now sam-consume sam-db-prune.timer sam-report.timer")
+
+    machine.succeed(REMOVE_CHECKOUT)
+    machine.succeed("userdel sam")
+
+    check_removed(machine)
