@@ -41,6 +41,7 @@ NOBODY = f"stomp://{HOST}:9"
 WAIT_S = 120
 DIRECTORIES = "/etc/sam /var/lib/sam /var/spool/sam"
 STATE = "/var/lib/sam/kept"
+UNITS = "/usr/lib/systemd/system/sam-*.{service,socket,timer}"
 JOURNAL = "journalctl -u sam-consume --lines 50"
 COMPATIBLE = "compatible (additive)"
 
@@ -253,6 +254,12 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
             """
         )
         yield host
+
+
+def test_the_units_need_nothing_that_a_bare_debian_lacks(host: Host) -> None:
+    assert host.machine.succeed(f"systemd-analyze verify {UNITS}") == ""
+    host.machine.succeed("systemctl reload sam-consume")
+    wait_until(lambda: host.property("ActiveState") == "active", WAIT_S)
 
 
 def test_restarts_in_the_middle_of_a_batch_lose_nothing(host: Host) -> None:
