@@ -67,7 +67,8 @@ def test_its_services_start(machine: Machine) -> None:
     for block in SERVICES:
         machine.succeed(block)
 
-    assert "nothing is due" in machine.succeed("journalctl -u sam-report")
+    journal = "journalctl -u sam-report"
+    wait_until(lambda: "nothing is due" in machine.succeed(journal), timeout_s=60)
     assert machine.succeed("systemctl is-active sam-consume") == "active\n"
 
 
