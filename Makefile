@@ -20,7 +20,7 @@ MANUAL := lexgrog=man-db groff=groff mandoc=mandoc
 SHELLS := zsh=zsh fish=fish
 SYSTEMD := systemd-analyze=systemd mmdebstrap=mmdebstrap dpkg-scanpackages=dpkg-dev
 PROMTOOL := promtool=prometheus
-PACKAGING := rpmbuild=rpm
+PACKAGING := rpmbuild=rpm lintian=lintian rpmlint=rpmlint
 # What docs/install.md installs, by the packages' own names.
 INSTALL := $(foreach package,python3-venv postgresql default-jre-headless,/usr/share/doc/$(package)=$(package)) curl=curl
 
@@ -66,12 +66,13 @@ lint: $(VENV)/.tested
 test-services: $(VENV)/.tested
 	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS) $(FAULTS) $(SYSTEMD) $(PACKAGING) $(MANUAL) $(SHELLS) $(PROMTOOL) $(BROWSER) $(INSTALL)
 	@$(BIN)/python -m tests.services
+	@$(BIN)/python -m tests.services.packages
 
 pyz: $(VENV)/.installed ## the publisher as one file for worker nodes: build/sam-publish.pyz
 	@$(BIN)/python deploy/pyz/build.py build/sam-publish.pyz
 
 packages: $(VENV)/.tested ## .deb and .rpm of all programs: build/packages/
-	@$(NEED) $(PACKAGING)
+	@$(NEED) rpmbuild=rpm
 	@$(BIN)/python deploy/packages/build.py build/packages
 
 man: $(VENV)/.tested ## man pages, and completion for bash, zsh and fish: build/manual/

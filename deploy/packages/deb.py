@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from package import Package
 
 SYSTEMCTL = "deb-systemd-invoke"
 """Asks the host's policy first."""
 
+LINT = Path(__file__).with_name("lint")
 
-def write(package: Package, output: Path) -> Path:
+
+def write(staged: Package, output: Path) -> Path:
+    with TemporaryDirectory(prefix="deb-", dir=staged.root.parent) as name:
+        root = Path(name) / staged.name
+        shutil.copytree(staged.root, root, symlinks=True, copy_function=os.link)
+        return write_copy(replace(staged, root=root), output)
+
+
+def write_copy(package: Package, output: Path) -> Path:
+    """Write what is in the tree, after adding what only a .deb has."""
+    overrides = LINT / f"{package.name}.lintian-overrides"
+    if overrides.exists():
+        target = package.root / "usr/share/lintian/overrides" / package.name
+        target.parent.mkdir(parents=True)
+        shutil.copyfile(overrides, target)
     control = package.root / "DEBIAN"
     control.mkdir()
     files = [path for path in package.paths() if path.is_file() and not path.is_symlink()]
@@ -35,20 +53,16 @@ def write(package: Package, output: Path) -> Path:
     (control / "control").write_text("".join(f"{key}: {value}\n" for key, value in fields.items()))
     sums = [f"{md5(path)}  {path.relative_to(package.root)}\n" for path in files]
     (control / "md5sums").write_text("".join(sums))
-    (control / "conffiles").write_text("".join(f"{path}\n" for path in package.configuration()))
+    if configuration := package.configuration():
+        (control / "conffiles").write_text("".join(f"{path}\n" for path in configuration))
     for name, script in scripts(package).items():
         (control / name).write_text(f"#!/bin/sh\nset -e\n{script}")
         (control / name).chmod(0o755)
     package.set_times_and_modes()
 
     target = output / f"{package.name}_{package.version}_{architecture}.deb"
-    command = [
-        "dpkg-deb",
-        "--root-owner-group",
-        "-Zzstd",
-        f"-z{facts['compression_level']}",
-        "--build",
-    ]
+    compression = [f"-Z{facts['deb_compression']}", f"-z{facts['compression_level']}"]
+    command = ["dpkg-deb", "--root-owner-group", *compression, "--build"]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(package.source.epoch)}
     subprocess.run(
         [*command, str(package.root), str(target)],
@@ -56,8 +70,6 @@ def write(package: Package, output: Path) -> Path:
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    for path in (*control.iterdir(), control):
-        path.unlink() if path.is_file() else path.rmdir()
     return target
 
 

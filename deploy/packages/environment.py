@@ -80,7 +80,7 @@ def install_commands(package: Package) -> None:
         command = home / "bin" / name
         command.write_text(COMMAND.format(home=HOME, module=module, function=function))
         command.chmod(0o755)
-        (programs / name).symlink_to(f"../../{HOME}/bin/{name}")
+        (programs / name).symlink_to(f"/{HOME}/bin/{name}")
 
 
 def our_wheel(source: Source, directory: Path) -> Path:

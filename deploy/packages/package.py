@@ -82,7 +82,9 @@ class Package:
         """Everything gets the time of the source, and can be read by all."""
         for path in [*self.paths(), self.root]:
             if not path.is_symlink():
-                is_program = path.is_dir() or path.stat().st_mode & 0o100
+                is_program = path.is_dir() or (
+                    path.stat().st_mode & 0o100 and ".so" not in path.name
+                )
                 path.chmod(0o755 if is_program else 0o644)
             os.utime(path, (self.source.epoch, self.source.epoch), follow_symlinks=False)
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tomllib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 PARTS = (
@@ -43,7 +44,7 @@ class Source:
         version = tomllib.loads(pyproject.read_text())["project"]["version"]
         return cls(target, version, epoch(checkout), python)
 
-    @property
+    @cached_property
     def python_version(self) -> tuple[int, int]:
         script = "import sys; print(*sys.version_info[:2])"
         command = [self.python, "-S", "-c", script]

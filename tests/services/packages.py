@@ -44,23 +44,24 @@ class Packages:
         return any(self.directory.glob(f"{name}[_-][0-9]*.{suffix}"))
 
 
-def built_packages(
-    *names: str, suffix: str = "deb", source: Path = ROOT, version: str | None = None
-) -> Packages:
-    """The packages of these names (all by default) in one format, also of another source."""
-    if shutil.which(FORMATS[suffix]) is None:
-        raise ServiceMissing(FORMATS[suffix], "make test-services")
+def built_packages(*names: str, source: Path = ROOT) -> Packages:
+    """The packages of these names (all by default) in both formats, also of another source."""
+    for program in FORMATS.values():
+        if shutil.which(program) is None:
+            raise ServiceMissing(program, "make test-services")
     CACHE.mkdir(exist_ok=True)
-    state = f"{state_of(source)}-{version or 'unchanged'}"
-    packages = Packages(CACHE / f"packages-{state}")
+    packages = Packages(CACHE / f"packages-{state_of(source)}")
     with open(CACHE / "packages.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        missing = [name for name in names or NAMES if (name, suffix) not in packages]
+        missing = [
+            name
+            for name in names or NAMES
+            if not all((name, suffix) in packages for suffix in FORMATS)
+        ]
         if missing:
             remove_unused()
-            command = [sys.executable, str(BUILD), f"--source={source}", f"--format={suffix}"]
+            command = [sys.executable, str(BUILD), f"--source={source}"]
             command += [f"--package={name}" for name in missing]
-            command += [f"--version={version}"] if version else []
             output = packages.directory.with_name("packages.new")
             shutil.rmtree(output, ignore_errors=True)
             subprocess.run([*command, str(output)], check=True)
@@ -73,8 +74,8 @@ def built_packages(
 def state_of(source: Path) -> str:
     """A digest of all files that are in the packages, or build them."""
     digest = hashlib.sha256()
-    for part in PARTS:
-        top = source / part
+    # The manual is made from tables of docs/.
+    for top in [*(source / part for part in PARTS), *sorted((source / "docs").glob("*.py"))]:
         for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
             if path.is_file() and "__pycache__" not in path.parts:
                 digest.update(f"{path.relative_to(source)} {path.stat().st_mode}\n".encode())
@@ -86,3 +87,7 @@ def remove_unused() -> None:
     for directory in CACHE.glob("packages-*"):
         if time.time() - directory.stat().st_mtime > UNUSED_S:
             shutil.rmtree(directory)
+
+
+if __name__ == "__main__":
+    print(built_packages().directory)

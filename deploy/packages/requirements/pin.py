@@ -1,7 +1,7 @@
-"""Writes requirements/: the newest releases that pyproject.toml permits, with their hashes.
+"""Writes the files beside it: the newest releases that pyproject.toml permits, with their hashes.
 
     pip install uv
-    python deploy/packages/pin.py
+    python deploy/packages/requirements/pin.py
 
 The hashes are those of all files of a release, so the packages can be built for other machines and
 other versions of Python. sam-pipeline-reports.txt only has what sam-pipeline lacks.
@@ -15,7 +15,7 @@ import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 REQUIREMENT = re.compile(r"^(?=\S)", re.MULTILINE)  # its hashes are indented
 UV = ("uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11")
 LINES = ("--generate-hashes", "--no-annotate", "--no-header")
@@ -31,7 +31,7 @@ def main() -> None:
         ("sam-pipeline", pipeline),
         ("sam-pipeline-reports", [pin for pin in everything if pin not in pipeline]),
     ):
-        (HERE / "requirements" / f"{name}.txt").write_text("".join(pins))
+        (HERE / f"{name}.txt").write_text("".join(pins))
 
 
 def extras(*names: str) -> list[str]:

@@ -1,0 +1,241 @@
+"""The .rpm files, on a Debian where `rpm --root` installs them beside dpkg's packages.
+
+The database of rpm knows none of Debian's packages. A package without files stands in for those
+that ours require, so that everything else about dependencies is as on a distribution with rpm.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.services import ServiceMissing, missing, needed
+from tests.services.debian import booted_debian
+from tests.services.machine import Machine
+from tests.services.packages import Packages, built_packages
+from tests.support.network import own_network
+from tests.support.next_packages import REMARK, next_packages
+from tests.support.next_packages import VERSION as NEXT
+
+NAMES = ("sam-publish", "sam-pipeline", "sam-pipeline-reports")
+DATABASE = ("--dbpath", "/var/lib/rpm")
+OF_DEBIAN = (
+    *("/bin/sh", "/usr/bin/python3", "python3 = 3.11", "python(abi) = 3.11", "systemd = 252"),
+    *("glibc = 2.36", "libstdc++ = 12", "java-headless = 1:17"),
+)
+"""What Debian has of what our packages require."""
+
+STAND_IN = """
+Name: stand-in
+Version: 1
+Release: 1
+Summary: the packages of Debian
+License: Apache-2.0
+BuildArch: noarch
+{provides}
+%description
+Provides what packages of Debian have.
+%files
+"""
+CONFIGURATION = """
+[database]
+url = "sqlite:////var/lib/sam/sam.db"
+
+[publisher]
+brokers = ["spool:///var/spool/sam-in"]
+spool = "/var/spool/sam"
+
+[consumer]
+name = "site-a"
+brokers = ["spool:///var/spool/sam-in"]
+"""
+RESULT = "--metric org.example.Ping --status OK --host ce01.example.org --flavour CE"
+ROWS = """/opt/sam/bin/python3 -c '
+import sqlite3
+print(*sqlite3.connect("/var/lib/sam/sam.db").execute("SELECT count(*) FROM metricOutput"))'"""
+
+
+@dataclass(frozen=True)
+class Host:
+    machine: Machine
+
+    def rpm(self, *arguments: str | Path) -> str:
+        """What `rpm` of this machine does, and prints, with the files of the other."""
+        command = ["rpm", "--root", str(self.machine.files), *DATABASE, *map(str, arguments)]
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def install(self, *packages: Path) -> None:
+        self.rpm("--upgrade", "--force-debian", *packages)
+
+    def property(self, name: str) -> str:
+        return self.machine.succeed(f"systemctl show -P {name} sam-consume").strip()
+
+    def rows(self) -> int:
+        return int(self.machine.succeed(ROWS).strip(" (),\n"))
+
+
+@pytest.fixture(scope="module")
+def packages() -> Packages:
+    try:
+        return built_packages()
+    except ServiceMissing as reason:
+        missing(reason.name, reason.how_to_get_it)
+
+
+@pytest.fixture(scope="module")
+def host(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A Debian with Python and our three packages, each with a configuration."""
+    stand_in = built_stand_in(tmp_path_factory.mktemp("stand-in"))
+    with own_network(), needed(booted_debian()) as machine:
+        machine.succeed("apt-get install -y --no-install-recommends python3")
+        host = Host(machine)
+        host.install(stand_in)
+        host.install(*(packages[name, "rpm"] for name in NAMES))
+        with (machine.files / "etc/sam/sam.toml").open("a") as configuration:
+            configuration.write(CONFIGURATION)
+        machine.succeed("install -d -o sam -g sam -m 2770 /var/spool/sam-in")
+        yield host
+
+
+def built_stand_in(directory: Path) -> Path:
+    provides = "".join(f"Provides: {capability}\n" for capability in OF_DEBIAN)
+    spec = directory / "stand-in.spec"
+    spec.write_text(STAND_IN.format(provides=provides))
+    command = ["rpmbuild", "-bb", "--quiet", f"--define=_topdir {directory}", str(spec)]
+    subprocess.run(command, check=True)
+    [package] = directory.rglob("*.rpm")
+    return package
+
+
+def query(package: Path, *what: str) -> list[str]:
+    command = ["rpm", "--query", "--package", *what, str(package)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout.splitlines()
+
+
+def test_each_package_requires_what_it_does_not_bring_along(packages: Packages) -> None:
+    required = {name: set(query(packages[name, "rpm"], "--requires")) for name in NAMES}
+
+    [version] = query(packages["sam-publish", "rpm"], "--queryformat=%{VERSION}")
+    assert {"/usr/bin/python3", "python3 >= 3.9", "systemd"} <= required["sam-publish"]
+    assert {"python(abi) = 3.11", f"sam-publish = {version}"} <= required["sam-pipeline"]
+    reports = required["sam-pipeline-reports"]
+    assert {"java-headless >= 1:17", f"sam-pipeline = {version}"} <= reports
+
+
+def test_no_file_belongs_to_two_packages_and_no_directory_of_others_to_ours(
+    packages: Packages,
+) -> None:
+    listed = "[%{FILEMODES:perms} %{FILENAMES}\n]"
+    lines = [line for name in NAMES for line in query(packages[name, "rpm"], f"--qf={listed}")]
+    files = [line.split(maxsplit=1)[1] for line in lines if not line.startswith("d")]
+    directories = {line.split(maxsplit=1)[1] for line in lines if line.startswith("d")}
+
+    assert len(set(files)) == len(files)
+    assert [path for path in directories if "/sam" not in path] == []
+
+
+def test_the_configuration_file_is_marked_as_one(packages: Packages) -> None:
+    marked = {name: query(packages[name, "rpm"], "--configfiles") for name in NAMES}
+
+    assert marked["sam-publish"] == ["/etc/sam/sam.toml"]
+    assert not marked["sam-pipeline"]
+    assert not marked["sam-pipeline-reports"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scripts_start_and_enable_nothing(packages: Packages, name: str) -> None:
+    commands = [
+        line.split()[1]
+        for line in query(packages[name, "rpm"], "--scripts")
+        if line.strip().startswith("systemctl")
+    ]
+
+    assert set(commands) == {"daemon-reload", "try-restart", "stop"}
+
+
+def test_an_empty_root_lacks_what_the_packages_require(packages: Packages, tmp_path: Path) -> None:
+    command = ["rpm", "--root", str(tmp_path), *DATABASE, "--install", "--force-debian"]
+    done = subprocess.run(
+        [*command, str(packages["sam-pipeline", "rpm"])], capture_output=True, text=True
+    )
+
+    assert done.returncode != 0
+    for need in ("sam-publish = ", "python(abi) = 3.11", "glibc >= "):
+        assert need in done.stderr
+
+
+def test_the_files_are_those_of_the_packages_and_nothing_is_enabled(host: Host) -> None:
+    assert host.rpm("--verify", "--noconfig", *NAMES) == ""
+    assert host.machine.succeed("stat -c '%U:%G %a' /var/spool/sam /var/lib/sam") == (
+        "root:sam 2770\nsam:sam 755\n"
+    )
+    enabled = "systemctl list-unit-files --state=enabled --no-legend 'sam-*'"
+    assert host.machine.succeed(enabled) == ""
+
+
+def test_a_published_result_becomes_a_row(host: Host) -> None:
+    machine = host.machine
+    machine.succeed("runuser -u sam -- sam-db upgrade && runuser -u sam -- sam-db check")
+
+    machine.succeed(f"runuser -u sam -- sam-publish result {RESULT}")
+    machine.succeed("runuser -u sam -- sam-consume run --drain")
+
+    assert host.rows() == 1
+
+
+def test_a_result_waits_in_the_spool_for_a_broker(host: Host) -> None:
+    nobody = "stomp://127.0.0.1:9"
+    host.machine.succeed(f"runuser -u sam -- sam-publish result --broker {nobody} {RESULT}")
+
+    assert " 1 " in host.machine.succeed("check_sam_publisher || test $? -le 2")
+    host.machine.succeed("runuser -u sam -- sam-publish spool drain")
+    host.machine.succeed("runuser -u sam -- sam-consume run --drain")
+
+
+def test_the_consumer_runs_as_a_service_that_its_check_finds(host: Host) -> None:
+    host.machine.succeed("systemctl start sam-consume")
+
+    assert host.property("ActiveState") == "active"
+    assert "OK" in host.machine.succeed("check_sam_consumer")
+
+
+def test_reports_need_only_their_package(host: Host, packages: Packages) -> None:
+    [version] = query(packages["sam-pipeline-reports", "rpm"], "--queryformat=%{VERSION}")
+
+    assert host.machine.succeed("sam-report --version").split() == ["sam-report", version]
+
+    host.rpm("--erase", "sam-pipeline-reports")
+    assert host.machine.shell("command -v sam-report").returncode != 0
+    host.machine.succeed("sam-db --version")
+
+
+def test_an_upgrade_restarts_what_runs_and_keeps_the_configuration(host: Host) -> None:
+    process, next_release = host.property("MainPID"), next_packages(*NAMES[:2])
+
+    host.install(*(next_release[name, "rpm"] for name in NAMES[:2]))
+
+    assert host.property("ActiveState") == "active"
+    assert host.property("MainPID") != process
+    assert host.machine.succeed("sam-consume --version").split()[-1] == NEXT
+    assert CONFIGURATION in (host.machine.files / "etc/sam/sam.toml").read_text()
+    assert REMARK in (host.machine.files / "etc/sam/sam.toml.rpmnew").read_text()
+
+
+def test_a_removal_stops_and_keeps_configuration_state_and_spool(host: Host) -> None:
+    kept = host.machine.succeed("find /var/lib/sam /var/spool/sam* -type f")
+
+    host.rpm("--erase", *NAMES[:2])
+
+    assert host.property("ActiveState") == "inactive"
+    assert host.machine.succeed("find /var/lib/sam /var/spool/sam* -type f") == kept
+    assert CONFIGURATION in (host.machine.files / "etc/sam/sam.toml.rpmsave").read_text()
+    assert host.machine.succeed("find /opt/sam /usr -name 'sam-*' -o -name 'sam_*'") == ""
