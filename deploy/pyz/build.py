@@ -145,8 +145,10 @@ def bytecode(sources: Files) -> Files:
                 (root / name).write_bytes(content)
         environment = {**os.environ, "PYTHONHASHSEED": "0"}  # sets keep their order in bytecode
         for python in pythons().values():
-            command = [python, "-S", "-c", COMPILE, str(root), str(target)]
-            subprocess.run(command, check=True, env=environment)
+            # Relative, because pathlib interns the parts of paths, and bytecode stores strings
+            # that are interned elsewhere in another way.
+            command = [python, "-S", "-c", COMPILE, root.name, target.name]
+            subprocess.run(command, cwd=directory, check=True, env=environment)
         files = sorted(target.rglob("*.pyc"))
         return {str(path.relative_to(target)): path.read_bytes() for path in files}
 

@@ -241,4 +241,5 @@ def test_a_removal_stops_and_keeps_configuration_state_and_spool(host: Host) -> 
     assert host.machine.succeed("find /var/spool/sam -type f") == spooled
     assert host.rows() == rows > 0
     assert CONFIGURATION in (host.machine.files / "etc/sam/sam.toml.rpmsave").read_text()
-    assert host.machine.succeed("find /opt/sam /usr -name 'sam-*' -o -name 'sam_*'") == ""
+    programs = "/opt/sam /usr/bin/sam-* /usr/lib/systemd/system/sam-*"
+    assert host.machine.succeed(f"ls -d {programs} 2>/dev/null || true") == ""
