@@ -87,7 +87,7 @@ class Root:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
     try:
-        packages = built_packages(*HERE, suffix="rpm")
+        packages = built_packages(*HERE)
     except ServiceMissing as reason:
         missing(reason.name, reason.how_to_get_it)
     root = Root(tmp_path_factory.mktemp("rpm"))
