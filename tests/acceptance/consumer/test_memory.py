@@ -57,7 +57,8 @@ def made(directory: Path, database: str) -> Workplace:
 
 def memory_max() -> int:
     """The limit of the service in bytes, from its unit."""
-    unit = configparser.ConfigParser(interpolation=None, comment_prefixes="#")
+    # Keys like LoadCredential may be given several times.
+    unit = configparser.ConfigParser(interpolation=None, comment_prefixes="#", strict=False)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(UNIT)
     return int(unit["Service"]["MemoryMax"].removesuffix("M")) * MIB
