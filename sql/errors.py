@@ -11,6 +11,13 @@ SqlError
 ├── RepairRefused         a repair would drop objects that are not ours; nothing was changed
 ├── CannotCreate          the SQLite file can't be created
 ├── OperationsChanged     the log of operations was changed
+├── ArchiveError          the archive can't be used: nothing was changed but files nobody names
+│   ├── ArchiveAway       its store is unavailable: try again later
+│   ├── ArchiveRefused    its store denies access: try again after someone has acted
+│   ├── ArchiveFull       its store is full, or failed to write
+│   ├── ArchiveConflict   another program writes the same day
+│   ├── ArchiveDamaged    a file is not what its manifest says
+│   └── NotArchived       the archive does not have this day, version or file
 ├── BadInput              a file to import is missing, unreadable or invalid; see `exit_code`
 ├── FeedUnavailable       a feed can't be fetched: try again later; nothing was changed
 │   └── FeedRefused       its server wants another login: try again after someone has acted
@@ -113,6 +120,34 @@ class ImportRunning(SqlError):
 
 class OperationsChanged(SqlError):
     exit_code = command.BAD_DATA
+
+
+class ArchiveError(SqlError):
+    """A file of the archive can't be read or written; the message has its path."""
+
+
+class ArchiveAway(ArchiveError):
+    exit_code = command.UNAVAILABLE
+
+
+class ArchiveRefused(ArchiveError):
+    exit_code = command.NO_PERMISSION
+
+
+class ArchiveFull(ArchiveError):
+    exit_code = command.IO_ERROR
+
+
+class ArchiveConflict(ArchiveError):
+    exit_code = command.TRY_LATER
+
+
+class ArchiveDamaged(ArchiveError):
+    exit_code = command.BAD_DATA
+
+
+class NotArchived(ArchiveError):
+    exit_code = command.NO_INPUT
 
 
 class DowntimeRefused(SqlError):

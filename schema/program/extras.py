@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 EXTRAS = {
+    "archive": ("boto3", "botocore", "numpy", "pyarrow"),
     "consumer": (
         "alembic",
         "defusedxml",
@@ -12,7 +13,7 @@ EXTRAS = {
         "sqlalchemy",
     ),
     "door": ("aiohttp",),
-    "reports": ("jinja2", "numpy", "pandas", "py4j", "pyarrow", "pyspark"),
+    "reports": ("jinja2", "pandas", "py4j", "pyspark"),
     "sign": ("nacl",),
 }
 

@@ -25,7 +25,7 @@ from sam_pipeline.schema.settings.reader import (
     suggestion,
 )
 
-SECTIONS = ("database", "publisher", "consumer", "report", "import")
+SECTIONS = ("database", "publisher", "consumer", "report", "import", "archive")
 SECRETS: Mapping[str, tuple[str, ...]] = {
     "publisher": ("password", "token", "proxy_password"),
     "consumer": ("password", "proxy_password"),

@@ -1,10 +1,11 @@
-"""`sam-db config show`: the configuration of database and imports, and where it comes from."""
+"""`sam-db config show`: the configuration of database, imports and archive, and where it comes from."""
 
 from __future__ import annotations
 
 import argparse
 
 from sam_pipeline.schema.settings import show as config_show
+from sam_pipeline.sql.archive.config import archive_part
 from sam_pipeline.sql.database.config import database_part
 from sam_pipeline.sql.imports.http.feed_config import import_part
 
@@ -15,4 +16,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def show(args: argparse.Namespace) -> int:
-    return config_show.show(args, database_part(args), import_part(args))
+    return config_show.show(args, database_part(args), import_part(args), archive_part(args))

@@ -17,13 +17,13 @@ from sqlalchemy import Connection, Engine, inspect
 
 from sam_pipeline.sql.database import roles
 from sam_pipeline.sql.database.engine import BEGUN, name_of, reading, writing
-from sam_pipeline.sql.database.script import HERE, run_script
+from sam_pipeline.sql.database.script import run_script
 from sam_pipeline.sql.errors import DATABASE_ERRORS, SchemaMismatch, is_missing_table
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-MIGRATIONS = HERE / "migrations"
+MIGRATIONS = Path(__file__).with_name("migrations")
 VERSIONS = MIGRATIONS / "versions"
 
 

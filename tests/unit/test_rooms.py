@@ -77,18 +77,23 @@ WALLS: Mapping[str, Wall] = {
     #
     "sql.errors": Wall("schema", "sqlalchemy psycopg2"),
     "sql.database": Wall(SQL, "sqlalchemy alembic"),
-    "sql.migrations": Wall("sql.database", "alembic"),
+    "sql.database.migrations": Wall("sql.database", "alembic"),
     "sql.operations": Wall(f"{SQL} sql.database", "sqlalchemy"),
     "sql.loading": Wall(f"{SQL} sql.database sql.operations", "sqlalchemy"),
     "sql.topology": Wall(f"{SQL} sql.database sql.operations sql.loading", "sqlalchemy"),
     "sql.removal": Wall(f"{SQL} sql.database sql.operations sql.loading", "sqlalchemy"),
+    # Only `s3` needs boto3, and only what reads or writes data files pyarrow.
+    "sql.archive": Wall(
+        f"{SQL} sql.database sql.operations sql.loading sql.topology",
+        "sqlalchemy psycopg2 numpy pyarrow boto3 botocore",
+    ),
     "sql.checks": Wall(f"{SQL} sql.database sql.loading", "sqlalchemy alembic"),
     "sql.imports": Wall(f"{SQL} sql.database sql.loading sql.topology", "sqlalchemy defusedxml"),
     # Of `sql.commands`, only what fetches a feed loads it.
     "sql.imports.http": Wall(f"{SQL} sql.topology sql.imports", "requests urllib3"),
     "sql.commands": Wall(
         f"{SQL} sql.database sql.operations sql.loading sql.topology sql.removal sql.checks"
-        " sql.imports",
+        " sql.imports sql.archive",
         "sqlalchemy",
     ),
     "sql.cli": Wall(f"{SQL} sql.commands sql.database"),

@@ -1,0 +1,1 @@
+"""The archive: closed days as Parquet files, which are read without the database."""
