@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from datetime import date, timedelta
 from itertools import chain
 from typing import NamedTuple
 
@@ -15,10 +16,10 @@ from sqlalchemy import Engine
 from sam_pipeline.schema.program.progress import Stage
 from sam_pipeline.spark_jobs.compute.counts import ResultCounts, added_up
 from sam_pipeline.spark_jobs.compute.facts import Summary, day_facts
-from sam_pipeline.spark_jobs.compute.instances import Instances, read_instances
 from sam_pipeline.spark_jobs.compute.plan import Plan
 from sam_pipeline.spark_jobs.compute.planning import instance_groups, make_plan, site_groups
-from sam_pipeline.spark_jobs.compute.results import ReportResults, newest_result
+from sam_pipeline.spark_jobs.compute.sources.database_results import DatabaseResults, newest_result
+from sam_pipeline.spark_jobs.compute.sources.instances import Instances, numbered, read_instances
 from sam_pipeline.spark_jobs.compute.storage import Storage
 from sam_pipeline.spark_jobs.compute.tasks import Folded, Work, fold_and_write, read_slice
 from sam_pipeline.spark_jobs.errors import MixedVOs
@@ -39,9 +40,10 @@ INSTANCES_PER_TASK = 50_000
 class Inputs(NamedTuple):
     """What all reports of a run share, as read at the time `now` (epoch s)."""
 
-    announced: Announced
+    period: Period
+    announced: Mapping[date, Announced]
     instances: Instances
-    results: ReportResults
+    results: DatabaseResults
     now: int
 
 
@@ -142,23 +144,28 @@ def site_days(
 
 def _read_inputs(storage: Storage, period: Period, now: int, stage: Stage) -> Inputs:
     stage("reading topology, downtimes and exclusions")
+    day_before = period.first - timedelta(days=1)
     with reading(storage.engine) as connection:
         announced = read_announced(connection, period)
-        results = ReportResults(storage, announced, now, newest_result(connection))
-        return Inputs(announced, read_instances(connection), results, now)
+        days = [day_before, *period.days()]
+        exclusions = announced[period.first].exclusions
+        newest = newest_result(connection)
+        results = DatabaseResults(storage, period, days, exclusions, now, newest)
+        return Inputs(period, announced, numbered([read_instances(connection)]), results, now)
 
 
 def _expected(inputs: Inputs, profile: Profile) -> list[DayExpectation]:
     """What is expected on each day."""
-    announced, now = inputs.announced, inputs.now
-    announcements = (announced.memberships, announced.downtimes, announced.exclusions)
-    return [expect(day, *announcements, profile, now) for day in announced.period.days()]
+    return [
+        expect(day, of.memberships, of.downtimes, of.exclusions, profile, inputs.now)
+        for day, of in inputs.announced.items()
+    ]
 
 
 def _make_work(
     storage: Storage, inputs: Inputs, reports: Sequence[StartedReport], cores: int
 ) -> Work:
-    _, instances, results, now = inputs
+    instances = inputs.instances
     profiles = [report.profile for report in reports]
     thresholds = profiles[0].thresholds
     days = len(reports[0].expected)
@@ -169,16 +176,14 @@ def _make_work(
     apart_s = min((s for profile in profiles for s in profile.validities if s), default=None)
     return Work(
         storage.connection,
-        results.reader(thresholds, instances.shared(), apart_s),
-        results.slices(thresholds, cores),
-        first_day=day_number(inputs.announced.period.first),
+        inputs.results.slices(instances, thresholds, apart_s, cores),
+        first_day=day_number(inputs.period.first),
         days=days,
         groups=groups,
-        ids=instances.ids,
         group=instance_groups(instances, everywhere, group_of, groups),
         vo=instances.vo,
         keys=instances.key,
-        plans=[make_plan(*report, instances, group_of, now) for report in reports],
+        plans=[make_plan(*report, instances, group_of, inputs.now) for report in reports],
     )
 
 
@@ -219,13 +224,13 @@ def _publish(
     began: float,
     clock: Callable[[], int],
 ) -> Summary:
-    announced, profile, newest = inputs.announced, report.profile, inputs.results.newest
+    profile, newest = report.profile, inputs.results.newest
     with reading(engine) as connection:
         excluded = inputs.results.excluded(connection)
     facts = [
         day_facts(
             day,
-            announced.members[day.day],
+            inputs.announced[day.day].members,
             of_day,
             excluded.get(day_number(day.day), 0),
             newest,
@@ -236,4 +241,4 @@ def _publish(
     ]
     record.note_facts(engine, profile, facts, report.run_ids)
     published = record.publish(engine, profile, facts, report.run_ids, clock())
-    return Summary(profile.name, announced.period, facts, published, time.monotonic() - began)
+    return Summary(profile.name, inputs.period, facts, published, time.monotonic() - began)

@@ -14,7 +14,6 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from sam_pipeline.spark_jobs.compute.instances import Instances
 from sam_pipeline.spark_jobs.compute.plan import (
     COUNTS,
     NOT_IN_PROFILE,
@@ -26,6 +25,7 @@ from sam_pipeline.spark_jobs.compute.plan import (
     Plan,
     PlannedDay,
 )
+from sam_pipeline.spark_jobs.compute.sources.instances import Instances
 from sam_pipeline.spark_jobs.compute.stretches import Flags
 from sam_pipeline.spark_jobs.inputs.expected import Cover, DayExpectation, Endpoint
 from sam_pipeline.spark_jobs.profiles.profile import Profile

@@ -6,22 +6,19 @@ Every worker process imports this module, so it imports neither SQLAlchemy nor S
 from __future__ import annotations
 
 import io
-import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from sam_pipeline.spark_jobs.compute.connection import Connection, opened
 from sam_pipeline.spark_jobs.compute.counts import ResultCounts, count
 from sam_pipeline.spark_jobs.compute.folding import Timeline, fold
 from sam_pipeline.spark_jobs.compute.plan import Level, Plan
-from sam_pipeline.spark_jobs.compute.slices import SliceReader
+from sam_pipeline.spark_jobs.compute.sources.slice import Slice
 from sam_pipeline.spark_jobs.compute.stretches import Hashes, Stretches, concatenated, newest
-from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.levels import NAMES, SECONDS, SITE, WITH_FIGURES
 from sam_pipeline.spark_jobs.rules.shares import (
     Integers,
@@ -37,15 +34,8 @@ TIMES = ("start_time", "end_time")
 # The codes of the statuses in the order of SECONDS.
 _CODES = [STATUSES.index(name.removesuffix("_s").upper()) for name in SECONDS]
 
-Connection = Mapping[str, Any]
-"""A path under the key `sqlite`, or the arguments of psycopg2.connect."""
-
 Rows = tuple[str, pa.Table]
 """The name of a report table, and rows for it."""
-
-
-class TaskError(Exception):
-    """A database error in a task, on one line: a worker can report only text."""
 
 
 @dataclass(frozen=True)
@@ -53,21 +43,20 @@ class Work:
     """What every task knows.
 
     Args:
-        slices: the parameters of `reader` for each slice, which is within a day.
+        connection: how rows are stored.
+        slices: parts of the results, each within a day.
         first_day: the first day of the reports, in days since the epoch.
         days, groups: the number of days and of groups of sites; each pair is a partition.
-        ids, group, vo, keys: of each instance, by its number.
+        group, vo, keys: of each instance, by its number.
         plans: of each report.
         stores: whether rows are stored; if not, the driver gets those of the figures of sites.
     """
 
     connection: Connection
-    reader: SliceReader
-    slices: Sequence[Mapping[str, Any]]
+    slices: Sequence[Slice]
     first_day: int
     days: int
     groups: int
-    ids: Integers
     group: Integers
     vo: Integers
     keys: Hashes
@@ -93,16 +82,14 @@ def read_slice(work: Work, number: int) -> Iterator[tuple[int, Stretches]]:
 
     Each comes with the number of its partition.
     """
-    parameters = work.slices[number]
-    slice_day = parameters["start"] // DAY_S - work.first_day
-    with opened(work.connection) as database:
-        for part in work.reader.read(database, parameters):
-            part = part._replace(instance=np.searchsorted(work.ids, part.instance))
-            for day, rows in ((slice_day, part), (slice_day + 1, newest(part))):
-                if 0 <= day < work.days:
-                    group_of_row = work.group[rows.instance]
-                    for group in range(work.groups):
-                        yield day * work.groups + group, rows.where(group_of_row == group)
+    piece = work.slices[number]
+    slice_day = piece.day - work.first_day
+    for part in piece.read():
+        for day, rows in ((slice_day, part), (slice_day + 1, newest(part))):
+            if 0 <= day < work.days:
+                group_of_row = work.group[rows.instance]
+                for group in range(work.groups):
+                    yield day * work.groups + group, rows.where(group_of_row == group)
 
 
 def fold_and_write(
@@ -183,28 +170,3 @@ def _copy(cursor: Any, table: str, rows: pa.Table) -> None:
     # Strings are quoted, so an empty string is not a null.
     columns = ", ".join(rows.column_names)
     cursor.copy_expert(f"COPY {table} ({columns}) FROM STDIN (FORMAT csv)", body)
-
-
-@contextmanager
-def opened(connection: Connection) -> Iterator[Any]:
-    """A connection to the database, closed at the end of the block.
-
-    Raises:
-        TaskError: any error of the driver.
-    """
-    try:
-        if "sqlite" in connection:
-            path = quote(connection["sqlite"])
-            database: Any = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
-        else:
-            import psycopg2
-
-            database = psycopg2.connect(**connection)
-        with closing(database):
-            yield database
-    except Exception as error:
-        from sam_pipeline.sql.errors import DATABASE_ERRORS, message_of  # slow to import
-
-        if isinstance(error, DATABASE_ERRORS):
-            raise TaskError(message_of(error)) from None
-        raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from datetime import date
 
@@ -115,24 +115,25 @@ class Exclusion(Announcement):
 
 @dataclass(frozen=True)
 class Announced:
-    """Everything about a period except results; `members` are the members of groups by day."""
+    """Everything about a day except results; rows that do not touch the day may be among them.
 
-    period: Period
+    `members` are the members of groups.
+    """
+
     memberships: Sequence[Membership]
     downtimes: Sequence[Downtime]
     exclusions: Sequence[Exclusion]
-    members: Mapping[date, Sequence[Member]]
+    members: Sequence[Member]
 
 
-def read_announced(connection: Connection, period: Period) -> Announced:
-    """Read topology, downtimes, exclusions and groups of the period."""
-    return Announced(
-        period,
+def read_announced(connection: Connection, period: Period) -> dict[date, Announced]:
+    """Read topology, downtimes, exclusions and groups of each day of the period."""
+    of_period = (
         memberships(connection, period),
         downtimes(connection, period),
         exclusions(connection, period),
-        {day: members(connection, day) for day in period.days()},
     )
+    return {day: Announced(*of_period, members(connection, day)) for day in period.days()}
 
 
 def count_results(connection: Connection, period: Period, at_most: int) -> int:

@@ -8,22 +8,21 @@ from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
 import pytest
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from sqlalchemy import text
 
-from sam_pipeline.spark_jobs.compute import job, slices
+from sam_pipeline.spark_jobs.compute import job
 from sam_pipeline.spark_jobs.compute.cluster import causes
 from sam_pipeline.spark_jobs.compute.facts import Summary
 from sam_pipeline.spark_jobs.compute.reports import failure
-from sam_pipeline.spark_jobs.compute.results import ReportResults
+from sam_pipeline.spark_jobs.compute.sources import database_slices
+from sam_pipeline.spark_jobs.compute.sources.database_results import DatabaseResults
+from sam_pipeline.spark_jobs.compute.sources.instances import numbered, read_instances
 from sam_pipeline.spark_jobs.compute.storage import Storage
 from sam_pipeline.spark_jobs.compute.stretches import concatenated
-from sam_pipeline.spark_jobs.compute.tasks import opened
 from sam_pipeline.spark_jobs.errors import AnotherRun, MixedVOs, SparkFailed
-from sam_pipeline.spark_jobs.inputs.announced import Announced
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, day_start
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
@@ -360,15 +359,14 @@ def test_a_large_slice_is_read_in_parts(postgres_url: str, monkeypatch: pytest.M
     for hour in range(24):
         grid.result("SRM h1 put", f"{hour:02}:00", "OK" if hour % 5 else "CRITICAL")
     storage = Storage(grid.reporter)
-    nothing = Announced(ONE_DAY, [], [], [], {})
-    results = ReportResults(storage, nothing, LATER, newest=10_000)
-    reader = results.reader((), np.empty(0, np.int64), None)
-    [parameters, *_] = results.slices((), cores=1)
+    with reading(grid.reporter) as connection:
+        instances = numbered([read_instances(connection)])
+    results = DatabaseResults(storage, ONE_DAY, [DAY], [], LATER, newest=10_000)
+    [of_day] = results.slices(instances, (), None, cores=1)
 
-    with opened(storage.connection) as database:
-        whole = list(reader.read(database, parameters))
-        monkeypatch.setattr(slices, "MAX_RESULTS", 1)
-        parts = list(reader.read(database, parameters))
+    whole = list(of_day.read())
+    monkeypatch.setattr(database_slices, "MAX_RESULTS", 1)
+    parts = list(of_day.read())
 
     assert len(whole) == 1 and len(parts) > 1
     assert sum(part.results.sum() for part in parts) == whole[0].results.sum() == 24

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from sam_pipeline.spark_jobs.compute.folding import MetricStretches, fold
-from sam_pipeline.spark_jobs.compute.instances import Instances
 from sam_pipeline.spark_jobs.compute.plan import Plan
 from sam_pipeline.spark_jobs.compute.planning import make_plan
+from sam_pipeline.spark_jobs.compute.sources.instances import Instances
 from sam_pipeline.spark_jobs.inputs.expected import Cover, DayExpectation, Endpoint
 from sam_pipeline.spark_jobs.profiles.profile import Flavour, Function, Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S

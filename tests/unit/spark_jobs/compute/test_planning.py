@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from sam_pipeline.spark_jobs.compute.counts import ResultCounts, added_up, count
-from sam_pipeline.spark_jobs.compute.instances import Instances
 from sam_pipeline.spark_jobs.compute.plan import COUNTS, REASONS, Links, Plan
 from sam_pipeline.spark_jobs.compute.planning import instance_groups, make_plan, site_groups
+from sam_pipeline.spark_jobs.compute.sources.instances import Instances
 from sam_pipeline.spark_jobs.compute.stretches import Stretches, pack
 from sam_pipeline.spark_jobs.inputs.expected import DayExpectation, Endpoint
 from sam_pipeline.spark_jobs.profiles.profile import Flavour, Function, Profile

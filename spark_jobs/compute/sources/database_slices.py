@@ -1,4 +1,4 @@
-"""Reads slices of results as stretches, in Spark's tasks.
+"""Reads slices of results from the database as stretches, in Spark's tasks.
 
 PostgreSQL sends results as binary COPY, whose rows of three numbers NumPy reads without parsing.
 """
@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from sam_pipeline.spark_jobs.compute.connection import Connection, opened
 from sam_pipeline.spark_jobs.compute.stretches import Results, Stretches, pack, stretches
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
+from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.shares import Integers
 from sam_pipeline.spark_jobs.rules.statuses import CRITICAL, OK, STATUSES, UNKNOWN, WARNING
 
@@ -23,8 +25,9 @@ MAX_RESULTS = 3_000_000
 """A slice with about as many results is read in parts, to keep a task's memory below 0.5 GB."""
 
 _FETCH_ROWS = 50_000
-# The status for each status_code of the view, which sorts statuses by severity.
-_STATUS_OF_CODE = np.array([OK, WARNING, UNKNOWN, CRITICAL])
+STATUS_OF_CODE = np.array([OK, WARNING, UNKNOWN, CRITICAL])
+"""The status for each status_code of the view, which sorts statuses by severity."""
+
 # PostgreSQL's binary COPY: a header; rows of (columns, then length and value of each); a trailer.
 _HEADER_BYTES, _TRAILER_BYTES = 19, 2
 _ROW = np.dtype(
@@ -49,12 +52,16 @@ class SliceReader:
     status_code. `judged` selects the results that thresholds may change: instance_id, epoch second,
     host, flavour, metric, status and performance data.
     `last` selects, for each instance, its id and the packed newest result of a window, or null.
+    `ids` are the ids of instances in order, and `numbers` their numbers. `alone` are ids.
     """
 
+    connection: Connection
     plain: str
     last: str
     judged: str | None
     thresholds: Sequence[Threshold]
+    ids: Integers
+    numbers: Integers
     alone: Integers
     apart_s: int | None
 
@@ -86,6 +93,25 @@ class SliceReader:
             yield stretches(results, self.alone, self.apart_s)
 
 
+@dataclass(frozen=True)
+class DatabaseSlice:
+    """The results in a range of time, or the newest of a part of the instances."""
+
+    reader: SliceReader
+    parameters: Mapping[str, Any]
+
+    @property
+    def day(self) -> int:
+        return int(self.parameters["start"]) // DAY_S
+
+    def read(self) -> Iterator[Stretches]:
+        reader = self.reader
+        with opened(reader.connection) as database:
+            for part in reader.read(database, self.parameters):
+                number = reader.numbers[np.searchsorted(reader.ids, part.instance)]
+                yield part._replace(instance=number)
+
+
 def _results(database: Any, statement: str, parameters: Mapping[str, Any]) -> Results:
     """Fetch results from SQLite, or copy them from PostgreSQL."""
     instance_id: Integers
@@ -105,7 +131,7 @@ def _results(database: Any, statement: str, parameters: Mapping[str, Any]) -> Re
         instance_id = rows["instance_id"].astype(np.int64)
         second = rows["microsecond"].astype(np.int64) // 1_000_000 + _YEAR_2000_S
         status_code = rows["status_code"]
-    return Results(instance_id, pack(second, _STATUS_OF_CODE[status_code]))
+    return Results(instance_id, pack(second, STATUS_OF_CODE[status_code]))
 
 
 def _estimate(database: Any, statement: str, parameters: Mapping[str, Any]) -> int:
