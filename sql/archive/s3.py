@@ -21,7 +21,8 @@ from botocore.exceptions import (
 )
 from botocore.session import Session
 
-from sam_pipeline.sql.archive.store import DataSource, translated
+from sam_pipeline.sql.archive.data_source import DataSource
+from sam_pipeline.sql.archive.store import translated
 from sam_pipeline.sql.errors import (
     ArchiveAway,
     ArchiveConflict,

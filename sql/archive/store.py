@@ -12,11 +12,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from sam_pipeline.schema.spool.disk import sync_directory, with_advice
+from sam_pipeline.sql.archive.data_source import DataSource
 from sam_pipeline.sql.errors import (
     ArchiveAway,
     ArchiveConflict,
@@ -29,26 +29,6 @@ from sam_pipeline.sql.errors import (
 _WORK = ".work"
 _REFUSED = (errno.EACCES, errno.EPERM)
 _AWAY = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT)
-
-
-@dataclass(frozen=True)
-class DataSource:
-    """How a process opens data files with pyarrow; can be pickled, for the executors of Spark."""
-
-    root: str
-    is_local: bool = True
-    s3: dict[str, Any] = field(default_factory=dict, repr=False)
-    """The arguments of pyarrow's S3FileSystem; credentials are among them."""
-
-    def filesystem(self) -> Any:
-        """A `pyarrow.fs.FileSystem`."""
-        from pyarrow import fs  # type: ignore[import-untyped]
-
-        return fs.LocalFileSystem() if self.is_local else fs.S3FileSystem(**self.s3)
-
-    def path(self, name: str) -> str:
-        """The path of a file in that filesystem."""
-        return f"{self.root}/{name}"
 
 
 class Store(Protocol):
