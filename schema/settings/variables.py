@@ -16,7 +16,7 @@ _SHARED_VARIABLES = (
     "SAM_REPORT_PROFILES",
     "SAM_REPORT_START_TIMEOUT_S",
 )
-_PREFIXES = ("SAM_PUBLISHER_", "SAM_CONSUMER_")
+_PREFIXES = ("SAM_PUBLISHER_", "SAM_CONSUMER_", "SAM_ARCHIVE_")
 """Variables of these sections are checked by the program that reads the section."""
 
 

@@ -16,13 +16,12 @@ from sam_pipeline.spark_jobs.compute.plan import (
     PlannedDay,
 )
 from sam_pipeline.spark_jobs.compute.stretches import (
-    Hashes,
     Stretches,
     newest,
-    scrambled,
     second_of,
 )
 from sam_pipeline.spark_jobs.rules.shares import Integers
+from sam_pipeline.sql.archive.digests import Hashes, digest_of_results
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def count(
         int(results.sum()),
         results[: len(REASONS)].tolist(),
         int(np.sum(keys[counted.instance] * counted.check)),
-        int(np.sum(keys[carried.instance] * scrambled(carried.packed))),
+        digest_of_results(keys[carried.instance], carried.packed),
         _mixed(thing, vo[instance[position]]) if plan.one_vo else (),
     )
     return MetricStretches(thing, stretches.packed[position], stretches.last[position]), of_part

@@ -17,12 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sam_pipeline.spark_jobs.rules.shares import Integers
+from sam_pipeline.sql.archive.digests import STATUS_BITS, Hashes, scrambled
 
-Hashes = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 
-_STATUS_BITS = 3
-_STATUS = (1 << _STATUS_BITS) - 1
+_STATUS = (1 << STATUS_BITS) - 1
 
 
 class Results(NamedTuple):
@@ -51,11 +50,11 @@ class Stretches(NamedTuple):
 
 
 def pack(second: Integers, status: Integers | int) -> Integers:
-    return (second << _STATUS_BITS) | status
+    return (second << STATUS_BITS) | status
 
 
 def second_of(packed: Integers) -> Integers:
-    return packed >> _STATUS_BITS
+    return packed >> STATUS_BITS
 
 
 def status_of(packed: Integers) -> Integers:
@@ -135,11 +134,3 @@ def _sorted(results: Results) -> Results:
     keys = (results.instance << bits) | (results.packed - start)
     keys.sort()
     return Results(keys >> bits, (keys & ((1 << bits) - 1)) + start)
-
-
-def scrambled(packed: Integers | Hashes) -> Hashes:
-    """A hash of each number: the finalizer of SplitMix64 (Steele, Lea and Flood, 2014)."""
-    mixed = packed.astype(np.uint64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return mixed ^ (mixed >> np.uint64(31))

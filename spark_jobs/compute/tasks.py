@@ -18,7 +18,7 @@ from sam_pipeline.spark_jobs.compute.counts import ResultCounts, count
 from sam_pipeline.spark_jobs.compute.folding import Timeline, fold
 from sam_pipeline.spark_jobs.compute.plan import Level, Plan
 from sam_pipeline.spark_jobs.compute.sources.slice import Slice
-from sam_pipeline.spark_jobs.compute.stretches import Hashes, Stretches, concatenated, newest
+from sam_pipeline.spark_jobs.compute.stretches import Stretches, concatenated, newest
 from sam_pipeline.spark_jobs.rules.levels import NAMES, SECONDS, SITE, WITH_FIGURES
 from sam_pipeline.spark_jobs.rules.shares import (
     Integers,
@@ -27,6 +27,7 @@ from sam_pipeline.spark_jobs.rules.shares import (
     seconds_per_status,
 )
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES
+from sam_pipeline.sql.archive.digests import Hashes
 
 SEGMENTS = "timeline_segment"
 TIMES = ("start_time", "end_time")

@@ -1,4 +1,4 @@
-"""`sam-db config show`: the configuration of database, imports and archive, and where it comes from."""
+"""`sam-db config show`: the configuration of database, imports and archive, and its origins."""
 
 from __future__ import annotations
 

@@ -14,8 +14,9 @@ OWNER = "sam_owner"
 LOADER = "sam_loader"
 TOPOLOGY = "sam_topology"
 REPORTER = "sam_reporter"
+ARCHIVER = "sam_archiver"
 READER = "sam_reader"
-ROLES = (OWNER, LOADER, TOPOLOGY, REPORTER, READER)
+ROLES = (OWNER, LOADER, TOPOLOGY, REPORTER, ARCHIVER, READER)
 SCHEMA = "public"
 """Functions that run with the rights of the owner only look for tables in this schema."""
 

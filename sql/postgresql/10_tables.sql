@@ -12,6 +12,13 @@ COMMENT ON TABLE compatibility IS
     'The versions that the schema has had, and the oldest version whose programs work with each: '
     'the one before if the version is additive, else the version itself. Upgrades add the rows.';
 
+CREATE TABLE database_identity (
+    database_id text COLLATE "C" PRIMARY KEY
+);
+COMMENT ON TABLE database_identity IS
+    'One row: which database this is, wherever it is moved to. An archive is of one database.';
+INSERT INTO database_identity (database_id) VALUES (CAST(gen_random_uuid() AS text));
+
 -- Names -----------------------------------------------------------------------------------------
 
 CREATE TABLE site (
@@ -632,3 +639,28 @@ COMMENT ON TABLE report_change_row IS
     'A figure that differs from that of the previous run, old_run_id; names is JSON.';
 CREATE INDEX report_change_row_run ON report_change_row (run_id);
 COMMENT ON INDEX report_change_row_run IS 'Finds the changes of one run.';
+
+-- Archive ---------------------------------------------------------------------------------------
+
+CREATE TABLE archived_day (
+    day date PRIMARY KEY,
+    version integer NOT NULL CHECK (version >= 1),
+    change_no bigint NOT NULL,
+    archived_at timestamptz NOT NULL,
+    verified_at timestamptz
+);
+COMMENT ON TABLE archived_day IS
+    'The newest version of a day in the archive: change_no is the newest change of changed_day that '
+    'it includes, and verified_at when its files were last found to be intact, NULL if they were '
+    'not checked since they were written. A record for `sam-db prune`; the archive does not need it.';
+
+CREATE TABLE run_archive (
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    day date NOT NULL,
+    version integer NOT NULL CHECK (version >= 1),
+    PRIMARY KEY (run_id, day)
+);
+COMMENT ON TABLE run_archive IS
+    'The days that a run read from the archive instead of from this database, and their versions.';
+CREATE INDEX run_archive_day ON run_archive (day);
+COMMENT ON INDEX run_archive_day IS 'Finds the versions of a day that runs have read.';

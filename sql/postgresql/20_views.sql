@@ -820,3 +820,54 @@ SELECT
 FROM operation;
 COMMENT ON VIEW operation_log IS
     'What operators did to the data; `sam-db audit --verify` checks the chain of digests.';
+
+-- Archive ---------------------------------------------------------------------------------------
+-- What `sam-db archive` reads besides the input views of reports: ids instead of names, which it
+-- looks up once for each id, as most results share them.
+
+CREATE VIEW archive_result AS
+SELECT
+    result_id, instance_id, gatherer_id, source_id, measured_at, received_at, status,
+    summary, performance_data, message_id
+FROM metric_result;
+COMMENT ON VIEW archive_result IS 'Results with ids.';
+
+CREATE VIEW archive_detail AS
+SELECT instance_id, gatherer_id, measured_at, status, details FROM metric_result_detail;
+COMMENT ON VIEW archive_detail IS
+    'The long texts of results; one applies if the result has the same status.';
+
+CREATE VIEW archive_source AS
+SELECT
+    k.source_id,
+    k.site_name,
+    k.service_uri,
+    k.service_type,
+    k.metric_type,
+    k.data_type,
+    k.role,
+    k.nagios_name,
+    k.encrypted,
+    p.identity AS publisher
+FROM result_source AS k
+JOIN publisher AS p ON p.publisher_id = k.publisher_id;
+COMMENT ON VIEW archive_source IS 'The names of results by source_id; missing ones are empty.';
+
+CREATE VIEW archive_gatherer AS
+SELECT gatherer_id, gathered_at, monitoring_host FROM gatherer;
+COMMENT ON VIEW archive_gatherer IS 'The hosts on which probes ran, by gatherer_id.';
+
+CREATE VIEW report_archive AS
+SELECT a.run_id, r.report, r.day AS report_day, a.day, a.version
+FROM run_archive AS a
+JOIN run AS r ON r.run_id = a.run_id;
+COMMENT ON VIEW report_archive IS
+    'The versions of archived days that runs have read instead of the database.';
+
+CREATE VIEW sealed_version AS
+SELECT DISTINCT a.day, a.version
+FROM run_archive AS a
+JOIN published_run AS p ON p.run_id = a.run_id
+JOIN seal AS s ON s.report = p.report AND s.month = to_char(p.day, 'YYYY-MM');
+COMMENT ON VIEW sealed_version IS
+    'The versions of archived days that figures of sealed months were computed from.';

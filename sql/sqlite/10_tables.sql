@@ -12,6 +12,12 @@ CREATE TABLE compatibility (
     oldest_program text NOT NULL
 ) STRICT;
 
+-- One row: which database this is, wherever it is moved to. An archive is of one database.
+CREATE TABLE database_identity (
+    database_id text PRIMARY KEY
+) STRICT, WITHOUT ROWID;
+INSERT INTO database_identity (database_id) VALUES (lower(hex(randomblob(16))));
+
 -- Names -----------------------------------------------------------------------------------------
 
 -- Names of sites.
@@ -677,3 +683,26 @@ CREATE TABLE report_change_row (
 ) STRICT;
 -- Finds the changes of one run.
 CREATE INDEX report_change_row_run ON report_change_row (run_id);
+
+-- Archive ---------------------------------------------------------------------------------------
+
+-- The newest version of a day in the archive: change_no is the newest change of changed_day that it
+-- includes, and verified_at when its files were last found to be intact, NULL if they were not
+-- checked since they were written. A record for `sam-db prune`; the archive does not need it.
+CREATE TABLE archived_day (
+    day text PRIMARY KEY,
+    version integer NOT NULL CHECK (version >= 1),
+    change_no integer NOT NULL,
+    archived_at integer NOT NULL,
+    verified_at integer
+) STRICT, WITHOUT ROWID;
+
+-- The days that a run read from the archive instead of from this database, and their versions.
+CREATE TABLE run_archive (
+    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    day text NOT NULL,
+    version integer NOT NULL CHECK (version >= 1),
+    PRIMARY KEY (run_id, day)
+) STRICT, WITHOUT ROWID;
+-- Finds the versions of a day that runs have read.
+CREATE INDEX run_archive_day ON run_archive (day);

@@ -34,7 +34,8 @@ EMPTY_ALL_TABLES = text("""
         FOR name IN
             SELECT tablename FROM pg_tables
             WHERE schemaname = 'public' AND tablename NOT IN (
-                    'metric_status', 'alembic_version', 'compatibility', 'change_counter'
+                    'metric_status', 'alembic_version', 'compatibility', 'change_counter',
+                    'database_identity'
                 )
         LOOP
             EXECUTE format('DELETE FROM %I', name);

@@ -180,7 +180,7 @@ WALLS: Mapping[str, Wall] = {
     "spark_jobs.compute.cluster": Wall(REPORTS, "pyspark py4j"),
     "spark_jobs.compute": Wall(
         f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs spark_jobs.runs"
-        f" {DATABASE}",
+        f" {DATABASE} sql.archive",
         "sqlalchemy psycopg2 numpy pyarrow pyspark",
     ),
     "spark_jobs.explain": Wall(

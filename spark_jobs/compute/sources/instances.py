@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,8 +10,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.compute.sources.slice import NAMES
-from sam_pipeline.spark_jobs.compute.stretches import Hashes, scrambled
 from sam_pipeline.spark_jobs.rules.shares import Integers
+from sam_pipeline.sql.archive.digests import Hashes, instance_keys, name_hashes
 
 UNKNOWN_ID = -1
 """The id of an instance that the database does not know."""
@@ -74,11 +73,14 @@ def numbered(tables: Sequence[pa.Table]) -> Instances:
     hosts, flavours, metrics, vos, fqans = lists
     pairs, endpoint = np.unique(flavour * len(hosts) + host, return_inverse=True)
     endpoints = [(flavours[pair // len(hosts)], hosts[pair % len(hosts)]) for pair in pairs]
-    key = _hashes(endpoints)[endpoint] + _hashes(metrics)[metric]
-    key = key + _hashes(vos)[vo] + _hashes(fqans)[fqan]
     return Instances(
         *(ids, endpoint, metric, vo, fqan),
-        scrambled(key) | np.uint64(1),
+        instance_keys(
+            name_hashes(endpoints)[endpoint],
+            name_hashes(metrics)[metric],
+            name_hashes(vos)[vo],
+            name_hashes(fqans)[fqan],
+        ),
         *(endpoints, metrics, vos, fqans),
     )
 
@@ -87,8 +89,3 @@ def _numbered(names: pa.ChunkedArray) -> tuple[Integers, list[str | None]]:
     """The place of each name in the list of all names, and that list."""
     encoded = names.combine_chunks().dictionary_encode(null_encoding="encode")
     return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
-
-
-def _hashes(names: Sequence[object]) -> Hashes:
-    digests = [hashlib.blake2b(repr(name).encode(), digest_size=8).digest() for name in names]
-    return np.array([int.from_bytes(digest, "big") for digest in digests], np.uint64)

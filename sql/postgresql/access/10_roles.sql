@@ -8,13 +8,17 @@ DECLARE
         SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class
         WHERE oid = to_regclass('public.alembic_version')
     ), 'sam_owner');
-    others CONSTANT text := 'sam_loader, sam_topology, sam_reporter, sam_reader';
+    others CONSTANT text := 
+        'sam_loader, sam_topology, sam_reporter, sam_archiver, sam_reader';
     statement text;
 BEGIN
     FOREACH statement IN ARRAY ARRAY(
         SELECT format('CREATE ROLE %I NOLOGIN', wanted)
         FROM unnest(
-            ARRAY['sam_owner', 'sam_loader', 'sam_topology', 'sam_reporter', 'sam_reader']
+            ARRAY[
+                'sam_owner', 'sam_loader', 'sam_topology', 'sam_reporter', 'sam_archiver',
+                'sam_reader'
+            ]
         ) AS wanted
         WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted)
     ) || ARRAY[

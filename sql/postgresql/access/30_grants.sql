@@ -73,14 +73,16 @@ BEGIN
 
     IF (
         SELECT count(*) FROM pg_roles
-        WHERE rolname IN ('sam_loader', 'sam_topology', 'sam_reporter', 'sam_reader')
-    ) < 4 THEN
+        WHERE rolname IN (
+            'sam_loader', 'sam_topology', 'sam_reporter', 'sam_archiver', 'sam_reader'
+        )
+    ) < 5 THEN
         RAISE WARNING 'nothing was granted: roles are missing; run `sam-db sql --roles`';
         RETURN;
     END IF;
 
     GRANT SELECT ON alembic_version, compatibility
-    TO sam_loader, sam_topology, sam_reporter, sam_reader;
+    TO sam_loader, sam_topology, sam_reporter, sam_archiver, sam_reader;
     GRANT EXECUTE ON FUNCTION record_operation TO sam_loader, sam_reporter;
 
     -- The loader: INSERT on the class views; it can't read the results that were loaded, only when
@@ -148,7 +150,8 @@ BEGIN
         site_month,
         group_month,
         status_timeline,
-        status_trend
+        status_trend,
+        report_archive
     TO sam_reporter;
     GRANT SELECT, INSERT, UPDATE (
         state, finished_at, until, results_read, results_ignored, instances, results_digest,
@@ -170,7 +173,29 @@ BEGIN
         timeline_segment
     TO sam_reporter;
     GRANT INSERT ON report_change_row TO sam_reporter;
+    GRANT SELECT, INSERT ON run_archive TO sam_reporter;
     GRANT EXECUTE ON FUNCTION take_changes, may_change, sweep_runs, seal_month TO sam_reporter;
+
+    -- The archiver: reads closed days, and writes nothing but its own record. Numbering the changes
+    -- that a version includes changes no data.
+    GRANT SELECT ON
+        database_identity,
+        archive_result,
+        archive_detail,
+        archive_source,
+        archive_gatherer,
+        sealed_version,
+        report_instance,
+        report_topology,
+        report_site_group,
+        report_downtime,
+        report_exclusion,
+        report_newest_result,
+        report_changed_day,
+        report_horizon
+    TO sam_archiver;
+    GRANT SELECT, INSERT, UPDATE ON archived_day TO sam_archiver;
+    GRANT EXECUTE ON FUNCTION take_changes TO sam_archiver;
 
     -- The reader: people and dashboards.
     GRANT SELECT ON
@@ -208,6 +233,8 @@ BEGIN
         group_month,
         status_timeline,
         status_trend,
+        report_archive,
+        archived_day,
         load_audit,
         operation_log
     TO sam_reader;
