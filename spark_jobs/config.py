@@ -9,11 +9,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from sam_pipeline.schema.settings.key import POSITIVE, config_key
+from sam_pipeline.schema.settings.key import POSITIVE, config_key, expected
 from sam_pipeline.schema.settings.section import Findings, examine, load
 from sam_pipeline.spark_jobs.errors import JavaMissing
 
 SECTION = "report"
+DATABASE, ARCHIVE, AUTO = "database", "archive", "auto"
+SOURCES = (DATABASE, ARCHIVE, AUTO)
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,12 @@ class ReportConfig:
 
     profiles: tuple[Path, ...] = config_key(
         "the files of the profiles that `sam-report run` computes", default=()
+    )
+    source: str = config_key(
+        "where closed days are read from: the `database`, the `archive`, or `auto`: the archive if"
+        " its newest version of a day includes all changes that the database knows of",
+        expected(f"one of {', '.join(SOURCES)}", SOURCES.__contains__),
+        AUTO,
     )
     start_timeout_s: float = config_key(
         "time limit in seconds for the start of Spark, and for each time without a worker for its"
@@ -39,7 +47,8 @@ def load_report(args: argparse.Namespace) -> ReportConfig:
     """
     profiles = getattr(args, "profile", None)
     profiles = tuple(profiles) if profiles else None
-    return load(ReportConfig, SECTION, args.config, os.environ, profiles=profiles)
+    source = getattr(args, "source", None)
+    return load(ReportConfig, SECTION, args.config, os.environ, profiles=profiles, source=source)
 
 
 def examine_report(args: argparse.Namespace) -> Findings:

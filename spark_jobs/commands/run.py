@@ -13,12 +13,16 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
     requested_or_due,
     utc_today,
 )
-from sam_pipeline.spark_jobs.config import load_report
+from sam_pipeline.spark_jobs.config import ARCHIVE, DATABASE, SOURCES, load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays
 from sam_pipeline.spark_jobs.inputs.observed import never_seen
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
+from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.runs.archived import archived_days, due_from_archive
 from sam_pipeline.spark_jobs.runs.due import due_reports, requested_reports
 from sam_pipeline.spark_jobs.runs.lock import run_lock
+from sam_pipeline.sql.archive.config import load_archive, require_store
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import REPORTER
@@ -30,6 +34,7 @@ examples:
   sam-report run --profile critical.toml --day 2026-11-07
   sam-report run --month 2026-11                    with the profiles in [report] of sam.toml
   sam-report run --due                              nightly: new, late or changed days
+  sam-report run --month 2026-10 --source archive   from the files of the archive alone
   sam-report run --day 2026-11-07 --master local[8] --conf spark.driver.memory=8g
 
 All days of a period are published together. An open day is computed up to now.
@@ -58,6 +63,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--force", action="store_true", help="also compute days whose results were pruned"
     )
+    command.add_argument(
+        "--source",
+        choices=SOURCES,
+        help="where closed days are read from (default: source in [report] of sam.toml)",
+    )
     add_spark_options(command)
     command.set_defaults(handler=run_report)
 
@@ -70,22 +80,33 @@ def run_report(args: argparse.Namespace) -> int:
             "which report? use --profile FILE, or set profiles in [report] of sam.toml"
         )
     profiles, today = read_profiles(config.profiles), utc_today()
+    store = None if config.source == DATABASE else load_archive(args).open()
     requested, engine = requested_or_due(args, today), open_database(args, REPORTER)
     # Due days are looked up under the lock, as another run may be computing them.
     with run_lock(engine, [profile.name for profile in profiles], logger.warning):
         with writing(engine) as connection:  # before anything is read
             change_no = take_changes(connection)
         with reading(engine) as connection:
-            if requested is None:
-                tasks = due_reports(connection, profiles, today)
+            if requested is not None:
+                archived = archived_days(connection, store, config.source, requested)
+                tasks = requested_reports(
+                    connection, profiles, requested, force=args.force, archived=archived
+                )
+            elif config.source == ARCHIVE:
+                tasks = due_from_archive(connection, profiles, require_store(args)[1])
             else:
-                tasks = requested_reports(connection, profiles, requested, force=args.force)
+                tasks = due_reports(connection, profiles, today)
             for name, profile in {task.profile.name: task.profile for task in tasks}.items():
-                if unseen := never_seen(connection, profile):
+                if config.source != ARCHIVE and (unseen := never_seen(connection, profile)):
                     logger.warning("%s: never seen, so MISSING: %s", name, ", ".join(unseen))
         if requested is not None:
             names = ", ".join(profile.name for profile in profiles)
-            arguments = {"reports": names, "days": str(requested), "force": str(args.force)}
+            arguments = {
+                "reports": names,
+                "days": str(requested),
+                "force": str(args.force),
+                "source": config.source,
+            }
             with writing(engine) as connection:
                 record_operation(connection, "run", arguments)
         due = {task.profile.name for task in tasks}
@@ -98,4 +119,9 @@ def run_report(args: argparse.Namespace) -> int:
             return OK
         from sam_pipeline.spark_jobs.compute.reports import run_reports  # slow to import
 
-        return run_reports(args, tasks, change_no, engine, config.start_timeout_s)
+        def archived_of(period: Period) -> ArchivedDays:
+            with reading(engine) as connection:
+                return archived_days(connection, store, config.source, period)
+
+        timeout_s = config.start_timeout_s
+        return run_reports(args, tasks, change_no, engine, timeout_s, archived_of)

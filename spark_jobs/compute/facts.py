@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -59,6 +59,11 @@ class Summary:
             day.day for day in self.facts if day.results_read == sum(day.results_ignored.values())
         ]
 
+    @property
+    def archived(self) -> dict[date, int]:
+        """The versions of days that were read from the archive."""
+        return {day: version for facts in self.facts for day, version in facts.archived.items()}
+
     def __str__(self) -> str:
         ignored = ", ".join(f"{count} {reason}" for reason, count in self.ignored.items())
         parts = [
@@ -69,6 +74,8 @@ class Summary:
             parts.append("nothing expected: the topology is empty")
         elif self.days_without_data:
             parts.append(f"no data on {in_ranges(self.days_without_data)}")
+        if from_archive := sum(facts.day in facts.archived for facts in self.facts):
+            parts.append(f"{plural(from_archive, 'day')} from the archive")
         if self.until is not None:
             parts.append(f"until {format_time(moment(self.until))}")
         if self.published.changes:
@@ -89,6 +96,7 @@ class Summary:
             "results_ignored": self.ignored,
             "instances": self.instances,
             "days_without_data": self.days_without_data,
+            "archive_versions": {str(day): number for day, number in self.archived.items()},
             "figures_changed": self.published.changes,
             "sealed_days": self.published.sealed_days,
             "figures_that_would_change": self.published.candidates,
@@ -102,6 +110,7 @@ def day_facts(
     counts: ResultCounts,
     excluded: int,
     newest_result: int,
+    archived: Mapping[date, int],
     profile: Profile,
     now: int,
 ) -> DayFacts:
@@ -111,6 +120,7 @@ def day_facts(
         counts: of all results that were read for the day.
         excluded: the number of results of excluded hosts.
         newest_result: the highest result_id when reading began.
+        archived: the versions of days that were read from the archive.
     """
     ignored = {**dict(zip(REASONS, counts.ignored, strict=True)), EXCLUDED_HOST: excluded}
     return DayFacts(
@@ -127,4 +137,5 @@ def day_facts(
         downtimes=expected.downtimes,
         exclusions=expected.exclusions,
         members=members,
+        archived=archived,
     )

@@ -18,18 +18,22 @@ from sam_pipeline.spark_jobs.compute.counts import ResultCounts, added_up
 from sam_pipeline.spark_jobs.compute.facts import Summary, day_facts
 from sam_pipeline.spark_jobs.compute.plan import Plan
 from sam_pipeline.spark_jobs.compute.planning import instance_groups, make_plan, site_groups
+from sam_pipeline.spark_jobs.compute.sources.archive_results import ArchiveResults, survey_results
 from sam_pipeline.spark_jobs.compute.sources.database_results import DatabaseResults, newest_result
 from sam_pipeline.spark_jobs.compute.sources.instances import Instances, numbered, read_instances
 from sam_pipeline.spark_jobs.compute.storage import Storage
 from sam_pipeline.spark_jobs.compute.tasks import Folded, Work, fold_and_write, read_slice
 from sam_pipeline.spark_jobs.errors import MixedVOs
 from sam_pipeline.spark_jobs.inputs.announced import Announced, read_announced
+from sam_pipeline.spark_jobs.inputs.archive.announced import archived_announcements
+from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
 from sam_pipeline.spark_jobs.inputs.expected import DayExpectation, expect
 from sam_pipeline.spark_jobs.profiles.profile import Profile, Threshold
 from sam_pipeline.spark_jobs.rules.days import Period, day_number
 from sam_pipeline.spark_jobs.rules.levels import SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs import record
+from sam_pipeline.spark_jobs.runs.archived import change_numbers
 from sam_pipeline.spark_jobs.runs.published import DayFigure
 from sam_pipeline.sql.database.engine import reading
 
@@ -38,13 +42,22 @@ INSTANCES_PER_TASK = 50_000
 
 
 class Inputs(NamedTuple):
-    """What all reports of a run share, as read at the time `now` (epoch s)."""
+    """What all reports of a run share, as read at the time `now` (epoch s).
+
+    Days that are not `archived` are read from the database; their results are `stored`.
+    """
 
     period: Period
     announced: Mapping[date, Announced]
     instances: Instances
-    results: DatabaseResults
+    stored: DatabaseResults
+    archived: ArchiveResults
     now: int
+
+    def newest_result(self, day: date) -> int:
+        """The highest result_id of the day's source."""
+        days = self.archived.days
+        return days.newest_result(day) if day in days else self.stored.newest
 
 
 class StartedReport(NamedTuple):
@@ -65,19 +78,24 @@ def run(
     stage: Stage,
     published: Callable[[Summary], None] = lambda summary: None,
     watching: Callable[[], AbstractContextManager[None]] = nullcontext,
+    archived: ArchivedDays = FROM_DATABASE,
 ) -> list[Summary]:
     """Compute the days of the period for each report, and publish them together.
 
     Args:
         change_no: the number that `take_changes` returned before the call.
         published: called after each report is published, because the next one may fail.
-        watching: encloses the job of Spark.
+        watching: encloses each job of Spark.
+        archived: the days that are read from the archive instead of from the database.
     Raises:
         MixedVOs: several VOs measured one instance, and the profile names none.
+        ArchiveError: a file of the archive cannot be read, or is not what its manifest says.
         AnotherRun: a later run published one of the days first.
     """
     storage = Storage(engine)
-    inputs = _read_inputs(storage, period, clock(), stage)
+    inputs = _read_inputs(context, storage, period, clock(), stage, watching, archived)
+    with reading(engine) as connection:
+        changes = change_numbers(connection, archived, period, change_no)
     # Thresholds change results, so only reports with the same ones read them together.
     together: dict[tuple[Threshold, ...], list[Profile]] = {}
     for profile in profiles:
@@ -87,9 +105,8 @@ def run(
         began = time.monotonic()
         reports = []
         for profile in same:
-            expected, days = _expected(inputs, profile), period.days()
-            run_ids = record.begin(engine, profile, days, change_no, inputs.now)
-            reports.append(StartedReport(profile, expected, run_ids))
+            run_ids = record.begin(engine, profile, changes, inputs.now)
+            reports.append(StartedReport(profile, _expected(inputs, profile), run_ids))
         run_ids = [run_id for report in reports for run_id in report.run_ids]
         with record.failing(engine, run_ids):
             stage(f"{', '.join(profile.name for profile in same)}: reading and folding results")
@@ -118,14 +135,16 @@ def site_days(
     now: int,
     stage: Stage,
     watching: Callable[[], AbstractContextManager[None]] = nullcontext,
+    archived: ArchivedDays = FROM_DATABASE,
 ) -> list[DayFigure]:
     """The figures of sites as `run` would publish them, of every day; nothing is stored.
 
     Raises:
         MixedVOs: several VOs measured one instance, and the profile names none.
+        ArchiveError: a file of the archive cannot be read, or is not what its manifest says.
     """
     storage = Storage(engine)
-    inputs = _read_inputs(storage, period, now, stage)
+    inputs = _read_inputs(context, storage, period, now, stage, watching, archived)
     expected = _expected(inputs, profile)
     numbers = range(len(expected))  # of the days, instead of runs
     report = StartedReport(profile, expected, numbers)
@@ -142,16 +161,37 @@ def site_days(
     ]
 
 
-def _read_inputs(storage: Storage, period: Period, now: int, stage: Stage) -> Inputs:
+def _read_inputs(
+    context: SparkContext,
+    storage: Storage,
+    period: Period,
+    now: int,
+    stage: Stage,
+    watching: Callable[[], AbstractContextManager[None]],
+    archived: ArchivedDays,
+) -> Inputs:
     stage("reading topology, downtimes and exclusions")
-    day_before = period.first - timedelta(days=1)
-    with reading(storage.engine) as connection:
-        announced = read_announced(connection, period)
-        days = [day_before, *period.days()]
-        exclusions = announced[period.first].exclusions
-        newest = newest_result(connection)
-        results = DatabaseResults(storage, period, days, exclusions, now, newest)
-        return Inputs(period, announced, numbered([read_instances(connection)]), results, now)
+    days = list(period.days())
+    read = [period.first - timedelta(days=1), *days]
+    stored = [day for day in read if day not in archived and day not in archived.absent]
+    newest, tables = 0, []
+    of_day: dict[date, Announced] = {}
+    if stored:
+        with reading(storage.engine) as connection:
+            of_day = read_announced(connection, period)
+            newest = newest_result(connection)
+            tables.append(read_instances(connection))
+    of_day |= {day: archived_announcements(archived, day) for day in days if day in archived}
+    announced = {day: of_day[day] for day in days}
+    # Of the day before the first, those results count that the first day begins with.
+    excluded = {e for day in stored for e in announced[max(day, period.first)].exclusions}
+    of_database = DatabaseResults(storage, period, stored, list(excluded), now, newest)
+    if archived.manifests:
+        stage("looking at the files of the archive")
+    with watching():
+        of_archive = survey_results(context, archived, announced, now)
+    tables.append(of_archive.findings.names)
+    return Inputs(period, announced, numbered(tables), of_database, of_archive, now)
 
 
 def _expected(inputs: Inputs, profile: Profile) -> list[DayExpectation]:
@@ -176,7 +216,11 @@ def _make_work(
     apart_s = min((s for profile in profiles for s in profile.validities if s), default=None)
     return Work(
         storage.connection,
-        inputs.results.slices(instances, thresholds, apart_s, cores),
+        [
+            piece
+            for source in (inputs.stored, inputs.archived)
+            for piece in source.slices(instances, thresholds, apart_s, cores)
+        ],
         first_day=day_number(inputs.period.first),
         days=days,
         groups=groups,
@@ -224,16 +268,17 @@ def _publish(
     began: float,
     clock: Callable[[], int],
 ) -> Summary:
-    profile, newest = report.profile, inputs.results.newest
+    profile = report.profile
     with reading(engine) as connection:
-        excluded = inputs.results.excluded(connection)
+        excluded = inputs.archived.findings.excluded | inputs.stored.excluded(connection)
     facts = [
         day_facts(
             day,
             inputs.announced[day.day].members,
             of_day,
             excluded.get(day_number(day.day), 0),
-            newest,
+            inputs.newest_result(day.day),
+            inputs.archived.days.versions([day.day - timedelta(days=1), day.day]),
             profile,
             inputs.now,
         )

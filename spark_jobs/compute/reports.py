@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from sam_pipeline.spark_jobs.compute.facts import Summary
 from sam_pipeline.spark_jobs.compute.job import run
 from sam_pipeline.spark_jobs.config import prepare_workers
 from sam_pipeline.spark_jobs.errors import SparkFailed
+from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.runs.due import DueReport
@@ -32,11 +33,15 @@ def run_reports(
     change_no: int,
     engine: Engine,
     start_timeout_s: float,
+    archived_of: Callable[[Period], ArchivedDays] = lambda period: FROM_DATABASE,
 ) -> int:
     """Compute the due reports one after the other, and print a summary of each.
 
+    Args:
+        archived_of: which days of a period are read from the archive.
     Raises:
         SparkFailed, SparkDiskFull, JavaMissing, DatabaseFull: see `computing`.
+        ArchiveError: the archive cannot be read.
     """
     # Reports on the same days share what they read.
     profiles_of: dict[Period, list[Profile]] = {}
@@ -62,6 +67,7 @@ def run_reports(
                 spark.progress.stage,
                 published,
                 spark.watcher.watching,
+                archived_of(period),
             )
     if args.json:
         print_json([summary.document() for summary in summaries])

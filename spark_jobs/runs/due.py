@@ -7,7 +7,7 @@ yet, or a higher one, so its day is due again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.profiles.profile import Profile
-from sam_pipeline.spark_jobs.rules.days import Period, as_day, periods
+from sam_pipeline.spark_jobs.rules.days import Period, as_day, in_ranges, periods
 
 _ONE_DAY = timedelta(days=1)
 
@@ -29,19 +29,26 @@ class DueReport:
 
 
 def requested_reports(
-    connection: Connection, profiles: Sequence[Profile], period: Period, *, force: bool
+    connection: Connection,
+    profiles: Sequence[Profile],
+    period: Period,
+    *,
+    force: bool,
+    archived: Container[date] = (),
 ) -> list[DueReport]:
     """The same period for every report.
 
+    Args:
+        archived: the days that are read from the archive.
     Raises:
-        ReportUsage: results of its first days were pruned. Unless `force` is set, the figures that
-            were computed from all results stay.
+        ReportUsage: results of its first days were pruned, and the archive does not have them.
+            Unless `force` is set, the figures that were computed from all results stay.
     """
-    first_day = horizon(connection)
-    if first_day is not None and period.first < first_day and not force:
-        frozen = Period(period.first, min(period.last, first_day - _ONE_DAY))
+    first_day = horizon(connection) or date.min
+    frozen = [day for day in period.days() if day < first_day and day not in archived]
+    if frozen and not force:
         raise ReportUsage(
-            f"{frozen}: frozen, as results before {first_day} were pruned;"
+            f"{in_ranges(frozen)}: frozen, as results before {first_day} were pruned;"
             " use --force to compute from what is left"
         )
     return [DueReport(profile, period) for profile in profiles]

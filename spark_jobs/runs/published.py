@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from itertools import chain, groupby
 from operator import itemgetter
@@ -39,6 +39,11 @@ _NEWEST_PROFILES = (
     " JOIN (SELECT report, max(day) AS day FROM report_run WHERE state = 'published'"
     " GROUP BY report) AS n ON n.report = r.report AND n.day = r.day"
     " WHERE r.state = 'published' ORDER BY r.report"
+)
+
+_ARCHIVED = (
+    "SELECT run_id, day, version FROM report_archive"
+    " WHERE report = :report AND report_day BETWEEN :first AND :last ORDER BY day"
 )
 
 Names = tuple[str, ...]
@@ -86,7 +91,8 @@ class Run:
     """The published run of a day.
 
     It read results up to `newest_result` (a result_id). `downtimes` and `exclusions` are all those
-    that overlapped the day, even if they changed nothing.
+    that overlapped the day, even if they changed nothing. `archived` are the versions of days that
+    it read from the archive.
     """
 
     run_id: int
@@ -103,6 +109,7 @@ class Run:
     newest_result: int
     downtimes: Sequence[Downtime]
     exclusions: Sequence[Exclusion]
+    archived: Mapping[date, int] = field(default_factory=dict)
 
     @property
     def start(self) -> int:
@@ -182,6 +189,9 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
         " FROM report_run WHERE report = :report AND state = 'published'"
         " AND day BETWEEN :first AND :last ORDER BY day"
     )
+    archived: dict[int, dict[date, int]] = {}
+    for run_id, day, version in _rows(connection, _ARCHIVED, report, period):
+        archived.setdefault(run_id, {})[as_day(day)] = version
     return [
         Run(
             run_id=row.run_id,
@@ -198,6 +208,7 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
             newest_result=row.newest_result,
             downtimes=[Downtime(**downtime) for downtime in json.loads(row.downtimes)],
             exclusions=[Exclusion(**exclusion) for exclusion in json.loads(row.exclusions)],
+            archived=archived.get(row.run_id, {}),
         )
         for row in _rows(connection, statement, report, period)
     ]

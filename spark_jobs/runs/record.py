@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, field
 from datetime import date
 from fractions import Fraction
 from importlib.metadata import version
@@ -74,7 +74,7 @@ class DayFacts:
 
     `results_ignored` counts the results that do not count, by reason; `newest_result` is the
     highest result_id of all. `downtimes` and `exclusions` are all those that overlap the day, even
-    if they change nothing.
+    if they change nothing. `archived` are the versions of days that were read from the archive.
     """
 
     day: date
@@ -90,6 +90,7 @@ class DayFacts:
     newest_result: int = 0
     downtimes: Sequence[Downtime] = ()
     exclusions: Sequence[Exclusion] = ()
+    archived: Mapping[date, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -104,13 +105,13 @@ class Published:
     candidates: int = 0
 
 
-def begin(
-    engine: Engine, profile: Profile, days: Iterable[date], change_no: int, now: int
-) -> list[int]:
+def begin(engine: Engine, profile: Profile, days: Mapping[date, int], now: int) -> list[int]:
     """Record the start of a run for each day, and return the ids of the runs.
 
-    Also deletes the rows of runs that no view shows any more. `change_no` is the number of the
-    newest change when reading began.
+    Also deletes the rows of runs that no view shows any more.
+
+    Args:
+        days: with the number of the newest change that the run reads.
     """
     run_ids = []
     with writing(engine) as connection:
@@ -119,7 +120,7 @@ def begin(
                 connection.execute(text(f"DELETE FROM {table} WHERE run_id IN ({_UNSEEN})"))
         else:
             connection.execute(text("SELECT sweep_runs()"))
-        for day in days:
+        for day, change_no in days.items():
             row = {
                 "report": profile.name,
                 "day": day.isoformat(),
@@ -164,7 +165,10 @@ def note_facts(
             values = ", ".join(f"{name} = :{name}" for name in row)
             # A later run may have ended this one; `publish` reports it.
             update = f"UPDATE run SET {values} WHERE run_id = :run_id AND state = 'running'"
-            connection.execute(text(update), {**row, "run_id": run_id})
+            if connection.execute(text(update), {**row, "run_id": run_id}).rowcount:
+                for read, number in day.archived.items():
+                    of_archive = {"run_id": run_id, "day": str(read), "version": number}
+                    connection.execute(_insert("run_archive", of_archive), of_archive)
 
 
 def publish(

@@ -166,6 +166,15 @@ WALLS: Mapping[str, Wall] = {
     "spark_jobs.inputs": Wall(
         f"{REPORTS} spark_jobs.rules spark_jobs.profiles {DATABASE}", "sqlalchemy"
     ),
+    "spark_jobs.inputs.archive": Wall(
+        f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs sql.archive sql.errors",
+        "pyarrow",
+    ),
+    "spark_jobs.runs.archived": Wall(
+        f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs spark_jobs.runs.due"
+        " sql.archive sql.errors",
+        "sqlalchemy",
+    ),
     "spark_jobs.runs": Wall(
         f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs {DATABASE}"
         " sql.operations",
@@ -208,7 +217,8 @@ WALLS: Mapping[str, Wall] = {
     "spark_jobs.commands": Wall(
         f"{REPORTS} spark_jobs.rules spark_jobs.profiles spark_jobs.inputs spark_jobs.runs"
         f" spark_jobs.compute spark_jobs.explain spark_jobs.exports spark_jobs.pages"
-        f" spark_jobs.command_line {DATABASE} sql.operations sql.loading sql.topology",
+        f" spark_jobs.command_line {DATABASE} sql.operations sql.loading sql.topology"
+        " sql.archive",
         "sqlalchemy",
     ),
     "spark_jobs.cli": Wall(f"{REPORTS} spark_jobs.commands"),

@@ -19,15 +19,13 @@ from sam_pipeline.spark_jobs.compute.stretches import Results, Stretches, pack, 
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
 from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.shares import Integers
-from sam_pipeline.spark_jobs.rules.statuses import CRITICAL, OK, STATUSES, UNKNOWN, WARNING
+from sam_pipeline.spark_jobs.rules.statuses import STATUSES
+from sam_pipeline.sql.archive.digests import STATUS_CODES
 
 MAX_RESULTS = 3_000_000
 """A slice with about as many results is read in parts, to keep a task's memory below 0.5 GB."""
 
 _FETCH_ROWS = 50_000
-STATUS_OF_CODE = np.array([OK, WARNING, UNKNOWN, CRITICAL])
-"""The status for each status_code of the view, which sorts statuses by severity."""
-
 # PostgreSQL's binary COPY: a header; rows of (columns, then length and value of each); a trailer.
 _HEADER_BYTES, _TRAILER_BYTES = 19, 2
 _ROW = np.dtype(
@@ -131,7 +129,7 @@ def _results(database: Any, statement: str, parameters: Mapping[str, Any]) -> Re
         instance_id = rows["instance_id"].astype(np.int64)
         second = rows["microsecond"].astype(np.int64) // 1_000_000 + _YEAR_2000_S
         status_code = rows["status_code"]
-    return Results(instance_id, pack(second, STATUS_OF_CODE[status_code]))
+    return Results(instance_id, pack(second, STATUS_CODES[status_code]))
 
 
 def _estimate(database: Any, statement: str, parameters: Mapping[str, Any]) -> int:

@@ -151,7 +151,8 @@ BEGIN
         group_month,
         status_timeline,
         status_trend,
-        report_archive
+        report_archive,
+        database_identity
     TO sam_reporter;
     GRANT SELECT, INSERT, UPDATE (
         state, finished_at, until, results_read, results_ignored, instances, results_digest,
@@ -235,6 +236,7 @@ BEGIN
         status_trend,
         report_archive,
         archived_day,
+        database_identity,
         load_audit,
         operation_log
     TO sam_reader;

@@ -60,7 +60,7 @@ def computed(
     moment = day_start(facts.day) + 2 * DAY_S if now is None else now
     with writing(reporter) as connection:
         change_no = take_changes(connection)
-    [run_id] = run_record.begin(reporter, profile, [facts.day], change_no, moment)
+    [run_id] = run_record.begin(reporter, profile, {facts.day: change_no}, moment)
     with writing(reporter) as connection:
         connection.execute(
             text(

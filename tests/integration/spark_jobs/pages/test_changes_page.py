@@ -41,7 +41,7 @@ def run(
 ) -> None:
     """A run of a day in which everything at the site OAK was OK and CRITICAL for some time."""
     reporter = make_engine(url_of(engine))
-    [run_id] = record.begin(reporter, report, [day], 1, START + 2 * DAY_S)
+    [run_id] = record.begin(reporter, report, {day: 1}, START + 2 * DAY_S)
     percent = 100 * ok_s / (ok_s + critical_s)
     with writing(reporter) as connection:
         for level in (SITE, FUNCTION, SERVICE, ENDPOINT):

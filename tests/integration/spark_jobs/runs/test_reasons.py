@@ -35,7 +35,7 @@ Metrics = Mapping[str, str]
 def run(engine: Engine, report: Profile, metrics: Metrics, **facts: object) -> int:
     """A run of a day with a site figure and the metric's timeline for each site."""
     reporter = make_engine(url_of(engine))
-    [run_id] = record.begin(reporter, report, [FIRST], 1, START + 2 * DAY_S)
+    [run_id] = record.begin(reporter, report, {FIRST: 1}, START + 2 * DAY_S)
     sqlite = engine.dialect.name == "sqlite"
     times = [second if sqlite else moment(second) for second in (START, NOON, START + DAY_S)]
     with writing(reporter) as connection:

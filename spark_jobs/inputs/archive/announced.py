@@ -1,0 +1,90 @@
+"""Topology, groups, downtimes and exclusions of archived days, from the files of each day."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple
+from datetime import date
+from typing import Any
+
+from sam_pipeline.spark_jobs.inputs.announced import (
+    EXCLUSION_COLUMNS,
+    Announced,
+    Downtime,
+    Exclusion,
+    Membership,
+)
+from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays, readable
+from sam_pipeline.spark_jobs.inputs.archive.files import opened_parquet
+from sam_pipeline.spark_jobs.rules.days import day_start
+from sam_pipeline.spark_jobs.rules.groups import Member
+from sam_pipeline.sql.archive.layout import ENDPOINT, MEMBER
+from sam_pipeline.sql.archive.manifest import DOWNTIMES, EXCLUSIONS, TOPOLOGY
+
+_MEMBERSHIP = (
+    *("site", "service_flavour", "host_name", "vo", "production", "monitored"),
+    *("valid_from_s", "valid_to_s"),
+)
+_EXCLUSION = EXCLUSION_COLUMNS.split(", ")
+_MEMBER = ("group_type", "group_name", "site", "weight", "valid_from_s", "valid_to_s")
+_TEXTS = (
+    *("downtime_id", "site", "host_name", "service_flavour"),
+    *("classification", "severity", "description"),
+)
+
+
+def archived_announcements(archived: ArchivedDays, day: date) -> Announced:
+    """What `read_announced` reads from the database, for a day."""
+    topology = _rows(archived, day, TOPOLOGY, ["record", *{*_MEMBERSHIP, *_MEMBER}])
+    return Announced(
+        [
+            Membership(*(row[name] for name in _MEMBERSHIP))
+            for row in topology
+            if row["record"] == ENDPOINT
+        ],
+        archived_downtimes(archived, day),
+        [
+            Exclusion(*(row[name] for name in _EXCLUSION))
+            for row in _rows(archived, day, EXCLUSIONS, _EXCLUSION)
+        ],
+        _members([row for row in topology if row["record"] == MEMBER], day_start(day)),
+    )
+
+
+def archived_downtimes(archived: ArchivedDays, day: date) -> list[Downtime]:
+    """The downtimes of a day, in the order of their starts."""
+    downtimes = [
+        Downtime(
+            **{name: row[name] or "" for name in _TEXTS}, start=row["start_s"], end=row["end_s"]
+        )
+        for row in _rows(archived, day, DOWNTIMES, [*_TEXTS, "start_s", "end_s"])
+    ]
+    return sorted(
+        downtimes, key=lambda downtime: (downtime.start, downtime.end, *astuple(downtime))
+    )
+
+
+def _members(rows: Sequence[dict[str, Any]], at: int) -> list[Member]:
+    """The members of groups at a time, sorted; of several rows for a site the newest counts."""
+    valid = [
+        row
+        for row in sorted(rows, key=lambda row: row["valid_from_s"])
+        if row["valid_from_s"] <= at and (row["valid_to_s"] is None or row["valid_to_s"] > at)
+    ]
+    newest = {
+        names: Member(*names, row["weight"] or 0)
+        for row in valid
+        for names in [(row["group_type"], row["group_name"], row["site"])]
+    }
+    return sorted(newest.values(), key=astuple)
+
+
+def _rows(
+    archived: ArchivedDays, day: date, kind: str, columns: Sequence[str]
+) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    with readable():
+        for file in archived.files(day, kind):
+            with opened_parquet(archived.source, file, []) as parquet:
+                rows += parquet.read(columns=list(columns), use_threads=False).to_pylist()
+    return rows

@@ -1,0 +1,147 @@
+"""Which days a run reads from the archive, and which from the database."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import date, timedelta
+
+from sqlalchemy import Connection, text
+
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.spark_jobs.config import ARCHIVE, DATABASE
+from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import Period, as_day, in_ranges, periods
+from sam_pipeline.spark_jobs.runs.due import DueReport, horizon
+from sam_pipeline.sql.archive.manifest import Manifest, newest_of, versions
+from sam_pipeline.sql.archive.store import Store
+from sam_pipeline.sql.errors import ArchiveAway, ArchiveRefused, NotArchived
+
+_COMPUTED = (
+    "SELECT r.day, r.run_id, a.day AS archived_day, a.version FROM report_run AS r"
+    " LEFT JOIN report_archive AS a ON a.run_id = r.run_id"
+    " WHERE r.report = :report AND r.state IN ('published', 'candidate') ORDER BY r.run_id"
+)
+_ONE_DAY = timedelta(days=1)
+
+logger = logging.getLogger(__name__)
+
+
+def archived_days(
+    connection: Connection, store: Store | None, source: str, period: Period
+) -> ArchivedDays:
+    """The days of a period that are read from the archive, and maybe the day before it.
+
+    Otherwise these are the days whose newest version includes all changes that the database knows
+    of, and those that the database no longer has.
+
+    Raises:
+        ConfigError: ARCHIVE, but none is configured.
+        NotArchived: ARCHIVE, but it lacks a day.
+        ArchiveError: it cannot be read.
+    """
+    if source == ARCHIVE:
+        if store is None:
+            raise ConfigError(
+                ["no archive is configured: set url in section [archive] of sam.toml"]
+            )
+        return _all_days(store, period)
+    if source == DATABASE or store is None:
+        return FROM_DATABASE
+    first_day = horizon(connection)
+    try:
+        newest = newest_of(store, [period.first - _ONE_DAY, *period.days()])
+    except (ArchiveAway, ArchiveRefused) as error:
+        if first_day is not None and period.first < first_day:
+            raise
+        logger.warning("%s; all days are read from the database", error)
+        return FROM_DATABASE
+    rows = connection.execute(text("SELECT day, change_no FROM report_changed_day"))
+    changed = {as_day(day): change_no for day, change_no in rows}
+    ours = database_id(connection)
+
+    def is_newest(manifest: Manifest) -> bool:
+        day = manifest.day
+        if day not in changed or (first_day is not None and day < first_day):
+            return True
+        return manifest.source.database == ours and manifest.includes(changed[day])
+
+    chosen = {day: manifest for day, manifest in newest.items() if is_newest(manifest)}
+    return ArchivedDays(store.source(), chosen) if chosen else FROM_DATABASE
+
+
+def _all_days(store: Store, period: Period) -> ArchivedDays:
+    """All days of the period and the day before it, from the archive alone."""
+    day_before = period.first - _ONE_DAY
+    newest = newest_of(store, [day_before, *period.days()])
+    missing = [day for day in period.days() if day not in newest]
+    absent = []
+    if not missing and day_before not in newest:
+        if min(versions(store)) < day_before:
+            missing = [day_before]
+        else:
+            absent = [day_before]
+            logger.warning(
+                "%s begins with %s: what was measured before is not known", store.url, period.first
+            )
+    if missing:
+        raise NotArchived(
+            f"{store.url}: {in_ranges(missing)} is not in the archive: `sam-db archive` on the"
+            " database that has the results adds it"
+        )
+    return ArchivedDays(store.source(), newest, absent)
+
+
+def due_from_archive(
+    connection: Connection, profiles: Sequence[Profile], store: Store
+) -> list[DueReport]:
+    """The days of the archive to compute; successive days are computed together."""
+    return [
+        DueReport(profile, period)
+        for profile in profiles
+        for period in periods(_due_days(connection, profile.name, store))
+    ]
+
+
+def _due_days(connection: Connection, report: str, store: Store) -> list[date]:
+    """The days of the archive of which the report has not read the newest versions, oldest first.
+
+    A report of a day also reads the day before.
+    """
+    computed: dict[date, dict[date, int]] = {}
+    of_run: dict[int, dict[date, int]] = {}
+    for day, run_id, archived_day, version in connection.execute(
+        text(_COMPUTED), {"report": report}
+    ):
+        # The candidate of a sealed day is newer than its published run.
+        computed[as_day(day)] = of_run.setdefault(run_id, {})
+        if archived_day is not None:
+            of_run[run_id][as_day(archived_day)] = version
+    newest = {day: numbers[-1] for day, numbers in versions(store).items()}
+
+    def is_due(day: date) -> bool:
+        wanted = {each: newest[each] for each in (day - _ONE_DAY, day) if each in newest}
+        return computed.get(day) != wanted
+
+    return list(filter(is_due, newest))
+
+
+def change_numbers(
+    connection: Connection, archived: ArchivedDays, period: Period, change_no: int
+) -> dict[date, int]:
+    """The newest change that a run reads of each day; `change_no` is that of the database."""
+    ours = database_id(connection)
+
+    def number(day: date) -> int:
+        if day not in archived:
+            return change_no
+        source = archived.manifests[day].source
+        return min(change_no, source.change_no) if source.database == ours else change_no
+
+    return {day: number(day) for day in period.days()}
+
+
+def database_id(connection: Connection) -> str:
+    """Which database this is."""
+    return str(connection.scalar(text("SELECT database_id FROM database_identity")))
