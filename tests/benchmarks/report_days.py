@@ -25,7 +25,7 @@ from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.loading.staging import Row
+from sam_pipeline.sql.loading.staging import SentRow
 from tests.benchmarks.load import SETTINGS, database, through
 from tests.oracle.duckdb_report import INPUTS, write_inputs
 
@@ -42,6 +42,7 @@ STATUSES = ("OK", "WARNING", "UNKNOWN", "CRITICAL")
 FLAVOURS = ("CE", "ARC-CE", "SRM", "XROOTD")
 REPORT = "benchmark"
 VO = "ops"
+PUBLISHER = "login:benchmark"
 _COLUMNS = (
     "result_id, measured_at, instance_id, gatherer_id, source_id, status, summary,"
     " performance_data, message_id"
@@ -175,7 +176,7 @@ def statuses(chance: np.random.Generator, instances: int, results: int) -> Itera
         bad ^= turns
 
 
-def _first_results(chance: np.random.Generator, size: Size, day: date) -> Iterator[tuple[Row, str]]:
+def _first_results(chance: np.random.Generator, size: Size, day: date) -> Iterator[SentRow]:
     """One result of each instance, in the last hour of the day."""
     status_numbers = next(statuses(chance, size.instances, 1))
     instances = zip(_instances(size), status_numbers, strict=True)
@@ -192,7 +193,7 @@ def _first_results(chance: np.random.Generator, size: Size, day: date) -> Iterat
             "voname": VO,
             "summarydata": f"job finished in {number % 400} s",
         }
-        yield row, f"{number // 100:032x}"
+        yield row, f"{number // 100:032x}", PUBLISHER
 
 
 def _instances(size: Size) -> Iterator[tuple[str, str, str, str]]:
@@ -220,7 +221,11 @@ def _add_topology(engine: Engine, size: Size, period: Period) -> None:
     since = format_time(_moment(period.first) - timedelta(days=400))
     named = {"validfrom": since}
     rows = [
-        ({"sitename": site, "serviceflavour": flavour, "hostname": host, **named}, "topology")
+        (
+            {"sitename": site, "serviceflavour": flavour, "hostname": host, **named},
+            "topology",
+            PUBLISHER,
+        )
         for site, flavour, host in _endpoints(size)
     ]
     through(engine, view)(rows)
@@ -309,9 +314,9 @@ def _rows(keys: pa.Table, seconds: Any, status: Any) -> pa.Table:
     return table.append_column("measured_at", pa.array(seconds)).append_column("status", names)
 
 
-def _of_door(rows: list[tuple[Row, str]]) -> pa.Table:
+def _of_door(rows: list[SentRow]) -> pa.Table:
     names = ("hostname", "serviceflavour", "metricname", "timestamp", "metricstatus")
-    columns = {name: pa.array([row[name] for row, _ in rows]) for name in names}
+    columns = {name: pa.array([row[name] for row, _, _ in rows]) for name in names}
     moments = pc.strptime(columns["timestamp"], "%Y-%m-%dT%H:%M:%SZ", "s").cast(pa.int64())
     return pa.table({**columns, "timestamp": moments})
 
