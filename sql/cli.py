@@ -47,6 +47,10 @@ COMMANDS = {
     "import": ("imports.files", "load records and tables from files"),
     "downtime": ("downtime", "announce, cancel and list downtimes, including past ones"),
     "prune": ("prune", "remove old results, details, audit rows and dead letters by whole days"),
+    "archive": (
+        "archive",
+        "write closed days to the archive as Parquet files; list, verify and restore them",
+    ),
     "audit": ("audit", "list what operators did to the data; check that the list is unchanged"),
     "revoke": ("revoke", "remove what a publisher said, and restore what it displaced"),
     "partitions": (

@@ -1,0 +1,166 @@
+"""The database's record of its archive: which days are due, written and verified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from sqlalchemy import Connection, Engine, text
+
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.archive.manifest import Manifest, newest_of
+from sam_pipeline.sql.archive.store import Store
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.database.one_at_a_time import one_at_a_time
+from sam_pipeline.sql.loading.fold import take_changes
+
+_ONE_DAY = timedelta(days=1)
+_ARCHIVED = text(
+    "INSERT INTO archived_day (day, version, change_no, archived_at)"
+    " VALUES (:day, :version, :change_no, :now)"
+    " ON CONFLICT (day) DO UPDATE SET version = excluded.version, change_no = excluded.change_no,"
+    " archived_at = excluded.archived_at, verified_at = NULL"
+)
+_VERIFIED = text(
+    "INSERT INTO archived_day (day, version, change_no, archived_at, verified_at)"
+    " VALUES (:day, :version, :change_no, :made_at, :now)"
+    " ON CONFLICT (day) DO UPDATE SET version = excluded.version, change_no = excluded.change_no,"
+    " archived_at = excluded.archived_at, verified_at = excluded.verified_at"
+)
+_DAMAGED = text("UPDATE archived_day SET verified_at = NULL WHERE day = :day")
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The days that the database has: `changed` are their newest changes (None: without a number).
+
+    `horizon` is the first day that still has all of its results, None if nothing was pruned.
+    """
+
+    changed: Mapping[date, int | None]
+    horizon: date | None
+
+    def has(self, day: date) -> bool:
+        """Whether the database still has all results of a day, or may get some."""
+        return self.horizon is None or day >= self.horizon
+
+    def is_in(self, manifest: Manifest) -> bool:
+        """Whether a version has everything that the database has of its day."""
+        day = manifest.day
+        return day not in self.changed or manifest.includes(self.changed[day])
+
+
+def read_changes(connection: Connection) -> Changes:
+    rows = connection.execute(text("SELECT day, change_no FROM report_changed_day"))
+    changed = {_as_day(day): number for day, number in rows}
+    horizon = connection.scalar(text("SELECT day FROM report_horizon"))
+    return Changes(changed, None if horizon is None else _as_day(horizon))
+
+
+def number_changes(engine: Engine) -> int:
+    """Number the changes that the next version includes; commits before anything is read."""
+    with writing(engine) as connection:
+        return take_changes(connection)
+
+
+def due_days(changes: Changes, store: Store, today: date, after_days: int) -> list[date]:
+    """The days older than `after_days` that were never archived, or have changed since.
+
+    The first one is the first day with results, or the horizon.
+    """
+    if not changes.changed:
+        return []
+    first = max(min(changes.changed), changes.horizon or date.min)
+    count = (today - timedelta(days=after_days) - first).days
+    days = [first + number * _ONE_DAY for number in range(count)]
+    archived = newest_of(store, days)
+    return [day for day in days if day not in archived or not changes.is_in(archived[day])]
+
+
+def verified_versions(engine: Engine) -> dict[date, tuple[int, datetime]]:
+    """The versions whose files were found to be intact, and when."""
+    statement = "SELECT day, version, verified_at FROM archived_day WHERE verified_at IS NOT NULL"
+    with reading(engine) as connection:
+        rows = connection.execute(text(statement)).all()
+    return {
+        _as_day(day): (
+            version,
+            datetime.fromtimestamp(at, UTC) if isinstance(at, int) else at,
+        )
+        for day, version, at in rows
+    }
+
+
+def note_archived(engine: Engine, manifest: Manifest) -> None:
+    with writing(engine) as connection:
+        values = {**_values(manifest), "now": _stored(connection, datetime.now(UTC))}
+        connection.execute(_ARCHIVED, values)
+
+
+def note_verified(engine: Engine, manifest: Manifest, is_intact: bool) -> None:
+    """Record the outcome for the newest version of a day."""
+    with writing(engine) as connection:
+        now = datetime.now(UTC)
+        made_at = _stored(connection, datetime.fromisoformat(manifest.made_at))
+        values = {**_values(manifest), "made_at": made_at, "now": _stored(connection, now)}
+        if is_intact:
+            connection.execute(_VERIFIED, values)
+        else:
+            connection.execute(_DAMAGED, {"day": str(manifest.day)})
+
+
+def kept_back(engine: Engine, store: Store, before: date) -> dict[date, str]:
+    """The days before a bound that a prune must keep, as the archive does not hold them yet.
+
+    The value says why. Days before the horizon are not among them.
+    """
+    with reading(engine) as connection:
+        changes = read_changes(connection)
+    verified = verified_versions(engine)
+    if not changes.changed:
+        return {}
+    first = max(min(changes.changed), changes.horizon or date.min)
+    days = [first + number * _ONE_DAY for number in range((before - first).days)]
+    archived = newest_of(store, days)
+    reasons = {}
+    for day in days:
+        if day not in archived:
+            reasons[day] = "is not in the archive"
+        elif not changes.is_in(archived[day]):
+            reasons[day] = f"has changed since version {archived[day].version}"
+        elif day not in verified or verified[day][0] != archived[day].version:
+            version = archived[day].version
+            reasons[day] = f"version {version} was not verified, or found to be damaged"
+    return reasons
+
+
+@contextmanager
+def archive_lock(engine: Engine, warn: Callable[[str], None]) -> Iterator[None]:
+    """Keep other archivers of this database waiting during the block."""
+
+    def waiting(_: str, by: str) -> None:
+        warn(f"another archiver is at work{by}: waiting for it to end")
+
+    locks = {"archive": "sam archive"}
+    with one_at_a_time(engine, locks, "sam-db archive", "archive.lock", waiting):
+        yield
+
+
+def _values(manifest: Manifest) -> dict[str, object]:
+    return {
+        "day": str(manifest.day),
+        "version": manifest.version,
+        "change_no": manifest.source.change_no,
+    }
+
+
+def _stored(connection: Connection, moment: datetime) -> int | str:
+    """A time as the tables store it: epoch seconds on SQLite, timestamptz on PostgreSQL."""
+    is_sqlite = connection.dialect.name == "sqlite"
+    return int(moment.timestamp()) if is_sqlite else format_time(moment)
+
+
+def _as_day(value: object) -> date:
+    return date.fromisoformat(str(value))

@@ -1,0 +1,248 @@
+"""Loads an archived day into the database again, through the class views.
+
+A repeat changes nothing, and neither does restoring a day that the database still has: results go
+in with the ids and publishers of their messages, and of topology and downtimes only what is
+missing. Exclusions are not restored: the database never deletes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyarrow import parquet as pq
+from sqlalchemy import Engine, text
+
+from sam_pipeline.schema.identity.identity import operator_identity
+from sam_pipeline.schema.login import login_name
+from sam_pipeline.schema.messages.decode import Row
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.archive.layout import ENDPOINT, MEMBER, STATUSES
+from sam_pipeline.sql.archive.manifest import DOWNTIMES, RESULTS, TOPOLOGY, Manifest
+from sam_pipeline.sql.archive.store import Store
+from sam_pipeline.sql.archive.verify import problems_of_files
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.database.transaction import load_transaction
+from sam_pipeline.sql.errors import ArchiveDamaged, StatementFailed
+from sam_pipeline.sql.loading.batch import MAX_RECORDS, Batch, PendingRow, ViewBatch
+from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
+from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.insert import insert_batch
+from sam_pipeline.sql.operations.record import record_operation
+
+_RESULT = {
+    "hostName": "host_name",
+    "serviceURI": "service_uri",
+    "serviceFlavour": "service_flavour",
+    "serviceType": "service_type",
+    "siteName": "site_hint",
+    "metricName": "metric_name",
+    "metricType": "metric_type",
+    "dataType": "data_type",
+    "performanceData": "performance_data",
+    "timestamp": "measured_at",
+    "gatheredAt": "gathered_at",
+    "monitoringHost": "monitoring_host",
+    "summaryData": "summary",
+    "detailsData": "details",
+    "voName": "vo",
+    "voFqan": "fqan",
+    "role": "role",
+    "nagiosName": "nagios_name",
+    "encrypted": "encrypted",
+}
+_ENDPOINT = {
+    "siteName": "site",
+    "hostName": "host_name",
+    "serviceFlavour": "service_flavour",
+    "voName": "vo",
+    "serviceURI": "service_uri",
+    "production": "production",
+    "monitored": "monitored",
+    "validFrom": "valid_from",
+    "validTo": "valid_to",
+}
+_MEMBER = {
+    "siteName": "site",
+    "groupName": "group_name",
+    "groupType": "group_type",
+    "weight": "weight",
+    "validFrom": "valid_from",
+    "validTo": "valid_to",
+}
+_DOWNTIME = {
+    "downtimeId": "downtime_id",
+    "siteName": "site",
+    "hostName": "host_name",
+    "serviceFlavour": "service_flavour",
+    "startTime": "start_time",
+    "endTime": "end_time",
+    "classification": "classification",
+    "severity": "severity",
+    "description": "description",
+}
+"""The attributes of the classes, and the columns of the files."""
+
+_Values = tuple[Mapping[str, str], str | None, str]
+"""Attributes, message id and publisher of a row."""
+
+
+@dataclass
+class Restored:
+    """Rows by class: those that the database did not have, and those that it had."""
+
+    rows: dict[str, int]
+    duplicates: dict[str, int]
+
+
+def restore_day(
+    engine: Engine,
+    store: Store,
+    manifest: Manifest,
+    on_rows: Callable[[int], None] = lambda rows: None,
+) -> Restored:
+    """Load a version of a day.
+
+    Raises:
+        ArchiveDamaged: a file is not what the manifest says; nothing was loaded.
+        StatementFailed: the database refuses a row.
+        DatabaseAway: repeat the command.
+    """
+    problems = list(problems_of_files(store, manifest))
+    if problems:
+        raise ArchiveDamaged(*problems)
+    restored = Restored({}, {})
+    operator = operator_identity(login_name())
+    [topology] = _rows_of(store, manifest, TOPOLOGY)
+    [downtimes] = _rows_of(store, manifest, DOWNTIMES)
+    of_record = {
+        record: [row for row in topology if row["record"] == record]
+        for record in (ENDPOINT, MEMBER)
+    }
+    message_id = f"archive:{manifest.day}"
+    parts: list[tuple[str, Mapping[str, str], Iterable[Mapping[str, Any]]]] = [
+        ("serviceEndpoint", _ENDPOINT, _missing(engine, "report_topology", of_record[ENDPOINT])),
+        ("siteGroup", _MEMBER, _missing(engine, "report_site_group", of_record[MEMBER])),
+        ("downtime", _DOWNTIME, _missing_downtimes(engine, downtimes)),
+    ]
+    catalogue = Catalogue(engine)
+    for name, attributes, rows in parts:
+        values = [(_as_texts(row, attributes), message_id, operator) for row in rows]
+        _load(engine, catalogue, name, values, restored)
+    done = 0
+    for results in _results_of(store, manifest):
+        values = [
+            (
+                {**_as_texts(row, _RESULT), "metricStatus": STATUSES[row["status"]]},
+                row["message_id"],
+                row["publisher"] or operator,
+            )
+            for row in results.to_pylist()
+        ]
+        catalogue.partitions.make([str(manifest.day)])
+        _load(engine, catalogue, "metricOutput", values, restored)
+        on_rows(done := done + len(values))
+    fold_all(engine)
+    with writing(engine) as connection:
+        arguments = {"day": str(manifest.day), "version": str(manifest.version)}
+        record_operation(connection, "archive restore", arguments)
+    return restored
+
+
+def _load(
+    engine: Engine,
+    catalogue: Catalogue,
+    class_name: str,
+    values: Sequence[_Values],
+    restored: Restored,
+) -> None:
+    view = catalogue.find(class_name)
+    if view is None:
+        raise StatementFailed(f"{class_name}: the view or its trigger is missing (sam-db check)")
+    if values:
+        batch = _batch_of(view, values)
+        inserted = load_transaction(engine, lambda connection: insert_batch(connection, batch))
+        if inserted.failures:
+            raise StatementFailed(*(failure.text for failure in inserted.failures[:5]))
+        rows, duplicates = inserted.rows, inserted.duplicates
+    else:
+        rows = duplicates = 0
+    restored.rows[class_name] = restored.rows.get(class_name, 0) + rows
+    restored.duplicates[class_name] = restored.duplicates.get(class_name, 0) + duplicates
+
+
+def _batch_of(view: ClassView, values: Sequence[_Values]) -> Batch:
+    column = {name.lower(): name for name in view.columns}
+    message = Message({}, b"")
+    rows = [
+        PendingRow(
+            message,
+            message_id,  # type: ignore[arg-type]  # None is stored as NULL, as it was
+            publisher,
+            Row(number, b"", {column[name.lower()]: value for name, value in texts.items()}),
+        )
+        for number, (texts, message_id, publisher) in enumerate(values, 1)
+    ]
+    return Batch({view.name: ViewBatch(view, [message], rows)})
+
+
+def _rows_of(store: Store, manifest: Manifest, kind: str) -> Iterator[list[dict[str, Any]]]:
+    source = store.source()
+    for file in manifest.of_kind(kind):
+        table = pq.read_table(
+            source.path(file.name), filesystem=source.filesystem(), partitioning=None
+        )
+        yield table.to_pylist()
+
+
+def _results_of(store: Store, manifest: Manifest) -> Iterator[pa.RecordBatch]:
+    """The results, in parts that a transaction may store."""
+    source = store.source()
+    for file in manifest.of_kind(RESULTS):
+        with source.filesystem().open_input_file(source.path(file.name)) as stream:
+            yield from pq.ParquetFile(stream).iter_batches(MAX_RECORDS)
+
+
+def _as_texts(row: Mapping[str, Any], attributes: Mapping[str, str]) -> dict[str, str]:
+    """The attributes as a record has them; missing ones are left out."""
+    return {
+        attribute: format_time(value) if isinstance(value, datetime) else str(value)
+        for attribute, column in attributes.items()
+        if (value := row[column]) not in (None, "")
+    }
+
+
+def _missing(
+    engine: Engine, view: str, rows: Iterable[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """The rows whose key the view does not have."""
+    key: tuple[str, ...] = ("site", "host_name", "service_flavour", "vo", "valid_from_s")
+    if view == "report_site_group":
+        key = ("site", "group_type", "group_name", "valid_from_s")
+    with reading(engine) as connection:
+        known = set(map(tuple, connection.execute(text(f"SELECT {', '.join(key)} FROM {view}"))))
+    return [row for row in rows if tuple(row[name] for name in key) not in known]
+
+
+def _missing_downtimes(
+    engine: Engine, rows: Iterable[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """The downtimes that were not announced, nor cancelled; one with an id may have moved."""
+
+    def key(row: Mapping[str, Any]) -> tuple[object, ...]:
+        names = tuple(row[name] or "" for name in ("site", "host_name", "service_flavour"))
+        by_id = row["downtime_id"] or ""
+        return (*names, by_id, "" if by_id else row["start_time"])
+
+    known = set()
+    statement = "SELECT siteName, hostName, serviceFlavour, downtimeId, startTime FROM downtime"
+    with reading(engine) as connection:
+        for site, host, flavour, by_id, start in connection.execute(text(statement)):
+            start = datetime.fromisoformat(start) if isinstance(start, str) else start
+            names = {"site": site, "host_name": host, "service_flavour": flavour}
+            known.add(key({**names, "downtime_id": by_id, "start_time": start}))
+    return [row for row in rows if key(row) not in known]

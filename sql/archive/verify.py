@@ -1,0 +1,190 @@
+"""Compares a version of a day with its manifest, and with the database if that still has the day.
+
+Every number of the manifest is computed again, so a manifest that lies is found, whatever the lie.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyarrow import parquet as pq
+from sqlalchemy import Connection, text
+
+from sam_pipeline.sql.archive.digests import (
+    Hashes,
+    Integers,
+    digest_of_results,
+    digest_of_rows,
+    instance_keys,
+    name_hashes,
+    pack,
+)
+from sam_pipeline.sql.archive.layout import SCHEMAS, STATUSES
+from sam_pipeline.sql.archive.manifest import KINDS, LAST_RESULTS, RESULTS, DataFile, Manifest
+from sam_pipeline.sql.archive.record import Changes
+from sam_pipeline.sql.archive.store import Store
+from sam_pipeline.sql.archive.writing.names import read_instances
+from sam_pipeline.sql.archive.writing.rows import read_rows
+
+DAY_MS = 86_400_000
+
+_KEY = ("host_name", "service_flavour", "metric_name", "vo", "fqan")
+_IDS = pa.schema([(name, pa.int64()) for name in ("instance_id", "second", "status")])
+_WINDOW = {
+    "sqlite": "measured_at_s >= :start AND measured_at_s < :end",
+    "postgresql": "measured_at >= to_timestamp(:start) AND measured_at < to_timestamp(:end)",
+}
+
+
+def problems_of_files(store: Store, manifest: Manifest) -> Iterator[str]:
+    """What is wrong with the files of a version; each line begins with the path of a file."""
+    digests, last = dict.fromkeys(KINDS, ""), 0
+    results = 0
+    is_readable, end_of_last = True, ("",)
+    for kind in KINDS:
+        files = manifest.of_kind(kind)
+        if kind != RESULTS and len(files) != 1:
+            yield f"{store.url}/{manifest.name}: names {len(files)} files of {kind}, expected 1"
+        for file in files:
+            where = f"{store.url}/{file.name}"
+            found = list(_read(store, file))
+            tables = [part for part in found if isinstance(part, pa.Table)]
+            yield from (f"{where}: {part}" for part in found if isinstance(part, str))
+            if not tables:
+                is_readable = False
+                continue
+            [rows] = tables
+            if len(rows) != file.rows:
+                yield f"{where}: has {len(rows)} rows, the manifest says {file.rows}"
+            if kind != RESULTS:
+                digests[kind] = digest_of_rows(rows.to_pylist())
+                continue
+            contents = _Results(rows, manifest.day)
+            if contents.statuses != {k: v for k, v in file.statuses.items() if v}:
+                yield f"{where}: statuses {contents.statuses}, the manifest says {file.statuses}"
+            if not (contents.is_sorted and end_of_last < contents.first):
+                yield f"{where}: not sorted, or results of another day"
+            results, last = results + contents.digest, last + contents.last_digest
+            end_of_last = contents.last
+    digests[RESULTS], digests[LAST_RESULTS] = (f"{n % 2**64:016x}" for n in (results, last))
+    if is_readable:
+        for name, digest in digests.items():
+            if manifest.digests.get(name) != digest:
+                said = manifest.digests.get(name)
+                yield f"{store.url}/{manifest.name}: digest of {name} is {digest}, not {said}"
+
+
+def problem_with_database(
+    connection: Connection, manifest: Manifest, changes: Changes
+) -> str | None:
+    """How the results differ from those of the database.
+
+    None if they don't, or if the database has pruned results of the day, or changed them since.
+    """
+    if not (changes.has(manifest.day) and changes.is_in(manifest)):
+        return None
+    identity = connection.scalar(text("SELECT database_id FROM database_identity"))
+    if identity != manifest.source.database:
+        return f"was archived from the database {manifest.source.database}, this one is {identity}"
+    start = _start_ms(manifest.day) // 1000
+    statement = (
+        "SELECT instance_id, measured_at_s, status_code FROM report_result"
+        f" WHERE {_WINDOW[connection.dialect.name]}"
+    )
+    window = {"start": start, "end": start + DAY_MS // 1000}
+    instances = read_instances(connection)
+    rows, digest = 0, 0
+    for part in read_rows(connection, statement, window, _IDS):
+        ids, second, status = (column.to_numpy() for column in part.columns)
+        key = instances.key[instances.rank_of[ids]]
+        digest += digest_of_results(key, pack(second, status))
+        rows += len(part)
+    if (rows, f"{digest % 2**64:016x}") != (manifest.rows, manifest.digests.get(RESULTS)):
+        return f"differs from the database, which has {rows} results: the archive {manifest.rows}"
+    return None
+
+
+def _read(store: Store, file: DataFile) -> Iterator[pa.Table | str]:
+    """The rows of a file, and what is wrong with its bytes."""
+    source = store.source()
+    try:
+        with source.filesystem().open_input_file(source.path(file.name)) as stream:
+            content = stream.read_buffer()
+    except FileNotFoundError:
+        # Its folder is not missing because the store is away: then nothing could be read.
+        store.names(file.name)
+        yield "is missing"
+        return
+    except OSError as error:
+        yield f"can't be read: {error}"
+        return
+    if content.size != file.size_bytes:
+        yield f"has {content.size} bytes, the manifest says {file.size_bytes}"
+    if hashlib.sha256(content).hexdigest() != file.sha256:
+        yield "its SHA-256 is not that of the manifest"
+    try:
+        rows = pq.read_table(pa.BufferReader(content), partitioning=None)
+    except (pa.ArrowInvalid, OSError) as error:
+        yield f"is not a Parquet file: {error}"
+        return
+    if not rows.schema.equals(SCHEMAS[file.kind]):
+        yield "has other columns than docs/archive.md describes"
+        return
+    yield rows
+
+
+class _Results:
+    """What a file of results contains; `first` and `last` are the names of those instances."""
+
+    def __init__(self, rows: pa.Table, day: date) -> None:
+        rows = rows.unify_dictionaries().combine_chunks()
+        codes = [rows[name].chunk(0).indices.to_numpy() for name in _KEY] if len(rows) else []
+        ms = rows["measured_at"].cast(pa.int64()).to_numpy()
+        status = rows["status"].to_numpy().astype(np.int64)
+        begins_instance = np.zeros(len(rows), bool)
+        begins_instance[:1] = True
+        for column in codes:
+            begins_instance[1:] |= column[1:] != column[:-1]
+        begins: Integers = np.flatnonzero(begins_instance)
+        place = np.cumsum(begins_instance) - 1
+        names = list(
+            zip(*(rows[name].take(pa.array(begins)).to_pylist() for name in _KEY), strict=True)
+        )
+        times = pack(ms // 1000, status)
+        keys = _keys(names)
+        start = _start_ms(day)
+        self.first, self.last = (names[0], names[-1]) if names else ((), ())
+        self.statuses = {STATUSES[n]: k for n, k in sorted(Counter(status.tolist()).items())}
+        self.digest = digest_of_results(keys[place], times)
+        self.last_digest = (
+            digest_of_results(keys, np.maximum.reduceat(times, begins)) if names else 0
+        )
+        self.is_sorted = (
+            all(before < after for before, after in pairwise(names))
+            and bool((np.diff(ms)[~begins_instance[1:]] >= 0).all())
+            and bool(((ms >= start) & (ms < start + DAY_MS)).all())
+        )
+
+
+def _keys(names: list[tuple[str, ...]]) -> Hashes:
+    """The keys of instances: host, flavour, metric, VO and FQAN of each."""
+
+    def hashes(values: list[object]) -> Hashes:
+        different = list(dict.fromkeys(values))
+        hash_of = dict(zip(different, name_hashes(different), strict=True))
+        return np.array([hash_of[value] for value in values], np.uint64)
+
+    return instance_keys(
+        hashes([(flavour, host) for host, flavour, *_ in names]),
+        *(hashes([name[place] for name in names]) for place in (2, 3, 4)),
+    )
+
+
+def _start_ms(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1000

@@ -1,0 +1,1 @@
+"""From the database to the files of a day: read, sort, write, commit."""

@@ -1,0 +1,184 @@
+"""Writes the results of a day as Parquet files, sorted, with the digests of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from pyarrow import parquet as pq
+from sqlalchemy import Connection
+
+from sam_pipeline.sql.archive.digests import digest_of_results, pack
+from sam_pipeline.sql.archive.layout import ROWS_PER_FILE, ROWS_PER_GROUP, SCHEMAS, STATUSES
+from sam_pipeline.sql.archive.manifest import LAST_RESULTS, RESULTS, DataFile, Manifest, data_name
+from sam_pipeline.sql.archive.store import Store, translated
+from sam_pipeline.sql.archive.writing.files import PARQUET, put
+from sam_pipeline.sql.archive.writing.names import (
+    Instances,
+    Names,
+    read_gatherers,
+    read_instances,
+    read_sources,
+)
+from sam_pipeline.sql.archive.writing.rows import read_rows
+from sam_pipeline.sql.archive.writing.sorting import SortedResults
+
+WRITERS = 2
+"""Files that are written at the same time; each takes about 150 MB."""
+
+_READ = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("instance_id", "source_id", "gatherer_id")),
+        *((name, pa.timestamp("us", "UTC")) for name in ("measured_at", "received_at")),
+        ("status", pa.int8()),
+        *((n, pa.string()) for n in ("summary", "performance_data", "message_id", "details")),
+        ("result_id", pa.int64()),
+    ]
+)
+_START = {"sqlite": ":start", "postgresql": "to_timestamp(:start)"}
+_END = {"sqlite": ":end", "postgresql": "to_timestamp(:end)"}
+# The times are bounded twice, so that PostgreSQL reads one partition of either table.
+_STATEMENT = """
+SELECT
+    r.instance_id, r.source_id, r.gatherer_id, r.measured_at, r.received_at, r.status, r.summary,
+    r.performance_data, r.message_id, d.details, r.result_id
+FROM archive_result AS r
+LEFT JOIN archive_detail AS d
+    ON d.instance_id = r.instance_id
+    AND d.measured_at = r.measured_at
+    AND d.gatherer_id = r.gatherer_id
+    AND d.status = r.status
+    AND d.measured_at >= {start} AND d.measured_at < {end}
+WHERE r.measured_at >= {start} AND r.measured_at < {end}
+"""
+_MS = pa.timestamp("ms", "UTC")
+
+
+class _Part(NamedTuple):
+    """A file, and its part of the digests."""
+
+    file: DataFile
+    digest: int
+    last: int
+
+
+class DayResults:
+    """The results of a day, as the database has them in the transaction of a connection."""
+
+    def __init__(
+        self, connection: Connection, day: date, work: Path, on_rows: Callable[[int], None]
+    ) -> None:
+        self._day = day
+        self._instances: Instances = read_instances(connection)
+        self._sources: Names = read_sources(connection)
+        self._gatherers: Names = read_gatherers(connection)
+        start = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
+        self._sorted = SortedResults(start * 1000, len(self._instances.key), work)
+        dialect, done = connection.dialect.name, 0
+        statement = _STATEMENT.format(start=_START[dialect], end=_END[dialect])
+        for rows in read_rows(
+            connection, statement, {"start": start, "end": start + 86_400}, _READ
+        ):
+            rank = self._instances.rank_of[rows["instance_id"].to_numpy()]
+            rows = rows.drop_columns(["instance_id"]).append_column("rank", pa.array(rank))
+            for name in ("measured_at", "received_at"):  # a fraction of a millisecond is cut off
+                column = rows[name].cast(_MS, safe=False)
+                rows = rows.set_column(rows.column_names.index(name), name, column)
+            self._sorted.add(rows)
+            on_rows(done := done + len(rows))
+
+    def write(
+        self, store: Store, version: int, work: Path, previous: Manifest | None
+    ) -> tuple[list[DataFile], dict[str, str]]:
+        """Write and put the files; returns them and the digests.
+
+        Args:
+            previous: a version that may still have details that were pruned from the database.
+        """
+        groups = self._sorted.groups(ROWS_PER_GROUP)
+        per_file = ROWS_PER_FILE // ROWS_PER_GROUP
+        details = _Details(store, previous) if previous else None
+
+        def write_part(number: int) -> _Part:
+            name = data_name(RESULTS, self._day, version, number)
+            path = work / f"results-{number}.parquet"
+            counts, digest, last = np.zeros(len(STATUSES), np.int64), 0, 0
+            with translated(f"{store.url}/{name}"):
+                with pq.ParquetWriter(path, SCHEMAS[RESULTS], **PARQUET) as writer:
+                    for group in groups[number * per_file : (number + 1) * per_file]:
+                        rows = self._sorted.group(*group)
+                        times = pack(
+                            rows["measured_at"].cast(pa.int64()).to_numpy() // 1000,
+                            rows["status"].to_numpy().astype(np.int64),
+                        )
+                        rank = rows["rank"].to_numpy()
+                        keys = self._instances.key
+                        begins = np.flatnonzero(np.diff(rank, prepend=-1))
+                        digest += digest_of_results(keys[rank], times)
+                        last += digest_of_results(
+                            keys[rank[begins]], np.maximum.reduceat(times, begins)
+                        )
+                        counts += np.bincount(rows["status"].to_numpy(), minlength=len(counts))
+                        table = self._as_stored(rows)
+                        writer.write_table(details.kept(table) if details else table)
+                statuses = dict(zip(STATUSES, counts.tolist(), strict=True))
+                file = put(store, path, RESULTS, name, int(counts.sum()), statuses)
+            return _Part(file, digest, last)
+
+        with ThreadPoolExecutor(WRITERS) as pool:
+            parts = list(pool.map(write_part, range(-(-len(groups) // per_file))))
+        digests = {
+            RESULTS: f"{sum(part.digest for part in parts) % 2**64:016x}",
+            LAST_RESULTS: f"{sum(part.last for part in parts) % 2**64:016x}",
+        }
+        return [part.file for part in parts], digests
+
+    def _as_stored(self, rows: pa.Table) -> pa.Table:
+        """The rows with names instead of ids, with the columns of the file."""
+        columns = {
+            **self._instances.names.encoded(rows["rank"].to_numpy()),
+            **self._sources.encoded(rows["source_id"].to_numpy()),
+            **self._gatherers.encoded(rows["gatherer_id"].to_numpy()),
+        }
+        schema = SCHEMAS[RESULTS]
+        return pa.table(
+            [
+                columns.get(name, rows[name] if name in rows.column_names else None)
+                for name in schema.names
+            ],
+            schema,
+        )
+
+
+class _Details:
+    """The details that a version has: a result whose details were pruned keeps those."""
+
+    def __init__(self, store: Store, manifest: Manifest) -> None:
+        source = store.source()
+        self._filesystem = source.filesystem()
+        self._paths = [source.path(file.name) for file in manifest.of_kind(RESULTS)]
+
+    def kept(self, rows: pa.Table) -> pa.Table:
+        """The rows, with details from that version where there are none."""
+        hosts = rows["host_name"].cast(pa.string())
+        first, last = pc.min(hosts).as_py(), pc.max(hosts).as_py()
+        known = pq.read_table(
+            self._paths,
+            columns=["result_id", "status", "details"],
+            filesystem=self._filesystem,
+            filters=[("host_name", ">=", first), ("host_name", "<=", last)],
+        )
+        known = known.filter(known["details"].is_valid())
+        if not len(known):
+            return rows
+        found = pc.index_in(rows["result_id"], known["result_id"].combine_chunks())
+        same = known.take(found)
+        is_same = pc.equal(same["status"], rows["status"])
+        details = pc.coalesce(rows["details"], pc.if_else(is_same, same["details"], None))
+        return rows.set_column(rows.column_names.index("details"), "details", details)

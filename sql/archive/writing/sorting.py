@@ -1,0 +1,112 @@
+"""Sorts the results of a day by instance and time, with files for what does not fit in memory.
+
+Results arrive in any order. They are sorted in runs; then the rows of a range of instances are
+contiguous in each run, and are merged range by range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from sam_pipeline.sql.archive.digests import Integers
+from sam_pipeline.sql.archive.store import translated
+
+RUN_ROWS = 500_000
+"""Rows of a run: with the copy that sorting makes, about 200 MB."""
+
+_MS_BITS = 27  # more milliseconds than a day has
+
+
+class _Run(NamedTuple):
+    """A sorted part of the results, and the key of each row."""
+
+    key: Integers
+    rows: pa.Table
+
+
+class SortedResults:
+    """The results of a day; each has a `rank`, the place of its instance in the order of names."""
+
+    def __init__(self, start_ms: int, instances: int, work: Path) -> None:
+        self._start_ms = start_ms
+        self._work = work
+        self._pending: list[pa.Table] = []
+        self._pending_rows = 0
+        self._runs: list[_Run] = []
+        self._rows_of_instance = np.zeros(instances, np.int64)
+
+    @property
+    def rows(self) -> int:
+        return int(self._rows_of_instance.sum())
+
+    def add(self, rows: pa.Table) -> None:
+        """Add rows with the columns rank, measured_at and result_id, and any others."""
+        self._pending.append(rows)
+        self._pending_rows += len(rows)
+        if self._pending_rows >= RUN_ROWS:
+            self._end_run(spill=True)
+
+    def groups(self, rows_per_group: int) -> list[tuple[int, int]]:
+        """The instances from rank to rank whose results make up one group of rows each.
+
+        Call it after the last row was added.
+        """
+        if self._pending:
+            self._end_run(spill=False)
+        after = np.cumsum(self._rows_of_instance)
+        groups, first, done = [], 0, 0
+        while done < self.rows:
+            end = int(np.searchsorted(after, done + rows_per_group)) + 1
+            end = min(end, len(after))
+            groups.append((first, end))
+            first, done = end, int(after[end - 1])
+        return groups
+
+    def group(self, first: int, end: int) -> pa.Table:
+        """The results of these instances in order."""
+        low, high = first << _MS_BITS, end << _MS_BITS
+        parts = [
+            run.rows.slice(start, stop - start)
+            for run in self._runs
+            for start, stop in [np.searchsorted(run.key, (low, high))]
+            if start < stop
+        ]
+        rows = pa.concat_tables(parts)
+        return rows.take(pa.array(_order(self._key(rows), rows)))
+
+    def _end_run(self, spill: bool) -> None:
+        rows = pa.concat_tables(self._pending)
+        self._pending, self._pending_rows = [], 0
+        key = self._key(rows)
+        order = _order(key, rows)
+        rows, key = rows.take(pa.array(order)), key[order]
+        ranks = key >> _MS_BITS
+        self._rows_of_instance += np.bincount(ranks, minlength=len(self._rows_of_instance))
+        if spill:
+            path = self._work / f"run-{len(self._runs)}.arrow"
+            with translated(str(path)):
+                with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as run:
+                    run.write_table(rows)
+                rows = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        self._runs.append(_Run(key, rows))
+
+    def _key(self, rows: pa.Table) -> Integers:
+        ms = rows["measured_at"].cast(pa.int64()).to_numpy() - self._start_ms
+        key: Integers = (rows["rank"].to_numpy() << _MS_BITS) | ms
+        return key
+
+
+def _order(key: Integers, rows: pa.Table) -> Integers:
+    """The rows by key; of results at the same time, the one that was stored first comes first."""
+    order: Integers = np.lexsort((rows["result_id"].to_numpy(), key))
+    return order
+
+
+def in_parts(groups: Sequence[tuple[int, int]], size: int) -> list[Sequence[tuple[int, int]]]:
+    """The groups, `size` of them in each part."""
+    return [groups[number : number + size] for number in range(0, len(groups), size)]
