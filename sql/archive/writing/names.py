@@ -26,7 +26,7 @@ _SOURCE = {
 """Columns of the file, and those of the view."""
 
 
-class Names(NamedTuple):
+class NamesById(NamedTuple):
     """Codes and dictionary of columns whose value an id determines; `code_of[id]` is a code."""
 
     columns: Mapping[str, tuple[Codes, pa.Array]]
@@ -40,18 +40,18 @@ class Names(NamedTuple):
         }
 
 
-class Instances(NamedTuple):
+class SortedInstances(NamedTuple):
     """The metric instances in the order of their names, numbered from 0; `key` as in digests.py.
 
     `rank_of[instance_id]` is the number of an instance.
     """
 
-    names: Names
+    names: NamesById
     rank_of: Integers
     key: Hashes
 
 
-def read_instances(connection: Connection) -> Instances:
+def read_instances(connection: Connection) -> SortedInstances:
     statement = f"SELECT instance_id, {', '.join(_INSTANCE)} FROM report_instance"
     rows = read_table(connection, statement, {}, _schema("instance_id", _INSTANCE))
     rows = rows.sort_by([(name, "ascending") for name in _INSTANCE])
@@ -70,21 +70,21 @@ def read_instances(connection: Connection) -> Instances:
         *(name_hashes(values.to_pylist())[codes] for codes, values in others),
     )
     count = np.arange(len(rows))
-    return Instances(Names(columns, count), _row_of(rows["instance_id"]), key)
+    return SortedInstances(NamesById(columns, count), _row_of(rows["instance_id"]), key)
 
 
-def read_sources(connection: Connection) -> Names:
+def read_sources(connection: Connection) -> NamesById:
     return _read(connection, "archive_source", "source_id", _SOURCE)
 
 
-def read_gatherers(connection: Connection) -> Names:
+def read_gatherers(connection: Connection) -> NamesById:
     return _read(connection, "archive_gatherer", "gatherer_id", {name: name for name in _GATHERER})
 
 
-def _read(connection: Connection, view: str, key: str, names: Mapping[str, str]) -> Names:
+def _read(connection: Connection, view: str, key: str, names: Mapping[str, str]) -> NamesById:
     statement = f"SELECT {key}, {', '.join(names.values())} FROM {view}"
     rows = read_table(connection, statement, {}, _schema(key, tuple(names)))
-    return Names({name: _encoded(rows[name]) for name in names}, _row_of(rows[key]))
+    return NamesById({name: _encoded(rows[name]) for name in names}, _row_of(rows[key]))
 
 
 def _schema(key: str, names: tuple[str, ...]) -> pa.Schema:

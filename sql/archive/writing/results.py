@@ -20,8 +20,8 @@ from sam_pipeline.sql.archive.manifest import LAST_RESULTS, RESULTS, DataFile, M
 from sam_pipeline.sql.archive.store import Store, translated
 from sam_pipeline.sql.archive.writing.files import PARQUET, put
 from sam_pipeline.sql.archive.writing.names import (
-    Instances,
-    Names,
+    NamesById,
+    SortedInstances,
     read_gatherers,
     read_instances,
     read_sources,
@@ -75,9 +75,9 @@ class DayResults:
         self, connection: Connection, day: date, work: Path, on_rows: Callable[[int], None]
     ) -> None:
         self._day = day
-        self._instances: Instances = read_instances(connection)
-        self._sources: Names = read_sources(connection)
-        self._gatherers: Names = read_gatherers(connection)
+        self._instances: SortedInstances = read_instances(connection)
+        self._sources: NamesById = read_sources(connection)
+        self._gatherers: NamesById = read_gatherers(connection)
         start = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
         self._sorted = SortedResults(start * 1000, len(self._instances.key), work)
         dialect, done = connection.dialect.name, 0
