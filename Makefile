@@ -78,12 +78,12 @@ packages: $(VENV)/.tested ## .deb and .rpm of all programs: build/packages/
 man: $(VENV)/.tested ## man pages, and completion for bash, zsh and fish: build/manual/
 	@$(BIN)/python -m deploy.manual build/manual
 
-# MINUTES of faults for two brokers at once, two of activemq, artemis and rabbitmq; without BROKERS
-# each pair in turn. A printed SEED repeats its faults and worlds.
-soak: soak-reports ## soak-reports, then kills and freezes under load: MINUTES=10 BROKERS="artemis rabbitmq" SEED=
+# Adds to the runs in build/soak/log.jsonl. Two of activemq, artemis and rabbitmq run at once; without
+# BROKERS each pair in turn. A printed SEED repeats its events and worlds.
+soak: soak-reports ## soak-reports, then load with kills, freezes, pauses: HOURS=1 or MINUTES=, RATE= BROKERS="artemis rabbitmq" SEED=
 	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ)
 	@$(BIN)/python -m tests.services
-	$(BIN)/python -m tests.kills --minutes $(or $(MINUTES),10) $(if $(BROKERS),--brokers $(BROKERS)) $(SEED:%=--seed %)
+	$(BIN)/python -m tests.soak run $(if $(MINUTES),--minutes $(MINUTES),--hours $(or $(HOURS),1)) $(RATE:%=--rate %) $(if $(BROKERS),--brokers $(BROKERS)) $(SEED:%=--seed %)
 
 soak-reports: $(VENV)/.tested ## Spark's reports of random small worlds against brute force: WORLDS=10000 SEED=
 	@$(NEED) $(JAVA) $(POSTGRES)

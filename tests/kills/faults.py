@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -36,15 +35,6 @@ def strike(scene: Scene, fault: Fault) -> float:
     _, act = FAULTS[fault.name]
     act(scene, fault)
     return scene.wait_for_commit()
-
-
-def chosen_faults(seed: int) -> Iterator[Fault]:
-    """An endless sequence, the same for the same seed."""
-    chance = random.Random(seed)
-    weights = [weight for weight, _ in FAULTS.values()]
-    while True:
-        [name] = chance.choices(list(FAULTS), weights)
-        yield Fault(name, chance.uniform(0, LATEST_S), chance.randrange(2))
 
 
 def _kill_consumer(scene: Scene, fault: Fault) -> None:

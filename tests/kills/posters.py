@@ -17,7 +17,7 @@ from itertools import count
 from sam_pipeline.schema.messages.message import DESTINATION, Message
 from sam_pipeline.schema.spool.element import serialise
 from tests.kills.senders import END_S, PAUSE_S, Kinds, Ledger
-from tests.support.conservation import keys_of, numbered
+from tests.support.conservation import FIRST_TIMESTAMP, keys_of, numbered
 from tests.support.consumer.door import COMMITTED, PATH, REPEAT, STORED, WITH_RETRY_AFTER, Door
 from tests.support.http_client import LINES, NO_ANSWER, TEXT, HttpAnswer, HttpClient
 
@@ -42,6 +42,7 @@ class Poster:
     destination: str
     ledger: Ledger
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    first_timestamp: int = FIRST_TIMESTAMP
 
     @property
     def kinds(self) -> Kinds:
@@ -94,7 +95,8 @@ class Poster:
                 yield
 
     def _numbered(self, kind: str, numbers: Iterable[int], **changes: str) -> list[Message]:
-        return numbered(f"{self.prefix}{self.door.name}{kind}", numbers, **changes)
+        prefix = f"{self.prefix}{self.door.name}{kind}"
+        return numbered(prefix, numbers, self.first_timestamp, **changes)
 
     def _element(self, message: Message) -> bytes:
         return serialise(Message({**message.headers, DESTINATION: self.destination}, message.body))

@@ -5,9 +5,7 @@ Each of them can be killed or frozen under load.
 
 from __future__ import annotations
 
-import re
 import time
-import urllib.request
 from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import count
@@ -19,17 +17,17 @@ from tests.support.consumer.site import Site
 
 BACK_S = 120.0
 """The time in which something is committed again after any fault."""
-STOP_S = 10.0
+STOP_S = 30.0
 POLL_S = 0.05
 
-_COMMITTED = "SELECT coalesce(sum(messages), 0) FROM loaded_batch"
+_BATCH = "SELECT coalesce(max(batch_id), 0) FROM loaded_batch WHERE consumer = '{consumer}'"
 
 
 class Scene:
     """The consumer and the servlet run inside the block.
 
-    `metrics_port` is that of the consumer's configuration; `servlet` is a consumer that sends what
-    it gets to the brokers.
+    `servlet` is a consumer that sends what it gets to the brokers. Both are in the process group
+    `group`, if it is not ours.
     """
 
     def __init__(
@@ -38,13 +36,13 @@ class Scene:
         servlet: Site,
         brokers: Sequence[StompServer],
         postgres: PostgresServer,
-        metrics_port: int,
+        group: int | None = None,
     ) -> None:
         self.site = site
         self.servlet_site = servlet
         self.brokers = brokers
         self.postgres = postgres
-        self._metrics = f"http://127.0.0.1:{metrics_port}/metrics"
+        self._group = group
         self._lives = count(1)
         self._consumer = ExitStack()
         self._servlet = ExitStack()
@@ -60,7 +58,9 @@ class Scene:
 
     def start_consumer(self) -> None:
         log = f"life-{next(self._lives)}.log"
-        self.daemon: Daemon = self._consumer.enter_context(running(self.site, log=log))
+        self.daemon: Daemon = self._consumer.enter_context(
+            running(self.site, log=log, group=self._group)
+        )
 
     def kill_consumer(self) -> None:
         self._consumer.close()  # a SIGKILL
@@ -68,7 +68,7 @@ class Scene:
     def start_servlet(self) -> None:
         targets = [part for broker in self.brokers for part in ("--to", broker.url)]
         log = f"life-{next(self._lives)}.log"
-        servlet = running(self.servlet_site, *targets, log=log)
+        servlet = running(self.servlet_site, *targets, log=log, group=self._group)
         self.servlet: Daemon = self._servlet.enter_context(servlet)
 
     def kill_servlet(self) -> None:
@@ -85,8 +85,8 @@ class Scene:
 
     def wait_for_commit(self) -> float:
         """Wait for the next commit; the seconds it took."""
-        began, before = time.monotonic(), self.committed()
-        while self.committed() == before:
+        began, before = time.monotonic(), self.last_batch()
+        while self.last_batch() == before:
             for daemon in (self.daemon, self.servlet):
                 assert daemon.alive, f"{daemon.log_file} ended by itself:\n{daemon.log}"
             assert time.monotonic() - began < BACK_S, f"nothing was loaded:\n{self.daemon.log}"
@@ -95,21 +95,12 @@ class Scene:
 
     def wait_until_quiet(self, quiet_s: float) -> None:
         """Wait until nothing was committed for so long."""
-        committed, since = -1, time.monotonic()
+        last, since = -1, time.monotonic()
         while time.monotonic() - since < quiet_s:
-            if committed != (committed := self.committed()):
+            if last != (last := self.last_batch()):
                 since = time.monotonic()
             time.sleep(POLL_S)
 
-    def committed(self) -> int:
-        """The messages in all batches so far; a redelivered message counts again."""
-        return int(self.site.scalar(_COMMITTED))
-
-    def gauge(self, name: str, broker: str) -> float:
-        """A metric of the consumer for one of its broker URLs."""
-        with urllib.request.urlopen(self._metrics, timeout=10) as answer:
-            text = answer.read().decode()
-        label = re.escape(f'sam_consume_{name}{{broker="{broker}"}}')
-        found = re.search(rf"^{label} (\S+)", text, re.MULTILINE)
-        assert found, text
-        return float(found[1])
+    def last_batch(self) -> int:
+        """The number of the last batch that the consumer committed."""
+        return int(self.site.scalar(_BATCH.format(consumer=self.site.name)))

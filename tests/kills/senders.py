@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 
 from tests.support.commands import PROGRAMS
-from tests.support.conservation import keys_of, numbered
+from tests.support.conservation import FIRST_TIMESTAMP, keys_of, numbered
 
 PROGRAM = str(PROGRAMS / "sam-publish")
 PACKED, SINGLE, RAW = 150, 20, 10
@@ -70,6 +70,9 @@ class Senders:
     urls: Sequence[str]
     ledger: Ledger = field(default_factory=Ledger)
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    first_timestamp: int = FIRST_TIMESTAMP
+    group: int | None = None
+    """The process group of the commands, if not ours."""
 
     @property
     def kinds(self) -> Kinds:
@@ -171,6 +174,7 @@ class Senders:
             stderr=subprocess.PIPE,
             cwd=self.directory,
             env={**self.environment, "STATE_DIRECTORY": str(memory)},
+            process_group=self.group,
         )
         timer = threading.Timer(END_S if kill_after_s is None else kill_after_s, process.kill)
         timer.start()
@@ -184,7 +188,7 @@ class Senders:
         return code
 
     def _records(self, kind: str, numbers: Sequence[int], **changes: str) -> list[str]:
-        messages = numbered(f"{self.prefix}{kind}", numbers, **changes)
+        messages = numbered(f"{self.prefix}{kind}", numbers, self.first_timestamp, **changes)
         return [message.body.decode() for message in messages]
 
 

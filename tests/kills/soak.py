@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import os
 import random
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -25,17 +23,16 @@ from pathlib import Path
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.kills.faults import Fault, strike
 from tests.kills.posters import Poster
-from tests.kills.scene import BACK_S, POLL_S, Scene
+from tests.kills.scene import Scene
 from tests.kills.senders import Ledger, Senders, sending
 from tests.services.broker import StompServer
 from tests.services.postgres import PostgresServer, fresh_database
 from tests.services.process import free_ports
 from tests.support.brokers.backlog import backlog
-from tests.support.brokers.fault_proxy import FaultProxy
 from tests.support.conservation import Account, account, keys_of
 from tests.support.consumer.daemon import Subscription, row_keys, site_of
 from tests.support.consumer.door import COMMITTED, KEPT, new_door, servlet_site
-from tests.support.consumer.site import Site, eventually
+from tests.support.consumer.site import Site
 
 SPOOL = "spool"
 BATCH_SIZE = 10
@@ -44,9 +41,6 @@ HEART_BEAT_S = 5.0
 QUIET_S = 5.0
 LAST = 5
 """Records that are sent to the brokers, and into the spool, when the consumer has ended."""
-PARTITION = "a broker partitioned from the consumer"
-PARTITION_RATE = 0.5
-"""Messages per second that pile up at a broker at least, and become the backlog."""
 
 _REPEATED = "SELECT coalesce(sum(duplicates), 0) FROM loaded_batch"
 
@@ -106,9 +100,8 @@ def soak(
     postgres: PostgresServer,
     faults: Iterable[Fault],
     seed: int,
-    partition_s: float = 0.0,
 ) -> Figures:
-    """Run the faults under load; the first broker is partitioned from the consumer before them.
+    """Run the faults under load.
 
     Raises:
         AssertionError: the consumer ended by itself, or did not recover or stop in time.
@@ -116,39 +109,29 @@ def soak(
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
     urls = [broker.url for broker in brokers]
     struck, back_s = Counter[str](), dict[str, list[float]]()
-    with ExitStack() as stack:
-        proxy = stack.enter_context(FaultProxy(brokers[0].port)) if partition_s else None
-        read = [proxy.url, *urls[1:]] if proxy else urls
-        [metrics_port] = free_ports(1)
-        door, servlet = new_door("door"), new_door("servlet")
-        site = site_of(
-            directory,
-            [*read, door.listen_url],
-            Subscription(destination),
-            database=fresh_database(postgres),
-            batch_size=BATCH_SIZE,
-            heart_beat_s=HEART_BEAT_S,
-            metrics_listen=f"127.0.0.1:{metrics_port}",
-            dead_letters_per_hour=10**6,  # so that the letters have all keys
-        )
-        senders = _senders(site, [*urls, door.url, servlet.url], destination)
-        posters = [Poster(item, destination, senders.ledger) for item in (door, servlet)]
-        kinds = {**senders.kinds, **posters[0].kinds, **posters[1].kinds}
-        with Scene(
-            site, servlet_site(directory / "servlet", servlet), brokers, postgres, metrics_port
-        ) as scene:
-            scene.daemon.wait_until_subscribed(*read)
-            with sending(kinds, senders.ledger, seed):
-                if proxy:
-                    back_s[PARTITION] = [_partition(scene, proxy, partition_s)]
-                    struck[PARTITION] += 1
-                for fault in faults:
-                    back_s.setdefault(fault.name, []).append(strike(scene, fault))
-                    struck[fault.name] += 1
-            senders.drain(random.Random(seed))
-            scene.stop(scene.servlet)
-            scene.wait_until_quiet(QUIET_S)
-            scene.stop(scene.daemon)
+    door, servlet = new_door("door"), new_door("servlet")
+    site = site_of(
+        directory,
+        [*urls, door.listen_url],
+        Subscription(destination),
+        database=fresh_database(postgres),
+        batch_size=BATCH_SIZE,
+        heart_beat_s=HEART_BEAT_S,
+        dead_letters_per_hour=10**6,  # so that the letters have all keys
+    )
+    senders = _senders(site, [*urls, door.url, servlet.url], destination)
+    posters = [Poster(item, destination, senders.ledger) for item in (door, servlet)]
+    kinds = {**senders.kinds, **posters[0].kinds, **posters[1].kinds}
+    with Scene(site, servlet_site(directory / "servlet", servlet), brokers, postgres) as scene:
+        scene.daemon.wait_until_subscribed(*urls)
+        with sending(kinds, senders.ledger, seed):
+            for fault in faults:
+                back_s.setdefault(fault.name, []).append(strike(scene, fault))
+                struck[fault.name] += 1
+        senders.drain(random.Random(seed))
+        scene.stop(scene.servlet)
+        scene.wait_until_quiet(QUIET_S)
+        scene.stop(scene.daemon)
     _send_last(replace(senders, urls=urls))
     return _figures(site, brokers, destination, senders.ledger, struck, back_s)
 
@@ -161,30 +144,6 @@ def _senders(site: Site, urls: Sequence[str], destination: str) -> Senders:
     (directory / "sam.toml").write_text("\n".join(lines))
     variables = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
     return Senders(directory, variables, urls)
-
-
-def _partition(scene: Scene, proxy: FaultProxy, duration_s: float) -> float:
-    """Separate the consumer from a broker that publishers still reach.
-
-    Afterwards its messages become the consumer's backlog, which rises and falls; returns the
-    seconds that this took.
-    """
-    scene.wait_for_commit()
-    proxy.black_hole()
-    ends_at = time.monotonic() + duration_s
-    eventually(lambda: not scene.gauge("broker_connected", proxy.url))
-    usual = scene.gauge("held_messages", proxy.url)
-    time.sleep(max(0.0, ends_at - time.monotonic()))
-    proxy.heal()
-    began, highest = time.monotonic(), usual
-    wanted = usual + PARTITION_RATE * duration_s
-    while True:
-        held = scene.gauge("held_messages", proxy.url)
-        highest = max(held, highest)
-        if highest > wanted and held < highest / 2:
-            return time.monotonic() - began
-        assert time.monotonic() - began < BACK_S, f"backlog of at most {highest} messages"
-        time.sleep(POLL_S)
 
 
 def _send_last(senders: Senders) -> None:

@@ -121,15 +121,20 @@ def keys_of(body: bytes) -> list[str]:
     return [key.decode() for key in _SUMMARY.findall(body)]
 
 
-def numbered(prefix: str, numbers: Iterable[int], **changes: str) -> list[Message]:
-    """Messages of one result each, all with different natural keys and a different `key_of`."""
+def numbered(
+    prefix: str, numbers: Iterable[int], first: int = FIRST_TIMESTAMP, **changes: str
+) -> list[Message]:
+    """Messages of one result each, all with different natural keys and a different `key_of`.
+
+    They were measured in the DAY_S seconds from `first`.
+    """
     return [
         metric_message(
             metric_result(
                 **{
                     "hostName": f"ce{number // DAY_S}.example.org",
                     "metricName": f"org.sam.{prefix}",
-                    "timestamp": str(FIRST_TIMESTAMP + number % DAY_S),
+                    "timestamp": str(first + number % DAY_S),
                     "summaryData": f"{prefix}-{number}",
                     **changes,
                 }

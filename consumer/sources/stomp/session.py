@@ -145,6 +145,8 @@ class ConsumingSession(StompSession):
     """
 
     answers = False
+    _acks_due = -1
+    """A descriptor, once the login has succeeded."""
 
     def __init__(
         self,
@@ -164,7 +166,6 @@ class ConsumingSession(StompSession):
 
         `relays`: the identities of users whose messages have identities to keep.
         """
-        self._acks_due = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._frames = LenientReader(max_message_bytes)
         super().__init__(channel, RECEIVE_BYTES, self._frames)
         self._relays = relays
@@ -209,6 +210,8 @@ class ConsumingSession(StompSession):
         # Twice as often as agreed: a late one costs the connection.
         self._send_every_s = max(wants_ms, heart_beat_ms) / 2000 if wants_ms else 0.0
         self._hear_every_s = max(sends_ms, heart_beat_ms) / 1000 if sends_ms else 0.0
+        # Last: the error of a failed login refers to the session until garbage is collected.
+        self._acks_due = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def subscribe(
         self,
@@ -312,7 +315,8 @@ class ConsumingSession(StompSession):
         return began > 0 and time.monotonic() - began > PAUSE_S
 
     def __del__(self) -> None:
-        os.close(self._acks_due)  # only now no further ack is possible
+        if self._acks_due >= 0:
+            os.close(self._acks_due)  # only now no further ack is possible
 
     def _sleep(self, files: Sequence[int], timeout_s: float) -> None:
         ready = select.poll()

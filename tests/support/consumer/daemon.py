@@ -97,16 +97,23 @@ class Daemon:
 
 @contextmanager
 def running(
-    site: Site, *options: str, log: str = "consume.log", **variables: str
+    site: Site,
+    *options: str,
+    log: str = "consume.log",
+    group: int | None = None,
+    **variables: str,
 ) -> Iterator[Daemon]:
     """The daemon, run with these options, and killed when the block ends.
 
-    It has a state directory beside its configuration.
+    It has a state directory beside its configuration. `group` is its process group, if not ours.
     """
     log_file = site.config.with_name(log)
     with log_file.open("wb") as target:
         process = subprocess.Popen(
-            site.command("run", *options), stderr=target, env={**os.environ, **variables}
+            site.command("run", *options),
+            stderr=target,
+            env={**os.environ, **variables},
+            process_group=group,
         )
         try:
             yield Daemon(process, log_file)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import os
 import queue
 import socket
 import threading
@@ -11,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count, repeat
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +33,7 @@ from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp_session import CLOSED, SessionLost
 
 SOON_S = 10.0
+EVENT = "anon_inode:[eventfd]"
 real_getaddrinfo = socket.getaddrinfo
 METRICS = Subscription("/topic/grid.probe.metricOutput", make_stamp("metricOutput"), 100)
 SITE_A = Login("site-a")
@@ -360,6 +364,26 @@ def test_a_broker_that_never_answers_is_disconnected(inbox: Inbox) -> None:
         pytest.raises(SessionLost, match=r"no CONNECTED within 0\.2 s"),
     ):
         logged_in(broker, inbox, reply_s=0.2)
+
+
+def test_failed_logins_leave_no_descriptors_to_the_garbage_collector(inbox: Inbox) -> None:
+    """A quiet consumer seldom collects garbage, and tries again for as long as a broker is away."""
+
+    def events() -> int:
+        paths = Path("/proc/self/fd").iterdir()
+        return [os.readlink(path) for path in paths if path.is_symlink()].count(EVENT)
+
+    with FakeBroker(refusal="not now") as broker:
+        gc.disable()
+        try:
+            before = events()
+            for _ in range(5):
+                with pytest.raises(SessionLost):
+                    logged_in(broker, inbox)
+
+            assert events() == before
+        finally:
+            gc.enable()
 
 
 def test_a_broker_of_an_unknown_kind_is_refused_rather_than_subscribed_undurably(

@@ -1,0 +1,1 @@
+"""Hours of load with everything on; every record is accounted for, and nothing may grow."""

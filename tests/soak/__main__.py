@@ -1,0 +1,188 @@
+"""The long soak: `make soak HOURS=10`.
+
+    python -m tests.soak run --hours 10              adds to build/soak/log.jsonl
+    python -m tests.soak run --minutes 20 --brokers artemis rabbitmq --seed 7
+    python -m tests.soak totals                      of all runs in the log
+    python -m tests.soak chart docs/pictures/soak.svg
+
+A run exits with 1 if a record was lost or stored twice, a program failed, or memory or descriptors
+of a process grew; then its logs are kept. SIGINT ends it early, after it has accounted for what was
+sent. A killed run counts up to its last finished window.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from itertools import cycle
+from pathlib import Path
+
+from tests.services import ServiceMissing
+from tests.services.brokers import BROKERS
+from tests.services.process import ServerDied
+from tests.soak.chart import write_chart
+from tests.soak.events import events
+from tests.soak.log import END, RUN, SAMPLE, WINDOW, SoakLog, totals
+from tests.soak.samples import sampling
+from tests.soak.stage import pairs, standing
+from tests.soak.verdict import growth_lines, leaks
+from tests.soak.window import Soak, entry_of, missing_answers, redelivered_since
+
+LOG = Path("build/soak/log.jsonl")
+RATE = 700.0
+"""Leaves half of one processor to others on a machine with two."""
+WINDOW_S = 240.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _arguments(argv)
+    log = SoakLog(args.log)
+    if args.command == "totals":
+        print(totals(list(log.entries(WINDOW, END))))
+        return 0
+    if args.command == "chart":
+        run = args.run or log.runs()[-1]["run"]
+        write_chart(args.file, list(log.entries(SAMPLE, WINDOW, run=run)))
+        print("\n".join(growth_lines(log, run)))
+        return 0
+    try:
+        return _run(args, log)
+    except ServiceMissing as reason:
+        print(reason, file=sys.stderr)
+        return 1
+
+
+def _run(args: argparse.Namespace, log: SoakLog) -> int:
+    _remove_leftovers(log)
+    run = 1 + max((entry["run"] for entry in log.runs()), default=0)
+    seed = random.randrange(10**6) if args.seed is None else args.seed
+    duration_s = 60 * args.minutes if args.minutes else 3600 * args.hours
+    # Servers run as other accounts and must be able to enter it.
+    directory = Path(tempfile.mkdtemp(prefix="sam-soak-"))
+    directory.chmod(0o711)
+    tempfile.tempdir = str(directory)
+    log.append(
+        RUN,
+        run,
+        began=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        pid=os.getpid(),
+        directory=directory,
+        seed=seed,
+        hours=duration_s / 3600,
+        rate=args.rate,
+    )
+    print(
+        f"run {run}, seed {seed}, {duration_s / 3600:g} hours, {args.rate:g} records/s", flush=True
+    )
+    problems = _windows(args, log, run, seed, duration_s, directory)
+    problems += leaks(log, run)
+    log.append(END, run, problems=problems)
+    print("\n".join(growth_lines(log, run)))
+    print("this run")
+    print(totals(list(log.entries(WINDOW, END, run=run))))
+    print("all runs")
+    print(totals(list(log.entries(WINDOW, END))), flush=True)
+    if problems:
+        print(f"FAILED, logs in {directory}")
+        return 1
+    shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+def _windows(
+    args: argparse.Namespace, log: SoakLog, run: int, seed: int, duration_s: float, directory: Path
+) -> list[str]:
+    """Run windows until the time is over, and log each; the problems, after which it stops."""
+    problems: list[str] = []
+    turns = cycle([tuple(args.brokers)] if args.brokers else pairs())
+    try:
+        with standing(directory) as stage:
+            soak = Soak(stage, args.rate, seed)
+            for stopping in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(stopping, lambda *_: soak.ending.set())
+            ends_at = time.monotonic() + duration_s
+            with sampling(soak, lambda values: log.append(SAMPLE, run, **values)):
+                for number, brokers in enumerate(turns):
+                    began = time.monotonic()
+                    window_s = min(args.window_minutes * 60, max(0.0, ends_at - began))
+                    chosen = events(f"{seed}-{number}")
+                    window, reading = soak.window(number, brokers, chosen, window_s)
+                    redelivered = redelivered_since(stage, window.batch)
+                    seconds = time.monotonic() - began
+                    entry = entry_of(window, reading, seconds, redelivered)
+                    log.append(WINDOW, run, **entry)
+                    problems += [f"window {number}: {text}" for text in reading.problems]
+                    problems += soak.forget(window)
+                    _show(entry)
+                    if problems or soak.ending.is_set() or time.monotonic() >= ends_at:
+                        break
+                if not problems:
+                    problems += soak.last(window).problems
+                    problems += stage.stop_publishers()
+                    if not soak.ending.is_set():
+                        problems += [
+                            f"no message was posted with success: {answer}"
+                            for answer in missing_answers(window.ledger)
+                        ]
+    except (AssertionError, ServerDied, TimeoutError) as failure:
+        problems.append(f"{type(failure).__name__}: {failure}")
+    return problems
+
+
+def _show(entry: dict[str, object]) -> None:
+    faults = entry["faults"]
+    assert isinstance(faults, dict)
+    bad = ", ".join(f"{entry[name]} {name}" for name in ("lost", "twice", "unknown"))
+    print(
+        f"  window {entry['window']}, {' and '.join(entry['brokers'])}:"  # type: ignore[arg-type]
+        f" {entry['seconds']} s, {entry['messages']} messages, {entry['records']} records,"
+        f" {sum(faults.values())} faults and pauses, {bad}",
+        flush=True,
+    )
+
+
+def _remove_leftovers(log: SoakLog) -> None:
+    """Remove the files of runs that were killed."""
+    ended = {entry["run"] for entry in log.entries(END)}
+    for entry in log.runs():
+        if entry["run"] not in ended and not Path(f"/proc/{entry['pid']}").exists():
+            shutil.rmtree(entry["directory"], ignore_errors=True)
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run for some hours, and add to the log")
+    length = run.add_mutually_exclusive_group()
+    length.add_argument("--hours", type=float, default=1, help="(default %(default)g)")
+    length.add_argument("--minutes", type=float, help="instead of --hours")
+    run.add_argument("--rate", type=float, default=RATE, help="records/s (default %(default)g)")
+    run.add_argument("--seed", type=int, help="the events to repeat (default: random)")
+    run.add_argument(
+        "--brokers", nargs=2, choices=BROKERS, help="the kinds of the two brokers (default: all)"
+    )
+    run.add_argument(
+        "--window-minutes",
+        type=float,
+        default=WINDOW_S / 60,
+        help="load between two accounts of all records (default %(default)g)",
+    )
+    chart = commands.add_parser("chart", help="draw a run as an SVG file")
+    chart.add_argument("file", type=Path)
+    chart.add_argument("--run", type=int, help="(default: the last one)")
+    all_runs = commands.add_parser("totals", help="print the sums of all runs")
+    for command in (run, chart, all_runs):
+        command.add_argument("--log", type=Path, default=LOG, help="(default %(default)s)")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
