@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import argparse
 import logging
-from dataclasses import asdict
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from datetime import UTC, date, datetime
+
+from sqlalchemy import Engine
 
 from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.program.wording import plural
+from sam_pipeline.sql.archive.config import load_archive
+from sam_pipeline.sql.archive.record import kept_back
 from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.removal.pruning.prune import prune
-from sam_pipeline.sql.removal.pruning.request import bounds_of
+from sam_pipeline.sql.removal.pruning.request import Bounds, bounds_of
 from sam_pipeline.sql.topology.moments import age_argument
 
 KINDS = {
@@ -33,6 +39,9 @@ examples:
 
 Ages are whole UTC days before today. Reports of the pruned days are kept, and `sam-report run`
 refuses to recompute them. If a prune is interrupted, the next one completes it.
+
+With an archive (section [archive] of sam.toml), results and details are kept from the first day on
+that is not in it, has changed since, or was not verified (`sam-db archive --due --verify`).
 """
 
 logger = logging.getLogger(__name__)
@@ -59,6 +68,9 @@ def run_prune(args: argparse.Namespace) -> int:
         args.usage_error("at least one age is required, such as --keep-results 400d")
     engine = open_database(args)
     bounds = bounds_of(datetime.now(UTC).date(), *ages)
+    bounds, kept = _archived_only(args, engine, bounds)
+    for day, reason in kept.items():
+        logger.warning("kept back: %s %s", day, reason)
     progress = Progress()
     pruned = prune(engine, bounds, dry_run=args.dry_run, on_progress=progress.draw)
     progress.end()
@@ -79,5 +91,34 @@ def run_prune(args: argparse.Namespace) -> int:
             line = f"{name_of(engine)}: {verb} {label} before {before}: {amount}"
             print_done(args, line, success=not args.dry_run)
     if args.json:
+        document["kept_back"] = [{"day": day, "reason": reason} for day, reason in kept.items()]
         print_json({**document, "left": pruned.left, "not_dropped": pruned.not_dropped})
     return OK
+
+
+def _archived_only(
+    args: argparse.Namespace, engine: Engine, bounds: Bounds
+) -> tuple[Bounds, Mapping[date, str]]:
+    """The bounds that keep what the archive does not hold; the days that it lacks, and why.
+
+    Raises:
+        ArchiveError: the archive can't be read; nothing was pruned.
+    """
+    wanted = [bound for bound in (bounds.results, bounds.details) if bound]
+    store = load_archive(args).open()
+    if store is None or not wanted:
+        return bounds, {}
+    if not args.dry_run:
+        fold_all(engine)  # marks the days of results that were loaded just now
+    kept = kept_back(engine, store, max(wanted))
+    if not kept:
+        return bounds, {}
+    # Days are forgotten in their order: a report begins with the last results of the day before.
+    first = min(kept)
+    results, details = bounds.results, bounds.details
+    bounds = replace(
+        bounds,
+        results=results and min(results, first),
+        details=details and min(details, first),
+    )
+    return bounds, kept
