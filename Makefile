@@ -28,7 +28,7 @@ INSTALL := $(foreach package,python3-venv postgresql default-jre-headless,/usr/s
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full docs pictures test check lint clean test-services pyz man packages bench-publish bench-load bench-consume bench-door bench-report bench-pages soak soak-reports fuzz
+.PHONY: help install demo demo-full docs pictures test check lint clean test-services pyz man packages bench-publish bench-load bench-consume bench-door bench-report bench-pages bench-matrix soak soak-reports fuzz
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -119,6 +119,10 @@ bench-report: $(VENV)/.tested ## reports, compared with psql, DuckDB and an empt
 bench-pages: $(VENV)/.tested ## the pages of reports: a month of 500 sites, a year of 60
 	@$(NEED) $(POSTGRES)
 	$(BIN)/python -m tests.benchmarks.pages
+
+bench-matrix: $(VENV)/.tested ## brokers: producers x consumers x payloads, lag, losses, with plots (QUICK=1: a short run)
+	@$(NEED) $(JAVA) $(MAVEN) $(RABBITMQ)
+	$(BIN)/python -m tests.benchmarks.matrix $(if $(QUICK),--quick)
 
 clean: ## remove everything these targets made
 	rm -rf $(VENV) .cache demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

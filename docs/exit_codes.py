@@ -14,7 +14,7 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.OK: "published, or stored in the spool",
         command.USAGE: "usage error",
         command.BAD_DATA: "some records were refused, and the others sent; or the destination was"
-        " refused, and nothing sent",
+        " refused, and nothing sent; `load-test`: the broker lost messages",
         command.NO_INPUT: "an input file is missing; `spool`: no such element",
         command.UNAVAILABLE: "not stored: no broker took it, and there is no spool; or the clock"
         " was never set",

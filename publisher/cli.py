@@ -29,6 +29,7 @@ COMMANDS = {
     "run": ("run", "run a monitoring plugin and publish its result"),
     "passive": ("passive", "publish the results of passive checks, as Nagios and NRDP have them"),
     "spool": ("spool", "inspect, repair or drain the spool"),
+    "load-test": ("load_test", "measure a broker: producers, consumers, lag, losses, with plots"),
     "key": ("key", "make or show the key that signs messages"),
     "config": ("config", "show each key of the configuration, and where its value comes from"),
     "check": ("check", "report all problems of configuration, files and brokers"),

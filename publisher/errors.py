@@ -4,6 +4,7 @@ PublishError
 ├── PublishUsage        the command line lacks an option
 ├── FifoError           the FIFO of passive results can't be used
 ├── BrokerUnavailable   try the next broker, then the spool
+├── LoadTestFailed      the load test can't go on; what was measured is reported
 ├── MessageRejected     try another broker with this message; go on with the others here
 └── NoBrokerTookIt      (in publication.py) some messages are lost: send them again
 
@@ -59,6 +60,12 @@ class MessageRejected(PublishError):
         self.position = position
         self.reason = reason
         self.for_good = for_good
+
+
+class LoadTestFailed(PublishError):
+    """A cell of a load test could not be measured."""
+
+    exit_code = UNAVAILABLE
 
 
 class Terminated(BaseException):

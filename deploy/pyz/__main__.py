@@ -16,7 +16,25 @@ if os.path.exists(itself):
     sys.path[0] = itself
 
 # Bytecode for this Python, if there is any. Importing the sources takes twice as long.
-sys.path.insert(0, sys.path[0] + "/" + str(sys.implementation.cache_tag))
+sources = sys.path[0]
+bytecode = sources + "/" + str(sys.implementation.cache_tag)
+sys.path.insert(0, bytecode)
+
+
+class WithoutBytecode:
+    """Finds modules of which there are only the sources, after all other finders."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):  # type: ignore[no-untyped-def]
+        if not name.startswith("sam_pipeline.") or not path:
+            return None
+        from importlib.machinery import PathFinder
+
+        entries = [entry.replace(bytecode, sources, 1) for entry in path]
+        return None if entries == list(path) else PathFinder.find_spec(name, entries)
+
+
+sys.meta_path.append(WithoutBytecode)
 
 if sys.argv[0].endswith("check_sam_publisher"):  # a link to this file
     from sam_pipeline.publisher.commands.nagios import main

@@ -4,7 +4,8 @@
 
     __main__.py, sam_pipeline/, tomli/   the sources, for any version of Python
     cpython-39/, cpython-311/, …         their bytecode, for each Python on this machine, because
-                                         none can write its bytecode into the file itself
+                                         none can write its bytecode into the file itself; none
+                                         of the load test, which is large and rarely used
 
 The same sources and interpreters give the same bytes: entries are sorted and have fixed times and
 modes, which rules out zipapp. Bytecode is not compressed: decompressing it at each start takes
@@ -49,6 +50,8 @@ for source in sorted(root.rglob("*.py")):
     shown = "sam-publish.pyz/" + str(name)
     py_compile.compile(str(source), str(to), shown, True, 2, how)  # no docstrings
 """
+
+WITHOUT_BYTECODE = ("publisher/load_test/", "publisher/commands/load_test.py")
 
 Files = dict[str, bytes]
 """Content by path in the archive."""
@@ -140,7 +143,8 @@ def bytecode(sources: Files) -> Files:
     with TemporaryDirectory() as directory:
         root, target = Path(directory, "sources"), Path(directory, "compiled")
         for name, content in sources.items():
-            if name.endswith(".py"):
+            is_rare = name.startswith(tuple(f"{PACKAGE}/{part}" for part in WITHOUT_BYTECODE))
+            if name.endswith(".py") and not is_rare:
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_bytes(content)
         environment = {**os.environ, "PYTHONHASHSEED": "0"}  # sets keep their order in bytecode

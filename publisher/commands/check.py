@@ -11,10 +11,10 @@ from pathlib import Path
 
 from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.commands.arguments import add_broker_options
-from sam_pipeline.publisher.commands.config_keys import ConfigKeys, all_keys
 from sam_pipeline.publisher.commands.options import flags_of
 from sam_pipeline.publisher.delivery.round_trips import check_message, round_trips
 from sam_pipeline.publisher.errors import BrokerUnavailable
+from sam_pipeline.publisher.settings.config_keys import ConfigKeys, all_keys
 from sam_pipeline.publisher.settings.load import examine_config, problems_between_keys, scratch_of
 from sam_pipeline.publisher.settings.signing import signer_of
 from sam_pipeline.schema.errors import ConfigError

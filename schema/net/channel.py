@@ -63,6 +63,23 @@ class Channel:
         data: bytes = self._when_ready(select.POLLIN, self.socket.recv, at_most)
         return data
 
+    def send_now(self, data: bytes) -> int:
+        """Pass to the kernel what it takes without waiting; return the number of bytes.
+
+        Raises:
+            OSError: the connection is lost; `error_text` gives the message.
+        """
+        return self._at_once(self.socket.send, data) or 0
+
+    def receive_now(self, at_most: int = RECEIVE_BYTES) -> Optional[bytes]:
+        """The bytes that have arrived; None if none have, empty when the peer has closed.
+
+        Raises:
+            OSError: the connection is lost; `error_text` gives the message.
+        """
+        data: Optional[bytes] = self._at_once(self.socket.recv, at_most)
+        return data
+
     def has_arrived(self) -> bool:
         """Whether `receive` would not have to wait."""
         arrived = select.poll()
@@ -91,6 +108,13 @@ class Channel:
                 return call(*arguments)
             except BlockingIOError:
                 self._wait(events, NO_ANSWER if events == select.POLLIN else NOT_READING)
+
+    def _at_once(self, call: Callable[..., Any], *arguments: object) -> Any:
+        """What the call returns; None if it would have to wait."""
+        try:
+            return call(*arguments)
+        except BlockingIOError:
+            return None
 
     def _wait(self, events: int, timeout_message: str) -> None:
         if events == select.POLLIN:  # the peer may hold its next small answer until our ACK

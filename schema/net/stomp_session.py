@@ -146,6 +146,44 @@ class StompSession:
             raise self.lose(error_text(error)) from error
         self._take(data)
 
+    def fileno(self) -> int:
+        """The descriptor of the connection, for one who waits for many sessions at once."""
+        return self._channel.socket.fileno()
+
+    def send_now(self, frames: bytes) -> int:
+        """Pass to the kernel what it takes without waiting; return the number of bytes.
+
+        Raises:
+            SessionLost: the connection is lost.
+        """
+        if self._loss:
+            raise self._loss
+        try:
+            return self._channel.send_now(frames)
+        except OSError as error:
+            raise self.lose(error_text(error)) from error
+
+    def receive_now(self) -> bool:
+        """Read and sort what has arrived, without waiting; return whether anything had.
+
+        Raises:
+            SessionLost: nothing more will arrive.
+        """
+        if self._loss:
+            raise self._loss
+        try:
+            data = self._channel.receive_now(self._receive_bytes)
+        except OSError as error:
+            raise self.lose(error_text(error)) from error
+        if data is not None:
+            self._take(data)
+        return data is not None
+
+    def receipts_now(self) -> list[str]:
+        """The ids of the receipts that arrived since the last call."""
+        receipts, self._receipts = self._receipts, []
+        return receipts
+
     def close(self, timeout_s: float = GOODBYE_S) -> None:
         """DISCONNECT, wait a little for its receipt, and close the connection in any case."""
         with suppress(SessionLost):

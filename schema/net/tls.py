@@ -191,11 +191,22 @@ class TlsChannel(Channel):
                 self._wait(select.POLLIN, NO_ANSWER)
             except ssl.SSLWantWriteError:
                 self._wait(select.POLLOUT, NOT_READING)
-            except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
-                # What it sent before may still be read.
-                raise ConnectionAbortedError("it closed the connection") from error
             except ssl.SSLError as error:
-                raise OSError(self._refusal(error)) from error
+                raise self._lost(error) from error
+
+    def _at_once(self, call: Callable[..., Any], *arguments: object) -> Any:
+        try:
+            return call(*arguments)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        except ssl.SSLError as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: ssl.SSLError) -> OSError:
+        if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+            # What it sent before may still be read.
+            return ConnectionAbortedError("it closed the connection")
+        return OSError(self._refusal(error))
 
     def _refusal(self, error: ssl.SSLError) -> str:
         """Why one side refuses the other."""

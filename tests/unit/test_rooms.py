@@ -65,6 +65,10 @@ WALLS: Mapping[str, Wall] = {
         f"{PUBLISHER} publisher.settings publisher.spool publisher.brokers publisher.delivery"
         " publisher.probe"
     ),
+    "publisher.load_test": Wall(f"{PUBLISHER} publisher.settings publisher.brokers"),
+    "publisher.commands.load_test": Wall(
+        f"{PUBLISHER} publisher.commands.arguments publisher.commands.options publisher.load_test"
+    ),
     "publisher.commands": Wall(
         f"{PUBLISHER} publisher.settings publisher.spool publisher.brokers publisher.delivery"
         " publisher.probe"

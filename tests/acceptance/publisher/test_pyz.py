@@ -272,6 +272,18 @@ def test_the_configuration_is_checked(node: WorkerNode) -> None:
     assert "did you mean brokers?" in bad.stdout + bad.stderr
 
 
+@each_python
+def test_the_load_test_runs_from_its_sources_alone(node: WorkerNode, pyz: Path) -> None:
+    done = node.publish("load-test", "--dry-run", "--sizes", "1k", "--producers", "3")
+
+    assert done.returncode == 0, done.stderr
+    assert "matrix: 3 to 80, 1 kB, persistent, topic" in done.stdout
+    with ZipFile(pyz) as archive:
+        names = [name for name in archive.namelist() if "load_test" in name]
+    assert names
+    assert all(name.endswith(".py") for name in names)
+
+
 def test_the_same_sources_give_the_same_bytes(pyz: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.pyz"
 

@@ -1,0 +1,164 @@
+"""Which messages arrived, exactly and by id: one bit for each, and the ids that came twice.
+
+A message is the number `number` of the producer `producer`; both begin with 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+MAX_LISTED = 20
+"""So many ids of lost or repeated messages are listed; all of them are counted."""
+
+Bitmap = bytearray
+"""Bit `n % 8` of byte `n // 8` is set if message `n` arrived."""
+
+
+class Arrivals:
+    """What one consumer received."""
+
+    def __init__(self, shares: Sequence[int]) -> None:
+        """`shares`: how many messages each producer sends at most."""
+        self.bitmaps = [Bitmap((share + 7) // 8) for share in shares]
+        self.count = 0
+        """Without duplicates."""
+        self.duplicates = 0
+        self.repeated: list[tuple[int, int]] = []
+        """Producer and number of the first MAX_LISTED duplicates."""
+
+    def add(self, producer: int, number: int) -> None:
+        """Note an arrival.
+
+        Raises:
+            IndexError: there is no such message.
+        """
+        bitmap, at, bit = self.bitmaps[producer], number >> 3, 1 << (number & 7)
+        if bitmap[at] & bit:
+            self.duplicates += 1
+            if len(self.repeated) < MAX_LISTED:
+                self.repeated.append((producer, number))
+        else:
+            bitmap[at] |= bit
+            self.count += 1
+
+
+class Sent(NamedTuple):
+    """What a producer sent: the numbers below `total`; those below `confirmed` got a receipt."""
+
+    total: int
+    confirmed: int
+
+
+class Account(NamedTuple):
+    """What became of all messages; a topic delivers each of them to each consumer.
+
+    `missing` were confirmed and did not arrive; `unconfirmed` neither got a receipt nor arrived.
+    """
+
+    sent: int
+    confirmed: int
+    expected: int
+    delivered: int
+    missing: int
+    unconfirmed: int
+    duplicates: int
+    missing_ids: Sequence[str]
+    duplicate_ids: Sequence[str]
+
+
+def balance(sent: Sequence[Sent], arrivals: Sequence[Arrivals], shared: bool) -> Account:
+    """Compare what was sent with what arrived.
+
+    Args:
+        shared: the consumers read one queue, so each message belongs to one of them.
+    """
+    duplicates = sum(one.duplicates for one in arrivals)
+    repeated = [
+        f"{_name(*message)} at consumer {number}"
+        for number, one in enumerate(arrivals)
+        for message in one.repeated
+    ]
+    delivered = sum(one.count for one in arrivals)
+    readers = [one.bitmaps for one in arrivals]
+    if shared:
+        union = [Bitmap(len(bitmap)) for bitmap in readers[0]]
+        for bitmaps in readers:
+            for producer, bitmap in enumerate(bitmaps):
+                for number in _numbers(_both(union[producer], bitmap)):
+                    duplicates += 1
+                    repeated.append(f"{_name(producer, number)} at two consumers")
+                union[producer] = _either(union[producer], bitmap)
+        readers = [union]
+        delivered = sum(count(bitmap) for bitmap in union)
+    missing = unconfirmed = 0
+    missing_ids: list[str] = []
+    for reader, bitmaps in enumerate(readers):
+        for producer, (total, confirmed) in enumerate(sent):
+            arrived = bitmaps[producer]
+            lost = confirmed - count(first_bits(arrived, confirmed))
+            absent = total - count(first_bits(arrived, total))
+            missing += lost
+            unconfirmed += absent - lost
+            if lost and len(missing_ids) < MAX_LISTED:
+                where = "" if shared else f" at consumer {reader}"
+                for first, last in gaps(arrived, confirmed):
+                    until = f" to {last}" if last > first else ""
+                    missing_ids.append(f"{_name(producer, first)}{until}{where}")
+    return Account(
+        sent=sum(one.total for one in sent),
+        confirmed=sum(one.confirmed for one in sent),
+        expected=sum(one.total for one in sent) * len(readers),
+        delivered=delivered,
+        missing=missing,
+        unconfirmed=unconfirmed,
+        duplicates=duplicates,
+        missing_ids=missing_ids[:MAX_LISTED],
+        duplicate_ids=repeated[:MAX_LISTED],
+    )
+
+
+def count(bitmap: Bitmap) -> int:
+    """How many messages arrived."""
+    return bin(int.from_bytes(bitmap, "little")).count("1")
+
+
+def first_bits(bitmap: Bitmap, limit: int) -> Bitmap:
+    """The bits of the numbers below the limit."""
+    whole, rest = divmod(limit, 8)
+    head = bitmap[:whole]
+    if rest and whole < len(bitmap):
+        head.append(bitmap[whole] & ((1 << rest) - 1))
+    return head
+
+
+def gaps(bitmap: Bitmap, limit: int) -> Iterator[tuple[int, int]]:
+    """The first and last number of each run of messages below the limit that did not arrive."""
+    first = None
+    for number in range(limit):
+        if bitmap[number >> 3] >> (number & 7) & 1:
+            if first is not None:
+                yield first, number - 1
+            first = None
+        elif first is None:
+            first = number
+    if first is not None:
+        yield first, limit - 1
+
+
+def _name(producer: int, number: int) -> str:
+    return f"producer {producer} message {number}"
+
+
+def _both(one: Bitmap, other: Bitmap) -> Bitmap:
+    return Bitmap(a & b for a, b in zip(one, other))
+
+
+def _either(one: Bitmap, other: Bitmap) -> Bitmap:
+    return Bitmap(a | b for a, b in zip(one, other))
+
+
+def _numbers(bitmap: Bitmap) -> Iterator[int]:
+    for at, byte in enumerate(bitmap):
+        if byte:
+            yield from (at * 8 + bit for bit in range(8) if byte >> bit & 1)

@@ -1,0 +1,183 @@
+"""From the reports of the processes to the figures of a cell, as one JSON document."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from typing import Any, Optional
+
+from sam_pipeline.publisher.load_test.accounts import Account, balance
+from sam_pipeline.publisher.load_test.conduct import QUIET, CellRun
+from sam_pipeline.publisher.load_test.histogram import quantiles
+from sam_pipeline.publisher.load_test.plan import QUEUE
+from sam_pipeline.publisher.load_test.receiving import LagCounts
+from sam_pipeline.publisher.load_test.wire import LoadRoute
+from sam_pipeline.schema.program.command import VERSION
+from sam_pipeline.schema.times import format_time
+
+Document = dict[str, Any]
+
+TOOL, PROCESSORS, RATE, BROKER = "tool", "processors", "rate", "broker"
+"""What limited the throughput of a cell."""
+BUSY_PROCESS = 0.9
+"""A process of the tool that works for this share of the time may be the limit."""
+BUSY_MACHINE = 0.95
+REACHED = 0.95
+"""The share of the wanted rate that counts as reached."""
+
+
+def document_of(run: CellRun, route: LoadRoute) -> Document:
+    """The figures of a cell; docs/load-test.md explains each of them."""
+    cell = run.cell
+    sent = {number: one for report in run.sending for number, one in report.sent.items()}
+    arrivals = {number: one for report in run.receiving for number, one in report.arrivals.items()}
+    account = balance(
+        [sent[number] for number in sorted(sent)],
+        [arrivals[number] for number in sorted(arrivals)],
+        shared=cell.kind == QUEUE,
+    )
+    sending_s = max(report.last_s for report in run.sending)
+    receiving_s = max(report.last_s for report in run.receiving)
+    received_per_s = _rate(account.delivered, receiving_s)
+    lags: dict[int, LagCounts] = {}
+    for report in run.receiving:
+        for at, lag in report.lags.items():
+            lags[at] = _sum([lags[at], lag]) if at in lags else lag
+    received_bytes = sum(report.bytes for report in run.receiving)
+    sent_per_s = _rate(account.confirmed, sending_s)
+    return {
+        "run": route.run,
+        "broker": str(route.address.broker),
+        "server": run.receiving[0].server,
+        "machine": machine(),
+        "scenario": cell.scenario,
+        "number": run.number,
+        "kind": cell.kind,
+        "persistent": cell.persistent,
+        "producers": cell.producers,
+        "consumers": cell.consumers,
+        "size_bytes": cell.size_bytes,
+        "rate_wanted_per_s": cell.rate,
+        "started_at": format_time(datetime.fromtimestamp(int(run.started_at), timezone.utc)),
+        "ended_by": run.ended_by,
+        "sending_s": round(sending_s, 3),
+        "receiving_s": round(receiving_s, 3),
+        "sent_per_s": sent_per_s,
+        "received_per_s": received_per_s,
+        "received_per_s_per_consumer": round(received_per_s / cell.consumers, 1),
+        "payload_kb_per_s": round(received_per_s * cell.size_bytes / 1000, 1),
+        "wire_kb_per_s": _rate(received_bytes / 1000, receiving_s),
+        "lag_ms": _quantiles(_sum(lags.values())),
+        "to_broker_ms": _quantiles(_sum(report.to_broker for report in run.receiving)),
+        "from_broker_ms": _quantiles(_sum(report.from_broker for report in run.receiving)),
+        **_counts(account, run),
+        "processor": _processor(run, sent_per_s),
+        "series": _series(run, lags),
+        "problems": list(run.problems),
+    }
+
+
+def machine() -> Document:
+    pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return {
+        "processors": os.cpu_count(),
+        "memory_mb": pages * page_bytes // 1_000_000,
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+        "sam_publish": VERSION,
+    }
+
+
+def _counts(account: Account, run: CellRun) -> Document:
+    """The account of the messages; what was still arriving at the end is not lost."""
+    is_final = run.ended_by == QUIET or not account.missing
+    return {
+        "sent": account.sent,
+        "confirmed": account.confirmed,
+        "expected": account.expected,
+        "delivered": account.delivered,
+        "lost": account.missing if is_final else 0,
+        "late": 0 if is_final else account.missing,
+        "unconfirmed": account.unconfirmed,
+        "duplicates": account.duplicates,
+        "foreign": sum(report.foreign for report in run.receiving),
+        "lost_ids": list(account.missing_ids) if is_final else [],
+        "duplicate_ids": list(account.duplicate_ids),
+    }
+
+
+def _processor(run: CellRun, sent_per_s: float) -> Document:
+    """How much of the processors the tool took, and what was the limit."""
+    times = [(report.processor_s, report.wall_s) for report in run.sending]
+    times += [(report.processor_s, report.wall_s) for report in run.receiving]
+    shares = [processor_s / wall_s for processor_s, wall_s in times if wall_s]
+    busiest = max(shares, default=0.0)
+    if run.cell.rate and sent_per_s >= run.cell.rate * REACHED:
+        limit = RATE
+    elif busiest >= BUSY_PROCESS:
+        limit = TOOL
+    elif run.busy >= BUSY_MACHINE:
+        limit = PROCESSORS
+    else:
+        limit = BROKER
+    return {
+        "producers_s": round(sum(report.processor_s for report in run.sending), 3),
+        "consumers_s": round(sum(report.processor_s for report in run.receiving), 3),
+        "busiest_process": round(busiest, 3),
+        "tool": round(sum(shares) / (os.cpu_count() or 1), 3),
+        "machine": round(run.busy, 3),
+        "limited_by": limit,
+    }
+
+
+def _series(run: CellRun, lags: Mapping[int, LagCounts]) -> Document:
+    """Rates and lags over time; each list has an entry per interval of `interval_s`.
+
+    The lag in an interval is that of the messages that arrived in it; None if none did.
+    """
+    ends = [max(report.by_bin, default=0) for report in run.sending]
+    by_consumer = {n: bins for report in run.receiving for n, bins in report.by_bin.items()}
+    ends += [max(bins, default=0) for bins in by_consumer.values()]
+    intervals = range(max(ends) + 1)
+
+    def rates(bins: Iterable[Mapping[int, int]], share: int = 1) -> list[float]:
+        found = list(bins)
+        return [
+            round(sum(one.get(at, 0) for one in found) / run.bin_s / share, 1) for at in intervals
+        ]
+
+    quantiles_at = [_quantiles(lags[at]) if at in lags else None for at in intervals]
+    series: Document = {
+        "interval_s": run.bin_s,
+        "sent_per_s": rates(report.by_bin for report in run.sending),
+        "received_per_s": rates(by_consumer.values()),
+    }
+    if run.cell.has_slow_consumer:
+        others = [bins for number, bins in by_consumer.items() if number]
+        series["slow_per_s"] = rates([by_consumer[0]])
+        series["others_per_s"] = rates(others, max(1, len(others)))
+        series["slow_between_s"] = [round(at, 3) for at in run.cell.slow_between()]
+    for name in ("median", "p99", "maximum"):
+        series[f"lag_{name}_ms"] = [found and found[name] for found in quantiles_at]
+    return series
+
+
+def _sum(lags: Iterable[LagCounts]) -> LagCounts:
+    counts: dict[int, int] = {}
+    longest_us = 0
+    for one in lags:
+        longest_us = max(longest_us, one.longest_us)
+        for number, count in one.counts.items():
+            counts[number] = counts.get(number, 0) + count
+    return LagCounts(counts, longest_us)
+
+
+def _quantiles(lag: LagCounts) -> Optional[Document]:
+    found = quantiles(lag.counts, lag.longest_us)
+    return found and found._asdict()
+
+
+def _rate(count: float, seconds: float) -> float:
+    return round(count / seconds, 1) if seconds else 0.0

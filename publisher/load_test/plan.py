@@ -1,0 +1,190 @@
+"""What a load test measures, cell by cell, and the bounds within which it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Optional
+
+from sam_pipeline.schema.program.wording import grouped
+
+TOPIC, QUEUE = "topic", "queue"
+KINDS = (TOPIC, QUEUE)
+
+# The test matrix that the authors of the field's messaging service published.
+PRODUCERS = (1, 2, 3, 5, 10, 40)
+CONSUMERS = (1, 2, 3, 5, 10, 80)
+SIZES = (0, 100, 1000, 10_000)
+
+MATRIX, COLLECTOR, FAN_OUT, FLOW_CONTROL = "matrix", "collector", "fan-out", "flow-control"
+WARM_UP = "warm-up"
+
+SET_UP_S = 30.0
+"""How long the consumers may take to connect and subscribe, and then the producers to connect."""
+CONFIRM_S = 15.0
+"""How long the last receipts may take."""
+DRAIN_S = 30.0
+"""How long messages may still arrive after that."""
+EMPTY_S = 20.0
+"""How long emptying a queue may take."""
+LEAVE_S = 20.0
+"""How long deleting the subscriptions may take."""
+
+SLOW_PER_S = 50.0
+"""Messages that the slow consumer takes per second."""
+
+
+class LoadCell(NamedTuple):
+    """One measurement; it ends after `messages` messages or `seconds`, whichever comes first.
+
+    `rate`: messages/s of all producers together; None means as fast as the broker confirms them.
+    `has_slow_consumer`: the first consumer is slow in the middle third of the time.
+    """
+
+    scenario: str
+    kind: str
+    persistent: bool
+    producers: int
+    consumers: int
+    size_bytes: int
+    messages: int
+    seconds: float
+    rate: Optional[float] = None
+    has_slow_consumer: bool = False
+
+    @property
+    def copies(self) -> int:
+        """How many consumers get each message."""
+        return self.consumers if self.kind == TOPIC else 1
+
+    @property
+    def limit_s(self) -> float:
+        """How long the cell takes at most, whatever the broker does."""
+        return 2 * SET_UP_S + self.seconds + CONFIRM_S + DRAIN_S + EMPTY_S + LEAVE_S
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether the broker stores the messages for each consumer of a topic.
+
+        Without a durable subscription brokers store no message of a topic, persistent or not.
+        """
+        return self.persistent and self.kind == TOPIC
+
+    def share(self, producer: int) -> int:
+        """How many of the messages this producer sends; the first is number 0."""
+        return len(range(producer, self.messages, self.producers))
+
+    def slow_between(self) -> tuple[float, float]:
+        """When the slow consumer is slow, in seconds after the start."""
+        return self.seconds / 3, self.seconds * 2 / 3
+
+    def __str__(self) -> str:
+        stored = "persistent" if self.persistent else "not persistent"
+        who = f"{self.producers} to {self.consumers}"
+        return f"{self.scenario}: {who}, {size_text(self.size_bytes)}, {stored}, {self.kind}"
+
+
+class LoadSelection(NamedTuple):
+    """What the options select; an empty `kinds` or `persistence` means that of the scenario."""
+
+    scenarios: Sequence[str] = (MATRIX,)
+    producers: Sequence[int] = PRODUCERS
+    consumers: Sequence[int] = CONSUMERS
+    sizes: Sequence[int] = SIZES
+    kinds: Sequence[str] = ()
+    persistence: Sequence[bool] = ()
+    messages: Optional[int] = None
+    seconds: Optional[float] = None
+    rate: Optional[float] = None
+
+
+class Scenario(NamedTuple):
+    """A scenario of the field besides the matrix."""
+
+    text: str
+    producers: int
+    consumers: int
+    size_bytes: int
+    messages: int
+    seconds: float
+    rate: Optional[float] = None
+    has_slow_consumer: bool = False
+
+
+SCENARIOS = {
+    COLLECTOR: Scenario(
+        "300 producers, 2,000 messages/s in total, one consumer, 500 B",
+        300,
+        1,
+        500,
+        60_000,
+        30.0,
+        2000.0,
+    ),
+    FAN_OUT: Scenario("10 producers, 100 consumers, 200 B", 10, 100, 200, 20_000, 30.0),
+    FLOW_CONTROL: Scenario(
+        "5 producers, 2,000 messages/s in total, 5 consumers, one of them slow for a while, 1 kB",
+        *(5, 5, 1000, 60_000, 30.0, 2000.0, True),
+    ),
+}
+MATRIX_MESSAGES, MATRIX_SECONDS = 10_000, 5.0
+WARM_UP_MESSAGES, WARM_UP_SECONDS = 2000, 5.0
+
+
+def plan(selection: LoadSelection) -> list[LoadCell]:
+    """All cells in the order in which they are measured; the first one warms the broker up."""
+    cells = [
+        cell
+        for kind in selection.kinds or (TOPIC,)
+        for persistent in selection.persistence or (True,)
+        for cell in _cells(selection, kind, persistent)
+    ]
+    first = cells[0]
+    messages = min(WARM_UP_MESSAGES, first.messages)
+    seconds = min(WARM_UP_SECONDS, first.seconds)
+    warm_up = LoadCell(WARM_UP, first.kind, first.persistent, 1, 1, 100, messages, seconds)
+    return [warm_up, *cells]
+
+
+def _cells(selection: LoadSelection, kind: str, persistent: bool) -> Iterator[LoadCell]:
+    messages, seconds = selection.messages, selection.seconds
+    for name in selection.scenarios:
+        if name == MATRIX:
+            bounds = (messages or MATRIX_MESSAGES, seconds or MATRIX_SECONDS)
+            for size in selection.sizes:
+                for producers in selection.producers:
+                    for consumers in selection.consumers:
+                        numbers = (producers, consumers, size, *bounds)
+                        yield LoadCell(name, kind, persistent, *numbers, selection.rate)
+        else:
+            chosen = SCENARIOS[name]
+            bounds = (messages or chosen.messages, seconds or chosen.seconds)
+            numbers = (chosen.producers, chosen.consumers, chosen.size_bytes, *bounds)
+            more = (selection.rate or chosen.rate, chosen.has_slow_consumer)
+            yield LoadCell(name, kind, persistent, *numbers, *more)
+
+
+def bounds_text(cells: Iterable[LoadCell]) -> str:
+    """How much the cells send, and how long they take, at most."""
+    cells = list(cells)
+    sent = sum(cell.messages for cell in cells)
+    received = sum(cell.messages * cell.copies for cell in cells)
+    size = sum(cell.messages * cell.copies * cell.size_bytes for cell in cells)
+    sending_s = sum(cell.seconds for cell in cells)
+    limit_s = sum(cell.limit_s for cell in cells)
+    return (
+        f"{grouped(len(cells))} cells, the first one to warm up: at most {grouped(sent)} messages"
+        f" sent, {grouped(received)} received ({grouped(round(size / 1e6))} MB of payload),"
+        f" {duration_text(sending_s)} of sending, {duration_text(limit_s)} with all waits"
+    )
+
+
+def duration_text(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def size_text(size_bytes: int) -> str:
+    """A payload as the field writes it: 0 B, 100 B, 1 kB, 10 kB."""
+    return f"{size_bytes / 1000:g} kB" if size_bytes >= 1000 else f"{size_bytes} B"

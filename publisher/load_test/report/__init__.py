@@ -1,0 +1,1 @@
+"""The results of a load test, as a table and as a page with plots."""
