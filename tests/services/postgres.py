@@ -27,7 +27,7 @@ from tests.services.process import HOST, ServerProcess, as_account, free_ports
 HOW_TO_GET_IT = "apt-get install postgresql"
 USER = "sam"
 PASSWORD = "sam-secret"
-ROLES = ("owner", "loader", "topology", "reporter", "reader")
+ROLES = ("owner", "loader", "topology", "reporter", "archiver", "reader")
 DEBIAN = Path("/usr/lib/postgresql")
 # Commits are as durable as in production; only the sizes suit a laptop.
 SETTINGS = {

@@ -1,0 +1,271 @@
+"""A day in the archive: its files have what the database has, and the same digests as runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet as pq
+from sqlalchemy import Engine, text
+
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.spark_jobs.compute.sources.instances import numbered, read_instances
+from sam_pipeline.sql.archive.digests import digest_of_results, pack
+from sam_pipeline.sql.archive.layout import ENDPOINT, MEMBER, SCHEMAS, SORTED_BY, STATUSES
+from sam_pipeline.sql.archive.manifest import DOWNTIMES, EXCLUSIONS, KINDS, RESULTS, TOPOLOGY
+from sam_pipeline.sql.archive.manifest import newest as newest_version
+from sam_pipeline.sql.archive.record import due_days, read_changes
+from sam_pipeline.sql.archive.retention import clean, forget_old_versions
+from sam_pipeline.sql.archive.store import LocalStore, Store
+from sam_pipeline.sql.archive.verify import problem_with_database, problems_of_files
+from sam_pipeline.sql.archive.writing import results as writing_results
+from sam_pipeline.sql.archive.writing import sorting
+from sam_pipeline.sql.database.engine import reading, writing
+from tests.support.database.archived import (
+    AFTER,
+    BEFORE,
+    DAY,
+    archive,
+    fill,
+    load,
+    newest_day,
+    results_of,
+    rows_of,
+)
+from tests.support.database.old_results import prune_now
+from tests.support.database.sql_rows import downtime, insert, query
+
+TODAY = date(2026, 11, 26)
+NAMES_IN_VIEW = {"site_hint": "siteName", "vo": "voName", "fqan": "voFqan"}
+
+
+def stored_results(engine: Engine, day: date) -> list[dict[str, Any]]:
+    """The results of a day as the class view has them, by the columns of the file."""
+    rows = query(
+        engine,
+        "SELECT hostName, serviceFlavour, metricName, voName, siteName, gatheredAt, timestamp,"
+        " metricStatus, summaryData, performanceData, detailsData, messageId, publisher"
+        " FROM metricOutput ORDER BY hostName, timestamp",
+    )
+    columns = (
+        *("host_name", "service_flavour", "metric_name", "vo", "site_hint", "gathered_at"),
+        *("measured_at", "status", "summary", "performance_data", "details", "message_id"),
+        "publisher",
+    )
+    found = [dict(zip(columns, row, strict=True)) for row in rows]
+    return [row for row in found if str(row["measured_at"]).startswith(str(day))]
+
+
+def test_the_files_have_the_results_of_the_day_in_order(engine: Engine, store: Store) -> None:
+    fill(engine)
+
+    manifest = archive(engine, store)
+
+    rows = rows_of(store, manifest, RESULTS)
+    expected = stored_results(engine, DAY)
+    shown = [
+        {
+            **{name: row[name] for name in expected[0]},
+            "measured_at": f"{row['measured_at']:%Y-%m-%dT%H:%M:%SZ}",
+            "status": STATUSES[row["status"]],
+        }
+        for row in rows
+    ]
+    assert shown == expected
+    assert rows == sorted(rows, key=lambda row: [row[name] for name in SORTED_BY])
+    assert manifest.rows == 12
+    assert manifest.statuses == dict.fromkeys(STATUSES, 3)
+
+
+def test_the_other_files_have_what_touches_the_day(engine: Engine, store: Store) -> None:
+    fill(engine)
+
+    of_day, after = archive(engine, store), archive(engine, store, AFTER)
+
+    topology = rows_of(store, of_day, TOPOLOGY)
+    assert [row["record"] for row in topology] == [ENDPOINT, ENDPOINT, MEMBER]
+    assert topology[2]["weight"] == 3
+    assert topology[0]["valid_from"] == datetime(2026, 11, 1, tzinfo=UTC)
+    [row] = rows_of(store, of_day, DOWNTIMES)
+    assert (row["downtime_id"], row["end_s"] - row["start_s"]) == ("D1", 7200)
+    assert rows_of(store, after, DOWNTIMES) == []
+    # The results of an excluded host are not carried over to the day after.
+    assert len(rows_of(store, of_day, EXCLUSIONS)) == 1
+
+
+def test_the_columns_are_those_of_the_layout(engine: Engine, local: LocalStore) -> None:
+    fill(engine)
+
+    manifest = archive(engine, local)
+
+    for kind in KINDS:
+        for file in manifest.of_kind(kind):
+            path = local.source().path(file.name)
+            assert pq.read_schema(path).equals(SCHEMAS[kind])
+            assert b"pandas" not in (pq.read_schema(path).metadata or {})
+            column = pq.ParquetFile(path).metadata.row_group(0).column(0)
+            assert column.compression == "ZSTD"
+            assert column.is_stats_set or not file.rows
+
+
+def test_the_digest_is_that_of_a_run_over_all_results(engine: Engine, local: LocalStore) -> None:
+    fill(engine)
+
+    manifest = archive(engine, local)
+
+    with reading(engine) as connection:
+        instances = numbered([read_instances(connection)])
+        rows = connection.execute(
+            text(
+                "SELECT instance_id, measured_at_s, status_code FROM report_result"
+                " WHERE measured_at_s >= :start AND measured_at_s < :end ORDER BY result_id"
+            ),
+            {"start": 1_795_132_800, "end": 1_795_219_200},
+        ).all()
+    columns = pa.table([*map(pa.array, zip(*rows, strict=True))], names=["id", "second", "status"])
+    ids, second, status = (column.to_numpy() for column in columns.columns)
+    number = {instance: place for place, instance in enumerate(instances.ids.tolist())}
+    keys = instances.key[[number[one] for one in ids.tolist()]]
+    assert len(rows) == 12
+    assert manifest.digests[RESULTS] == f"{digest_of_results(keys, pack(second, status)):016x}"
+
+
+def test_large_days_are_sorted_in_runs_and_cut_into_files(
+    engine: Engine, local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(engine)
+    whole = archive(engine, local)
+    monkeypatch.setattr(sorting, "RUN_ROWS", 5)
+    monkeypatch.setattr(writing_results, "ROWS_PER_GROUP", 3)
+    monkeypatch.setattr(writing_results, "ROWS_PER_FILE", 6)
+
+    parts = archive(engine, local)
+
+    assert len(parts.of_kind(RESULTS)) > len(whole.of_kind(RESULTS)) == 1
+    assert rows_of(local, parts, RESULTS) == rows_of(local, whole, RESULTS)
+    assert parts.digests == whole.digests
+    assert list(problems_of_files(local, parts)) == []
+
+
+def test_late_results_make_another_version_of_the_day(engine: Engine, local: LocalStore) -> None:
+    fill(engine)
+    for day in (BEFORE, DAY, AFTER):
+        archive(engine, local, day)
+    with reading(engine) as connection:
+        assert DAY not in due_days(read_changes(connection), local, TODAY, 2)
+
+    load(engine, {**next(results_of(DAY)), "timestamp": f"{DAY}T01:02:03Z", "messageId": "late"})
+
+    with reading(engine) as connection:
+        changes = read_changes(connection)
+    assert due_days(changes, local, TODAY, 2)[0] == DAY
+    manifest = archive(engine, local)
+    assert (manifest.version, manifest.rows) == (2, 13)
+    with reading(engine) as connection:
+        assert DAY not in due_days(read_changes(connection), local, TODAY, 2)
+
+
+def test_days_are_due_from_the_first_result_until_they_are_old_enough(
+    engine: Engine, local: LocalStore
+) -> None:
+    fill(engine)
+
+    with reading(engine) as connection:
+        changes = read_changes(connection)
+
+    assert due_days(changes, local, AFTER, 2) == []
+    assert due_days(changes, local, TODAY, 2)[:1] == [BEFORE]
+    assert due_days(changes, local, TODAY, 2)[-1] == date(2026, 11, 23)
+
+
+def test_a_downtime_that_is_announced_late_makes_the_day_due(
+    engine: Engine, local: LocalStore
+) -> None:
+    fill(engine)
+    for day in (BEFORE, DAY, AFTER):
+        archive(engine, local, day)
+
+    insert(
+        engine,
+        "downtime",
+        downtime(downtimeId="D2", startTime=f"{DAY}T01:00:00Z", endTime=f"{DAY}T02:00:00Z"),
+    )
+
+    with reading(engine) as connection:
+        assert DAY in due_days(read_changes(connection), local, TODAY, 2)
+
+
+def test_a_new_version_keeps_details_that_were_pruned(engine: Engine, store: Store) -> None:
+    fill(engine)
+    before = rows_of(store, archive(engine, store), RESULTS)
+    prune_now(engine, details=-2)
+    assert query(engine, "SELECT 1 FROM metricOutput WHERE detailsData IS NOT NULL") == []
+
+    after = rows_of(store, archive(engine, store), RESULTS)
+
+    assert sum(row["details"] is not None for row in before) == 9
+    assert after == before
+
+
+def test_old_versions_are_deleted_except_those_of_sealed_months(
+    engine: Engine, store: Store
+) -> None:
+    fill(engine)
+    for _ in range(5):
+        archive(engine, store)
+
+    removed = forget_old_versions(store, DAY, 2, sealed={(DAY, 2)})
+
+    assert removed == [1, 3]
+    kept = {name.rpartition("/")[2][:2] for name in store.names("results/")}
+    assert kept == {"v2", "v4", "v5"}
+    assert list(problems_of_files(store, newest_day(store))) == []
+
+
+def test_clean_deletes_only_what_no_manifest_names(engine: Engine, store: Store) -> None:
+    fill(engine)
+    manifest = archive(engine, store)
+    everything = store.names()
+    orphan = store.source().path(f"results/day={DAY}/v2-000.parquet")
+    with store.source().filesystem().open_output_stream(orphan) as file:
+        file.write(b"half")
+
+    assert clean(store) == [f"results/day={DAY}/v2-000.parquet"]
+    assert store.names() == everything
+    assert newest_version(store, DAY) == manifest
+
+
+def test_another_database_is_refused(engine: Engine, local: LocalStore) -> None:
+    fill(engine)
+    archive(engine, local)
+    with reading(engine) as connection:
+        identity = connection.scalar(text("SELECT database_id FROM database_identity"))
+    try:
+        with writing(engine) as connection:
+            connection.execute(text("UPDATE database_identity SET database_id = 'another'"))
+
+        with pytest.raises(ConfigError, match=f"archived from another database, {identity}"):
+            archive(engine, local)
+    finally:
+        with writing(engine) as connection:
+            connection.execute(
+                text("UPDATE database_identity SET database_id = :id"), {"id": identity}
+            )
+
+
+def test_a_day_agrees_with_the_database_until_a_result_is_hidden(
+    engine: Engine, local: LocalStore
+) -> None:
+    fill(engine)
+    manifest = archive(engine, local)
+
+    def difference() -> str | None:
+        with reading(engine) as connection:
+            return problem_with_database(connection, manifest, read_changes(connection))
+
+    assert difference() is None
+    with writing(engine) as connection:
+        connection.execute(text("DELETE FROM metric_result WHERE message_id LIKE 'm-2026-11-20-1'"))
+    assert difference() == "differs from the database, which has 9 results: the archive 12"
