@@ -55,11 +55,11 @@ def test_rabbitmq_comes_back_on_its_port_after_a_kill(rabbitmq: RabbitMQServer) 
     assert stomp_answers(rabbitmq.port)
 
 
-def test_a_server_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
-    """Ctrl-C, a crash or SIGKILL of the test run leaves no server behind."""
-    owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True
-    )
+@pytest.mark.parametrize("program", ["OWNER", "OWNER_OF_A_GROUP"])
+def test_a_process_ends_when_its_owner_is_killed(tmp_path: Path, program: str) -> None:
+    """Ctrl-C, a crash or SIGKILL of the test run leaves nothing behind."""
+    command = [sys.executable, "-c", globals()[program], str(tmp_path / "log")]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     server_pid = int(owner.stdout.readline())
 
@@ -77,6 +77,14 @@ server = ServerProcess(command=["sleep", "600"], log=Path(sys.argv[1]), ready=la
 server.start()
 print(server.pid, flush=True)
 time.sleep(600)
+"""
+OWNER_OF_A_GROUP = """
+import subprocess, time
+from tests.services.process import guarded_group
+with guarded_group() as group:
+    process = subprocess.Popen(["sleep", "600"], process_group=group)
+    print(process.pid, flush=True)
+    time.sleep(600)
 """
 
 

@@ -21,6 +21,7 @@ HOST = "127.0.0.1"
 PORTS = range(20_000, 30_000)
 # Reads until the owner of its standard input ends, even by SIGKILL.
 GUARD = 'cat >/dev/null; kill -s KILL -- "-$1"'
+GUARD_OF_ITS_GROUP = "cat >/dev/null; kill -s KILL 0"
 
 
 class ServerDied(Exception):
@@ -122,6 +123,18 @@ class ServerProcess:
             time.sleep(0.05)
         self.kill()
         raise ServerDied(f"{self.command[0]} did not start:\n{last_lines(self.log)}")
+
+
+@contextlib.contextmanager
+def guarded_group() -> Iterator[int]:
+    """A process group, for `Popen`, that is killed when the block or this process ends."""
+    guard = subprocess.Popen(
+        ["sh", "-c", GUARD_OF_ITS_GROUP], stdin=subprocess.PIPE, process_group=0
+    )
+    try:
+        yield guard.pid
+    finally:
+        guard.communicate()
 
 
 def as_account(account: str | None) -> dict[str, Any]:

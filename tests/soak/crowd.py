@@ -67,18 +67,13 @@ class Crowd:
 
         It has not exited, so nothing is promised yet; but it must have sent all by the next pause.
         """
-        clock, numbers = _Clock(), count()
+        clock, numbers, prefix = _Clock(), count(), f"{self.prefix}steady"
+        new = [next(numbers)]  # at once: it is an error to send nothing
         while True:
-            texts = [
-                (
-                    number,
-                    text_of(METRIC_OUTPUT, f"{self.prefix}steady", number, self.midnight, chance),
-                )
-                for number in islice(numbers, clock.due(STEADY_SHARE * self.rate))
-            ]
-            self._write(self.steady, "".join(text for _, text in texts))
-            self.ledger.accepted.update(f"{self.prefix}steady-{number}" for number, _ in texts)
+            self._write(self.steady, self._texts(METRIC_OUTPUT, prefix, new, chance))
+            self.ledger.accepted.update(f"{prefix}-{number}" for number in new)
             yield
+            new = list(islice(numbers, clock.due(STEADY_SHARE * self.rate)))
 
     def _slot(
         self, record_class: RecordClass, number: int
@@ -128,16 +123,9 @@ class Crowd:
         try:
             while time.monotonic() < ends_at:
                 rate = self.rate * record_class.share / (max(1, self._alive) if results else 1)
-                # At least one: it is an error to send nothing.
-                new = list(islice(numbers, clock.due(rate) or int(not keys)))
+                new = list(islice(numbers, clock.due(rate) or int(not keys)))  # at least one
                 keys += [f"{prefix}-{number}" for number in new]
-                self._write(
-                    process.stdin,
-                    "".join(
-                        text_of(record_class, prefix, number, self.midnight, chance)
-                        for number in new
-                    ),
-                )
+                self._write(process.stdin, self._texts(record_class, prefix, new, chance))
                 yield
         finally:
             with self._lock:
@@ -153,6 +141,12 @@ class Crowd:
             (self.ledger.uncertain if code else self.ledger.accepted).update(keys)
             if code:
                 self.ledger.failures.append(f"send of {name} -> {code}\n{log.read_text()[-2000:]}")
+
+    def _texts(
+        self, item: RecordClass, prefix: str, numbers: Sequence[int], chance: random.Random
+    ) -> str:
+        texts = (text_of(item, prefix, number, self.midnight, chance) for number in numbers)
+        return "".join(texts)
 
     def _write(self, file: IO[bytes], text: str) -> None:
         file.write(text.encode())

@@ -33,7 +33,7 @@ from tests.kills.soak import BATCH_SIZE, HEART_BEAT_S, SPOOL
 from tests.services.broker import StompServer
 from tests.services.brokers import BROKERS
 from tests.services.postgres import PostgresServer, as_role, fresh_database, running_postgres
-from tests.services.process import free_ports
+from tests.services.process import free_ports, guarded_group
 from tests.support.brokers.fault_proxy import FaultProxy
 from tests.support.commands import PROGRAMS
 from tests.support.consumer.daemon import Daemon, Subscription, running, site_of
@@ -47,8 +47,6 @@ METRICS_TIMEOUT_S = 2.0
 LONGEST_PARTITION_S = 60.0
 MANY = 10**6
 """More dead letters and spooled messages than there can be."""
-# Stops on its own: its members are killed when the pipe to us closes, even by our SIGKILL.
-GROUP_GUARD = "cat >/dev/null; kill -s KILL 0"
 
 
 @dataclass
@@ -176,7 +174,7 @@ class Stage:
 def standing(directory: Path) -> Iterator[Stage]:
     """Everything runs inside the block: the first two brokers, both consumers and servlets."""
     with ExitStack() as stack:
-        group = stack.enter_context(_guarded_group())
+        group = stack.enter_context(guarded_group())
         postgres = stack.enter_context(running_postgres({"shared_buffers": "256MB"}))
         brokers = {name: stack.enter_context(start()) for name, start in BROKERS.items()}
         proxies = {
@@ -282,18 +280,6 @@ def add_class(database: str) -> None:
 
 def environment_of_publishers() -> dict[str, str]:
     return _clean_environment()
-
-
-@contextmanager
-def _guarded_group() -> Iterator[int]:
-    """A process group that is killed when the block ends, or when this process does."""
-    guard = subprocess.Popen(
-        ["sh", "-c", GROUP_GUARD], stdin=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
-    )
-    try:
-        yield guard.pid
-    finally:
-        guard.communicate()
 
 
 @contextmanager
