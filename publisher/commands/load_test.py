@@ -191,7 +191,7 @@ def handle(args: argparse.Namespace) -> int:
         stop = stack.enter_context(StopSignal())
         documents, failure = measure(route, cells, stop, args, file)
     if args.out:
-        write_page([(args.out.name, documents)], args.out / PAGE)
+        write_page([(args.out.resolve().name, documents)], args.out / PAGE)
         print_done(args, f"wrote {args.out / RESULTS} and {args.out / PAGE}", file=notes)
     if stop.received:
         done = f"{len(documents)} of {len(cells) - 1} cells were measured"

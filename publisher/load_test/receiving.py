@@ -28,8 +28,8 @@ from sam_pipeline.schema.net.stomp_session import SessionLost
 
 READS_PER_TURN = 4
 """So often a connection is read before the others get their turn."""
-SLOW_BYTES = 4096
-"""A slow consumer reads in small pieces."""
+SLOW_BYTES, SLOW_TLS_BYTES = 4096, 16384
+"""A slow consumer reads in small pieces; over TLS no piece of a record may remain unread."""
 SLOW_TICK_S = 0.01
 """How often it looks whether it may read again."""
 EMPTY_QUIET_S = 1.0
@@ -153,7 +153,8 @@ def _consumer(
         watch.note(number, arrival)
 
     if cell.has_slow_consumer and number == 0:
-        return Consumer(route, cell, numbers, arrived, deadline, SLOW_BYTES)
+        piece = SLOW_TLS_BYTES if route.address.broker.tls else SLOW_BYTES
+        return Consumer(route, cell, numbers, arrived, deadline, piece)
     return Consumer(route, cell, numbers, arrived, deadline)
 
 

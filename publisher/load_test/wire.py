@@ -55,7 +55,8 @@ class LoadRoute(NamedTuple):
     run: str
 
     def destination(self, kind: str) -> str:
-        return f"/{kind}/{NAME}.{self.run}"
+        """Different ones for topic and queue: Artemis has one address for both."""
+        return f"/{kind}/{NAME}.{self.run}.{kind}"
 
     def client(self, cell: int, consumer: int) -> str:
         """The client-id and the name of the durable subscription of a consumer."""

@@ -9,7 +9,7 @@ from typing import Any
 from sam_pipeline.publisher.load_test.figures import TOOL
 from sam_pipeline.publisher.load_test.report.chart import svg
 from sam_pipeline.publisher.load_test.report.plots import LoadRun, PlotFigure, figures
-from sam_pipeline.publisher.load_test.report.table import COLUMNS, cells
+from sam_pipeline.publisher.load_test.report.table import COLUMNS, cells, ms_text
 from sam_pipeline.schema.program.wording import grouped
 
 STYLE = """\
@@ -39,8 +39,8 @@ ul.legend{display:inline-flex;flex-wrap:wrap;gap:2px 18px;list-style:none;margin
 padding:0;font-size:13px}
 ul.legend svg{vertical-align:-2px}
 .scroll{overflow-x:auto}
-table{border-collapse:collapse;font-size:13px;margin:8px 0;font-variant-numeric:tabular-nums}
-th,td{padding:3px 9px;text-align:right;white-space:nowrap;border-bottom:1px solid #e4e4e4}
+table{border-collapse:collapse;font-size:12px;margin:8px 0;font-variant-numeric:tabular-nums}
+th,td{padding:3px 6px;text-align:right;border-bottom:1px solid #e4e4e4}
 th{border-bottom:1.5px solid #404040;vertical-align:bottom}
 th.text,td.text{text-align:left}
 .bad{font-weight:700;text-decoration:underline}
@@ -52,12 +52,15 @@ h1{font-size:18pt}h2{font-size:13pt;margin-top:16pt}h3{font-size:11pt;margin-top
 """
 
 HEADINGS = {"prod": "producers", "cons": "consumers", "twice": "duplicates", "limit": "limited by"}
+PARTS = {"to broker ms": "to_broker_ms", "from broker ms": "from_broker_ms"}
 TEXT_COLUMNS = ("scenario", "stored", "kind", "limit")
 NOTES = {
     "sent/s": "messages that the broker confirmed, until the last receipt",
     "received/s": "messages that all consumers received, until the last one arrived",
     "kB/s": "payload of the received messages, without headers; 1 kB is 1000 bytes",
-    "median, p99, max": "of the time from sending to arrival, in ms; the maximum is exact",
+    "median, p99, max": "of the lag, the time from sending to arrival, in ms; the maximum is exact",
+    "to, from broker": "medians of the parts of the lag before and after the time that the broker"
+    " states; - if it states none",
     "lost": "messages that the broker confirmed and that did not arrive, by id; +N were late: still"
     " on their way when the time was over",
     "duplicates": "arrivals of messages that had arrived before, by id",
@@ -74,13 +77,15 @@ def page(runs: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> str:
 
 
 def _parts(runs: Sequence[LoadRun]) -> Iterator[str]:
-    names = " and ".join(run.name for run in runs)
+    *first, last = (run.name for run in runs)
+    names = f"{', '.join(first)} and {last}" if first else last
     title = f"Load test: {names}" if len(runs) == 1 else f"Load tests compared: {names}"
     yield '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width,initial-scale=1">'
     yield f"<title>{escape(title)}</title><style>\n{STYLE}</style></head><body>"
     yield f"<h1>{escape(title)}</h1>"
-    yield from (_summary(run, len(runs) > 1) for run in runs)
+    summaries = "".join(_summary(run, len(runs) > 1) for run in runs)
+    yield f'<div class=panels style="{_columns(len(runs))}">{summaries}</div>'
     for figure in figures(runs):
         yield _drawn(figure, len(runs))
     for run in runs:
@@ -93,7 +98,7 @@ def _parts(runs: Sequence[LoadRun]) -> Iterator[str]:
 def _summary(run: LoadRun, is_named: bool) -> str:
     """What was measured, where, and whether all messages arrived."""
     if not run.documents:
-        return f"<p>{escape(run.name)}: no cell was measured.</p>"
+        return f"<p>{escape(run.name)}: no cell was measured</p>"
     first, last = run.documents[0], run.documents[-1]
     machine = first["machine"]
     by_tool = sum(one["processor"]["limited_by"] == TOOL for one in run.documents)
@@ -115,31 +120,35 @@ def _summary(run: LoadRun, is_named: bool) -> str:
         facts["Times"] = "the broker adds no time of its own, so the lag is known only as a whole"
     rows = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in facts.items())
     heading = f"<h2>{escape(run.name)}</h2>" if is_named else ""
-    return f"{heading}<dl class=facts>{rows}</dl>"
+    return f"<div>{heading}<dl class=facts>{rows}</dl></div>"
 
 
 def _drawn(figure: PlotFigure, runs: int) -> str:
-    columns = runs if runs > 1 else 2
     panels = "".join(svg(panel) for row in figure.rows for panel in row)
     return (
         f"<section class=figure><h2>{escape(figure.title)}</h2>"
         f"<p class=soft>{escape(figure.caption)}</p><div>{figure.legend}</div>"
-        f'<div class=panels style="grid-template-columns:repeat({columns},1fr)">{panels}</div>'
-        "</section>"
+        f'<div class=panels style="{_columns(runs if runs > 1 else 2)}">{panels}</div></section>'
     )
+
+
+def _columns(count: int) -> str:
+    return f"grid-template-columns:repeat({count},minmax(0,1fr))"
 
 
 def _table(run: LoadRun, is_named: bool) -> Iterator[str]:
     yield f"<h2>All cells{f' of {escape(run.name)}' if is_named else ''}</h2>"
     yield "<div class=scroll><table><thead><tr>"
-    titles = [title for title, _ in COLUMNS]
+    titles = [*(title for title, _ in COLUMNS), *PARTS]
     classes = [" class=text" if title in TEXT_COLUMNS else "" for title in titles]
     for title, kind in zip(titles, classes):
         yield f"<th{kind}>{escape(HEADINGS.get(title, title))}</th>"
     yield "</tr></thead><tbody>"
     for document in run.documents:
         row = []
-        for title, kind, text in zip(titles, classes, cells(document)):
+        parts = [(document[key] or {}).get("median") for key in PARTS.values()]
+        texts = [*cells(document), *map(ms_text, parts)]
+        for title, kind, text in zip(titles, classes, texts):
             is_bad = title in ("lost", "twice") and text != "0"
             shown = f"<span class=bad>{escape(text)}</span>" if is_bad else escape(text)
             row.append(f"<td{kind}>{shown}</td>")

@@ -60,6 +60,7 @@ def document(**given: Any) -> dict[str, Any]:
         "payload_kb_per_s": 7.5,
         "lag_ms": {"median": 1.0, "p99": 2.0, "maximum": 3.0},
         "to_broker_ms": None,
+        "from_broker_ms": None,
         "delivered": 150,
         "lost": 0,
         "late": 0,
