@@ -28,7 +28,7 @@ INSTALL := $(foreach package,python3-venv postgresql default-jre-headless,/usr/s
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full docs pictures test check lint clean test-services pyz man packages bench-publish bench-load bench-consume bench-door bench-report bench-pages bench-matrix soak soak-reports fuzz
+.PHONY: help install demo demo-full docs pictures test check lint clean test-services pyz man packages bench-publish bench-load bench-consume bench-door bench-report bench-archive bench-pages bench-matrix soak soak-reports fuzz
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -115,6 +115,10 @@ bench-door: $(VENV)/.tested ## HTTP door, compared with ActiveMQ's servlet and w
 bench-report: $(VENV)/.tested ## reports, compared with psql, DuckDB and an empty Spark program (QUICK=1: a short run)
 	@$(NEED) $(JAVA) $(POSTGRES)
 	$(BIN)/python -m tests.benchmarks.report $(if $(QUICK),--quick)
+
+bench-archive: $(VENV)/.tested ## sam-db archive, compared with DuckDB writing the same rows (QUICK=1: a short run)
+	@$(NEED) $(POSTGRES)
+	$(BIN)/python -m tests.benchmarks.archive $(if $(QUICK),--quick)
 
 bench-pages: $(VENV)/.tested ## the pages of reports: a month of 500 sites, a year of 60
 	@$(NEED) $(POSTGRES)

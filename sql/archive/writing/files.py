@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sam_pipeline.sql.archive.manifest import DataFile
+from sam_pipeline.sql.archive.layout import SCHEMAS
+from sam_pipeline.sql.archive.manifest import RESULTS, DataFile
 from sam_pipeline.sql.archive.store import Store
 
-_DELTA = ("measured_at", "received_at", "result_id")
-_SINGLE = (*_DELTA, "message_id", "details")
+_INCREASING = ("measured_at", "received_at", "result_id")
 
 PARQUET: Mapping[str, Any] = {
     "compression": "zstd",
@@ -19,6 +19,13 @@ PARQUET: Mapping[str, Any] = {
     "write_page_index": True,
 }
 """Options of all files; see docs/archive.md."""
+
+PARQUET_OF_RESULTS: Mapping[str, Any] = {
+    **PARQUET,
+    # A fifth of the size, and half of the time: neighbours differ by little.
+    "column_encoding": dict.fromkeys(_INCREASING, "DELTA_BINARY_PACKED"),
+    "use_dictionary": [name for name in SCHEMAS[RESULTS].names if name not in _INCREASING],
+}
 
 
 def put(

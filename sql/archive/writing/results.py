@@ -18,7 +18,7 @@ from sam_pipeline.sql.archive.digests import digest_of_results, pack
 from sam_pipeline.sql.archive.layout import ROWS_PER_FILE, ROWS_PER_GROUP, SCHEMAS, STATUSES
 from sam_pipeline.sql.archive.manifest import LAST_RESULTS, RESULTS, DataFile, Manifest, data_name
 from sam_pipeline.sql.archive.store import Store, translated
-from sam_pipeline.sql.archive.writing.files import PARQUET, put
+from sam_pipeline.sql.archive.writing.files import PARQUET_OF_RESULTS, put
 from sam_pipeline.sql.archive.writing.names import (
     NamesById,
     SortedInstances,
@@ -110,7 +110,7 @@ class DayResults:
             path = work / f"results-{number}.parquet"
             counts, digest, last = np.zeros(len(STATUSES), np.int64), 0, 0
             with translated(f"{store.url}/{name}"):
-                with pq.ParquetWriter(path, SCHEMAS[RESULTS], **PARQUET) as writer:
+                with pq.ParquetWriter(path, SCHEMAS[RESULTS], **PARQUET_OF_RESULTS) as writer:
                     for group in groups[number * per_file : (number + 1) * per_file]:
                         rows = self._sorted.group(*group)
                         times = pack(
