@@ -12,6 +12,7 @@ from sam_pipeline.publisher import PublisherConfig, publish
 from tests.support.brokers.queue_reader import received
 from tests.support.brokers.tls_files import TlsBroker
 from tests.support.builders import metric_message
+from tests.support.commands import Workplace
 
 
 @pytest.fixture
@@ -118,3 +119,26 @@ def test_plain_stomp_at_the_port_for_tls_names_the_right_url(
     plain = tls_broker.server.tls_url.replace("stomp+ssl://", "stomp://")
 
     assert "stomp+ssl://" in refusal(config._replace(brokers=(plain,)))
+
+
+def test_a_load_test_sends_and_receives_under_tls(
+    tls_broker: TlsBroker, config: PublisherConfig, tmp_path: Path
+) -> None:
+    ours = with_certificate(config, tls_broker, tls_broker.files.client())
+    place = Workplace(
+        tmp_path,
+        broker=tls_broker.server.tls_url,
+        database="",
+        environment={
+            f"SAM_PUBLISHER_{name.upper()}": str(getattr(ours, name))
+            for name in ("ca_file", "certificate_file", "key_file")
+        },
+    )
+    options = ("--producers=3", "--consumers=2", "--sizes=10k", "--messages=300", "--json")
+
+    done = place.succeed(
+        "sam-publish", "load-test", "--broker", tls_broker.server.tls_url, *options
+    )
+
+    assert done.json["delivered"] == 600
+    assert done.json["problems"] == []
