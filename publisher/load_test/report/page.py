@@ -48,7 +48,7 @@ th.text,td.text{text-align:left}
 @media print{@page{size:A4;margin:14mm}body{max-width:none;padding:0;font-size:10pt}
 h1{font-size:18pt}h2{font-size:13pt;margin-top:16pt}h3{font-size:11pt;margin-top:12pt}
 .scroll{overflow:visible}table{font-size:7pt}th,td{padding:1pt 3pt}
-.figure,.plot,tr{break-inside:avoid}h2,h3{break-after:avoid}thead{display:table-header-group}}
+.plot,tr{break-inside:avoid}h2,h3,.soft,.keys{break-after:avoid}thead{display:table-header-group}}
 """
 
 HEADINGS = {"prod": "producers", "cons": "consumers", "twice": "duplicates", "limit": "limited by"}
@@ -127,7 +127,7 @@ def _drawn(figure: PlotFigure, runs: int) -> str:
     panels = "".join(svg(panel) for row in figure.rows for panel in row)
     return (
         f"<section class=figure><h2>{escape(figure.title)}</h2>"
-        f"<p class=soft>{escape(figure.caption)}</p><div>{figure.legend}</div>"
+        f"<p class=soft>{escape(figure.caption)}</p><div class=keys>{figure.legend}</div>"
         f'<div class=panels style="{_columns(runs if runs > 1 else 2)}">{panels}</div></section>'
     )
 
