@@ -179,8 +179,8 @@ def statuses(chance: np.random.Generator, instances: int, results: int) -> Itera
 def _first_results(chance: np.random.Generator, size: Size, day: date) -> Iterator[SentRow]:
     """One result of each instance, in the last hour of the day."""
     status_numbers = next(statuses(chance, size.instances, 1))
-    instances = zip(_instances(size), status_numbers, strict=True)
-    for number, ((site, flavour, host, metric), status) in enumerate(instances):
+    named = zip(instances(size), status_numbers, strict=True)
+    for number, ((site, flavour, host, metric), status) in enumerate(named):
         row = {
             "hostname": host,
             "serviceflavour": flavour,
@@ -196,14 +196,14 @@ def _first_results(chance: np.random.Generator, size: Size, day: date) -> Iterat
         yield row, f"{number // 100:032x}", PUBLISHER
 
 
-def _instances(size: Size) -> Iterator[tuple[str, str, str, str]]:
+def instances(size: Size) -> Iterator[tuple[str, str, str, str]]:
     """Site, flavour, host and metric."""
-    for site, flavour, host in _endpoints(size):
+    for site, flavour, host in endpoints(size):
         for number in range(size.metrics):
             yield site, flavour, host, _metric(flavour, number)
 
 
-def _endpoints(size: Size) -> Iterator[tuple[str, str, str]]:
+def endpoints(size: Size) -> Iterator[tuple[str, str, str]]:
     for site in range(size.sites):
         for number in range(size.endpoints):
             flavour = FLAVOURS[number % len(FLAVOURS)]
@@ -226,7 +226,7 @@ def _add_topology(engine: Engine, size: Size, period: Period) -> None:
             "topology",
             PUBLISHER,
         )
-        for site, flavour, host in _endpoints(size)
+        for site, flavour, host in endpoints(size)
     ]
     through(engine, view)(rows)
     statement = text(

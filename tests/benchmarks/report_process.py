@@ -75,7 +75,7 @@ class Memory:
     def _sample_until_over(self) -> None:
         while not self._over.wait(EVERY_S):
             family = [self._pid, *descendants(self._pid)]
-            self.together_mb = max(self.together_mb, sum(map(_resident_mb, family)))
+            self.together_mb = max(self.together_mb, sum(map(resident_mb, family)))
             for pid in family:
                 if program := _program(pid):
                     peak = max(self.largest_mb.get(program, 0.0), peak_memory_mb(pid))
@@ -118,7 +118,7 @@ def _program(pid: int) -> str:
         return ""
 
 
-def _resident_mb(pid: int) -> float:
+def resident_mb(pid: int) -> float:
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except OSError:

@@ -1,20 +1,24 @@
 """A second implementation of figures and timelines in DuckDB: the rules as SQL over Parquet files.
 
-    python -m tests.oracle.duckdb_report DIRECTORY 2026-11-07 [LAST_DAY]
+    python -m tests.oracle.duckdb_report DIRECTORY 2026-11-07 [LAST_DAY] [--archive ROOT]
 
 DIRECTORY contains profile.toml and a Parquet file for each of INPUTS; figure.parquet and
-timeline.parquet, of all days and levels, are written there. It is written only from the rules
-(`rule N` is that of the availability document), for results of the profile's VO with their status
-as sent; excluded monitoring hosts, groups of sites and own operations are not supported.
+timeline.parquet, of all days and levels, are written there. With --archive the inputs are instead
+the files of the newest versions of the days, and of the day before them, in an archive.
+
+It is written only from the rules (`rule N` is that of the availability document), for results of
+the profile's VO with their status as sent; excluded monitoring hosts, groups of sites and own
+operations are not supported.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +64,21 @@ INPUTS: Mapping[str, Mapping[str, Any]] = {
 }
 """Columns of the files; times in epoch seconds, an empty name of a downtime or exclusion is any."""
 
+# The same columns from the files of an archive.
+_RESULT = (
+    "host_name, service_flavour, metric_name, epoch_ms(measured_at) // 1000 AS measured_at,"
+    " ['OK', 'WARNING', 'UNKNOWN', 'CRITICAL'][status + 1] AS status"
+)
+_MEMBERSHIP = (
+    "site, service_flavour, host_name, vo, production, monitored, valid_from_s AS valid_from,"
+    " valid_to_s AS valid_to"
+)
+_OF_ENDPOINTS = "WHERE record = 'endpoint'"
+_DOWNTIME = (
+    "site, service_flavour, host_name, start_s AS start, end_s AS stop, classification, severity"
+)
+_EXCLUSION = "kind, site, service_flavour, host_name, metric_name, start_s AS start, end_s AS stop"
+
 FIGURE = ("level", "day", *NAMES, *SECONDS, "availability", "reliability")
 SEGMENT = ("level", "day", *NAMES, "start", "stop", "status")
 
@@ -69,8 +88,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("directory", type=Path)
     parser.add_argument("first", type=date.fromisoformat, metavar="DAY")
     parser.add_argument("last", type=date.fromisoformat, nargs="?", metavar="LAST_DAY")
+    parser.add_argument("--archive", type=Path, metavar="ROOT")
     args = parser.parse_args(argv)
-    compute(args.directory, args.first, args.last or args.first)
+    compute(args.directory, args.first, args.last or args.first, archive=args.archive)
     return 0
 
 
@@ -86,18 +106,49 @@ def write_inputs(
         pq.write_table(rows, directory / f"{name}.parquet")
 
 
-def compute(directory: Path, first: date, last: date, until: datetime | None = None) -> None:
+def compute(
+    directory: Path,
+    first: date,
+    last: date,
+    until: datetime | None = None,
+    archive: Path | None = None,
+) -> None:
     """Write the figures and timelines of the days; `until` ends a last day that is open."""
     profile = tomllib.loads((directory / "profile.toml").read_text(encoding="utf-8"))
     days = range((first - _EPOCH).days, (last - _EPOCH).days + 1)
     now = None if until is None else int(until.timestamp())
     with duckdb.connect() as database:
-        for name in INPUTS:
-            database.sql(f"CREATE VIEW {name} AS FROM '{directory / name}.parquet'")
+        if archive is None:
+            for name in INPUTS:
+                database.sql(f"CREATE VIEW {name} AS FROM '{directory / name}.parquet'")
+        else:
+            _view_archive(database, archive, profile, first, last)
         for statement in statements(profile, days, now):
             database.execute(*statement)
         for name in ("figure", "timeline"):
             database.sql(f"COPY {name} TO '{directory / name}.parquet'")
+
+
+def _view_archive(
+    database: Any, root: Path, profile: Mapping[str, Any], first: date, last: date
+) -> None:
+    """Create the views INPUTS on the files of the archive."""
+    files: dict[str, list[str]] = {}
+    for number in range(-1, (last - first).days + 1):
+        manifests = (root / "manifest" / f"day={first + timedelta(days=number)}").glob("v*.json")
+        newest = max(manifests, key=lambda path: int(path.stem[1:]))
+        for file in json.loads(newest.read_text())["files"]:
+            files.setdefault(file["kind"], []).append(str(root / file["name"]))
+    vo = profile.get("vo")
+    of_vo = "" if vo is None else f"WHERE vo = '{vo}'"
+    for view, kind, statement in (
+        ("result", "results", f"SELECT {_RESULT} FROM {{}} {of_vo}"),
+        ("membership", "topology", f"SELECT DISTINCT {_MEMBERSHIP} FROM {{}} {_OF_ENDPOINTS}"),
+        ("downtime", "downtimes", f"SELECT DISTINCT {_DOWNTIME} FROM {{}}"),
+        ("exclusion", "exclusions", f"SELECT DISTINCT {_EXCLUSION} FROM {{}}"),
+    ):
+        rows = statement.format(f"read_parquet({files[kind]})")
+        database.sql(f"CREATE VIEW {view} AS {rows}")
 
 
 def read_figures(directory: Path) -> set[tuple[Any, ...]]:
