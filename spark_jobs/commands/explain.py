@@ -19,6 +19,7 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
     warn_if_empty,
 )
 from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.sql.archive.config import load_archive
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER
@@ -74,7 +75,9 @@ def run_explain(args: argparse.Namespace) -> int:
         raise ReportUsage("a ticket is about one day; choose one with --day")
     selection = Selection(args.site, args.flavour, args.host)
     with reading_at_once(open_database(args, READER)) as connection:
-        days = read_site_days(connection, args.report, selection, period)
+        days = read_site_days(
+            connection, args.report, selection, period, lambda: load_archive(args).open()
+        )
         targets = [
             period_targets(connection, day.report, period).of_site(day.site)
             for day in days

@@ -26,6 +26,7 @@ from sam_pipeline.spark_jobs.explain.incidents.shared_causes import LOOK_AT, sha
 from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
 from sam_pipeline.spark_jobs.rules.seconds import NO_FIGURE
 from sam_pipeline.spark_jobs.runs.published import published_reports, require_site
+from sam_pipeline.sql.archive.config import load_archive
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER
@@ -75,7 +76,10 @@ def run_incidents(args: argparse.Namespace) -> int:
         names = published_reports(connection, args.report, period)
         if args.site is not None:
             require_site(connection, names, args.site, period)
-        reports = [read_incidents(connection, name, period, args.site) for name in names]
+        reports = [
+            read_incidents(connection, name, period, args.site, lambda: load_archive(args).open())
+            for name in names
+        ]
     warn_if_empty(reports, period)
     tables = [IncidentTable(r.report, args.by, period, r.runs, r) for r in reports]
     return print_tables(args, tables)

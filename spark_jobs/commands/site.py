@@ -12,6 +12,7 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
     add_site_option,
     requested_period,
 )
+from sam_pipeline.sql.archive.config import load_archive
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER
@@ -45,7 +46,14 @@ def run_site(args: argparse.Namespace) -> int:
 
     period = requested_period(args)
     with reading_at_once(open_database(args, READER)) as connection:
-        written = write_site(connection, args.report, period, args.out, args.site)
+        written = write_site(
+            connection,
+            args.report,
+            period,
+            args.out,
+            args.site,
+            lambda: load_archive(args).open(),
+        )
     index = args.out / "index.html"
     if args.json:
         print_json({"index": str(index) if args.site is None else None, "pages": written})

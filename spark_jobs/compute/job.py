@@ -111,14 +111,17 @@ def run(
         with record.failing(engine, run_ids):
             stage(f"{', '.join(profile.name for profile in same)}: reading and folding results")
             work = _make_work(storage, inputs, reports, context.defaultParallelism)
-            with watching():
-                folded = _distribute(context, work)
-            storage.store(folded, run_ids)
+            folded: list[Folded] = []
+            for part in work.in_parts(storage.days_at_once(work.days, len(work.group))):
+                with watching():
+                    done = _distribute(context, part)
+                folded += storage.store(done)
+            storage.check(folded, run_ids)
             for number, report in enumerate(reports):
                 stage(f"{report.profile.name}: publishing")
                 counts = [
                     added_up(task.counts[number] for task in folded if task.day == day)
-                    for day in range(work.days)
+                    for day in range(work.first_day, work.first_day + work.days)
                 ]
                 _refuse_mixed_vos(work.plans[number], inputs.instances.vos, counts)
                 summary = _publish(engine, inputs, report, counts, began, clock)
@@ -152,7 +155,10 @@ def site_days(
     work = _make_work(storage, inputs, [report], context.defaultParallelism)
     with watching():
         folded = _distribute(context, replace(work, stores=False))
-    counts = [added_up(task.counts[0] for task in folded if task.day == day) for day in numbers]
+    counts = [
+        added_up(task.counts[0] for task in folded if task.day == work.first_day + number)
+        for number in numbers
+    ]
     _refuse_mixed_vos(work.plans[0], inputs.instances.vos, counts)
     rows = chain.from_iterable(table.to_pylist() for task in folded for _, table in task.left)
     return [
@@ -188,7 +194,7 @@ def _read_inputs(
     of_database = DatabaseResults(storage, period, stored, list(excluded), now, newest)
     if archived.manifests:
         stage("looking at the files of the archive")
-    with watching():
+    with watching() if archived.manifests else nullcontext():
         of_archive = survey_results(context, archived, announced, now)
     tables.append(of_archive.findings.names)
     return Inputs(period, announced, numbered(tables), of_database, of_archive, now)

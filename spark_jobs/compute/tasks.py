@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,12 +64,25 @@ class Work:
     plans: Sequence[Plan]
     stores: bool = True
 
+    def in_parts(self, days_at_once: int) -> Iterator[Work]:
+        """The work on some days after the other, each with the results of the day before it."""
+        for low in range(0, self.days, days_at_once):
+            high = min(low + days_at_once, self.days)
+            before, end = self.first_day + low - 1, self.first_day + high
+            yield replace(
+                self,
+                slices=[piece for piece in self.slices if before <= piece.day < end],
+                first_day=self.first_day + low,
+                days=high - low,
+                plans=[plan._replace(days=plan.days[low:high]) for plan in self.plans],
+            )
+
 
 @dataclass(frozen=True)
 class Folded:
     """What a task did for a day: the counts of each report, and the number of its segments.
 
-    `left` are rows that the driver must store.
+    The day is in days since the epoch. `left` are rows that the driver must store.
     """
 
     day: int
@@ -113,14 +126,14 @@ def fold_and_write(
     segments = sum(of_table.num_rows for table, of_table in rows if table == SEGMENTS)
     # A file of SQLite has one writer at a time: the driver.
     if "sqlite" in work.connection or not work.stores:
-        yield Folded(number, counts, segments, rows)
+        yield Folded(work.first_day + number, counts, segments, rows)
         return
     with opened(work.connection) as database, database, database.cursor() as cursor:
         # Arrow writes times without a zone ten times faster.
         cursor.execute("SET LOCAL TIME ZONE 'UTC'")
         for table, of_table in rows:
             _copy(cursor, table, of_table)
-    yield Folded(number, counts, segments, [])
+    yield Folded(work.first_day + number, counts, segments, [])
 
 
 def _segments(level: Level, timeline: Timeline, run_id: int) -> pa.Table:

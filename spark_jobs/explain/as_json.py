@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import date
 from typing import Any
 
 from sam_pipeline.spark_jobs.explain.causes import Cause, causes_by_effect
@@ -69,7 +71,13 @@ def about_json(site_day: SiteDay) -> dict[str, Any]:
         "site": site_day.site,
         "day": site_day.run.day,
         "until": None if site_day.run.until is None else moment(site_day.run.until),
+        "archive_versions": _versions(site_day.run.archived),
+        "results_from_archive": _versions(site_day.from_archive),
     }
+
+
+def _versions(archived: Mapping[date, int]) -> dict[str, int]:
+    return {str(day): version for day, version in archived.items()}
 
 
 def _cause_json(cause: Cause) -> dict[str, Any]:

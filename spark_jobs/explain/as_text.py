@@ -159,4 +159,9 @@ def _shortened(lines: Sequence[str]) -> Iterator[str]:
 
 def _about(site_day: SiteDay) -> str:
     until = f", until {time_text(site_day.run.until)}" if site_day.run.until is not None else ""
-    return f"{site_day.report}, {site_day.run.day}{until}: {site_day.site}"
+    about = f"{site_day.report}, {site_day.run.day}{until}: {site_day.site}"
+    for version in site_day.from_archive.values():
+        about += (
+            f" (its results are no longer in the database: from the archive, version {version})"
+        )
+    return about

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import date
 from fractions import Fraction
 from functools import cached_property
 
@@ -55,7 +56,8 @@ class SiteDay:
     `metrics` explains the times when metrics were not OK. `downtimes` and `exclusions` are all
     those that apply to the site, including those that changed nothing; an excluded monitoring host
     applies to the sites that it measured. `ignored` are the results from such hosts. `announcers`
-    are the publishers of downtimes.
+    are the publishers of downtimes. `from_archive` are the versions of days whose results were read
+    from the archive, as the database no longer has them.
     """
 
     report: str
@@ -68,6 +70,7 @@ class SiteDay:
     ignored: Sequence[Ignored]
     failures: Sequence[Failure]
     announcers: Mapping[Downtime, str]
+    from_archive: Mapping[date, int] = field(default_factory=dict)
 
     def announcer(self, downtime: Downtime) -> str:
         """The publisher of a downtime; empty if it is no longer announced like that."""
@@ -121,9 +124,18 @@ def explain_site(
         for wanted in (SITE, FUNCTION, SERVICE, ENDPOINT)
         for level, names in timelines.of_level(wanted)
     ]
-    failed = failures(timelines, counted)
     return SiteDay(
-        report, site, run, things, metrics, downtimes, exclusions, ignored, failed, announcers
+        report,
+        site,
+        run,
+        things,
+        metrics,
+        downtimes,
+        exclusions,
+        ignored,
+        failures(timelines, counted),
+        announcers,
+        {day: number for day, number in results.archived.items() if day == run.day},
     )
 
 

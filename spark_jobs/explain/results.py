@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -15,12 +16,15 @@ from sam_pipeline.spark_jobs.inputs.announced import (
     MONITORING_HOST,
     WINDOW,
     Exclusion,
+    count_results,
     of_excluded_hosts,
 )
+from sam_pipeline.spark_jobs.inputs.archive.opening import OpenArchive, no_archive
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
 from sam_pipeline.spark_jobs.profiles.thresholds import verdict_of
-from sam_pipeline.spark_jobs.rules.days import DAY_S
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, moment
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES
+from sam_pipeline.spark_jobs.runs.due import horizon
 from sam_pipeline.spark_jobs.runs.published import Run, Segment
 
 NO_RESULT = "no result"
@@ -86,9 +90,13 @@ class Ignored(NamedTuple):
 
 
 class ReadResults(dict[Instance, list[Result]]):
-    """The results of instances, oldest first; there are all of them from the second `since` on."""
+    """The results of instances, oldest first; there are all of them from the second `since` on.
+
+    `archived` are the versions of days that were read from the archive.
+    """
 
     since = 0
+    archived: Mapping[date, int] = {}
 
 
 class CountedResults:
@@ -164,11 +172,7 @@ class CountedResults:
         return [r for r in results[first:after] if r.result_id <= self.run.newest_result]
 
     def _exclusion(self, result: Result) -> Exclusion | None:
-        """The exclusion of its monitoring host, from start to end (both included), if any."""
-        exclusions = self._exclusions.get(result.monitoring_host)
-        if not exclusions:
-            return None
-        return next((e for e in exclusions if e.start <= result.measured <= e.end), None)
+        return exclusion_of(result, self._exclusions.get(result.monitoring_host, ()))
 
     def _judged(self, result: Result) -> Result:
         if result.metric_name not in self._judged_metrics:
@@ -204,15 +208,102 @@ def read_results(
     *,
     with_ok: bool = True,
     at_most: int | None = None,
+    archive: OpenArchive = no_archive,
 ) -> ReadResults:
     """The results of the instances since the day before the first run's day, oldest first.
 
     Only results whose VO and FQAN count (rule 2); with `at_most`, only the newest ones. Without
     `with_ok`, results sent as OK are left out, unless a threshold may have made them worse or they
-    don't exist because their monitoring host was excluded.
+    don't exist because their monitoring host was excluded. Days that the database no longer has are
+    read from the archive.
     """
+    with_ok = with_ok or any(run.profile.thresholds for run in runs)
+    read = ReadResults()
+    results = _stored(connection, runs, instances, with_ok, at_most)
+    if instances and (gone := _days_gone(connection, runs)):
+        from sam_pipeline.spark_jobs.inputs.archive.results import find_days  # slow to import
+
+        versions = {day: version for run in runs for day, version in run.archived.items()}
+        archived = find_days(archive, gone, versions)
+        read.archived = archived.versions(gone)
+        results = [r for r in results if moment(r.measured).date() not in archived]
+        results += _archived(archived, runs, instances, with_ok)
+    results.sort(key=lambda result: (result.measured, result.result_id), reverse=True)
+    if at_most is not None and len(results) >= at_most:
+        results = results[:at_most]
+        read.since = results[-1].measured + 1
+    for result in reversed(results):
+        instance = result.service_flavour, result.host_name, result.metric_name
+        read.setdefault(instance, []).append(result)
+    return read
+
+
+def exclusion_of(result: Result, exclusions: Iterable[Exclusion]) -> Exclusion | None:
+    """The exclusion of its monitoring host, from start to end (both included), if any."""
+    return next(
+        (
+            exclusion
+            for exclusion in exclusions
+            if exclusion.kind == MONITORING_HOST
+            and exclusion.monitoring_host == result.monitoring_host
+            and exclusion.start <= result.measured <= exclusion.end
+        ),
+        None,
+    )
+
+
+def _days_gone(connection: Connection, runs: Sequence[Run]) -> list[date]:
+    """The days that were pruned, or that runs read from the archive and the database never had."""
+    first_kept = horizon(connection) or date.min
+    from_archive = {day for run in runs for day in run.archived}
+    return [
+        day
+        for day in Period(runs[0].day - timedelta(days=1), runs[-1].day).days()
+        if day < first_kept
+        or (day in from_archive and not count_results(connection, Period(day, day), at_most=1))
+    ]
+
+
+def _archived(
+    archived: Any, runs: Sequence[Run], instances: Collection[Instance], with_ok: bool
+) -> Iterator[Result]:
+    """The results that the archive has; without `with_ok` only those not OK, or excluded."""
+    from sam_pipeline.spark_jobs.inputs.archive.results import results_of_hosts
+
     profile = runs[-1].profile
-    has_thresholds = any(run.profile.thresholds for run in runs)
+    exclusions = [exclusion for run in runs for exclusion in run.exclusions]
+    for found in results_of_hosts(archived, {host for _, host, _ in instances}):
+        result = Result(
+            found.host_name,
+            found.service_flavour,
+            found.metric_name,
+            found.measured_at,
+            found.status,
+            found.summary,
+            found.message_id,
+            found.publisher,
+            found.performance_data,
+            found.monitoring_host,
+            found.result_id,
+        )
+        if (
+            (found.service_flavour, found.host_name, found.metric_name) in instances
+            and profile.vo in (None, found.vo)
+            and profile.fqan in (None, found.fqan)
+            and (with_ok or result.status != "OK" or exclusion_of(result, exclusions))
+        ):
+            yield result
+
+
+def _stored(
+    connection: Connection,
+    runs: Sequence[Run],
+    instances: Collection[Instance],
+    with_ok: bool,
+    at_most: int | None,
+) -> list[Result]:
+    """The results that the database has; without `with_ok` only those not OK, or excluded."""
+    profile = runs[-1].profile
     hosts = sorted({host for _, host, _ in instances})
     statement = text(_INSTANCES).bindparams(bindparam("hosts", expanding=True))
     instance_of: dict[int, Instance] = {
@@ -224,9 +315,10 @@ def read_results(
     }
     condition = ""
     of_hosts: dict[str, str] = {}
-    if not with_ok and not has_thresholds:
+    if not with_ok:
         excluded, of_hosts = of_excluded_hosts({e for run in runs for e in run.exclusions})
         condition = f" AND (status <> 'OK'{f' OR {excluded}' if excluded else ''})"
+    has_thresholds = any(run.profile.thresholds for run in runs)
     statement = text(
         _RESULTS.format(
             window=WINDOW[connection.dialect.name],
@@ -245,18 +337,13 @@ def read_results(
     for first in range(0, len(numbers), _MAX_INSTANCES):
         chunk = numbers[first : first + _MAX_INSTANCES]
         rows += connection.execute(statement, {"instances": chunk, **bounds, **of_hosts})
-    if len(numbers) > _MAX_INSTANCES:
-        rows = sorted(rows, key=lambda row: (row[1], row[-1]), reverse=True)[:at_most]
     publishers = _publishers(connection, {row[5] for row in rows})
-    results = ReadResults()
-    if at_most is not None and len(rows) == at_most:
-        results.since = rows[-1][1] + 1
-    for instance_id, measured, status, summary, message_id, source_id, *more in reversed(rows):
-        flavour, host, metric = instance = instance_of[instance_id]
-        texts = summary, message_id, publishers.get(source_id, "")
-        result = Result(host, flavour, metric, measured, status, *texts, *more)
-        results.setdefault(instance, []).append(result)
-    return results
+    return [
+        Result(host, flavour, metric, measured, status, *texts, *more)
+        for instance_id, measured, status, summary, message_id, source_id, *more in rows
+        for flavour, host, metric in [instance_of[instance_id]]
+        for texts in [(summary, message_id, publishers.get(source_id, ""))]
+    ]
 
 
 def _publishers(connection: Connection, sources: Collection[int]) -> dict[int, str]:

@@ -17,6 +17,7 @@ from sam_pipeline.spark_jobs.explain.phrases import time_text
 from sam_pipeline.spark_jobs.explain.results import read_results
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
 from sam_pipeline.spark_jobs.inputs.announced import announcers, validity_of_site
+from sam_pipeline.spark_jobs.inputs.archive.opening import OpenArchive, no_archive
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.runs.published import (
@@ -63,7 +64,11 @@ class Selection:
 
 
 def read_site_days(
-    connection: Connection, report: str | None, selection: Selection, period: Period
+    connection: Connection,
+    report: str | None,
+    selection: Selection,
+    period: Period,
+    archive: OpenArchive = no_archive,
 ) -> list[SiteDay]:
     """The site's days in each report that has selected endpoints.
 
@@ -89,7 +94,9 @@ def read_site_days(
             if selection.has((site, flavour, host))
         }
         one_day = period.first == period.last
-        results = read_results(connection, list(runs.values()), instances, with_ok=one_day)
+        results = read_results(
+            connection, list(runs.values()), instances, with_ok=one_day, archive=archive
+        )
         days += [
             explain_site(name, selection.site, runs[day], of_day, results, announced_by)
             for day, of_day in timelines.items()

@@ -208,10 +208,14 @@ def members(connection: Connection, day: date) -> list[Member]:
 def downtimes(connection: Connection, period: Period) -> list[Downtime]:
     """All announced downtimes that overlap the period, even those that do not count."""
     rows = connection.execute(
-        text(f"{_DOWNTIMES.format('')} ORDER BY start_s, end_s, downtime_id"),
-        {"start": period.start, "end": period.end},
+        text(_DOWNTIMES.format("")), {"start": period.start, "end": period.end}
     )
-    return [Downtime(*row) for row in rows]
+    return in_order(Downtime(*row) for row in rows)
+
+
+def in_order(downtimes: Iterable[Downtime]) -> list[Downtime]:
+    """Downtimes by start and end, in an order that depends on nothing else than they do."""
+    return sorted(downtimes, key=lambda downtime: (downtime.start, downtime.end, astuple(downtime)))
 
 
 def announcers(connection: Connection, period: Period) -> dict[Downtime, str]:

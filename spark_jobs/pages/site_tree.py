@@ -38,6 +38,7 @@ from sam_pipeline.spark_jobs.explain.results import (
 )
 from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, announcers
+from sam_pipeline.spark_jobs.inputs.archive.opening import OpenArchive, no_archive
 from sam_pipeline.spark_jobs.inputs.contacts import site_contacts
 from sam_pipeline.spark_jobs.inputs.performance import MonthPerformance
 from sam_pipeline.spark_jobs.pages.changes import changes_view
@@ -92,7 +93,12 @@ _Drawn = tuple[Mapping[str, str], Sequence[Incident]]
 
 
 def write_site(
-    connection: Connection, report: str | None, period: Period, out: Path, site: str | None = None
+    connection: Connection,
+    report: str | None,
+    period: Period,
+    out: Path,
+    site: str | None = None,
+    archive: OpenArchive = no_archive,
 ) -> list[str]:
     """Write the pages of the months in which the period lies into `out`.
 
@@ -125,7 +131,7 @@ def write_site(
                 days = list(day_figures(connection, month.report, SITE, month.period, site))
                 if days:
                     measured = month_performance(connection, month)
-                    _draw(month, measured, files, [_read_site(connection, month, days)])
+                    _draw(month, measured, files, [_read_site(connection, month, days, archive)])
         return list(files.digests)
     for month in months:
         if (month.report, month.period.first) in wanted or new & month.beside.keys:
@@ -134,7 +140,7 @@ def write_site(
             others = (month.sealed, month.beside, *beside)
             inputs = month_digest(connection, month.report, month.period, of_year, *others)
             if not files.keep(month.path, inputs):
-                _write_month(connection, month, files)
+                _write_month(connection, month, files, archive)
                 files.record(month.path, inputs)
     files.write(INDEX, "start.html", view=start_view(months))
     return [INDEX, *(path for path in files.digests if path != INDEX)]
@@ -173,9 +179,11 @@ def _months(
     ]
 
 
-def _write_month(connection: Connection, month: Month, files: PageFiles) -> None:
+def _write_month(
+    connection: Connection, month: Month, files: PageFiles, archive: OpenArchive
+) -> None:
     figures = by_site(day_figures(connection, month.report, SITE, month.period))
-    incidents = _write_sites(connection, month, figures, files)
+    incidents = _write_sites(connection, month, figures, files, archive)
     members = list(day_members(connection, month.report, month.period))
     groups = list(group_views(month.period_targets, month.period, members, figures))
     index = month_view(month, figures, groups)
@@ -199,10 +207,11 @@ def _write_sites(
     month: Month,
     figures: Mapping[str, Sequence[DayFigure]],
     files: PageFiles,
+    archive: OpenArchive,
 ) -> list[Incident]:
     """Write the pages of all sites, and return the incidents of all of them."""
     measured = month_performance(connection, month)
-    read = (_read_site(connection, month, days) for days in figures.values())
+    read = (_read_site(connection, month, days, archive) for days in figures.values())
     batches = chunks(read, lambda _: 1, _SITES_AT_ONCE, _SITES_AT_ONCE)
     if len(figures) <= _SITES_AT_ONCE:  # too few to share
         drawn: Iterable[_Drawn] = (_draw(month, measured, files, batch) for batch in batches)
@@ -217,7 +226,9 @@ def _write_sites(
     return incidents
 
 
-def _read_site(connection: Connection, month: Month, days: Sequence[DayFigure]) -> _SiteData:
+def _read_site(
+    connection: Connection, month: Month, days: Sequence[DayFigure], archive: OpenArchive
+) -> _SiteData:
     [site] = days[0].names
     read = timeline(connection, month.report, month.period, site=site, ok_metrics=False)
     segments = {day: list(of_day) for day, of_day in groupby(read, _day)}
@@ -234,7 +245,12 @@ def _read_site(connection: Connection, month: Month, days: Sequence[DayFigure]) 
                 for metric in run.profile.metrics_of(flavour)
             }
     results = read_results(
-        connection, month.runs, failing, with_ok=False, at_most=MAX_RESULTS_OF_SITE
+        connection,
+        month.runs,
+        failing,
+        with_ok=False,
+        at_most=MAX_RESULTS_OF_SITE,
+        archive=archive,
     )
     return days, segments, results
 

@@ -18,6 +18,7 @@ from sqlalchemy import Engine, text
 
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.spark_jobs.compute import job
+from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import reading, writing
@@ -70,7 +71,12 @@ def spark_facts(
 
 
 def run(
-    spark: SparkContext, engine: Engine, batch: Batch, arrangement: Arrangement, directory: Path
+    spark: SparkContext,
+    engine: Engine,
+    batch: Batch,
+    arrangement: Arrangement,
+    directory: Path,
+    archived: ArchivedDays = FROM_DATABASE,
 ) -> None:
     """Compute the reports of all days of the setting, at its time."""
     path = directory / "profile.toml"
@@ -81,7 +87,16 @@ def run(
     period = Period(batch.setting.days[0], batch.setting.days[-1])
     now = int(batch.setting.until.timestamp())
     with cut(arrangement.cores, arrangement.instances_per_task):
-        job.run(spark, engine, profiles, period, 1, lambda: now, lambda stage: None)
+        job.run(
+            spark,
+            engine,
+            profiles,
+            period,
+            1,
+            lambda: now,
+            lambda stage: None,
+            archived=archived,
+        )
 
 
 def fill(engine: Engine, batch: Batch, arrangement: Arrangement) -> None:

@@ -24,6 +24,7 @@ from sam_pipeline.spark_jobs.explain.results import (
     read_results,
 )
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
+from sam_pipeline.spark_jobs.inputs.archive.opening import OpenArchive, no_archive
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.runs.published import (
@@ -37,7 +38,11 @@ from sam_pipeline.spark_jobs.runs.published import (
 
 
 def read_incidents(
-    connection: Connection, report: str, period: Period, site: str | None = None
+    connection: Connection,
+    report: str,
+    period: Period,
+    site: str | None = None,
+    archive: OpenArchive = no_archive,
 ) -> ReportIncidents:
     """The incidents of a report, or of one of its sites, over a period."""
     runs = published_runs(connection, report, period)
@@ -59,7 +64,12 @@ def read_incidents(
             }
             failing = set().union(*map(failing_instances, timelines.values()))
             results = read_results(
-                connection, touched, failing, with_ok=False, at_most=MAX_RESULTS_OF_SITE
+                connection,
+                touched,
+                failing,
+                with_ok=False,
+                at_most=MAX_RESULTS_OF_SITE,
+                archive=archive,
             )
             failures_on = {
                 day: failures(of_day, CountedResults(run_of[day], results))

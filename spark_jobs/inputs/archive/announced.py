@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple
 from datetime import date
+from operator import itemgetter
 from typing import Any
 
 from sam_pipeline.spark_jobs.inputs.announced import (
@@ -13,6 +14,7 @@ from sam_pipeline.spark_jobs.inputs.announced import (
     Downtime,
     Exclusion,
     Membership,
+    in_order,
 )
 from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays, readable
 from sam_pipeline.spark_jobs.inputs.archive.files import opened_parquet
@@ -45,7 +47,9 @@ def archived_announcements(archived: ArchivedDays, day: date) -> Announced:
         archived_downtimes(archived, day),
         [
             Exclusion(*(row[name] for name in _EXCLUSION))
-            for row in _rows(archived, day, EXCLUSIONS, _EXCLUSION)
+            for row in sorted(
+                _rows(archived, day, EXCLUSIONS, _EXCLUSION), key=itemgetter("exclusion_id")
+            )
         ],
         _members([row for row in topology if row["record"] == MEMBER], day_start(day)),
     )
@@ -53,14 +57,11 @@ def archived_announcements(archived: ArchivedDays, day: date) -> Announced:
 
 def archived_downtimes(archived: ArchivedDays, day: date) -> list[Downtime]:
     """The downtimes of a day, in the order of their starts."""
-    downtimes = [
+    return in_order(
         Downtime(
             **{name: row[name] or "" for name in _TEXTS}, start=row["start_s"], end=row["end_s"]
         )
         for row in _rows(archived, day, DOWNTIMES, [*_TEXTS, "start_s", "end_s"])
-    ]
-    return sorted(
-        downtimes, key=lambda downtime: (downtime.start, downtime.end, *astuple(downtime))
     )
 
 

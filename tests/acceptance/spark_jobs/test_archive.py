@@ -1,0 +1,208 @@
+"""Reports from the archive: without the database, on a cluster, and of pruned days."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sam_pipeline.spark_jobs.config import find_java
+from sam_pipeline.sql.database.engine import make_engine
+from tests.services import missing
+from tests.services.postgres import PostgresServer, fresh_database
+from tests.services.process import HOST
+from tests.services.s3 import KEYS, running_s3
+from tests.services.spark_cluster import running_cluster
+from tests.support.commands import Workplace
+from tests.support.reports.database import PROFILE, Grid
+from tests.support.reports.published import published_figures, published_timeline
+
+# Fixed once, because midnight may pass while the tests run.
+LAST = datetime.now(UTC).date() - timedelta(days=3)
+FIRST = LAST - timedelta(days=2)
+PERIOD = ("--from", str(FIRST), "--to", str(LAST))
+RUN = ("sam-report", "run", "--profile", "test.toml", *PERIOD, "--json")
+# A few hundred results: the second compiler of Java would only cost time.
+QUICK_EXECUTORS = "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1"
+
+
+@dataclass(frozen=True)
+class Archived:
+    """An archive, and what its days are in a report from the database, which is gone."""
+
+    root: Path
+    results_read: int
+    figures: set[Any]
+    timeline: set[Any]
+
+
+@pytest.fixture(scope="module")
+def archived(
+    postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Archived]:
+    if find_java() is None:
+        missing("Java", "apt-get install default-jre-headless")
+    directory = tmp_path_factory.mktemp("archived")
+    root = directory / "archive"
+    root.mkdir()
+    database = fresh_database(postgres)
+    workplace = configured(Workplace(directory, f"spool://{directory}/queue", database), root)
+    fill(database)
+    workplace.succeed("sam-db", "archive", "--from", str(FIRST - timedelta(days=1)), *PERIOD[2:])
+    [summary] = workplace.succeed(*RUN, "--source", "database").json
+    figures, timeline = published(database)
+    postgres.execute(f"DROP DATABASE {database.rpartition('/')[2]} WITH (FORCE)")
+    assert figures and timeline
+    return Archived(root, summary["results_read"], figures, timeline)
+
+
+def test_files_alone_are_enough_to_compute_show_and_explain_days(
+    archived: Archived, tmp_path: Path
+) -> None:
+    workplace = new_figures(tmp_path, archived.root)
+
+    [summary] = workplace.succeed(*RUN, "--source", "archive").json
+
+    assert published(workplace.database) == (archived.figures, archived.timeline)
+    assert summary["results_read"] == archived.results_read
+    days = [FIRST + timedelta(days=number) for number in range(-1, 3)]
+    assert summary["archive_versions"] == {str(day): 1 for day in days}
+    shown = workplace.succeed("sam-report", "show", *PERIOD).out
+    assert "A" in shown
+    about = ("sam-report", "explain", "--day", str(FIRST), "--site", "A")
+    explained = workplace.succeed(*about)
+    assert "from the archive, version 1" in explained.out
+    [document] = workplace.succeed(*about, "--json").json
+    assert document["results_from_archive"] == {str(FIRST): 1}
+    assert "message-" in explained.out, "results are shown with the ids of their messages"
+    workplace.succeed("sam-report", "site", *PERIOD, "--out", "pages")
+    page = next((workplace.directory / "pages").rglob("*/A*.html")).read_text()
+    assert "CRITICAL says" in page
+    due = workplace.succeed(*RUN[:4], "--due", "--source", "archive")
+    assert due.out.startswith("test: 1 day")
+    idle = workplace.succeed(*RUN[:4], "--due", "--source", "archive")
+    assert idle.out == "test: nothing is due\n"
+
+
+def test_executors_of_a_cluster_read_from_s3_with_the_credentials_of_the_driver(
+    archived: Archived, tmp_path: Path
+) -> None:
+    with running_s3() as s3, running_cluster(workers=2) as cluster:
+        url = s3.new_bucket()
+        bucket, prefix = url.removeprefix("s3a://").split("/")
+        for path in archived.root.rglob("v*"):
+            name = f"{prefix}/{path.relative_to(archived.root)}"
+            s3.client().put_object(Bucket=bucket, Key=name, Body=path.read_bytes())
+        workplace = new_figures(tmp_path, archived.root)
+        environment = {**s3.environment, "SAM_ARCHIVE_URL": url, "SPARK_LOCAL_IP": HOST}
+        workplace = replace(workplace, environment=environment)
+
+        on_cluster = ("--master", cluster.url, "--conf", QUICK_EXECUTORS)
+        answer = workplace.succeed(*RUN, "--source", "archive", *on_cluster)
+
+        assert published(workplace.database) == (archived.figures, archived.timeline)
+        secret = KEYS["AWS_SECRET_ACCESS_KEY"]
+        logs = [path for path in cluster.directory.rglob("*") if path.is_file()]
+        logs = [path for path in logs if path.suffix in ("", ".log")]
+        assert logs
+        assert secret not in answer.out + answer.err
+        assert not [path for path in logs if secret.encode() in path.read_bytes()]
+
+
+def test_a_pruned_day_is_computed_and_explained_from_the_archive(tmp_path: Path) -> None:
+    root = tmp_path / "archive"
+    root.mkdir()
+    database = f"sqlite:///{tmp_path}/sam.db"
+    workplace = configured(Workplace(tmp_path, f"spool://{tmp_path}/queue", database), root)
+    fill(database)
+    day = ("--day", str(LAST - timedelta(days=1)))
+    workplace.succeed("sam-db", "archive", "--from", str(FIRST - timedelta(days=1)), *PERIOD[2:])
+    workplace.succeed("sam-db", "archive", "--verify")
+    workplace.succeed("sam-db", "prune", "--keep-results", "3d")
+    run = (*RUN[:4], *day)
+
+    refused = workplace.run(*run, "--source", "database")
+    computed = workplace.succeed(*run)
+    explained = workplace.succeed("sam-report", "explain", *day, "--site", "A")
+
+    assert refused.code == 64
+    assert "were pruned" in refused.err
+    assert "1 day from the archive" in computed.out
+    assert "from the archive, version 1" in explained.out
+    assert "CRITICAL says" in explained.out
+
+
+def test_an_archive_that_lacks_days_or_is_away_is_an_error_with_its_path(
+    archived: Archived, tmp_path: Path
+) -> None:
+    workplace = new_figures(tmp_path, archived.root)
+    from_archive = (*RUN[:4], "--source", "archive")
+    before = str(FIRST - timedelta(days=2))
+
+    lacking = workplace.run(*from_archive, "--from", before, "--to", str(FIRST))
+    away = replace(workplace, environment={"SAM_ARCHIVE_URL": f"file://{tmp_path}/not-mounted"})
+    unavailable = away.run(*from_archive, "--day", str(FIRST))
+
+    assert lacking.code == 66
+    assert f"{before} is not in the archive" in lacking.err
+    assert unavailable.code == 69
+    assert f"{tmp_path}/not-mounted" in unavailable.err
+
+
+def configured(workplace: Workplace, root: Path) -> Workplace:
+    workplace.write_configuration()
+    path = workplace.directory / "sam.toml"
+    with path.open("a") as file:
+        file.write(f'[archive]\nurl = "file://{root}"\n')
+    workplace.write("test.toml", PROFILE)
+    return workplace
+
+
+def new_figures(directory: Path, root: Path) -> Workplace:
+    """A workplace with a new SQLite database, for figures alone."""
+    database = f"sqlite:///{directory}/figures.db"
+    workplace = configured(Workplace(directory, f"spool://{directory}/queue", database), root)
+    workplace.succeed("sam-db", "upgrade")
+    return workplace
+
+
+def fill(database: str) -> None:
+    """Two sites with results throughout some days, a downtime, an exclusion and another VO."""
+    grid = Grid(database)
+    for site in ("A", "B"):
+        grid.endpoint(site, "CE", f"ce.{site}")
+        grid.endpoint(site, "SRM", f"se.{site}")
+        grid.group(site, "NORTH", weight=3)
+        for number in range(-1, 4):
+            day = FIRST + timedelta(days=number)
+            for hour in range(24):
+                status = ("OK", "OK", "CRITICAL", "WARNING", "UNKNOWN")[
+                    (hour + number) * len(site + "x") % 5
+                ]
+                for metric in ("CE ce.{} ping", "CE ce.{} submit", "SRM se.{} put"):
+                    at = f"{hour:02}:{hour:02}"
+                    grid.result(metric.format(site), at, status, day=day)
+                grid.result(f"SRM se.{site} put", f"{hour:02}:30", "OK", day=day, vo="physics")
+    _downtime(grid, FIRST)
+    grid.dispose()
+
+
+def _downtime(grid: Grid, day: date) -> None:
+    grid.downtime(
+        "13:00",
+        "14:30",
+        siteName="B",
+        startTime=f"{day}T13:00:00Z",
+        endTime=f"{day}T14:30:00Z",
+    )
+
+
+def published(database: str) -> tuple[set[Any], set[Any]]:
+    engine = make_engine(database)
+    figures, timeline = published_figures(engine, "test"), published_timeline(engine, "test")
+    engine.dispose()
+    return figures, timeline
