@@ -207,7 +207,7 @@ WALLS: Mapping[str, Wall] = {
         "sqlalchemy pyarrow",
     ),
     "spark_jobs.explain.incidents": Wall(
-        "spark_jobs.rules spark_jobs.runs spark_jobs.explain",
+        "spark_jobs.rules spark_jobs.runs spark_jobs.explain spark_jobs.inputs.archive.opening",
         "sqlalchemy",
     ),
     "spark_jobs.pages": Wall(
