@@ -1,0 +1,282 @@
+"""Which days a run reads from the archive, and what happens when its files are not intact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+from sqlalchemy import text
+
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.spark_jobs.compute import job
+from sam_pipeline.spark_jobs.config import ARCHIVE, AUTO, DATABASE
+from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.explain.as_text import day_lines
+from sam_pipeline.spark_jobs.explain.selection import Selection, read_site_days
+from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
+from sam_pipeline.spark_jobs.inputs.archive.opening import OpenArchive, no_archive
+from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.runs.archived import (
+    archived_days,
+    change_numbers,
+    due_from_archive,
+)
+from sam_pipeline.spark_jobs.runs.due import requested_reports
+from sam_pipeline.spark_jobs.runs.published import published_runs
+from sam_pipeline.sql.archive.manifest import MANIFESTS, RESULTS, Manifest
+from sam_pipeline.sql.archive.record import number_changes
+from sam_pipeline.sql.archive.store import LocalStore
+from sam_pipeline.sql.archive.writing.day import archive_day
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.errors import ArchiveAway, ArchiveDamaged, NotArchived
+from sam_pipeline.sql.loading.fold import fold_all
+from tests.support.reports.database import DAY, LATER, Grid, profile
+
+BEFORE, NEXT = DAY - timedelta(days=1), DAY + timedelta(days=1)
+PERIOD = Period(DAY, NEXT)
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Grid:
+    """Three days of a metric, that is down on the second day in the evening."""
+    grid = Grid(f"sqlite:///{tmp_path}/sam.db")
+    grid.endpoint("A", "SRM", "h1")
+    for day, status in ((BEFORE, "OK"), (DAY, "CRITICAL"), (NEXT, "OK")):
+        grid.result("SRM h1 put", "00:10", "OK", day=day)
+        grid.result("SRM h1 put", "18:00", status, day=day)
+    fold_all(grid.engine)
+    return grid
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    root = tmp_path / "archive"
+    root.mkdir()
+    return LocalStore(root)
+
+
+def archive(grid: Grid, store: LocalStore, *days: date) -> list[Manifest]:
+    change_no = number_changes(grid.engine)
+    return [archive_day(grid.engine, store, day, change_no) for day in days]
+
+
+def another_database(directory: Path) -> Grid:
+    other = Grid(f"sqlite:///{directory}/other.db")  # a copy of a template, like all in the tests
+    with writing(other.engine) as connection:
+        connection.execute(text("UPDATE database_identity SET database_id = 'another'"))
+    return other
+
+
+def chosen(
+    grid: Grid, store: LocalStore | None, source: str = AUTO, period: Period = PERIOD
+) -> ArchivedDays:
+    with reading(grid.engine) as connection:
+        return archived_days(connection, store, source, period)
+
+
+def run(spark: SparkContext, grid: Grid, directory: Path, archived: ArchivedDays) -> None:
+    now = lambda: LATER  # noqa: E731
+    job.run(
+        *(spark, grid.reporter, [profile(directory)], PERIOD, 99, now, lambda stage: None),
+        archived=archived,
+    )
+
+
+def forget(grid: Grid, before: date) -> None:
+    """Delete results as a prune does, with the horizon."""
+    with writing(grid.engine) as connection:
+        connection.execute(
+            text("DELETE FROM metric_result WHERE measured_at < unixepoch(:day)"),
+            {"day": str(before)},
+        )
+        connection.execute(text("DELETE FROM changed_day WHERE day < :day"), {"day": str(before)})
+        connection.execute(text("INSERT INTO horizon (day) VALUES (:day)"), {"day": str(before)})
+
+
+def test_auto_takes_days_from_the_archive_whose_version_has_all_changes(
+    grid: Grid, store: LocalStore
+) -> None:
+    archive(grid, store, BEFORE, DAY, NEXT)
+    grid.result("SRM h1 put", "20:00", "OK")  # of the day, which changes the next one, too
+    fold_all(grid.engine)
+    number_changes(grid.engine)
+
+    assert set(chosen(grid, store).manifests) == {BEFORE}
+    archive(grid, store, DAY)
+    assert chosen(grid, store).versions([BEFORE, DAY, NEXT]) == {BEFORE: 1, DAY: 2}
+    assert chosen(grid, store, DATABASE) is chosen(grid, None) is FROM_DATABASE
+
+
+def test_auto_does_not_compare_the_changes_of_another_database(
+    grid: Grid, store: LocalStore, tmp_path: Path
+) -> None:
+    """A day of which the other database knows nothing comes from the archive, all others do not."""
+    archive(grid, store, BEFORE, DAY)
+    other = another_database(tmp_path)
+    other.result("SRM h1 put", "18:00", "OK")
+    fold_all(other.engine)
+    number_changes(other.engine)
+
+    assert set(chosen(other, store).manifests) == {BEFORE}
+
+
+def test_the_archive_alone_must_have_all_days_and_the_day_before(
+    grid: Grid, store: LocalStore
+) -> None:
+    archive(grid, store, BEFORE, NEXT)
+
+    with pytest.raises(NotArchived, match=f"{DAY} is not in the archive"):
+        chosen(grid, store, ARCHIVE)
+    with pytest.raises(NotArchived, match=f"{DAY} is not in the archive"):
+        chosen(grid, store, ARCHIVE, Period(NEXT, NEXT))
+    assert list(chosen(grid, store, ARCHIVE, Period(BEFORE, BEFORE)).absent) == [
+        BEFORE - timedelta(days=1)
+    ]
+    with pytest.raises(ConfigError, match="no archive is configured"):
+        chosen(grid, None, ARCHIVE)
+
+
+def test_auto_reads_the_database_while_the_archive_is_away_unless_days_were_pruned(
+    grid: Grid, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = LocalStore(tmp_path / "not-mounted")
+
+    assert chosen(grid, away) is FROM_DATABASE
+    assert "not-mounted" in caplog.text
+    forget(grid, NEXT)
+    with pytest.raises(ArchiveAway, match="not-mounted"):
+        chosen(grid, away)
+
+
+def test_pruned_days_need_no_force_if_the_archive_has_them(
+    grid: Grid, store: LocalStore, tmp_path: Path
+) -> None:
+    archive(grid, store, BEFORE, DAY)
+    forget(grid, NEXT)
+    archived = chosen(grid, store)
+    earlier = Period(DAY - timedelta(days=2), NEXT)
+
+    with reading(grid.engine) as connection:
+        [report] = requested_reports(
+            connection, [profile(tmp_path)], PERIOD, force=False, archived=archived
+        )
+        with pytest.raises(ReportUsage, match=f"{earlier.first}: frozen"):
+            requested_reports(
+                connection, [profile(tmp_path)], earlier, force=False, archived=archived
+            )
+
+    assert report.period == PERIOD
+    assert set(archived.manifests) == {BEFORE, DAY}
+
+
+def test_a_run_from_the_archive_has_seen_the_changes_of_the_version(
+    grid: Grid, store: LocalStore, tmp_path: Path
+) -> None:
+    [manifest] = archive(grid, store, DAY)
+    archived = ArchivedDays(store.source(), {DAY: manifest})
+    other = another_database(tmp_path)
+
+    with reading(grid.engine) as connection:
+        ours = change_numbers(connection, archived, PERIOD, 99)
+    with reading(other.engine) as connection:
+        of_others = change_numbers(connection, archived, PERIOD, 99)
+
+    assert ours == {DAY: manifest.source.change_no, NEXT: 99}
+    assert of_others == {DAY: 99, NEXT: 99}
+
+
+def test_days_of_the_archive_are_due_until_their_newest_versions_were_read(
+    spark: SparkContext, grid: Grid, store: LocalStore, tmp_path: Path
+) -> None:
+    figures = Grid(f"sqlite:///{tmp_path}/figures.db")
+    reports = [profile(tmp_path)]
+    archive(grid, store, BEFORE, DAY, NEXT)
+
+    def due() -> list[Period]:
+        with reading(figures.engine) as connection:
+            return [report.period for report in due_from_archive(connection, reports, store)]
+
+    assert due() == [Period(BEFORE, NEXT)]
+    run(spark, figures, tmp_path, chosen(figures, store, ARCHIVE))
+    assert due() == [Period(BEFORE, BEFORE)]
+    archive(grid, store, DAY)
+    assert due() == [Period(BEFORE, NEXT)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (lambda path: path.unlink(), "no such file: a manifest names it"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-50]), "bytes, but its manifest says"),
+        (lambda path: path.write_bytes(b"x" * path.stat().st_size), "Parquet"),
+    ],
+)
+def test_a_file_that_is_not_what_the_manifest_says_stops_the_run_before_it_begins(
+    spark: SparkContext,
+    grid: Grid,
+    store: LocalStore,
+    tmp_path: Path,
+    damage: Callable[[Path], object],
+    expected: str,
+) -> None:
+    archive(grid, store, BEFORE, DAY, NEXT)
+    [path] = (tmp_path / "archive" / RESULTS / f"day={DAY}").iterdir()
+    damage(path)
+
+    with pytest.raises(ArchiveDamaged, match=expected) as raised:
+        run(spark, grid, tmp_path, chosen(grid, store))
+
+    assert str(path) in str(raised.value)
+    with reading(grid.engine) as connection:
+        assert connection.scalar(text("SELECT count(*) FROM run")) == 0
+
+
+def test_a_manifest_that_counts_other_rows_stops_the_run(
+    spark: SparkContext, grid: Grid, store: LocalStore, tmp_path: Path
+) -> None:
+    archive(grid, store, BEFORE, DAY, NEXT)
+    [path] = (tmp_path / "archive" / MANIFESTS / f"day={NEXT}").iterdir()
+    document = json.loads(path.read_text())
+    document["files"][0]["rows"] += 1
+    path.write_text(json.dumps(document))
+
+    with pytest.raises(ArchiveDamaged, match="2 rows, but its manifest says 3"):
+        run(spark, grid, tmp_path, chosen(grid, store))
+
+
+def test_a_pruned_day_has_the_same_explanation_from_the_archive(
+    spark: SparkContext, grid: Grid, store: LocalStore, tmp_path: Path
+) -> None:
+    archive(grid, store, BEFORE, DAY, NEXT)
+    run(spark, grid, tmp_path, FROM_DATABASE)
+
+    def explained(open_archive: OpenArchive) -> list[str]:
+        with reading(grid.engine) as connection:
+            [day] = read_site_days(connection, None, Selection("A"), Period(DAY, DAY), open_archive)
+        return day_lines(day, Selection("A"))
+
+    from_database = explained(lambda: store)
+    forget(grid, NEXT)
+    from_archive = explained(lambda: store)
+    from_nowhere = explained(no_archive)
+
+    note = " (its results are no longer in the database: from the archive, version 1)"
+    assert from_archive == [from_database[0] + note, *from_database[1:]]
+    assert "message-18:00" in "\n".join(from_archive)
+    assert "message-18:00" not in "\n".join(from_nowhere)
+
+
+def test_a_run_records_the_versions_that_it_read(
+    spark: SparkContext, grid: Grid, store: LocalStore, tmp_path: Path
+) -> None:
+    archive(grid, store, BEFORE, DAY)
+    run(spark, grid, tmp_path, chosen(grid, store))
+
+    with reading(grid.reader) as connection:
+        runs = published_runs(connection, "test", PERIOD)
+
+    assert [run.archived for run in runs] == [{BEFORE: 1, DAY: 1}, {DAY: 1}]
