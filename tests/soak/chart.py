@@ -13,7 +13,7 @@ from tests.soak.growth import Sample
 from tests.soak.log import SAMPLE, WINDOW, Entry
 
 WIDTH, LEFT, RIGHT = 860, 70, 180
-PANEL, GAP, TOP, BOTTOM = 120, 38, 50, 40
+PANEL, GAP, TOP, BOTTOM = 120, 38, 62, 40
 POINTS = 240
 """Of a line at most: each is the middle of the samples around it."""
 MB = 1e6

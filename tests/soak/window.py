@@ -62,11 +62,11 @@ class Window:
 
 @dataclass(frozen=True)
 class Reading:
-    """The keys of a window, by where they are, and the account of them."""
+    """How many records of a window are where, and the account of them."""
 
-    rows: list[str]
-    letters: list[str]
-    spool: list[str]
+    rows: int
+    letters: int
+    spool: int
     messages: int
     """Different message ids of rows and dead letters."""
     account: Account
@@ -161,11 +161,11 @@ class Soak:
             for key in keys_in(body)
         ]
         reading = self._read(last, held)
-        places = (("spool", reading.spool), ("brokers", held))
+        places = (("spool", reading.spool), ("brokers", len(held)))
         problems = [
-            f"the last records were not found in the {place}: {len(keys)}"
-            for place, keys in places
-            if len(keys) < LAST
+            f"the last records were not found in the {place}: {number}"
+            for place, number in places
+            if number < LAST
         ]
         return replace(reading, problems=(*reading.problems, *problems))
 
@@ -272,7 +272,7 @@ class Soak:
             for problem, found in checks.items()
             if found
         )
-        return Reading(rows, letters, spool, len(ids), result, problems)
+        return Reading(len(rows), len(letters), len(spool), len(ids), result, problems)
 
 
 def entry_of(
@@ -288,9 +288,9 @@ def entry_of(
         "messages": reading.messages,
         "records": len(ledger.accepted),
         "uncertain": len(ledger.uncertain - ledger.accepted),
-        "rows": len(reading.rows),
-        "dead_letters": len(reading.letters),
-        "spool": len(reading.spool),
+        "rows": reading.rows,
+        "dead_letters": reading.letters,
+        "spool": reading.spool,
         "redelivered": redelivered,
         "lost": len(reading.account.lost),
         "twice": len(reading.account.twice),
