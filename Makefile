@@ -116,9 +116,10 @@ bench-report: $(VENV)/.tested ## reports, compared with psql, DuckDB and an empt
 	@$(NEED) $(JAVA) $(POSTGRES)
 	$(BIN)/python -m tests.benchmarks.report $(if $(QUICK),--quick)
 
-bench-archive: $(VENV)/.tested ## sam-db archive, compared with DuckDB writing the same rows (QUICK=1: a short run)
+bench-archive: $(VENV)/.tested ## the archive written, and reports from it, compared with DuckDB (QUICK=1: a short run)
 	@$(NEED) $(POSTGRES)
 	$(BIN)/python -m tests.benchmarks.archive $(if $(QUICK),--quick)
+	$(BIN)/python -m tests.benchmarks.archive_report $(if $(QUICK),--quick)
 
 bench-pages: $(VENV)/.tested ## the pages of reports: a month of 500 sites, a year of 60
 	@$(NEED) $(POSTGRES)

@@ -10,7 +10,7 @@ from typing import Any
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, print_text
 from sam_pipeline.spark_jobs.command_line.arguments import table_format, time_or_none
 from sam_pipeline.spark_jobs.exports.spreadsheet import csv_table
-from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.rules.days import Period, in_ranges
 from sam_pipeline.spark_jobs.rules.levels import NAMES, SECONDS
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs.published import Names, Run, until_of
@@ -36,7 +36,12 @@ class ReportTable:
     @property
     def heading(self) -> str:
         until = until_of(self.runs)
-        return f"{self.report}, {self.period}{f' (until {time_or_none(until)})' if until else ''}"
+        heading = f"{self.report}, {self.period}"
+        if until:
+            heading += f" (until {time_or_none(until)})"
+        if archived := [run.day for run in self.runs if run.day in run.archived]:
+            heading += f" (from the archive: {in_ranges(archived)})"
+        return heading
 
     def named(self, names: Names) -> dict[str, Any]:
         """The columns that identify a row."""

@@ -6,6 +6,7 @@ import argparse
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
 )
 from sam_pipeline.spark_jobs.command_line.comparison import SiteComparison, compare
 from sam_pipeline.spark_jobs.command_line.tables import ReportTable, print_tables
-from sam_pipeline.spark_jobs.config import load_report
+from sam_pipeline.spark_jobs.config import ARCHIVE, DATABASE, load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays
 from sam_pipeline.spark_jobs.inputs.observed import never_seen
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.in_words import in_words
@@ -33,6 +35,7 @@ from sam_pipeline.spark_jobs.rules.days import Period, in_ranges
 from sam_pipeline.spark_jobs.rules.figures import Figure
 from sam_pipeline.spark_jobs.rules.levels import SITE
 from sam_pipeline.spark_jobs.rules.seconds import rounded, short
+from sam_pipeline.spark_jobs.runs.archived import archived_days
 from sam_pipeline.spark_jobs.runs.due import due_days, horizon
 from sam_pipeline.spark_jobs.runs.published import (
     DayFigure,
@@ -43,6 +46,8 @@ from sam_pipeline.spark_jobs.runs.published import (
     require_site,
 )
 from sam_pipeline.spark_jobs.runs.targets import PeriodTargets, period_targets
+from sam_pipeline.sql.archive.config import load_archive
+from sam_pipeline.sql.archive.store import Store
 from sam_pipeline.sql.database.engine import reading_at_once
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import READER
@@ -94,13 +99,14 @@ def run_what_if(args: argparse.Namespace) -> int:
             such report or site.
     """
     period, profile = requested_period(args), read_profile(args.other_profile)
-    timeout_s, engine = load_report(args).start_timeout_s, open_database(args, READER)
-    before = _published(engine, args.report or profile.name, profile, period)
+    config, engine = load_report(args), open_database(args, READER)
+    store = None if config.source == DATABASE else load_archive(args).open()
+    before = _published(engine, store, config.source, args.report or profile.name, profile, period)
     # It is slow to import.
     from sam_pipeline.spark_jobs.compute.job import site_days
     from sam_pipeline.spark_jobs.compute.reports import computing, now
 
-    with computing(args, engine, timeout_s) as spark:
+    with computing(args, engine, config.start_timeout_s) as spark:
         after = site_days(
             spark.context,
             engine,
@@ -109,6 +115,7 @@ def run_what_if(args: argparse.Namespace) -> int:
             now(),
             spark.progress.stage,
             spark.watcher.watching,
+            before.archived,
         )
     days = {run.day for run in before.runs}
     sites = compare(before.figures, after, days, before.targets, before.targets_under_other)
@@ -131,9 +138,12 @@ class PublishedDays:
     figures: Sequence[DayFigure]
     targets: PeriodTargets
     targets_under_other: PeriodTargets
+    archived: ArchivedDays
 
 
-def _published(engine: Engine, report: str, other: Profile, period: Period) -> PublishedDays:
+def _published(
+    engine: Engine, store: Store | None, source: str, report: str, other: Profile, period: Period
+) -> PublishedDays:
     with reading_at_once(engine) as connection:
         published_reports(connection, report, period)  # which refuses unknown names
         runs = [run for run in published_runs(connection, report, period) if run.until is None]
@@ -141,8 +151,9 @@ def _published(engine: Engine, report: str, other: Profile, period: Period) -> P
             raise ReportUsage(
                 f"{report}: no closed day is published in {period}: nothing to compare"
             )
-        first_day = horizon(connection)
-        if first_day is not None and runs[0].day < first_day:
+        archived = archived_days(connection, store, source, Period(runs[0].day, runs[-1].day))
+        first_day = horizon(connection) or date.min
+        if any(run.day < first_day and run.day not in archived for run in runs):
             raise ReportUsage(
                 f"results before {first_day} were pruned: choose a period from that day on"
             )
@@ -158,7 +169,7 @@ def _published(engine: Engine, report: str, other: Profile, period: Period) -> P
                 report,
                 in_ranges(due),
             )
-        if unseen := never_seen(connection, other):
+        if source != ARCHIVE and (unseen := never_seen(connection, other)):
             logger.warning("%s: never seen, so MISSING: %s", other.name, ", ".join(unseen))
         return PublishedDays(
             report,
@@ -166,6 +177,7 @@ def _published(engine: Engine, report: str, other: Profile, period: Period) -> P
             list(day_figures(connection, report, SITE, period)),
             period_targets(connection, report, period),
             period_targets(connection, report, period, other),
+            archived,
         )
 
 

@@ -26,7 +26,7 @@ from sam_pipeline.spark_jobs.runs.archived import (
     due_from_archive,
 )
 from sam_pipeline.spark_jobs.runs.due import requested_reports
-from sam_pipeline.spark_jobs.runs.published import published_runs
+from sam_pipeline.spark_jobs.runs.published import DayFigure, published_runs
 from sam_pipeline.sql.archive.manifest import MANIFESTS, RESULTS, Manifest
 from sam_pipeline.sql.archive.record import number_changes
 from sam_pipeline.sql.archive.store import LocalStore
@@ -268,6 +268,22 @@ def test_a_pruned_day_has_the_same_explanation_from_the_archive(
     assert from_archive == [from_database[0] + note, *from_database[1:]]
     assert "message-18:00" in "\n".join(from_archive)
     assert "message-18:00" not in "\n".join(from_nowhere)
+
+
+def test_a_comparison_with_another_profile_reads_pruned_days_from_the_archive(
+    spark: SparkContext, grid: Grid, store: LocalStore, tmp_path: Path
+) -> None:
+    archive(grid, store, BEFORE, DAY, NEXT)
+    report = profile(tmp_path)
+
+    def of_sites(archived: ArchivedDays) -> list[DayFigure]:
+        arguments = (report, PERIOD, LATER, lambda stage: None)
+        return job.site_days(spark, grid.reader, *arguments, archived=archived)
+
+    from_database = of_sites(FROM_DATABASE)
+    forget(grid, NEXT)
+
+    assert sorted(map(str, of_sites(chosen(grid, store)))) == sorted(map(str, from_database))
 
 
 def test_a_run_records_the_versions_that_it_read(
