@@ -57,17 +57,20 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         command.OK: "success; of `check` and `repair`: no problem remains",
         command.USAGE: "usage error: an unknown option, class or version, or a wrong value",
         command.BAD_DATA: "`import`: some records, lines or files were bad; the others are stored."
-        " Nothing of a feed is, if it is bad or incomplete. `audit`: the log was changed",
-        command.NO_INPUT: "no such file to import, or no downtime or publisher has that id or name",
-        command.UNAVAILABLE: "the database or the server of a feed cannot be reached, or a package"
-        " is missing",
+        " Nothing of a feed is, if it is bad or incomplete. `audit`: the log was changed."
+        " `archive`: a version is damaged",
+        command.NO_INPUT: "no such file to import, or no downtime or publisher has that id or name;"
+        " `archive`: the day is not in the archive",
+        command.UNAVAILABLE: "the database, the server of a feed or the archive cannot be reached,"
+        " or a package is missing",
         command.BUG: "a bug: please report it",
         command.CANNOT_CREATE: "the SQLite file, or the files of a feed, cannot be created",
-        command.IO_ERROR: "the disk of the database is full, or standard output could not be"
-        " written",
-        command.TRY_LATER: "another import of the feed is running",
+        command.IO_ERROR: "the disk of the database or of the archive is full, or standard output"
+        " could not be written",
+        command.TRY_LATER: "another import of the feed is running; `archive`: another program wrote"
+        " the same version",
         command.NO_PERMISSION: "the database refuses the login, or the role may not do this; the"
-        " server of a feed refuses us; the named configuration cannot be read",
+        " server of a feed or the archive refuses us; the named configuration cannot be read",
         command.CONFIG: "configuration error; a missing database, an [unsupported](upgrade.md)"
         " schema; a problem remains",
         command.INTERRUPTED: "interrupted; `import` resumes if the command is repeated",

@@ -30,6 +30,7 @@ from sam_pipeline.schema.records.classes import MessageClass
 from sam_pipeline.spark_jobs.profiles import keys
 from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, Operation
 from sam_pipeline.spark_jobs.runs.changes.figures import INPUTS, OTHERWISE
+from sam_pipeline.sql.archive.config import ArchiveConfig
 from sam_pipeline.sql.commands.imports.files import TABLES as IMPORTED
 from sam_pipeline.sql.imports.http.feed_config import FeedConfig
 from sam_pipeline.sql.loading import batch
@@ -115,6 +116,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "consumer-broker-keys": lambda: config_keys(BrokerConfig),
     "door-keys": lambda: config_keys(DoorConfig),
     "feed-keys": lambda: config_keys(FeedConfig),
+    "archive-keys": lambda: config_keys(ArchiveConfig),
     "silence-keys": lambda: config_keys(SilenceConfig),
     "subscription-keys": lambda: config_keys(SubscriptionConfig),
     "policy-keys": lambda: config_keys(Policy),

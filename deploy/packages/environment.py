@@ -35,6 +35,7 @@ sys.exit({function}())
 """
 UNUSED = (
     *("bin", "share", "*/tests", "*/*/tests", "*/*/*/tests", "pyspark/examples", "pyarrow/include"),
+    "botocore/data/[!s]*/",  # services of Amazon other than S3 and those that give keys for it
     *(f"*.dist-info/{name}" for name in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")),
 )
 """Commands, tests and headers of others; what pip needs to remove what it installed."""

@@ -35,9 +35,15 @@ from sam_pipeline.sql.archive.writing.rows import read_rows
 DAY_MS = 86_400_000
 
 _KEY = ("host_name", "service_flavour", "metric_name", "vo", "fqan")
-_IDS = pa.schema([(name, pa.int64()) for name in ("instance_id", "second", "status")])
+_IDS = pa.schema(
+    [
+        ("instance_id", pa.int64()),
+        ("measured_at", pa.timestamp("us", "UTC")),
+        ("status", pa.int64()),
+    ]
+)
 _WINDOW = {
-    "sqlite": "measured_at_s >= :start AND measured_at_s < :end",
+    "sqlite": "measured_at >= :start AND measured_at < :end",
     "postgresql": "measured_at >= to_timestamp(:start) AND measured_at < to_timestamp(:end)",
 }
 
@@ -94,14 +100,15 @@ def problem_with_database(
         return f"was archived from the database {manifest.source.database}, this one is {identity}"
     start = _start_ms(manifest.day) // 1000
     statement = (
-        "SELECT instance_id, measured_at_s, status_code FROM report_result"
+        "SELECT instance_id, measured_at, status FROM archive_result"
         f" WHERE {_WINDOW[connection.dialect.name]}"
     )
     window = {"start": start, "end": start + DAY_MS // 1000}
     instances = read_instances(connection)
     rows, digest = 0, 0
     for part in read_rows(connection, statement, window, _IDS):
-        ids, second, status = (column.to_numpy() for column in part.columns)
+        ids, status = (part[name].to_numpy() for name in ("instance_id", "status"))
+        second = part["measured_at"].cast(pa.int64()).to_numpy() // 1_000_000
         key = instances.key[instances.rank_of[ids]]
         digest += digest_of_results(key, pack(second, status))
         rows += len(part)

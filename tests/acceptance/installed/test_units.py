@@ -43,6 +43,7 @@ IMPORTED = f"""python3 -c '
 import sqlite3
 print(*sqlite3.connect("{DATABASE}").execute("SELECT hostName FROM serviceEndpoint"))'"""
 DONE = {
+    "sam-db-archive.service": "journalctl -u sam-db-archive | grep 'nothing is due'",
     "sam-db-import.service": f"{IMPORTED} | grep ce01",
     "sam-db-partitions.service": "journalctl -u sam-db-partitions | grep Finished",
     "sam-db-prune.service": "journalctl -u sam-db-prune | grep prune",
@@ -79,6 +80,12 @@ CONFIGURATION = {
         brokers = ["spool:///var/spool/sam-bridge"]
         to = ["spool:///var/spool/sam-in"]
     """,
+    "archive": """
+        [database]
+        url = "sqlite:////var/lib/sam/sam.db"
+        [archive]
+        url = "/var/lib/sam/archive"
+    """,
     "owner": '[database]\nurl = "sqlite:////var/lib/sam/sam.db"',
     "topology": """
         [database]
@@ -97,6 +104,7 @@ CONFIGURATION = {
 FEED = """<root><vo>atlas</vo><atp_site name="SITE-A">
 <service hostname="ce01.example.org" flavour="CE"/></atp_site></root>"""
 PREPARED = {
+    "sam-db-archive.service": "install -d -o sam -g sam /var/lib/sam/archive",
     "sam-publish-drain.service": f"""
         runuser -u sam -- sam-publish --config /etc/sam/sam.toml result \\
             --broker stomp://127.0.0.1:1 --metric org.sam.CE-Ping --status OK \\
