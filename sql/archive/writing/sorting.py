@@ -6,9 +6,8 @@ contiguous in each run, and are merged range by range.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -16,17 +15,43 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from sam_pipeline.sql.archive.digests import Integers
 from sam_pipeline.sql.archive.store import translated
 
-RUN_ROWS = 500_000
-"""Rows of a run: with the copy that sorting makes, about 200 MB."""
+RUN_ROWS = 250_000
+"""Rows of a run: with the copy that sorting makes, about 100 MB."""
+
+_BATCH_ROWS = 8_192
+"""Rows of a run that are read from its file at once."""
 
 _MS_BITS = 27  # more milliseconds than a day has
 
 
-class _Run(NamedTuple):
-    """A sorted part of the results, and the key of each row."""
+class _Run:
+    """A sorted part of the results, in memory or in a file, and the key of each row."""
 
-    key: Integers
-    rows: pa.Table
+    def __init__(self, key: Integers, rows: pa.Table, path: Path | None) -> None:
+        self.key = key
+        self._rows = rows
+        self._lock = threading.Lock()
+        if path is not None:
+            with translated(str(path)):
+                with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as run:
+                    run.write_table(rows, _BATCH_ROWS)
+                # Not mapped, as all pages would count as memory of this process.
+                self._rows = pa.ipc.open_file(pa.OSFile(str(path)))
+
+    def between(self, low: int, high: int) -> pa.Table | None:
+        """The rows whose keys are in [low, high), if there are any."""
+        start, stop = map(int, np.searchsorted(self.key, (low, high)))
+        if start == stop:
+            return None
+        if isinstance(self._rows, pa.Table):
+            return self._rows.slice(start, stop - start)
+        first = start // _BATCH_ROWS
+        with self._lock:
+            batches = [
+                self._rows.get_batch(number)
+                for number in range(first, (stop - 1) // _BATCH_ROWS + 1)
+            ]
+        return pa.Table.from_batches(batches).slice(start - first * _BATCH_ROWS, stop - start)
 
 
 class SortedResults:
@@ -70,13 +95,8 @@ class SortedResults:
     def group(self, first: int, end: int) -> pa.Table:
         """The results of these instances in order."""
         low, high = first << _MS_BITS, end << _MS_BITS
-        parts = [
-            run.rows.slice(start, stop - start)
-            for run in self._runs
-            for start, stop in [np.searchsorted(run.key, (low, high))]
-            if start < stop
-        ]
-        rows = pa.concat_tables(parts)
+        parts = (run.between(low, high) for run in self._runs)
+        rows = pa.concat_tables(part for part in parts if part is not None)
         return rows.take(pa.array(_order(self._key(rows), rows)))
 
     def _end_run(self, spill: bool) -> None:
@@ -87,13 +107,9 @@ class SortedResults:
         rows, key = rows.take(pa.array(order)), key[order]
         ranks = key >> _MS_BITS
         self._rows_of_instance += np.bincount(ranks, minlength=len(self._rows_of_instance))
-        if spill:
-            path = self._work / f"run-{len(self._runs)}.arrow"
-            with translated(str(path)):
-                with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as run:
-                    run.write_table(rows)
-                rows = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-        self._runs.append(_Run(key, rows))
+        # Sorted in one piece, so that a file has batches of the same size.
+        path = self._work / f"run-{len(self._runs)}.arrow" if spill else None
+        self._runs.append(_Run(key, rows.combine_chunks(), path))
 
     def _key(self, rows: pa.Table) -> Integers:
         ms = rows["measured_at"].cast(pa.int64()).to_numpy() - self._start_ms
@@ -105,8 +121,3 @@ def _order(key: Integers, rows: pa.Table) -> Integers:
     """The rows by key; of results at the same time, the one that was stored first comes first."""
     order: Integers = np.lexsort((rows["result_id"].to_numpy(), key))
     return order
-
-
-def in_parts(groups: Sequence[tuple[int, int]], size: int) -> list[Sequence[tuple[int, int]]]:
-    """The groups, `size` of them in each part."""
-    return [groups[number : number + size] for number in range(0, len(groups), size)]
