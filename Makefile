@@ -28,7 +28,7 @@ INSTALL := $(foreach package,python3-venv postgresql default-jre-headless,/usr/s
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full docs pictures test check lint clean test-services pyz man packages bench-publish bench-load bench-consume bench-door bench-report bench-archive bench-pages bench-matrix soak soak-reports fuzz
+.PHONY: help install demo demo-full docs pictures test check lint clean test-services pyz man packages bench-publish bench-load bench-consume bench-door bench-report bench-archive bench-pages bench-matrix bench-storm bench-scale soak soak-reports fuzz
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -107,6 +107,14 @@ bench-load: $(VENV)/.tested ## loading rows, compared with plain tables
 bench-consume: $(VENV)/.tested ## consumer: throughput, latency, memory (QUICK=1: a short run)
 	@$(NEED) $(JAVA) $(JAVAC) $(POSTGRES) $(MAVEN) $(RABBITMQ)
 	$(BIN)/python -m tests.benchmarks.consume $(if $(QUICK),--quick)
+
+bench-storm: $(VENV)/.tested ## one-shot publishers: sessions a second, and spools instead (QUICK=1: a short run)
+	@$(NEED) $(JAVA) $(MAVEN) $(RABBITMQ)
+	$(BIN)/python -m tests.benchmarks.publish_storm $(if $(QUICK),--quick)
+
+bench-scale: $(VENV)/.tested ## what docs/scale.md is made of, into tests/simulation/measured.json: BROKER= QUICK=1
+	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ)
+	$(BIN)/python -m tests.benchmarks.scale $(BROKER:%=--broker %) $(if $(QUICK),--quick)
 
 bench-door: $(VENV)/.tested ## HTTP door, compared with ActiveMQ's servlet and with STOMP (QUICK=1: a short run)
 	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ)

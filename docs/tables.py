@@ -9,9 +9,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from docs import scale_tables
 from docs.config_keys import NONE, REQUIRED, keys_of
 from docs.exit_codes import EXIT_CODES
 from sam_pipeline.consumer.settings.broker_config import BrokerConfig
@@ -106,6 +108,10 @@ def exit_codes(program: str) -> str:
     )
 
 
+def scale_table(name: str) -> str:
+    return _table(*scale_tables.TABLES[name]())
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "publisher-keys": lambda: config_keys(PublisherConfig),
     "publisher-broker-keys": lambda: config_keys(BrokerTable),
@@ -133,6 +139,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "report-changes": lambda: _table(("reason", "what differs"), [*INPUTS.values(), OTHERWISE]),
     "report-exit-codes": lambda: exit_codes("reports"),
     "imported-columns": imported_columns,
+    **{name: partial(scale_table, name) for name in scale_tables.TABLES},
 }
 
 

@@ -9,6 +9,7 @@
     D  memory with a backlog, while the database is locked and while the backlog is loaded
     E  a policy of 10 000 publishers, compared with none
     F  signed messages, compared with unsigned ones
+    G  1, 2 and 4 processes of one shared name, with 1, 2 and 3 brokers: the law of their rates
 
 On a private ActiveMQ, Artemis and RabbitMQ with persistent messages, into a private PostgreSQL with
 durable commits. The contestants take turns, so that other load affects all of them, and the median
@@ -22,16 +23,26 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tests.benchmarks.consume_drain import fifty_records_a_message, one_record_a_message
 from tests.benchmarks.consume_lag import lag
 from tests.benchmarks.consume_memory import memory
 from tests.benchmarks.consume_policy import policy_costs
-from tests.benchmarks.consume_road import BROKERS, SOURCES, Road, new_results, road, single
+from tests.benchmarks.consume_road import (
+    BROKERS,
+    SOURCES,
+    Road,
+    new_results,
+    road,
+    single,
+    software,
+)
+from tests.benchmarks.consume_scale import BROKER_COUNTS, fleet, grid
 from tests.benchmarks.consume_signed import signed_messages
 from tests.benchmarks.load import print_load
+from tests.simulation.law import fitted, print_law
 
 
 class Sizes(NamedTuple):
@@ -46,7 +57,8 @@ class Sizes(NamedTuple):
 FULL = Sizes(messages=100_000, rounds=5, pace_s=20, backlog=100_000)
 QUICK = Sizes(messages=30_000, rounds=2, pace_s=5, backlog=10_000)
 
-Part = Callable[[Road, Sizes], bool]
+Part = Callable[[str, Sizes], bool]
+"""Measures a kind of broker; returns whether the bounds are met."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,19 +75,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     print_inputs(sizes)
     good = [
-        PARTS[part](new_road, sizes)
-        for kind in args.broker or BROKERS
-        for part in args.part or PARTS
-        for new_road in one_road(kind)
+        PARTS[part](kind, sizes) for kind in args.broker or BROKERS for part in args.part or PARTS
     ]
     return 0 if all(good) else 1
 
 
-def one_road(kind: str) -> Iterator[Road]:
-    """A new road for each part, without the backlog and rows of other parts."""
-    with road(kind) as new_road:
-        yield new_road
+def on_a_road(part: Callable[[Road, Sizes], bool]) -> Part:
+    """The part on a new road, without the backlog and rows of other parts."""
+
+    def measure(kind: str, sizes: Sizes) -> bool:
+        with road(kind) as new_road:
+            is_good = part(new_road, sizes)
         print_load()
+        return is_good
+
+    return measure
 
 
 def print_inputs(sizes: Sizes) -> None:
@@ -111,13 +125,22 @@ def part_f(road: Road, sizes: Sizes) -> bool:
     return signed_messages(road, sizes.messages, sizes.rounds)
 
 
+def part_g(kind: str, sizes: Sizes) -> bool:
+    with fleet(kind, max(BROKER_COUNTS)) as new_fleet:
+        print(f"\n{software(new_fleet.first.broker)}: processes and brokers", flush=True)
+        print_law(fitted(grid(new_fleet, sizes.messages, max(sizes.rounds // 2, 1))))
+    print_load()
+    return True
+
+
 PARTS: dict[str, Part] = {
-    "A": part_a,
-    "B": part_b,
-    "C": part_c,
-    "D": part_d,
-    "E": part_e,
-    "F": part_f,
+    "A": on_a_road(part_a),
+    "B": on_a_road(part_b),
+    "C": on_a_road(part_c),
+    "D": on_a_road(part_d),
+    "E": on_a_road(part_e),
+    "F": on_a_road(part_f),
+    "G": part_g,
 }
 
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,15 @@ from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.load import load
 from tests.benchmarks.consume_java import JavaConsumer, java_consumer
-from tests.benchmarks.consume_road import BROKERS, DESTINATION, TIMEOUT_S, Road, fifty, single
+from tests.benchmarks.consume_road import (
+    BROKERS,
+    DESTINATION,
+    TIMEOUT_S,
+    Consumer,
+    Road,
+    fifty,
+    single,
+)
 from tests.benchmarks.consume_watch import DISK, IDLE, MACHINE, Watch
 from tests.benchmarks.load import make_plain_table, print_figure, print_ratio
 from tests.services.postgres import as_role
@@ -167,6 +175,13 @@ def by_bulk_door(road: Road, messages: list[Message], size: int) -> Turn:
 
 def watch(road: Road, pid: int) -> Watch:
     return Watch(consumer=pid, broker=road.broker.process.pid, PostgreSQL=road.postgres.process.pid)
+
+
+def watch_many(roads: Sequence[Road], consumers: Sequence[Consumer]) -> Watch:
+    """Watch `broker1`, `broker2` …, `consumer1` …, and their PostgreSQL."""
+    brokers = {f"broker{number}": road.broker.process.pid for number, road in enumerate(roads, 1)}
+    members = {f"consumer{number}": member.pid for number, member in enumerate(consumers, 1)}
+    return Watch(**brokers, **members, PostgreSQL=roads[0].postgres.process.pid)
 
 
 def turn_of(usage: Watch, began: float, ended: float, count: int) -> Turn:

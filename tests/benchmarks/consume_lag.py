@@ -42,14 +42,8 @@ def lag(road: Road, a_second: int, duration_s: float) -> bool:
         consumer.wait_until_subscribed()
         send_evenly(road, a_second, WARM_UP_S)
         after, confirmed = send_evenly(road, a_second, duration_s)
-        count = round(a_second * duration_s)
-        wait_until(lambda: road.commits(after).rows >= count, timeout_s=60)
+        lags = commit_lags(road, after, round(a_second * duration_s))
         consumer.stop()
-    with reading(road.engine) as connection:
-        rows = connection.execute(LAGS, {"after": after}).all()
-    lags = [float(committed) - sent_at(message_id) for message_id, committed in rows]
-    if len(lags) != count:
-        raise SystemExit(f"{len(lags)} rows are stored, not {count}")
     print(f"{a_second} messages/s for {duration_s:g} s, seconds after each was due")
     print_figure("the broker's receipt, p99, s", f"{p99(confirmed):.3f}")
     print_figure("committed, median, s", f"{median(lags):.3f}")
@@ -58,11 +52,23 @@ def lag(road: Road, a_second: int, duration_s: float) -> bool:
     return p99(lags) <= P99_BOUND_S[a_second]
 
 
+def commit_lags(road: Road, after: str, count: int) -> list[float]:
+    """Wait until all messages with larger ids are committed; return how long each took (s)."""
+    wait_until(lambda: road.commits(after).rows >= count, timeout_s=60)
+    with reading(road.engine) as connection:
+        rows = connection.execute(LAGS, {"after": after}).all()
+    if len(rows) != count:
+        raise SystemExit(f"{len(rows)} rows are stored, not {count}")
+    return [float(committed) - sent_at(message_id) for message_id, committed in rows]
+
+
 def p99(lags: Sequence[float]) -> float:
     return quantiles(lags, n=100)[98]
 
 
-def send_evenly(road: Road, a_second: int, duration_s: float) -> tuple[str, list[float]]:
+def send_evenly(
+    road: Road, a_second: int, duration_s: float, destination: str = DESTINATION
+) -> tuple[str, list[float]]:
     """Send messages; return an id smaller than theirs, and the delays of their receipts (s)."""
     before = new_message_id()
     count = round(a_second * duration_s)
@@ -73,7 +79,7 @@ def send_evenly(road: Road, a_second: int, duration_s: float) -> tuple[str, list
         while sent < count:
             due = min(int((time.time() - began) * a_second) + 1, count)
             frames = [
-                frame(single(road.results), began + number / a_second)
+                frame(single(road.results), began + number / a_second, destination)
                 for number in range(sent, due)
             ]
             if frames:
@@ -84,10 +90,10 @@ def send_evenly(road: Road, a_second: int, duration_s: float) -> tuple[str, list
     return before, delays_s[:count]
 
 
-def frame(message: Message, due_at: float) -> bytes:
+def frame(message: Message, due_at: float, destination: str = DESTINATION) -> bytes:
     """The SEND frame of a message; its id contains the time it was due, even if it is late."""
     sent = {
-        "destination": DESTINATION,
+        "destination": destination,
         **message.headers,
         MESSAGE_ID: f"{int(due_at * 1e6):014x}-{os.urandom(9).hex()}",
         "receipt": "sent",

@@ -43,6 +43,10 @@ SMALL = "small."
 There is none where it waits: over STOMP the policy BLOCK lets everything in, up to the whole heap.
 """
 
+SHARED = "VirtualTopic."
+"""Of topics that begin so, shared subscriptions stay while nobody reads them: by default the broker
+removes one that is empty, within 30 s, and then keeps no messages for it."""
+
 TLS_ACCEPTOR = """\
       <acceptor name="stomp+ssl">tcp://{host}:{tls_port}?protocols=STOMP;anycastPrefix=/queue/;multicastPrefix=/topic/;sslEnabled=true;needClientAuth=true;keyStoreType=PKCS12;keyStorePath={key_store};keyStorePassword={store_password};trustStoreType=PKCS12;trustStorePath={trust_store};trustStorePassword={store_password}</acceptor>
 """
@@ -73,6 +77,10 @@ FILES = {
       <address-setting match="{small}#">
         <max-size-bytes>4Mb</max-size-bytes>
         <address-full-policy>FAIL</address-full-policy>
+      </address-setting>
+      <address-setting match="{shared}#">
+        <auto-delete-queues>false</auto-delete-queues>
+        <auto-delete-addresses>false</auto-delete-addresses>
       </address-setting>
     </address-settings>
     <security-settings>
@@ -157,7 +165,7 @@ def _server(directory: Path, rules: Rules) -> ArtemisServer:
     etc.mkdir()
     names = {"directory": directory, "host": HOST, "port": port, "user": USER, "password": PASSWORD}
     names |= {"other_user": OTHER_USER}
-    names |= {"forbidden": FORBIDDEN, "silent": SILENT, "small": SMALL}
+    names |= {"forbidden": FORBIDDEN, "silent": SILENT, "small": SMALL, "shared": SHARED}
     names |= {"anybody": "" if rules.needs_login else ANYBODY}
     names |= {"tls_acceptor": _tls_acceptor(rules.certificate, tls_port)}
     for name, text in FILES.items():

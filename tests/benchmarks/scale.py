@@ -1,0 +1,112 @@
+"""Everything that docs/scale.md and the simulation know about speed, measured in one run.
+
+    python -m tests.benchmarks.scale [--broker NAME]... [--quick] [--into FILE]
+
+For each kind of broker: part G of bench-consume (processes and brokers), part C (lag) with the
+processor time of its parts, and the storm of one-shot publishers. The results replace those of the
+same kind in tests/simulation/measured.json, together with the date, the machine and the commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks import publish_storm
+from tests.benchmarks.consume_road import BROKERS, new_results, single, software
+from tests.benchmarks.consume_scale import (
+    BROKER_COUNTS,
+    LAG_RATES,
+    PREFETCH,
+    Cell,
+    bare_rate,
+    fleet,
+    fsync_quantiles,
+    measured_grid,
+    paced,
+)
+from tests.benchmarks.load import print_load
+from tests.simulation.law import fitted, print_law
+
+MEASURED = Path(__file__).parents[1] / "simulation" / "measured.json"
+MESSAGES, QUICK_MESSAGES = 60_000, 30_000
+"""Of a backlog."""
+PACE_S = 12.0
+QUICK_PACE_S = 4.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--broker", action="append", choices=BROKERS, help="default: all")
+    parser.add_argument("--quick", action="store_true", help="small sizes, for a quick check")
+    parser.add_argument("--messages", type=int, help="of a backlog (default: 60000)")
+    parser.add_argument("--rounds", type=int, default=1, help="of the grid (default: 1)")
+    parser.add_argument("--into", type=Path, default=MEASURED, help="default: measured.json")
+    args = parser.parse_args(argv)
+    messages = args.messages or (QUICK_MESSAGES if args.quick else MESSAGES)
+    document = inputs(args.quick, messages)
+    print(json.dumps(document, indent=1), flush=True)
+    brokers = dict(json.loads(args.into.read_text())["brokers"]) if args.into.exists() else {}
+    for kind in args.broker or BROKERS:
+        with fleet(kind, max(BROKER_COUNTS)) as new_fleet:
+            print(f"\n{software(new_fleet.first.broker)}: processes and brokers", flush=True)
+            measured = {
+                "software": software(new_fleet.first.broker),
+                **measured_grid(new_fleet, messages, args.rounds),
+                "bare_rate": bare_rate(new_fleet, messages),
+            }
+            print_law(fitted([Cell(**cell) for cell in measured["cells"]]))
+            duration_s = QUICK_PACE_S if args.quick else PACE_S
+            measured["paces"] = [
+                paced(new_fleet, rate, max(duration_s, 200 / rate))._asdict() for rate in LAG_RATES
+            ]
+            document["fsync_s"] = fsync_quantiles(new_fleet.first.postgres.directory)
+        storm_sizes = publish_storm.QUICK if args.quick else publish_storm.FULL
+        brokers[kind] = {**measured, "storm": publish_storm.storm(kind, storm_sizes)}
+        args.into.write_text(json.dumps({**document, "brokers": brokers}, indent=1) + "\n")
+        print_load()
+    return 0
+
+
+def inputs(quick: bool, messages: int) -> dict[str, Any]:
+    return {
+        "measured_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ"),
+        "commit": commit(),
+        "quick": quick,
+        "load_before": round(os.getloadavg()[0], 1),
+        "machine": machine(),
+        "backlog": messages,
+        "message_bytes": len(single(new_results()).body),
+        "prefetch": PREFETCH,
+    }
+
+
+def commit() -> str:
+    command = ["git", "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def machine() -> Mapping[str, Any]:
+    """What kind of machine this is, without its name."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cores": os.cpu_count(),
+        "processor": models[0] if models else platform.machine(),
+        "memory_gb": round(memory / 1e9),
+        "system": f"{platform.system()} {platform.release().split('-')[0]}",
+        "python": platform.python_version(),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

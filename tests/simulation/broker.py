@@ -1,0 +1,134 @@
+"""A broker: stores messages, confirms them while it has room, delivers them, forgets acked ones."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+import simpy
+
+from tests.simulation.costs import Costs
+from tests.simulation.engine import Group, Machine, Signal, Steps, total
+
+
+class Broker:
+    def __init__(
+        self,
+        env: simpy.Environment,
+        name: str,
+        machine: Machine,
+        costs: Costs,
+        capacity: float = float("inf"),
+    ) -> None:
+        """`capacity`: the number of messages that it stores before it confirms no more."""
+        self.name = name
+        self.machine = machine
+        self.up = True
+        self.session = 0
+        """Grows whenever the broker is lost: deliveries of earlier sessions can't be acked."""
+        self.stored = 0
+        """Messages on its disk, delivered or not, and those that it is storing."""
+        self.queued = 0
+        self.confirmed = 0
+        """Messages that publishers have a receipt for."""
+        self.unacked: dict[Group, None] = {}
+        self.queue: deque[Group] = deque()
+        self.changed = Signal(env)
+        """It has new messages, has got lost, or is back."""
+        self.room = Signal(env)
+        self.on_loss: list[Callable[[Broker], None]] = []
+        self._env = env
+        self._costs = costs
+        self._capacity = capacity
+        self._subscription = simpy.Resource(env, 1)
+        self._threads = max(math.ceil(costs.deliver / costs.serial_s), 1)
+        """At work on one subscription: it needs more processor time than it takes."""
+
+    def send(self, group: Group, timeout_s: float) -> Steps:
+        """Store messages; returns whether they were confirmed within `timeout_s`.
+
+        A full broker lets its publishers wait (flow control).
+        """
+        deadline = self._env.now + timeout_s
+        session = self.session
+        while self.up and self.stored + group.count > self._capacity:
+            left_s = deadline - self._env.now
+            if left_s <= 0:
+                return False
+            yield self.room.wait() | self._env.timeout(left_s)
+        if not self.up or self.session != session:
+            return False
+        self.stored += group.count
+        yield from self.machine.work(group.count * self._costs.publish + self._costs.publish_burst)
+        yield self._env.timeout(self._costs.receipt_s)
+        if self.session != session:  # it got lost, and the publisher has no receipt
+            self.stored -= group.count
+            return False
+        self.queue.append(group)
+        self.queued += group.count
+        self.confirmed += group.count
+        self.changed.send()
+        return True
+
+    def preload(self, groups: Iterable[Group]) -> None:
+        """Messages that are there from the beginning."""
+        for group in groups:
+            self.queue.append(group)
+            self.queued += group.count
+            self.stored += group.count
+
+    def deliver(self, limit: int) -> Steps:
+        """Up to `limit` messages, as soon as it is this consumer's turn; perhaps none."""
+        with self._subscription.request() as turn:
+            yield turn
+            groups = self._taken(limit)
+            count = total(groups)
+            seconds = count * self._costs.deliver / self._threads
+            threads = [self._env.process(self.machine.work(seconds)) for _ in range(self._threads)]
+            yield self._env.all_of([*threads, self._env.timeout(count * self._costs.serial_s)])
+        return groups
+
+    def ack(self, session: int, groups: Iterable[Group]) -> None:
+        """Forget messages, unless the session is over: then they are delivered again."""
+        if session != self.session:
+            return
+        for group in groups:
+            del self.unacked[group]
+            self.stored -= group.count
+        self.room.send()
+
+    def lose(self) -> None:
+        """It stops at once; what it has stored is there when it is back."""
+        self.up = False
+        self.session += 1
+        self.queue.extendleft(reversed(list(self.unacked)))
+        self.queued = total(self.queue)
+        self.unacked.clear()
+        for listener in self.on_loss:
+            listener(self)
+        self.changed.send()
+        self.room.send()
+
+    def back(self) -> None:
+        self.up = True
+        self.changed.send()
+
+    @property
+    def backlog(self) -> int:
+        """Messages whose rows are not committed."""
+        waiting = sum(group.count for group in self.queue if not group.stored)
+        return waiting + sum(group.count for group in self.unacked if not group.stored)
+
+    def _taken(self, limit: int) -> Sequence[Group]:
+        groups: list[Group] = []
+        if not self.up:
+            return groups
+        while self.queue and limit > 0:
+            first = self.queue[0]
+            group = self.queue.popleft() if first.count <= limit else first.split(limit)
+            groups.append(group)
+            limit -= group.count
+            self.queued -= group.count
+            self.unacked[group] = None
+        return groups

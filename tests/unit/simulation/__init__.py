@@ -1,0 +1,1 @@
+"""Tests of the model, and of what was measured for it."""
