@@ -35,7 +35,7 @@ class Broker:
         self.unacked: dict[Group, None] = {}
         self.queue: deque[Group] = deque()
         self.changed = Signal(env)
-        """It has new messages, has got lost, or is back."""
+        """It has messages for one of those that wait, or is back."""
         self.room = Signal(env)
         self.on_loss: list[Callable[[Broker], None]] = []
         self._env = env
@@ -68,7 +68,7 @@ class Broker:
         self.queue.append(group)
         self.queued += group.count
         self.confirmed += group.count
-        self.changed.send()
+        self.changed.wake_one()
         return True
 
     def preload(self, groups: Iterable[Group]) -> None:
@@ -83,6 +83,10 @@ class Broker:
         with self._subscription.request() as turn:
             yield turn
             groups = self._taken(limit)
+            if self.queued:
+                self.changed.wake_one()
+            if not groups:
+                return groups
             count = total(groups)
             seconds = count * self._costs.deliver / self._threads
             threads = [self._env.process(self.machine.work(seconds)) for _ in range(self._threads)]
@@ -107,7 +111,6 @@ class Broker:
         self.unacked.clear()
         for listener in self.on_loss:
             listener(self)
-        self.changed.send()
         self.room.send()
 
     def back(self) -> None:

@@ -76,7 +76,7 @@ class Consumer:
             if not broker.up or not broker.queued:
                 yield broker.changed.wait()
             elif limit <= 0:
-                yield self._acked.wait() | broker.changed.wait()
+                yield self._acked.wait()
             else:
                 session = broker.session
                 groups = yield from broker.deliver(limit)

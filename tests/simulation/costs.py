@@ -72,14 +72,21 @@ class MeasuredKind:
     def law(self) -> Law:
         return fitted(self.cells)
 
+    @property
+    def most_consumers(self) -> int:
+        return max(cell.consumers for cell in self.cells)
+
     def costs(self, consumers: int = 1) -> Costs:
-        """The costs while this number of consumers is at work.
+        """The costs while this number of consumers is at work, or as many as were measured.
+
+        More have machines of their own, and do not all wait for the same locks at a time.
 
         What depends on the number of messages comes from the drains, where batches are large; what
         a batch or a group costs by itself is the rest of the runs at an even pace, where they are
         small.
         """
         law = self.law
+        consumers = min(consumers, self.most_consumers)
         main_share = float(np.median([cell.main_share for cell in self.cells]))
         alone = law.consumer.alone_us
         groups = [in_a_tick(pace.rate) for pace in self.paces]

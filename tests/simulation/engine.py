@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,18 +39,23 @@ class Machine:
 
 
 class Signal:
-    """Wakes all that wait for it."""
+    """Wakes those that wait for it: the first, or all."""
 
     def __init__(self, env: simpy.Environment) -> None:
         self._env = env
-        self._event = env.event()
+        self._waiting: deque[simpy.Event] = deque()
 
     def wait(self) -> simpy.Event:
-        return self._event
+        self._waiting.append(self._env.event())
+        return self._waiting[-1]
+
+    def wake_one(self) -> None:
+        if self._waiting:
+            self._waiting.popleft().succeed()
 
     def send(self) -> None:
-        event, self._event = self._event, self._env.event()
-        event.succeed()
+        while self._waiting:
+            self.wake_one()
 
 
 @dataclass(eq=False)

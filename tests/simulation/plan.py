@@ -60,8 +60,11 @@ def broker_rate(kind: MeasuredKind, cores: int = BROKER_CORES) -> float:
 
 
 def consumer_rate(kind: MeasuredKind) -> float:
-    """What one process with a core of its own gets to: it reads, loads and waits in turn."""
-    costs = kind.costs()
+    """What one process with a core of its own gets to: it reads, loads and waits in turn.
+
+    As many as were measured share a machine.
+    """
+    costs = kind.costs(kind.most_consumers)
     fsync_s = sum(costs.fsync_s) / len(costs.fsync_s)
     a_batch_s = costs.load_batch + costs.transaction + fsync_s
     return 1 / (costs.read + costs.load + costs.row + a_batch_s / BATCH)

@@ -20,7 +20,7 @@ from tests.simulation.world import Moment, World
 
 CLIENTS = 50_000
 RATE = 100_000
-GROUPS_OF_A_BROKER = 25
+GROUPS = 60
 SEED = 25
 MESSAGE_BYTES = 1000
 """Of a message at a broker, with its headers."""
@@ -65,17 +65,18 @@ def add_clients(
     world: World,
     kind: MeasuredKind,
     tick_s: float,
-    groups: int = GROUPS_OF_A_BROKER,
+    groups: int = GROUPS,
     share: float = 1.0,
     spool_max_messages: float = Habits.spool_max_messages,
 ) -> Sequence[Clients]:
-    """A share of all clients, in some groups for each broker that is their first one."""
+    """A share of all clients, in about so many groups, equally many for each first broker."""
     habits = Habits(
         spool_max_messages=spool_max_messages / world.grain,
         drain_rate=kind.document["storm"]["drain"]["rate"] / world.grain,
     )
     rate = share * RATE / world.grain
-    return world.add_clients(groups * world.brokers_count, share * CLIENTS, rate, tick_s, habits)
+    equal = max(groups // world.brokers_count, 1) * world.brokers_count
+    return world.add_clients(equal, share * CLIENTS, rate, tick_s, habits)
 
 
 def base(kind: MeasuredKind) -> Outcome:
@@ -149,7 +150,7 @@ def cut_off_with_the_default_spool(kind: MeasuredKind) -> Outcome:
 
 def cut_off_site(name: str, kind: MeasuredKind, spool_max_messages: float) -> Outcome:
     world = planned_world(kind, grain=1000, disk_gb=10 * DISK_GB)
-    add_clients(world, kind, tick_s=60.0, groups=5, share=1 - SITE_SHARE)
+    add_clients(world, kind, tick_s=60.0, groups=GROUPS // 3, share=1 - SITE_SHARE)
     site = add_clients(world, kind, 60.0, 1, SITE_SHARE, spool_max_messages)
 
     def reach(reachable: bool) -> None:
