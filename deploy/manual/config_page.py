@@ -18,6 +18,7 @@ from sam_pipeline.publisher.settings.broker_config import BrokerTable
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.settings.copy_config import CopyTable
 from sam_pipeline.spark_jobs.config import ReportConfig
+from sam_pipeline.sql.archive.config import ArchiveConfig
 from sam_pipeline.sql.database.config import DatabaseConfig
 from sam_pipeline.sql.imports.http.feed_config import FeedConfig
 
@@ -94,6 +95,9 @@ TABLES: Mapping[str, ConfigTable] = {
     ),
     "[report]": ConfigTable(ReportConfig, "What `sam-report` computes."),
     "[[import.feed]]": ConfigTable(FeedConfig, "A feed that `sam-db import` reads."),
+    "[archive]": ConfigTable(
+        ArchiveConfig, "Where `sam-db archive` writes closed days, and `sam-report run` reads them."
+    ),
 }
 
 

@@ -201,7 +201,7 @@ def test_a_quiet_drain_reports_new_dead_letters(workplace: Workplace) -> None:
     ("missing", "command", "extra"),
     [
         ("jinja2", ("sam-report", "site", *DAY, "--out", "site"), "reports"),
-        ("pyarrow", ("sam-report", "export", "--format", "csv", *DAY, "--out", "x"), "reports"),
+        ("pyarrow", ("sam-report", "export", "--format", "csv", *DAY, "--out", "x"), "archive"),
         ("sqlalchemy", ("sam-consume", "dead-letter", "list"), "consumer"),
     ],
 )
