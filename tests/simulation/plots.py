@@ -81,6 +81,13 @@ def picture(name: str, columns: int = 1, height: float = 3.6) -> Iterator[Sequen
         figure = Figure(figsize=(8.5, height), layout="constrained")
         axes = np.atleast_1d(figure.subplots(1, columns))
         yield list(axes)
+        labelled = [axis.get_legend_handles_labels() for axis in axes]
+        lines = {
+            label: line
+            for lines, labels in labelled
+            for line, label in zip(lines, labels, strict=True)
+        }
+        figure.legend(lines.values(), lines, loc="outside upper center", ncols=4, fontsize=9)
         path = PICTURES / f"scale-{name}.svg"
         figure.savefig(path, metadata={"Date": None})
     print(f"{path}: {path.stat().st_size} bytes")
@@ -112,7 +119,6 @@ def draw_validation(rows: Sequence[Comparison]) -> None:
             axis.yaxis.set_major_formatter(THOUSANDS)
             axis.grid(axis="x", visible=False)
         axes[0].set_ylabel("messages/s")
-        axes[0].legend(loc="lower center", fontsize=8, frameon=True, framealpha=1)
 
 
 def draw_law(measured: Measured) -> None:
@@ -134,14 +140,13 @@ def draw_law(measured: Measured) -> None:
             axis.set_xscale("log", base=2)
             axis.set_yscale("log")
             axis.set_xticks(cores, [str(count) for count in cores])
-            axis.set_ylim(3e3, 3e6)
+            axis.set_ylim(2e3, 3e6)
             axis.yaxis.set_major_formatter(THOUSANDS)
             axis.set_title(NAMES[kind.name])
             axis.set_xlabel("cores of the machine")
         axes[0].set_ylabel("messages/s at most")
-        axes[0].legend(loc="upper left", fontsize=8)
         axes[-1].annotate("100,000/s", (1, RATE), xytext=(1.05, RATE * 1.1), fontsize=8)
-        axes[-1].annotate("measured here", (1, 3.3e3), xytext=(1.02, 3.4e3), fontsize=7)
+        axes[-1].annotate("measured here", (1, 2.3e3), xytext=(1.02, 2.3e3), fontsize=7)
 
 
 def draw_one_shot(measured: Measured) -> None:
@@ -168,7 +173,6 @@ def draw_one_shot(measured: Measured) -> None:
                 "accepted here", (costs.limit, 1e-3), xytext=(costs.limit * 1.1, 1.3e-3), fontsize=8
             )
         axes[0].set_ylabel("cores of the broker")
-        axes[0].legend(loc="upper left", fontsize=8, bbox_to_anchor=(0, 0.87))
 
 
 def draw_broker_lost(outcome: Outcome) -> None:
@@ -177,7 +181,7 @@ def draw_broker_lost(outcome: Outcome) -> None:
         rates = rates_of(outcome)
         left.plot(minutes[1:], rates, label="rows committed", **STYLES[0])
         left.set_ylabel("rows/s")
-        left.set_ylim(0, 1.45 * max(rates))
+        left.set_ylim(0, 1.2 * max(rates))
         left.yaxis.set_major_formatter(THOUSANDS)
         count = len(outcome.moments[0].backlogs)
         lost = [moment.backlogs[0] for moment in outcome.moments]
@@ -185,12 +189,11 @@ def draw_broker_lost(outcome: Outcome) -> None:
         right.plot(minutes, lost, label="at the lost broker", **STYLES[2])
         right.plot(minutes, others, label="at another broker, on average", **STYLES[0])
         right.set_ylabel("messages that wait")
-        right.set_ylim(0, 1.45 * max(lost + others))
+        right.set_ylim(0, 1.2 * max(lost + others))
         right.yaxis.set_major_formatter(THOUSANDS)
         for axis in (left, right):
             span(axis, LOST_S, MINUTE, "the broker is lost")
             axis.set_xlabel("minutes")
-            axis.legend(loc="upper right", fontsize=8, ncols=1)
 
 
 def draw_away(large: Outcome, small: Outcome) -> None:
@@ -211,7 +214,6 @@ def draw_away(large: Outcome, small: Outcome) -> None:
             axis.set_xlabel("minutes")
             axis.set_ylim(0, 75)
         axes[0].set_ylabel("messages that wait (millions)")
-        axes[0].legend(loc="upper right", fontsize=8)
 
 
 def draw_cut_off(enough: Outcome, default: Outcome) -> None:
@@ -231,7 +233,6 @@ def draw_cut_off(enough: Outcome, default: Outcome) -> None:
             span(axis, CUT_OFF_S, HOUR, "site cut off")
             axis.set_xlabel("hours")
             axis.set_ylim(0, 220)
-        left.legend(loc="upper left", fontsize=8)
 
 
 def rates_of(outcome: Outcome) -> Sequence[float]:

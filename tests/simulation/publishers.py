@@ -36,11 +36,10 @@ class Clients:
     def __init__(
         self,
         env: simpy.Environment,
-        brokers: Sequence[Broker],
+        order: Sequence[Broker],
         ledger: Ledger,
         chance: random.Random,
         *,
-        first: Broker,
         clients: float,
         rate: float,
         tick_s: float,
@@ -48,14 +47,13 @@ class Clients:
     ) -> None:
         """`clients` share the limits of `habits`, and make `rate` messages a second in all.
 
-        Their order begins with `first`; chance decides about the others.
+        They try the brokers in this order.
         """
-        others = [broker for broker in brokers if broker is not first]
         self.reachable = True
         """Whether the network leads to the brokers."""
         self.spool: deque[Group] = deque()
         self._env = env
-        self._brokers = [first, *chance.sample(others, len(others))]
+        self._brokers = order
         self._ledger = ledger
         self._chance = chance
         self._clients = clients

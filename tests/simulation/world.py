@@ -114,15 +114,15 @@ class World:
     ) -> Sequence[Clients]:
         """`groups` of clients, which are `clients` in all, with `rate` messages a second in all.
 
-        Each broker is the first one of equally many: so it is with thousands of shuffled lists.
+        As with thousands of shuffled lists, each broker is the first one of equally many, and the
+        clients of one broker have different second ones.
         """
         added = [
             Clients(
                 self.env,
-                self.brokers,
+                self._order(number),
                 self.ledger,
                 self.chance,
-                first=self.brokers[number % len(self.brokers)],
                 clients=clients / groups,
                 rate=rate / groups,
                 tick_s=tick_s,
@@ -198,6 +198,16 @@ class World:
         # A broker has stored messages for which the publisher has no receipt yet: never twice.
         if found != ledger.made:
             raise AssertionError(f"{ledger.made} messages were made, but {found} found")
+
+    def _order(self, number: int) -> Sequence[Broker]:
+        """The order of the brokers for a group: first and second in turn, then by chance."""
+        count = len(self.brokers)
+        first = self.brokers[number % count]
+        others = [broker for broker in self.brokers if broker is not first]
+        if others:
+            second = others.pop((number + number // count) % len(others))
+            return [first, second, *self.chance.sample(others, len(others))]
+        return [first]
 
     def _machine(self, cores: int) -> Machine:
         return Machine(self.env, cores, self.quantum_s)
