@@ -277,7 +277,7 @@ def test_the_roles_exist(sam: Workplace) -> None:
     roles = query(sam.database, "SELECT rolname FROM pg_roles WHERE rolname LIKE 'sam\\_%'")
 
     assert {row["rolname"] for row in roles} == {
-        "sam_owner", "sam_loader", "sam_topology", "sam_reporter", "sam_reader",
+        "sam_owner", "sam_loader", "sam_topology", "sam_reporter", "sam_archiver", "sam_reader",
     }  # fmt: skip
 
 

@@ -583,12 +583,13 @@ ROLE_DAMAGES: Mapping[str, Damage] = {
             "REASSIGN OWNED BY sam_owner TO sam",
             *(
                 f"DROP {kind} sam_{role}"
-                for role in ("owner", "loader", "topology", "reporter", "reader")
+                for role in ("owner", "loader", "topology", "reporter", "archiver", "reader")
                 for kind in ("OWNED BY", "ROLE")
             ),
         ],
         [
-            "roles sam_owner, sam_loader, sam_topology, sam_reporter, sam_reader are missing",
+            "roles sam_owner, sam_loader, sam_topology, sam_reporter, sam_archiver, sam_reader are"
+            " missing",
             "functions run with the rights of their owner",
         ],
     ),
