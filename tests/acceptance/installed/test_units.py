@@ -13,6 +13,7 @@ import pytest
 
 from sam_pipeline.consumer.settings import config as consumer
 from sam_pipeline.publisher.settings import secrets as publisher
+from sam_pipeline.sql.archive import config as archive
 from sam_pipeline.sql.imports.http import feed_config as feeds
 from tests.services import needed
 from tests.services.machine import Machine, booted_machine
@@ -367,15 +368,17 @@ def test_the_units_load_every_credential_that_their_programs_look_for() -> None:
             publisher.PROXY_PASSWORD_CREDENTIAL,
         },
         "database": {feeds.CERTIFICATE, feeds.KEY},
-        "reports": set(),
     }
+    with_archive = {"sam-db-archive.service", "sam-db-prune.service", "sam-report.service"}
 
     for name in SERVICES:
         loaded = set(re.findall(r"^LoadCredential=(.*)$", FILES[name].read_text(), re.MULTILINE))
-        assert loaded in (ours[FILES[name].parent.name], set()), name
-        assert bool(loaded) == (
-            name in DAEMONS or name in ("sam-publish-drain.service", "sam-db-import.service")
-        )
+        if name in with_archive:
+            assert loaded == {archive.CREDENTIALS}, name
+        elif name in DAEMONS or name in ("sam-publish-drain.service", "sam-db-import.service"):
+            assert loaded == ours[FILES[name].parent.name], name
+        else:
+            assert loaded == set(), name
 
 
 def test_the_hook_mails_the_status_of_the_unit_at_most_once_an_hour(host: Host) -> None:

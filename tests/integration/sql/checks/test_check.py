@@ -588,8 +588,10 @@ ROLE_DAMAGES: Mapping[str, Damage] = {
             ),
         ],
         [
-            "roles sam_owner, sam_loader, sam_topology, sam_reporter, sam_archiver, sam_reader are"
-            " missing",
+            (
+                "roles sam_owner, sam_loader, sam_topology, sam_reporter, sam_archiver, sam_reader"
+                " are missing"
+            ),
             "functions run with the rights of their owner",
         ],
     ),
