@@ -74,7 +74,7 @@ class MeasuredKind:
 
     @property
     def most_consumers(self) -> int:
-        return max(cell.consumers for cell in self.cells)
+        return int(max(cell.consumers for cell in self.cells))
 
     def costs(self, consumers: int = 1) -> Costs:
         """The costs while this number of consumers is at work, or as many as were measured.

@@ -6,7 +6,7 @@ Lines differ by their dashes and markers, so that they can be told apart in blac
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,14 @@ from tests.simulation.scenarios import AWAY_S, CUT_OFF_S, LOST_S, RATE, SCENARIO
 from tests.simulation.validation import RATE_BOUND, Comparison, validate
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
-STYLES = (
+STYLES: Sequence[Mapping[str, Any]] = (
     {"color": "black", "linestyle": "-"},
     {"color": "#0072b2", "linestyle": "--"},
     {"color": "#d55e00", "linestyle": "-."},
     {"color": "#555555", "linestyle": ":"},
 )
 MARKERS = "osD^"
-SETTINGS = {
+SETTINGS: Any = {
     "svg.hashsalt": "scale",  # or each drawing has other ids
     "svg.fonttype": "none",
     "font.family": "DejaVu Sans, sans-serif",

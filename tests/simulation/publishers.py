@@ -110,7 +110,7 @@ class Clients:
     def _candidates(self, ask_all: bool) -> Iterator[Broker]:
         awake = [b for b in self._brokers if self._rests_until.get(b, 0) <= self._env.now]
         order = self._brokers if ask_all else awake
-        if self._last in order:
+        if self._last is not None and self._last in order:
             yield self._last
         yield from (broker for broker in order if broker is not self._last)
 
