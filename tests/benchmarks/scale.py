@@ -37,7 +37,7 @@ from tests.benchmarks.load import print_load
 from tests.simulation.law import fitted, print_law
 
 MEASURED = Path(__file__).parents[1] / "simulation" / "measured.json"
-MESSAGES, QUICK_MESSAGES = 60_000, 30_000
+MESSAGES, QUICK_MESSAGES = 48_000, 24_000
 """Of a backlog."""
 PACE_S = 12.0
 QUICK_PACE_S = 4.0
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--broker", action="append", choices=BROKERS, help="default: all")
     parser.add_argument("--quick", action="store_true", help="small sizes, for a quick check")
-    parser.add_argument("--messages", type=int, help="of a backlog (default: 60000)")
+    parser.add_argument("--messages", type=int, help="of a backlog (default: 48000)")
     parser.add_argument("--rounds", type=int, default=1, help="of the grid (default: 1)")
     parser.add_argument("--into", type=Path, default=MEASURED, help="default: measured.json")
     args = parser.parse_args(argv)
