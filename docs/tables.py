@@ -16,6 +16,7 @@ from typing import Any
 from docs import scale_tables
 from docs.config_keys import NONE, REQUIRED, keys_of
 from docs.exit_codes import EXIT_CODES
+from docs.reasons import dead_letter_reasons
 from sam_pipeline.consumer.settings.broker_config import BrokerConfig
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.door_config import DoorConfig
@@ -27,7 +28,6 @@ from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.settings.copy_config import CopyTable
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.program.monitoring_plugin import PluginThreshold
-from sam_pipeline.schema.records import reasons
 from sam_pipeline.schema.records.classes import MessageClass
 from sam_pipeline.spark_jobs.profiles import keys
 from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, Operation
@@ -35,14 +35,9 @@ from sam_pipeline.spark_jobs.runs.changes.figures import INPUTS, OTHERWISE
 from sam_pipeline.sql.archive.config import ArchiveConfig
 from sam_pipeline.sql.commands.imports.files import TABLES as IMPORTED
 from sam_pipeline.sql.imports.http.feed_config import FeedConfig
-from sam_pipeline.sql.loading import batch
 
 DOCS = Path(__file__).parent
 TABLE = re.compile(r"(?<=<!-- table: )([\w-]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
-
-
-def dead_letter_reasons() -> Mapping[str, tuple[str, str]]:
-    return {**batch.REASONS, **reasons.REASONS}
 
 
 def config_keys(config_class: Any) -> str:

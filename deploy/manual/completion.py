@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import shtab
 
 from deploy.manual.parsers import commands, parser_of
-from docs.tables import dead_letter_reasons
+from docs.reasons import dead_letter_reasons
 from sam_pipeline.schema.records.classes import BUILT_IN
 from sam_pipeline.schema.records.normalise import STATUSES
 
