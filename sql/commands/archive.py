@@ -238,7 +238,7 @@ def _verify(
     if args.json:
         print_json({"written": documents, "verified": results} if documents else results)
     elif not manifests and not documents:
-        print_done(args, f"{store.url}: nothing to verify")
+        print_done(args, f"{store.url}: nothing {'is due' if args.due else 'to verify'}")
     if bad:
         logger.error("%s damaged; write new versions with --force --day", plural(bad, "day"))
     return BAD_DATA if bad else OK
