@@ -82,10 +82,6 @@ def test_files_alone_are_enough_to_compute_show_and_explain_days(
     workplace.succeed("sam-report", "site", *PERIOD, "--out", "pages")
     page = next((workplace.directory / "pages").rglob("*/A*.html")).read_text()
     assert "CRITICAL says" in page
-    due = workplace.succeed(*RUN[:4], "--due", "--source", "archive")
-    assert due.out.startswith(f"test {days[0]}: ")
-    idle = workplace.succeed(*RUN[:4], "--due", "--source", "archive")
-    assert idle.out == "test: nothing is due\n"
 
 
 def test_executors_of_a_cluster_read_from_s3_with_the_credentials_of_the_driver(
