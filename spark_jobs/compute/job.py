@@ -25,7 +25,7 @@ from sam_pipeline.spark_jobs.compute.storage import Storage
 from sam_pipeline.spark_jobs.compute.tasks import Folded, Work, fold_and_write, read_slice
 from sam_pipeline.spark_jobs.errors import MixedVOs
 from sam_pipeline.spark_jobs.inputs.announced import Announced, read_announced
-from sam_pipeline.spark_jobs.inputs.archive.announced import archived_announcements
+from sam_pipeline.spark_jobs.inputs.archive.announced import read_archived
 from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
 from sam_pipeline.spark_jobs.inputs.expected import DayExpectation, expect
 from sam_pipeline.spark_jobs.profiles.profile import Profile, Threshold
@@ -187,7 +187,7 @@ def _read_inputs(
             of_day = read_announced(connection, period)
             newest = newest_result(connection)
             tables.append(read_instances(connection))
-    of_day |= {day: archived_announcements(archived, day) for day in days if day in archived}
+    of_day |= read_archived(archived, days)
     announced = {day: of_day[day] for day in days}
     # Of the day before the first, those results count that the first day begins with.
     excluded = {e for day in stored for e in announced[max(day, period.first)].exclusions}

@@ -134,7 +134,7 @@ def explain_site(
         exclusions,
         ignored,
         failures(timelines, counted),
-        announcers,
+        {**results.announcers, **announcers},
         {day: number for day, number in results.archived.items() if day == run.day},
     )
 

@@ -15,6 +15,7 @@ from sam_pipeline.schema.records.performance_data import Measured
 from sam_pipeline.spark_jobs.inputs.announced import (
     MONITORING_HOST,
     WINDOW,
+    Downtime,
     Exclusion,
     count_results,
     of_excluded_hosts,
@@ -92,11 +93,13 @@ class Ignored(NamedTuple):
 class ReadResults(dict[Instance, list[Result]]):
     """The results of instances, oldest first; there are all of them from the second `since` on.
 
-    `archived` are the versions of days that were read from the archive.
+    `archived` are the versions of days that were read from the archive, and `announcers` the
+    publishers of the downtimes of these days.
     """
 
     since = 0
     archived: Mapping[date, int] = {}
+    announcers: Mapping[Downtime, str] = {}
 
 
 class CountedResults:
@@ -221,11 +224,14 @@ def read_results(
     read = ReadResults()
     results = _stored(connection, runs, instances, with_ok, at_most)
     if instances and (gone := _days_gone(connection, runs)):
-        from sam_pipeline.spark_jobs.inputs.archive.results import find_days  # slow to import
+        # Slow to import.
+        from sam_pipeline.spark_jobs.inputs.archive.announced import archived_announcers
+        from sam_pipeline.spark_jobs.inputs.archive.results import find_days
 
         versions = {day: version for run in runs for day, version in run.archived.items()}
         archived = find_days(archive, gone, versions)
         read.archived = archived.versions(gone)
+        read.announcers = archived_announcers(archived)
         results = [r for r in results if moment(r.measured).date() not in archived]
         results += _archived(archived, runs, instances, with_ok)
     results.sort(key=lambda result: (result.measured, result.result_id), reverse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 from datetime import date
 from operator import itemgetter
@@ -35,16 +35,23 @@ _TEXTS = (
 )
 
 
-def archived_announcements(archived: ArchivedDays, day: date) -> Announced:
-    """What `read_announced` reads from the database, for a day."""
+def read_archived(archived: ArchivedDays, days: Iterable[date]) -> dict[date, Announced]:
+    """What `read_announced` reads from the database, for those of the days that are archived."""
+    # A year has the same endpoints on most days: they are in memory once.
+    known: dict[Membership, Membership] = {}
+    return {day: _announced(archived, day, known) for day in days if day in archived}
+
+
+def _announced(archived: ArchivedDays, day: date, known: dict[Membership, Membership]) -> Announced:
     topology = _rows(archived, day, TOPOLOGY, ["record", *{*_MEMBERSHIP, *_MEMBER}])
     return Announced(
         [
-            Membership(*(row[name] for name in _MEMBERSHIP))
+            known.setdefault(membership, membership)
             for row in topology
             if row["record"] == ENDPOINT
+            for membership in [Membership(*(row[name] for name in _MEMBERSHIP))]
         ],
-        archived_downtimes(archived, day),
+        in_order(_downtimes(archived, day)),
         [
             Exclusion(*(row[name] for name in _EXCLUSION))
             for row in sorted(
@@ -55,14 +62,24 @@ def archived_announcements(archived: ArchivedDays, day: date) -> Announced:
     )
 
 
-def archived_downtimes(archived: ArchivedDays, day: date) -> list[Downtime]:
-    """The downtimes of a day, in the order of their starts."""
-    return in_order(
+def archived_announcers(archived: ArchivedDays) -> dict[Downtime, str]:
+    """The publishers of the downtimes of all archived days."""
+    return {
+        downtime: publisher
+        for day in archived.manifests
+        for downtime, publisher in _downtimes(archived, day).items()
+    }
+
+
+def _downtimes(archived: ArchivedDays, day: date) -> dict[Downtime, str]:
+    """The downtimes of a day, with their publishers."""
+    columns = [*_TEXTS, "start_s", "end_s", "publisher"]
+    return {
         Downtime(
             **{name: row[name] or "" for name in _TEXTS}, start=row["start_s"], end=row["end_s"]
-        )
-        for row in _rows(archived, day, DOWNTIMES, [*_TEXTS, "start_s", "end_s"])
-    )
+        ): row["publisher"] or ""
+        for row in _rows(archived, day, DOWNTIMES, columns)
+    }
 
 
 def _members(rows: Sequence[dict[str, Any]], at: int) -> list[Member]:

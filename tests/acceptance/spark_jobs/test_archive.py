@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sam_pipeline.schema.identity.identity import ANONYMOUS
 from sam_pipeline.spark_jobs.config import find_java
 from sam_pipeline.sql.database.engine import make_engine
 from tests.services import missing
@@ -78,6 +79,8 @@ def test_files_alone_are_enough_to_compute_show_and_explain_days(
     assert "from the archive, version 1" in explained.out
     [document] = workplace.succeed(*about, "--json").json
     assert document["results_from_archive"] == {str(FIRST): 1}
+    [of_b] = workplace.succeed(*about[:-1], "B", "--json").json
+    assert [downtime["publisher"] for downtime in of_b["downtimes"]] == [ANONYMOUS]
     assert "message-" in explained.out, "results are shown with the ids of their messages"
     workplace.succeed("sam-report", "site", *PERIOD, "--out", "pages")
     page = next((workplace.directory / "pages").rglob("*/A*.html")).read_text()
