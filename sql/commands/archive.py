@@ -181,6 +181,8 @@ def _write(
         if not args.json:
             line = f"{_line(manifest)}, {progress.elapsed_s:.1f} s"
             print_done(args, line + (f"; deleted {_versions(removed)}" if removed else ""))
+    if not days and not args.json:
+        print_done(args, f"{store.url}: nothing is due")
     if args.due and args.verify:
         verified = verified_versions(engine)
         unverified = [
@@ -191,8 +193,6 @@ def _write(
         return _verify(args, engine, unverified, store, documents)
     if args.json:
         print_json(documents)
-    elif not days:
-        print_done(args, f"{store.url}: nothing is due")
     return OK
 
 
@@ -236,9 +236,9 @@ def _verify(
             outcome = "damaged" if problems else "intact"
             print_done(args, f"{_line(manifest)}: {outcome}", *problems, success=not problems)
     if args.json:
-        print_json({"written": documents, "verified": results} if documents else results)
-    elif not manifests and not documents:
-        print_done(args, f"{store.url}: nothing {'is due' if args.due else 'to verify'}")
+        print_json({"written": documents, "verified": results} if args.due else results)
+    elif not manifests and not args.due:
+        print_done(args, f"{store.url}: nothing to verify")
     if bad:
         logger.error("%s damaged; write new versions with --force --day", plural(bad, "day"))
     return BAD_DATA if bad else OK

@@ -22,7 +22,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from docs.exit_codes import EXIT_CODES
-from docs.tables import dead_letter_reasons
+from docs.reasons import dead_letter_reasons
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import load_consumer
 from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
