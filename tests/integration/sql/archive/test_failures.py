@@ -104,12 +104,11 @@ def test_killed_at_every_step_there_is_the_old_version_or_the_new_one(
     assert set(local.names()) == {manifest.name, *(file.name for file in manifest.files)}
 
 
+@pytest.mark.parametrize("store", ["s3"], indirect=True)
 @only_on("postgresql")
 def test_killed_while_it_uploads_there_is_the_old_version_or_the_new_one(
     engine: Engine, s3: S3Server, store: Store
 ) -> None:
-    if isinstance(store, LocalStore):
-        pytest.skip("the test before has a directory")
     fill(engine)
     environment = {**s3.environment, "SAM_DATABASE_URL": url_of(engine)}
     environment["SAM_ARCHIVE_URL"] = store.url
