@@ -22,8 +22,8 @@ Sample = tuple[float, float]
 
 WARM_UP = 0.1
 BLOCKS = 20
-MIN_LIFE_S = 1200.0
-"""Of a shorter life nothing can be said."""
+MIN_LIFE_S = 2700.0
+"""Of a shorter life nothing can be said: the first peaks take longer than its first tenth."""
 Z = 2.576
 """Quantile of the normal distribution: one life in 200 exceeds it without growing."""
 TOLERANCE = 0.02
