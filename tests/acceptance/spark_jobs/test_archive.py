@@ -19,9 +19,11 @@ from tests.services.process import HOST
 from tests.services.s3 import KEYS, running_s3
 from tests.services.spark_cluster import running_cluster
 from tests.support.commands import Workplace
+from tests.support.page import Page, shell
 from tests.support.reports.database import PROFILE, Grid
 from tests.support.reports.published import published_figures, published_timeline
 
+PAGE = Page("docs/reports.md")
 # Fixed once, because midnight may pass while the tests run.
 LAST = datetime.now(UTC).date() - timedelta(days=3)
 FIRST = LAST - timedelta(days=2)
@@ -85,6 +87,34 @@ def test_files_alone_are_enough_to_compute_show_and_explain_days(
     workplace.succeed("sam-report", "site", *PERIOD, "--out", "pages")
     page = next((workplace.directory / "pages").rglob("*/A*.html")).read_text()
     assert "CRITICAL says" in page
+
+
+def test_the_commands_of_the_page_compute_show_and_explain_from_the_files(
+    archived: Archived, tmp_path: Path
+) -> None:
+    def here(text: str) -> str:
+        for of_page, ours in {
+            "s3a://sam-archive/site": f"file://{archived.root}",
+            "spark://spark.example.org:7077": "local[2]",
+            "critical.toml": "test.toml",
+            "--month 2026-10": " ".join(PERIOD),
+            "2026-10-07": str(FIRST),
+            "EXAMPLE-SITE": "A",
+        }.items():
+            text = text.replace(of_page, ours)
+        return text
+
+    database = f"sqlite:///{tmp_path}/figures.db"
+    workplace = Workplace(tmp_path, f"spool://{tmp_path}/queue", database)
+    workplace.write("test.toml", PROFILE)
+    [configuration] = PAGE.texts("toml", "From the archive")
+    workplace.write("figures.toml", here(configuration))
+
+    done = shell(workplace, *map(here, PAGE.texts("sh", "From the archive")))
+
+    assert done.code == 0, str(done)
+    assert published(database) == (archived.figures, archived.timeline)
+    assert "from the archive, version 1" in done.out
 
 
 def test_executors_of_a_cluster_read_from_s3_with_the_credentials_of_the_driver(
