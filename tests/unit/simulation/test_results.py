@@ -14,7 +14,7 @@ from tests.simulation.scenarios import SCENARIOS
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "scale.md").read_text(encoding="utf-8")
-PICTURES = re.findall(r"^!\[[^\]]+\]\(([^)]+\.svg)\)$", PAGE, re.MULTILINE)
+PICTURES = re.findall(r"^!\[[^\]]+\]\((pictures/scale-[^)]+)\)$", PAGE, re.MULTILINE)
 
 
 def test_the_results_are_those_of_the_measurement() -> None:
@@ -25,7 +25,7 @@ def test_the_results_are_those_of_the_measurement() -> None:
     assert set(results["scenarios"]) == set(SCENARIOS), rerun
 
 
-def test_the_page_shows_each_picture_once() -> None:
+def test_the_page_shows_each_picture_of_the_model_once() -> None:
     drawn = sorted(f"pictures/{path.name}" for path in (DOCS / "pictures").glob("scale-*.svg"))
 
     assert sorted(PICTURES) == drawn
