@@ -154,7 +154,7 @@ def _requirements(pyproject: str) -> list[str]:
     project = tomllib.loads(pyproject)
     extras = project["project"]["optional-dependencies"]
     wanted = [*project["build-system"]["requires"]]
-    for extra in ("consumer", "door", "reports", "sign"):
+    for extra in ("consumer", "archive", "door", "reports", "sign"):
         wanted += extras[extra]
     return [requirement for requirement in wanted if not requirement.startswith("sam-pipeline")]
 

@@ -88,6 +88,8 @@ class ServerProcess:
         """Send SIGKILL to the server and its descendants and wait until they are gone."""
         if self._process is None or self._guard is None:
             return
+        # A stopped server starts no more processes, which would survive it.
+        _send([self._process.pid], signal.SIGSTOP)
         family = [self._process.pid, *descendants(self._process.pid)]
         _send(family, signal.SIGKILL)
         self._process.wait()

@@ -270,7 +270,7 @@ def test_a_daemon_that_cannot_commit_is_not_healthy(
             status = workplace.run("sam-consume", "status")
             assert status.code == UNAVAILABLE
             assert "waiting: unable to commit" in status.out
-            assert written_state(workplace)["held_messages"] == 1
+            wait_until(lambda: written_state(workplace)["held_messages"] == 1, SOON_S)
             assert get(port, "/healthz")[0] == 200
             warned = workplace.run("check_sam_consumer")
             assert (warned.code, "unable to commit" in warned.out) == (1, True), str(warned)
