@@ -31,7 +31,7 @@ class Arrivals:
         """Note an arrival.
 
         Raises:
-            IndexError: there is no such message.
+            IndexError: no message has this number.
         """
         bitmap, at, bit = self.bitmaps[producer], number >> 3, 1 << (number & 7)
         if bitmap[at] & bit:

@@ -68,7 +68,7 @@ class _Line:
         return len(self.waiting) < MAX_RECEIPTS
 
     def send(self, count: int) -> int:
-        """Send so many messages, or fewer if that is all; return their number."""
+        """Send up to `count` messages, and return how many it sent."""
         count = min(count, self.share - self.next)
         self.unsent = self.producer.frames(self.next, count)
         self.next += count

@@ -17,7 +17,7 @@ from tests.simulation.database import Database
 from tests.simulation.engine import Group, Ledger, Machine, Signal, Steps, total
 
 CHUNKS = 8
-"""Chunks of a batch: a consumer reads a batch in so many pieces, at least."""
+"""The smallest number of chunks in which a consumer reads a batch."""
 
 SWITCHING_S = 0.005
 """How long a thread of Python has the interpreter while others wait for it."""

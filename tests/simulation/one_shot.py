@@ -22,7 +22,7 @@ class OneShot(NamedTuple):
     """Sessions a second that the broker accepted, sharing the machine with its clients."""
 
     def most(self, cores: int) -> float:
-        """Sessions a second that a broker of so many cores is planned for."""
+        """Sessions a second that a broker with these cores is planned for."""
         return BUSY * cores * 1e6 / self.broker_us[ONE_SHOT]
 
     def from_then_on(self, cores: int) -> float:

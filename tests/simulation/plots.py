@@ -1,6 +1,6 @@
 """The pictures of docs/scale.md, and the figures of its tables: `python -m tests.simulation plots`.
 
-Lines differ by their dashes and markers, so that they can be told apart in black and white.
+Lines differ by their dashes and markers, so that they differ in black and white too.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def add_clients(
     share: float = 1.0,
     spool_max_messages: float = Habits.spool_max_messages,
 ) -> Sequence[Clients]:
-    """A share of all clients, in about so many groups, equally many for each first broker."""
+    """A share of all clients in about `groups` groups, the same number for each first broker."""
     habits = Habits(
         spool_max_messages=spool_max_messages / world.grain,
         drain_rate=kind.document["storm"]["drain"]["rate"] / world.grain,

@@ -46,8 +46,8 @@ class World:
 
     With `shared_cores` all brokers, consumers and the database share one machine of that many
     cores. Otherwise each broker has a machine of its own, the consumers have one with a core each,
-    and the database has one. With a `grain`, one message stands for so many real ones, and one
-    batch for as many batches; rates, capacities and counts are those of the model's messages.
+    and the database has one. With a `grain`, one message stands for that many real ones, and one
+    batch for that many batches; rates, capacities and counts are those of the model's messages.
     """
 
     costs: Costs

@@ -188,7 +188,7 @@ def _log_ticks(values: Sequence[float]) -> list[float]:
 
 
 def _step(length: float, parts: int) -> float:
-    """A round number, of which the length has about so many."""
+    """A round number that divides the length into at most `parts` parts."""
     power = 10.0 ** floor(log10(length / parts))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor * parts >= length)
 

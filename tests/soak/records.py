@@ -99,7 +99,7 @@ def keys_in(body: bytes) -> list[str]:
 
 
 def midnight_of(day: int, today: datetime) -> datetime:
-    """The beginning of a day that lies so many days before today."""
+    """The beginning of the day `day` days before today."""
     return today.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(day)
 
 
