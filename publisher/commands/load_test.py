@@ -81,7 +81,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         dest="scenarios",
         action="append",
         choices=[MATRIX, *SCENARIOS],
-        help="measure this scenario (default: matrix); may be repeated",
+        metavar="NAME",
+        help=f"measure this scenario: {', '.join([MATRIX, *SCENARIOS])} (default: {MATRIX}); may be"
+        " repeated",
     )
     lists = {
         "producers": (PRODUCERS, number_argument, "numbers of producers in the matrix"),
