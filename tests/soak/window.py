@@ -31,6 +31,8 @@ from tests.support.consumer.door import COMMITTED, KEPT
 
 FIRST_DAY = 3000
 """Days ago; the consumer accepts results of the last ten years."""
+STOP_S = 30.0
+"""A consumer may stop that late on a machine that other programs keep busy."""
 SETTLE_S = 300.0
 """The time in which all records of a window become rows or dead letters after its load."""
 QUIET_S = 5.0
@@ -142,8 +144,8 @@ class Soak:
     def last(self, window: Window) -> Reading:
         """Stop the consumers, send what they can't have loaded, and find it where it is."""
         stage = self.stage
-        stage.scene.stop(stage.scene.servlet)
-        stage.scene.stop(stage.scene.daemon)
+        stage.scene.stop(stage.scene.servlet, STOP_S)
+        stage.scene.stop(stage.scene.daemon, STOP_S)
         stopped = stage.consumer.stop()
         assert stopped.code == 0, stage.consumer.log
         last = Window(window.number + 1, window.brokers, window.midnight + timedelta(days=1), 0)
