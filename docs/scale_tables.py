@@ -42,9 +42,9 @@ def results() -> Mapping[str, Any]:
 def run() -> Table:
     document, machine = measured().document, measured().document["machine"]
     size = "small sizes (`QUICK=1`)" if document["quick"] else "full sizes"
-    busy = document["load_before"] > 2 or document["quick"]
+    preliminary = measured().is_preliminary
     return ("", ""), (
-        ("status", "**preliminary**: a short run, or a busy machine" if busy else "final"),
+        ("status", "**preliminary**: a short run, or a busy machine" if preliminary else "final"),
         ("measured", f"{document['measured_at']}, commit `{document['commit']}`, {size}"),
         (
             "machine",

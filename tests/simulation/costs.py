@@ -15,6 +15,8 @@ import numpy as np
 from tests.simulation.law import Law, fitted, non_negative
 
 MEASURED = Path(__file__).with_name("measured.json")
+QUIET_LOAD = 2.0
+"""The load average up to which figures are final."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,11 @@ class Measured:
     @property
     def cores(self) -> int:
         return int(self.document["machine"]["cores"])
+
+    @property
+    def is_preliminary(self) -> bool:
+        """Whether the run was short, or other programs used the machine."""
+        return bool(self.document["quick"]) or self.document["load_before"] > QUIET_LOAD
 
     @property
     def prefetch(self) -> int:

@@ -10,18 +10,15 @@ from tests.simulation.validation import compared
 
 MEASURED = read_measured()
 KINDS = pytest.mark.parametrize("kind", MEASURED.kinds(), ids=lambda kind: kind.name)
-quiet = pytest.mark.skipif(
-    MEASURED.document["load_before"] > 2, reason="measured.json comes from a busy machine"
-)
 
 
-@quiet
 @KINDS
-def test_the_model_is_off_by_its_bounds_at_most(kind: MeasuredKind) -> None:
+def test_only_preliminary_figures_miss_the_bounds_of_the_model(kind: MeasuredKind) -> None:
     rows = list(compared(MEASURED, kind))
 
     missed = [f"{row.run} {row.figure}: {row.off:+.0%}" for row in rows if not row.is_good]
-    assert missed == []
+    assert len(rows) == 11
+    assert missed == [] or MEASURED.is_preliminary
 
 
 @KINDS

@@ -17,7 +17,7 @@ from tests.worlds.drawn import drawn
 from tests.worlds.drawn_setting import profiles
 from tests.worlds.model import Result, World, midnight
 
-SEED, BATCHES, SIZE = 7, 8, 24  # the draws also depend on the modules that are loaded
+SEED, BATCHES, SIZE = 7, 16, 24  # the draws also depend on the modules that are loaded
 
 
 @pytest.fixture(scope="module")

@@ -119,6 +119,7 @@ def test_an_empty_database_has_nothing_to_prune(database: str, capsys: Output) -
         "details": {"before": str(today - timedelta(days=60)), **nothing},
         "audit": {"before": None, **nothing},
         "dead_letters": {"before": None, **nothing},
+        "kept_back": [],
         "left": [],
         "not_dropped": [],
     }
