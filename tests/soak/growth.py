@@ -1,12 +1,8 @@
 """Whether memory or descriptors of a process grow for as long as it lives.
 
-A process fills caches and pools when it starts, so the first tenth of its life does not count. Each
-point is the median of a block of samples, because a fault makes memory jump for a while. The slope
-is the median of the slopes between all blocks (Theil and Sen), with its confidence interval (Sen).
-
-Memory that a process has used once often stays with its allocator: its size follows the largest
-peak so far, which is exceeded ever more seldom. A leak goes on. So a process leaks if its size
-grows over its whole life, and still in the second half of it.
+A process fills caches and pools when it starts, and a fault makes its memory jump. So the first
+tenth of its life does not count, each point is the median of a block of samples, and the slope is
+the median of the slopes between all blocks (Theil and Sen) with its confidence interval (Sen).
 """
 
 from __future__ import annotations
@@ -22,16 +18,16 @@ Sample = tuple[float, float]
 
 WARM_UP = 0.1
 BLOCKS = 20
-MIN_LIFE_S = 2700.0
-"""Of a shorter life nothing can be said: the first peaks take longer than its first tenth."""
+MIN_LIFE_S = 1200.0
+"""Of a shorter life nothing can be said."""
 Z = 2.576
 """Quantile of the normal distribution: one life in 200 exceeds it without growing."""
 TOLERANCE = 0.02
-"""Of the median size: a growth that is smaller, over the whole time, is no leak."""
+"""Of the median size: a growth that is smaller, over the whole life, is no leak."""
 
 
 @dataclass(frozen=True)
-class Trend:
+class Growth:
     """Sizes in the unit of the samples; the slopes are per hour."""
 
     size: float
@@ -44,23 +40,10 @@ class Trend:
     hours: float
     """Between the first and the last block."""
 
-    def grows(self, slope: float) -> bool:
-        """Whether a growth with this slope exceeds what noise and tolerance explain."""
-        return slope * self.hours > max(self.noise, TOLERANCE * self.size)
-
-
-@dataclass(frozen=True)
-class Growth:
-    """The trend after the first tenth of a life, and that of the second half of this time."""
-
-    whole: Trend
-    late: Trend
-
     @property
     def is_leak(self) -> bool:
-        """Whether it grows certainly as a whole, and most likely still in the second half."""
-        whole, late = self.whole, self.late
-        return whole.grows(whole.lowest_slope) and late.grows(late.slope)
+        """Whether even the lowest slope exceeds what noise and tolerance explain."""
+        return self.lowest_slope * self.hours > max(self.noise, TOLERANCE * self.size)
 
 
 def growth(samples: Sequence[Sample]) -> Growth | None:
@@ -68,10 +51,6 @@ def growth(samples: Sequence[Sample]) -> Growth | None:
     if not samples or samples[-1][0] - samples[0][0] < MIN_LIFE_S:
         return None
     blocks = _blocks(samples)
-    return Growth(whole=_trend(blocks), late=_trend(blocks[len(blocks) // 2 :]))
-
-
-def _trend(blocks: Sequence[Sample]) -> Trend:
     slopes = sorted((y - x) / (t - s) for (s, x), (t, y) in combinations(blocks, 2))
     slope = median(slopes)
     # The variance of Kendall's statistic, the number of rising pairs minus that of falling ones.
@@ -79,7 +58,7 @@ def _trend(blocks: Sequence[Sample]) -> Trend:
     deviation = Z * sqrt(count * (count - 1) * (2 * count + 5) / 18)
     lowest = slopes[max(0, int((len(slopes) - deviation) / 2))]
     offset = median(size - slope * time for time, size in blocks)
-    return Trend(
+    return Growth(
         size=median(size for _, size in blocks),
         slope=3600 * slope,
         lowest_slope=3600 * lowest,

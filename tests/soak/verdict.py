@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.soak.growth import Growth, Sample, Trend, growth
+from tests.soak.growth import Growth, Sample, growth
 from tests.soak.log import SAMPLE, SoakLog
 
 MB = 1e6
@@ -45,11 +45,8 @@ def growths(log: SoakLog, run: int) -> Iterator[tuple[str, str, str, Growth | No
 
 
 def _shown(result: Growth, unit: str) -> str:
-    def slope(trend: Trend) -> str:
-        return f"{trend.slope:+.2f} {unit}".rstrip() + f"/h (at least {trend.lowest_slope:+.2f})"
-
-    whole, late = result.whole, result.late
-    size = f"median {whole.size:.1f} {unit}".rstrip()
     return (
-        f"{size}, slope {slope(whole)}, of the second half {slope(late)}, noise {whole.noise:.2f}"
+        f"median {result.size:.1f} {unit}".rstrip()
+        + f", slope {result.slope:+.2f} {unit}".rstrip()
+        + f"/h (at least {result.lowest_slope:+.2f}), noise {result.noise:.2f}"
     )
