@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,3 +33,11 @@ def no_processes() -> Iterator[None]:
         patch.setattr(subprocess.Popen, "__init__", refuse)
         patch.setattr(os, "fork", refuse)
         yield
+
+
+@pytest.fixture(autouse=True)
+def default_action_of_sigterm() -> Iterator[None]:
+    """Whatever other tests of the same process left, such as the handler of a Spark session."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)

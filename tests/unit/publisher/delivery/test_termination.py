@@ -13,13 +13,6 @@ from sam_pipeline.publisher.delivery.termination import Termination
 from sam_pipeline.publisher.errors import Terminated
 
 
-@pytest.fixture(autouse=True)
-def default_action() -> Iterator[None]:
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # other tests may handle it
-    yield
-    signal.signal(signal.SIGTERM, before)
-
-
 @pytest.fixture
 def termination() -> Iterator[Termination]:
     with Termination() as termination:
