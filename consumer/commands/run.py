@@ -20,7 +20,7 @@ from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.errors import SourceUnreachable
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.reporter import reporting
-from sam_pipeline.consumer.process.allocator import return_large_blocks
+from sam_pipeline.consumer.process.allocator import return_large_blocks, returning_free_pages
 from sam_pipeline.consumer.process.listening import Listeners, inherited_sockets
 from sam_pipeline.consumer.process.name_lock import name_locked
 from sam_pipeline.consumer.process.signals import StopRequest, handling_signals
@@ -105,6 +105,7 @@ def run_consumer(args: argparse.Namespace) -> int:
     state = State()
     name = config.process_name
     with (
+        returning_free_pages(),
         name_locked(config.state_directory, name),
         closing(listeners),
         closing(Attempts(config.state_directory / f"consume-{name}.attempts")) as attempts,

@@ -1,6 +1,7 @@
 """Everything that docs/scale.md and the simulation know about speed, measured in one run.
 
     python -m tests.benchmarks.scale [--broker NAME]... [--quick] [--into FILE]
+    python -m tests.benchmarks.scale --add-rounds 2           of part G, to a file of this machine
 
 For each kind of broker: part G of bench-consume (processes and brokers), part C (lag) with the
 processor time of its parts, and the storm of one-shot publishers. The results replace those of the
@@ -30,6 +31,7 @@ from tests.benchmarks.consume_scale import (
     bare_rate,
     fleet,
     fsync_quantiles,
+    grid,
     measured_grid,
     paced,
 )
@@ -48,10 +50,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--broker", action="append", choices=BROKERS, help="default: all")
     parser.add_argument("--quick", action="store_true", help="small sizes, for a quick check")
     parser.add_argument("--messages", type=int, help="of a backlog (default: 48000)")
-    parser.add_argument("--rounds", type=int, default=1, help="of the grid (default: 1)")
+    rounds = parser.add_mutually_exclusive_group()
+    rounds.add_argument("--rounds", type=int, default=1, help="of part G (default: 1)")
+    rounds.add_argument(
+        "--add-rounds", type=int, metavar="N", help="measure only part G, and add it to the file"
+    )
     parser.add_argument("--into", type=Path, default=MEASURED, help="default: measured.json")
     args = parser.parse_args(argv)
     messages = args.messages or (QUICK_MESSAGES if args.quick else MESSAGES)
+    if args.add_rounds:
+        add_rounds(args.into, args.broker, args.add_rounds)
+        return 0
     document = inputs(args.quick, messages)
     print(json.dumps(document, indent=1), flush=True)
     brokers = dict(json.loads(args.into.read_text())["brokers"]) if args.into.exists() else {}
@@ -74,6 +83,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.into.write_text(json.dumps({**document, "brokers": brokers}, indent=1) + "\n")
         print_load()
     return 0
+
+
+def add_rounds(file: Path, kinds: Sequence[str] | None, rounds: int) -> None:
+    """Measure the grid of the file again, so that noise matters less: its cells are added."""
+    document = json.loads(file.read_text())
+    if document["machine"] != machine():
+        raise SystemExit(f"{file} was measured on another machine: {document['machine']}")
+    for kind in kinds or document["brokers"]:
+        with fleet(kind, max(BROKER_COUNTS)) as new_fleet:
+            print(f"\n{software(new_fleet.first.broker)}: {rounds} more rounds", flush=True)
+            cells = grid(new_fleet, document["backlog"], rounds)
+        document["brokers"][kind]["cells"] += [cell._asdict() for cell in cells]
+        file.write_text(json.dumps(document, indent=1) + "\n")
+        print_load()
 
 
 def inputs(quick: bool, messages: int) -> dict[str, Any]:

@@ -12,12 +12,9 @@ import simpy
 from sam_pipeline.consumer.core.backoff import growing_delays
 from sam_pipeline.consumer.core.inbox import BatchRule
 from tests.simulation.broker import Broker
-from tests.simulation.costs import Costs
+from tests.simulation.costs import CHUNKS, Costs
 from tests.simulation.database import Database
 from tests.simulation.engine import Group, Ledger, Machine, Signal, Steps, total
-
-CHUNKS = 8
-"""The smallest number of chunks in which a consumer reads a batch."""
 
 SWITCHING_S = 0.005
 """How long a thread of Python has the interpreter while others wait for it."""

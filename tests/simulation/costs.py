@@ -67,6 +67,14 @@ class MeasuredKind:
         return [SimpleNamespace(**cell) for cell in self.document["cells"]]
 
     @cached_property
+    def grid(self) -> Mapping[tuple[int, int], Sequence[Any]]:
+        """The cells of all rounds by their numbers of brokers and consumers."""
+        found: dict[tuple[int, int], list[Any]] = {}
+        for cell in self.cells:
+            found.setdefault((cell.brokers, cell.consumers), []).append(cell)
+        return found
+
+    @cached_property
     def paces(self) -> Sequence[Any]:
         return [SimpleNamespace(**pace) for pace in self.document["paces"]]
 
@@ -83,46 +91,47 @@ class MeasuredKind:
 
         More have machines of their own, and do not all wait for the same locks at a time.
 
-        What depends on the number of messages comes from the drains, where batches are large; what
-        a batch or a group costs by itself is the rest of the runs at an even pace, where they are
-        small.
+        What a message, a batch and a group cost follows from the drains, where batches are large,
+        and from the runs at an even pace, where they are small.
         """
         law = self.law
         consumers = min(consumers, self.most_consumers)
         main_share = float(np.median([cell.main_share for cell in self.cells]))
-        alone = law.consumer.alone_us
-        groups = [in_a_tick(pace.rate) for pace in self.paces]
-        load_batch, read_burst = non_negative(
-            np.array(
-                [
-                    [1 / pace.rows_per_transaction, 1 / group]
-                    for pace, group in zip(self.paces, groups, strict=True)
-                ]
-            ),
-            np.array([max(pace.consumer_us - alone, 0) for pace in self.paces]),
+        batch = float(np.median([cell.rows_per_transaction for cell in self.cells]))
+        shares = np.array(
+            [
+                [1, 1 / batch, CHUNKS / batch],
+                *([1, 1 / p.rows_per_transaction, 1 / in_a_tick(p.rate)] for p in self.paces),
+            ]
         )
-        busiest = max(self.paces, key=lambda pace: pace.rate)
-        broker_us = law.publish_us + law.deliver.alone_us
-        database_us = law.database.alone_us
-        consumer_us = law.consumer.us(consumers)
+        message, load_batch, read_burst = non_negative(
+            shares, np.array([law.consumer.alone_us, *(p.consumer_us for p in self.paces)])
+        )
+        consumer_us = message * law.consumer.contended(consumers)
+        busiest = max(range(len(self.paces)), key=lambda number: self.paces[number].rate)
+        pace = self.paces[busiest]
+        row, transaction = non_negative(
+            shares[[0, busiest + 1], :2], np.array([law.database.alone_us, pace.postgresql_us])
+        )
+        burst_us = pace.broker_us - law.publish_us - law.deliver.alone_us
         return Costs(
             publish=law.publish_us / 1e6,
-            publish_burst=max(busiest.broker_us - broker_us, 0) * in_a_tick(busiest.rate) / 1e6,
-            receipt_s=busiest.receipt_median_s,
+            publish_burst=max(burst_us, 0) * in_a_tick(pace.rate) / 1e6,
+            receipt_s=pace.receipt_median_s,
             deliver=law.deliver.us(consumers) / 1e6,
             serial_s=min(1 / self.document["bare_rate"], law.deliver.alone_us / 1e6),
             read=(1 - main_share) * consumer_us / 1e6,
             read_burst=read_burst / 1e6,
             load=main_share * consumer_us / 1e6,
             load_batch=load_batch / 1e6,
-            row=law.database.us(consumers) / 1e6,
-            transaction=max(busiest.postgresql_us - database_us, 0)
-            * busiest.rows_per_transaction
-            / 1e6,
+            row=row * law.database.contended(consumers) / 1e6,
+            transaction=transaction / 1e6,
             fsync_s=self.fsync_s,
         )
 
 
+CHUNKS = 8
+"""The smallest number of chunks in which a consumer reads a batch."""
 TICK_S = 0.005
 """How often the sender of the runs at an even pace sends what is due."""
 

@@ -49,7 +49,11 @@ class Amdahl:
     """The share by which each further process makes a message dearer."""
 
     def us(self, processes: float) -> float:
-        return self.alone_us * (1 + self.contention * (max(processes, 1) - 1))
+        return self.alone_us * self.contended(processes)
+
+    def contended(self, processes: float) -> float:
+        """How many times as much a message takes as with one process."""
+        return 1 + self.contention * (max(processes, 1) - 1)
 
     def rate(self, cores: float) -> float:
         """Messages a second, if all cores are at work."""
