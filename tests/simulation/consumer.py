@@ -102,10 +102,16 @@ class Consumer:
             yield from self._store(count)
             for read in batch:
                 self._ledger.store(read.groups, self._env.now)
-                read.broker.ack(read.session, read.groups)
-                if read.session == read.broker.session:
-                    self._unacked[read.broker] -= total(read.groups)
-            self._acked.send()
+            self._env.process(self._ack(batch))
+
+    def _ack(self, batch: Sequence[Read]) -> Steps:
+        """The broker writes acks to its disk, as it does messages, before it sends more."""
+        yield self._env.timeout(self._costs.ack_s)
+        for read in batch:
+            read.broker.ack(read.session, read.groups)
+            if read.session == read.broker.session:
+                self._unacked[read.broker] -= total(read.groups)
+        self._acked.send()
 
     def _take(self) -> Steps:
         """A batch, by the rule of the real consumer; it ends with a chunk."""

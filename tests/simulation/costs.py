@@ -29,6 +29,8 @@ class Costs:
     """Of the broker, for each group of messages that arrives and goes on at once."""
     receipt_s: float
     """How long the broker waits for its disk before it confirms and delivers."""
+    ack_s: float
+    """How long the broker waits for its disk after the acks of a batch, before it sends more."""
     deliver: float
     serial_s: float
     """A broker delivers the messages of a subscription one after the other, each in this time: that
@@ -118,6 +120,7 @@ class MeasuredKind:
             publish=law.publish_us / 1e6,
             publish_burst=max(burst_us, 0) * in_a_tick(pace.rate) / 1e6,
             receipt_s=pace.receipt_median_s,
+            ack_s=pace.receipt_median_s,
             deliver=law.deliver.us(consumers) / 1e6,
             serial_s=min(1 / self.document["bare_rate"], law.deliver.alone_us / 1e6),
             read=(1 - main_share) * consumer_us / 1e6,

@@ -23,7 +23,9 @@ def test_only_preliminary_figures_miss_the_bounds_of_the_model(kind: MeasuredKin
 
 @KINDS
 def test_all_numbers_of_brokers_and_consumers_were_measured(kind: MeasuredKind) -> None:
-    assert set(kind.grid) == {(brokers, consumers) for brokers in (1, 2, 3) for consumers in (1, 2, 4)}
+    assert set(kind.grid) == {
+        (brokers, consumers) for brokers in (1, 2, 3) for consumers in (1, 2, 4)
+    }
     assert {pace.rate for pace in kind.paces} == {15, 1000}
 
 

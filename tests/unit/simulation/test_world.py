@@ -14,6 +14,7 @@ COSTS = Costs(
     publish=40e-6,
     publish_burst=0.0,
     receipt_s=0.002,
+    ack_s=0.002,
     deliver=40e-6,
     serial_s=40e-6,
     read=10e-6,
@@ -79,6 +80,20 @@ def test_one_consumer_is_as_fast_as_its_main_thread() -> None:
 
     a_batch_s = 1000 * (costs.load + costs.row) + 0.004
     assert alone.ledger.rows / 10.0 == pytest.approx(1000 / a_batch_s, rel=0.02)
+
+
+def test_slow_acks_slow_down_one_broker_but_not_three() -> None:
+    """A broker sends no more than the prefetch limit before it has the acks on its disk."""
+    rows = {}
+    for brokers, ack_s in ((1, 0.0), (1, 0.1), (3, 0.1)):
+        fast = replace(COSTS, ack_s=ack_s)
+        drained = World(fast, brokers, 1)
+        drained.add_backlog(300_000)
+        drained.run(10.0)
+        rows[brokers, ack_s] = drained.ledger.rows
+
+    assert rows[1, 0.1] < 0.8 * rows[1, 0.0]
+    assert rows[3, 0.1] > 0.9 * rows[1, 0.0]
 
 
 def test_cores_that_all_share_are_the_limit_if_there_are_few() -> None:
