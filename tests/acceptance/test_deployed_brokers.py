@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
@@ -33,7 +34,7 @@ from sam_pipeline.schema.net.tls import secure
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import needed
 from tests.services.broker import StompServer
-from tests.services.deployed import KINDS, PASSWORDS, running_deployed
+from tests.services.deployed import KINDS, PASSWORDS, SCAN_MS, running_deployed
 from tests.support.brokers.tls_files import TlsFiles
 from tests.support.builders import metric_message
 from tests.support.page import Page
@@ -127,10 +128,13 @@ def run(
     password: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """Run an installed program with a configuration of its own."""
-    keys = {name: value for name, value in section.items() if name != "destination"}
+    of_subscription = ("destination", "shared")
+    keys = {name: value for name, value in section.items() if name not in of_subscription}
     lines = [f"[{program}]", *(f"{name} = {json.dumps(value)}" for name, value in keys.items())]
     if program == "consumer":
-        lines += ["[[consumer.subscription]]", f'destination = "{section["destination"]}"']
+        lines.append("[[consumer.subscription]]")
+        chosen = [name for name in of_subscription if name in section]
+        lines += [f"{name} = {json.dumps(section[name])}" for name in chosen]
     (directory / "sam.toml").write_text("\n".join(lines))
     environment = {"PATH": os.environ["PATH"], "STATE_DIRECTORY": str(directory / "state")}
     if password:
@@ -174,13 +178,14 @@ def sent(deployed: Deployed, host: str, destination: str, **headers: str) -> str
     return ""
 
 
-def relayed(directory: Path, deployed: Deployed) -> list[Message]:
+def relayed(directory: Path, deployed: Deployed, shared: bool = False) -> list[Message]:
     """Those that `sam-consume run --to` gets from the topic of results, once it has subscribed."""
     section = {
         "name": "site-a",
         "brokers": [deployed.url],
         "vouches": [deployed.url],
         "destination": RESULTS,
+        "shared": shared,
         **deployed.tls("consumer"),
     }
     out = directory / "out"
@@ -236,6 +241,17 @@ def test_what_a_publisher_claims_to_be_is_overwritten_or_refused(
     else:
         assert sending.identities[2:] == [known] * 3
     assert not any(sending.refusals.values())
+
+
+@pytest.mark.parametrize("deployed", ["artemis"], indirect=True)
+def test_an_empty_shared_subscription_that_nobody_reads_stays(
+    deployed: Deployed, tmp_path: Path
+) -> None:
+    relayed(tmp_path, deployed, shared=True)
+    time.sleep(3 * SCAN_MS / 1000)  # by default, Artemis removes it meanwhile
+
+    assert published(tmp_path, deployed, "nagios1").returncode == 0
+    assert len(relayed(tmp_path, deployed, shared=True)) == 1
 
 
 @pytest.mark.parametrize(
