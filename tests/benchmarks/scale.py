@@ -41,6 +41,7 @@ from tests.simulation.law import fitted, print_law
 MEASURED = Path(__file__).parents[1] / "simulation" / "measured.json"
 MESSAGES, QUICK_MESSAGES = 48_000, 24_000
 """Of a backlog."""
+ROUNDS = 3
 PACE_S = 12.0
 QUICK_PACE_S = 4.0
 
@@ -51,12 +52,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="small sizes, for a quick check")
     parser.add_argument("--messages", type=int, help="of a backlog (default: 48000)")
     rounds = parser.add_mutually_exclusive_group()
-    rounds.add_argument("--rounds", type=int, default=1, help="of part G (default: 1)")
+    rounds.add_argument("--rounds", type=int, help="of part G (default: 3, or 1 with --quick)")
     rounds.add_argument(
         "--add-rounds", type=int, metavar="N", help="measure only part G, and add it to the file"
     )
     parser.add_argument("--into", type=Path, default=MEASURED, help="default: measured.json")
     args = parser.parse_args(argv)
+    round_count = args.rounds or (1 if args.quick else ROUNDS)
     messages = args.messages or (QUICK_MESSAGES if args.quick else MESSAGES)
     if args.add_rounds:
         add_rounds(args.into, args.broker, args.add_rounds)
@@ -69,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"\n{software(new_fleet.first.broker)}: processes and brokers", flush=True)
             measured = {
                 "software": software(new_fleet.first.broker),
-                **measured_grid(new_fleet, messages, args.rounds),
+                **measured_grid(new_fleet, messages, round_count),
                 "bare_rate": bare_rate(new_fleet, messages),
             }
             print_law(fitted([Cell(**cell) for cell in measured["cells"]]))
