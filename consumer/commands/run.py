@@ -105,11 +105,11 @@ def run_consumer(args: argparse.Namespace) -> int:
     state = State()
     name = config.process_name
     with (
-        returning_free_pages(),
         name_locked(config.state_directory, name),
         closing(listeners),
         closing(Attempts(config.state_directory / f"consume-{name}.attempts")) as attempts,
         handling_signals(request, before_exit=attempts.forgive),
+        returning_free_pages(),  # in a thread, which must not get the signals
     ):
         drain = _run(args, config, policy, request, state, attempts, listeners, credentials)
         while drain is None and request.restarts():
