@@ -16,8 +16,9 @@ from sam_pipeline.schema.records.text import write_wlcg
 from tests.support.brokers.ams_stand_in import TOKEN, AmsStandIn
 from tests.support.brokers.door_stand_in import DoorStandIn
 from tests.support.brokers.fake_broker import FakeBroker
-from tests.support.brokers.http_stand_in import HOST, HttpStandIn, reply
+from tests.support.brokers.http_stand_in import HttpStandIn, reply
 from tests.support.brokers.proxy_server import ProxyServer
+from tests.support.brokers.stand_in import HOST
 from tests.support.builders import metric_result
 from tests.support.canary import Watched, assert_hidden, stored_in
 

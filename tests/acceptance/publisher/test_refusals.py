@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.brokers.fake_broker import FakeBroker
-from tests.support.brokers.http_stand_in import HOST, HttpStandIn, reply
+from tests.support.brokers.http_stand_in import HttpStandIn, reply
+from tests.support.brokers.stand_in import HOST
 from tests.support.commands import RESULT, Workplace, embedded, embedded_workplace
 from tests.support.faketime import under
 from tests.support.reports.stored import query

@@ -15,7 +15,8 @@ from pathlib import Path
 import trustme
 
 from sam_pipeline.schema.messages.message import Message
-from tests.support.brokers.http_stand_in import HOST, Asked, HttpStandIn, json_reply
+from tests.support.brokers.http_stand_in import Asked, HttpStandIn, json_reply
+from tests.support.brokers.stand_in import HOST
 
 TOKEN = "ams-token-4711"
 PROJECT = "EXAMPLE"

@@ -10,7 +10,8 @@ from typing import Any
 
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.element import parse
-from tests.support.brokers.http_stand_in import HOST, Asked, HttpStandIn, reply
+from tests.support.brokers.http_stand_in import Asked, HttpStandIn, reply
+from tests.support.brokers.stand_in import HOST
 
 TOKEN = "door-token-4711"
 PROBLEM = "application/problem+json"

@@ -20,8 +20,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-HOST = "127.0.0.1"
-POLL_S = 0.005
+from tests.support.brokers.stand_in import HOST, POLL_S, StandIn
+
 DRIP_S = 0.2
 HANDSHAKE_S = 5.0
 
@@ -40,7 +40,7 @@ class Frame:
 
 
 @dataclass
-class FakeBroker:
+class FakeBroker(StandIn):
     """Listens on a free port; `taken` has the SEND frames it accepted, in order."""
 
     server: str = "Fake/1.0"
@@ -76,39 +76,17 @@ class FakeBroker:
     taken: list[Frame] = field(default_factory=list)
     logins: list[Frame] = field(default_factory=list)
     subscriptions: list[Frame] = field(default_factory=list)
-    connections: int = 0
 
-    def __enter__(self) -> FakeBroker:
-        self._stopping = threading.Event()
-        self._listener = socket.create_server((HOST, 0))
-        self._listener.settimeout(POLL_S)
-        scheme = "stomp+ssl" if self.tls else "stomp"
-        self.url = f"{scheme}://{HOST}:{self._listener.getsockname()[1]}"
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join(10)
-        self._listener.close()
+    @property
+    def url(self) -> str:
+        return f"{'stomp+ssl' if self.tls else 'stomp'}://{HOST}:{self.port}"
 
     @property
     def ids(self) -> list[str]:
         """The ids of the accepted messages."""
         return [frame.headers["samMessageId"] for frame in self.taken]
 
-    def _accept(self) -> None:
-        while not self._stopping.is_set():
-            with suppress(TimeoutError):
-                connection, _ = self._listener.accept()
-                self.connections += 1
-                thread = threading.Thread(target=self._serve, args=(connection,))
-                self._threads.append(thread)
-                thread.start()
-
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, connection: socket.socket, number: int) -> None:
         with connection, suppress(OSError, StopIteration):
             if self.tls is None:
                 self._converse(connection)

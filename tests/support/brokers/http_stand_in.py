@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
 
-HOST = "127.0.0.1"
-POLL_S = 0.005
+from tests.support.brokers.stand_in import POLL_S, StandIn
+
 DRIP_S = 0.1
 
 
@@ -53,7 +53,7 @@ def json_reply(status: int, document: object) -> bytes:
 
 
 @dataclass
-class HttpStandIn:
+class HttpStandIn(StandIn):
     answer: Callable[[Asked], bytes] = lambda asked: reply(200)
     """Closes the connection instead of answering if this returns no bytes."""
     drips: bool = False
@@ -64,33 +64,8 @@ class HttpStandIn:
     """Answers as soon as it has read the headers, and closes."""
     context: ssl.SSLContext | None = None
     asked: list[Asked] = field(default_factory=list)
-    connections: int = 0
-
-    def __enter__(self) -> HttpStandIn:
-        self._stopping = threading.Event()
-        self.closed = threading.Event()
-        """Set once the server has closed a connection."""
-        self._listener = socket.create_server((HOST, 0))
-        self._listener.settimeout(POLL_S)
-        self.port = int(self._listener.getsockname()[1])
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join(10)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while not self._stopping.is_set():
-            with suppress(TimeoutError):
-                connection, _ = self._listener.accept()
-                thread = threading.Thread(target=self._serve, args=(connection, self.connections))
-                self.connections += 1
-                self._threads.append(thread)
-                thread.start()
+    closed: threading.Event = field(default_factory=threading.Event)
+    """Set once the server has closed a connection."""
 
     def _serve(self, connection: socket.socket, number: int) -> None:
         connection.settimeout(5)

@@ -11,7 +11,7 @@ from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
-from tests.support.brokers.http_stand_in import HOST
+from tests.support.brokers.stand_in import HOST
 
 
 def sent_to(

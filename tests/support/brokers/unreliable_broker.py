@@ -16,9 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sam_pipeline.schema.net.stomp_frame import Frame, FrameReader, encode
-
-HOST = "127.0.0.1"
-POLL_S = 0.05
+from tests.support.brokers.stand_in import HOST, POLL_S, StandIn
 
 
 def never(number: int) -> bool:
@@ -33,39 +31,20 @@ class _Subscriber:
 
 
 @dataclass
-class UnreliableBroker:
+class UnreliableBroker(StandIn):
     loses: Callable[[int], bool] = never
     repeats: Callable[[int], bool] = never
     sent: int = 0
     """The number of messages it has confirmed."""
     unsubscribed: int = 0
+    _subscribers: list[_Subscriber] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __enter__(self) -> UnreliableBroker:
-        self._subscribers: list[_Subscriber] = []
-        self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._listener = socket.create_server((HOST, 0), backlog=100)
-        self._listener.settimeout(POLL_S)
-        self.url = f"stomp://{HOST}:{self._listener.getsockname()[1]}"
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-        return self
+    @property
+    def url(self) -> str:
+        return f"stomp://{HOST}:{self.port}"
 
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join(10)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while not self._stopping.is_set():
-            with suppress(TimeoutError):
-                connection, _ = self._listener.accept()
-                thread = threading.Thread(target=self._serve, args=(connection,))
-                self._threads.append(thread)
-                thread.start()
-
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, connection: socket.socket, number: int) -> None:
         connection.settimeout(POLL_S)
         reader = FrameReader()
         with connection, suppress(ConnectionError):

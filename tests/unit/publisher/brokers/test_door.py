@@ -26,8 +26,9 @@ from tests.support.brokers.door_stand_in import (
     problem_reply,
     stored,
 )
-from tests.support.brokers.http_stand_in import HOST, HttpStandIn, reply
+from tests.support.brokers.http_stand_in import HttpStandIn, reply
 from tests.support.brokers.sending import rejection_of, sent_to
+from tests.support.brokers.stand_in import HOST
 from tests.support.brokers.tls_files import TlsFiles
 from tests.support.builders import metric_message
 

@@ -21,7 +21,8 @@ from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
-from tests.support.brokers.http_stand_in import HOST, Asked, HttpStandIn, json_reply, reply
+from tests.support.brokers.http_stand_in import Asked, HttpStandIn, json_reply, reply
+from tests.support.brokers.stand_in import HOST
 
 ASK = HttpRequest("POST", "/path?x=1", {"Content-Type": "text/plain"}, b"body")
 SOON_S = 5.0

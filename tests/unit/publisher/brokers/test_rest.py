@@ -18,8 +18,9 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from tests.support.brokers.ams_stand_in import TOKEN, AmsStandIn
-from tests.support.brokers.http_stand_in import HOST, Asked, HttpStandIn, json_reply, reply
+from tests.support.brokers.http_stand_in import Asked, HttpStandIn, json_reply, reply
 from tests.support.brokers.sending import rejection_of, sent_to
+from tests.support.brokers.stand_in import HOST
 from tests.support.builders import metric_message, metric_result
 
 TOPIC = "/topic/grid.probe.metricOutput"

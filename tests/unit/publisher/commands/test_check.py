@@ -12,7 +12,8 @@ import pytest
 from sam_pipeline.publisher.cli import main
 from tests.support.brokers.door_stand_in import TOKEN, DoorStandIn, stored
 from tests.support.brokers.fake_broker import closed_port
-from tests.support.brokers.http_stand_in import HOST, Asked, HttpStandIn, json_reply, reply
+from tests.support.brokers.http_stand_in import Asked, HttpStandIn, json_reply, reply
+from tests.support.brokers.stand_in import HOST
 
 Check = Callable[..., tuple[int, str, list[str]]]
 

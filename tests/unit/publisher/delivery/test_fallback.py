@@ -12,7 +12,8 @@ from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker, Frame, closed_port
-from tests.support.brokers.http_stand_in import HOST, HttpStandIn, reply
+from tests.support.brokers.http_stand_in import HttpStandIn, reply
+from tests.support.brokers.stand_in import HOST
 from tests.support.builders import metric_message
 
 SLACK_S = 0.7

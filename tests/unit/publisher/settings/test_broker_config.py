@@ -20,8 +20,9 @@ from sam_pipeline.publisher.settings.secrets import CREDENTIALS
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import SCHEMES, parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
-from tests.support.brokers.fake_broker import HOST, FakeBroker
+from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.http_stand_in import HttpStandIn, reply
+from tests.support.brokers.stand_in import HOST
 from tests.support.builders import metric_message
 
 SECTION, ENVIRONMENT = "canary-of-the-section", "canary-of-the-environment"

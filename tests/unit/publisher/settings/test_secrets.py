@@ -22,8 +22,9 @@ from sam_pipeline.schema.secret_file import (
     read_secret,
 )
 from tests.services import PRIVILEGED, missing
-from tests.support.brokers.fake_broker import HOST, FakeBroker
+from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.http_stand_in import HttpStandIn, reply
+from tests.support.brokers.stand_in import HOST
 
 BROKER = parse_broker("stomp+ssl://sam@msg.example.org")
 PASSWORD = "canary-of-the-brokers"

@@ -9,7 +9,8 @@ from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.sender import StompSender
 from sam_pipeline.schema.net.stomp.session import SendingSession
 from sam_pipeline.schema.net.stomp_session import VIRTUAL_HOST
-from tests.support.brokers.fake_broker import HOST, FakeBroker
+from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.brokers.stand_in import HOST
 from tests.support.builders import metric_message
 
 

@@ -1,0 +1,50 @@
+"""What stand-ins for servers have in common: a port, and a thread for each connection."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from typing import Self
+
+HOST = "127.0.0.1"
+POLL_S = 0.005
+"""How often its threads check whether the block has ended."""
+
+
+class StandIn(ABC):
+    """Listens on a free port for as long as its block."""
+
+    connections: int = 0
+
+    def __enter__(self) -> Self:
+        self._stopping = threading.Event()
+        self._listener = socket.create_server((HOST, 0), backlog=100)
+        self._listener.settimeout(POLL_S)
+        self.port = int(self._listener.getsockname()[1])
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(10)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while not self._stopping.is_set():
+            with suppress(TimeoutError):
+                connection, _ = self._listener.accept()
+                thread = threading.Thread(target=self._serve, args=(connection, self.connections))
+                self.connections += 1
+                self._threads.append(thread)
+                thread.start()
+
+    @abstractmethod
+    def _serve(self, connection: socket.socket, number: int) -> None:
+        """Converse until the client closes the connection, or `_stopping` is set.
+
+        `number` is that of the connections before it.
+        """
