@@ -92,6 +92,8 @@ def add_rounds(file: Path, kinds: Sequence[str] | None, rounds: int) -> None:
     document = json.loads(file.read_text())
     if document["machine"] != machine():
         raise SystemExit(f"{file} was measured on another machine: {document['machine']}")
+    document["measured_at"] = now()
+    document["load_before"] = max(document["load_before"], load_average())
     for kind in kinds or document["brokers"]:
         with fleet(kind, max(BROKER_COUNTS)) as new_fleet:
             print(f"\n{software(new_fleet.first.broker)}: {rounds} more rounds", flush=True)
@@ -103,15 +105,23 @@ def add_rounds(file: Path, kinds: Sequence[str] | None, rounds: int) -> None:
 
 def inputs(quick: bool, messages: int) -> dict[str, Any]:
     return {
-        "measured_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ"),
+        "measured_at": now(),
         "commit": commit(),
         "quick": quick,
-        "load_before": round(os.getloadavg()[0], 1),
+        "load_before": load_average(),
         "machine": machine(),
         "backlog": messages,
         "message_bytes": len(single(new_results()).body),
         "prefetch": PREFETCH,
     }
+
+
+def now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ")
+
+
+def load_average() -> float:
+    return round(os.getloadavg()[0], 1)
 
 
 def commit() -> str:
