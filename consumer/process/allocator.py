@@ -11,7 +11,7 @@ LARGE_BYTES = 2 * 1024 * 1024
 """More than any piece of an ordinary batch, so that returning it costs such a batch nothing."""
 SPARE_BYTES = 32 * 1024 * 1024
 """How much free memory the heap may keep at its end for the next batch."""
-EVERY_S = 60.0
+EVERY_S = 10.0
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
 

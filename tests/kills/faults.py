@@ -138,6 +138,7 @@ KILL_SERVLET = "servlet killed"
 RELOAD = "consumer and servlet reloaded"
 KILL_IN_OUTAGE = "consumer killed while its database is away"
 FREEZE_BROKER = "a broker frozen"
+FREEZE_DATABASE = "database frozen"
 
 FAULTS: Mapping[str, tuple[int, Callable[[Scene, Fault], None]]] = {
     "consumer killed": (4, _kill_consumer),
@@ -154,6 +155,6 @@ FAULTS: Mapping[str, tuple[int, Callable[[Scene, Fault], None]]] = {
     "servlet frozen": (1, _freeze_servlet),
     FREEZE_BROKER: (1, _freeze_broker),
     "both brokers frozen": (1, _freeze_brokers),
-    "database frozen": (1, _freeze_database),
+    FREEZE_DATABASE: (1, _freeze_database),
 }
 """By name: how often, relative to the others, and what happens."""

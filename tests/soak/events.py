@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from tests.kills.faults import FAULTS, LATEST_S, Fault, strike
+from tests.kills.faults import FAULTS, FREEZE_DATABASE, LATEST_S, Fault, strike
 from tests.kills.senders import Kinds
 from tests.soak.stage import Stage
 
@@ -30,7 +30,12 @@ class Event(NamedTuple):
 
 
 def events(seed: str) -> Iterator[Event]:
-    """An endless sequence, the same for the same seed."""
+    """An endless sequence, the same for the same seed.
+
+    The first one fills the buffers of all consumers: what they need at most shows in the first
+    tenth of a run, and what grows later is something else.
+    """
+    yield Event(FREEZE_DATABASE, QUIET_LOAD_S[0], 0)
     chance = random.Random(seed)
     weights = {name: weight for name, (weight, _) in FAULTS.items()}
     weights.update({name: weight for name, (weight, _) in EVENTS.items()})
