@@ -43,6 +43,7 @@ def run() -> Table:
     document, machine = measured().document, measured().document["machine"]
     size = "small sizes (`QUICK=1`)" if document["quick"] else "full sizes"
     preliminary = measured().is_preliminary
+    slowness = [kind.slowness(cell) for kind in measured().kinds() for cell in kind.cells]
     return ("", ""), (
         ("status", "**preliminary**: a short run, or a busy machine" if preliminary else "final"),
         ("measured", f"{document['measured_at']}, commit `{document['commit']}`, {size}"),
@@ -58,6 +59,7 @@ def run() -> Table:
             ),
         ),
         ("load average before", f"{document['load_before']}"),
+        ("a message in a drain took", f"{min(slowness):.2f} to {max(slowness):.2f} of the mean"),
         ("brokers", ", ".join(kind.document["software"] for kind in measured().kinds())),
         ("message", f"one record of {document['message_bytes']} bytes"),
     )

@@ -46,6 +46,12 @@ class Costs:
     fsync_s: Sequence[float]
     """Quantiles of the time to flush a commit to disk."""
 
+    def slowed(self, factor: float) -> Costs:
+        """The costs if all work takes that many times as long; disks stay as fast."""
+        waits = ("receipt_s", "ack_s", "fsync_s")
+        slow = {name: value * factor for name, value in vars(self).items() if name not in waits}
+        return replace(self, **slow)
+
     def times(self, grain: int) -> Costs:
         """The costs if each message, and each batch, stands for `grain` of them."""
         scaled = {
@@ -83,6 +89,15 @@ class MeasuredKind:
     @cached_property
     def law(self) -> Law:
         return fitted(self.cells)
+
+    def slowness(self, cell: Any) -> float:
+        """How much processor time a drain took, relative to the law.
+
+        A machine that is shared with other guests changes its speed from minute to minute.
+        """
+        parts = (self.law.consumer, self.law.deliver, self.law.database)
+        used_us = cell.consumer_us + cell.broker_us + cell.postgresql_us
+        return float(used_us / sum(part.us(cell.consumers) for part in parts))
 
     @property
     def most_consumers(self) -> int:
