@@ -18,7 +18,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -46,11 +45,7 @@ BROKER_COUNTS: Sequence[int] = (1, 2, 3)
 LAG_RATES: Sequence[int] = (15, 1000)
 """Messages per second, as in part C."""
 
-BARE, ACKS = "/topic/bare", "/topic/acks"
-BARE_ACK = BARE_CLIENT.with_name("bare_ack.py")
-ACK_WINDOW, ACK_ROUNDS = 500, 21
-"""The messages of a batch with the prefetch limit below; how often it is acked."""
-FRAME_BYTES = 700
+BARE = "/topic/bare"
 SHARED = "/topic/VirtualTopic.grid.probe.metricOutput"
 """A topic that every kind of broker can share."""
 PREFETCH = 1000
@@ -67,6 +62,7 @@ also fill the windows of the consumers; afterwards they have nothing left to del
 QUIET_S = 0.5
 PATIENCE_S = 120.0
 FSYNCS = 300
+PAGE = b"\0" * 8192
 PERCENTILES = 20
 
 
@@ -321,27 +317,6 @@ def bare_rate(new_fleet: Fleet, messages: int) -> float:
     return messages / (ended - began)
 
 
-def ack_wait_s(new_fleet: Fleet) -> float:
-    """How long the first broker takes from the acks of a window until it sends more, the median."""
-    road = new_fleet.first
-    kind = BROKERS[road.kind]
-    # The limits of the bare client would let it have the whole backlog at once.
-    headers = [header.replace("5000", str(ACK_WINDOW)) for header in kind.bare_headers]
-    headers = [header.replace("1000000", str(ACK_WINDOW * FRAME_BYTES)) for header in headers]
-    headers = ["acks", f"destination:{ACKS}", *(h.replace(":bare", ":acks") for h in headers)]
-    subscribe = [sys.executable, str(BARE_CLIENT), str(road.broker.port), kind.bare_way, "0"]
-    subprocess.run([*subscribe, *headers], check=True, stdout=subprocess.DEVNULL)
-    messages = 3 * ACK_ROUNDS * ACK_WINDOW
-    send_evenly(road, FLOOD, messages / FLOOD, ACKS)
-    measure = [sys.executable, str(BARE_ACK), str(road.broker.port), kind.bare_way, str(ACK_ROUNDS)]
-    printed = subprocess.run(
-        [*measure, *headers], check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
-    median_s = median(map(float, printed.split()))
-    print(f"  {1000 * median_s:.1f} ms from the acks of a window until more arrives", flush=True)
-    return median_s
-
-
 def measured_grid(new_fleet: Fleet, messages: int, rounds: int) -> dict[str, Any]:
     """The cells, and what a row takes in PostgreSQL's log and on its disk."""
     before = positions(new_fleet.first)
@@ -387,16 +362,13 @@ def main_thread_s(pid: int) -> float:
     return sum(map(int, fields[11:13])) * TICKS_S
 
 
-def fsync_quantiles(directory: Path, size: int) -> list[float]:
-    """How long it takes to append so many bytes to a file and flush it (s): every fifth percentile.
-
-    `size` is that of the log of a batch.
-    """
-    times, data = [], b"\0" * size
+def fsync_quantiles(directory: Path) -> list[float]:
+    """How long it takes to append a page to a file and flush it (s): every fifth percentile."""
+    times = []
     with (directory / "fsync").open("wb", buffering=0) as file:
         for _ in range(FSYNCS):
             began = time.perf_counter()
-            file.write(data)
+            file.write(PAGE)
             os.fdatasync(file.fileno())
             times.append(time.perf_counter() - began)
     times.sort()

@@ -24,12 +24,10 @@ from typing import Any
 from tests.benchmarks import publish_storm
 from tests.benchmarks.consume_road import BROKERS, new_results, single, software
 from tests.benchmarks.consume_scale import (
-    ACK_WINDOW,
     BROKER_COUNTS,
     LAG_RATES,
     PREFETCH,
     Cell,
-    ack_wait_s,
     bare_rate,
     fleet,
     fsync_quantiles,
@@ -75,15 +73,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "software": software(new_fleet.first.broker),
                 **measured_grid(new_fleet, messages, round_count),
                 "bare_rate": bare_rate(new_fleet, messages),
-                "ack_s": ack_wait_s(new_fleet),
             }
             print_law(fitted([Cell(**cell) for cell in measured["cells"]]))
             duration_s = QUICK_PACE_S if args.quick else PACE_S
             measured["paces"] = [
                 paced(new_fleet, rate, max(duration_s, 200 / rate))._asdict() for rate in LAG_RATES
             ]
-            log_bytes = measured["log_bytes_per_row"] * ACK_WINDOW
-            document["fsync_s"] = fsync_quantiles(new_fleet.first.postgres.directory, log_bytes)
+            document["fsync_s"] = fsync_quantiles(new_fleet.first.postgres.directory)
         storm_sizes = publish_storm.QUICK if args.quick else publish_storm.FULL
         brokers[kind] = {**measured, "storm": publish_storm.storm(kind, storm_sizes)}
         args.into.write_text(json.dumps({**document, "brokers": brokers}, indent=1) + "\n")

@@ -105,8 +105,7 @@ class Consumer:
             self._env.process(self._ack(batch))
 
     def _ack(self, batch: Sequence[Read]) -> Steps:
-        """The thread that reads sends the acks; the broker needs a while before it sends more."""
-        yield from self._compute(self._costs.read_burst)
+        """The broker writes acks to its disk, as it does messages, before it sends more."""
         yield self._env.timeout(self._costs.ack_s)
         for read in batch:
             read.broker.ack(read.session, read.groups)

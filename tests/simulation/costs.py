@@ -16,9 +16,7 @@ from tests.simulation.law import Law, fitted, non_negative
 
 MEASURED = Path(__file__).with_name("measured.json")
 QUIET_LOAD = 2.0
-QUIET_SHARE = 0.1
-"""The load average before, and the share of the machine that other programs use in a drain, up to
-which figures are final."""
+"""The load average up to which figures are final."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Costs:
     receipt_s: float
     """How long the broker waits for its disk before it confirms and delivers."""
     ack_s: float
-    """How long the broker takes after the acks of a batch before it sends more."""
+    """How long the broker waits for its disk after the acks of a batch, before it sends more."""
     deliver: float
     serial_s: float
     """A broker delivers the messages of a subscription one after the other, each in this time: that
@@ -137,7 +135,7 @@ class MeasuredKind:
             publish=law.publish_us / 1e6,
             publish_burst=max(burst_us, 0) * in_a_tick(pace.rate) / 1e6,
             receipt_s=pace.receipt_median_s,
-            ack_s=self.document["ack_s"],
+            ack_s=pace.receipt_median_s,
             deliver=law.deliver.us(consumers) / 1e6,
             serial_s=min(1 / self.document["bare_rate"], law.deliver.alone_us / 1e6),
             read=(1 - main_share) * consumer_us / 1e6,
@@ -150,8 +148,8 @@ class MeasuredKind:
         )
 
 
-CHUNKS = 10
-"""In how many chunks a consumer reads a batch."""
+CHUNKS = 8
+"""The smallest number of chunks in which a consumer reads a batch."""
 TICK_S = 0.005
 """How often the sender of the runs at an even pace sends what is due."""
 
@@ -174,10 +172,7 @@ class Measured:
     @property
     def is_preliminary(self) -> bool:
         """Whether the run was short, or other programs used the machine."""
-        cells = [cell for kind in self.kinds() for cell in kind.cells]
-        others = max(cell.others_us * cell.rate / 1e6 for cell in cells) / self.cores
-        is_busy = self.document["load_before"] > QUIET_LOAD or others > QUIET_SHARE
-        return bool(self.document["quick"]) or is_busy
+        return bool(self.document["quick"]) or self.document["load_before"] > QUIET_LOAD
 
     @property
     def prefetch(self) -> int:

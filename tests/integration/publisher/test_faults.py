@@ -84,11 +84,10 @@ def test_the_only_reachable_broker_of_three_is_used_and_the_others_are_reported_
     elapsed_s = time.monotonic() - started
 
     assert elapsed_s < 3.0
-    refused, unanswered = publication.failures
-    assert (refused.broker, refused.reason) == (refusing, "connection refused")
-    assert unanswered.broker == silent
-    # The system's own limit is that of ours; either may be first.
-    assert unanswered.reason in (NO_ANSWER, "connection timed out")
+    assert [(failure.broker, failure.reason) for failure in publication.failures] == [
+        (refusing, "connection refused"),
+        (silent, NO_ANSWER),
+    ]
     assert sorted(ids(received(broker, destination, 3))) == sorted(ids_of(messages))
     assert spool.count() == 0
 

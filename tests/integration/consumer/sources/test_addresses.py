@@ -52,4 +52,4 @@ def test_all_brokers_behind_a_name_are_consumed_as_its_addresses_change(
         stopped = daemon.stop()
 
     assert connections == [1, 1, 2], "a removed address is not connected to again"
-    assert (stopped.code, stopped.rows) == (0, 40)
+    assert (stopped.code, stopped.messages) == (0, 40)
