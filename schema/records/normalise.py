@@ -41,7 +41,6 @@ MOMENT, DAY, CLOCK = "moment", "day", "clock"
 NO_TIMES: Mapping[str, str] = {}
 
 _HOST = re.compile(r"[a-z0-9._:-]{1,253}", re.ASCII | re.IGNORECASE)
-_LONGEST_HOST = 300  # with trailing dots; a longer value is not worth caching
 # These are compiled when first needed, which is rare, so that publishing one result stays fast.
 # The host of `[scheme://]host[:port][/path]`.
 _URI = r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?(?:[^@/]*@)?(\[[^\]]*\]|[^:/?#]*)"
@@ -53,8 +52,8 @@ _TIMES = frozenset(key.lower() for key in TIME_KEYS)
 _PERIODS = frozenset(key.lower() for key in PERIOD_KEYS)
 _SPELLINGS = {known.name: Names([*known.keys, *TIME_KEYS]) for known in BUILT_IN.values()}
 
-_SHARED = 10_000
-"""Values to cache: the results of one round of probes share times and hosts."""
+_RECENT_TIMES = 1000
+"""Times to cache: results that arrive together share them."""
 
 
 class Limits(NamedTuple):
@@ -194,7 +193,7 @@ def _time(key: str, value: str, kind: str = MOMENT) -> str:
         raise RecordRefused("bad-time", f"{key}: {error}") from None
 
 
-@lru_cache(maxsize=_SHARED)
+@lru_cache(maxsize=_RECENT_TIMES)
 def utc(value: str) -> str:
     """A time in any accepted format, in ours. Raises ValueError."""
     return format_time(parse_time(value))
@@ -206,9 +205,8 @@ def window(now: datetime, limits: Limits) -> tuple[str, str]:
     return format_time(now - limits.past), format_time(now + limits.future)
 
 
-@lru_cache(maxsize=_SHARED)
 def _host(value: str) -> str:
     host = value.rstrip(".")
-    if len(value) > _LONGEST_HOST or not _HOST.fullmatch(host):
+    if not _HOST.fullmatch(host):
         raise RecordRefused("bad-host", f"hostName {value[:80]!r} is not a host name")
     return host.lower()
