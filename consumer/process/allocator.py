@@ -11,7 +11,7 @@ LARGE_BYTES = 2 * 1024 * 1024
 """More than any piece of an ordinary batch, so that returning it costs such a batch nothing."""
 SPARE_BYTES = 32 * 1024 * 1024
 """How much free memory the heap may keep at its end for the next batch."""
-EVERY_S = 10.0
+EVERY_S = 1.0
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
 
@@ -35,13 +35,14 @@ def returning_free_pages(every_s: float = EVERY_S) -> Iterator[None]:
     """Return free pages to the system again and again inside the block, in a thread.
 
     By itself glibc only returns those at the end of a heap. Each outage leaves free pages in the
-    middle, so that a process that lives for weeks would get larger with the worst of its outages.
+    middle, through which later messages wander, so that a process that lives for weeks would get
+    larger with the worst of its outages.
     """
     ending = threading.Event()
 
     def run(trim: Callable[[int], int]) -> None:
         while not ending.wait(every_s):
-            trim(0)  # takes milliseconds, without Python's lock
+            trim(0)  # takes a millisecond or two, without Python's lock
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:  # only glibc has it
