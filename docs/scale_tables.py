@@ -60,7 +60,10 @@ def run() -> Table:
         ),
         ("load average before", f"{document['load_before']}"),
         ("a message in a drain took", f"{min(slowness):.2f} to {max(slowness):.2f} of the mean"),
-        ("brokers", ", ".join(kind.document["software"] for kind in measured().kinds())),
+        *(
+            (NAMES[kind.name], f"{kind.document['software']}, {kind.document['measured_at']}")
+            for kind in measured().kinds()
+        ),
         ("message", f"one record of {document['message_bytes']} bytes"),
     )
 
@@ -161,7 +164,7 @@ def scenarios() -> Table:
             _count(figures["backlog"]),
             _count(figures["spooled"]),
             _count(figures["refused"]),
-            _duration(figures["caught_up_s"]),
+            ("" if figures["caught_up"] else "not after ") + _duration(figures["caught_up_s"]),
         )
 
     head = ("", "at the brokers at most", "in spools at most", "refused")

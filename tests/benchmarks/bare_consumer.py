@@ -5,7 +5,8 @@
 It subscribes under the client-id NAME with these headers and reads COUNT messages without parsing
 them. Every thousand messages get one cumulative ack, in a transaction where the broker supports
 that. Prints two times (s since 1970): when the first message could arrive, and when the broker had
-confirmed the last ack. A COUNT of 0 only subscribes.
+confirmed the last ack; then, in a second line, when each fiftieth message arrived. A COUNT of 0
+only subscribes.
 """
 
 import socket
@@ -13,6 +14,7 @@ import sys
 import time
 
 BATCH = 1000
+SPURT = 50
 ACK = {
     "transaction": b"BEGIN\ntransaction:t%d\n\n\0"
     b"ACK\nid:%b\ntransaction:t%d\n\n\0"
@@ -31,15 +33,20 @@ def main() -> None:
     began = time.time()
     lines = "\n".join(["SUBSCRIBE", "id:0", "ack:client", "receipt:subscribed", *headers])
     connection.sendall(f"{lines}\n\n\0".encode())
-    read(connection, way, int(count))
+    moments = read(connection, way, int(count))
     ended = time.time()
     connection.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
     connection.recv(65536)
     print(began, ended)
+    print(*moments)
 
 
-def read(connection: socket.socket, way: str, count: int) -> None:
-    """Read `count` messages, and the receipts for the subscription and for the last ack."""
+def read(connection: socket.socket, way: str, count: int) -> list[float]:
+    """Read `count` messages, and the receipts for the subscription and for the last ack.
+
+    Returns when each fiftieth message arrived.
+    """
+    moments: list[float] = []
     frames_read = acked = number = 0
     incomplete = b""
     frames = count + 2 if count else 1
@@ -50,6 +57,9 @@ def read(connection: socket.socket, way: str, count: int) -> None:
         data = incomplete + data
         end = data.rfind(b"\0") + 1
         frames_read += data.count(b"\0", 0, end)
+        spurts = min(frames_read - 1, count) // SPURT
+        if spurts > len(moments):
+            moments += [time.time()] * (spurts - len(moments))
         last = frames_read == count + 1
         if end and count and (frames_read - acked >= BATCH or last):
             at = data.rfind(b"\nack:", 0, end) + len(b"\nack:")
@@ -58,6 +68,7 @@ def read(connection: socket.socket, way: str, count: int) -> None:
             connection.sendall(ack(way, number, data[at : data.index(b"\n", at)], receipt))
             acked = frames_read
         incomplete = data[end:]
+    return moments
 
 
 def ack(way: str, number: int, ack_id: bytes, receipt: bytes) -> bytes:

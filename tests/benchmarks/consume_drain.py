@@ -145,7 +145,7 @@ def bare_client(road: Road, messages: int) -> Turn:
     with watch(road, process.pid) as usage:
         output, _ = process.communicate(timeout=TIMEOUT_S)
     check("exit code of the bare client", process.returncode, 0)
-    began, ended = map(float, output.split())
+    began, ended = map(float, output.splitlines()[0].split())
     return turn_of(usage, began, ended, messages or 1)
 
 

@@ -16,8 +16,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from datetime import UTC, datetime
+from itertools import accumulate, pairwise
 from pathlib import Path
+from resource import RUSAGE_THREAD, getrusage
+from statistics import mean, median
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -25,6 +28,9 @@ from sqlalchemy import text
 
 from sam_pipeline.sql.database.engine import make_engine, reading
 from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.load import load
 from tests.benchmarks.consume_drain import BARE_CLIENT, check, watch_many
 from tests.benchmarks.consume_lag import commit_lags, p99, send_evenly
 from tests.benchmarks.consume_road import (
@@ -35,10 +41,13 @@ from tests.benchmarks.consume_road import (
     POSTGRES,
     Consumer,
     Road,
+    new_results,
+    single,
 )
 from tests.benchmarks.consume_watch import IDLE, MACHINE, TICKS_S, processor_s
 from tests.services.postgres import as_role, fresh_database, running_postgres
 from tests.services.process import wait_until
+from tests.simulation.costs import SPURT
 
 CONSUMERS: Sequence[int] = (1, 2, 4)
 BROKER_COUNTS: Sequence[int] = (1, 2, 3)
@@ -61,9 +70,8 @@ FIRST, LAST = 0.25, 0.75
 also fill the windows of the consumers; afterwards they have nothing left to deliver."""
 QUIET_S = 0.5
 PATIENCE_S = 120.0
-FSYNCS = 300
-PAGE = b"\0" * 8192
-PERCENTILES = 20
+BATCHES = 102
+GROUPS = 50
 
 
 POSITIONS = text("""
@@ -298,8 +306,8 @@ def paced(new_fleet: Fleet, a_second: int, duration_s: float) -> Pace:
     return pace
 
 
-def bare_rate(new_fleet: Fleet, messages: int) -> float:
-    """Messages a second that a bare client reads from one subscription of the first broker.
+def spurts_s(new_fleet: Fleet, messages: int) -> list[float]:
+    """In which times a bare client reads SPURT messages after SPURT messages (s).
 
     No broker delivers a subscription faster here, whoever reads.
     """
@@ -312,9 +320,12 @@ def bare_rate(new_fleet: Fleet, messages: int) -> float:
     drained = subprocess.run(
         [*command, str(messages), *headers], check=True, stdout=subprocess.PIPE, text=True
     )
-    began, ended = map(float, drained.stdout.split())
-    print(f"  a bare client reads {messages / (ended - began):.0f} messages/s", flush=True)
-    return messages / (ended - began)
+    moments = list(map(float, drained.stdout.splitlines()[1].split()))
+    times = [after - before for before, after in pairwise(moments)]
+    rate = SPURT * len(times) / sum(times)
+    longest = f"{SPURT} of them in {1000 * max(times):.0f} ms at most"
+    print(f"  a bare client reads {rate:.0f} messages/s, {longest}", flush=True)
+    return grouped(times)
 
 
 def measured_grid(new_fleet: Fleet, messages: int, rounds: int) -> dict[str, Any]:
@@ -362,17 +373,53 @@ def main_thread_s(pid: int) -> float:
     return sum(map(int, fields[11:13])) * TICKS_S
 
 
-def fsync_quantiles(directory: Path) -> list[float]:
-    """How long it takes to append a page to a file and flush it (s): every fifth percentile."""
-    times = []
-    with (directory / "fsync").open("wb", buffering=0) as file:
-        for _ in range(FSYNCS):
-            began = time.perf_counter()
-            file.write(PAGE)
-            os.fdatasync(file.fileno())
-            times.append(time.perf_counter() - began)
-    times.sort()
-    return [times[(len(times) - 1) * step // PERCENTILES] for step in range(PERCENTILES + 1)]
+def batches(road: Road) -> dict[str, Any]:
+    """How often loading a batch waits for PostgreSQL, and how long while nothing is computed.
+
+    `trips` counts each time at which the loading thread sleeps; `batch_waits_s` are all of its time
+    but the processor time of that thread and of PostgreSQL: flushes of the log, and wake-ups.
+    """
+    engine = make_engine(as_role(road.database, "loader"))
+    catalogue, results = Catalogue(engine), new_results()
+    waits, trips = [], []
+    for _ in range(BATCHES):
+        messages = [single(results) for _ in range(PREFETCH // 2)]
+        used_s = run_s(road.postgres.process.pid) + time.thread_time()
+        slept = getrusage(RUSAGE_THREAD).ru_nvcsw
+        began = time.perf_counter()
+        load(engine, catalogue, messages, datetime.now(UTC))
+        took_s = time.perf_counter() - began
+        trips.append(getrusage(RUSAGE_THREAD).ru_nvcsw - slept)
+        used_s = run_s(road.postgres.process.pid) + time.thread_time() - used_s
+        waits.append(max(took_s - used_s, 0.0))
+    fold_all(engine)  # or the next drain would have to do it
+    engine.dispose()
+    del waits[:WARM_UPS]
+    waiting = (
+        f"waits for PostgreSQL {median(trips):.0f} times, for {1000 * median(waits):.1f} ms idle"
+    )
+    print(f"  the median batch {waiting}", flush=True)
+    return {"trips": round(median(trips)), "batch_waits_s": grouped(waits)}
+
+
+def run_s(pid: int) -> float:
+    """Processor seconds of a process and its descendants, to the microsecond.
+
+    Unlike `processor_s`, it does not know those that have ended.
+    """
+    try:
+        own = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return 0.0
+    return own + sum(run_s(int(child)) for child in children)
+
+
+def grouped(times: Sequence[float]) -> list[float]:
+    """A shorter list with the same mean: the means of equally many of them, from short to long."""
+    ordered = sorted(times)
+    limits = [len(ordered) * number // GROUPS for number in range(GROUPS + 1)]
+    return [mean(ordered[first:last]) for first, last in pairwise(limits)]
 
 
 def print_heads() -> None:

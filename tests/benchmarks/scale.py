@@ -2,6 +2,7 @@
 
     python -m tests.benchmarks.scale [--broker NAME]... [--quick] [--into FILE]
     python -m tests.benchmarks.scale --add-rounds 2           of part G, to a file of this machine
+    python -m tests.benchmarks.scale --waits                  of a file of this machine, again
 
 For each kind of broker: part G of bench-consume (processes and brokers), part C (lag) with the
 processor time of its parts, and the storm of one-shot publishers. The results replace those of the
@@ -27,13 +28,14 @@ from tests.benchmarks.consume_scale import (
     BROKER_COUNTS,
     LAG_RATES,
     PREFETCH,
+    WARM_UPS,
     Cell,
-    bare_rate,
+    batches,
     fleet,
-    fsync_quantiles,
     grid,
     measured_grid,
     paced,
+    spurts_s,
 )
 from tests.benchmarks.load import print_load
 from tests.simulation.law import fitted, print_law
@@ -56,12 +58,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     rounds.add_argument(
         "--add-rounds", type=int, metavar="N", help="measure only part G, and add it to the file"
     )
+    rounds.add_argument("--waits", action="store_true", help="measure only the waits again")
     parser.add_argument("--into", type=Path, default=MEASURED, help="default: measured.json")
     args = parser.parse_args(argv)
     round_count = args.rounds or (1 if args.quick else ROUNDS)
     messages = args.messages or (QUICK_MESSAGES if args.quick else MESSAGES)
     if args.add_rounds:
         add_rounds(args.into, args.broker, args.add_rounds)
+        return 0
+    if args.waits:
+        replace_waits(args.into, args.broker)
         return 0
     document = inputs(args.quick, messages)
     print(json.dumps(document, indent=1), flush=True)
@@ -71,15 +77,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"\n{software(new_fleet.first.broker)}: processes and brokers", flush=True)
             measured = {
                 "software": software(new_fleet.first.broker),
+                "measured_at": now(),
                 **measured_grid(new_fleet, messages, round_count),
-                "bare_rate": bare_rate(new_fleet, messages),
+                "spurts_s": spurts_s(new_fleet, messages),
             }
             print_law(fitted([Cell(**cell) for cell in measured["cells"]]))
             duration_s = QUICK_PACE_S if args.quick else PACE_S
             measured["paces"] = [
                 paced(new_fleet, rate, max(duration_s, 200 / rate))._asdict() for rate in LAG_RATES
             ]
-            document["fsync_s"] = fsync_quantiles(new_fleet.first.postgres.directory)
+            document |= batches(new_fleet.first)
         storm_sizes = publish_storm.QUICK if args.quick else publish_storm.FULL
         brokers[kind] = {**measured, "storm": publish_storm.storm(kind, storm_sizes)}
         args.into.write_text(json.dumps({**document, "brokers": brokers}, indent=1) + "\n")
@@ -89,11 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def add_rounds(file: Path, kinds: Sequence[str] | None, rounds: int) -> None:
     """Measure the grid of the file again, so that noise matters less: its cells are added."""
-    document = json.loads(file.read_text())
-    if document["machine"] != machine():
-        raise SystemExit(f"{file} was measured on another machine: {document['machine']}")
-    document["measured_at"] = now()
-    document["load_before"] = max(document["load_before"], load_average())
+    document = read_again(file)
     for kind in kinds or document["brokers"]:
         with fleet(kind, max(BROKER_COUNTS)) as new_fleet:
             print(f"\n{software(new_fleet.first.broker)}: {rounds} more rounds", flush=True)
@@ -101,6 +104,30 @@ def add_rounds(file: Path, kinds: Sequence[str] | None, rounds: int) -> None:
         document["brokers"][kind]["cells"] += [cell._asdict() for cell in cells]
         file.write_text(json.dumps(document, indent=1) + "\n")
         print_load()
+
+
+def replace_waits(file: Path, kinds: Sequence[str] | None) -> None:
+    """Measure again how brokers of the file and the database let consumers wait."""
+    document = read_again(file)
+    for kind in kinds or document["brokers"]:
+        with fleet(kind, 1) as new_fleet:
+            print(f"\n{software(new_fleet.first.broker)}: waits", flush=True)
+            for _ in range(1 + WARM_UPS):
+                spurts = spurts_s(new_fleet, document["backlog"])
+            document["brokers"][kind]["spurts_s"] = spurts
+            document |= batches(new_fleet.first)
+        file.write_text(json.dumps(document, indent=1) + "\n")
+        print_load()
+
+
+def read_again(file: Path) -> dict[str, Any]:
+    """The figures of this machine, to some of which those of this run are added."""
+    document: dict[str, Any] = json.loads(file.read_text())
+    if document["machine"] != machine():
+        raise SystemExit(f"{file} was measured on another machine: {document['machine']}")
+    document["measured_at"] = now()
+    document["load_before"] = max(document["load_before"], load_average())
+    return document
 
 
 def inputs(quick: bool, messages: int) -> dict[str, Any]:

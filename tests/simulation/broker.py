@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 import simpy
 
-from tests.simulation.costs import Costs
+from tests.simulation.costs import SPURT, Costs
 from tests.simulation.engine import Group, Machine, Signal, Steps, total
+
+AHEAD = 10
+"""Spurts for which a broker may still be at work: their times include that work on average."""
 
 
 class Broker:
@@ -19,6 +23,7 @@ class Broker:
         name: str,
         machine: Machine,
         costs: Costs,
+        chance: random.Random,
         capacity: float = float("inf"),
     ) -> None:
         """`capacity`: the number of messages that it stores before it confirms no more."""
@@ -40,7 +45,9 @@ class Broker:
         self.on_loss: list[Callable[[Broker], None]] = []
         self._env = env
         self._costs = costs
+        self._chance = chance
         self._capacity = capacity
+        self._at_work: deque[simpy.Event] = deque()
         self._subscription = simpy.Resource(env, 1)
         self._threads = max(math.ceil(costs.deliver / costs.serial_s), 1)
         """At work on one subscription: it needs more processor time than it takes."""
@@ -79,7 +86,7 @@ class Broker:
             self.stored += group.count
 
     def deliver(self, limit: int) -> Steps:
-        """Up to `limit` messages, as soon as it is this consumer's turn; perhaps none."""
+        """Up to `limit` messages, at most SPURT; it is this consumer's turn, perhaps for none."""
         with self._subscription.request() as turn:
             yield turn
             groups = self._taken(limit)
@@ -90,7 +97,10 @@ class Broker:
             count = total(groups)
             seconds = count * self._costs.deliver / self._threads
             threads = [self._env.process(self.machine.work(seconds)) for _ in range(self._threads)]
-            yield self._env.all_of([*threads, self._env.timeout(count * self._costs.serial_s)])
+            self._at_work.append(self._env.all_of(threads))
+            yield self._env.timeout(self._chance.choice(self._costs.spurts_s) * count / SPURT)
+            if len(self._at_work) > AHEAD:  # only if the cores are too busy
+                yield self._at_work.popleft()
         return groups
 
     def ack(self, session: int, groups: Iterable[Group]) -> None:

@@ -11,13 +11,16 @@ import simpy
 
 from sam_pipeline.consumer.core.backoff import growing_delays
 from sam_pipeline.consumer.core.inbox import BatchRule
+from sam_pipeline.schema.net.channel import RECEIVE_BYTES
 from tests.simulation.broker import Broker
-from tests.simulation.costs import CHUNKS, Costs
+from tests.simulation.costs import FRAME_BYTES, SPURT, Costs
 from tests.simulation.database import Database
 from tests.simulation.engine import Group, Ledger, Machine, Signal, Steps, total
 
 SWITCHING_S = 0.005
 """How long a thread of Python has the interpreter while others wait for it."""
+READ_LIMIT = RECEIVE_BYTES // FRAME_BYTES
+"""Messages that one call reads at most."""
 
 
 class Read(NamedTuple):
@@ -67,9 +70,8 @@ class Consumer:
 
     def _receive(self, broker: Broker) -> Steps:
         """Let the broker fill the socket, up to the prefetch limit."""
-        chunk = max(self._rule.size // CHUNKS, 1)
         while True:
-            limit = min(self._prefetch - self._unacked[broker], chunk)
+            limit = min(self._prefetch - self._unacked[broker], SPURT)
             if not broker.up or not broker.queued:
                 yield broker.changed.wait()
             elif limit <= 0:
@@ -83,38 +85,40 @@ class Consumer:
                     self._received.send()
 
     def _read(self, broker: Broker) -> Steps:
+        """Read what has arrived, as much as one call returns.
+
+        The calls that ask whether there is anything, and that read, let other threads in.
+        """
         socket = self._sockets[broker]
         while True:
             while not socket:
                 yield self._received.wait()
-            read = socket.popleft()
-            count = total(read.groups)
-            yield from self._compute(count * self._costs.read + self._costs.read_burst)
-            if broker.session == read.session:
-                self._inbox.append(read)
-                self._arrived.send()
+            with self._interpreter.request() as turn:
+                yield turn
+            portions: list[Read] = []
+            count = 0
+            while socket and count < READ_LIMIT:
+                portions.append(socket.popleft())
+                count += total(portions[-1].groups)
+            yield from self._compute(count * self._costs.read)
+            self._inbox.extend(read for read in portions if read.session == broker.session)
+            self._arrived.send()
 
     def _run(self) -> Steps:
         while True:
             batch = yield from self._take()
             count = sum(total(read.groups) for read in batch)
-            yield from self._compute(count * self._costs.load + self._costs.load_batch)
+            yield from self._compute(count * self._costs.load)
             yield from self._store(count)
             for read in batch:
                 self._ledger.store(read.groups, self._env.now)
-            self._env.process(self._ack(batch))
-
-    def _ack(self, batch: Sequence[Read]) -> Steps:
-        """The broker writes acks to its disk, as it does messages, before it sends more."""
-        yield self._env.timeout(self._costs.ack_s)
-        for read in batch:
-            read.broker.ack(read.session, read.groups)
-            if read.session == read.broker.session:
-                self._unacked[read.broker] -= total(read.groups)
-        self._acked.send()
+                read.broker.ack(read.session, read.groups)
+                if read.session == read.broker.session:
+                    self._unacked[read.broker] -= total(read.groups)
+            self._acked.send()
 
     def _take(self) -> Steps:
-        """A batch, by the rule of the real consumer; it ends with a chunk."""
+        """A batch, by the rule of the real consumer."""
         rule = self._rule
         while not self._inbox:
             yield self._arrived.wait()
@@ -133,8 +137,12 @@ class Consumer:
 
     def _store(self, count: int) -> Steps:
         """Try until the batch is committed."""
+
+        def ask() -> Steps:
+            yield from self._compute(self._costs.load_batch / self._costs.trips)
+
         for delay_s in growing_delays(uniform=self._chance.uniform):
-            if (yield from self._database.store(count)):
+            if (yield from self._database.store(count, ask)):
                 return
             yield self._env.timeout(delay_s)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import mean
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,10 @@ import numpy as np
 from tests.simulation.law import Law, fitted, non_negative
 
 MEASURED = Path(__file__).with_name("measured.json")
+SPURT = 50
+"""The messages of a subscription whose delivery is measured, and simulated, as one step."""
+FRAME_BYTES = 700
+"""Of a message that a broker sends, with its headers."""
 QUIET_LOAD = 2.0
 """The load average up to which figures are final."""
 
@@ -29,37 +34,42 @@ class Costs:
     """Of the broker, for each group of messages that arrives and goes on at once."""
     receipt_s: float
     """How long the broker waits for its disk before it confirms and delivers."""
-    ack_s: float
-    """How long the broker waits for its disk after the acks of a batch, before it sends more."""
     deliver: float
-    serial_s: float
-    """A broker delivers the messages of a subscription one after the other, each in this time: that
-    of the bare client, but not longer than one core needs."""
+    spurts_s: Sequence[float]
+    """Times in which a broker delivers SPURT messages of a subscription, one after the other, and
+    takes the acks of earlier ones."""
     read: float
-    read_burst: float
-    """Of the consumer's reading thread, for each group."""
+    """Of the consumer's reading thread."""
     load: float
     load_batch: float
     """Of the consumer's main thread, for each batch."""
     row: float
     transaction: float
-    fsync_s: Sequence[float]
-    """Quantiles of the time to flush a commit to disk."""
+    trips: int
+    """How often the consumer asks the database for something, for each batch."""
+    batch_waits_s: Sequence[float]
+    """Times in which a batch waits for answers of the database and for the flush of its log."""
+
+    @property
+    def serial_s(self) -> float:
+        """In which a broker delivers a message of a subscription."""
+        return mean(self.spurts_s) / SPURT
 
     def slowed(self, factor: float) -> Costs:
         """The costs if all work takes that many times as long; disks stay as fast."""
-        waits = ("receipt_s", "ack_s", "fsync_s")
-        slow = {name: value * factor for name, value in vars(self).items() if name not in waits}
-        return replace(self, **slow)
+        return self._scaled(factor, but=("receipt_s", "batch_waits_s", "trips"))
 
     def times(self, grain: int) -> Costs:
         """The costs if each message, and each batch, stands for `grain` of them."""
-        scaled = {
-            name: value * grain
+        return self._scaled(grain, but=("receipt_s", "trips"))
+
+    def _scaled(self, factor: float, but: Sequence[str]) -> Costs:
+        scaled: dict[str, Any] = {
+            name: value * factor if isinstance(value, float) else [one * factor for one in value]
             for name, value in vars(self).items()
-            if name not in ("fsync_s", "receipt_s")
+            if name not in but
         }
-        return replace(self, **scaled, fsync_s=[value * grain for value in self.fsync_s])
+        return replace(self, **scaled)
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,8 @@ class MeasuredKind:
 
     name: str
     document: Mapping[str, Any]
-    fsync_s: Sequence[float]
+    batches: Mapping[str, Any]
+    """What was measured with the database alone."""
 
     @cached_property
     def cells(self) -> Sequence[Any]:
@@ -108,48 +119,36 @@ class MeasuredKind:
 
         More have machines of their own, and do not all wait for the same locks at a time.
 
-        What a message, a batch and a group cost follows from the drains, where batches are large,
-        and from the runs at an even pace, where they are small.
+        What a message and a batch cost follows from the drains, where batches are large, and from
+        the run at an even pace in which they were smallest.
         """
         law = self.law
         consumers = min(consumers, self.most_consumers)
         main_share = float(np.median([cell.main_share for cell in self.cells]))
-        batch = float(np.median([cell.rows_per_transaction for cell in self.cells]))
-        shares = np.array(
-            [
-                [1, 1 / batch, CHUNKS / batch],
-                *([1, 1 / p.rows_per_transaction, 1 / in_a_tick(p.rate)] for p in self.paces),
-            ]
-        )
-        message, load_batch, read_burst = non_negative(
-            shares, np.array([law.consumer.alone_us, *(p.consumer_us for p in self.paces)])
-        )
-        consumer_us = message * law.consumer.contended(consumers)
-        busiest = max(range(len(self.paces)), key=lambda number: self.paces[number].rate)
-        pace = self.paces[busiest]
-        row, transaction = non_negative(
-            shares[[0, busiest + 1], :2], np.array([law.database.alone_us, pace.postgresql_us])
-        )
-        burst_us = pace.broker_us - law.publish_us - law.deliver.alone_us
+        large = float(np.median([cell.rows_per_transaction for cell in self.cells]))
+        slow, fast = sorted(self.paces, key=lambda pace: float(pace.rate))
+        sizes = (large, slow.rows_per_transaction)
+        message, load_batch = message_and_batch(sizes, (law.consumer.alone_us, slow.consumer_us))
+        row, transaction = message_and_batch(sizes, (law.database.alone_us, slow.postgresql_us))
+        load = min(max(main_share * law.consumer.alone_us - load_batch / large, 0.0), message)
+        contended = law.consumer.contended(consumers)
+        burst_us = fast.broker_us - law.publish_us - law.deliver.alone_us
         return Costs(
             publish=law.publish_us / 1e6,
-            publish_burst=max(burst_us, 0) * in_a_tick(pace.rate) / 1e6,
-            receipt_s=pace.receipt_median_s,
-            ack_s=pace.receipt_median_s,
+            publish_burst=max(burst_us, 0) * in_a_tick(fast.rate) / 1e6,
+            receipt_s=fast.receipt_median_s,
             deliver=law.deliver.us(consumers) / 1e6,
-            serial_s=min(1 / self.document["bare_rate"], law.deliver.alone_us / 1e6),
-            read=(1 - main_share) * consumer_us / 1e6,
-            read_burst=read_burst / 1e6,
-            load=main_share * consumer_us / 1e6,
+            spurts_s=self.document["spurts_s"],
+            read=(message - load) * contended / 1e6,
+            load=load * contended / 1e6,
             load_batch=load_batch / 1e6,
             row=row * law.database.contended(consumers) / 1e6,
             transaction=transaction / 1e6,
-            fsync_s=self.fsync_s,
+            trips=self.batches["trips"],
+            batch_waits_s=self.batches["batch_waits_s"],
         )
 
 
-CHUNKS = 8
-"""The smallest number of chunks in which a consumer reads a batch."""
 TICK_S = 0.005
 """How often the sender of the runs at an even pace sends what is due."""
 
@@ -157,6 +156,11 @@ TICK_S = 0.005
 def in_a_tick(rate: float) -> float:
     """Messages that the sender of the runs at an even pace sends together."""
     return max(rate * TICK_S, 1.0)
+
+
+def message_and_batch(sizes: tuple[float, float], used: tuple[float, float]) -> tuple[float, ...]:
+    """What a message and a batch cost, if a message of batches of these sizes cost so much."""
+    return non_negative(np.array([[1, 1 / size] for size in sizes]), np.array(used))
 
 
 @dataclass(frozen=True)
@@ -182,7 +186,7 @@ class Measured:
         return [self.kind(name) for name in self.document["brokers"]]
 
     def kind(self, name: str) -> MeasuredKind:
-        return MeasuredKind(name, self.document["brokers"][name], self.document["fsync_s"])
+        return MeasuredKind(name, self.document["brokers"][name], self.document)
 
     def print_inputs(self) -> None:
         """The inputs, in a few lines."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import simpy
 
@@ -22,7 +23,7 @@ class Database:
         self._next_flush: simpy.Event | None = None
         self._flushing = False
 
-    def store(self, count: int) -> Steps:
+    def store(self, count: int, between: Callable[[], Steps]) -> Steps:
         """Insert rows and commit; returns False if the database was away, then nothing is stored.
 
         Commits that arrive during a flush of the log share the next one.
@@ -30,7 +31,9 @@ class Database:
         if not self.up:
             return False
         work_s = count * self._costs.row + self._costs.transaction
-        yield from self.machine.work(work_s)
+        for _ in range(self._costs.trips):
+            yield from self.machine.work(work_s / self._costs.trips)
+            yield from between()
         if self._next_flush is None:
             self._next_flush = self._env.event()
         flushed = self._next_flush
@@ -43,6 +46,6 @@ class Database:
         self._flushing = True
         while self._next_flush is not None:
             flushed, self._next_flush = self._next_flush, None
-            yield self._env.timeout(self._chance.choice(self._costs.fsync_s))
+            yield self._env.timeout(self._chance.choice(self._costs.batch_waits_s))
             flushed.succeed()
         self._flushing = False

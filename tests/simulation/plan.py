@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import mean
 from typing import NamedTuple
 
 from tests.simulation.costs import MeasuredKind
@@ -65,6 +66,5 @@ def consumer_rate(kind: MeasuredKind) -> float:
     As many as were measured share a machine.
     """
     costs = kind.costs(kind.most_consumers)
-    fsync_s = sum(costs.fsync_s) / len(costs.fsync_s)
-    a_batch_s = costs.load_batch + costs.transaction + fsync_s
+    a_batch_s = costs.load_batch + costs.transaction + mean(costs.batch_waits_s)
     return 1 / (costs.read + costs.load + costs.row + a_batch_s / BATCH)

@@ -205,6 +205,7 @@ def recovery(world: World, began_s: float, since_s: float) -> dict[str, float]:
         "backlog": grain * max(m.backlog for m in moments),
         "spooled": grain * spooled,
         "refused": grain * moments[-1].refused,
+        "caught_up": until < moments[-1].at,
         "caught_up_s": until - since_s,
         "catch_up_rate": grain * max(rates, default=0.0),
         "longest_lag_s": world.ledger.lag_s(1.0),

@@ -81,6 +81,7 @@ class World:
                 f"broker {number}",
                 shared or self._machine(self.broker_cores),
                 costs,
+                self.chance,
                 self.capacity,
             )
             for number in range(1, self.brokers_count + 1)
