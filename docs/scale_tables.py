@@ -61,8 +61,8 @@ def run() -> Table:
         ("load average before", f"{document['load_before']}"),
         ("a message in a drain took", f"{min(slowness):.2f} to {max(slowness):.2f} of the mean"),
         *(
-            (NAMES[kind.name], f"{kind.document['software']}, {kind.document['measured_at']}")
-            for kind in measured().kinds()
+            (f"drains with {NAMES[name]}", f"{own['software']}, {own['measured_at']}")
+            for name, own in document["brokers"].items()
         ),
         ("message", f"one record of {document['message_bytes']} bytes"),
     )

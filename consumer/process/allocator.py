@@ -35,8 +35,8 @@ def returning_free_pages(every_s: float = EVERY_S) -> Iterator[None]:
     """Return free pages to the system again and again inside the block, in a thread.
 
     By itself glibc only returns those at the end of a heap. Each outage leaves free pages in the
-    middle, through which later messages wander, so that a process that lives for weeks would get
-    larger with the worst of its outages.
+    middle, so that a process that lives for weeks would get larger with the worst of its outages.
+    The interval is short because later messages use such pages again, and more of them each second.
     """
     ending = threading.Event()
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 MAX_LISTED = 20
-"""So many ids of lost or repeated messages are listed; all of them are counted."""
+"""The number of ids of lost or repeated messages that are listed; all of them are counted."""
 
 Bitmap = bytearray
 """Bit `n % 8` of byte `n // 8` is set if message `n` arrived."""

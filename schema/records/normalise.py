@@ -41,6 +41,7 @@ MOMENT, DAY, CLOCK = "moment", "day", "clock"
 NO_TIMES: Mapping[str, str] = {}
 
 _HOST = re.compile(r"[a-z0-9._:-]{1,253}", re.ASCII | re.IGNORECASE)
+_LONGEST_HOST = 300  # with trailing dots
 # These are compiled when first needed, which is rare, so that publishing one result stays fast.
 # The host of `[scheme://]host[:port][/path]`.
 _URI = r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?(?:[^@/]*@)?(\[[^\]]*\]|[^:/?#]*)"
@@ -207,6 +208,6 @@ def window(now: datetime, limits: Limits) -> tuple[str, str]:
 
 def _host(value: str) -> str:
     host = value.rstrip(".")
-    if not _HOST.fullmatch(host):
+    if len(value) > _LONGEST_HOST or not _HOST.fullmatch(host):
         raise RecordRefused("bad-host", f"hostName {value[:80]!r} is not a host name")
     return host.lower()

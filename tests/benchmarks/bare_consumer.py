@@ -14,7 +14,8 @@ import sys
 import time
 
 BATCH = 1000
-SPURT = 50
+STEP = 50
+"""Also that of the simulation."""
 ACK = {
     "transaction": b"BEGIN\ntransaction:t%d\n\n\0"
     b"ACK\nid:%b\ntransaction:t%d\n\n\0"
@@ -57,9 +58,7 @@ def read(connection: socket.socket, way: str, count: int) -> list[float]:
         data = incomplete + data
         end = data.rfind(b"\0") + 1
         frames_read += data.count(b"\0", 0, end)
-        spurts = min(frames_read - 1, count) // SPURT
-        if spurts > len(moments):
-            moments += [time.time()] * (spurts - len(moments))
+        moments += [time.time()] * (min(frames_read - 1, count) // STEP - len(moments))
         last = frames_read == count + 1
         if end and count and (frames_read - acked >= BATCH or last):
             at = data.rfind(b"\nack:", 0, end) + len(b"\nack:")

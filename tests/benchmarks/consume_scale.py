@@ -31,6 +31,7 @@ from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.load import load
+from tests.benchmarks.bare_consumer import STEP
 from tests.benchmarks.consume_drain import BARE_CLIENT, check, watch_many
 from tests.benchmarks.consume_lag import commit_lags, p99, send_evenly
 from tests.benchmarks.consume_road import (
@@ -44,10 +45,9 @@ from tests.benchmarks.consume_road import (
     new_results,
     single,
 )
-from tests.benchmarks.consume_watch import IDLE, MACHINE, TICKS_S, processor_s
+from tests.benchmarks.consume_watch import IDLE, MACHINE, TICKS_S, processor_s, run_s
 from tests.services.postgres import as_role, fresh_database, running_postgres
 from tests.services.process import wait_until
-from tests.simulation.costs import SPURT
 
 CONSUMERS: Sequence[int] = (1, 2, 4)
 BROKER_COUNTS: Sequence[int] = (1, 2, 3)
@@ -306,8 +306,8 @@ def paced(new_fleet: Fleet, a_second: int, duration_s: float) -> Pace:
     return pace
 
 
-def spurts_s(new_fleet: Fleet, messages: int) -> list[float]:
-    """In which times a bare client reads SPURT messages after SPURT messages (s).
+def delivery_s(new_fleet: Fleet, messages: int) -> list[float]:
+    """The times (s) in which a bare client receives STEP messages.
 
     No broker delivers a subscription faster here, whoever reads.
     """
@@ -322,8 +322,8 @@ def spurts_s(new_fleet: Fleet, messages: int) -> list[float]:
     )
     moments = list(map(float, drained.stdout.splitlines()[1].split()))
     times = [after - before for before, after in pairwise(moments)]
-    rate = SPURT * len(times) / sum(times)
-    longest = f"{SPURT} of them in {1000 * max(times):.0f} ms at most"
+    rate = STEP * len(times) / sum(times)
+    longest = f"{STEP} of them in {1000 * max(times):.0f} ms at most"
     print(f"  a bare client reads {rate:.0f} messages/s, {longest}", flush=True)
     return grouped(times)
 
@@ -374,14 +374,15 @@ def main_thread_s(pid: int) -> float:
 
 
 def batches(road: Road) -> dict[str, Any]:
-    """How often loading a batch waits for PostgreSQL, and how long while nothing is computed.
+    """Loads batches without a broker.
 
-    `trips` counts each time at which the loading thread sleeps; `batch_waits_s` are all of its time
-    but the processor time of that thread and of PostgreSQL: flushes of the log, and wake-ups.
+    `round_trips` is how often the loading thread sleeps in one of them. `batch_waits_s` are the
+    times (s) less the processor time of that thread and of PostgreSQL: the flush of the log, minus
+    what both computed at the same time.
     """
     engine = make_engine(as_role(road.database, "loader"))
     catalogue, results = Catalogue(engine), new_results()
-    waits, trips = [], []
+    waits, round_trips = [], []
     for _ in range(BATCHES):
         messages = [single(results) for _ in range(PREFETCH // 2)]
         used_s = run_s(road.postgres.process.pid) + time.thread_time()
@@ -389,34 +390,19 @@ def batches(road: Road) -> dict[str, Any]:
         began = time.perf_counter()
         load(engine, catalogue, messages, datetime.now(UTC))
         took_s = time.perf_counter() - began
-        trips.append(getrusage(RUSAGE_THREAD).ru_nvcsw - slept)
+        round_trips.append(getrusage(RUSAGE_THREAD).ru_nvcsw - slept)
         used_s = run_s(road.postgres.process.pid) + time.thread_time() - used_s
         waits.append(max(took_s - used_s, 0.0))
     fold_all(engine)  # or the next drain would have to do it
     engine.dispose()
     del waits[:WARM_UPS]
-    waiting = (
-        f"waits for PostgreSQL {median(trips):.0f} times, for {1000 * median(waits):.1f} ms idle"
-    )
-    print(f"  the median batch {waiting}", flush=True)
-    return {"trips": round(median(trips)), "batch_waits_s": grouped(waits)}
-
-
-def run_s(pid: int) -> float:
-    """Processor seconds of a process and its descendants, to the microsecond.
-
-    Unlike `processor_s`, it does not know those that have ended.
-    """
-    try:
-        own = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return 0.0
-    return own + sum(run_s(int(child)) for child in children)
+    beyond = f"{1000 * median(waits):.1f} ms beyond the processor time"
+    print(f"  the median batch: {median(round_trips):.0f} round trips, {beyond}", flush=True)
+    return {"round_trips": round(median(round_trips)), "batch_waits_s": grouped(waits)}
 
 
 def grouped(times: Sequence[float]) -> list[float]:
-    """A shorter list with the same mean: the means of equally many of them, from short to long."""
+    """A shorter list with the same mean: sorted, then the mean of each of GROUPS equal parts."""
     ordered = sorted(times)
     limits = [len(ordered) * number // GROUPS for number in range(GROUPS + 1)]
     return [mean(ordered[first:last]) for first, last in pairwise(limits)]

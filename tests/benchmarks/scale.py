@@ -31,11 +31,11 @@ from tests.benchmarks.consume_scale import (
     WARM_UPS,
     Cell,
     batches,
+    delivery_s,
     fleet,
     grid,
     measured_grid,
     paced,
-    spurts_s,
 )
 from tests.benchmarks.load import print_load
 from tests.simulation.law import fitted, print_law
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "software": software(new_fleet.first.broker),
                 "measured_at": now(),
                 **measured_grid(new_fleet, messages, round_count),
-                "spurts_s": spurts_s(new_fleet, messages),
+                "delivery_s": delivery_s(new_fleet, messages),
             }
             print_law(fitted([Cell(**cell) for cell in measured["cells"]]))
             duration_s = QUICK_PACE_S if args.quick else PACE_S
@@ -102,26 +102,27 @@ def add_rounds(file: Path, kinds: Sequence[str] | None, rounds: int) -> None:
             print(f"\n{software(new_fleet.first.broker)}: {rounds} more rounds", flush=True)
             cells = grid(new_fleet, document["backlog"], rounds)
         document["brokers"][kind]["cells"] += [cell._asdict() for cell in cells]
+        document["brokers"][kind]["measured_at"] = now()
         file.write_text(json.dumps(document, indent=1) + "\n")
         print_load()
 
 
 def replace_waits(file: Path, kinds: Sequence[str] | None) -> None:
-    """Measure again how brokers of the file and the database let consumers wait."""
+    """Measure again how evenly the brokers of the file deliver, and how long a batch waits."""
     document = read_again(file)
     for kind in kinds or document["brokers"]:
         with fleet(kind, 1) as new_fleet:
             print(f"\n{software(new_fleet.first.broker)}: waits", flush=True)
             for _ in range(1 + WARM_UPS):
-                spurts = spurts_s(new_fleet, document["backlog"])
-            document["brokers"][kind]["spurts_s"] = spurts
+                times = delivery_s(new_fleet, document["backlog"])
+            document["brokers"][kind]["delivery_s"] = times
             document |= batches(new_fleet.first)
         file.write_text(json.dumps(document, indent=1) + "\n")
         print_load()
 
 
 def read_again(file: Path) -> dict[str, Any]:
-    """The figures of this machine, to some of which those of this run are added."""
+    """The figures of this machine, of which this run measures some."""
     document: dict[str, Any] = json.loads(file.read_text())
     if document["machine"] != machine():
         raise SystemExit(f"{file} was measured on another machine: {document['machine']}")

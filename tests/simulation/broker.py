@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 import simpy
 
-from tests.simulation.costs import SPURT, Costs
+from tests.benchmarks.bare_consumer import STEP
+from tests.simulation.costs import Costs
 from tests.simulation.engine import Group, Machine, Signal, Steps, total
 
 AHEAD = 10
-"""Spurts for which a broker may still be at work: their times include that work on average."""
+"""Steps whose work may be unfinished when they are sent: their times include it on average."""
 
 
 class Broker:
@@ -86,7 +87,7 @@ class Broker:
             self.stored += group.count
 
     def deliver(self, limit: int) -> Steps:
-        """Up to `limit` messages, at most SPURT; it is this consumer's turn, perhaps for none."""
+        """Up to `limit` messages, at most a step, when it is this consumer's turn; perhaps none."""
         with self._subscription.request() as turn:
             yield turn
             groups = self._taken(limit)
@@ -98,8 +99,8 @@ class Broker:
             seconds = count * self._costs.deliver / self._threads
             threads = [self._env.process(self.machine.work(seconds)) for _ in range(self._threads)]
             self._at_work.append(self._env.all_of(threads))
-            yield self._env.timeout(self._chance.choice(self._costs.spurts_s) * count / SPURT)
-            if len(self._at_work) > AHEAD:  # only if the cores are too busy
+            yield self._env.timeout(self._chance.choice(self._costs.delivery_s) * count / STEP)
+            if len(self._at_work) > AHEAD:  # waits only while the cores are too busy
                 yield self._at_work.popleft()
         return groups
 

@@ -12,15 +12,16 @@ import simpy
 from sam_pipeline.consumer.core.backoff import growing_delays
 from sam_pipeline.consumer.core.inbox import BatchRule
 from sam_pipeline.schema.net.channel import RECEIVE_BYTES
+from tests.benchmarks.bare_consumer import STEP
 from tests.simulation.broker import Broker
-from tests.simulation.costs import FRAME_BYTES, SPURT, Costs
+from tests.simulation.costs import FRAME_BYTES, Costs
 from tests.simulation.database import Database
 from tests.simulation.engine import Group, Ledger, Machine, Signal, Steps, total
 
 SWITCHING_S = 0.005
 """How long a thread of Python has the interpreter while others wait for it."""
 READ_LIMIT = RECEIVE_BYTES // FRAME_BYTES
-"""Messages that one call reads at most."""
+"""Messages that one system call receives at most."""
 
 
 class Read(NamedTuple):
@@ -71,7 +72,7 @@ class Consumer:
     def _receive(self, broker: Broker) -> Steps:
         """Let the broker fill the socket, up to the prefetch limit."""
         while True:
-            limit = min(self._prefetch - self._unacked[broker], SPURT)
+            limit = min(self._prefetch - self._unacked[broker], STEP)
             if not broker.up or not broker.queued:
                 yield broker.changed.wait()
             elif limit <= 0:
@@ -87,7 +88,7 @@ class Consumer:
     def _read(self, broker: Broker) -> Steps:
         """Read what has arrived, as much as one call returns.
 
-        The calls that ask whether there is anything, and that read, let other threads in.
+        Both system calls, to poll and to receive, let other threads have the interpreter.
         """
         socket = self._sockets[broker]
         while True:
@@ -138,11 +139,11 @@ class Consumer:
     def _store(self, count: int) -> Steps:
         """Try until the batch is committed."""
 
-        def ask() -> Steps:
-            yield from self._compute(self._costs.load_batch / self._costs.trips)
+        def work() -> Steps:
+            yield from self._compute(self._costs.load_batch / self._costs.round_trips)
 
         for delay_s in growing_delays(uniform=self._chance.uniform):
-            if (yield from self._database.store(count, ask)):
+            if (yield from self._database.store(count, work)):
                 return
             yield self._env.timeout(delay_s)
 

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from tests.benchmarks.bare_consumer import STEP
 from tests.simulation.law import Law, fitted, non_negative
 
 MEASURED = Path(__file__).with_name("measured.json")
-SPURT = 50
-"""The messages of a subscription whose delivery is measured, and simulated, as one step."""
 FRAME_BYTES = 700
 """Of a message that a broker sends, with its headers."""
 QUIET_LOAD = 2.0
@@ -35,9 +34,9 @@ class Costs:
     receipt_s: float
     """How long the broker waits for its disk before it confirms and delivers."""
     deliver: float
-    spurts_s: Sequence[float]
-    """Times in which a broker delivers SPURT messages of a subscription, one after the other, and
-    takes the acks of earlier ones."""
+    delivery_s: Sequence[float]
+    """Times in which a broker delivers STEP messages of a subscription, one after the other, while
+    it processes the acks of earlier ones."""
     read: float
     """Of the consumer's reading thread."""
     load: float
@@ -45,23 +44,23 @@ class Costs:
     """Of the consumer's main thread, for each batch."""
     row: float
     transaction: float
-    trips: int
-    """How often the consumer asks the database for something, for each batch."""
+    round_trips: int
+    """To the database, for each batch."""
     batch_waits_s: Sequence[float]
-    """Times in which a batch waits for answers of the database and for the flush of its log."""
+    """Times to load a batch beyond the processor time: mostly the flush of its log."""
 
     @property
     def serial_s(self) -> float:
-        """In which a broker delivers a message of a subscription."""
-        return mean(self.spurts_s) / SPURT
+        """The time in which a broker delivers one message of a subscription."""
+        return mean(self.delivery_s) / STEP
 
     def slowed(self, factor: float) -> Costs:
         """The costs if all work takes that many times as long; disks stay as fast."""
-        return self._scaled(factor, but=("receipt_s", "batch_waits_s", "trips"))
+        return self._scaled(factor, but=("receipt_s", "batch_waits_s", "round_trips"))
 
     def times(self, grain: int) -> Costs:
         """The costs if each message, and each batch, stands for `grain` of them."""
-        return self._scaled(grain, but=("receipt_s", "trips"))
+        return self._scaled(grain, but=("receipt_s", "round_trips"))
 
     def _scaled(self, factor: float, but: Sequence[str]) -> Costs:
         scaled: dict[str, Any] = {
@@ -78,8 +77,8 @@ class MeasuredKind:
 
     name: str
     document: Mapping[str, Any]
-    batches: Mapping[str, Any]
-    """What was measured with the database alone."""
+    round_trips: int
+    batch_waits_s: Sequence[float]
 
     @cached_property
     def cells(self) -> Sequence[Any]:
@@ -138,14 +137,14 @@ class MeasuredKind:
             publish_burst=max(burst_us, 0) * in_a_tick(fast.rate) / 1e6,
             receipt_s=fast.receipt_median_s,
             deliver=law.deliver.us(consumers) / 1e6,
-            spurts_s=self.document["spurts_s"],
+            delivery_s=self.document["delivery_s"],
             read=(message - load) * contended / 1e6,
             load=load * contended / 1e6,
             load_batch=load_batch / 1e6,
             row=row * law.database.contended(consumers) / 1e6,
             transaction=transaction / 1e6,
-            trips=self.batches["trips"],
-            batch_waits_s=self.batches["batch_waits_s"],
+            round_trips=self.round_trips,
+            batch_waits_s=self.batch_waits_s,
         )
 
 
@@ -159,7 +158,7 @@ def in_a_tick(rate: float) -> float:
 
 
 def message_and_batch(sizes: tuple[float, float], used: tuple[float, float]) -> tuple[float, ...]:
-    """What a message and a batch cost, if a message of batches of these sizes cost so much."""
+    """What a message and a batch cost by themselves, from the cost of a message at two sizes."""
     return non_negative(np.array([[1, 1 / size] for size in sizes]), np.array(used))
 
 
@@ -186,7 +185,8 @@ class Measured:
         return [self.kind(name) for name in self.document["brokers"]]
 
     def kind(self, name: str) -> MeasuredKind:
-        return MeasuredKind(name, self.document["brokers"][name], self.document)
+        kind, shared = self.document["brokers"][name], self.document
+        return MeasuredKind(name, kind, shared["round_trips"], shared["batch_waits_s"])
 
     def print_inputs(self) -> None:
         """The inputs, in a few lines."""

@@ -23,17 +23,18 @@ class Database:
         self._next_flush: simpy.Event | None = None
         self._flushing = False
 
-    def store(self, count: int, between: Callable[[], Steps]) -> Steps:
+    def store(self, count: int, on_answer: Callable[[], Steps]) -> Steps:
         """Insert rows and commit; returns False if the database was away, then nothing is stored.
 
-        Commits that arrive during a flush of the log share the next one.
+        `on_answer` is what the consumer does after each round trip. Commits that arrive during a
+        flush of the log share the next one.
         """
         if not self.up:
             return False
         work_s = count * self._costs.row + self._costs.transaction
-        for _ in range(self._costs.trips):
-            yield from self.machine.work(work_s / self._costs.trips)
-            yield from between()
+        for _ in range(self._costs.round_trips):
+            yield from self.machine.work(work_s / self._costs.round_trips)
+            yield from on_answer()
         if self._next_flush is None:
             self._next_flush = self._env.event()
         flushed = self._next_flush
