@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -9,14 +10,16 @@ import hypothesis
 import pytest
 
 from tests.services import needed
-from tests.services.activemq import ActiveMQServer, running_activemq
-from tests.services.activemq5 import ActiveMQ5Server, running_activemq5
-from tests.services.artemis import ArtemisServer, running_artemis
+from tests.services.activemq import ActiveMQServer
+from tests.services.activemq5 import ActiveMQ5Server
+from tests.services.artemis import ArtemisServer
 from tests.services.broker import QUICK_START, StompServer, java_options
 from tests.services.brokers import BROKERS
-from tests.services.postgres import PostgresServer, fresh_database, running_postgres
-from tests.services.rabbitmq import RabbitMQServer, running_rabbitmq
-from tests.support.reports.spark_session import spark as spark  # a fixture
+from tests.services.host import VARIABLE, ServiceHost, shared
+from tests.services.postgres import PostgresServer, fresh_database
+from tests.services.rabbitmq import RabbitMQServer
+from tests.support.reports.spark_session import spark as spark  # fixtures
+from tests.support.reports.spark_session import spark_ends as spark_ends
 
 # A shell lets what it starts in the background ignore SIGINT, and that includes all our commands.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -29,14 +32,17 @@ hypothesis.settings.load_profile("tests")
 # `pytest --hypothesis-profile=soak …` looks for what the default hundred examples miss.
 hypothesis.settings.register_profile("soak", max_examples=20_000, deadline=None)
 
-# Far from UTC and off by half an hour: reveals statements that depend on the server's zone.
-ODD_TIME_ZONE = {"timezone": "Asia/Kolkata"}
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The process that starts the workers of xdist owns the servers that they share."""
+    if config.getoption("numprocesses", None) and VARIABLE not in os.environ:
+        config.add_cleanup(ServiceHost().stop)
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server for the session; `fresh_database(postgres)` gives a test its own."""
-    with needed(running_postgres(ODD_TIME_ZONE)) as server:
+    with needed(shared("postgres")) as server:
         yield server
 
 
@@ -49,28 +55,28 @@ def postgres_url(postgres: PostgresServer) -> str:
 @pytest.fixture(scope="session")
 def activemq() -> Iterator[ActiveMQServer]:
     """An ActiveMQ Classic broker for the session: use destinations of your own."""
-    with needed(running_activemq()) as server:
+    with needed(shared("activemq")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def artemis() -> Iterator[ArtemisServer]:
     """An ActiveMQ Artemis broker for the session: use destinations of your own."""
-    with needed(running_artemis()) as server:
+    with needed(shared("artemis")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def activemq5() -> Iterator[ActiveMQ5Server]:
     """An ActiveMQ Classic 5 broker with its REST servlet: use destinations of your own."""
-    with needed(running_activemq5()) as server:
+    with needed(shared("activemq5")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[RabbitMQServer]:
     """A RabbitMQ broker for the session: use destinations of your own."""
-    with needed(running_rabbitmq()) as server:
+    with needed(shared("rabbitmq")) as server:
         yield server
 
 

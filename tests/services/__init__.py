@@ -17,9 +17,12 @@ class ServiceMissing(Exception):
     """A server, program or privilege is missing here; the message says how to get it."""
 
     def __init__(self, name: str, how_to_get_it: str) -> None:
-        super().__init__(f"{name} is missing here: {how_to_get_it}")
+        super().__init__(name, how_to_get_it)
         self.name = name
         self.how_to_get_it = how_to_get_it
+
+    def __str__(self) -> str:
+        return f"{self.name} is missing here: {self.how_to_get_it}"
 
 
 def missing(name: str, how_to_get_it: str) -> NoReturn:

@@ -8,7 +8,6 @@ with running_postgres() as server:
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import pwd
 import shutil
@@ -17,6 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg2
 from sqlalchemy import make_url
@@ -37,7 +37,6 @@ SETTINGS = {
     "max_connections": "60",
     "log_min_messages": "warning",
 }
-_database_numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def running_copy(directory: Path) -> Iterator[PostgresServer]:
 
 def fresh_database(server: PostgresServer) -> str:
     """The URL of a new, empty database."""
-    name = f"sam_{next(_database_numbers)}"
+    name = f"sam_{uuid4().hex}"
     server.execute(f"CREATE DATABASE {name}")
     return server.url(name)
 

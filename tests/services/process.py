@@ -43,20 +43,27 @@ class ServerProcess:
     cwd: Path | None = None
     account: str | None = None
     start_timeout_s: float = 60
+    lent_pid: int | None = None
+    """That of a server which belongs to another process."""
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     _guard: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process, which can see the pid and the log, but not control the server."""
+        return {"command": self.command, "log": self.log, "env": self.env, "lent_pid": self.pid}
+
     @property
     def pid(self) -> int:
-        if self._process is None:
+        if self._process is None and self.lent_pid is None:
             raise ServerDied(f"{self.command[0]} is not running")
-        return self._process.pid
+        return self._process.pid if self._process else self.lent_pid
 
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
+        self._require_ours()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command,
@@ -86,6 +93,7 @@ class ServerProcess:
 
     def kill(self) -> None:
         """Send SIGKILL to the server and its descendants and wait until they are gone."""
+        self._require_ours()
         if self._process is None or self._guard is None:
             return
         # A stopped server starts no more processes, which would survive it.
@@ -103,12 +111,17 @@ class ServerProcess:
 
         They may be killed meanwhile.
         """
+        self._require_ours()
         family = [self.pid, *descendants(self.pid)]
         _send(family, signal.SIGSTOP)
         try:
             yield
         finally:
             _send(family, signal.SIGCONT)
+
+    def _require_ours(self) -> None:
+        if self.lent_pid is not None:
+            raise AssertionError("other tests use this server, too: start one of your own")
 
     def _dismiss_guard(self) -> None:
         if self._guard is not None:

@@ -1,8 +1,7 @@
-"""The installed commands as processes, in a directory of their own."""
+"""Our commands in a directory of their own, in this process or as processes."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.postgres import as_role
 from tests.services.spark_classes import spark_cache
 from tests.support.database.with_schema import with_schema
+from tests.support.invoke import Answer as Answer
+from tests.support.invoke import invoke
 
 PROGRAMS = Path(sys.executable).parent
 TIMEOUT_S = 180.0
@@ -42,23 +42,6 @@ ROLES = (
     ("sam-db import feeds", "topology"),
 )
 """The role of a command, by its prefix; all other commands run as administrator."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Exit code and output of a command."""
-
-    command: Sequence[str]
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    def __str__(self) -> str:
-        return f"{' '.join(self.command)} -> {self.code}\n{self.out}\n{self.err}"
 
 
 @dataclass(frozen=True)
@@ -89,8 +72,16 @@ brokers = ["{self.broker}"]
         self.write("sam.toml", text)
         return self
 
-    def run(self, *command: str | Path, stdin: str = "", timeout_s: float = TIMEOUT_S) -> Answer:
-        """Run one of the four programs and wait for its end."""
+    def run(self, *command: str | Path, stdin: str | bytes = "") -> Answer:
+        """Run one of our programs in this process (see `invoke`)."""
+        program, *arguments = map(str, command)
+        environment = self.clean_environment([program, *arguments])
+        return invoke(program, *arguments, stdin=stdin, cwd=self.directory, env=environment)
+
+    def process(
+        self, *command: str | Path, stdin: str = "", timeout_s: float = TIMEOUT_S
+    ) -> Answer:
+        """Run one of our programs as a process, for what only a process can show."""
         arguments = [str(argument) for argument in command]
         done = subprocess.run(
             [str(PROGRAMS / arguments[0]), *arguments[1:]],
@@ -103,7 +94,7 @@ brokers = ["{self.broker}"]
         )
         return Answer(arguments, done.returncode, done.stdout, done.stderr)
 
-    def succeed(self, *command: str | Path, stdin: str = "") -> Answer:
+    def succeed(self, *command: str | Path, stdin: str | bytes = "") -> Answer:
         """Like `run`, but fail unless the exit code is 0."""
         answer = self.run(*command, stdin=stdin)
         assert answer.code == 0, str(answer)

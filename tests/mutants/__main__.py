@@ -1,0 +1,211 @@
+"""Whether the tests notice deliberate errors: `python -m tests.mutants` (or `make mutants`).
+
+For each mutant it runs the tests that the map names for its line, until one fails, and if none does
+all tests of its room. `--map` records the map: which tests run the line of which mutant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import coverage
+
+from tests.mutants.mutant import HERE, Mutant, NotFound, all_mutants
+from tests.services.broker import QUICK_START, java_options
+from tests.services.host import ServiceHost
+
+ROOT = Path(__file__).parents[2]
+MAP = HERE / "map.json"
+SURVIVORS = HERE / "survivors.json"
+ROOMS = ("schema", "publisher", "consumer", "sql", "spark_jobs")
+LEVELS = ("unit", "integration", "acceptance")
+MOST_TESTS = 40
+"""Of the tests that run a line, the quickest so many are run first."""
+PYTEST = ("-q", "-x", "-p", "no:cacheprovider", "--no-header", "--tb=no")
+TESTS_S, ROOM_S = 180, 900
+"""A run that takes longer counts as failed: the error makes the product wait for ever."""
+FAILED = {1, 2, 3}
+"""Exit codes of pytest; 4 and 5 say that it did not find the tests."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--map", action="store_true", help="record the map, then stop")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="mutants with this in their name"
+    )
+    parser.add_argument("--checkout", type=Path, default=ROOT, help="whose product and tests")
+    parser.add_argument("--map-file", type=Path, default=MAP)
+    parser.add_argument("--jobs", type=int, default=2)
+    args = parser.parse_args()
+    mutants = [mutant for mutant in all_mutants() if args.only in mutant.name]
+    lost = not_found(mutants, args.checkout)
+    if lost:
+        print(*lost, sep="\n", file=sys.stderr)
+        return 1
+    if args.map:
+        write_map(args.map_file, record(mutants, args.checkout))
+        return 0
+    tests_of = json.loads(args.map_file.read_text())
+    began = time.monotonic()
+    survivors = run_all(mutants, tests_of, args.checkout, args.jobs)
+    killed = len(mutants) - len(survivors)
+    minutes = (time.monotonic() - began) / 60
+    print(f"{killed} of {len(mutants)} killed ({killed / len(mutants):.1%}), {minutes:.0f} minutes")
+    known = set(json.loads(SURVIVORS.read_text())) if SURVIVORS.exists() else set()
+    for name in sorted(survivors):
+        print(f"survived{'' if name in known else ', and was killed before'}: {name}")
+    return int(any(name not in known for name in survivors))
+
+
+def not_found(mutants: Iterable[Mutant], root: Path) -> list[str]:
+    problems = []
+    for mutant in mutants:
+        try:
+            mutant.mutated(root)
+        except (NotFound, SyntaxError, FileNotFoundError) as error:
+            problems.append(str(error))
+    return problems
+
+
+def run_all(
+    mutants: Sequence[Mutant], tests_of: Mapping[str, Sequence[str]], root: Path, jobs: int
+) -> set[str]:
+    """Run the tests for each mutant, in copies of the checkout; returns who survived."""
+    java_options.extend(QUICK_START)
+    waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
+    for mutant in mutants:
+        waiting.put(mutant)
+    survivors: set[str] = set()
+
+    def work(copy: Path) -> None:
+        while True:
+            try:
+                mutant = waiting.get_nowait()
+            except queue.Empty:
+                return
+            began = time.monotonic()
+            who = killer(mutant, tests_of.get(mutant.name, ()), copy, root)
+            if not who:
+                survivors.add(mutant.name)
+            verdict = f"killed by {who}" if who else "SURVIVED"
+            print(f"{time.monotonic() - began:5.0f} s  {mutant.name}: {verdict}", flush=True)
+
+    host = ServiceHost()
+    try:
+        with tempfile.TemporaryDirectory(prefix="sam-mutants-") as directory:
+            threads = []
+            for number in range(jobs):
+                copy = copied(root, Path(directory, str(number)))
+                threads.append(threading.Thread(target=work, args=[copy]))
+                threads[-1].start()
+            for thread in threads:
+                thread.join()
+    finally:
+        host.stop()
+    return survivors
+
+
+def copied(root: Path, target: Path) -> Path:
+    """A copy of the files under version control, with the brokers of the original."""
+    names = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"],
+        cwd=root,
+        capture_output=True,
+        check=True,
+    )
+    for name in names.stdout.decode().split("\0")[:-1]:
+        if (root / name).exists():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, target / name, follow_symlinks=False)
+    (target / ".cache").symlink_to((root / ".cache").resolve())
+    return target
+
+
+def killer(mutant: Mutant, tests: Sequence[str], copy: Path, root: Path) -> str:
+    """What noticed the mutant, or "" if nothing did."""
+    path = copy / mutant.file
+    path.write_text(mutant.mutated(root))
+    try:
+        if tests and fails(copy, tests, TESTS_S):
+            return "a test of its line"
+        if mutant.file.endswith(".sql"):
+            dialect = mutant.file.split("/")[1]
+            if fails(copy, ["-k", dialect, "tests/integration/sql"], ROOM_S):
+                return "a test of its dialect"
+        folders = [f"tests/{level}/{mutant.room}" for level in LEVELS]
+        folders = [folder for folder in folders if (copy / folder).is_dir()]
+        return "its room" if fails(copy, folders, ROOM_S) else ""
+    finally:
+        path.write_text((root / mutant.file).read_text())
+
+
+def fails(copy: Path, arguments: Sequence[str], timeout_s: float) -> bool:
+    command = [sys.executable, "-m", "pytest", *PYTEST, *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": str(copy / ".names"), "PYTHONDONTWRITEBYTECODE": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    return done.returncode in FAILED
+
+
+def record(mutants: Sequence[Mutant], root: Path) -> dict[str, list[str]]:
+    """Run all tests in this process' Python, and see which of them run which line."""
+    with tempfile.TemporaryDirectory(prefix="sam-map-") as name:
+        data, settings = Path(name, "data"), Path(name, "settings")
+        files = "\n    ".join(str(root / room / "*") for room in ROOMS)
+        settings.write_text(
+            f"[run]\ncore = ctrace\nparallel = true\ndata_file = {data}\ninclude =\n    {files}\n"
+        )
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal"]
+        command += ["--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report="]
+        command += [f"--junitxml={data}.xml"]
+        subprocess.run(command, cwd=root, env={**os.environ, "PYTHONPATH": str(root / ".names")})
+        return map_of(mutants, root, data)
+
+
+def map_of(mutants: Sequence[Mutant], root: Path, data: Path) -> dict[str, list[str]]:
+    """The tests that run the line of each mutant; of a constant, those that run its file."""
+    measured = coverage.CoverageData(str(data))
+    measured.read()
+    found = {}
+    for mutant in mutants:
+        file = str(root / mutant.file)
+        by_line = measured.contexts_by_lineno(file)
+        contexts = set(by_line.get(mutant.line(root), ())) - {""}
+        contexts = contexts or {name for names in by_line.values() for name in names} - {""}
+        tests = {context.rpartition("|")[0] for context in contexts}
+        found[mutant.name] = sorted(tests, key=rank)[:MOST_TESTS]
+    return found
+
+
+def rank(test: str) -> tuple[int, str]:
+    """Unit tests first: they need no server."""
+    level = test.split("/")[1]
+    return (LEVELS.index(level) if level in LEVELS else len(LEVELS), test)
+
+
+def write_map(path: Path, tests_of: Mapping[str, Sequence[str]]) -> None:
+    lines = [f"{json.dumps(name)}: {json.dumps(tests)}" for name, tests in tests_of.items()]
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+raise SystemExit(main())
