@@ -14,6 +14,8 @@ MAVEN := mvn=maven
 RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
 BROWSER := chromium=chromium pdftotext=poppler-utils
 PROXY := tinyproxy=tinyproxy-bin
+# What `make test` needs beside Python; all else is for `make test-all`.
+SERVICES := $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ)
 FAULTS := strace=strace faketime=faketime nft=nftables ip=iproute2 $(PROXY) /usr/sbin/nginx=nginx openssl=openssl sqlite3=sqlite3
 # Man pages are checked by their readers, completion by the shells themselves.
 MANUAL := lexgrog=man-db groff=groff mandoc=mandoc
@@ -23,12 +25,14 @@ PROMTOOL := promtool=prometheus
 PACKAGING := rpmbuild=rpm lintian=lintian rpmlint=rpmlint
 # What docs/install.md installs, by the packages' own names.
 INSTALL := $(foreach package,python3-venv postgresql default-jre-headless,/usr/share/doc/$(package)=$(package)) curl=curl
+MORE := $(PLUGINS) $(FAULTS) $(SYSTEMD) $(PACKAGING) $(MANUAL) $(SHELLS) $(PROMTOOL) $(BROWSER) $(INSTALL)
+PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal --durations=30
 
 # Tests start the programs thousands of times: the first start compiles them, for all the others.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-full docs pictures test check lint clean test-services pyz man packages bench-publish bench-load bench-consume bench-door bench-report bench-archive bench-pages bench-matrix bench-storm bench-scale soak soak-reports fuzz
+.PHONY: help install demo demo-full docs pictures test test-all test-extended mutants mutants-map check lint services needs clean pyz man packages bench-publish bench-load bench-consume bench-door bench-report bench-archive bench-pages bench-matrix bench-storm bench-scale soak soak-reports fuzz
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -48,14 +52,27 @@ demo-full: $(VENV)/.installed ## the same with private ActiveMQ and PostgreSQL s
 docs: $(VENV)/.tested ## write the generated tables of docs/
 	$(BIN)/python -m docs.tables
 
-pictures: $(VENV)/.tested ## write docs/pictures/ from the pages of `make demo`
+pictures: $(VENV)/.tested-all ## write docs/pictures/ from the pages of `make demo`
 	@$(NEED) $(BROWSER)
 	$(BIN)/python -m tests.demo.pictures
 
-test: test-services lint ## formatter, linter, types, then all tests, against real servers
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=40
+test: lint services ## formatter, linter, types, then the tests, against real servers: 12 minutes
+	$(PYTEST)
 
-check: lint ## formatter, linter, types and unit tests, in less than a minute
+test-all: test test-extended ## then packages, booted machines, browsers, shells, pages of docs/: 18 more
+
+test-extended: $(VENV)/.tested-all services
+	@$(NEED) $(MORE) || echo "their tests are skipped"
+	@$(BIN)/python -m tests.services --all
+	$(PYTEST) tests/extended
+
+mutants: services ## whether the tests notice 265 deliberate errors: an hour
+	$(BIN)/python -m tests.mutants
+
+mutants-map: services ## record which tests run the line of each of these errors
+	$(BIN)/python -m tests.mutants --map
+
+check: lint ## formatter, linter, types and unit tests, in two minutes
 	$(BIN)/python -m pytest -q -n 2 tests/unit
 
 lint: $(VENV)/.tested
@@ -63,19 +80,21 @@ lint: $(VENV)/.tested
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test-services: $(VENV)/.tested
-	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ) $(PLUGINS) $(FAULTS) $(SYSTEMD) $(PACKAGING) $(MANUAL) $(SHELLS) $(PROMTOOL) $(BROWSER) $(INSTALL)
+services: $(VENV)/.tested
+	@$(NEED) $(SERVICES)
 	@$(BIN)/python -m tests.services
-	@$(BIN)/python -m tests.services.packages
+
+needs: ## with apt, as root: what `make test` and `make test-all` need of the system
+	@$(NEED) $(SERVICES) $(MORE)
 
 pyz: $(VENV)/.installed ## the publisher as one file for worker nodes: build/sam-publish.pyz
 	@$(BIN)/python deploy/pyz/build.py build/sam-publish.pyz
 
-packages: $(VENV)/.tested ## .deb and .rpm of all programs: build/packages/
+packages: $(VENV)/.tested-all ## .deb and .rpm of all programs: build/packages/
 	@$(NEED) rpmbuild=rpm
 	@$(BIN)/python deploy/packages/build.py build/packages
 
-man: $(VENV)/.tested ## man pages, and completion for bash, zsh and fish: build/manual/
+man: $(VENV)/.tested-all ## man pages, and completion for bash, zsh and fish: build/manual/
 	@$(BIN)/python -m deploy.manual build/manual
 
 # Adds to the runs in build/soak/log.jsonl. Two of activemq, artemis and rabbitmq run at once; without
@@ -112,7 +131,7 @@ bench-storm: $(VENV)/.tested ## one-shot publishers: sessions a second, and spoo
 	@$(NEED) $(JAVA) $(MAVEN) $(RABBITMQ)
 	$(BIN)/python -m tests.benchmarks.publish_storm $(if $(QUICK),--quick)
 
-bench-scale: $(VENV)/.tested ## what docs/scale.md is made of, into tests/simulation/measured.json: BROKER= QUICK=1
+bench-scale: $(VENV)/.tested-all ## what docs/scale.md is made of, into tests/simulation/measured.json: BROKER= QUICK=1
 	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ)
 	$(BIN)/python -m tests.benchmarks.scale $(BROKER:%=--broker %) $(if $(QUICK),--quick)
 
@@ -153,4 +172,8 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.tested: pyproject.toml | $(VENV)/.installed
 	$(BIN)/pip install -q --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+$(VENV)/.tested-all: pyproject.toml | $(VENV)/.tested
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[test-all]'
 	@touch $@

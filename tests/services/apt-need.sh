@@ -20,7 +20,7 @@ done
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     echo "missing on this machine; install with: sudo apt-get install$packages" >&2
-    exit 1
+    exit 2
 fi
 
 # Debian starts a server as soon as it is installed. The tests start private ones instead.
