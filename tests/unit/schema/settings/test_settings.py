@@ -1,7 +1,9 @@
-"""sam.toml, the environment and flags."""
+"""sam.toml and the fragments `conf.d/*.toml` beside it, the environment, and flags."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,8 +19,15 @@ from tests.services import PRIVILEGED, missing
 
 @dataclass(frozen=True)
 class Part:
-    destination: str
+    url: str
+    file: Path | None = None
     message_class: str | None = field(default=None, metadata={"key": "class"})
+
+
+@dataclass(frozen=True)
+class Inside:
+    size: int = 1
+    file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -29,82 +38,204 @@ class Settings:
         default=10.0, metadata={"check": lambda value: None if value > 0 else "must be positive"}
     )
     spool: Path | None = None
-    subscription: tuple[Part, ...] = ()
+    profiles: tuple[Path, ...] = ()
+    part: tuple[Part, ...] = ()
+    inside: Inside = field(default_factory=Inside)
     words: dict[str, str] = field(default_factory=dict)
     eager: bool = False
 
 
-def load(path: Path | None = None, env: dict[str, str] | None = None, **flags: object) -> Settings:
+class Place:
+    """A directory with a sam.toml and fragments."""
+
+    def __init__(self, directory: Path) -> None:
+        self.main = directory / "sam.toml"
+        self.fragments = directory / "conf.d"
+
+    def write(self, main: str = "", **fragments: str) -> None:
+        self.main.write_text(main)
+        self.fragments.mkdir(exist_ok=True)
+        for name, text in fragments.items():
+            (self.fragments / f"{name}.toml").write_text(text)
+
+    def load(self, env: dict[str, str] | None = None, **flags: object) -> Settings:
+        return load(str(self.main), env, **flags)
+
+    def problems(self, env: dict[str, str] | None = None, **flags: object) -> list[str]:
+        """The problems, with short names of files."""
+        problems = refused(str(self.main), env, **flags)
+        return [problem.replace(f"{self.main.parent}/", "") for problem in problems]
+
+
+def load(path: str | None = None, env: dict[str, str] | None = None, **flags: object) -> Settings:
     environ = {"HOME": "/nowhere", **(env or {})}
-    return section.load(Settings, "consumer", str(path) if path else None, environ, **flags)
+    return section.load(Settings, "consumer", path, environ, **flags)
+
+
+def refused(*arguments: object, **flags: object) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        load(*arguments, **flags)  # type: ignore[arg-type]
+    return caught.value.problems
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "sam.toml"
-    path.write_text(
-        '[consumer]\nname = "a"\nbrokers = ["x", "y"]\nspool = "in/spool"\n'
-        '[[consumer.subscription]]\ndestination = "/topic/x"\nclass = "metricOutput"\n'
-    )
-    return path
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
 
 
-def test_the_file_gives_values_and_relative_paths_are_relative_to_it(file: Path) -> None:
-    settings = load(file)
-
-    assert settings.brokers == ("x", "y")
-    assert settings.spool == file.parent / "in" / "spool"
-    assert settings.subscription == (Part("/topic/x", "metricOutput"),)
-    assert settings.timeout_s == 10.0
-
-
-def test_a_flag_overrides_the_environment_which_overrides_the_file(file: Path) -> None:
+def test_a_flag_overrides_the_environment_which_overrides_the_file(place: Place) -> None:
+    place.write('[consumer]\nname = "a"\nbrokers = ["x", "y"]\nspool = "in/spool"\n')
     env = {"SAM_CONSUMER_NAME": "b", "SAM_CONSUMER_BROKERS": "p, q", "SAM_CONSUMER_EAGER": "yes"}
 
-    assert load(file, env).name == "b"
-    assert load(file, env).brokers == ("p", "q")
-    assert load(file, env).eager is True
-    assert load(file, env, name="c", brokers=None).name == "c"
+    of_file, of_variables = place.load(), place.load(env)
+
+    assert (of_file.name, of_file.brokers, of_file.timeout_s) == ("a", ("x", "y"), 10.0)
+    assert of_file.spool == place.main.parent / "in" / "spool"
+    assert (of_variables.name, of_variables.brokers) == ("b", ("p", "q"))
+    assert of_variables.eager is True
+    assert place.load(env, name="c", brokers=None).name == "c"
 
 
-def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "sam.toml"
-    path.write_text(
-        "[consumr]\n[consumer]\nbroker = 1\ntimeout_s = -1\nspool = 7\n[[consumer.subscription]]\n"
+def test_tables_are_merged_and_arrays_of_tables_joined_in_the_order_of_names(place: Place) -> None:
+    place.write(
+        '[consumer]\nname = "a"\nspool = "main"\ninside.size = 2\n'
+        '[[consumer.part]]\nurl = "1"\nclass = "metricOutput"\nfile = "main"\n',
+        b='consumer.words.x = "b"\n[[consumer.part]]\nurl = "3"\n',
+        a='[consumer]\nbrokers = ["x"]\nprofiles = ["a", "/b"]\nwords = { y = "a" }\n'
+        '[[consumer.part]]\nurl = "2"\nfile = "a"\n',
+        c='[consumer.inside]\nfile = "here"\n[database]\nurl = "sqlite://"\n',
     )
 
-    with pytest.raises(ConfigError) as caught:
-        load(path, {"SAM_CONSUMER_EAGER": "perhaps"})
+    merged = place.load()
 
-    problems = "\n".join(caught.value.problems)
-    assert "unknown section [consumr] (did you mean consumer?)" in problems
-    assert "unknown key broker (did you mean brokers?)" in problems
-    assert "timeout_s: must be positive" in problems
-    assert "spool: expected a path, not 7" in problems
-    assert "destination is missing" in problems
-    assert "SAM_CONSUMER_EAGER: expected true or false" in problems
-    assert "name is missing" in problems
-    assert str(path) in problems
-
-
-def test_a_named_file_must_exist_but_no_file_is_needed(tmp_path: Path) -> None:
-    assert load(env={"SAM_CONSUMER_NAME": "a"}).name == "a"
-    with pytest.raises(ConfigError, match="no such configuration file"):
-        load(tmp_path / "none.toml")
-    with pytest.raises(ConfigError, match="no such configuration file"):
-        load(env={"SAM_CONFIG": str(tmp_path / "none.toml")})
+    assert (merged.name, merged.brokers, merged.words) == ("a", ("x",), {"x": "b", "y": "a"})
+    # A relative path is relative to the file that names it.
+    assert merged.spool == place.main.parent / "main"
+    assert merged.profiles == (place.fragments / "a", Path("/b"))
+    assert merged.inside == Inside(2, place.fragments / "here")
+    assert merged.part == (
+        Part("1", place.main.parent / "main", "metricOutput"),
+        Part("2", place.fragments / "a"),
+        Part("3"),
+    )
+    read = [file.path.name for file in files.read_configuration(place.main).files]
+    assert read == ["sam.toml", "a.toml", "b.toml", "c.toml"]
 
 
-def test_a_named_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="not a regular file") as caught:
-        load(tmp_path)
+def test_all_problems_are_reported_at_once_each_with_its_file_and_line(place: Place) -> None:
+    place.write(
+        "# timeout_s = 1\n[publisher]\ntimeout_s = 2\n\n[consumr] # typo\n"
+        '[consumer]\nbrokers = [\n  "timeout_s = 3",\n]\nname = 1\n  "timeout_s"  = -1\n'
+        "broker = 4\n"
+        '[[consumer.part]]\nurl = "/topic/a"\n[[consumer.part]]\nurl = 7\nclas = 1\n',
+        a='[consumer]\nspool = 1\n\n[[consumer.part]]\nurl = "3"\n[[consumer.part]]\nurl = 4\n',
+        b="[consumer.inside]\n\nsize = true\n[[consumer.part]]\nfile = 'x'\n",
+        c='consumer.profiles = ["~no-such-user/x"]\nconsumer.words = { a = 1, b = "" }',
+    )
 
-    assert caught.value.exit_code == 78
+    assert sorted(place.problems({"SAM_CONSUMER_EAGER": "perhaps"})) == [
+        "SAM_CONSUMER_EAGER: expected true or false, not 'perhaps'",
+        "conf.d/a.toml:2: [consumer] spool: expected a path, not 1",
+        "conf.d/a.toml:7: [consumer] part[4] url: expected a string, not 4",
+        "conf.d/b.toml:3: [consumer.inside] size: expected a whole number, not True",
+        "conf.d/b.toml:4: [consumer] part[5] url is missing",
+        "conf.d/c.toml:1: [consumer] profiles: ~no-such-user/x: the home directory is unknown",
+        "conf.d/c.toml:2: [consumer] words: expected a string for each name, not a = 1",
+        "sam.toml:10: [consumer] name: expected a string, not 1",
+        "sam.toml:11: [consumer] timeout_s: must be positive",
+        "sam.toml:12: [consumer] unknown key broker (did you mean brokers?)",
+        "sam.toml:16: [consumer] part[2] url: expected a string, not 7",
+        "sam.toml:17: [consumer] part[2] unknown key clas (did you mean class?)",
+        "sam.toml:5: unknown section [consumr] (did you mean consumer?)",
+    ]
+
+
+def test_a_key_given_twice_names_both_files_and_lines(place: Place) -> None:
+    place.write(
+        '[consumer]\nname = "a"\nbrokers = ["x"]\n[consumer.inside]\nsize = 1\n',
+        a='[consumer]\nbrokers = ["x"]\nspool = "/s"\n[consumer.inside]\n\nsize = 1\n',
+        b='consumer.spool = "/t"\nconsumer.part = []\n[[consumer.inside]]\nsize = 3\n',
+        c='consumer.part = [{ url = "x" }]',
+    )
+
+    assert [problem.partition(": remove")[0] for problem in place.problems()] == [
+        "conf.d/a.toml:2: [consumer] brokers is also set at sam.toml:3",
+        "conf.d/a.toml:6: [consumer.inside] size is also set at sam.toml:5",
+        "conf.d/b.toml:1: [consumer] spool is also set at conf.d/a.toml:3",
+        "conf.d/b.toml:3: [consumer] inside is also set at sam.toml:4",
+        "conf.d/c.toml:1: [consumer] part is also set at conf.d/b.toml:2",
+    ]
+
+
+def test_all_files_that_cannot_be_read_are_reported_with_all_other_problems(place: Place) -> None:
+    place.write(
+        "[consumer]\nnam = 'a'\n", broken="[consumer]\n\nname = \n", good="consumer.nam = 1"
+    )
+    (place.fragments / "bytes.toml").write_bytes(b"[consumer]\nname = '\xe9'\n")
+    (place.fragments / "directory.toml").mkdir()
+    (place.fragments / "link.toml").symlink_to("nowhere")
+    os.mkfifo(place.fragments / "pipe.toml")
+
+    problems = place.problems()
+
+    # The name that is missing may be in a file that can't be read.
+    assert [problem.partition(": ")[0] for problem in problems] == [
+        "conf.d/broken.toml:3",
+        "conf.d/bytes.toml:2",
+        "conf.d/directory.toml",
+        "conf.d/good.toml:1",
+        "conf.d/link.toml",
+        "conf.d/pipe.toml",
+        "sam.toml:2",
+    ]
+    assert "is not UTF-8 (byte 0xe9)" in problems[1]
+    assert problems[2].endswith("not a regular file")
+    assert "is also set at sam.toml:2" in problems[3]
+    assert problems[4].endswith("is a link to nowhere, which does not exist")
+    place.main.write_text("[consumer\n")
+    assert place.problems()[0].startswith("sam.toml:1: Expected")
+    assert "conf.d/broken.toml:3" in place.problems()[1]
+
+
+def test_only_toml_files_beside_a_sam_toml_are_fragments(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.write('consumer.name = "a"', a="consumer.eager = true")
+    for name in (".a.toml", "a.toml.rpmnew", "a.toml.dpkg-old", "a.toml~", "#a.toml#", "README"):
+        (place.fragments / name).write_text("not TOML")
+
+    assert place.load().eager is True
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", lambda path: ["removed-while-it-is-read.toml"])
+        assert place.load().eager is False
+    place.main = place.main.rename(place.main.with_name("owner.toml"))
+    assert place.load().eager is False
+
+
+@pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("nowhere")])
+def test_a_conf_d_that_is_not_a_directory_is_a_problem(
+    place: Place, make: Callable[[Path], None]
+) -> None:
+    place.main.write_text('consumer.name = "a"')
+    make(place.fragments)
+
+    (problem,) = place.problems()
+
+    assert problem.startswith("conf.d: ")
+
+
+def test_a_named_file_must_exist_and_be_readable_but_no_file_is_needed(tmp_path: Path) -> None:
+    assert load(env={"SAM_CONSUMER_NAME": "a", "HOME": "/dev/null"}).name == "a"
+    none = str(tmp_path / "none.toml")
+    for arguments in ((none,), (None, {"SAM_CONFIG": none})):
+        assert "no such configuration file" in refused(*arguments)[0]
+    assert "not a regular file" in refused(str(tmp_path))[0]
 
 
 def test_a_default_file_that_cannot_be_read_is_skipped_with_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(files, "_skipped", set())
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sam.toml").mkdir()
     file = tmp_path / "home" / ".config" / "sam" / "sam.toml"
@@ -112,52 +243,27 @@ def test_a_default_file_that_cannot_be_read_is_skipped_with_one_warning(
     file.write_text('[consumer]\nname = "a"\n')
     environ = {"HOME": str(tmp_path / "home")}
 
-    found = [files.find_file(None, environ) for _ in range(2)]
-
-    assert found == [file, file]
+    assert [files.find_file(None, environ) for _ in range(2)] == [file, file]
     (line,) = caplog.messages
     assert line.startswith(f"{tmp_path}/sam.toml: not a regular file")
 
-
-def test_a_working_directory_that_was_removed_is_skipped_with_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(files, "_skipped", set())
-    directory = tmp_path / "removed"
-    directory.mkdir()
-    monkeypatch.chdir(directory)
-    directory.rmdir()
-
-    assert load(env={"SAM_CONSUMER_NAME": "a"}).name == "a"
-    assert [line.partition(":")[0] for line in caplog.messages] == ["./sam.toml"]
-
-
-def test_a_home_directory_that_is_not_a_directory_has_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    assert load(env={"SAM_CONSUMER_NAME": "a", "HOME": "/dev/null"}).name == "a"
-    assert caplog.messages == []
+    monkeypatch.chdir(tmp_path / "sam.toml")
+    (tmp_path / "sam.toml").rmdir()  # the working directory
+    assert files.find_file(None, environ) == file
+    assert caplog.messages[-1].startswith("./sam.toml: ")
 
 
 def test_a_missing_key_is_reported_with_the_places_that_were_searched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    file.write_text("[consumer]\n")
+    monkeypatch.chdir(tmp_path)
 
-    with pytest.raises(ConfigError) as without_file:
-        load(env={"XDG_CONFIG_HOME": "/x"})
-    with pytest.raises(ConfigError) as with_file:
-        load(file)
+    missing_key, searched = refused(None, {"XDG_CONFIG_HOME": "/x"})
 
-    missing, searched = without_file.value.problems
-    assert missing == "[consumer] name is missing"
-    assert f"{elsewhere}/sam.toml, /x/sam/sam.toml, /etc/sam/sam.toml" in searched
-    assert len(with_file.value.problems) == 1
+    assert missing_key == "[consumer] name is missing"
+    assert f"{tmp_path}/sam.toml, /x/sam/sam.toml, /etc/sam/sam.toml" in searched
+    place.write("[consumer]\n")
+    assert place.problems() == ["sam.toml:1: [consumer] name is missing"]
 
 
 def test_unknown_variables_are_problems_that_name_the_nearest_one() -> None:
@@ -170,17 +276,18 @@ def test_unknown_variables_are_problems_that_name_the_nearest_one() -> None:
         "SAMPLE": "x",
         "SAM_PUBLISHER_ANYTHING": "checked by the publisher",
         "SAM_CONSUMER_PASSWORD": "secret",
+        "SAM_CONSUMER_WORDS": "a=b",
     }
 
-    with pytest.raises(ConfigError) as caught:
-        load(env=env)
+    in_file, *problems = refused(None, env)
 
-    assert caught.value.problems == (
+    assert in_file.startswith("SAM_CONSUMER_WORDS: can only be set in the file")
+    assert problems == [
         "SAM_CONSUMER_NAM: unknown variable (did you mean SAM_CONSUMER_NAME?)",
         "SAM_DATABASE_URI: unknown variable (did you mean SAM_DATABASE_URL?)",
         "SAM_PUBLSHER_SPOOL: unknown variable (did you mean SAM_PUBLISHER_SPOOL?)",
         "SAM_0123456789: unknown variable: names with SAM_ are reserved",
-    )
+    ]
 
 
 def test_every_variable_of_the_small_sections_is_known_to_all_programs() -> None:
@@ -194,67 +301,38 @@ def test_every_variable_of_the_small_sections_is_known_to_all_programs() -> None
     assert load(env={"SAM_CONSUMER_NAME": "a", **dict.fromkeys(variables, "x")}).name == "a"
 
 
-def test_a_path_below_an_unknown_home_directory_is_a_problem(
-    file: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_problem_of_a_variable_or_an_option_names_it_and_not_the_file(place: Place) -> None:
+    place.write('consumer.name = "a"')
+
+    of_variable = place.problems({"SAM_CONSUMER_TIMEOUT_S": "-2"})
+    of_option = place.problems({"SAM_CONSUMER_TIMEOUT_S": "2"}, timeout_s=-3.0)
+
+    assert of_variable == ["SAM_CONSUMER_TIMEOUT_S: must be positive"]
+    assert of_option == ["command line: timeout_s: must be positive"]
+
+
+def test_valid_values_and_the_origin_of_each_key_are_known_despite_invalid_ones(
+    place: Place,
 ) -> None:
-    file.write_text('[consumer]\nname = "a"\nspool = "~nobody-of-this-name/spool"\n')
-
-    with pytest.raises(ConfigError, match=r"sam\.toml:3: .* home directory is unknown"):
-        load(file)
-
-
-def test_a_file_that_is_not_toml_is_reported_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "sam.toml"
-    path.write_text("[consumer\n")
-
-    with pytest.raises(ConfigError, match=r"sam\.toml:1: Expected"):
-        load(path)
-
-
-def test_each_problem_names_file_and_line(tmp_path: Path) -> None:
-    path = tmp_path / "sam.toml"
-    path.write_text(
-        "# timeout_s = 1\n[publisher]\ntimeout_s = 2\n\n[consumr] # typo\n"
-        '[consumer]\nbrokers = [\n  "timeout_s = 3",\n]\nname = 1\n  "timeout_s"  = -1\n'
-        "broker = 4\n"
-        '[[consumer.subscription]]\ndestination = "/topic/a"\n'
-        "[[consumer.subscription]]\ndestination = 7\nclas = 1\n"
+    place.write(
+        '[consumer]\nname = 7\nbrokers = ["x"]\n[[consumer.part]]\nurl = "1"\n',
+        a='[[consumer.part]]\nurl = "2"\nfile = "x"\n[consumer.words]\nx = "y"\n',
     )
+    environ = {"SAM_CONSUMER_EAGER": "yes", "HOME": "/nowhere"}
 
-    with pytest.raises(ConfigError) as caught:
-        load(path, {"SAM_CONSUMER_SPOOL": ""}, spool=None)
+    found = section.examine(Settings, "consumer", str(place.main), environ)
 
-    assert sorted(caught.value.problems) == [
-        f"{path}:10: [consumer] name: expected a string, not 1",
-        f"{path}:11: [consumer] timeout_s: must be positive",
-        f"{path}:12: [consumer] unknown key broker (did you mean brokers?)",
-        f"{path}:16: [consumer] subscription[2] destination: expected a string, not 7",
-        f"{path}:17: [consumer] subscription[2] unknown key clas (did you mean class?)",
-        f"{path}:5: unknown section [consumr] (did you mean consumer?)",
-    ]
-
-
-def test_a_problem_of_a_variable_or_an_option_names_it_and_not_the_file(file: Path) -> None:
-    with pytest.raises(ConfigError) as of_variable:
-        load(file, {"SAM_CONSUMER_TIMEOUT_S": "-2"})
-    with pytest.raises(ConfigError) as of_option:
-        load(file, {"SAM_CONSUMER_TIMEOUT_S": "2"}, timeout_s=-3.0)
-
-    assert of_variable.value.problems == ("SAM_CONSUMER_TIMEOUT_S: must be positive",)
-    assert of_option.value.problems == ("command line: timeout_s: must be positive",)
-
-
-def test_valid_values_can_be_read_despite_invalid_ones(file: Path) -> None:
-    file.write_text(file.read_text().replace('"a"', "7", 1))
-
-    examined = section.examine(Settings, "consumer", str(file), {"SAM_CONSUMER_EAGER": "yes"})
-
-    assert examined.problems == (f"{file}:2: [consumer] name: expected a string, not 7",)
-    assert examined.bad == {"name"}
-    assert examined.values["brokers"] == ("x", "y")
-    assert examined.locate("brokers") == f"{file}:3: [consumer] brokers"
-    assert examined.locate("eager") == "SAM_CONSUMER_EAGER"
-    assert examined.locate("timeout_s") == f"{file}:1: [consumer] timeout_s"
+    fragment = place.fragments / "a.toml"
+    assert found.problems == (f"{place.main}:2: [consumer] name: expected a string, not 7",)
+    assert found.bad == {"name"}
+    assert found.values["brokers"] == ("x",)
+    assert found.locate("brokers") == f"{place.main}:3: [consumer] brokers"
+    assert found.locate("timeout_s") == f"{place.main}:1: [consumer] timeout_s"
+    assert found.locate("eager") == found.origin("eager") == "SAM_CONSUMER_EAGER"
+    assert found.origin("part", 1, "url") == f"{place.main}:5"
+    assert found.origin("part", 2, "file") == f"{fragment}:3"
+    assert found.origin("words", "x") == f"{fragment}:5"
+    assert found.origin("spool") == "default"
 
 
 def test_the_state_directory_is_that_of_systemd_or_xdg() -> None:
@@ -263,51 +341,13 @@ def test_the_state_directory_is_that_of_systemd_or_xdg() -> None:
     assert files.state_dir({"HOME": "/h"}) == Path("/h/.local/state/sam")
 
 
-@pytest.mark.parametrize(
-    "text", ['words = { a = "b" }', 'words.a = "b"', '[consumer.words]\na = "b"']
-)
-def test_a_table_of_texts_is_read(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "sam.toml"
-    path.write_text(f'[consumer]\nname = "a"\n{text}\n')
-
-    assert load(path).words == {"a": "b"}
-
-
-@pytest.mark.parametrize(
-    ("text", "stem"),
-    [
-        ('words = "a"', "expected a table of strings, not 'a'"),
-        (
-            'words = { a = 1, b = "c", d = [] }',
-            "expected a string for each name, not a = 1, d = []",
-        ),
-        ("words.a = 1", "expected a string for each name, not a = 1"),
-        ("[consumer.words]\na = 1", "expected a string for each name, not a = 1"),
-    ],
-)
-def test_a_table_with_other_values_is_a_problem_with_its_line(
-    tmp_path: Path, text: str, stem: str
-) -> None:
-    path = tmp_path / "sam.toml"
-    path.write_text(f'[consumer]\nname = "a"\n{text}\n')
-
-    with pytest.raises(ConfigError) as caught:
-        load(path)
-
-    assert caught.value.problems == (f"{path}:3: [consumer] words: {stem}",)
-
-
-def test_a_table_of_texts_can_only_be_set_in_the_file(file: Path) -> None:
-    with pytest.raises(ConfigError, match="SAM_CONSUMER_WORDS: can only be set in the file"):
-        load(file, {"SAM_CONSUMER_WORDS": "a=b"})
-
-
+SECRET = 'url = "postgresql+psycopg2://sam:hidden@db.example.org/sam"'
 SECRETS = {
-    "database": 'url = "postgresql+psycopg2://sam:hidden@db.example.org/sam"',
+    "database": SECRET,
     "publisher": 'url = "postgresql://db.example.org/sam?user=sam&password=hidden"',
     "report": 'proxy = "probe:hidden@proxy.example.org:3128"',
     "consumer": 'name = "a"\nbrokers = ["stomp://one", "stomp://sam:hidden@two"]',
-    "consumer.subscription": 'destination = "/topic/x"\nPassword = "hidden"',
+    "[consumer.part]": 'url = "/topic/x"\nPassword = "hidden"',
 }
 NOT_SECRET = """
 [database]
@@ -321,49 +361,52 @@ words = { token = "metricName" }
 """
 
 
-@pytest.mark.parametrize("section", SECRETS)
-def test_a_file_with_a_secret_that_others_may_read_is_refused(tmp_path: Path, section: str) -> None:
-    path = tmp_path / "sam.toml"
-    begin = '[consumer]\nname = "a"\n[[consumer.subscription]]\n'
-    header = begin if "." in section else f"[{section}]\n"
-    path.write_text(header + SECRETS[section])
-    path.chmod(0o644)
+@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize("in_fragment", [False, True])
+def test_a_file_with_a_secret_that_others_may_read_is_refused(
+    place: Place, name: str, in_fragment: bool
+) -> None:
+    text = f"[{name}]\n{SECRETS[name]}"
+    place.write(**{"a" if in_fragment else "main": text})
+    place.main.chmod(0o644)
+    (place.fragments / "a.toml").exists() and (place.fragments / "a.toml").chmod(0o644)
 
-    with pytest.raises(ConfigError) as caught:
-        load(path)
+    problems = place.problems()
 
-    (problem,) = [line for line in caught.value.problems if "chmod 600" in line]
-    assert problem.startswith(f"{path}:")
-    assert section.partition(".")[0] in problem
+    (problem,) = [line for line in problems if "chmod 600" in line]
+    assert problem.startswith("conf.d/a.toml:" if in_fragment else "sam.toml:")
     assert "0644" in problem
-    assert "hidden" not in str(caught.value)
+    assert "hidden" not in str(problems)
 
 
-def test_a_file_without_secrets_may_be_read_by_all(tmp_path: Path) -> None:
-    path = tmp_path / "sam.toml"
-    path.write_text(NOT_SECRET)
-    path.chmod(0o644)
+def test_files_without_secrets_may_be_read_by_all(place: Place) -> None:
+    place.write(NOT_SECRET)
+    place.main.chmod(0o644)
+    assert place.load().name == "a"
 
-    assert load(path).name == "a"
+    place.write(f"[database]\n{SECRET}\n", a='consumer.name = "a"\n')
+    place.main.chmod(0o600)
+    (place.fragments / "a.toml").chmod(0o644)
+    assert place.load().name == "a"
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o400])
 def test_a_file_with_a_secret_that_only_its_owner_may_read_is_accepted(
-    tmp_path: Path, mode: int
+    place: Place, mode: int
 ) -> None:
-    path = tmp_path / "sam.toml"
-    path.write_text(f"[consumer]\nname = 'a'\n[database]\n{SECRETS['database']}\n")
-    path.chmod(mode)
-    if mode == 0o640 and path.stat().st_uid != 0:
+    place.write(f"[consumer]\nname = 'a'\n[database]\n{SECRET}\n")
+    place.main.chmod(mode)
+    if mode == 0o640 and place.main.stat().st_uid != 0:
         missing("the privilege to own files as root", PRIVILEGED)
 
-    assert load(path).name == "a"
+    assert place.load().name == "a"
 
 
-def test_a_file_named_by_the_environment_is_checked_too(tmp_path: Path) -> None:
-    path = tmp_path / "other.toml"
-    path.write_text(f"[consumer]\nname = 'a'\n[database]\n{SECRETS['database']}\n")
-    path.chmod(0o604)
+def test_a_file_named_by_the_environment_is_checked_too(place: Place) -> None:
+    place.write(f"[consumer]\nname = 'a'\n[database]\n{SECRET}\n")
+    place.main.chmod(0o604)
+    env = {"SAM_CONFIG": str(place.main), "SAM_DATABASE_URL": "sqlite:////var/lib/sam/sam.db"}
 
-    with pytest.raises(ConfigError, match="0604"):
-        load(env={"SAM_CONFIG": str(path), "SAM_DATABASE_URL": "sqlite:////var/lib/sam/sam.db"})
+    (problem,) = refused(None, env)
+
+    assert "0604" in problem
