@@ -22,6 +22,7 @@ from sam_pipeline.schema.identity.keys import make_key
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
 from sam_pipeline.schema.records.text import ReadRecord, read_wlcg
 from tests.support.builders import metric_message, metric_result
+from tests.support.publishing import sized
 
 SERVLET = "activemq-rest+http://msg.example.org:8161/api/message"
 RABBIT = "rabbitmq-api+https://msg.example.org/%2F/amq.topic"
@@ -29,12 +30,6 @@ STOMP = PublisherConfig(brokers=("stomp://msg.example.org",))
 AMS = PublisherConfig(brokers=("ams+https://msg.example.org/v1/projects/p",))
 REST = PublisherConfig(brokers=(SERVLET,))
 MARK = re.compile(r"\n\[(\d+) bytes were left out here\]$")
-
-
-def details_of(message: Message) -> str:
-    (read,) = read_wlcg(message.body)
-    assert isinstance(read, ReadRecord)
-    return read.fields["detailsData"]
 
 
 def with_details(details: str) -> Message:
@@ -59,16 +54,16 @@ def test_details_are_shortened_to_what_fits_with_a_mark_and_a_warning(
     with caplog.at_level(logging.WARNING):
         shortened = fitted(message, config)
 
-    kept = details_of(shortened)
-    mark = MARK.search(kept)
+    (read,) = read_wlcg(shortened.body)
+    assert isinstance(read, ReadRecord)
+    mark = MARK.search(kept := read.fields["detailsData"])
     assert mark is not None
     beginning = kept[: mark.start()]
-    assert details.startswith(beginning)
     left_out = len(details.encode()) - len(beginning.encode())
+    assert details.startswith(beginning)
     assert int(mark[1]) == left_out
     assert shortened.headers == message.headers
-    assert len(caplog.messages) == 1
-    assert str(left_out) in caplog.text
+    assert len(caplog.messages) == 1 and str(left_out) in caplog.text
     if config in (REST, AMS):
         assert refusals_of(shortened, config) == {}
         assert len(shortened.body) > (activemq.MAX_FORM_BYTES if config is REST else 1e6) / 4
@@ -88,12 +83,12 @@ def test_details_leave_room_for_a_signature(config: PublisherConfig, tmp_path: P
         assert refusals_of(config.outgoing(message), config) == {}
 
 
-def test_a_message_that_fits_is_unchanged() -> None:
-    message = with_details("x" * 150_000)
+def test_what_fits_is_unchanged() -> None:
+    message, record = with_details("x" * 150_000), metric_result()
 
-    assert fitted(message, STOMP) is message
-    assert fitted(message, REST) is message
+    assert fitted(message, STOMP) is fitted(message, REST) is message
     assert fitted(with_details("x" * 300_000), PublisherConfig(brokers=(SERVLET, RABBIT)))
+    assert fitted_record(record, REST, {}) is record
 
 
 def test_what_has_no_details_to_shorten_is_refused() -> None:
@@ -113,42 +108,27 @@ def test_a_long_summary_is_shortened_like_details() -> None:
     assert MARK.search(shortened["detailsData"])
 
 
-def test_a_small_record_is_unchanged() -> None:
-    record = metric_result()
-
-    assert fitted_record(record, REST, {}) is record
-
-
 @pytest.mark.parametrize(
-    ("config", "size", "refused"),
+    ("config", "message", "refused"),
     [
-        (STOMP, MAX_MESSAGE_BYTES, False),
-        (STOMP, MAX_MESSAGE_BYTES + 1, True),
-        (PublisherConfig(), MAX_MESSAGE_BYTES + 1, True),
-        (REST, 190_000, False),
-        (REST, 200_000, True),
-        (PublisherConfig(brokers=(SERVLET, "stomp://b")), 200_000, False),
-        (PublisherConfig(brokers=(SERVLET, "spool:///x")), 200_000, False),
+        (STOMP, sized(MAX_MESSAGE_BYTES), ""),
+        (STOMP, sized(MAX_MESSAGE_BYTES + 1), "too-large"),
+        (PublisherConfig(), sized(MAX_MESSAGE_BYTES + 1), "too-large"),
+        (REST, sized(190_000), ""),
+        (REST, sized(200_000), "too-large"),
+        (PublisherConfig(brokers=(SERVLET, "stomp://b")), sized(200_000), ""),
+        (PublisherConfig(brokers=(SERVLET, "spool:///x")), sized(200_000), ""),
+        (STOMP, metric_message(destination="/topics/x"), "is not a destination"),
+        (STOMP, metric_message(destination="foo"), "is not a destination"),
+        (STOMP, metric_message(destination="/topic/a.>"), "is not a destination"),
+        (STOMP, Message({"messageClass": "disk usage"}, b""), "is not a destination"),
     ],
 )
-def test_a_message_is_refused_if_consumers_or_all_brokers_would_refuse_its_size(
-    config: PublisherConfig, size: int, refused: bool
+def test_a_message_is_refused_that_consumers_or_all_brokers_would_refuse(
+    config: PublisherConfig, message: Message, refused: str
 ) -> None:
-    message = Message(metric_message().headers, b"x" * size)
-
     if refused:
-        with pytest.raises(MessageRefused, match="too-large"):
+        with pytest.raises(MessageRefused, match=refused):
             require_deliverable(message, config)
     else:
         require_deliverable(message, config)
-
-
-@pytest.mark.parametrize("destination", ["/topics/x", "foo", "/topic/a.>"])
-def test_a_message_to_where_nobody_can_subscribe_is_refused(destination: str) -> None:
-    with pytest.raises(MessageRefused, match="is not a destination"):
-        require_deliverable(metric_message(destination=destination), STOMP)
-
-
-def test_a_class_that_makes_no_destination_is_refused() -> None:
-    with pytest.raises(MessageRefused, match="is not a destination"):
-        require_deliverable(Message({"messageClass": "disk usage"}, b""), STOMP)

@@ -22,18 +22,19 @@ from sam_pipeline.publisher.delivery.memory import (
 from sam_pipeline.schema.net.broker_url import parse_broker
 
 NOW = 1_763_700_000.0
+DAY_S = 86400.0
 FIRST = parse_broker("stomp://msg.example.org")
 SECOND = parse_broker("stomp://msg2.example.org")
 AT_FIRST = BrokerAddress(FIRST, "192.0.2.1")
 AT_SECOND = BrokerAddress(SECOND, "192.0.2.2")
-DAY_S = 86400.0
+KEY = b"stomp://msg.example.org:61613 192.0.2.1"
 
 
-def memory(state: Path | None, now: float = NOW) -> Memory:
+def memory(state: Path | None, now: float = NOW, credentials: str = "") -> Memory:
     """The memory as read by a process that starts at `now`."""
-    remembered = Memory(state, [FIRST, SECOND], clock=lambda: now)
-    remembered.refresh()
-    return remembered
+    known = Memory(state, [FIRST, SECOND], lambda: now, lambda broker: f"{broker} {credentials}")
+    known.refresh()
+    return known
 
 
 def failed(state: Path, times: int = 1, now: float = NOW) -> None:
@@ -54,37 +55,21 @@ def rest_s(state: Path, now: float = NOW) -> float:
     return fact.rests_until - now if fact else 0.0
 
 
-def test_the_address_that_worked_is_remembered_by_the_next_process(tmp_path: Path) -> None:
-    worked(tmp_path, AT_SECOND)
+def test_the_next_process_knows_the_address_that_worked_last_for_an_hour(tmp_path: Path) -> None:
+    worked(tmp_path, AT_FIRST)
+    worked(tmp_path, AT_SECOND, NOW + 1)
 
-    assert memory(tmp_path, NOW + 1).last_worked() == (AT_SECOND, True)
-
-
-def test_the_address_that_worked_last_is_remembered(tmp_path: Path) -> None:
-    worked(tmp_path, AT_SECOND)
-    worked(tmp_path, AT_FIRST, NOW + 1)
-
-    assert memory(tmp_path, NOW + 2).last_worked() == (AT_FIRST, True)
-
-
-def test_a_name_is_looked_up_again_after_an_hour(tmp_path: Path) -> None:
-    worked(tmp_path, AT_SECOND)
-
-    assert memory(tmp_path, NOW + TRUSTED_S).last_worked() == (AT_SECOND, False)
+    assert memory(tmp_path, NOW + 2).last_worked() == (AT_SECOND, True)
+    assert memory(tmp_path, NOW + 1 + TRUSTED_S).last_worked() == (AT_SECOND, False)
 
 
 def test_changed_credentials_end_the_rest_of_an_address_and_are_not_stored(tmp_path: Path) -> None:
-    def of(credentials: str) -> Memory:
-        known = Memory(tmp_path, [FIRST], lambda: NOW, lambda broker: f"{broker} {credentials}")
-        known.refresh()
-        return known
-
-    first = of("wrong password")
+    first = memory(tmp_path, credentials="wrong password")
     first.failed(AT_FIRST, "login refused")
     first.save()
 
-    assert of("wrong password").rest_of(AT_FIRST) is not None
-    assert of("right password").rest_of(AT_FIRST) is None
+    assert memory(tmp_path, credentials="wrong password").rest_of(AT_FIRST) is not None
+    assert memory(tmp_path, credentials="right password").rest_of(AT_FIRST) is None
     assert "password" not in (tmp_path / FILE).read_text()
 
 
@@ -95,28 +80,21 @@ def test_a_failed_address_is_paused_and_the_next_process_knows_the_reason(tmp_pa
 
     assert fact is not None
     assert (fact.failures, fact.reason) == (1, "connection refused")
-    assert MIN_REST_S / 2 <= rest_s(tmp_path) <= MIN_REST_S
     assert memory(tmp_path).rest_of(AT_SECOND) is None
     assert memory(tmp_path, NOW + MIN_REST_S).rest_of(AT_FIRST) is None
 
 
-def test_pauses_double_up_to_five_minutes(tmp_path: Path) -> None:
-    longest = []
+def test_pauses_double_up_to_five_minutes_and_differ_between_hosts(tmp_path: Path) -> None:
     for times in range(1, 12):
         failed(tmp_path)
-        longest.append(min(MAX_REST_S, MIN_REST_S * 2 ** (times - 1)))
-        assert longest[-1] / 2 <= rest_s(tmp_path) <= longest[-1]
+        longest_s = min(MAX_REST_S, MIN_REST_S * 2 ** (times - 1))
+        assert longest_s / 2 <= rest_s(tmp_path) <= longest_s
+    assert longest_s == MAX_REST_S
 
-    assert longest[-1] == MAX_REST_S
-
-
-def test_pauses_differ_between_hosts(tmp_path: Path) -> None:
-    rests = set()
-    for number in range(20):
-        failed(tmp_path / str(number), 3)
-        rests.add(rest_s(tmp_path / str(number)))
-
-    assert len(rests) > 10
+    hosts = [tmp_path / str(number) for number in range(20)]
+    for host in hosts:
+        failed(host, 3)
+    assert len({*map(rest_s, hosts)}) > 10
 
 
 def test_a_success_forgets_the_failures(tmp_path: Path) -> None:
@@ -127,13 +105,9 @@ def test_a_success_forgets_the_failures(tmp_path: Path) -> None:
     assert rest_s(tmp_path) <= MIN_REST_S
     assert memory(tmp_path).last_worked() is None
 
-
-def test_a_success_forgets_that_the_name_did_not_resolve(tmp_path: Path) -> None:
-    name = BrokerAddress(FIRST)
-    known = memory(tmp_path)
+    known, name = memory(tmp_path), BrokerAddress(FIRST)
     known.failed(name, "name resolution failed")
     known.worked(AT_FIRST)
-
     assert known.rest_of(name) is None
 
 
@@ -148,38 +122,33 @@ def test_a_steady_state_writes_nothing(tmp_path: Path) -> None:
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_nothing_is_written_for_a_single_broker(tmp_path: Path) -> None:
+def test_nothing_is_written_for_a_single_broker_or_without_a_directory(tmp_path: Path) -> None:
     spool = parse_broker("spool:///somewhere")
-    known = Memory(tmp_path, [spool])
+    single, nowhere = Memory(tmp_path, [spool]), memory(None)
 
-    known.worked(BrokerAddress(spool))
-    known.save()
-
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_without_a_directory_nothing_is_left_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    known = memory(None)
-
-    known.failed(AT_FIRST, "refused")
-    known.save()
+    single.worked(BrokerAddress(spool))
+    nowhere.failed(AT_FIRST, "refused")
+    for known in (single, nowhere):
+        known.save()
 
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_file_is_private_and_the_only_one_in_its_directory(tmp_path: Path) -> None:
+    state = tmp_path / "state"
     old_mask = os.umask(0)
     try:
-        failed(tmp_path / "state")
+        failed(state)
     finally:
         os.umask(old_mask)
+    (state / f".{FILE}.{os.getpid()}.new").write_text("of a writer that was killed")
+    worked(state)
+    worked(state)
 
-    (file,) = (tmp_path / "state").iterdir()
+    (file,) = state.iterdir()
+    assert memory(state).last_worked() == (AT_FIRST, True)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize(
@@ -189,11 +158,11 @@ def test_the_file_is_private_and_the_only_one_in_its_directory(tmp_path: Path) -
         b"{",
         b"[1]",
         b"\xff\x00",
-        b'{"stomp://msg.example.org:61613 192.0.2.1": 5}',
-        b'{"stomp://msg.example.org:61613 192.0.2.1": {"rests_until": "soon"}}',
-        b'{"stomp://msg.example.org:61613 192.0.2.1": {"worked_at": NaN, "rests_until": NaN}}',
-        b'{"stomp://msg.example.org:61613 192.0.2.1": {"failures": 1e400}}',
-        b'{"stomp://msg.example.org:61613 192.0.2.1": {"worked_at": ' + b"9" * 400 + b"}}",
+        b'{"%b": 5}' % KEY,
+        b'{"%b": {"rests_until": "soon"}}' % KEY,
+        b'{"%b": {"worked_at": NaN, "rests_until": NaN}}' % KEY,
+        b'{"%b": {"failures": 1e400}}' % KEY,
+        b'{"%b": {"worked_at": %b}}' % (KEY, b"9" * 400),
         b"[" * 100_000,
         b'{"no broker": {"worked_at": 1}, " ": {}, "": {}}',
     ],
@@ -210,24 +179,13 @@ def test_a_damaged_memory_is_ignored_and_replaced(tmp_path: Path, content: bytes
     assert memory(tmp_path).last_worked() == (AT_FIRST, True)
 
 
-def test_a_pause_longer_than_the_maximum_is_ignored(tmp_path: Path) -> None:
-    """The clock was set back three days after the failure."""
+def test_facts_from_the_future_are_ignored_after_the_clock_was_set_back(tmp_path: Path) -> None:
     failed(tmp_path, 10, NOW + 3 * DAY_S)
+    worked(tmp_path, AT_SECOND, NOW + DAY_S)
 
     assert memory(tmp_path).rest_of(AT_FIRST) is None
-
-
-def test_a_success_in_the_future_is_ignored(tmp_path: Path) -> None:
-    worked(tmp_path, AT_FIRST, NOW + DAY_S)
-
     assert memory(tmp_path).last_worked() is None
-
-
-def test_pauses_are_short_again_after_the_clock_was_set_back(tmp_path: Path) -> None:
-    failed(tmp_path, 3, NOW + 3 * DAY_S)
-
     failed(tmp_path)
-
     assert 0 < rest_s(tmp_path) <= MAX_REST_S
 
 
@@ -235,21 +193,17 @@ def test_pauses_are_short_again_after_the_clock_was_set_back(tmp_path: Path) -> 
 def test_a_file_that_is_not_a_regular_file_of_ours_is_neither_read_nor_followed(
     tmp_path: Path, planted: str
 ) -> None:
-    elsewhere = tmp_path / "elsewhere"
+    elsewhere, state = tmp_path / "elsewhere", tmp_path / "state"
     worked(elsewhere)
-    state = tmp_path / "state"
     state.mkdir()
+    before = (elsewhere / FILE).read_bytes()
     plants: dict[str, Callable[[Path], object]] = {
         "symlink": lambda file: file.symlink_to(elsewhere / FILE),
         "directory": lambda file: file.mkdir(),
         "pipe": os.mkfifo,
-        "of all": lambda file: (
-            file.write_bytes((elsewhere / FILE).read_bytes()),
-            file.chmod(0o666),
-        ),
+        "of all": lambda file: (file.write_bytes(before), file.chmod(0o666)),
         "unwritable": lambda file: state.rmdir() or state.write_text("a file, no directory"),
     }
-    before = (elsewhere / FILE).read_bytes()
     plants[planted](state / FILE)
 
     known = memory(state)
@@ -258,16 +212,6 @@ def test_a_file_that_is_not_a_regular_file_of_ours_is_neither_read_nor_followed(
 
     assert known.last_worked() is None
     assert (elsewhere / FILE).read_bytes() == before
-
-
-def test_a_temporary_file_of_a_killed_writer_does_not_block_others_for_long(tmp_path: Path) -> None:
-    (tmp_path / f".{FILE}.{os.getpid()}.new").write_text("half")
-
-    worked(tmp_path)
-    worked(tmp_path)
-
-    assert memory(tmp_path).last_worked() == (AT_FIRST, True)
-    assert [file.name for file in tmp_path.iterdir()] == [FILE]
 
 
 def test_the_memory_stays_small(tmp_path: Path) -> None:
