@@ -6,304 +6,235 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sam_pipeline.publisher import NoBrokerTookIt, Publisher, PublisherConfig, publish
-from sam_pipeline.publisher.cli import main
-from sam_pipeline.publisher.delivery.copies import GRACE_S
+from sam_pipeline.publisher import NoBrokerTookIt, Publisher, publish
 from sam_pipeline.publisher.delivery.publish import courier_for
 from sam_pipeline.publisher.settings.load import load_config
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.spool.queue import DirectoryQueue
-from tests.support.brokers.fake_broker import FakeBroker, closed_port, wait_for
-from tests.support.builders import metric_message
+from sam_pipeline.schema.records.text import write_wlcg
+from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.builders import metric_message, metric_result
+from tests.support.invoke import Answer, invoke
+from tests.support.publishing import RESULT, TOPIC, dead_url, ids, messages, secret, spooled
 
-TIMEOUT_S = 1.0
-SLACK_S = 0.7
-"""What a loaded machine may add to a deadline."""
-RESULT = ("result", "--metric", "a.b", "--status", "OK", "--host", "h", "--flavour", "F")
-RECORD = {"metricName": "a.b", "metricStatus": 0, "hostName": "h", "serviceFlavour": "F"}
-SPOOL, SPOOL_OF_COPY = Path("state/spool"), Path("state/copies/region/spool")
+SPOOL, OF_COPY = "state/spool", "state/copies/region/spool"
+LOSSY = 'spool = "/dev/null/spool"'
 
 
-@pytest.fixture(autouse=True)
-def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in os.environ:
-        if name.startswith("SAM_") or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
-    monkeypatch.chdir(tmp_path)
-
-
-def configured(*main: str, copy: tuple[str, ...], section: str = "", more: str = "") -> None:
+def configured(
+    *main: str, copy: tuple[str, ...], section: str = "", more: str = "", timeout_s: float = 1.5
+) -> None:
     Path("sam.toml").write_text(
-        f"[publisher]\nbrokers = {json.dumps(main)}\ntimeout_s = {TIMEOUT_S}\n{section}\n"
+        f"[publisher]\nbrokers = {json.dumps(main)}\ntimeout_s = {timeout_s}\n{section}\n"
         f'[[publisher.copy]]\nname = "region"\nbrokers = {json.dumps(copy)}\n{more}\n'
     )
 
 
-def loaded() -> PublisherConfig:
-    return load_config(None, {})
-
-
-def dead_url() -> str:
-    return f"stomp://127.0.0.1:{closed_port()}"
-
-
-def spooled(path: Path) -> list[str]:
-    queue = DirectoryQueue(path)
-    return [queue.read(name).message_id for name in queue.names()] if path.exists() else []
+def sam_publish(*arguments: str, code: int = 0) -> Answer:
+    answer = invoke("sam-publish", *arguments)
+    assert answer.code == code, str(answer)
+    return answer
 
 
 @contextmanager
-def two_brokers(**of_the_second: object) -> Iterator[tuple[FakeBroker, FakeBroker]]:
-    with FakeBroker() as one, FakeBroker(**of_the_second) as other:  # type: ignore[arg-type]
+def two_brokers(**of_the_second: Any) -> Iterator[tuple[FakeBroker, FakeBroker]]:
+    with FakeBroker() as one, FakeBroker(**of_the_second) as other:
         yield one, other
 
 
-def test_both_sets_of_brokers_get_each_message_with_the_same_id() -> None:
-    messages = [metric_message() for _ in range(5)]
+def destinations(broker: FakeBroker) -> list[str]:
+    return [frame.headers["destination"] for frame in broker.taken]
+
+
+def test_both_sets_get_each_message_with_the_same_id() -> None:
     with two_brokers() as (one, other):
         configured(one.url, copy=(other.url,))
-        publication = publish(messages, loaded())
+        with Publisher() as publisher:
+            for _ in range(250):
+                publisher.add(metric_result())
 
-    ids = [message.message_id for message in messages]
-    assert one.ids == other.ids == ids
-    ((name, of_copy),) = publication.copies
-    assert name == "region"
-    assert [len(publication.receipts), len(of_copy.receipts)] == [5, 5]
+    ((name, of_copy),) = publisher.last.copies
+    assert one.ids == other.ids == ids(receipt.message for receipt in of_copy.receipts)
+    assert (name, len(one.ids), len(publisher.last.receipts)) == ("region", 3, 3)
 
 
 @pytest.mark.parametrize("down", ["copy", "section"])
 def test_a_set_that_hangs_neither_delays_nor_duplicates_the_other(down: str) -> None:
-    message = metric_message()
-    arrived_after: list[float] = []
+    (message,) = messages(1)
     with two_brokers(mute=True) as (one, hanging):
         urls = (one.url, hanging.url) if down == "copy" else (hanging.url, one.url)
         configured(urls[0], copy=urls[1:])
-        started = time.monotonic()
-        watch = threading.Thread(
-            target=lambda: (
-                wait_for(lambda: bool(one.taken)),
-                arrived_after.append(time.monotonic() - started),
-            )
-        )
-        watch.start()
-        publication = publish([message], loaded())
-        elapsed_s = time.monotonic() - started
-        watch.join()
+        publication = publish([message], load_config(None, {}))
 
-    assert one.ids == [message.message_id]
-    assert arrived_after[0] < TIMEOUT_S / 2
-    assert elapsed_s < TIMEOUT_S + GRACE_S + SLACK_S
-    there, elsewhere = (SPOOL_OF_COPY, SPOOL) if down == "copy" else (SPOOL, SPOOL_OF_COPY)
-    assert spooled(there) == [message.message_id]
+    there, elsewhere = (OF_COPY, SPOOL) if down == "copy" else (SPOOL, OF_COPY)
+    assert one.ids == spooled(there) == ids([message])
     assert spooled(elsewhere) == []
     assert len(publication.spooled) == (down == "section")
 
 
-def test_each_set_drains_its_own_spool() -> None:
-    first, second = metric_message(), metric_message()
+def test_each_set_has_a_memory_and_drains_a_spool_of_its_own() -> None:
+    first, second = messages(2)
     with two_brokers() as (one, other):
         configured(one.url, copy=(dead_url(),))
-        publish([first], loaded())
-        assert spooled(SPOOL_OF_COPY) == [first.message_id]
+        publish([first], load_config(None, {}))
+        assert spooled(OF_COPY) == ids([first])
+        of_copy = json.loads(Path("state/copies/region/brokers.json").read_text())
+        assert [fact["failures"] for fact in of_copy.values()] == [1]
+        assert not Path("state/brokers.json").exists()
 
         configured(one.url, copy=(other.url,))
-        publication = publish([second], loaded())
+        publication = publish([second], load_config(None, {}))
 
-    assert one.ids == [first.message_id, second.message_id]
-    assert sorted(other.ids) == sorted([first.message_id, second.message_id])
-    assert publication.drained == 1
-    assert spooled(SPOOL_OF_COPY) == []
+    assert one.ids == ids([first, second])
+    assert sorted(other.ids) == sorted(one.ids)
+    assert (publication.drained, spooled(OF_COPY)) == (1, [])
 
 
-def test_each_set_has_a_memory_of_its_own() -> None:
+def test_a_message_is_lost_if_one_set_lost_it_and_the_error_names_the_sets() -> None:
+    message = Message({"messageClass": "metricOutput", "samMessageId": "1"}, b"x")
     with FakeBroker() as broker:
-        configured(broker.url, copy=(dead_url(),))
-        publish([metric_message()], loaded())
-
-    memory = Path("state/brokers.json")
-    of_copy = json.loads(Path("state/copies/region/brokers.json").read_text())
-    assert [fact["failures"] for fact in of_copy.values()] == [1]
-    assert not memory.exists() or "failures" not in memory.read_text()
-
-
-def test_a_message_is_lost_if_one_set_lost_it_and_the_error_names_the_copy() -> None:
-    message = metric_message()
-    with FakeBroker() as broker:
-        configured(broker.url, copy=(dead_url(),), more='spool = "/dev/null/spool"')
+        configured(broker.url, copy=(dead_url(),), more=LOSSY)
         with pytest.raises(NoBrokerTookIt, match=r"^copy region: 1 of 1 messages") as caught:
-            publish([message], loaded())
+            publish([message], load_config(None, {}))
 
-    assert broker.ids == [message.message_id]
-    assert [lost.message_id for lost in caught.value.missing] == [message.message_id]
-    assert len(caught.value.publication.receipts) == 1
+    assert (broker.ids, len(caught.value.publication.receipts)) == (["1"], 1)
+    assert caught.value.missing == (message,)  # as it was given
+
+    configured(dead_url(), copy=(dead_url(),), section='spool = "/dev/null/a"', more=LOSSY)
+    with pytest.raises(NoBrokerTookIt, match=r"/dev/null/a.*copy region: 1 of 1.*/dev/null/spool"):
+        publish([message], load_config(None, {}))
 
 
-def test_both_losses_are_reported() -> None:
-    configured(
-        dead_url(),
-        copy=(dead_url(),),
-        section='spool = "/dev/null/a"',
-        more='spool = "/dev/null/b"',
-    )
+def test_messages_that_one_set_lost_are_sent_again_to_that_set_alone() -> None:
+    sent = messages(3)
+    with two_brokers() as (one, other):
+        configured(one.url, copy=(other.url,), more=LOSSY)
+        config = load_config(None, {})
+        lossy = config._replace(copy=tuple(t._replace(brokers=(dead_url(),)) for t in config.copy))
+        with courier_for(lossy) as courier:
+            missing: Any = sent
+            for _ in range(2):
+                with pytest.raises(NoBrokerTookIt) as caught:
+                    courier.deliver(missing, Deadline.after(5))
+                missing = caught.value.missing
 
-    with pytest.raises(NoBrokerTookIt) as caught:
-        publish([metric_message()], loaded())
-
-    assert "/dev/null/a" in str(caught.value)
-    assert "copy region: 1 of 1" in str(caught.value)
+    assert (one.ids, ids(missing)) == (ids(sent), ids(sent))
 
 
 def test_the_copy_never_gets_a_credential_of_the_section(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAM_PUBLISHER_PASSWORD", "canary")
-    own = Path("own")
-    own.write_text("of-the-copy\n")
-    own.chmod(0o600)
+    secret(Path("own"), "of-the-copy")
     with two_brokers() as (one, other):
-        configured(one.url, copy=(other.url,), section='user = "sam"')
-        publish([metric_message()], loaded())
-        more = 'user = "region"\npassword_file = "own"'
-        configured(one.url, copy=(other.url,), section='user = "sam"', more=more)
-        publish([metric_message()], loaded())
+        for more in ("", 'user = "region"\npassword_file = "own"'):
+            configured(one.url, copy=(other.url,), section='user = "sam"', more=more)
+            publish(messages(1), load_config(None, {}))
 
     logins = [[login.headers.get(n) for n in ("login", "passcode")] for login in other.logins]
     assert logins == [[None, None], ["region", "of-the-copy"]]
     assert {login.headers["passcode"] for login in one.logins} == {"canary"}
 
 
-def test_a_table_of_the_copy_describes_its_broker() -> None:
-    with two_brokers() as (one, other):
-        table = (
-            f'[[publisher.copy.broker]]\nurl = "{other.url}"\nvhost = "region"\n'
-            'destinations = { metricOutput = "/topic/region.results" }'
-        )
-        configured(one.url, copy=(), more=table)
-        publish([metric_message(destination="/topic/grid.probe.metricOutput")], loaded())
-
-    assert [login.headers["host"] for login in other.logins] == ["region"]
-    assert [frame.headers["destination"] for frame in other.taken] == ["/topic/region.results"]
-    assert [frame.headers["destination"] for frame in one.taken] == [
-        "/topic/grid.probe.metricOutput"
-    ]
-
-
-def test_a_copy_has_a_destination_of_its_own_unless_an_option_names_one() -> None:
+def test_a_copy_has_destinations_of_its_own_unless_a_message_or_an_option_names_one() -> None:
     with two_brokers() as (one, other):
         configured(one.url, copy=(other.url,), more='destination = "/topic/region"')
-        assert main([*RESULT]) == 0
-        assert main([*RESULT, "--destination", "/topic/x"]) == 0
-        publish([metric_message(destination="/topic/own")], loaded())
+        sam_publish(*RESULT)
+        sam_publish(*RESULT, "--destination", "/topic/x")
+        publish(messages(1, destination="/topic/own"), load_config(None, {}))
+        table = f'[[publisher.copy.broker]]\nurl = "{other.url}"\nvhost = "region"\n'
+        table += 'destinations = { metricOutput = "/topic/of.table" }'
+        configured(one.url, copy=(), more=table)
+        publish(messages(1), load_config(None, {}))
 
-    default = "/topic/grid.probe.metricOutput"
-    assert [f.headers["destination"] for f in one.taken] == [default, "/topic/x", "/topic/own"]
-    assert [f.headers["destination"] for f in other.taken] == [
-        *("/topic/region", "/topic/x", "/topic/own")
-    ]
+    assert destinations(one) == [TOPIC, "/topic/x", "/topic/own", TOPIC]
+    assert destinations(other) == ["/topic/region", "/topic/x", "/topic/own", "/topic/of.table"]
+    assert other.logins[-1].headers["host"] == "region"
 
 
 def test_brokers_of_the_command_line_get_no_copies() -> None:
     with two_brokers() as (one, other):
         configured(dead_url(), copy=(other.url,))
-        assert main([*RESULT, "--broker", one.url]) == 0
+        sam_publish(*RESULT, "--broker", one.url)
         with Publisher(brokers=[one.url]) as publisher:
-            publisher.add(RECORD)
+            publisher.add(metric_result())
 
-    assert len(one.taken) == 2
-    assert other.taken == []
+    assert (len(one.taken), other.taken) == (2, [])
 
 
-def test_the_report_has_a_line_for_each_set(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_has_a_line_for_each_set() -> None:
     with FakeBroker() as broker:
         configured(broker.url, copy=(dead_url(),))
-        assert main([*RESULT]) == 0
-        text = capsys.readouterr().out.splitlines()
-        assert main([*RESULT, "--require-broker"]) == 75
-        capsys.readouterr()
-        assert main([*RESULT, "--json"]) == 0
-        document = json.loads(capsys.readouterr().out)
+        published, in_spool = sam_publish(*RESULT).out.splitlines()
+        sam_publish(*RESULT, "--require-broker", code=75)
+        document = sam_publish(*RESULT, "--json").json
 
-    published, in_spool = text
     assert published.startswith("published ")
-    assert in_spool.startswith("spooled ")
-    assert in_spool.endswith("(copy region)")
+    assert in_spool.startswith("spooled ") and in_spool.endswith("(copy region)")
     outcomes = [(item["copy"], item["outcome"]) for item in document["messages"]]
     assert outcomes == [(None, "published"), ("region", "spooled")]
     assert [item["copy"] for item in document["unavailable"]] == ["region"]
 
 
-def test_a_loss_of_the_copy_is_the_exit_code_and_the_section_gets_all_records(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    Path("records").write_text("".join(_text(number) for number in range(30)))
+def test_a_loss_of_the_copy_is_the_exit_code_and_the_section_gets_all_records() -> None:
+    Path("records").write_text(write_wlcg(metric_result()) * 30)
     with FakeBroker() as broker:
-        configured(broker.url, copy=(dead_url(),), more='spool = "/dev/null/spool"')
-        code = main(["send", "--one-per-message", "records"])
-        errors = capsys.readouterr().err
+        configured(broker.url, copy=(dead_url(),), more=LOSSY)
+        answer = invoke("sam-publish", "send", "--one-per-message", "records")
 
-    assert code not in (0, 70)
-    assert "copy region: 30 of 30 messages were neither published nor spooled" in errors
-    assert len(set(broker.ids)) == 30
+    assert answer.code not in (0, 70)
+    assert "copy region: 30 of 30 messages were neither published nor spooled" in answer.err
+    assert len({*broker.ids}) == 30
 
 
-def test_after_sigterm_no_copy_is_waited_for(capfd: pytest.CaptureFixture[str]) -> None:
+def test_after_sigterm_no_copy_is_waited_for() -> None:
     with two_brokers(mute=True) as (one, hanging):
-        configured(one.url, copy=(hanging.url,), section="")
-        text = Path("sam.toml").read_text().replace(f"timeout_s = {TIMEOUT_S}", "timeout_s = 30")
-        Path("sam.toml").write_text(text)
-        started = time.monotonic()
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
-        code = main([*RESULT])
+        configured(one.url, copy=(hanging.url,), timeout_s=60)
+        terminate = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
+        terminate.start()
+        answer = sam_publish(*RESULT, code=143)
+        terminate.join()
 
-    assert code == 143
-    assert time.monotonic() - started < 10
-    assert len(spooled(SPOOL_OF_COPY)) == 1
-    assert spooled(SPOOL_OF_COPY) == one.ids
-    errors = capfd.readouterr().err
-    assert "copy region: 0 messages published, 1 spooled" in errors
+    assert "copy region: 0 messages published, 1 spooled" in answer.err
+    assert (len(one.ids), spooled(OF_COPY)) == (1, one.ids)
 
 
 def test_a_dropped_publisher_spools_for_each_set() -> None:
     configured(dead_url(), copy=(dead_url(),))
     publisher = Publisher()
-    publisher.add(RECORD)
+    publisher.add(metric_result())
     del publisher
 
     assert len(spooled(SPOOL)) == 1
-    assert spooled(SPOOL) == spooled(SPOOL_OF_COPY)
+    assert spooled(SPOOL) == spooled(OF_COPY)
 
 
-def test_the_library_publishes_to_each_set() -> None:
+def test_a_dry_run_shows_the_frame_of_each_set() -> None:
+    configured("stomp://a", copy=("stomp://b",), more='destination = "/queue/r"')
+
+    out = sam_publish(*RESULT, "--dry-run").out
+
+    assert (out.count("SEND\n"), out.count("destination:/queue/r\n")) == (2, 1)
+
+
+def test_signatures_are_made_for_each_set() -> None:
+    sam_publish("key", "make", "nagios1")
+    Path("records").write_text(write_wlcg(metric_result()))
+    key = 'signing_key_file = "nagios1.pem"'
     with two_brokers() as (one, other):
-        configured(one.url, copy=(other.url,))
-        with Publisher() as publisher:
-            for _ in range(250):
-                publisher.add(RECORD)
+        configured(one.url, copy=(other.url,), section=key, more='destination = "/topic/region"')
+        sam_publish("send", "records")
 
-    assert len(one.ids) == 3
-    assert one.ids == other.ids
-    assert [name for name, _ in publisher.last.copies] == ["region"]
-
-
-def test_a_dry_run_shows_the_frame_of_each_set(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    configured(
-        "stomp://a.example.org", copy=("stomp://b.example.org",), more='destination = "/queue/r"'
-    )
-
-    assert main([*RESULT, "--dry-run"]) == 0
-
-    out = capfdbinary.readouterr().out
-    assert out.count(b"SEND\n") == 2
-    assert b"destination:/queue/r\n" in out
+    (first,), (second,) = one.taken, other.taken
+    assert first.headers["samMessageId"] == second.headers["samMessageId"]
+    assert first.headers["samKey"] == second.headers["samKey"] == "nagios1"
+    assert first.headers["samSignature"] != second.headers["samSignature"]
 
 
 @pytest.mark.parametrize(
@@ -314,134 +245,72 @@ def test_a_dry_run_shows_the_frame_of_each_set(capfdbinary: pytest.CaptureFixtur
         ('[[publisher.copy]]\nname = "a/b"\nbrokers = ["stomp://a"]', "expected letters, digits"),
         ('spol = "x"', "copy[1] unknown key spol (did you mean spool?)"),
         ('spool = "state/spool"', "is the spool of [publisher], too"),
-        ('user = "x"\nbrokers = ["stomp://a.example.org"]', "would be sent in plain text"),
+        ('user = "x"', "would be sent in plain text"),
     ],
 )
 def test_problems_of_copies_are_reported(more: str, stem: str) -> None:
-    own = "" if "brokers = " in more and more.startswith("user") else 'brokers = ["stomp://b"]\n'
-    Path("sam.toml").write_text(f'[publisher]\n[[publisher.copy]]\nname = "region"\n{own}{more}\n')
+    configured(copy=("stomp://a.example.org",), more=more)
 
     with pytest.raises(ConfigError) as caught:
-        loaded()
+        load_config(None, {})
 
     assert any(stem in problem for problem in caught.value.problems), caught.value.problems
 
 
-def _text(number: int) -> str:
-    return (
-        f"hostName: h{number}\nserviceFlavour: F\nmetricName: a.b\nmetricStatus: OK\n"
-        "timestamp: 2026-11-20T12:00:00Z\nEOT\n"
+def test_the_spool_commands_reach_that_of_a_copy() -> None:
+    configured(dead_url(), copy=(dead_url(),))
+    sam_publish(*RESULT)
+    (in_section,), (in_copy,) = spooled(SPOOL), spooled(OF_COPY)
+
+    status = sam_publish("spool", "status", "--json").json
+    assert [status["messages"], *(of["messages"] for of in status["copies"])] == [1, 1]
+    assert [of["copy"] for of in status["copies"]] == ["region"]
+    sam_publish("spool", "drop", "--copy", "region", in_copy)
+    assert (spooled(SPOOL), spooled(OF_COPY)) == ([in_section], [])
+    assert sam_publish("spool", "list", "--copy", "region", "--json").json == []
+    unknown = sam_publish("spool", "list", "--copy", "regoin", code=64)
+    assert "did you mean region?" in unknown.err
+
+
+def test_all_spools_are_drained_at_the_same_time_or_one_of_them_to_other_brokers() -> None:
+    configured(dead_url(), copy=(dead_url(),))
+    sam_publish(*RESULT)
+    with two_brokers(mute=True) as (one, hanging):
+        configured(one.url, copy=(hanging.url,))
+        sam_publish("spool", "drain", code=69)  # the copy has not got it
+        assert (len(one.taken), len(spooled(OF_COPY))) == (1, 1)
+
+        configured(dead_url(), copy=(one.url,))
+        Path("state/copies/region/brokers.json").unlink()
+        drained = sam_publish("spool", "drain", "--json").json
+        assert [drained["sent"], *(of["sent"] for of in drained["copies"])] == [0, 1]
+        assert one.ids[0] == one.ids[1]
+
+        configured(dead_url(), copy=(dead_url(),))
+        sam_publish(*RESULT)
+        sam_publish("spool", "drain", "--copy", "region", "--broker", one.url)
+
+    assert (len(one.taken), len(spooled(SPOOL)), spooled(OF_COPY)) == (3, 1, [])
+
+
+def test_check_covers_copies_and_tables() -> None:
+    with two_brokers() as (one, other):
+        configured(one.url, copy=(other.url,))
+        trips = sam_publish("check", "--connect", "--json").json["brokers"]
+        assert [trip["copy"] for trip in trips] == [None, "region"]
+
+    table = f'[[publisher.copy.broker]]\nurl = "{dead_url()}"\nca_file = "sam.toml"'
+    configured(copy=(), more=table)
+    assert (
+        "[publisher] copy[1] broker[1] url: stomp://"
+        in sam_publish("check", "--connect", code=78).err
     )
 
 
-def test_signatures_are_made_for_each_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert main(["key", "make", "nagios1"]) == 0
-    Path("records").write_text(_text(1))
+def test_a_message_of_another_publisher_goes_on_to_the_copy_unchanged() -> None:
+    signed = metric_message(destination=TOPIC, samSignature="theirs", samKey="other")
     with two_brokers() as (one, other):
-        configured(
-            one.url,
-            copy=(other.url,),
-            section='signing_key_file = "nagios1.pem"',
-            more='destination = "/topic/region"',
-        )
-        assert main(["send", "records"]) == 0
+        configured(one.url, copy=(other.url,), more='destination = "/topic/region"')
+        publish([signed], load_config(None, {}))
 
-    (first,), (second,) = one.taken, other.taken
-    assert first.headers["samMessageId"] == second.headers["samMessageId"]
-    assert first.headers["samKey"] == second.headers["samKey"] == "nagios1"
-    assert first.headers["samSignature"] != second.headers["samSignature"]
-
-
-def test_a_message_that_is_sent_again_after_a_loss_is_the_original() -> None:
-    message = Message({"messageClass": "metricOutput", "samMessageId": "1"}, b"x")
-    configured(dead_url(), copy=(dead_url(),), more='spool = "/dev/null/spool"')
-
-    with pytest.raises(NoBrokerTookIt) as caught:
-        publish([message], loaded())
-
-    assert caught.value.missing == (message,)
-
-
-def test_messages_that_one_set_lost_are_sent_again_to_that_set_alone() -> None:
-    messages = [metric_message() for _ in range(3)]
-    with two_brokers() as (one, other):
-        configured(one.url, copy=(other.url,), more='spool = "/dev/null/spool"')
-        config = loaded()
-        lossy = config._replace(copy=tuple(t._replace(brokers=(dead_url(),)) for t in config.copy))
-        with courier_for(lossy) as courier:
-            with pytest.raises(NoBrokerTookIt) as caught:
-                courier.deliver(messages, Deadline.after(TIMEOUT_S))
-            with pytest.raises(NoBrokerTookIt):
-                courier.deliver(caught.value.missing, Deadline.after(TIMEOUT_S))
-
-    assert one.ids == [message.message_id for message in messages]
-
-
-def test_the_spool_commands_reach_that_of_a_copy(capsys: pytest.CaptureFixture[str]) -> None:
-    configured(dead_url(), copy=(dead_url(),))
-    assert main([*RESULT]) == 0
-    (in_section,), (in_copy,) = spooled(SPOOL), spooled(SPOOL_OF_COPY)
-    capsys.readouterr()
-
-    assert main(["spool", "status", "--json"]) == 0
-    status = json.loads(capsys.readouterr().out)
-    assert [status["messages"], *(of["messages"] for of in status["copies"])] == [1, 1]
-    assert [of["copy"] for of in status["copies"]] == ["region"]
-
-    assert main(["spool", "drop", "--copy", "region", in_copy]) == 0
-    assert (spooled(SPOOL), spooled(SPOOL_OF_COPY)) == ([in_section], [])
-    assert main(["spool", "list", "--copy", "region", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.partition("\n")[2]) == []
-
-
-def test_an_unknown_copy_is_a_usage_error_with_the_nearest_name(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    configured(dead_url(), copy=(dead_url(),))
-
-    assert main(["spool", "list", "--copy", "regoin"]) == 64
-    assert "did you mean region?" in capsys.readouterr().err
-
-
-def test_all_spools_are_drained_at_the_same_time(capsys: pytest.CaptureFixture[str]) -> None:
-    configured(dead_url(), copy=(dead_url(),))
-    assert main([*RESULT]) == 0
-    with two_brokers(mute=True) as (one, hanging):
-        configured(one.url, copy=(hanging.url,))
-        assert main(["spool", "drain"]) == 69  # the copy has not got it
-        assert len(one.taken) == 1
-        assert len(spooled(SPOOL_OF_COPY)) == 1
-        capsys.readouterr()
-
-        configured(one.url, copy=(one.url,))
-        Path("state/copies/region/brokers.json").unlink()
-        assert main(["spool", "drain", "--json"]) == 0
-
-    assert one.ids[0] == one.ids[1]
-    drained = json.loads(capsys.readouterr().out)
-    assert [drained["sent"], *(of["sent"] for of in drained["copies"])] == [0, 1]
-
-
-def test_a_copy_is_drained_to_the_brokers_of_the_command_line() -> None:
-    configured(dead_url(), copy=(dead_url(),))
-    assert main([*RESULT]) == 0
-
-    with FakeBroker() as broker:
-        assert main(["spool", "drain", "--copy", "region", "--broker", broker.url]) == 0
-
-    assert len(broker.taken) == 1
-    assert (len(spooled(SPOOL)), spooled(SPOOL_OF_COPY)) == (1, [])
-
-
-def test_check_covers_copies_and_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    with two_brokers() as (one, other):
-        configured(one.url, copy=(other.url,))
-        assert main(["check", "--connect", "--json"]) == 0
-        document = json.loads(capsys.readouterr().out)
-        assert [trip["copy"] for trip in document["brokers"]] == [None, "region"]
-
-    table = f'[[publisher.copy.broker]]\nurl = "{dead_url()}"\n'
-    configured(copy=(), more=table + 'ca_file = "sam.toml"')
-    assert main(["check", "--connect"]) == 78
-    errors = capsys.readouterr().err
-    assert "[publisher] copy[1] broker[1] url: stomp://" in errors
+    assert destinations(one) == destinations(other) == [TOPIC]
