@@ -17,9 +17,8 @@ from sam_pipeline.schema.net.stomp_frame import FrameReader, encode
 from tests.services.artemis import ArtemisServer
 from tests.services.broker import StompServer
 from tests.services.rabbitmq import RabbitMQServer
-from tests.support.brokers.fake_broker import closed_port
+from tests.support.brokers.fake_broker import FakeBroker, closed_port
 from tests.support.brokers.subscriber import subscribed
-from tests.support.brokers.unreliable_broker import UnreliableBroker
 from tests.support.commands import Answer, Workplace
 from tests.support.page import Page, shell
 
@@ -122,9 +121,9 @@ def test_every_message_arrives_and_nothing_is_left_at_the_broker(
 
 
 def test_losses_and_duplicates_are_found_by_id(place: Workplace) -> None:
-    with UnreliableBroker() as broker:  # which does so after the warm-up
-        broker.loses = lambda number: broker.sent > 200 and number in (17, 18)
-        broker.repeats = lambda number: broker.sent > 200 and number == 30
+    with FakeBroker() as broker:
+        times = {17: 0, 18: 0, 30: 2}  # after the warm-up
+        broker.copies = lambda number: times.get(number, 1) if len(broker.taken) > 200 else 1
         done = load_test(place, broker.url, *SMALL, "--producers", "1", "--seconds", "1")
 
     assert done.code == 65, str(done)
@@ -133,7 +132,9 @@ def test_losses_and_duplicates_are_found_by_id(place: Workplace) -> None:
     assert one["lost_ids"] == [f"producer 0 message 16 to 17 at consumer {n}" for n in range(3)]
     assert one["duplicate_ids"] == [f"producer 0 message 29 at consumer {n}" for n in range(3)]
     assert "the broker lost 6 messages" in done.out + done.err
-    assert broker.unsubscribed == 2 * (3 + 1)  # of each consumer, and its durable subscription
+    assert len(broker.all_of("UNSUBSCRIBE")) == 2 * (
+        3 + 1
+    )  # of each consumer, and its durable subscription
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -222,7 +223,7 @@ def test_a_broker_that_is_away_is_reported(place: Workplace) -> None:
 
 
 def test_the_commands_of_the_page_measure_twice_and_compare(place: Workplace) -> None:
-    with UnreliableBroker() as broker:
+    with FakeBroker(copies=lambda number: 1) as broker:
         smaller = {"stomp://localhost:61613": broker.url, "1,5": "1", "1,10": "3", "2000": "50"}
         blocks = Page("docs/load-test.md").texts("sh")
         for text, other in smaller.items():
@@ -239,7 +240,7 @@ def test_the_commands_of_the_page_measure_twice_and_compare(place: Workplace) ->
 
 
 def test_the_documents_can_be_printed_instead_of_the_table(place: Workplace) -> None:
-    with UnreliableBroker() as broker:
+    with FakeBroker(copies=lambda number: 1) as broker:
         done = place.run("sam-publish", "load-test", "--broker", broker.url, *SMALL, "--json")
 
     assert json.loads(done.out)["delivered"] == 600

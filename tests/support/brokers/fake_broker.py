@@ -5,8 +5,8 @@
     assert broker.taken == [...]
 
 It knows CONNECT, SEND, BEGIN, COMMIT, SUBSCRIBE, ACK, UNSUBSCRIBE and DISCONNECT with their
-receipts; a destination is a queue, and a subscription gets one message at a time. The fields of
-`FakeBroker` change this behaviour.
+receipts. A destination is a queue, and a subscription gets one message at a time, or with `copies`
+a topic. The fields of `FakeBroker` change this behaviour, and `send` and `drop` do more.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 from tests.support.brokers.stand_in import HOST, POLL_S, StandIn
+from tests.support.waiting import eventually
+from tests.support.waiting import eventually as wait_for  # noqa: F401
 
 DRIP_S = 0.2
 HANDSHAKE_S = 5.0
+HEART_BEAT = "heart-beat"
+"""The command of a received line end."""
 
 _ESCAPES = {"\\c": ":", "\\n": "\n", "\\r": "\r", "\\\\": "\\"}
 
@@ -45,8 +48,9 @@ class FakeBroker(StandIn):
 
     server: str = "Fake/1.0"
     version: str = "1.2"
+    heart_beat: str = "0,0"
     mute: bool = False
-    """Accepts connections and sends nothing."""
+    """Reads everything and sends nothing."""
     refuses_login: str = ""
     """Answers CONNECT with this ERROR."""
     rejects: Callable[[Frame], str] = lambda frame: ""
@@ -65,26 +69,84 @@ class FakeBroker(StandIn):
     """The number of heart-beats it sends at the first SEND, before it reads on."""
     forbids_subscribing: str = ""
     """The message of the ERROR that answers a SUBSCRIBE and ends the connection."""
+    forbidden: str = ""
+    """The one destination to which that applies, unless it applies to all."""
     explains: str = ""
     """The body of that ERROR."""
     loses: bool = False
     """Confirms every SEND and delivers nothing."""
+    copies: Callable[[int], int] | None = None
+    """How often each subscription gets the nth message after it, without waiting for an ack."""
     tls: ssl.SSLContext | None = None
     """Speaks TLS with this certificate."""
     queue: list[Frame] = field(default_factory=list)
     """The messages that wait for a subscription, oldest first; an ACK removes one."""
     taken: list[Frame] = field(default_factory=list)
-    logins: list[Frame] = field(default_factory=list)
-    subscriptions: list[Frame] = field(default_factory=list)
+    received: list[Frame] = field(default_factory=list)
+    """All frames, heart-beats included."""
+
+    def __post_init__(self) -> None:
+        self._conversations: list[_Conversation] = []
+        self._heard = 0
 
     @property
     def url(self) -> str:
         return f"{'stomp+ssl' if self.tls else 'stomp'}://{HOST}:{self.port}"
 
     @property
+    def address(self) -> tuple[str, int]:
+        return HOST, self.port
+
+    @property
     def ids(self) -> list[str]:
         """The ids of the accepted messages."""
         return [frame.headers["samMessageId"] for frame in self.taken]
+
+    @property
+    def logins(self) -> list[Frame]:
+        return self.all_of("CONNECT", "STOMP")
+
+    @property
+    def subscriptions(self) -> list[Frame]:
+        return self.all_of("SUBSCRIBE")
+
+    def all_of(self, *commands: str) -> list[Frame]:
+        """The received frames with these commands."""
+        return [frame for frame in self.received if frame.command in commands]
+
+    def heard(self, command: str) -> Frame:
+        """The next received frame with this command, once it arrives."""
+
+        def arrived() -> Frame | None:
+            while self._heard < len(self.received):
+                self._heard += 1
+                if self.received[self._heard - 1].command == command:
+                    return self.received[self._heard - 1]
+            return None
+
+        frame = eventually(arrived, reason=command)
+        assert frame
+        return frame
+
+    def send(self, command: str, body: str = "", **headers: str) -> None:
+        """Send a frame over the newest connection; a header's `_` stands for `-`."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.push(Frame(command, named, body.encode()).encoded())
+
+    def deliver(self, subscription: str, ack: str, body: str = "", **headers: str) -> None:
+        """Send a MESSAGE over the newest connection."""
+        ids = {"subscription": subscription, "ack": ack, "message-id": ack}
+        self.send("MESSAGE", body, **{**ids, **headers})
+
+    def push(self, data: bytes) -> None:
+        """Send any bytes over the newest connection."""
+        self._conversations[-1].push(data)
+
+    def drop(self) -> None:
+        """Close every connection."""
+        for conversation in [*self._conversations]:
+            with suppress(OSError):
+                conversation.connection.shutdown(socket.SHUT_RDWR)
 
     def _serve(self, connection: socket.socket, number: int) -> None:
         with connection, suppress(OSError, StopIteration):
@@ -97,12 +159,18 @@ class FakeBroker(StandIn):
 
     def _converse(self, connection: socket.socket) -> None:
         connection.settimeout(POLL_S)
-        if self.mute or self.greeting:
+        if self.greeting:
             connection.sendall(self.greeting)
             self._stopping.wait()
         conversation = _Conversation(self, connection)
-        for frame in _frames(connection, self._stopping):
-            conversation.answer(frame)
+        self._conversations.append(conversation)
+        try:
+            for frame in _frames(connection, self._stopping):
+                self.received.append(frame)
+                if not self.mute:
+                    conversation.answer(frame)
+        finally:
+            self._conversations.remove(conversation)
 
 
 class _Conversation:
@@ -110,39 +178,52 @@ class _Conversation:
 
     def __init__(self, broker: FakeBroker, connection: socket.socket) -> None:
         self._broker = broker
-        self._connection = connection
+        self.connection = connection
+        self._sending = threading.RLock()
         self._open: dict[str, list[Frame]] = {}
         self._subscription = ""
         self._auto_ack = False
         self._delivered = False
+        self._count = 0
 
     def answer(self, frame: Frame) -> None:
+        broker = self._broker
         if frame.command in ("CONNECT", "STOMP"):
-            self._broker.logins.append(frame)
-            self._log_in()
+            if broker.refuses_login:
+                self._refuse(broker.refuses_login)
+            facts = {"server": broker.server, "version": broker.version}
+            self._say(Frame("CONNECTED", {**facts, "heart-beat": broker.heart_beat}))
         elif frame.command == "SEND":
             self._take(frame)
         elif frame.command == "BEGIN":
             self._open[frame.headers["transaction"]] = []
         elif frame.command == "COMMIT":
-            self._broker.taken += self._open.pop(frame.headers["transaction"])
+            broker.taken += self._open.pop(frame.headers["transaction"])
         elif frame.command == "SUBSCRIBE":
             self._subscribe(frame)
-        elif frame.command == "ACK":
-            self._broker.queue.pop(0)
+        elif frame.command == "ACK" and broker.queue:
+            broker.queue.pop(0)
             self._delivered = False
-        if "receipt" in frame.headers and not self._broker.eats_receipts:
+        if "receipt" in frame.headers and not broker.eats_receipts:
             self._say(Frame("RECEIPT", {"receipt-id": frame.headers["receipt"]}))
         if frame.command == "DISCONNECT":
             raise StopIteration
-        self._deliver()
+        if self._subscription and broker.queue and not self._delivered:
+            self._delivered = not self._auto_ack
+            self._deliver(broker.queue.pop(0) if self._auto_ack else broker.queue[0])
 
-    def _log_in(self) -> None:
-        if self._broker.refuses_login:
-            self._say(Frame("ERROR", {"message": self._broker.refuses_login}))
-            raise StopIteration
-        headers = {"server": self._broker.server, "version": self._broker.version}
-        self._say(Frame("CONNECTED", headers))
+    def copy(self, frame: Frame, copies: Callable[[int], int]) -> None:
+        with self._sending:
+            self._count += bool(self._subscription)
+            for _ in range(copies(self._count) if self._subscription else 0):
+                self._deliver(frame, self._count)
+
+    def push(self, data: bytes) -> None:
+        unsent = memoryview(data)
+        with self._sending:  # frames must not be mixed
+            while unsent and not self._broker._stopping.is_set():
+                with suppress(TimeoutError):
+                    unsent = unsent[self.connection.send(unsent) :]
 
     def _take(self, frame: Frame) -> None:
         broker = self._broker
@@ -153,53 +234,47 @@ class _Conversation:
             broker._stopping.wait()
             raise StopIteration
         if broker.floods and not broker.taken:
-            self._push(b"\n" * broker.floods)
-        error = broker.rejects(frame)
-        if error:
-            self._say(Frame("ERROR", {"message": error}))
-            raise StopIteration
+            self.push(b"\n" * broker.floods)
+        if error := broker.rejects(frame):
+            self._refuse(error)
         transaction = frame.headers.get("transaction")
         (self._open[transaction] if transaction else broker.taken).append(frame)
-        if self._subscription and not broker.loses:
+        if broker.copies:
+            for conversation in [*broker._conversations]:
+                conversation.copy(frame, broker.copies)
+        elif self._subscription and not broker.loses:
             broker.queue.append(frame)
 
-    def _push(self, data: bytes) -> None:
-        unsent = memoryview(data)
-        while unsent and not self._broker._stopping.is_set():
-            with suppress(TimeoutError):
-                unsent = unsent[self._connection.send(unsent) :]
-
     def _subscribe(self, frame: Frame) -> None:
-        if self._broker.forbids_subscribing:
-            headers = {"message": self._broker.forbids_subscribing}
-            self._say(Frame("ERROR", headers, self._broker.explains.encode()))
-            raise StopIteration
+        broker = self._broker
+        if broker.forbids_subscribing and broker.forbidden in ("", frame.headers["destination"]):
+            self._refuse(broker.forbids_subscribing, broker.explains)
         self._subscription = frame.headers["id"]
         self._auto_ack = frame.headers.get("ack", "auto") == "auto"
-        self._broker.subscriptions.append(frame)
 
-    def _deliver(self) -> None:
-        if self._subscription and self._broker.queue and not self._delivered:
-            self._delivered = not self._auto_ack
-            sent = self._broker.queue.pop(0) if self._auto_ack else self._broker.queue[0]
-            headers = {"subscription": self._subscription, "message-id": "m-1", "ack": "a-1"}
-            self._say(Frame("MESSAGE", {**sent.headers, **headers}, sent.body))
+    def _deliver(self, sent: Frame, number: int = 1) -> None:
+        ids = {"subscription": self._subscription, "message-id": f"m-{number}"}
+        self._say(Frame("MESSAGE", {**sent.headers, **ids, "ack": f"a-{number}"}, sent.body))
+
+    def _refuse(self, message: str, body: str = "") -> NoReturn:
+        self._say(Frame("ERROR", {"message": message}, body.encode()))
+        raise StopIteration
 
     def _end_after_receipts(self) -> NoReturn:
         """Close only after reading everything: unread bytes would turn the close into a reset."""
-        self._connection.shutdown(socket.SHUT_WR)
+        self.connection.shutdown(socket.SHUT_WR)
         while not self._broker._stopping.is_set():
             with suppress(TimeoutError):
-                if not self._connection.recv(65536):
+                if not self.connection.recv(65536):
                     break
         raise StopIteration
 
     def _say(self, frame: Frame) -> None:
         if not self._broker.drips:
-            self._push(frame.encoded())
+            self.push(frame.encoded())
             return
         for byte in frame.encoded():
-            self._connection.sendall(bytes([byte]))
+            self.connection.sendall(bytes([byte]))
             if self._broker._stopping.wait(DRIP_S):
                 raise StopIteration
 
@@ -211,6 +286,8 @@ def _frames(connection: socket.socket, stopping: threading.Event) -> Iterator[Fr
             chunk = connection.recv(65536)
             if not chunk:
                 return
+            if chunk == b"\n":
+                yield Frame(HEART_BEAT, {})
             buffer += chunk
         while True:
             frame, buffer = _parse(buffer.lstrip(b"\n"))
@@ -260,10 +337,3 @@ def black_hole() -> Iterator[str]:
             waiting.setblocking(False)
             waiting.connect_ex(listener.getsockname())
         yield f"stomp://{HOST}:{listener.getsockname()[1]}"
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "the condition did not become true in time"
-        time.sleep(0.01)

@@ -21,28 +21,31 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sam_pipeline.schema.net.stomp_frame import FrameReader, encode
+from tests.support.brokers.stand_in import HOST, POLL_S, StandIn
 
-HOST = "127.0.0.1"
-POLL_S = 0.005
-CHUNK_BYTES = 65536
 HEART_BEATS = "heart-beats"
 """A value of `eats`, besides the commands."""
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: on for 0 s."""
 
 
 class Cut(Exception):
-    """The connection is to end here, with a reset for the client or without."""
+    """The connection is to end here, with a reset for the client."""
 
-    def __init__(self, reset: bool) -> None:
-        super().__init__()
-        self.reset = reset
+
+class _Way(NamedTuple):
+    """One direction of a connection."""
+
+    source: socket.socket
+    target: socket.socket
+    client: socket.socket
+    flow: threading.Event
+    number: int
 
 
 @dataclass
-class FaultProxy:
-    """Listens on `host`, on a free port unless one is given, and forwards to `broker_port`.
-
-    Commands may be those of client or broker frames.
-    """
+class FaultProxy(StandIn):
+    """Forwards to `broker_port`; commands may be those of client or broker frames."""
 
     broker_port: int
     host: str = HOST
@@ -69,26 +72,11 @@ class FaultProxy:
     frames: Counter[str] = field(default_factory=Counter)
     """Seen so far, by command; only counted where the proxy parses frames."""
 
-    def __enter__(self) -> FaultProxy:
-        self._stopping = threading.Event()
+    def __post_init__(self) -> None:
         self._asking, self._answering = threading.Event(), threading.Event()
-        self._waiting: list[socket.socket] = []
         self._cut = 0
-        """Connections up to this number are to be reset."""
+        """Connections before this number are to be reset."""
         self.heal()
-        self._listener = socket.create_server((self.host, self.port))
-        self._listener.settimeout(POLL_S)
-        self.port = self._listener.getsockname()[1]
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join(10)
-        for end in (*self._waiting, self._listener):
-            end.close()
 
     @property
     def url(self) -> str:
@@ -112,20 +100,11 @@ class FaultProxy:
         self._asking.set()
         self._answering.set()
 
-    def _accept(self) -> None:
-        while not self._stopping.is_set():
-            with suppress(TimeoutError):
-                client, _ = self._listener.accept()
-                self.connections += 1
-                self._waiting.append(client)
-            if self._asking.is_set():
-                waiting, self._waiting = self._waiting, []
-                for client in waiting:
-                    self._serve(client)
-
-    def _serve(self, client: socket.socket) -> None:
+    def _serve(self, client: socket.socket, number: int) -> None:
+        while not self._asking.wait(POLL_S) and not self._stopping.is_set():
+            pass
         try:
-            if _gave_up(client):
+            if self._stopping.is_set() or _gave_up(client):
                 raise ConnectionAbortedError
             broker = socket.create_connection((HOST, self.broker_port))
         except OSError:
@@ -133,50 +112,42 @@ class FaultProxy:
             return
         for end in (client, broker):
             end.settimeout(POLL_S)
-        spoiled = self.connections <= self.spoils
-        from_client, from_broker = (self._asked, self._answered) if spoiled else (_whole, _whole)
-        for source, target, transform, flow in (
-            (client, broker, from_client, self._asking),
-            (broker, client, from_broker, self._answering),
-        ):
-            direction = _Way(source, target, client, flow, self.connections)
-            pump = threading.Thread(target=self._pump, args=(direction, transform))
-            self._threads.append(pump)
-            pump.start()
+        spoiled = number < self.spoils
+        asks = _Way(client, broker, client, self._asking, number)
+        answers = _Way(broker, client, client, self._answering, number)
+        self._start(self._pump, asks, self._asked if spoiled else iter)
+        self._pump(answers, self._answered if spoiled else iter)
 
-    def _pump(
-        self, direction: _Way, transform: Callable[[Iterator[bytes]], Iterable[bytes]]
-    ) -> None:
+    def _pump(self, way: _Way, spoil: Callable[[Iterator[bytes]], Iterable[bytes]]) -> None:
         try:
-            for chunk in transform(self._chunks(direction)):
-                self._push(direction, chunk)
-        except Cut as cut:
-            if cut.reset:
-                with suppress(OSError):
-                    direction.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            for chunk in spoil(self._chunks(way)):
+                self._push(way, chunk)
+        except Cut:
+            with suppress(OSError):
+                way.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         except OSError:  # the other pump, the client or the broker has closed it already
             pass
-        for end in (direction.source, direction.target):
-            end.close()
+        way.source.close()
+        way.target.close()
 
-    def _push(self, direction: _Way, chunk: bytes) -> None:
+    def _push(self, way: _Way, chunk: bytes) -> None:
         unsent = memoryview(chunk)
-        while unsent and self._goes_on(direction):
-            if direction.flow.wait(POLL_S):
+        while unsent and self._goes_on(way):
+            if way.flow.wait(POLL_S):
                 with suppress(TimeoutError):
-                    unsent = unsent[direction.target.send(unsent) :]
+                    unsent = unsent[way.target.send(unsent) :]
 
-    def _chunks(self, direction: _Way) -> Iterator[bytes]:
-        while self._goes_on(direction):
+    def _chunks(self, way: _Way) -> Iterator[bytes]:
+        while self._goes_on(way):
             with suppress(TimeoutError):
-                data = direction.source.recv(CHUNK_BYTES)
+                data = way.source.recv(65536)
                 if not data:
                     return
                 yield data
 
-    def _goes_on(self, direction: _Way) -> bool:
-        if direction.number <= self._cut:
-            raise Cut(reset=True)
+    def _goes_on(self, way: _Way) -> bool:
+        if way.number < self._cut:
+            raise Cut
         return not self._stopping.is_set()
 
     def _asked(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -185,7 +156,7 @@ class FaultProxy:
             self.sent_bytes += len(data)
             if left is not None and len(data) >= left:
                 yield data[:left]
-                raise Cut(reset=True)
+                raise Cut
             left = left and left - len(data)
             yield data
 
@@ -195,7 +166,13 @@ class FaultProxy:
                 continue
             if self._stopping.wait(self.latency_s):
                 return
-            yield from self._dripped(data)
+            if not self.drip_s:
+                yield data
+                continue
+            for byte in data:
+                if self._stopping.wait(self.drip_s):
+                    return
+                yield bytes([byte])
 
     def _spoiled(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         if not (self.eats or self.resets_at or self.halves):
@@ -206,36 +183,13 @@ class FaultProxy:
             for frame in reader.feed(data):
                 self.frames[frame.command] += 1
                 if frame.command == self.resets_at:
-                    raise Cut(reset=True)
+                    raise Cut
+                encoded = encode(frame.command, frame.headers, frame.body)
                 if frame.command == self.halves:
-                    encoded = encode(frame.command, frame.headers, frame.body)
                     yield encoded[: len(encoded) // 2]
                     self._stopping.wait()
                 elif frame.command != self.eats:
-                    yield encode(frame.command, frame.headers, frame.body)
-
-    def _dripped(self, data: bytes) -> Iterator[bytes]:
-        if not self.drip_s:
-            yield data
-            return
-        for byte in data:
-            if self._stopping.wait(self.drip_s):
-                return
-            yield bytes([byte])
-
-
-class _Way(NamedTuple):
-    """One direction of a connection."""
-
-    source: socket.socket
-    target: socket.socket
-    client: socket.socket
-    flow: threading.Event
-    number: int
-
-
-_RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER: on for 0 s."""
+                    yield encoded
 
 
 def _gave_up(client: socket.socket) -> bool:
@@ -243,7 +197,3 @@ def _gave_up(client: socket.socket) -> bool:
     closed = select.poll()
     closed.register(client, select.POLLRDHUP)
     return bool(closed.poll(0))
-
-
-def _whole(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    return chunks

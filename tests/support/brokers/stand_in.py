@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
@@ -14,17 +15,19 @@ POLL_S = 0.005
 
 
 class StandIn(ABC):
-    """Listens on a free port for as long as its block."""
+    """Listens on a free port, unless one is given, for as long as its block."""
 
+    host: str = HOST
+    port: int = 0
     connections: int = 0
 
     def __enter__(self) -> Self:
         self._stopping = threading.Event()
-        self._listener = socket.create_server((HOST, 0), backlog=100)
+        self._listener = socket.create_server((self.host, self.port), backlog=100)
         self._listener.settimeout(POLL_S)
         self.port = int(self._listener.getsockname()[1])
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -33,14 +36,17 @@ class StandIn(ABC):
             thread.join(10)
         self._listener.close()
 
+    def _start(self, target: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=target, args=args)
+        self._threads.append(thread)
+        thread.start()
+
     def _accept(self) -> None:
         while not self._stopping.is_set():
             with suppress(TimeoutError):
                 connection, _ = self._listener.accept()
-                thread = threading.Thread(target=self._serve, args=(connection, self.connections))
-                self.connections += 1
-                self._threads.append(thread)
-                thread.start()
+                number, self.connections = self.connections, self.connections + 1
+                self._start(self._serve, connection, number)
 
     @abstractmethod
     def _serve(self, connection: socket.socket, number: int) -> None:

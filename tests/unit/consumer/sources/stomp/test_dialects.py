@@ -1,0 +1,216 @@
+"""Subscriptions in the dialects of the brokers, what taps send, and records of what was made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.consumer.errors import SubscriptionRefused
+from sam_pipeline.consumer.settings.broker_config import BrokerConfig
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
+from sam_pipeline.consumer.sources.stomp.dialects import (
+    ACTIVEMQ,
+    ARTEMIS,
+    DIALECTS,
+    RABBITMQ,
+    BrokerDialect,
+    deletable,
+    dialect_of,
+    stored_in,
+    subscribe_headers,
+)
+from sam_pipeline.consumer.sources.stomp.left_behind import left_behind
+from sam_pipeline.consumer.sources.stomp.records import BrokerRecords, SubscriptionRecords
+from sam_pipeline.consumer.sources.stomp.session import Subscription
+from sam_pipeline.consumer.sources.stomp.tap_session import tap_headers
+from sam_pipeline.schema.messages.foreign import Stamp
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.stomp_session import SessionLost
+
+CLASSIC, ARTEMIS_2, RABBIT = DIALECTS
+BROKER = "stomp://msg1.example.org:61613"
+METRICS, SHARED = "/topic/grid.probe.metricOutput", "/topic/VirtualTopic.x"
+DURABLE = {
+    *("activemq.subscriptionName", "durable-subscription-name"),
+    *("durable", "auto-delete", "x-queue-name"),
+}
+COPY = "Consumer.site-a.VirtualTopic.a"
+RABBIT_QUEUE = {"durable": "true", "auto-delete": "false", "x-queue-name": "site.a.a"}
+
+
+def test_artemis_is_distinguished_from_activemq_classic() -> None:
+    dialect = dialect_of("ActiveMQ-Artemis/2.56.0 ActiveMQ Artemis Messaging Engine")
+
+    assert dialect.ack_id == "message-id"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "destination", "shared", "expected"),
+    [
+        (RABBIT, "/queue/a", False, {"destination": "/queue/a", "prefetch-count": "10"}),
+        (CLASSIC, "/queue/a", True, {"destination": "/queue/a", "activemq.prefetchSize": "10"}),
+        (
+            *(CLASSIC, "/topic/VirtualTopic.a", True),
+            {"destination": f"/queue/{COPY}", "activemq.prefetchSize": "10"},
+        ),
+        (
+            *(ARTEMIS_2, "/topic/a", True),
+            {"destination": "/topic/a::site.a.a", "consumer-window-size": "10240"},
+        ),
+        (
+            RABBIT,
+            "/topic/a",
+            True,
+            {"destination": "/topic/a", **RABBIT_QUEUE, "prefetch-count": "10"},
+        ),
+    ],
+)
+def test_a_subscription_is_requested_in_the_dialect_of_each_broker(
+    dialect: BrokerDialect, destination: str, shared: bool, expected: dict[str, str]
+) -> None:
+    assert subscribe_headers(dialect, "site.a", destination, 10, shared=shared) == expected
+
+
+def test_activemq_shares_only_virtual_topics_and_queues() -> None:
+    with pytest.raises(SessionLost, match="VirtualTopic"):
+        subscribe_headers(CLASSIC, "site-a", "/topic/grid.results", 10, shared=True)
+
+
+def tapped(dialect: BrokerDialect, destination: str, **added: str) -> dict[str, str]:
+    return tap_headers(dialect, Subscription(destination, Stamp(), headers=added), 10)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "destination", "expected"),
+    [
+        *((dialect, "/topic/x", {"destination": "/topic/x"}) for dialect in DIALECTS),
+        (
+            *(CLASSIC, "/queue/Consumer.site-a.VirtualTopic.x"),
+            {"destination": "/topic/VirtualTopic.x"},
+        ),
+        (
+            *(ARTEMIS_2, "/topic/x::site-a.x"),
+            {"destination": "/topic/x", "subscription-type": "MULTICAST"},
+        ),
+        (CLASSIC, "/queue/x", {"destination": "/queue/x", "browser": "true"}),
+    ],
+)
+def test_a_tap_takes_no_messages_and_leaves_nothing_behind(
+    dialect: BrokerDialect, destination: str, expected: dict[str, str]
+) -> None:
+    headers = tapped(dialect, destination, selector="site = 'A'", durable="true")
+
+    assert expected.items() <= headers.items()
+    assert ("browser" in headers) == ("browser" in expected)
+    assert headers["ack"] == "auto"
+    assert headers["selector"] == "site = 'A'"  # of the configured headers only that applies
+    assert not DURABLE & set(headers)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "destination"),
+    [
+        (ARTEMIS_2, "/queue/x"),
+        (RABBIT, "/queue/x"),
+        (RABBIT, "/amq/queue/x"),
+        (CLASSIC, "/topic/x,queue://y"),
+    ],
+)
+def test_what_cannot_be_read_without_taking_it_is_refused(
+    dialect: BrokerDialect, destination: str
+) -> None:
+    with pytest.raises(SubscriptionRefused):
+        tapped(dialect, destination)
+
+
+def config_of(
+    directory: Path, *destinations: str, shared: bool = False, vhost: str = "/"
+) -> ConsumerConfig:
+    return ConsumerConfig(
+        (BROKER,),
+        name="site-a",
+        broker=(BrokerConfig(BROKER, vhost=vhost),) if vhost != "/" else (),
+        subscription=tuple(SubscriptionConfig(name, shared=shared) for name in destinations),
+        state_directory=directory,
+    )
+
+
+def made(config: ConsumerConfig, kind: str, *destinations: str) -> SubscriptionRecords:
+    records = BrokerRecords(config, parse_broker(BROKER))
+    for destination in destinations:
+        records.add(dialect_of(f"{kind}/1"), destination, False, {})
+    return SubscriptionRecords(config)
+
+
+def left(config: ConsumerConfig) -> list[str]:
+    return [item.stored_in for item in left_behind(config, SubscriptionRecords(config).all())]
+
+
+def test_what_is_deleted_is_forgotten_and_what_is_repeated_is_written_once(tmp_path: Path) -> None:
+    config = config_of(tmp_path, METRICS)
+    records = made(config, RABBITMQ, METRICS, METRICS)
+    size = records.path.stat().st_size
+    made(config, RABBITMQ, METRICS)
+    assert records.path.stat().st_size == size
+    with records.path.open("ab") as file:
+        file.write(b'{"added": {"consumer": "site-a", "bro')  # a line that was cut short
+    made(config, RABBITMQ, SHARED)
+    assert [item.destination for item in records.all()] == [METRICS, SHARED]
+
+    records.remove(records.all()[0].key)
+
+    assert [item.destination for item in records.all()] == [SHARED]
+
+
+def test_another_virtual_host_leaves_the_subscription_behind(tmp_path: Path) -> None:
+    made(config_of(tmp_path, METRICS), RABBITMQ, METRICS)
+
+    assert left(config_of(tmp_path, METRICS)) == []
+    assert left(config_of(tmp_path, METRICS, vhost="b")) == ["site-a.grid.probe.metricOutput"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "behind"),
+    [
+        (RABBITMQ, []),  # the same queue
+        (ARTEMIS, ["site-a.site-a.VirtualTopic.x"]),
+        (ACTIVEMQ, ["site-a.VirtualTopic.x"]),
+    ],
+)
+def test_sharing_leaves_the_subscription_of_one_process_behind(
+    tmp_path: Path, kind: str, behind: list[str]
+) -> None:
+    made(config_of(tmp_path, SHARED), kind, SHARED)
+
+    assert left(config_of(tmp_path, SHARED, shared=True)) == behind
+
+
+def test_another_selector_is_refused_and_the_same_is_not(tmp_path: Path) -> None:
+    records = BrokerRecords(config_of(tmp_path, METRICS), parse_broker(BROKER))
+    before = {"selector": "a = 1"}
+    records.add(CLASSIC, METRICS, False, before)
+
+    records.require_unchanged(CLASSIC, METRICS, False, before)
+    for changed in ({"selector": "a = 2"}, {}):
+        with pytest.raises(SubscriptionRefused, match=r"'a = 1'.*sam-consume unsubscribe"):
+            records.require_unchanged(CLASSIC, METRICS, False, changed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "destination", "shared", "where", "can_be_deleted"),
+    [
+        (ACTIVEMQ, SHARED, True, "Consumer.site-a.VirtualTopic.x", False),
+        (ARTEMIS, SHARED, True, "site-a.VirtualTopic.x", True),
+        (RABBITMQ, METRICS, False, "site-a.grid.probe.metricOutput", True),
+        (RABBITMQ, "/exchange/amq.topic/x", False, "site-a.exchange.amq.topic.x", False),
+        (ARTEMIS, "/queue/jobs", False, "jobs", False),
+        (RABBITMQ, "/amq/queue/jobs", False, "jobs", False),
+    ],
+)
+def test_where_a_broker_stores_messages_and_whether_we_can_delete_it(
+    kind: str, destination: str, shared: bool, where: str, can_be_deleted: bool
+) -> None:
+    assert stored_in(dialect_of(f"{kind}/1"), "site-a", destination, shared) == where
+    assert deletable(kind, destination, shared) is can_be_deleted

@@ -1,0 +1,338 @@
+"""Links and sources: addresses behind a name, reconnects, and subscriptions that are refused."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count, repeat
+from typing import Any
+
+import pytest
+
+from sam_pipeline.consumer.core.inbox import Inbox, acknowledge
+from sam_pipeline.consumer.sources.stomp import source as stomp
+from sam_pipeline.consumer.sources.stomp.link import LIVED_S, Address, StompLink, StompSettings
+from sam_pipeline.consumer.sources.stomp.session import Subscription
+from sam_pipeline.consumer.sources.stomp.source import StompSource
+from sam_pipeline.schema.messages.foreign import Stamp
+from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.stomp_session import CLOSED, SessionLost
+from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.waiting import SOON_S, eventually
+from tests.unit.consumer.sources.stomp.test_session import (
+    ACTIVEMQ,
+    ARTEMIS,
+    METRICS,
+    RABBITMQ,
+    SITES,
+    take,
+)
+from tests.unit.consumer.sources.stomp.test_session import broker as broker
+from tests.unit.consumer.sources.stomp.test_session import inbox as inbox
+from tests.unit.consumer.sources.stomp.test_session import quick as quick
+
+real_getaddrinfo = socket.getaddrinfo
+SETTINGS = StompSettings("site-a", (METRICS,))
+
+
+@contextmanager
+def running(source: StompSource | StompLink, inbox: Inbox) -> Iterator[None]:
+    stop = threading.Event()
+    thread = threading.Thread(target=source.run, args=(inbox, stop))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(SOON_S)
+        assert not thread.is_alive()
+
+
+def without_delays() -> Iterator[float]:
+    return repeat(0.01)
+
+
+def source_of(
+    resolve: Callable[[], Sequence[Address]] | None = None,
+    settings: StompSettings = SETTINGS,
+    host: str = "msg.example.org",
+    port: int = 61613,
+    owners: dict[Address, str] | None = None,
+) -> StompSource:
+    look_up = (lambda host, port: resolve()) if resolve else None
+    url = Broker("stomp", host, port)
+    return StompSource(url, settings, resolve=look_up, delays=without_delays, owners=owners)
+
+
+def link_to(broker: FakeBroker, settings: StompSettings = SETTINGS, **more: Any) -> StompLink:
+    url = Broker("stomp", *broker.address)
+    delays = more.pop("delays", without_delays)
+    return StompLink(url, broker.address, settings, delays, lambda: True, **more)
+
+
+def with_headers(vhost: str = "/", **headers: str) -> StompSettings:
+    subscription = Subscription(METRICS.destination, Stamp(), headers=headers)
+    return StompSettings("site-a", (subscription,), vhost=vhost)
+
+
+def test_all_addresses_behind_a_name_are_consumed_at_once_and_a_new_one_soon(
+    broker: FakeBroker, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stomp, "LOOK_UP_EVERY_S", 0.05)
+    with FakeBroker(server=RABBITMQ) as other, FakeBroker(server=ARTEMIS) as late:
+        addresses = [broker.address, other.address]
+        source = source_of(lambda: addresses)
+        with running(source, inbox):
+            eventually(lambda: other.subscriptions and not source.missing())
+            addresses.append(late.address)
+            eventually(lambda: late.subscriptions and not source.missing())
+            broker.deliver("0", "a1")
+            other.deliver("0", "b1")
+            late.deliver("0", "c1", message_id="c1")
+
+            assert {delivery.session.broker for delivery in take(inbox, 3)} == {source.name}
+
+
+def test_a_lost_connection_is_opened_again_and_its_deliveries_are_discarded(
+    broker: FakeBroker, inbox: Inbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sam_pipeline.consumer")
+    source = source_of(lambda: [broker.address])
+    with running(source, inbox):
+        eventually(lambda: not source.missing())
+        broker.deliver("0", "a1")
+        eventually(lambda: len(inbox) == 1)
+        assert inbox.reconnects == {}
+
+        broker.drop()
+        eventually(lambda: len(caplog.messages) == 3)
+        broker.deliver("0", "a2")
+        acknowledge(take(inbox))
+
+        assert broker.heard("ACK").headers["id"] == "a2"
+    subscribed, lost, again = caplog.messages
+    assert "subscribed as site-a" in subscribed
+    assert f"{CLOSED}; trying again" in lost
+    assert again == subscribed
+    assert inbox.reconnects == {source.name: 1}
+
+
+@pytest.mark.parametrize(("lived_s", "sequences"), [(LIVED_S - 1, 1), (LIVED_S, 4)])
+def test_delays_grow_unless_a_session_lasted_a_while(
+    broker: FakeBroker, inbox: Inbox, lived_s: float, sequences: int
+) -> None:
+    made: list[Iterator[float]] = []
+
+    def delays() -> Iterator[float]:
+        made.append(without_delays())
+        return made[-1]
+
+    now = count(step=lived_s)  # each session begins and ends with one look at the clock
+    link = link_to(broker, delays=delays, clock=now.__next__)
+    with running(link, inbox):
+        for turn in range(4):  # again, after each loss
+            broker.heard("SUBSCRIBE")
+            eventually(lambda: not link.problem)
+            if turn < 3:
+                broker.drop()
+
+    assert len(made) == sequences
+
+
+def test_a_broker_that_stays_away_is_logged_once(
+    inbox: Inbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FakeBroker() as broker:
+        nobody = broker.address
+    attempts: list[Address] = []
+
+    def resolve() -> Sequence[Address]:
+        attempts.append(nobody)
+        return [nobody]
+
+    source = source_of(resolve)
+    with running(source, inbox):
+        eventually(lambda: len(attempts) > 5)
+        missing = source.missing()
+
+    assert missing == [f"{source.name} at 127.0.0.1 (connection refused)"]
+    assert sum("connection refused" in text for text in caplog.messages) == 1
+    with pytest.raises(SessionLost, match="connection refused"):
+        SETTINGS.open_channel(Broker("stomp", *nobody), nobody)
+
+
+def test_a_name_without_addresses_is_looked_up_again(broker: FakeBroker, inbox: Inbox) -> None:
+    failures = [socket.gaierror(-2, "Name or service not known")] * 3
+
+    def resolve() -> Sequence[Address]:
+        if failures:
+            raise failures.pop()
+        return [broker.address]
+
+    source = source_of(resolve)
+    with running(source, inbox):
+        eventually(lambda: not source.missing())
+
+    assert not failures
+
+
+@dataclass
+class NameServer:
+    """Resolves every name to this host, but hangs until `answer` is set."""
+
+    answer: threading.Event = field(default_factory=threading.Event)
+    queries: int = 0
+
+    def getaddrinfo(self, host: str, port: int, *arguments: Any) -> Any:
+        if not arguments[-1] & socket.AI_NUMERICHOST:
+            self.queries += 1
+            self.answer.wait(SOON_S)
+            host = "127.0.0.1"
+        return real_getaddrinfo(host, port, *arguments)
+
+
+@pytest.fixture
+def name_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
+    server = NameServer()
+    monkeypatch.setattr(socket, "getaddrinfo", server.getaddrinfo)
+    monkeypatch.setattr(stomp, "LOOK_UP_TIMEOUT_S", 0.05)
+    yield server
+    server.answer.set()
+
+
+def test_a_name_server_that_hangs_does_not_stop_a_reconnect(
+    broker: FakeBroker, inbox: Inbox, name_server: NameServer
+) -> None:
+    name_server.answer.set()
+    source = source_of(port=broker.port)
+    with running(source, inbox):
+        eventually(lambda: not source.missing())
+        assert broker.heard("CONNECT")
+        name_server.answer.clear()
+        broker.drop()
+
+        assert broker.heard("CONNECT")
+        eventually(lambda: not source.missing())
+        assert name_server.queries > 1
+
+
+def test_a_broker_whose_name_server_hangs_is_missing_until_it_answers(
+    broker: FakeBroker, inbox: Inbox, name_server: NameServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    foreground = [thread for thread in threading.enumerate() if not thread.daemon]
+    source = source_of(port=broker.port)
+    with running(source, inbox):
+        eventually(lambda: "no answer in time" in "".join(source.missing()))
+        assert not threading.Event().wait(0.3)  # several attempts
+        while_it_hangs = name_server.queries
+        name_server.answer.set()
+        eventually(lambda: not source.missing())
+
+    assert while_it_hangs == 1  # one thread waits for it, however often it is tried
+    assert sum("no answer in time; trying again" in text for text in caplog.messages) == 1
+    assert {thread for thread in threading.enumerate() if not thread.daemon} <= {*foreground}
+
+
+def test_an_address_removed_from_a_name_is_not_tried_again(
+    broker: FakeBroker, inbox: Inbox
+) -> None:
+    addresses = [broker.address]
+    source = source_of(lambda: addresses)
+    with running(source, inbox):
+        eventually(lambda: not source.missing())
+        ((_, thread),) = source._links.values()
+
+        addresses.clear()
+        broker.drop()
+        thread.join(SOON_S)
+
+        assert not thread.is_alive()
+
+
+def test_an_address_that_two_urls_lead_to_is_consumed_once(
+    broker: FakeBroker, inbox: Inbox
+) -> None:
+    owners: dict[Address, str] = {}
+    one, two = (
+        source_of(lambda: [broker.address], host=f"{name}.example.org", owners=owners)
+        for name in ("one", "two")
+    )
+    with running(one, inbox), running(two, inbox):
+        eventually(lambda: not one.missing() and not two.missing())
+
+        assert len(one._links) + len(two._links) == 1
+        assert len(broker.logins) == 1
+
+
+def test_a_refused_destination_does_not_affect_the_others(broker: FakeBroker, inbox: Inbox) -> None:
+    broker.forbids_subscribing, broker.forbidden = "not authorized", SITES.destination
+    source = source_of(lambda: [broker.address], StompSettings("site-a", (METRICS, SITES)))
+    with running(source, inbox):
+        eventually(lambda: "not authorized" in "".join(source.missing()))
+        assert "siteGroup" in "".join(source.missing())
+        eventually(lambda: len(broker.subscriptions) == 3)
+        broker.deliver("0", "a1")
+
+        assert len(take(inbox)) == 1
+
+
+def test_a_corrected_password_is_used_at_the_next_attempt(
+    inbox: Inbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    passwords = ["wrong"]
+    settings = StompSettings("site-a", (METRICS,), user="sam", password=lambda: passwords[-1])
+    with FakeBroker(server=ACTIVEMQ, refuses_login="password is invalid") as broker:
+        link = link_to(broker, settings)
+        with running(link, inbox):
+            eventually(lambda: "password is invalid" in link.problem)
+            passwords.append("right")
+            broker.refuses_login = ""
+            eventually(lambda: not link.problem)
+
+    (record,) = caplog.records
+    assert (record.levelname, "password is invalid" in record.message) == ("ERROR", True)
+    assert broker.logins[0].headers["passcode"] == "wrong"
+    assert broker.logins[-1].headers["passcode"] == "right"
+
+
+def test_subscribe_has_the_added_headers_and_connect_the_virtual_host(inbox: Inbox) -> None:
+    settings = with_headers("monitoring", **{"x-queue-type": "quorum"})
+    with FakeBroker(server=RABBITMQ) as broker, running(link := link_to(broker, settings), inbox):
+        eventually(lambda: not link.problem)
+
+    headers = broker.subscriptions[0].headers
+    assert broker.logins[0].headers["host"] == "monitoring"
+    assert headers["x-queue-type"] == "quorum"
+    assert headers["x-queue-name"] == "site-a.grid.probe.metricOutput"
+    assert headers["ack"] == "client"
+
+
+@pytest.mark.parametrize(
+    ("server", "header"),
+    [(RABBITMQ, "selector"), (ACTIVEMQ, "x-queue-type"), (ARTEMIS, "x-max-length")],
+)
+def test_a_header_that_the_broker_would_ignore_is_refused(
+    inbox: Inbox, server: str, header: str
+) -> None:
+    with FakeBroker(server=server) as broker:
+        link = link_to(broker, with_headers(**{header: "x"}))
+        with running(link, inbox):
+            eventually(lambda: f"does not know the header {header}" in link.problem)
+
+    assert broker.subscriptions == []
+
+
+def test_headers_that_a_queue_was_not_made_with_are_refused_with_what_to_do(inbox: Inbox) -> None:
+    refusal = "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'site-a.x'"
+    with FakeBroker(server=RABBITMQ, forbids_subscribing=refusal) as broker:
+        link = link_to(broker, with_headers(**{"x-queue-type": "quorum"}))
+        with running(link, inbox):
+            eventually(lambda: METRICS.destination in link.problem)
+            problem = link.problem
+
+    assert "inequivalent arg" in problem
+    assert "sam-consume unsubscribe" in problem
