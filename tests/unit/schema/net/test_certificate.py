@@ -1,7 +1,9 @@
-"""When certificates are valid, as read from their bytes."""
+"""Certificates as read from their bytes: when they are valid, whose they are, and their names."""
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from sam_pipeline.schema.net.certificate import (
     validities,
     validities_of_lists,
 )
+from sam_pipeline.schema.net.subject import host_names_of, subject_in, subject_of
 from tests.support.brokers.tls_files import TlsFiles
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -47,13 +50,23 @@ def test_all_certificates_of_a_file_are_read(files: TlsFiles) -> None:
     assert len(validities(proxy)) == pems > 1
 
 
-@pytest.mark.parametrize("position", [0, 1, 2, 5, 20, 60, 90, 130, 200])
-def test_a_damaged_certificate_has_no_dates_and_no_crash(files: TlsFiles, position: int) -> None:
-    pem = files.certificate_file(files.client()).read_bytes()
-    body = pem.index(b"\n") + 1 + position
+def damaged(files: TlsFiles, pem: bytes) -> Iterator[Path]:
+    """Files that are cut, or have other bytes, at many places."""
+    for position in (0, 1, 2, 5, 20, 60, 90, 130, 200):
+        body = pem.index(b"\n") + 1 + position
+        for text in (pem[:body], pem[:body] + b"AAAA" + pem[body + 4 :], pem[:body] + pem[-30:]):
+            yield files.file("damaged.pem", text)
+    for size in range(30, len(pem) - 60, 37):
+        yield files.file("cut.pem", pem[:size] + b"\n-----END CERTIFICATE-----\n")
 
-    for damaged in (pem[:body], pem[:body] + b"AAAA" + pem[body + 4 :], pem[:body] + pem[-30:]):
-        assert len(validities(files.file("damaged.pem", damaged))) <= 1
+
+def test_a_damaged_file_has_no_dates_and_no_names_and_no_crash(files: TlsFiles) -> None:
+    for pem in (files.certificate_file(files.client()), files.revocation_list()):
+        for path in damaged(files, pem.read_bytes()):
+            assert len(validities(path)) <= 1
+            assert len(validities_of_lists(path)) <= 1
+            if path.name == "cut.pem":
+                assert (subject_of(path), host_names_of(path)) == (None, ())
 
 
 @pytest.mark.parametrize(
@@ -91,17 +104,6 @@ def test_the_dates_of_a_revocation_list_are_those_of_a_full_parser(files: TlsFil
     assert [tuple(validity) for validity in validities_of_lists(file)] == [expected]
 
 
-@pytest.mark.parametrize("position", [0, 1, 2, 5, 20, 60, 90, 130])
-def test_a_damaged_revocation_list_has_no_dates_and_no_crash(
-    files: TlsFiles, position: int
-) -> None:
-    pem = files.revocation_list().read_bytes()
-    body = pem.index(b"\n") + 1 + position
-
-    for damaged in (pem[:body], pem[:body] + b"AAAA" + pem[body + 4 :], pem[:body] + pem[-30:]):
-        assert len(validities_of_lists(files.file("damaged.pem", damaged))) <= 1
-
-
 @pytest.mark.parametrize(
     ("end", "text", "is_problem"),
     [(-DAY, "the revocation list expired on", True), (2 * DAY, "expires on", False)],
@@ -127,3 +129,38 @@ def test_an_expired_authority_is_a_problem_if_no_other_is_valid(files: TlsFiles)
 
     assert (alone.is_problem, beside.is_problem) == (True, False)
     assert "certificate 1 of 2 expired" in beside.text
+
+
+def test_the_last_part_comes_first_and_no_blank_follows_a_comma(files: TlsFiles) -> None:
+    host = files.ca.issue_cert(
+        "x", common_name="x.example.org", organization_name="Grid", organization_unit_name="sam"
+    )
+
+    assert subject_of(files.x509_proxy(host)) == "CN=x.example.org,OU=sam,O=Grid"
+
+
+def test_a_subject_is_read_from_the_bytes_of_a_connection_too(files: TlsFiles) -> None:
+    path = files.certificate_file(files.client())
+    der = ssl.PEM_cert_to_DER_cert(path.read_text())
+
+    assert subject_in(der) == subject_of(path)
+    assert [subject_in(der[:size]) for size in range(0, 60, 7)] == [None] * 9
+
+
+def test_a_subject_is_that_of_a_full_parser(files: TlsFiles) -> None:
+    odd = files.ca.issue_cert("x", organization_name='#a,b+c"d\\e<f>;g', common_name=" both ")
+    path = files.certificate_file(odd)
+
+    known = x509.load_pem_x509_certificate(path.read_bytes()).subject.rfc4514_string()
+    assert subject_of(path) == known
+
+
+def test_the_host_names_are_those_of_the_certificate_not_its_common_name(files: TlsFiles) -> None:
+    names = ("door.example.org", "*.example.net", "192.0.2.1", "2001:db8::1")
+    host = files.ca.issue_cert(*names, common_name="old.example.org")
+
+    assert host_names_of(files.certificate_file(host)) == names
+    for none in (files.ca_file, files.directory / "missing.pem"):
+        assert host_names_of(none) == ()
+    assert subject_of(files.directory / "missing.pem") is None
+    assert subject_of(files.file("key.pem", files.client().private_key_pem.bytes())) is None

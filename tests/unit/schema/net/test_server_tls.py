@@ -52,22 +52,13 @@ def seen_by_server(
     return served.getpeercert(binary_form=True)
 
 
-def test_a_client_is_known_by_the_subject_of_its_certificate(files: TlsFiles) -> None:
+def test_a_client_is_known_by_its_certificate_if_it_has_one_and_is_asked(files: TlsFiles) -> None:
     der = seen_by_server(files, server_files(files), files.client())
 
     assert der is not None
     assert (subject_in(der) or "").startswith("CN=probe,")
-
-
-def test_a_client_may_have_no_certificate(files: TlsFiles) -> None:
     assert seen_by_server(files, server_files(files)) is None
-
-
-def test_without_authorities_of_clients_none_is_asked_for_a_certificate(files: TlsFiles) -> None:
     assert seen_by_server(files, server_files(files, clients=False), files.client()) is None
-
-
-def test_an_invalid_certificate_is_not_the_same_as_none(files: TlsFiles) -> None:
     for certificate in (files.foreign_client(), files.expired_client()):
         with pytest.raises(ssl.SSLCertVerificationError):
             seen_by_server(files, server_files(files), certificate)
