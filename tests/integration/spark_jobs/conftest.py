@@ -1,28 +1,52 @@
-"""The command `sam-report`, with the database of the test."""
+"""The command `sam-report`, and a grid to report on, with the database of the test."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
 
-from sam_pipeline.spark_jobs.cli import main
-from tests.support.reports.runs import url_of
+from tests.support.commands import Answer, Workplace
+from tests.support.reports.database import Grid, url_of
 
-SamReport = Callable[..., str]
-"""Runs a command that must succeed, and returns its standard output."""
+
+class SamReport:
+    """Runs commands in this process, each with the login that it needs."""
+
+    def __init__(self, database: str, directory: Path) -> None:
+        self.workplace = Workplace(directory, "spool://queue", database)
+        self.configure("")
+
+    def configure(self, more: str) -> None:
+        """Write the configuration file, with more lines."""
+        text = f'[database]\nurl = "{self.workplace.database}"\n{more}'
+        self.workplace.write("sam.toml", text)
+
+    def __call__(self, *arguments: object, code: int = 0) -> Answer:
+        """The answer to a command that must end with this exit code."""
+        answer = self.workplace.run("sam-report", *map(str, arguments))
+        assert answer.code == code, str(answer)
+        return answer
 
 
 @pytest.fixture
-def sam_report(engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> SamReport:
-    config = tmp_path / "sam.toml"
-    config.write_text(f'[database]\nurl = "{url_of(engine)}"\n')
-    config.chmod(0o600)
+def sam_report(engine: Engine, tmp_path: Path) -> SamReport:
+    return SamReport(url_of(engine), tmp_path)
 
-    def run(*arguments: str) -> str:
-        assert main([*arguments, "--config", str(config)]) == 0
-        return capsys.readouterr().out
 
-    return run
+@pytest.fixture
+def grid(engine: Engine) -> Iterator[Grid]:
+    """An empty database of each kind."""
+    grid = Grid(engine)
+    yield grid
+    grid.dispose()
+
+
+@pytest.fixture
+def small_grid(tmp_path: Path) -> Iterator[Grid]:
+    """An empty SQLite database, where the kind makes no difference."""
+    grid = Grid(f"sqlite:///{tmp_path}/sam.db")
+    yield grid
+    grid.dispose()

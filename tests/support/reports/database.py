@@ -37,8 +37,9 @@ flavours = ["SRM"]
 class Grid:
     """Inserts through the class views, like the consumer; `reporter` is the role of reports."""
 
-    def __init__(self, url: str) -> None:
-        self.engine: Engine = with_schema(url)
+    def __init__(self, database: str | Engine) -> None:
+        self.engine = with_schema(database) if isinstance(database, str) else database
+        url = url_of(self.engine)
         self.loader = make_engine(as_role(url, "loader"))
         self.reporter = make_engine(as_role(url, "reporter"))
         self.reader = make_engine(as_role(url, "reader"))
@@ -106,6 +107,13 @@ class Grid:
             connection.execute(
                 text(f"INSERT INTO {view} ({', '.join(present)}) VALUES ({placeholders})"), present
             )
+
+
+def url_of(engine: Engine) -> str:
+    """The URL of its database, for the owner."""
+    if engine.dialect.name == "sqlite":
+        return f"sqlite:///{engine.get_execution_options()['sam_file']}"
+    return engine.url.render_as_string(hide_password=False)
 
 
 def profile(directory: Path, *changes: tuple[str, str]) -> Profile:

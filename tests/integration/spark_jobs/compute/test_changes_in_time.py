@@ -21,13 +21,14 @@ from sam_pipeline.spark_jobs.compute import job
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.rules.days import Period, day_start, periods
 from sam_pipeline.spark_jobs.runs.due import due_days
-from sam_pipeline.sql.database.engine import make_engine, reading, writing
-from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.fold import take_changes
 from tests.oracle.oracle import Figures, day_report
 from tests.services.postgres import fresh_database
 from tests.support.database.sql_rows import insert
-from tests.support.reports.stored import StoredReport, query
+from tests.support.database.with_schema import with_schema
+from tests.support.reports.database import url_of
+from tests.support.reports.stored import Key, StoredReport, query
 from tests.worlds.model import (
     Downtime,
     Endpoint,
@@ -49,58 +50,48 @@ MIDNIGHT = midnight(DAY)
 NOON = MIDNIGHT + timedelta(hours=12)
 NEXT_MIDNIGHT = midnight(AFTER)
 PROFILE = Profile("test", {"SRM": Flavour(("put",)), "CE": Flavour(("submit",))}, vo="ops")
-LEVELS = ("endpoints", "services", "functions", "sites")
+
+
+Row = Endpoint | SiteGroup | Downtime
 
 
 @dataclass(frozen=True)
-class Belonging:
-    """The announcements of one endpoint, and the sites where it counts on each day."""
+class Case:
+    """Announcements in their order, and what they make of the three days.
+
+    For endpoints the sites where it counts, for groups their weights, for downtimes the hours that
+    they cover of each endpoint.
+    """
 
     name: str
-    announced: Sequence[Endpoint]
-    counts_at: Sequence[str]
+    expected: Any
+    announced: tuple[Row, ...]
+
+    def named(self, name: str) -> str:
+        return f"{name}.{'-'.join(re.findall('[a-z]+', self.name.lower()))}"
 
 
-@dataclass(frozen=True)
-class Grouping:
-    """The announcements of one site, and its groups with their weights on each day."""
-
-    name: str
-    announced: Sequence[SiteGroup]
-    weights: Sequence[Mapping[str, int]]
+def case(name: str, expected: Any, *announced: Row) -> Any:
+    return pytest.param(Case(name, expected, announced), id=name)
 
 
-@dataclass(frozen=True)
-class Outage:
-    """Announced downtimes, and the hours that they cover of each endpoint on each day."""
-
-    name: str
-    announced: Sequence[Downtime]
-    hours: Mapping[str, Sequence[int]]
-
-
-def at_site(
+def at(
     site: str = "A", start: datetime = LONG_AGO, end: datetime | None = None, **more: Any
 ) -> Endpoint:
     return Endpoint(site, "h", "SRM", start, end, **more)
 
 
-def in_group(
-    group: str = "G",
+def group(
+    name: str = "G",
     start: datetime = LONG_AGO,
     end: datetime | None = None,
     weight: int | None = None,
 ) -> SiteGroup:
-    return SiteGroup("S", "federation", group, start, end, weight)
+    return SiteGroup("S", "federation", name, start, end, weight)
 
 
 def downtime(start: int, end: int, announced: int = 0, **changes: str) -> Downtime:
-    """A downtime of one endpoint.
-
-    Args:
-        start, end: hours after the midnight of DAY.
-        announced: days after LONG_AGO.
-    """
+    """A downtime of one endpoint, in hours after the midnight of DAY; announced in days."""
     chosen = {"downtime_id": "D", "site": "A", "host": "h1", "flavour": "SRM", **changes}
     return Downtime(
         start=MIDNIGHT + timedelta(hours=start),
@@ -111,169 +102,128 @@ def downtime(start: int, end: int, announced: int = 0, **changes: str) -> Downti
 
 
 BELONGINGS = [
-    Belonging("appears at midnight", [at_site(start=MIDNIGHT)], ["", "A", "A"]),
-    Belonging("appears at noon", [at_site(start=NOON)], ["", "", "A"]),
-    Belonging("leaves at midnight", [at_site(end=MIDNIGHT)], ["A", "", ""]),
-    Belonging("leaves at noon", [at_site(end=NOON)], ["A", "A", ""]),
-    Belonging("exists from noon to noon", [at_site(start=NOON, end=NOON)], ["", "", ""]),
-    Belonging(
-        "leaves for a day", [at_site(end=MIDNIGHT), at_site(start=NEXT_MIDNIGHT)], ["A", "", "A"]
-    ),
-    Belonging(
-        "leaves by a second row that has an end", [at_site(), at_site(end=NOON)], ["A", "A", ""]
-    ),
-    Belonging(
-        "moves at midnight",
-        [at_site("A", end=MIDNIGHT), at_site("B", start=MIDNIGHT)],
-        ["A", "B", "B"],
-    ),
-    Belonging("moves at noon", [at_site("A", end=NOON), at_site("B", start=NOON)], ["A", "A", "B"]),
-    Belonging("belongs to two sites", [at_site("A"), at_site("B")], ["AB", "AB", "AB"]),
-    Belonging(
-        "belongs to two sites and leaves one",
-        [at_site("A"), at_site("B", end=NOON)],
-        ["AB", "AB", "A"],
-    ),
-    Belonging(
+    case("appears at midnight", ["", "A", "A"], at(start=MIDNIGHT)),
+    case("appears at noon", ["", "", "A"], at(start=NOON)),
+    case("leaves at midnight", ["A", "", ""], at(end=MIDNIGHT)),
+    case("leaves at noon", ["A", "A", ""], at(end=NOON)),
+    case("exists from noon to noon", ["", "", ""], at(start=NOON, end=NOON)),
+    case("leaves for a day", ["A", "", "A"], at(end=MIDNIGHT), at(start=NEXT_MIDNIGHT)),
+    case("leaves by a second row that has an end", ["A", "A", ""], at(), at(end=NOON)),
+    case("moves at midnight", ["A", "B", "B"], at("A", end=MIDNIGHT), at("B", MIDNIGHT)),
+    case("moves at noon", ["A", "A", "B"], at("A", end=NOON), at("B", NOON)),
+    case("belongs to two sites", ["AB", "AB", "AB"], at("A"), at("B")),
+    case("belongs to two sites and leaves one", ["AB", "AB", "A"], at("A"), at("B", end=NOON)),
+    case(
         "leaves production at midnight",
-        [at_site(production="Y"), at_site(start=MIDNIGHT, production="N")],
         ["A", "", ""],
+        *(at(production="Y"), at(start=MIDNIGHT, production="N")),
     ),
-    Belonging(
-        "is no longer monitored at noon",
-        [at_site(), at_site(start=NOON, monitored="N")],
-        ["A", "A", ""],
-    ),
-    Belonging(
+    case("is not monitored from noon", ["A", "A", ""], at(), at(start=NOON, monitored="N")),
+    case(
         "enters production by a row without the flag",
-        [at_site(production="N"), at_site(start=MIDNIGHT)],
         ["", "A", "A"],
+        *(at(production="N"), at(start=MIDNIGHT)),
     ),
-    Belonging(
+    case(
         "is announced in the wrong order",
-        [at_site(start=NOON, monitored="N"), at_site(start=MIDNIGHT), at_site(production="N")],
         ["", "A", ""],
+        *(at(start=NOON, monitored="N"), at(start=MIDNIGHT), at(production="N")),
     ),
-    Belonging(
+    case(
         "is out of production for a day, then the older row governs again",
-        [at_site(), at_site(start=MIDNIGHT, end=NEXT_MIDNIGHT, production="N")],
         ["A", "", "A"],
+        *(at(), at(start=MIDNIGHT, end=NEXT_MIDNIGHT, production="N")),
     ),
-    Belonging(
+    case(
         "has a newer row of another VO, which does not govern",
-        [at_site(vo="ops"), at_site(start=MIDNIGHT, vo="physics", production="N")],
         ["A", "A", "A"],
+        *(at(vo="ops"), at(start=MIDNIGHT, vo="physics", production="N")),
     ),
-    Belonging(
+    case(
         "leaves production for its VO, but not for all",
-        [at_site(), at_site(vo="ops"), at_site(start=MIDNIGHT, vo="ops", production="N")],
         ["A", "A", "A"],
+        *(at(), at(vo="ops"), at(start=MIDNIGHT, vo="ops", production="N")),
     ),
 ]
-
 GROUPINGS = [
-    Grouping("joins at midnight", [in_group(start=MIDNIGHT)], [{}, {"G": 0}, {"G": 0}]),
-    Grouping("joins at noon", [in_group(start=NOON, weight=2)], [{}, {}, {"G": 2}]),
-    Grouping("leaves at midnight", [in_group(end=MIDNIGHT)], [{"G": 0}, {}, {}]),
-    Grouping("leaves at noon", [in_group(end=NOON)], [{"G": 0}, {"G": 0}, {}]),
-    Grouping(
+    case("joins at midnight", [{}, {"G": 0}, {"G": 0}], group(start=MIDNIGHT)),
+    case("joins at noon", [{}, {}, {"G": 2}], group(start=NOON, weight=2)),
+    case("leaves the group at midnight", [{"G": 0}, {}, {}], group(end=MIDNIGHT)),
+    case("leaves the group at noon", [{"G": 0}, {"G": 0}, {}], group(end=NOON)),
+    case(
         "changes its group at midnight",
-        [in_group("G", end=MIDNIGHT, weight=3), in_group("H", start=MIDNIGHT, weight=3)],
         [{"G": 3}, {"H": 3}, {"H": 3}],
+        *(group("G", end=MIDNIGHT, weight=3), group("H", MIDNIGHT, weight=3)),
     ),
-    Grouping(
+    case(
         "is in two groups, of one until noon",
-        [in_group("G"), in_group("H", end=NOON, weight=1)],
         [{"G": 0, "H": 1}, {"G": 0, "H": 1}, {"G": 0}],
+        *(group("G"), group("H", end=NOON, weight=1)),
     ),
-    Grouping(
+    case(
         "gets another weight at midnight",
-        [in_group(weight=3), in_group(start=MIDNIGHT, weight=1)],
         [{"G": 3}, {"G": 1}, {"G": 1}],
+        *(group(weight=3), group(start=MIDNIGHT, weight=1)),
     ),
-    Grouping(
+    case(
         "gets another weight at noon, announced in the wrong order",
-        [in_group(start=NOON, weight=9), in_group(weight=3)],
         [{"G": 3}, {"G": 3}, {"G": 9}],
+        *(group(start=NOON, weight=9), group(weight=3)),
     ),
 ]
-
-ALL_OF_H1 = ("A SRM h1", "A CE h1", "B SRM h1")
-ALL_OF_A = ("A SRM h1", "A CE h1", "A SRM h2")
-
+H1, H1_CE, H1_OF_B, H2 = ENDPOINTS = ("A SRM h1", "A CE h1", "B SRM h1", "A SRM h2")
+NIGHT = [1, 1, 0]
 OUTAGES = [
-    Outage("over midnight", [downtime(-2, 3)], {"A SRM h1": [2, 3, 0]}),
-    Outage("until midnight", [downtime(-2, 0)], {"A SRM h1": [2, 0, 0]}),
-    Outage("from midnight to midnight", [downtime(0, 24)], {"A SRM h1": [0, 24, 0]}),
-    Outage("longer than the day", [downtime(-30, 60)], {"A SRM h1": [24, 24, 24]}),
-    Outage(
-        "moved to the next day", [downtime(8, 10), downtime(32, 35, 1)], {"A SRM h1": [0, 0, 3]}
-    ),
-    Outage(
-        "shortened to the day before",
-        [downtime(-4, 8), downtime(-4, -1, 1)],
-        {"A SRM h1": [3, 0, 0]},
-    ),
-    Outage("cancelled", [downtime(8, 10), downtime(8, 8, 1)], {}),
-    Outage(
-        "moved, announced in the wrong order",
-        [downtime(32, 35, 1), downtime(8, 10)],
-        {"A SRM h1": [0, 0, 3]},
-    ),
-    Outage(
+    case("over midnight", {H1: [2, 3, 0]}, downtime(-2, 3)),
+    case("until midnight", {H1: [2, 0, 0]}, downtime(-2, 0)),
+    case("from midnight to midnight", {H1: [0, 24, 0]}, downtime(0, 24)),
+    case("longer than the day", {H1: [24, 24, 24]}, downtime(-30, 60)),
+    case("moved to the next day", {H1: [0, 0, 3]}, downtime(8, 10), downtime(32, 35, 1)),
+    case("shortened to the day before", {H1: [3, 0, 0]}, downtime(-4, 8), downtime(-4, -1, 1)),
+    case("cancelled", {}, downtime(8, 10), downtime(8, 8, 1)),
+    case("moved, in the wrong order", {H1: [0, 0, 3]}, downtime(32, 35, 1), downtime(8, 10)),
+    case(
         "cancelled and announced again",
-        [downtime(8, 10), downtime(8, 8, 1), downtime(20, 26, 2)],
-        {"A SRM h1": [0, 4, 2]},
+        {H1: [0, 4, 2]},
+        *(downtime(8, 10), downtime(8, 8, 1), downtime(20, 26, 2)),
     ),
-    Outage(
+    case(
         "two that overlap count once",
-        [downtime(-2, 4), downtime(2, 6, downtime_id="E")],
-        {"A SRM h1": [2, 6, 0]},
+        {H1: [2, 6, 0]},
+        *(downtime(-2, 4), downtime(2, 6, downtime_id="E")),
     ),
-    Outage(
+    case(
         "of a host at all its sites",
-        [downtime(-1, 1, site="", flavour="")],
-        {endpoint: [1, 1, 0] for endpoint in ALL_OF_H1},
+        dict.fromkeys((H1, H1_CE, H1_OF_B), NIGHT),
+        downtime(-1, 1, site="", flavour=""),
     ),
-    Outage(
-        "of a host at one site",
-        [downtime(-1, 1, flavour="")],
-        {endpoint: [1, 1, 0] for endpoint in ("A SRM h1", "A CE h1")},
-    ),
-    Outage(
+    case("of a host at one site", {H1: NIGHT, H1_CE: NIGHT}, downtime(-1, 1, flavour="")),
+    case(
         "of a whole site",
-        [downtime(-1, 1, host="", flavour="")],
-        {endpoint: [1, 1, 0] for endpoint in ALL_OF_A},
+        dict.fromkeys((H1, H1_CE, H2), NIGHT),
+        downtime(-1, 1, host="", flavour=""),
     ),
-    Outage(
-        "of a flavour of a site",
-        [downtime(-1, 1, host="")],
-        {endpoint: [1, 1, 0] for endpoint in ("A SRM h1", "A SRM h2")},
-    ),
-    Outage(
+    case("of a flavour of a site", {H1: NIGHT, H2: NIGHT}, downtime(-1, 1, host="")),
+    case(
         "from the whole site to one flavour of a host: two announcements",
-        [
-            downtime(-1, 1, host="", flavour=""),
-            downtime(-1, -1, 1, host="", flavour=""),
-            downtime(-1, 1, 1),
-        ],
-        {"A SRM h1": [1, 1, 0]},
+        {H1: NIGHT},
+        downtime(-1, 1, host="", flavour=""),
+        *(downtime(-1, -1, 1, host="", flavour=""), downtime(-1, 1, 1)),
     ),
-    Outage("of a severity that does not count", [downtime(-1, 1, severity="WARNING")], {}),
+    case("of a severity that does not count", {}, downtime(-1, 1, severity="WARNING")),
 ]
 
 
 class Announced:
     """A database for the cases, with the profile and the report."""
 
-    def __init__(self, url: str, directory: Path) -> None:
-        self.url = url
-        self.engine: Engine = make_engine(url, create=True)
-        upgrade(self.engine)
+    def __init__(self, engine: Engine, directory: Path) -> None:
+        self.engine = engine
+        self.url = url_of(engine)
         path = directory / "profile.toml"
         path.write_text(to_toml(PROFILE))
         self.profile = read_profile(path)
-        self.report = StoredReport(url, PROFILE.name)
+        self.report = StoredReport(self.url, PROFILE.name)
 
     def load(self, world: World) -> None:
         insert(self.engine, "serviceEndpoint", *map(endpoint_record, world.endpoints))
@@ -284,35 +234,39 @@ class Announced:
     def run(self, spark: SparkContext, period: Period) -> None:
         with writing(self.engine) as connection:
             change_no = take_changes(connection)
-        now = day_start(TODAY)
-        job.run(
-            spark, self.engine, [self.profile], period, change_no, lambda: now, lambda stage: None
-        )
+        now, profiles = day_start(TODAY), [self.profile]
+        job.run(spark, self.engine, profiles, period, change_no, lambda: now, lambda stage: None)
 
     def due(self) -> list[date]:
         with reading(self.engine) as connection:
             return due_days(connection, PROFILE.name, TODAY)
 
+    def endpoints(self, day: date) -> Mapping[Key, Figures]:
+        return self.report.figures("endpoints", day)
+
 
 def cases_world() -> World:
     """All cases side by side, each with names of its own."""
+    belongings, groupings, outages = (
+        [row.values[0] for row in rows] for rows in (BELONGINGS, GROUPINGS, OUTAGES)
+    )
     endpoints = [
-        replace(row, site=f"{row.site} {case.name}", host=_host("h", case))
-        for case in BELONGINGS
+        replace(row, site=f"{row.site} {case.name}", host=case.named("h"))
+        for case in belongings
         for row in case.announced
     ]
     endpoints += [
-        Endpoint(f"S {case.name}", _host("s", case), "SRM", LONG_AGO) for case in GROUPINGS
+        Endpoint(f"S {case.name}", case.named("s"), "SRM", LONG_AGO) for case in groupings
     ]
     endpoints += [
-        Endpoint(f"{site} {case.name}", _host(host, case), flavour, LONG_AGO)
-        for case in OUTAGES
-        for site, flavour, host in map(str.split, {*ALL_OF_H1, *ALL_OF_A})
+        Endpoint(f"{site} {case.name}", case.named(host), flavour, LONG_AGO)
+        for case in outages
+        for site, flavour, host in map(str.split, ENDPOINTS)
     ]
     endpoints.append(Endpoint("HALF", "half", "SRM", LONG_AGO))
     groups = [
         replace(row, site=f"S {case.name}", group_name=f"{row.group_name} {case.name}")
-        for case in GROUPINGS
+        for case in groupings
         for row in case.announced
     ]
     names = {row.group_name for row in groups}
@@ -322,9 +276,9 @@ def cases_world() -> World:
             row,
             downtime_id=f"{row.downtime_id} {case.name}",
             site=row.site and f"{row.site} {case.name}",
-            host=row.host and _host(row.host, case),
+            host=row.host and case.named(row.host),
         )
-        for case in OUTAGES
+        for case in outages
         for row in case.announced
     ]
     return _world(endpoints, groups, downtimes)
@@ -360,82 +314,60 @@ def _merged(world: World) -> World:
     return replace(world, endpoints=tuple(rows))
 
 
-def _host(name: str, case: Belonging | Grouping | Outage) -> str:
-    return f"{name}.{'-'.join(re.findall('[a-z]+', case.name.lower()))}"
-
-
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def announced(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: SparkContext
 ) -> Iterator[Announced]:
     """A database with all cases, and their report."""
-    database = _database(request, tmp_path_factory.mktemp("cases"))
+    directory = tmp_path_factory.mktemp("cases")
+    url = f"sqlite:///{directory}/sam.db"
+    if request.param == "postgresql":
+        url = fresh_database(request.getfixturevalue("postgres"))
+    database = Announced(with_schema(url), directory)
     database.load(cases_world())
     database.run(spark, PERIOD)
     yield database
     database.engine.dispose()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Announced]:
-    database = _database(request, tmp_path)
-    yield database
-    database.engine.dispose()
-
-
-def _database(request: pytest.FixtureRequest, directory: Path) -> Announced:
-    if request.param == "sqlite":
-        return Announced(f"sqlite:///{directory}/sam.db", directory)
-    return Announced(fresh_database(request.getfixturevalue("postgres")), directory)
-
-
-@pytest.mark.parametrize("case", BELONGINGS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", BELONGINGS)
 def test_an_endpoint_counts_at_its_sites_of_the_first_second_of_the_day(
-    announced: Announced, case: Belonging
+    announced: Announced, case: Case
 ) -> None:
-    counted = [
-        "".join(
-            sorted(
-                site[0]
-                for site, _, host in announced.report.figures("endpoints", day)
-                if host == _host("h", case)
-            )
-        )
+    sites = [
+        sorted(site[0] for site, _, host in announced.endpoints(day) if host == case.named("h"))
         for day in DAYS
     ]
 
-    assert counted == case.counts_at
+    assert ["".join(of_day) for of_day in sites] == case.expected
 
 
-@pytest.mark.parametrize("case", GROUPINGS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", GROUPINGS)
 def test_a_site_counts_in_its_groups_of_the_first_second_of_the_day(
-    announced: Announced, case: Grouping
+    announced: Announced, case: Case
 ) -> None:
-    rows = query(
-        announced.url,
-        "SELECT day, group_name, weight FROM report_group_site WHERE site = :site",
-        site=f"S {case.name}",
-    )
+    statement = "SELECT day, group_name, weight FROM report_group_site WHERE site = :site"
+    rows = query(announced.url, statement, site=f"S {case.name}")
 
     weights = [
         {row["group_name"][0]: row["weight"] for row in rows if str(row["day"]) == str(day)}
         for day in DAYS
     ]
-    assert weights == case.weights
+    assert weights == case.expected
 
 
-@pytest.mark.parametrize("case", OUTAGES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", OUTAGES)
 def test_a_downtime_covers_the_hours_of_its_newest_announcement(
-    announced: Announced, case: Outage
+    announced: Announced, case: Case
 ) -> None:
     hours: dict[str, list[int]] = {}
     for number, day in enumerate(DAYS):
-        for (site, flavour, host), figures in announced.report.figures("endpoints", day).items():
+        for (site, flavour, host), figures in announced.endpoints(day).items():
             if site.endswith(f" {case.name}") and figures.seconds["DOWNTIME"]:
                 name = f"{site[0]} {flavour} {host.partition('.')[0]}"
                 hours.setdefault(name, [0, 0, 0])[number] = figures.seconds["DOWNTIME"] // 3600
 
-    assert hours == case.hours
+    assert hours == case.expected
 
 
 @pytest.mark.parametrize("day", DAYS, ids=str)
@@ -444,57 +376,34 @@ def test_all_figures_of_changing_topology_equal_the_oracles(
 ) -> None:
     expected = day_report(_merged(cases_world()), PROFILE, day)
 
-    for level in LEVELS:
+    for level in ("endpoints", "services", "functions", "sites"):
         assert announced.report.figures(level, day) == expected.figures(level)
     assert announced.report.groups(day) == expected.groups
 
 
-def test_a_change_after_a_day_was_computed_makes_it_due_and_is_recorded(
-    spark: SparkContext, empty: Announced
+def test_a_change_after_a_day_was_computed_makes_the_days_it_touches_due(
+    spark: SparkContext, engine: Engine, tmp_path: Path
 ) -> None:
-    endpoint, first = Endpoint("A", "h1", "SRM", LONG_AGO), downtime(8, 10)
-    empty.load(_world([endpoint], [], [first]))
-    empty.run(spark, PERIOD)
-    computed = [_downtime_hours(empty, day) for day in DAYS]
-    at_rest = empty.due()
+    database = Announced(engine, tmp_path)
+    database.load(_world([Endpoint("A", "h1", "SRM", LONG_AGO)], [], [downtime(8, 10)]))
+    database.run(spark, PERIOD)
+    at_rest = database.due()
 
-    insert(empty.engine, "downtime", downtime_record(downtime(32, 35, 1)))  # it is moved
-    moved = empty.due()
+    insert(engine, "downtime", downtime_record(downtime(32, 35, 1)))  # it is moved
+    moved = database.due()
     for period in periods(moved):
-        empty.run(spark, period)
+        database.run(spark, period)
 
-    assert (computed, at_rest) == ([0, 2, 0], [])
-    assert moved == [DAY, AFTER]
-    assert [_downtime_hours(empty, day) for day in DAYS] == [0, 0, 3]
-    changes = query(empty.url, "SELECT day, reason FROM report_change WHERE level = 'site'")
+    assert (at_rest, moved, database.due()) == ([], [DAY, AFTER], [])
+    figures = [database.report.figures("sites", day)["A",] for day in DAYS]
+    assert [of_day.seconds["DOWNTIME"] // 3600 for of_day in figures] == [0, 0, 3]
+    changes = query(database.url, "SELECT day, reason FROM report_change WHERE level = 'site'")
     assert {(str(row["day"]), row["reason"]) for row in changes} == {
         (str(day), "downtimes changed") for day in moved
     }
-    assert empty.due() == []
-
-
-def test_a_change_makes_the_days_it_touches_due(spark: SparkContext, empty: Announced) -> None:
-    empty.load(_world([Endpoint("A", "h1", "SRM", LONG_AGO)], [], [downtime(32, 35)]))
-    empty.run(spark, PERIOD)
-
-    insert(empty.engine, "downtime", downtime_record(downtime(32, 32, 1)))  # it is cancelled
-    assert empty.due() == [AFTER]
-
-    late = Result("h1", "SRM", "put", "CRITICAL", NOON - timedelta(days=1))
-    insert(empty.engine, "metricOutput", result_record(late))
-    with writing(empty.engine) as connection:
-        take_changes(connection)
-    assert empty.due() == DAYS  # a result holds until the next day's first
-
-    empty.run(spark, PERIOD)
-    assert empty.due() == []
-
-    insert(
-        empty.engine, "serviceEndpoint", endpoint_record(Endpoint("B", "h1", "SRM", NEXT_MIDNIGHT))
-    )
-    assert empty.due() == [AFTER]
-
-
-def _downtime_hours(database: Announced, day: date) -> int:
-    figures: Mapping[Any, Figures] = database.report.figures("sites", day)
-    return figures["A",].seconds["DOWNTIME"] // 3600
+    insert(engine, "downtime", downtime_record(downtime(32, 32, 2)))  # it is cancelled
+    joins = Endpoint("B", "h1", "SRM", NEXT_MIDNIGHT)
+    assert database.due() == [AFTER]
+    database.run(spark, Period(AFTER, AFTER))
+    insert(engine, "serviceEndpoint", endpoint_record(joins))
+    assert database.due() == [AFTER]

@@ -32,11 +32,12 @@ from tests.support.database.gocdb_files import (
 from tests.support.database.sql_rows import downtime as downtime_row
 
 MIDNIGHT, SIX, EVENING = (f"2026-11-03T{hour}:00:00Z" for hour in ("00", "06", "18"))
-BEFORE, DAY, AFTER = (date(2026, 11, day) for day in (2, 3, 4))
+FIRST = "2026-11-01T00:00:00Z"
+DAYS = [date(2026, 11, day) for day in (2, 3, 4)]
 NOW = "2026-11-20T00:00:00Z"
-WINDOW = Window("2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z")
+WINDOW = Window(FIRST, "2026-12-01T00:00:00Z")
 HOUR = 3600
-START = day_start(BEFORE) + 12 * HOUR  # 2 November, 12:00, to 4 November, 12:00
+START = day_start(DAYS[0]) + 12 * HOUR  # 2 November, 12:00, to 4 November, 12:00
 END = START + 48 * HOUR
 
 Import = Callable[..., None]
@@ -79,13 +80,6 @@ def expected_on(engine: Engine, tmp_path: Path) -> Callable[[date], DayExpectati
     return expectation
 
 
-def hosts(expected_on: Callable[[date], DayExpectation]) -> list[list[str]]:
-    return [
-        [endpoint.host_name for endpoint in expected_on(day).endpoints]
-        for day in (BEFORE, DAY, AFTER)
-    ]
-
-
 def hours(expected_on: Callable[[date], DayExpectation]) -> list[Sequence[tuple[float, float]]]:
     """The downtimes of the three days, in hours of the day."""
     return [
@@ -93,56 +87,46 @@ def hours(expected_on: Callable[[date], DayExpectation]) -> list[Sequence[tuple[
             ((cover.start - day_start(day)) / HOUR, (cover.end - day_start(day)) / HOUR)
             for cover in expected_on(day).covers
         ]
-        for day in (BEFORE, DAY, AFTER)
+        for day in DAYS
     ]
 
 
 @pytest.mark.parametrize(
-    ("at", "expected"),
-    [(SIX, [["a", "b"], ["a", "b"], ["b", "c"]]), (MIDNIGHT, [["a", "b"], ["b", "c"], ["b", "c"]])],
+    ("snapshots", "expected"),
+    [
+        ([(SIX, endpoints_of("bc"))], [["a", "b"], ["a", "b"], ["b", "c"]]),
+        ([(MIDNIGHT, endpoints_of("bc"))], [["a", "b"], ["b", "c"], ["b", "c"]]),
+        (  # what came back was absent in between
+            [(MIDNIGHT, endpoints_of("b")), (EVENING, endpoints_of("ab"))],
+            [["a", "b"], ["b"], ["a", "b"]],
+        ),
+        *(
+            ([(SIX, document(service_endpoint("a", **{flag: "N"})))], [["a", "b"], ["a", "b"], []])
+            for flag in ("production", "monitored")
+        ),
+    ],
 )
-def test_endpoints_appear_and_disappear_at_the_next_midnight(
+def test_endpoints_and_their_flags_count_from_the_next_midnight(
     import_gocdb: Import,
     expected_on: Callable[[date], DayExpectation],
-    at: str,
+    snapshots: list[tuple[str, str]],
     expected: list[list[str]],
 ) -> None:
-    import_gocdb("2026-11-01T00:00:00Z", endpoints=endpoints_of("ab"))
-    import_gocdb(at, endpoints=endpoints_of("bc"))
+    for at, endpoints in [(FIRST, endpoints_of("ab")), *snapshots]:
+        import_gocdb(at, endpoints=endpoints)
 
-    assert hosts(expected_on) == expected
-
-
-@pytest.mark.parametrize("flag", ["production", "monitored"])
-def test_a_flag_counts_from_the_next_midnight(
-    import_gocdb: Import, expected_on: Callable[[date], DayExpectation], flag: str
-) -> None:
-    import_gocdb("2026-11-01T00:00:00Z", endpoints=document(service_endpoint(host="a")))
-    import_gocdb(SIX, endpoints=document(service_endpoint("a", **{flag: "N"})))
-
-    assert hosts(expected_on) == [["a"], ["a"], []]
-
-
-def test_an_endpoint_that_came_back_was_absent_in_between(
-    import_gocdb: Import, expected_on: Callable[[date], DayExpectation]
-) -> None:
-    for at, names in (("2026-11-01T00:00:00Z", "ab"), (MIDNIGHT, "b"), (EVENING, "ab")):
-        import_gocdb(at, endpoints=endpoints_of(names))
-
-    assert hosts(expected_on) == [["a", "b"], ["b"], ["a", "b"]]
+    hosts = [[e.host_name for e in expected_on(day).endpoints] for day in DAYS]
+    assert hosts == expected
 
 
 def test_a_site_changes_its_group_at_the_next_midnight(
     engine: Engine, import_gocdb: Import
 ) -> None:
-    import_gocdb("2026-11-01T00:00:00Z", groups=document(listed_site("A", "NGI_SI")))
+    import_gocdb(FIRST, groups=document(listed_site("A", "NGI_SI")))
     import_gocdb(SIX, groups=document(listed_site("A", "NGI_CH")))
 
     with reading(engine) as connection:
-        groups = [
-            [member.group_name for member in members(connection, day)]
-            for day in (BEFORE, DAY, AFTER)
-        ]
+        groups = [[member.group_name for member in members(connection, day)] for day in DAYS]
 
     assert groups == [["NGI_SI"], ["NGI_SI"], ["NGI_CH"]]
 
@@ -163,7 +147,7 @@ def test_a_downtime_is_as_in_the_last_snapshot_of_gocdb(
     expected: list[list[tuple[float, float]]],
 ) -> None:
     import_gocdb(
-        "2026-11-01T00:00:00Z",
+        FIRST,
         endpoints=document(service_endpoint()),
         downtimes=document(downtime(start=START, end=END)),
     )
@@ -175,7 +159,7 @@ def test_a_downtime_is_as_in_the_last_snapshot_of_gocdb(
 def test_an_announced_downtime_can_be_moved_ended_and_cancelled_in_the_past(
     engine: Engine, import_gocdb: Import, expected_on: Callable[[date], DayExpectation]
 ) -> None:
-    import_gocdb("2026-11-01T00:00:00Z", endpoints=document(service_endpoint()))
+    import_gocdb(FIRST, endpoints=document(service_endpoint()))
     now = datetime(2026, 11, 20, tzinfo=UTC)
 
     def add(start: str, end: str) -> None:
@@ -183,17 +167,16 @@ def test_an_announced_downtime_can_be_moved_ended_and_cancelled_in_the_past(
         values = {key: str(value) for key, value in fields.items() if key in DOWNTIME.keys}
         announce(engine, announcement(values, now), now)
 
-    hours_after = [hours(expected_on)]
+    after = [hours(expected_on)]
     add("2026-11-02T12:00:00Z", "2026-11-04T12:00:00Z")
-    hours_after.append(hours(expected_on))
+    after.append(hours(expected_on))
     add("2026-11-03T00:00:00Z", "2026-11-04T12:00:00Z")
-    hours_after.append(hours(expected_on))
-    cancel(engine, ["D1"], "2026-11-03T18:00:00Z", "ended (jane)", now)
-    hours_after.append(hours(expected_on))
-    cancel(engine, ["D1"], None, "cancelled (jane)", now)
-    hours_after.append(hours(expected_on))
+    after.append(hours(expected_on))
+    for end, reason in (("2026-11-03T18:00:00Z", "ended (jane)"), (None, "cancelled (jane)")):
+        cancel(engine, ["D1"], end, reason, now)
+        after.append(hours(expected_on))
 
-    assert hours_after == [
+    assert after == [
         [[], [], []],
         [[(12, 24)], [(0, 24)], [(0, 12)]],
         [[], [(0, 24)], [(0, 12)]],

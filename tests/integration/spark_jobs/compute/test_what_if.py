@@ -1,35 +1,29 @@
-"""Published days under another profile, on both databases: compared, and never stored."""
+"""Published days under another profile: compared, and never stored."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark import SparkContext
-from sqlalchemy import text
 
-from sam_pipeline.schema.program.command import NO_PERMISSION
-from sam_pipeline.schema.program.progress import Progress
-from sam_pipeline.spark_jobs.cli import main
 from sam_pipeline.spark_jobs.compute import job, reports
-from sam_pipeline.spark_jobs.compute.cluster.watcher import Watcher
-from sam_pipeline.spark_jobs.compute.reports import Computing
-from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.loading.fold import take_changes
-from tests.services.postgres import as_role
+from tests.integration.spark_jobs.conftest import SamReport
+from tests.support.database.dialects import only_on
+from tests.support.database.sql_rows import query
 from tests.support.reports.database import DAY, LATER, ONE_DAY, PROFILE, Grid, profile
-from tests.support.reports.runs import url_of
+
+WITHOUT_STORAGE = PROFILE.replace('[functions.storage]\nflavours = ["SRM"]\n', "")
+TABLES = ("run", "timeline_segment", "site_figure", "endpoint_figure", "published_run")
+DIFFERENT = ("what-if", "--profile", "other.toml")
+OF_DAY = (*DIFFERENT, "--day", DAY)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def grid(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Grid]:
-    """A database with a site whose storage fails from noon on; the day is published."""
-    url = f"sqlite:///{tmp_path}/sam.db"
-    grid = Grid(url if request.param == "sqlite" else request.getfixturevalue("postgres_url"))
+@pytest.fixture
+def other(spark: SparkContext, grid: Grid, tmp_path: Path) -> Path:
+    """The file of another profile; the published day of site A has failing storage since noon."""
     for site in ("A", "B"):
         grid.endpoint(site, "CE", f"ce.{site}")
         grid.endpoint(site, "SRM", f"se.{site}")
@@ -38,126 +32,57 @@ def grid(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Grid]:
     grid.result("SRM se.A put", "12:00", "CRITICAL")
     with writing(grid.reporter) as connection:
         change_no = take_changes(connection)
-    spark, profiles = request.getfixturevalue("spark"), [profile(tmp_path)]
+    profiles = [profile(tmp_path)]
     job.run(spark, grid.reporter, profiles, ONE_DAY, change_no, lambda: LATER, lambda stage: None)
-    yield grid
-    grid.dispose()
-
-
-@pytest.fixture
-def what_if(
-    grid: Grid,
-    tmp_path: Path,
-    spark: SparkContext,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Any:
-    """Calls the command, as a reader, with the session's Spark; returns code, output, errors."""
-
-    @contextmanager
-    def computing(*_: object) -> Iterator[Computing]:
-        progress = Progress()
-        yield Computing(spark, progress, Watcher(spark, 60, progress))
-
-    monkeypatch.setattr(reports, "computing", computing)
-    is_sqlite = grid.engine.dialect.name == "sqlite"
-    url = url_of(grid.engine) if is_sqlite else as_role(url_of(grid.engine), "reader")
-    monkeypatch.setenv("SAM_DATABASE_URL", url)
-    monkeypatch.chdir(tmp_path)
-
-    def call(document: str, *options: str) -> tuple[int, str, str]:
-        (tmp_path / "other.toml").write_text(document)
-        period = ("--day", str(DAY)) if "--month" not in options else ()
-        code = main(["what-if", "--profile", "other.toml", *period, *options])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
-
-
-def stored(grid: Grid) -> list[int]:
-    tables = ("run", "timeline_segment", "site_figure", "endpoint_figure", "published_run")
-    with reading(grid.engine) as connection:
-        return [
-            int(connection.scalar(text(f"SELECT count(*) FROM {name}")) or 0) for name in tables
-        ]
-
-
-def without_storage() -> str:
-    return PROFILE.replace('[functions.storage]\nflavours = ["SRM"]\n', "")
+    path = tmp_path / "other.toml"
+    path.write_text(WITHOUT_STORAGE)
+    return path
 
 
 def test_another_profile_shows_what_would_differ_and_stores_nothing(
-    grid: Grid, what_if: Any
+    grid: Grid, other: Path, sam_report: SamReport
 ) -> None:
-    before = stored(grid)
+    counts = " UNION ALL ".join(f"SELECT count(*) FROM {table}" for table in TABLES)
+    before = query(grid.engine, counts)
 
-    code, out, _ = what_if(without_storage(), "--json")
+    [site] = sam_report(*OF_DAY, "--json").json
 
-    assert code == 0
-    [site] = json.loads(out)
     assert (site["site"], site["days_that_differ"]) == ("A", [str(DAY)])
     assert (float(site["availability_before"]), float(site["availability_after"])) == (50, 100)
     assert (site["missed_before"], site["missed_after"]) == (["availability", "reliability"], [])
     assert site["verdict"] == "newly met"
-    assert stored(grid) == before
+    assert query(grid.engine, counts) == before
 
 
-def test_a_login_that_may_not_read_reports_learns_which_role_the_command_needs(
-    postgres_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+@only_on("sqlite")
+def test_only_what_differs_is_listed_for_the_chosen_report_month_and_site(
+    other: Path, sam_report: SamReport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Grid(postgres_url).dispose()
-    (tmp_path / "other.toml").write_text(PROFILE)
-    monkeypatch.setenv("SAM_DATABASE_URL", as_role(postgres_url, "loader"))
+    month = (*DIFFERENT, "--month", f"{DAY:%Y-%m}", "--report", "test", "--format", "csv")
+    other.write_text(WITHOUT_STORAGE.replace('name = "test"', 'name = "other"'))
+    of_a, of_b = (sam_report(*month, "--site", site) for site in "AB")
+    other.write_text(PROFILE)
+    same, in_json = sam_report(*OF_DAY), sam_report(*OF_DAY, "--json")
+    other.write_text(PROFILE + "[targets]\navailability = 10\nreliability = 10\n")
+    [looser] = sam_report(*OF_DAY, "--json").json
 
-    assert (
-        main(["what-if", "--profile", str(tmp_path / "other.toml"), "--day", str(DAY)])
-        == NO_PERMISSION
-    )
-    assert "sam_reader" in capsys.readouterr().err
-
-
-def test_the_same_profile_differs_in_nothing_and_says_so(what_if: Any) -> None:
-    code, out, err = what_if(PROFILE)
-
-    assert (code, err) == (0, "")
-    assert "nothing differs" in out
-    assert json.loads(what_if(PROFILE, "--json")[1]) == []
-
-
-def test_other_targets_alone_name_the_sites_that_newly_miss_them(what_if: Any) -> None:
-    looser = what_if(PROFILE + "[targets]\navailability = 10\nreliability = 10\n", "--json")
-    in_words = what_if(PROFILE + "[targets]\navailability = 10\n")
-
-    [site] = json.loads(looser[1])
-    assert (site["site"], site["verdict"], site["days"]) == ("A", "newly met", 0)
-    assert "availability 10 %" in in_words[1]
-
-
-def test_a_report_of_another_name_can_be_compared_with_a_month_of_one_site(what_if: Any) -> None:
-    other = without_storage().replace('name = "test"', 'name = "other"')
-    month = ("--month", f"{DAY:%Y-%m}", "--report", "test", "--format", "csv")
-
-    of_a = what_if(other, *month, "--site", "A")
-    of_b = what_if(other, *month, "--site", "B")
-
-    assert of_a[0] == of_b[0] == 0
-    assert of_a[1].splitlines()[1].startswith("test,")
-    assert of_b[1].strip() == ""
-    assert "not compared" in of_a[2]
-
-
-def test_what_cannot_be_compared_is_a_usage_error_before_spark_starts(
-    what_if: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    assert of_a.out.splitlines()[1].startswith("test,") and "not compared" in of_a.err
+    assert of_b.out.strip() == ""
+    assert ("nothing differs" in same.out, same.err, in_json.json) == (True, "", [])
+    assert (looser["site"], looser["verdict"], looser["days"]) == ("A", "newly met", 0)
+    assert "availability 10 %" in sam_report(*OF_DAY).out
+    # What can't be compared is refused before Spark starts.
     monkeypatch.setattr(reports, "computing", None)
+    assert "2026-01" in sam_report(*DIFFERENT, "--month", "2026-01", code=64).err
+    other.write_text(PROFILE.replace('name = "test"', 'name = "tset"'))
+    assert "test" in sam_report(*OF_DAY, code=64).err
 
-    unknown = what_if(PROFILE.replace('name = "test"', 'name = "tset"'))
-    empty = what_if(PROFILE, "--month", "2026-01")
 
-    assert (unknown[0], empty[0]) == (64, 64)
-    assert "test" in unknown[2]
-    assert "2026-01" in empty[2]
+@only_on("postgresql")
+def test_a_login_that_may_not_read_reports_learns_which_role_the_command_needs(
+    grid: Grid, sam_report: SamReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other.toml").write_text(PROFILE)
+    monkeypatch.setattr("tests.support.commands.ROLES", [("sam-report", "loader")])
+
+    assert "sam_reader" in sam_report(*OF_DAY, code=77).err
