@@ -52,7 +52,7 @@ class SpoolSite:
     def wait_until_loaded(self, rows: int, dead_letters: int = 0) -> None:
         """Wait until the spool is empty, then check the numbers."""
         eventually(lambda: not self.pending())
-        assert (self.site.rows(), dead_letter_count(self.site)) == (rows, dead_letters)
+        assert (self.site.rows(), self.site.letters()) == (rows, dead_letters)
 
 
 def spool_site(directory: Path, database: str) -> SpoolSite:
@@ -90,17 +90,6 @@ def site_group(name: str) -> Message:
     lines = ("siteName: S", f"groupName: {name}", "groupType: region")
     body = "\n".join([*lines, "validFrom: 2026-11-01T00:00:00Z", "EOT", ""])
     return new_message("siteGroup", body)
-
-
-def dead_letter_count(site: Site) -> int:
-    return int(site.scalar("SELECT count(*) FROM dead_letter"))
-
-
-def edit_database_url(site: Site, old: str, new: str) -> None:
-    """Replace a part of the configured URL of the database."""
-    text = site.config.read_text()
-    assert old in text
-    site.config.write_text(text.replace(old, new, 1))
 
 
 def end_sessions(site: Site) -> int:

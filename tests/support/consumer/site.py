@@ -1,4 +1,4 @@
-"""A site with a configured `sam-consume`: runs its processes and reads its database."""
+"""A site with a configured `sam-consume`: runs its commands and reads its database."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from unittest.mock import patch
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 
+from sam_pipeline.consumer.core import drain
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Login, Subscription
 from sam_pipeline.schema.messages.foreign import Stamp
@@ -28,8 +30,12 @@ from sam_pipeline.sql.loading.letters.body import StoredBody, original_body
 from tests.services.postgres import as_role
 from tests.support.builders import metric_message, metric_result
 from tests.support.database.with_schema import with_schema
+from tests.support.invoke import invoke
+from tests.support.waiting import eventually as eventually
 
 WAIT_S = 60.0
+SPOOL_SILENCE_S = 0.5
+"""How long a spool must be empty until a drain in this process ends."""
 
 
 class Broker(Protocol):
@@ -64,29 +70,42 @@ class Site:
 
     def command(self, *arguments: str) -> list[str]:
         # Consumers with the same name and state directory refuse each other.
-        own = ["env", f"STATE_DIRECTORY={self.config.with_name(self.state)}"]
-        return [
-            *own,
-            sys.executable,
-            "-m",
-            "sam_pipeline.consumer",
-            "--config",
-            str(self.config),
-            *arguments,
-        ]
+        own = ["env", f"STATE_DIRECTORY={self._state_directory}", sys.executable]
+        return [*own, "-m", "sam_pipeline.consumer", "--config", str(self.config), *arguments]
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*arguments),
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-        )
+        """Run a command of `sam-consume` in this process (see `invoke`)."""
+        environment = {**os.environ, "STATE_DIRECTORY": str(self._state_directory)}
+        reads_brokers = "stomp" in self.config.read_text()
+        silence_s = drain.SILENCE_S if reads_brokers else SPOOL_SILENCE_S
+        with patch.object(drain, "SILENCE_S", silence_s):
+            answer = invoke("sam-consume", "--config", self.config, *arguments, env=environment)
+        return subprocess.CompletedProcess(answer.command, answer.code, answer.out, answer.err)
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        """The document that a command prints with --json."""
+        done = self.run(*arguments, "--json")
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout)
 
     def drain(self, timeout_s: float = 30, instance: int | None = None) -> Drained:
         number = [] if instance is None else ["--instance", str(instance)]
         done = self.run("run", "--drain", "--json", "--timeout", str(timeout_s), *number)
         return Drained(done.returncode, done.stderr, json.loads(done.stdout or "{}"))
+
+    def edit(self, old: str, new: str) -> None:
+        """Replace a part of the configuration."""
+        content = self.config.read_text()
+        assert old in content
+        self.config.write_text(content.replace(old, new, 1))
+
+    def configure(self, keys: str) -> None:
+        """Add keys to [consumer]."""
+        self.edit("[consumer]\n", f"[consumer]\n{keys}\n")
+
+    @property
+    def _state_directory(self) -> Path:
+        return self.config.with_name(self.state)
 
     @contextmanager
     def daemon(self, *arguments: str, log: Path | None = None) -> Iterator[subprocess.Popen[str]]:
@@ -101,32 +120,20 @@ class Site:
             process.wait(WAIT_S)
 
     def scalar(self, query: str) -> Any:
-        engine = make_engine(self.database)
-        try:
-            with engine.connect() as connection:
-                return connection.execute(text(query)).scalar_one()
-        finally:
-            engine.dispose()
+        [value] = self.column(query)
+        return value
 
     def column(self, query: str) -> list[Any]:
-        engine = make_engine(self.database)
-        try:
-            with engine.connect() as connection:
-                return list(connection.execute(text(query)).scalars())
-        finally:
-            engine.dispose()
+        return [row[0] for row in self._select(query)]
 
     def letter_bodies(self) -> list[bytes]:
         """The bodies of all dead letters, as they were received."""
-        engine = make_engine(self.database)
-        try:
-            with engine.connect() as connection:
-                rows = connection.execute(
-                    text("SELECT body, body_bytes, compressed FROM dead_letter")
-                ).all()
-        finally:
-            engine.dispose()
+        rows = self._select("SELECT body, body_bytes, compressed FROM dead_letter")
         return [original_body(StoredBody(bytes(body), *stored)) for body, *stored in rows]
+
+    def letters(self) -> int:
+        """The number of dead letters."""
+        return int(self.scalar("SELECT count(*) FROM dead_letter"))
 
     def execute(self, statement: str) -> None:
         engine = make_engine(self.database)
@@ -136,11 +143,19 @@ class Site:
         finally:
             engine.dispose()
 
+    def _select(self, query: str) -> Sequence[Row[Any]]:
+        engine = make_engine(self.database)
+        try:
+            with engine.connect() as connection:
+                return connection.execute(text(query)).all()
+        finally:
+            engine.dispose()
+
     def rows(self) -> int:
         return int(self.scalar("SELECT count(*) FROM metricOutput"))
 
     def wait_for_rows(self, count: int) -> None:
-        eventually(lambda: self.rows() >= count)
+        eventually(lambda: self.rows() >= count, WAIT_S)
 
 
 def make_site(
@@ -187,13 +202,6 @@ def fill_spool(path: Path, messages: Sequence[Message]) -> None:
     queue = DirectoryQueue(path)
     for message in messages:
         queue.add(message)
-
-
-def eventually(condition: Callable[[], object], timeout_s: float = WAIT_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
-        time.sleep(0.1)
 
 
 def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, float]:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.consumer.core.attempts import MAX_FRAMES, Attempts
-from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery
+from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.schema.messages.message import Message
+from tests.support.consumer.doubles import delivery
 
 POISON = "m-7"
 
@@ -21,20 +22,13 @@ class Killed(Exception):
     """The process dies here."""
 
 
-class NoSession:
-    broker = "stomp://a:1"
-    batch_size = NO_LIMIT
-    answers = False
-
-    def ack(self, tokens: Sequence[object]) -> None:
-        """Does nothing."""
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "attempts"
 
 
 def batch(count: int) -> list[Delivery]:
-    return [
-        Delivery(Message({"samMessageId": f"m-{number}"}, b""), NoSession(), number)
-        for number in range(count)
-    ]
+    return [delivery(message=Message({"samMessageId": f"m-{n}"}, b"")) for n in range(count)]
 
 
 def die(path: Path, pending: Sequence[Delivery]) -> None:
@@ -53,7 +47,7 @@ def live(path: Path, deliveries: Sequence[Delivery]) -> set[str] | None:
         for part in attempts.parts(deliveries):
             poison = attempts.poison(part)
             with attempts.decoding(part):
-                if any(delivery.message.message_id == POISON for delivery in part) and not poison:
+                if any(item.message.message_id == POISON for item in part) and not poison:
                     raise Killed
             attempts.end(part)
             ids |= poison
@@ -64,49 +58,36 @@ def live(path: Path, deliveries: Sequence[Delivery]) -> set[str] | None:
     return ids
 
 
-def test_only_a_message_that_kills_the_process_repeatedly_is_poison(
-    tmp_path: Path,
-) -> None:
-    path, deliveries = tmp_path / "attempts", batch(1000)
+def test_only_a_message_that_kills_the_process_repeatedly_is_poison(path: Path) -> None:
+    deliveries = batch(1000)
     lives = [live(path, deliveries) for _ in range(5)]
 
     assert lives == [None] * 4 + [{POISON}]
     assert live(path, batch(5)) == set()
 
 
-def test_after_one_death_the_pending_messages_are_loaded_in_small_parts_in_order(
-    tmp_path: Path,
-) -> None:
-    path, deliveries = tmp_path / "attempts", batch(100)
+def test_with_each_death_the_pending_messages_are_loaded_in_smaller_parts(path: Path) -> None:
+    deliveries = batch(100)
     die(path, deliveries[10:80])
 
     parts = list(Attempts(path).parts(deliveries))
 
-    assert [delivery for part in parts for delivery in part] == deliveries
-    assert (
-        max(len(part) for part in parts if deliveries[10] in part or deliveries[79] in part) <= 32
-    )
+    assert [item for part in parts for item in part] == deliveries
     assert len(parts) <= 5
-
-
-def test_after_two_deaths_a_message_is_loaded_alone(tmp_path: Path) -> None:
-    path, deliveries = tmp_path / "attempts", batch(10)
+    suspects = [part for part in parts if deliveries[10] in part or deliveries[79] in part]
+    assert max(len(part) for part in suspects) <= 32
     for _ in range(2):
         die(path, deliveries[4:6])
-
-    parts = list(Attempts(path).parts(deliveries))
-
-    assert [len(part) for part in parts] == [4, 1, 1, 4]
+    assert [len(part) for part in Attempts(path).parts(deliveries[:10])] == [4, 1, 1, 4]
 
 
-@pytest.mark.parametrize("ending", ["decoded", "stopped while decoding"])
+@pytest.mark.parametrize("forgives", [False, True], ids=["decoded", "stopped while decoding"])
 def test_a_death_without_pending_messages_is_not_attributed_to_any(
-    tmp_path: Path, ending: str
+    path: Path, forgives: bool
 ) -> None:
-    path, deliveries = tmp_path / "attempts", batch(100)
-    attempts = Attempts(path)
+    deliveries, attempts = batch(100), Attempts(path)
     with suppress(Killed), attempts.decoding(deliveries):
-        if ending == "stopped while decoding":
+        if forgives:
             attempts.forgive()
             raise Killed
 
@@ -114,23 +95,23 @@ def test_a_death_without_pending_messages_is_not_attributed_to_any(
 
 
 def test_a_full_disk_is_reported_once_and_stops_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    attempts = Attempts(tmp_path / "attempts")
+    attempts = Attempts(path)
     monkeypatch.setattr(os, "write", fail)
     for _ in range(3):
         with attempts.decoding(batch(3)):
             pass
 
     [warning] = caplog.messages
-    assert str(tmp_path / "attempts") in warning
+    assert str(path) in warning
 
 
-def test_a_message_that_was_finally_loaded_is_trusted_again(tmp_path: Path) -> None:
-    path, deliveries = tmp_path / "attempts", batch(2)
+def test_a_message_that_was_finally_loaded_is_trusted_again(path: Path) -> None:
+    deliveries = batch(2)
     die(path, deliveries)
     second = Attempts(path)
     for part in second.parts(deliveries):
@@ -143,25 +124,19 @@ def test_a_message_that_was_finally_loaded_is_trusted_again(tmp_path: Path) -> N
 
 
 def test_the_third_session_that_cannot_read_a_frame_is_the_last_even_in_other_processes(
-    tmp_path: Path,
+    path: Path,
 ) -> None:
-    path = tmp_path / "attempts"
     first = Attempts(path)
+    keys = [("stomp://a:1", "m-1"), ("stomp://b:1", "m-1"), ("stomp://a:1", "m-2")]
 
-    answers = [
-        first.is_last_for_frame("stomp://a:1", "m-1"),
-        first.is_last_for_frame("stomp://b:1", "m-1"),
-        first.is_last_for_frame("stomp://a:1", "m-2"),
-        Attempts(path).is_last_for_frame("stomp://a:1", "m-1"),
-        Attempts(path).is_last_for_frame("stomp://a:1", "m-1"),
-    ]
+    answers = [first.is_last_for_frame(*key) for key in keys]
+    answers += [Attempts(path).is_last_for_frame(*keys[0]) for _ in range(2)]
 
     assert answers == [False] * 4 + [True]
 
 
-def test_unreadable_frames_change_nothing_for_the_pending_messages(tmp_path: Path) -> None:
-    path, deliveries = tmp_path / "attempts", batch(100)
-    attempts = Attempts(path)
+def test_unreadable_frames_change_nothing_for_the_pending_messages(path: Path) -> None:
+    deliveries, attempts = batch(100), Attempts(path)
     for number in range(MAX_FRAMES + 1):
         attempts.is_last_for_frame("stomp://a:1", f"m-{number}")
     assert list(attempts.parts(deliveries)) == [deliveries]
@@ -174,8 +149,7 @@ def test_unreadable_frames_change_nothing_for_the_pending_messages(tmp_path: Pat
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"pending": 7}', b"\xff", b'{"deaths": [1]}'])
-def test_a_truncated_file_is_ignored(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "attempts"
+def test_a_truncated_file_is_ignored(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
     deliveries = batch(3)

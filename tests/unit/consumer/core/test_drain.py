@@ -1,103 +1,75 @@
-"""When a drain ends."""
+"""When a drain ends, and which losses of a broker need somebody to act."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
+from ssl import SSLCertVerificationError
 
+import pytest
+
+from sam_pipeline.consumer.core.broker_loss import needs_action
 from sam_pipeline.consumer.core.drain import Drain
-from sam_pipeline.consumer.core.inbox import Inbox
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.net.stomp_session import SessionLost
+from tests.support.consumer.doubles import FakeSource
+
+NEWS, AWAY, MISSING = "news", "away", "b (connection refused)"
+
+Step = tuple[float, str, bool]
+"""The time, whether there are news or the second source is away, and whether the drain goes on."""
 
 
-class FakeSource:
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.there = True
+@pytest.mark.parametrize(
+    ("steps", "unreached"),
+    [
+        ([(0, "", True), (1, NEWS, True), (2.9, "", True), (3, "", False)], []),
+        ([(0, AWAY, True), (59, AWAY, True)], []),
+        ([(30, AWAY, True), (31, "", True), (32.9, "", True), (33, "", False)], []),
+        ([(59, AWAY + NEWS, True), (61.1, AWAY, False)], [MISSING]),
+        ([(100, AWAY + NEWS, True), (101, AWAY, True), (102, AWAY, False)], [MISSING]),
+        ([(50, NEWS, True), (51, AWAY, True), (110.9, AWAY, True), (111, AWAY, False)], [MISSING]),
+    ],
+    ids=[
+        "two seconds without news",
+        "a source that is not connected yet",
+        "the quiet time begins when the last source connects",
+        "it gives up on a source after a minute, and names it",
+        "the others are loaded before it gives up",
+        "a source that is lost again gets another minute",
+    ],
+)  # fmt: skip
+def test_the_end_of_a_drain(steps: Sequence[Step], unreached: list[str]) -> None:
+    first, second = FakeSource("a"), FakeSource("b", MISSING)
+    now = [0.0]
+    drain = Drain([first, second], 60, lambda: now[0])
 
-    def run(self, inbox: Inbox, stop: threading.Event) -> None:
-        raise NotImplementedError
+    for now[0], what, goes_on in steps:
+        second.problems = [MISSING] if AWAY in what else []
+        assert drain.should_continue(NEWS in what) is goes_on, now
 
-    def missing(self) -> Sequence[str]:
-        return [] if self.there else [f"{self.name} (connection refused)"]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Scene:
-    """Two sources, a clock, and a drain of them with a timeout of 60 s."""
-
-    def __init__(self) -> None:
-        self.clock = Clock()
-        self.first, self.second = FakeSource("stomp://a:1"), FakeSource("stomp://b:1")
-        self.drain = Drain([self.first, self.second], 60, self.clock)
-
-    def continues_at(self, now: float, news: bool = False) -> bool:
-        self.clock.now = now
-        return self.drain.should_continue(news)
+    assert drain.unreached == unreached
 
 
-def test_a_drain_ends_after_two_seconds_without_news() -> None:
-    scene = Scene()
-
-    assert scene.continues_at(0)
-    assert scene.continues_at(1, news=True)
-    assert scene.continues_at(2.9)
-    assert not scene.continues_at(3)
-    assert scene.drain.unreached == []
+def lost(text: str, cause: Exception | None = None) -> SessionLost:
+    loss = SessionLost(text, by_error=cause is None)
+    loss.__cause__ = cause
+    return loss
 
 
-def test_a_drain_waits_for_a_source_that_is_not_connected_yet() -> None:
-    scene = Scene()
-    scene.second.there = False
-
-    assert scene.continues_at(0)
-    assert scene.continues_at(59)
-
-
-def test_the_quiet_time_restarts_when_the_last_source_connects() -> None:
-    scene = Scene()
-    scene.second.there = False
-    assert scene.continues_at(30)
-
-    scene.second.there = True
-
-    assert scene.continues_at(31)
-    assert scene.continues_at(32.9)
-    assert not scene.continues_at(33)
-
-
-def test_a_drain_gives_up_on_a_source_after_the_timeout_and_names_it() -> None:
-    scene = Scene()
-    scene.second.there = False
-    assert scene.continues_at(59, news=True)
-
-    ends = not scene.continues_at(61.1)
-
-    assert ends
-    assert scene.drain.unreached == ["stomp://b:1 (connection refused)"]
-
-
-def test_the_others_are_loaded_before_a_drain_gives_up() -> None:
-    scene = Scene()
-    scene.second.there = False
-
-    assert scene.continues_at(100, news=True)
-    assert scene.continues_at(101)
-    assert not scene.continues_at(102)
-
-
-def test_a_source_that_is_lost_again_gets_the_full_timeout_again() -> None:
-    scene = Scene()
-    assert scene.continues_at(50, news=True)
-
-    scene.first.there = False
-
-    assert scene.continues_at(51)
-    assert scene.continues_at(110.9)
-    assert not scene.continues_at(111)
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (lost("User name [sam] or password is invalid."), True),
+        (lost("Security Error occurred: User name [sam] or password is invalid"), True),
+        (lost("Bad CONNECT: Access refused for user 'sam'"), True),
+        (lost("it failed", ConfigError(["password_file: no such file"])), True),
+        (lost("it failed", SSLCertVerificationError()), True),
+        (SessionLost("Connection refused"), False),
+        (lost("Client: site-a already connected from tcp://10.0.0.1:5"), False),
+    ],
+    ids=["ActiveMQ", "Artemis", "RabbitMQ", "configuration", "certificate", "away", "two clients"],
+)  # fmt: skip
+def test_a_refused_login_and_a_bad_certificate_need_somebody_to_act(
+    loss: SessionLost, expected: bool
+) -> None:
+    assert needs_action(loss) is expected

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from itertools import count, repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.backoff import growing_delays
-from sam_pipeline.consumer.core.inbox import NO_LIMIT, BatchRule, Delivery, Inbox, answering
+from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, answering
 from sam_pipeline.consumer.core.loop import Loop, Patience, Stopped
 from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome
 from sam_pipeline.consumer.core.sink import Decoding
@@ -21,22 +22,21 @@ from sam_pipeline.consumer.core.state import NOT_TRIED, State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SchemaMismatch
-from tests.support.builders import metric_message
+from tests.support.consumer.doubles import FakeSession, delivery
 
 AWAY = SinkAway(DatabaseAway("connection refused"))
+NEWER = SchemaMismatch("newer", version="2", wanted="1")
 
 
-class Connection:
+class Connection(FakeSession):
     def __init__(self, broker: str, events: list[str]) -> None:
-        self.broker = broker
-        self.batch_size = NO_LIMIT
-        self.answers = False
+        super().__init__(broker)
         self._events = events
 
-    def ack(self, tokens: Sequence[int]) -> None:
+    def ack(self, tokens: Sequence[Any]) -> None:
         self._events += [f"ack {token}" for token in tokens]
 
-    def answer(self, outcomes: Sequence[tuple[int, MessageOutcome]]) -> None:
+    def answer(self, outcomes: Sequence[tuple[Any, MessageOutcome]]) -> None:
         self._events += [f"answer {token}: {outcome.rows}" for token, outcome in outcomes]
 
 
@@ -53,18 +53,18 @@ class Scene:
         self.pauses: dict[str, float] = {}
         self.stop = threading.Event()
         self.inbox = Inbox(max(size, 1))
-        for number in range(size):
-            self.inbox.put([self._delivery(number)])
+        self.inbox.put([delivery(self.sessions[number % 2], number) for number in range(size)])
         self.state = State()
         self.on_failure: Callable[[], object] = lambda: None
         patience = Patience(self.stop, lambda: repeat(0.0), self.state)
-        rule = BatchRule(batch_size, age_s=1.0)
         attempts = Attempts(directory / "attempts")
+        rule = BatchRule(batch_size, age_s=1.0)
         self.loop = Loop(self.inbox, rule, self, patience, attempts, self.state)
 
-    def run(self) -> None:
-        """Run the loop until the inbox is empty."""
+    def run(self) -> list[str]:
+        """Run the loop until the inbox is empty; returns the events."""
         self.loop.run(self.stop, should_continue=lambda news: news)
+        return self.events
 
     def prepare(self) -> None:
         raise NotImplementedError
@@ -75,52 +75,33 @@ class Scene:
     def finish(self) -> None:
         raise NotImplementedError
 
-    def _delivery(self, number: int) -> Delivery:
-        session = self.sessions[number % 2]
-        return Delivery(metric_message(), session, number)
-
     def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
         if self.failures:
             self.events.append("fail")
             self.on_failure()
             raise self.failures.pop(0)
         self.events.append(f"commit {len(batch)}")
+        outcomes = {at: MessageOutcome(DATABASE, rows=batch[at].token) for at in answering(batch)}
         return Tally(
             rows_by_class=Counter({"metricOutput": len(batch) - 1}),
             dead_letters=Counter({"bad-status": 1}),
             ignored_keys=Counter({"colour": 2}),
             pauses=self.pauses,
-            outcomes={
-                at: MessageOutcome(DATABASE, rows=batch[at].token) for at in answering(batch)
-            },
+            outcomes=outcomes,
         )
 
 
 def test_every_delivery_is_acked_in_order_after_the_commit_of_its_batch(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, 3, batch_size=2)
+    events = Scene(tmp_path, 3, batch_size=2).run()
 
-    scene.run()
-
-    assert scene.events == ["commit 2", "ack 0", "ack 1", "commit 1", "ack 2"]
+    assert events == ["commit 2", "ack 0", "ack 1", "commit 1", "ack 2"]
 
 
-def test_who_is_too_fast_is_paused_before_the_answer(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, 1)
-    scene.pauses = {"token:a": 60.0}
-    scene.inbox.pause = lambda name, pause_s: scene.events.append(f"pause {name}")  # type: ignore[method-assign]
+def test_nothing_is_acked_while_the_database_is_unavailable(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 2)
+    scene.failures = [AWAY, AWAY, AWAY]
 
-    scene.run()
-
-    assert scene.events == ["commit 1", "pause token:a", "ack 0"]
-
-
-def test_what_sources_refuse_is_counted_without_any_message(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, 0)
-    scene.inbox.count_refusal("a", "not-authorised")
-
-    scene.run()
-
-    assert scene.state.tally.refusals == {("a", "not-authorised"): 1}
+    assert scene.run() == ["fail", "fail", "fail", "commit 2", "ack 0", "ack 1"]
 
 
 def test_senders_that_wait_are_answered_after_the_commit_of_their_batch(tmp_path: Path) -> None:
@@ -128,50 +109,15 @@ def test_senders_that_wait_are_answered_after_the_commit_of_their_batch(tmp_path
     scene.sessions[1].answers = True
     scene.failures = [AWAY]
 
-    scene.run()
-
-    assert scene.events == ["fail", "commit 2", "ack 0", "answer 1: 1", "commit 1", "ack 2"]
+    assert scene.run() == ["fail", "commit 2", "ack 0", "answer 1: 1", "commit 1", "ack 2"]
 
 
-def test_nothing_is_acked_while_the_database_is_unavailable(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, 2)
-    scene.failures = [AWAY, AWAY, AWAY]
-
-    scene.run()
-
-    assert scene.events == ["fail", "fail", "fail", "commit 2", "ack 0", "ack 1"]
-
-
-def test_nothing_is_acked_when_stopped_while_the_database_is_unavailable(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, 2)
-    scene.failures = [AWAY] * 100
-    scene.on_failure = scene.stop.set
-
-    with pytest.raises(Stopped):
-        scene.run()
-
-    assert scene.events == ["fail"]
-
-
-def test_any_other_error_ends_the_loop_without_an_ack(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, 2)
-    scene.failures = [SchemaMismatch("newer", version="2", wanted="1")]
-
-    with pytest.raises(SchemaMismatch):
-        scene.run()
-    assert scene.events == ["fail"]
-
-
-def test_a_source_that_fails_while_the_database_is_unavailable_ends_the_loop(
-    tmp_path: Path,
-) -> None:
+def test_a_sender_that_is_too_fast_is_paused_before_the_answer(tmp_path: Path) -> None:
     scene = Scene(tmp_path, 1)
-    scene.failures = [AWAY]
-    scene.on_failure = lambda: scene.inbox.fail(OSError("too many open files"))
+    scene.pauses = {"token:a": 60.0}
+    scene.inbox.pause = lambda name, pause_s: scene.events.append(f"pause {name}")  # type: ignore[method-assign]
 
-    with pytest.raises(OSError, match="open files"):
-        scene.run()
-    assert scene.events == ["fail"]
+    assert scene.run() == ["commit 1", "pause token:a", "ack 0"]
 
 
 def test_a_loop_waits_for_the_messages_of_a_broker_that_the_sink_pauses(tmp_path: Path) -> None:
@@ -189,13 +135,47 @@ def test_a_loop_waits_for_the_messages_of_a_broker_that_the_sink_pauses(tmp_path
     assert pauses[-1] is False  # it went on until the pause was over
 
 
+def test_refusals_of_sources_are_counted_without_any_message(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 0)
+    scene.inbox.count_refusal("a", "not-authorised")
+
+    scene.run()
+
+    assert scene.state.tally.refusals == {("a", "not-authorised"): 1}
+
+
+@pytest.mark.parametrize(
+    ("failure", "on_failure", "error"),
+    [
+        (AWAY, lambda scene: scene.stop.set(), Stopped),
+        (NEWER, lambda scene: None, SchemaMismatch),
+        (AWAY, lambda scene: scene.inbox.fail(OSError("too many open files")), OSError),
+    ],
+    ids=["stopped while the database is away", "another schema", "a source fails meanwhile"],
+)
+def test_a_loop_that_ends_during_a_failure_acks_nothing(
+    tmp_path: Path,
+    failure: Exception,
+    on_failure: Callable[[Scene], None],
+    error: type[Exception],
+) -> None:
+    scene = Scene(tmp_path, 3)
+    scene.failures = [failure] * 100
+    scene.on_failure = lambda: on_failure(scene)
+
+    with pytest.raises(error):
+        scene.run()
+
+    assert scene.events == ["fail"]
+    brokers = [item.session.broker for item in scene.state.pending]
+    assert sorted(brokers) == ["spool:///in", "spool:///in", "stomp://a:1"]
+
+
 def test_a_stopped_loop_takes_no_more_messages(tmp_path: Path) -> None:
     scene = Scene(tmp_path, 2)
     scene.stop.set()
 
-    scene.run()
-
-    assert scene.events == []
+    assert scene.run() == []
 
 
 def test_the_tally_counts_by_broker_and_reason(tmp_path: Path) -> None:
@@ -203,18 +183,14 @@ def test_the_tally_counts_by_broker_and_reason(tmp_path: Path) -> None:
 
     scene.run()
 
+    zeros = ("duplicates", "repeated_dead_letters", "summarised_dead_letters", "checks")
     assert scene.state.tally.as_json() == {
+        **dict.fromkeys((*zeros, "damaged_elements", "rejected_messages"), 0),
         "messages": 3,
         "rows": 2,
-        "duplicates": 0,
         "dead_letters": {"bad-status": 1},
-        "repeated_dead_letters": 0,
-        "summarised_dead_letters": 0,
-        "checks": 0,
         "ignored_keys": {"colour": 2},
         "refusals": {},
-        "damaged_elements": 0,
-        "rejected_messages": 0,
         "brokers": [
             {"broker": "spool:///in", "messages": 2},
             {"broker": "stomp://a:1", "messages": 1},
@@ -222,43 +198,43 @@ def test_the_tally_counts_by_broker_and_reason(tmp_path: Path) -> None:
         "classes": [{"class": "metricOutput", "rows": 2, "duplicates": 0}],
     }
     assert not scene.state.tally.all_loaded
+    assert not scene.state.pending
 
 
-def failing(times: int) -> Callable[[], str]:
-    errors = [AWAY] * times
+def failing(*errors: Exception) -> Callable[[], str]:
+    """An action that raises each of these, and then succeeds."""
+    left = list(errors)
 
     def action() -> str:
-        if errors:
-            raise errors.pop()
+        if left:
+            raise left.pop(0)
         return "done"
 
     return action
 
 
-def clock(step_s: float) -> Callable[[], float]:
-    ticks: Iterator[float] = count(0.0, step_s)
-    return lambda: next(ticks)
+def patience(step_s: float, *limit: float) -> Patience:
+    ticks = count(0.0, step_s)
+    return Patience(threading.Event(), lambda: repeat(0.0), State(), *limit, clock=ticks.__next__)
 
 
-def test_patience_waits_for_ever_by_default() -> None:
-    patience = Patience(threading.Event(), lambda: repeat(0.0), State(), clock=clock(3600))
-
-    assert patience.until_done(failing(1000)) == "done"
-
-
-def test_patience_of_a_drain_ends_after_its_timeout() -> None:
-    def patience() -> Patience:
-        return Patience(threading.Event(), lambda: repeat(0.0), State(), 60, clock(25))
-
+def test_patience_waits_for_ever_by_default_and_in_a_drain_until_its_timeout() -> None:
+    assert patience(3600).until_done(failing(*[AWAY] * 1000)) == "done"
+    assert patience(25, 60).until_done(failing(AWAY, AWAY)) == "done"
     with pytest.raises(SinkAway):
-        patience().until_done(failing(1000))
-    assert patience().until_done(failing(2))
+        patience(25, 60).until_done(failing(*[AWAY] * 1000))
+
+
+def test_patience_ends_on_a_stop() -> None:
+    stop = threading.Event()
+    stop.set()
+
+    with pytest.raises(Stopped):
+        Patience(stop, lambda: repeat(3600.0), State()).until_done(failing(AWAY))
 
 
 def test_the_state_has_the_start_and_the_reason_of_a_wait() -> None:
-    state = State()
-    states: list[tuple[datetime | None, str]] = []
-    fails_twice = failing(2)
+    state, states, fails_twice = State(), list[tuple[datetime | None, str]](), failing(AWAY, AWAY)
 
     def action() -> str:
         states.append((state.waiting_since, state.waiting_for))
@@ -267,29 +243,7 @@ def test_the_state_has_the_start_and_the_reason_of_a_wait() -> None:
     Patience(threading.Event(), lambda: repeat(0.0), state).until_done(action)
 
     assert states == [(state.since, NOT_TRIED), (state.since, str(AWAY)), (state.since, str(AWAY))]
-    assert state.waiting_since is None
-    assert state.turns == 2
-
-
-def test_a_batch_is_pending_until_it_is_acked(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, 3)
-    scene.failures = [SchemaMismatch("newer", version="2", wanted="1")]
-    with pytest.raises(SchemaMismatch):
-        scene.run()
-    brokers = [delivery.session.broker for delivery in scene.state.pending]
-    assert sorted(brokers) == ["spool:///in", "spool:///in", "stomp://a:1"]
-
-    scene = Scene(tmp_path, 3)
-    scene.run()
-    assert not scene.state.pending
-
-
-def test_patience_ends_on_a_stop() -> None:
-    stop = threading.Event()
-    stop.set()
-
-    with pytest.raises(Stopped):
-        Patience(stop, lambda: repeat(3600.0), State()).until_done(failing(1))
+    assert (state.waiting_since, state.turns) == (None, 2)
 
 
 def test_patience_logs_each_reason_once_and_those_for_the_operator_as_errors(
@@ -297,23 +251,12 @@ def test_patience_logs_each_reason_once_and_those_for_the_operator_as_errors(
 ) -> None:
     caplog.set_level("WARNING")
     denied = SinkAway(DatabaseRefused("password authentication failed"), needs_action=True)
-    failures: list[Exception] = [AWAY, AWAY, denied, denied, AWAY]
-    patience = Patience(threading.Event(), lambda: repeat(0.0), State())
 
-    def action() -> str:
-        if failures:
-            raise failures.pop(0)
-        return "done"
+    patience(1).until_done(failing(AWAY, AWAY, denied, denied, AWAY))
 
-    patience.until_done(action)
-
-    assert [
-        (record.levelname, record.getMessage().partition(";")[0]) for record in caplog.records
-    ] == [
-        ("WARNING", str(AWAY)),
-        ("ERROR", str(denied)),
-        ("WARNING", str(AWAY)),
-    ]
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert [level for level, _ in lines] == ["WARNING", "ERROR", "WARNING"]
+    assert [str(denied) in line for _, line in lines] == [False, True, False]
 
 
 def test_delays_grow_to_a_cap_and_differ_between_consumers() -> None:

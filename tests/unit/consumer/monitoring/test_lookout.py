@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,24 +12,13 @@ from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.monitoring.lookout import CAUGHT_UP_AFTER, STALLED_AFTER, Lookout
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.silence.coverage import Coverage, Gap
+from tests.support.consumer.doubles import FakeSource
 
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
-
-
-class Broker:
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.problems: Sequence[str] = ()
-
-    def run(self, inbox: Inbox, stop: threading.Event) -> None:
-        raise NotImplementedError
-
-    def missing(self) -> Sequence[str]:
-        return self.problems
 
 
 class Scene:
@@ -41,7 +28,7 @@ class Scene:
         self.state = State(lambda: START)
         self.state.can_commit()
         self.inbox = Inbox(10)
-        self.brokers = Broker("a"), Broker("b")
+        self.brokers = FakeSource("a"), FakeSource("b")
         self.lookout = Lookout(self.state, self.inbox, self.brokers, Coverage(START))
         self.now = 0
 
@@ -61,8 +48,12 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_an_idle_daemon_has_seen_everything(scene: Scene) -> None:
+def test_an_idle_daemon_has_seen_everything_and_a_paused_broker_has_more(scene: Scene) -> None:
     assert scene.look_until(5) == Coverage(at(5))
+    scene.commit("a", 6, sent=6)
+    scene.inbox.pause("a", 1000)
+
+    assert scene.look_until(60).until == at(6)
 
 
 def test_a_backlog_is_seen_up_to_its_newest_message(scene: Scene) -> None:
@@ -75,73 +66,49 @@ def test_a_backlog_is_seen_up_to_its_newest_message(scene: Scene) -> None:
     assert scene.look_until(9 + CAUGHT_UP_AFTER.seconds).until == at(scene.now)
 
 
-def test_the_broker_that_is_furthest_behind_counts(scene: Scene) -> None:
-    scene.commit("a", 5, sent=5)
-    scene.commit("b", 5, sent=2)
-
-    assert scene.look_until(5, a=1, b=1).until == at(2)
-
-
-def test_messages_of_a_clock_that_is_ahead_are_seen_no_later_than_now(scene: Scene) -> None:
+def test_the_broker_that_is_furthest_behind_counts_and_none_is_ahead_of_now(scene: Scene) -> None:
     scene.commit("a", 5, sent=99_999)
-
     assert scene.look_until(5, a=1).until == at(5)
+    scene.commit("a", 9, sent=9)
+    scene.commit("b", 9, sent=7)
+
+    assert scene.look_until(9, a=1, b=1).until == at(7)
 
 
-def test_a_paused_broker_has_more_messages(scene: Scene) -> None:
-    scene.commit("a", 1, sent=1)
-    scene.inbox.pause("a", 1000)
-
-    assert scene.look_until(60).until == at(1)
-
-
-def test_while_a_broker_is_not_connected_nothing_is_seen(scene: Scene) -> None:
+@pytest.mark.parametrize("away", ["broker", "database"])
+def test_while_a_broker_or_the_database_is_away_nothing_is_seen(scene: Scene, away: str) -> None:
     scene.look_until(10)
-    scene.brokers[1].problems = ["b (connection refused)"]
+    scene.brokers[1].problems = ["b (connection refused)"] if away == "broker" else []
+    if away == "database":
+        scene.state.cannot_commit("connection refused")
     assert scene.look_until(20).until == at(10)
 
     scene.brokers[1].problems = []
-    assert scene.look_until(21) == Coverage(at(21), (Gap(at(10), at(21)),))
-
-
-def test_while_nothing_can_be_committed_nothing_is_seen(scene: Scene) -> None:
-    scene.look_until(10)
-    scene.state.cannot_commit("the database is away")
-    assert scene.look_until(20).until == at(10)
-
     scene.state.can_commit()
-    assert scene.look_until(21).gaps == (Gap(at(10), at(21)),)
+
+    assert scene.look_until(21) == Coverage(at(21), (Gap(at(10), at(21)),))
 
 
 def test_a_process_that_was_suspended_has_seen_nothing_meanwhile(scene: Scene) -> None:
     scene.look_until(10)
     scene.now += STALLED_AFTER.seconds + 5
 
-    coverage = scene.look_until(scene.now + 1)
-
-    assert coverage.gaps == (Gap(at(10), at(scene.now)),)
+    assert scene.look_until(scene.now + 1).gaps == (Gap(at(10), at(scene.now)),)
 
 
 def test_a_restart_continues_the_coverage_with_a_gap() -> None:
     state, hour = State(), timedelta(hours=1)
     state.can_commit()
     before = datetime.now(UTC) - timedelta(minutes=2)
-    observer = Observer("site-a", state, Inbox(1), [], {})
+    observers = [Observer("site-a", state, Inbox(1), [], {}) for _ in range(2)]
+    coverages = []
+    for observer, earlier in zip(observers, (Coverage(before), None), strict=True):
+        observer.resume(earlier)
+        observer.look()
+        coverages.append(observer.snapshot().coverage)
 
-    observer.resume(Coverage(before))
-    observer.look()
-
-    coverage = observer.snapshot().coverage
-    assert coverage is not None and coverage.gaps[0].begin == before
-    assert coverage.is_silent(before - hour, hour.total_seconds())
-    assert not coverage.is_silent(before - hour, 600)
-
-
-def test_without_an_earlier_state_nothing_is_silent_at_first() -> None:
-    observer = Observer("site-a", State(), Inbox(1), [], {})
-
-    observer.resume(None)
-    observer.look()
-
-    coverage = observer.snapshot().coverage
-    assert coverage is not None and not coverage.is_silent(None, 1)
+    resumed, first = coverages
+    assert resumed is not None and resumed.gaps[0].begin == before
+    assert resumed.is_silent(before - hour, hour.total_seconds())
+    assert not resumed.is_silent(before - hour, 600)
+    assert first is not None and not first.is_silent(None, 1)

@@ -1,66 +1,73 @@
-"""The metrics port: its answers, and that no client harms the daemon."""
+"""The metrics port: its answers, who may read it, and that no client harms the daemon."""
 
 from __future__ import annotations
 
 import http.client
 import logging
 import socket
+import ssl
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.monitoring import metrics_port
 from sam_pipeline.consumer.monitoring.certificates import CertificateLife
-from sam_pipeline.consumer.monitoring.metrics_port import CLIENTS, MetricsPort
+from sam_pipeline.consumer.monitoring.metrics_port import CLIENTS, MetricsPort, Readers
 from sam_pipeline.consumer.monitoring.reporter import address_of
 from sam_pipeline.consumer.monitoring.snapshot import STUCK_AFTER, Snapshot
 from sam_pipeline.consumer.settings.metrics_address import MetricsAddress
 from sam_pipeline.consumer.silence.coverage import Coverage
 from sam_pipeline.schema.errors import ConfigError
-from tests.services.process import wait_until
-from tests.support.builders import metric_message
+from sam_pipeline.schema.net.tls import TlsFiles as Files
+from tests.services import missing
+from tests.support.brokers.tls_files import TlsFiles
+from tests.support.consumer.doubles import delivery
 from tests.support.consumer.snapshot import AWAY, BROKER, NOW, snapshot
+from tests.support.waiting import eventually
 
-SOON_S = 10.0
-
-
-class Connection:
-    broker = "stomp://a:61613"
-    batch_size = NO_LIMIT
-    answers = False
-
-    def ack(self, tokens: Sequence[object]) -> None:
-        raise NotImplementedError
+SOON_S = 30.0
+LOOPBACK = MetricsAddress("127.0.0.1", 0)
+TOKEN = "correct-horse"
 
 
 class Daemon:
-    """Reports a scripted snapshot on its own port."""
+    """Reports a scripted snapshot on its own port, in plain text or for readers with a token."""
 
     def __init__(self) -> None:
         self.changes: dict[str, object] = {}
         self.port = 0
+        self.tls: TlsFiles | None = None
 
     def say(self) -> Snapshot:
         now = datetime.now(UTC)
         return snapshot(**{"written_at": now, "turned_at": now, **self.changes})
 
-    def get(self, path: str) -> tuple[int, str]:
+    def get(self, path: str, token: str | None = TOKEN) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SOON_S)
-        try:
-            connection.request("GET", path)
+        if self.tls:
+            context = ssl.create_default_context(cafile=str(self.tls.ca_file))
+            connection = http.client.HTTPSConnection(
+                "127.0.0.1", self.port, context=context, timeout=SOON_S
+            )
+        with closing(connection):
+            headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+            connection.request("GET", path, headers=headers)
             response = connection.getresponse()
             return response.status, response.read().decode()
-        finally:
-            connection.close()
+
+    def serves(self) -> bool:
+        with suppress(OSError, http.client.HTTPException):
+            return self.get("/healthz")[0] == 200
+        return False
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=SOON_S)
@@ -81,12 +88,36 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
     # A connection that does not fit the queue is tried again by the kernel, seconds later.
     monkeypatch.setattr(metrics_port._Server, "request_queue_size", 20 * CLIENTS)
     daemon = Daemon()
-    with closing(MetricsPort(MetricsAddress("127.0.0.1", 0), daemon.say)) as port:
+    with closing(MetricsPort(LOOPBACK, daemon.say)) as port:
         daemon.port = port.address.port
         yield daemon
 
 
+@pytest.fixture
+def tls(tmp_path: Path) -> TlsFiles:
+    return TlsFiles(tmp_path)
+
+
+@pytest.fixture
+def readers(tls: TlsFiles) -> Readers:
+    host = tls.host()
+    files = Files(None, tls.certificate_file(host), tls.key_file(host))
+    return Readers(files, tls.file("token", f"{TOKEN}\n".encode()))
+
+
+@pytest.fixture
+def guarded(daemon: Daemon, readers: Readers, tls: TlsFiles) -> Iterator[Daemon]:
+    """A daemon whose port speaks TLS and asks for the token."""
+    with closing(MetricsPort(LOOPBACK, daemon.say, readers)) as port:
+        daemon.port, daemon.tls = port.address.port, tls
+        yield daemon
+
+
 def test_all_numbers_of_the_daemon_are_metrics(daemon: Daemon) -> None:
+    batch, state = [delivery()] * 3, State()
+    state.taken(batch)
+    state.committed(batch, Tally())
+    state.stored(0.02)
     daemon.changes = {
         "brokers": (replace(BROKER, reconnects=2), AWAY),
         "ignored_keys": {'a"b\nc': 3},
@@ -97,107 +128,84 @@ def test_all_numbers_of_the_daemon_are_metrics(daemon: Daemon) -> None:
         "coverage": Coverage(NOW),
         "certificates": (CertificateLife("host.pem", NOW, NOW),),
         "dead_letters_last_hour": 9,
+        "lags": state.lags,
+        "batches": state.batches,
+        "commits": state.commits,
     }
 
     values = daemon.values()
 
-    for name, value in {
-        "sam_consume_messages_total['stomp://a:61613']": 7,
-        "sam_consume_rows_total['metricOutput']": 14,
-        "sam_consume_dead_letters_total['bad-status']": 1,
-        "sam_consume_open_dead_letters['bad-status']": 1,
-        "sam_consume_ignored_keys_total['a\"b\\\\nc']": 3,
-        "sam_consume_refused_total['nagios-cern', 'not-authorised']": 4,
-        "sam_consume_requests_total['429']": 1,
-        "sam_consume_connections[]": 3,
-        "sam_consume_checks_total[]": 1,
-        "sam_consume_held_messages['stomp://a:61613']": 2,
-        "sam_consume_held_bytes[]": 700,
-        "sam_consume_broker_connected['stomp://a:61613']": 1,
-        "sam_consume_broker_connected['stomp://b:61613']": 0,
-        "sam_consume_can_commit[]": 1,
-        "sam_consume_state['degraded']": 1,
-        "sam_consume_state['running']": 0,
-        "sam_consume_lag_seconds[]": 0.25,
-        "sam_consume_log_lines_dropped_total[]": 0,
-        "sam_consume_build_info['0.1.0', '0001']": 1,
-        "sam_consume_reconnects_total['stomp://a:61613']": 2,
-        "sam_consume_reconnects_total['stomp://b:61613']": 0,
-        "sam_consume_silent['class']": 1,
-        "sam_consume_silent['probe']": 5,
-        "sam_consume_last_received_timestamp_seconds['metricOutput']": NOW.timestamp(),
-        "sam_consume_site_last_received_timestamp_seconds['A']": NOW.timestamp(),
-        "sam_consume_covered_until_timestamp_seconds[]": NOW.timestamp(),
-        "sam_consume_certificate_expiry_timestamp_seconds['host.pem']": NOW.timestamp(),
-        "sam_consume_dead_letters_last_hour[]": 9,
-    }.items():
-        assert values[name] == value, name
+    expected = {
+        "messages_total['stomp://a:61613']": 7,
+        "rows_total['metricOutput']": 14,
+        "dead_letters_total['bad-status']": 1,
+        "open_dead_letters['bad-status']": 1,
+        "ignored_keys_total['a\"b\\\\nc']": 3,
+        "refused_total['nagios-cern', 'not-authorised']": 4,
+        "requests_total['429']": 1,
+        "connections[]": 3,
+        "checks_total[]": 1,
+        "held_messages['stomp://a:61613']": 2,
+        "held_bytes[]": 700,
+        "broker_connected['stomp://a:61613']": 1,
+        "broker_connected['stomp://b:61613']": 0,
+        "can_commit[]": 1,
+        "state['degraded']": 1,
+        "state['running']": 0,
+        "lag_seconds[]": 0.25,
+        "log_lines_dropped_total[]": 0,
+        "build_info['0.1.0', '0001']": 1,
+        "reconnects_total['stomp://a:61613']": 2,
+        "reconnects_total['stomp://b:61613']": 0,
+        "silent['class']": 1,
+        "silent['probe']": 5,
+        "last_received_timestamp_seconds['metricOutput']": NOW.timestamp(),
+        "site_last_received_timestamp_seconds['A']": NOW.timestamp(),
+        "covered_until_timestamp_seconds[]": NOW.timestamp(),
+        "certificate_expiry_timestamp_seconds['host.pem']": NOW.timestamp(),
+        "dead_letters_last_hour[]": 9,
+        "publish_to_commit_seconds_bucket['60.0']": 3,
+        "publish_to_commit_seconds_count[]": 3,
+        "batch_messages_bucket['2.0']": 0,
+        "batch_messages_bucket['5.0']": 1,
+        "batch_messages_sum[]": 3,
+        "commit_seconds_bucket['0.01']": 0,
+        "commit_seconds_bucket['0.025']": 1,
+    }
+    assert {name: values.get(f"sam_consume_{name}") for name in expected} == expected
     assert values["process_resident_memory_bytes[]"] > 0
 
 
-def test_the_lag_of_every_message_is_in_a_histogram(daemon: Daemon) -> None:
-    batch = [Delivery(metric_message(), Connection(), None)] * 3
-
-    state = State()
-    state.taken(batch)
-    state.committed(batch, Tally())
-    state.stored(0.02)
-    daemon.changes = {"lags": state.lags, "batches": state.batches, "commits": state.commits}
-
-    values = daemon.values()
-    assert values["sam_consume_publish_to_commit_seconds_bucket['60.0']"] == 3
-    assert values["sam_consume_publish_to_commit_seconds_count[]"] == 3
-    assert values["sam_consume_batch_messages_bucket['2.0']"] == 0
-    assert values["sam_consume_batch_messages_bucket['5.0']"] == 1
-    assert values["sam_consume_batch_messages_sum[]"] == 3
-    assert values["sam_consume_commit_seconds_bucket['0.01']"] == 0
-    assert values["sam_consume_commit_seconds_bucket['0.025']"] == 1
+LONG_AGO = -STUCK_AFTER - timedelta(seconds=1)
 
 
-def test_a_daemon_that_loads_is_healthy_and_ready(daemon: Daemon) -> None:
-    assert daemon.get("/healthz") == (200, "running\n")
-    assert daemon.get("/readyz") == (200, "running\n")
-
-
-def test_a_daemon_that_waits_is_healthy_and_not_ready(daemon: Daemon) -> None:
-    daemon.changes = {"waiting_since": datetime.now(UTC), "waiting_for": "connection refused"}
-
-    assert daemon.get("/healthz")[0] == 200
-    code, body = daemon.get("/readyz")
-    assert code == 503
-    assert "unable to commit" in body and "connection refused" in body
-
-
-def test_a_daemon_that_misses_a_broker_is_not_ready_and_names_it(daemon: Daemon) -> None:
-    daemon.changes = {"brokers": (BROKER, AWAY)}
-
-    assert daemon.get("/healthz")[0] == 200
-    code, body = daemon.get("/readyz")
-    assert (code, "stomp://b:61613 (connection refused)" in body) == (503, True)
-
-
-def test_a_stuck_daemon_is_not_healthy(daemon: Daemon) -> None:
-    daemon.changes = {"turned_at": datetime.now(UTC) - STUCK_AFTER - timedelta(seconds=1)}
-
-    assert daemon.get("/healthz")[0] == daemon.get("/readyz")[0] == 503
-
-
-def test_other_paths_are_answered_with_the_list_of_paths(daemon: Daemon) -> None:
-    code, body = daemon.get("/")
-
-    assert code == 404
-    assert "/metrics, /healthz, /readyz" in body
-
-
-def test_a_bug_in_a_report_is_an_answer_and_a_line_of_the_log(
-    daemon: Daemon, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("changes", "healthy", "ready", "words"),
+    [
+        ({}, 200, 200, "running"),
+        ({"waiting_since": NOW, "waiting_for": "connection refused"}, 200, 503, "unable to commit"),
+        ({"brokers": (BROKER, AWAY)}, 200, 503, "stomp://b:61613 (connection refused)"),
+        ({"turned_at": NOW + LONG_AGO}, 503, 503, "stuck"),
+        ({"turned_at": None}, 500, 500, "TypeError"),
+    ],
+    ids=["loading", "waiting", "a broker away", "stuck", "a bug"],
+)
+def test_health_and_readiness(
+    daemon: Daemon,
+    caplog: pytest.LogCaptureFixture,
+    changes: dict[str, object],
+    healthy: int,
+    ready: int,
+    words: str,
 ) -> None:
-    daemon.changes = {"turned_at": None}
+    daemon.changes = changes
 
-    assert daemon.get("/healthz") == (500, "TypeError\n")
-    assert "/healthz failed" in caplog.text
-    daemon.changes = {}
-    assert daemon.get("/healthz")[0] == 200
+    assert daemon.get("/healthz")[0] == healthy
+    code, body = daemon.get("/readyz")
+    assert (code, words in body) == (ready, True)
+    assert ("/healthz failed" in caplog.text) is (healthy == 500)
+    code, body = daemon.get("/")
+    assert (code, "/metrics, /healthz, /readyz" in body) == (404, True)
 
 
 def test_the_port_listens_only_on_the_loopback_interface(daemon: Daemon) -> None:
@@ -208,57 +216,54 @@ def test_the_port_listens_only_on_the_loopback_interface(daemon: Daemon) -> None
                 pass
 
 
+@pytest.mark.parametrize("secured", ["daemon", "guarded"])
 def test_silent_clients_do_not_block_others_for_long(
-    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, secured: str
 ) -> None:
+    daemon: Daemon = request.getfixturevalue(secured)
     monkeypatch.setattr(metrics_port, "REQUEST_S", 0.2)
-    silent = [daemon.connect() for _ in range(3 * CLIENTS)]
-    slow = daemon.connect()
-    slow.sendall(b"GET /metr")
-    try:
-        assert all(client.recv(1) == b"" for client in silent)  # let go
-
-        deadline = time.monotonic() + SOON_S  # 0.2 s may be short for an honest one, too
-        while not _answers(daemon):
-            assert time.monotonic() < deadline
-    finally:
-        for client in (*silent, slow):
-            client.close()
+    with ExitStack() as stack:
+        silent = [stack.enter_context(closing(daemon.connect())) for _ in range(3 * CLIENTS)]
+        slow = stack.enter_context(closing(daemon.connect()))
+        slow.sendall(b"GET /metr")
+        for client in silent:
+            with suppress(ConnectionError):
+                assert client.recv(1) == b""  # let go
+        monkeypatch.undo()
+        eventually(daemon.serves)
 
 
-def _answers(daemon: Daemon) -> bool:
-    with suppress(OSError, http.client.HTTPException):
-        return daemon.get("/healthz")[0] == 200
-    return False
+def test_fewer_silent_clients_than_may_connect_delay_nobody(guarded: Daemon) -> None:
+    with ExitStack() as stack:
+        for _ in range(CLIENTS - 1):
+            stack.enter_context(closing(guarded.connect()))
+        began = time.monotonic()
+
+        assert guarded.serves()
+        assert time.monotonic() - began < metrics_port.REQUEST_S / 2
 
 
 def test_the_number_of_threads_is_limited(daemon: Daemon) -> None:
     before = set(threading.enumerate())
-    silent = [daemon.connect() for _ in range(10 * CLIENTS)]
+    with ExitStack() as stack:
+        for _ in range(10 * CLIENTS):
+            stack.enter_context(closing(daemon.connect()))
+        started = set(threading.enumerate()) - before
 
-    started = set(threading.enumerate()) - before
-    threads = sum("process_request_thread" in thread.name for thread in started)
-
-    for client in silent:
-        client.close()
-    assert threads <= CLIENTS
+    assert sum("process_request_thread" in thread.name for thread in started) <= CLIENTS
 
 
 @pytest.mark.parametrize(
     "garbage", [b"\x16\x03\x01\x02\x00\x01", b"GET " + b"a" * 100_000, b"POST / HTTP/1.1\r\n\r\n"]
 )
 def test_garbage_is_refused_and_the_next_client_is_served(daemon: Daemon, garbage: bytes) -> None:
-    with daemon.connect() as client:
+    with daemon.connect() as client, suppress(OSError):  # it may be closed before its end
         client.sendall(garbage)
-        with suppress(OSError):  # the server may already have closed the connection
-            client.shutdown(socket.SHUT_WR)
-        try:
-            while client.recv(65536):
-                pass
-        except ConnectionError:  # it was not read to its end
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(65536):
             pass
 
-    assert daemon.get("/healthz")[0] == 200
+    assert daemon.serves()
 
 
 def test_a_port_in_use_is_an_error_in_the_log_and_tried_until_it_is_free(
@@ -270,20 +275,17 @@ def test_a_port_in_use_is_an_error_in_the_log_and_tried_until_it_is_free(
         other.bind(("127.0.0.1", 0))
         other.listen()
         daemon.port = other.getsockname()[1]
-        port = MetricsPort(MetricsAddress("127.0.0.1", daemon.port), daemon.say, retry_s=0.01)
+        address = MetricsAddress("127.0.0.1", daemon.port)
+        MetricsPort(address, daemon.say).close()  # it does not keep the daemon from ending
+        caplog.clear()
+        port = MetricsPort(address, daemon.say, retry_s=0.01)
         time.sleep(0.1)
 
     with closing(port):
-        wait_until(lambda: "now" in caplog.text, SOON_S)
-        assert daemon.get("/healthz")[0] == 200
+        eventually(lambda: "now" in caplog.text)
+        assert daemon.serves()
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
     assert f"metrics_listen: 127.0.0.1:{daemon.port}: the port is in use" in caplog.text
-
-
-def test_a_port_that_stays_in_use_does_not_keep_the_daemon_from_ending(daemon: Daemon) -> None:
-    MetricsPort(MetricsAddress("127.0.0.1", daemon.port), daemon.say).close()
-
-    assert daemon.get("/healthz")[0] == 200
 
 
 def test_each_instance_has_its_own_port() -> None:
@@ -292,3 +294,58 @@ def test_each_instance_has_its_own_port() -> None:
     assert ports == [9464, 9465, 9466]
     with pytest.raises(ConfigError, match="65536, above 65535"):
         address_of(base._replace(port=65535), 1)
+
+
+def test_only_a_reader_with_the_token_is_served(guarded: Daemon) -> None:
+    paths = "/metrics", "/healthz", "/readyz", "/other"
+    codes = [guarded.get(path)[0] for path in paths]
+    wrong = {guarded.get(path, t)[0] for path in paths for t in (None, "", "x", f"{TOKEN}x", "é")}
+
+    assert (codes, wrong) == ([200, 200, 200, 404], {401})
+
+
+def test_the_token_is_read_from_its_file_and_without_it_nobody_is_served(
+    guarded: Daemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert guarded.tls
+    codes = []
+    for content in (b"new\n", b""):
+        guarded.tls.file("token", content)
+        codes.append([guarded.get("/metrics", token)[0] for token in (TOKEN, "new", "")])
+
+    assert codes == [[401, 200, 401], [401, 401, 401]]
+    assert "metrics_token_file" in caplog.text and TOKEN not in caplog.text
+
+
+def test_a_reader_without_tls_learns_nothing(guarded: Daemon) -> None:
+    with guarded.connect() as client, suppress(ConnectionError):
+        client.sendall(f"GET /metrics HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+        assert b"sam_consume" not in client.recv(65536)
+
+    assert guarded.serves()
+
+
+def test_a_certificate_that_cannot_be_used_is_an_error_and_tried_until_it_can(
+    daemon: Daemon, readers: Readers, tls: TlsFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate = readers.tls_files and readers.tls_files.certificate_file
+    assert certificate
+    good = certificate.read_bytes()
+    certificate.write_bytes(b"")
+    with closing(MetricsPort(LOOPBACK, daemon.say, readers, retry_s=0.05)) as port:
+        assert "metrics_listen" in caplog.text and str(certificate) in caplog.text
+        certificate.write_bytes(good)
+        eventually(lambda: port.address.port != 0)
+        daemon.port, daemon.tls = port.address.port, tls
+
+        assert daemon.serves()
+
+
+def test_metrics_are_served_at_an_address_of_ipv6() -> None:
+    if not socket.has_ipv6:
+        missing("IPv6", "enable it in the kernel")
+    with closing(MetricsPort(MetricsAddress("::1", 0), Daemon().say)) as served:
+        assert str(served.address).startswith("[::1]:")
+        with closing(http.client.HTTPConnection("::1", served.address.port)) as connection:
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().status == 200

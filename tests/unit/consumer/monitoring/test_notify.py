@@ -1,10 +1,9 @@
-"""The notifications for systemd, and its units."""
+"""The notifications for systemd, and the state file, of a running daemon."""
 
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,10 @@ from sam_pipeline.consumer.process.signals import StopRequest
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.schema.program.systemd import Notifier
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from tests.services.process import wait_until
 from tests.services.systemd import Systemd
 from tests.support.builders import metric_message
-
-SOON_S = 10.0
+from tests.support.consumer.doubles import FakeSource
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -32,16 +30,24 @@ def systemd(tmp_path: Path) -> Iterator[Systemd]:
         yield systemd
 
 
+@pytest.fixture
+def notifier(systemd: Systemd) -> Iterator[Notifier]:
+    notifier = Notifier(systemd.address)
+    yield notifier
+    notifier.close()
+
+
 class Daemon:
     """A daemon without a main loop, whose steps the test runs."""
 
-    def __init__(self, directory: Path, systemd: Systemd, *sources: Source) -> None:
+    def __init__(
+        self, directory: Path, systemd: Systemd, notifier: Notifier, *sources: Source
+    ) -> None:
         self.state, self.request = State(), StopRequest()
         self.directory = directory
-        self.notifier = Notifier(systemd.address)
         spools = {source.name: directory / "spool" for source in sources}
         observer = Observer("site-a", self.state, Inbox(10), sources, spools)
-        self.reporter = Reporter(observer, self.request, directory, self.notifier)
+        self.reporter = Reporter(observer, self.request, directory, notifier)
         self.systemd = systemd
 
     def tick(self) -> list[str]:
@@ -50,23 +56,9 @@ class Daemon:
         return self.systemd.heard()
 
 
-class Away:
-    """A source that is always missing."""
-
-    name = "stomp://b:61613"
-
-    def run(self, inbox: Inbox, stop: threading.Event) -> None:
-        raise NotImplementedError
-
-    def missing(self) -> Sequence[str]:
-        return [f"{self.name} (connection refused)"]
-
-
 @pytest.fixture
-def daemon(tmp_path: Path, systemd: Systemd) -> Iterator[Daemon]:
-    daemon = Daemon(tmp_path, systemd)
-    yield daemon
-    daemon.notifier.close()
+def daemon(tmp_path: Path, systemd: Systemd, notifier: Notifier) -> Daemon:
+    return Daemon(tmp_path, systemd, notifier)
 
 
 def test_an_abstract_address_is_supported() -> None:
@@ -76,10 +68,7 @@ def test_an_abstract_address_is_supported() -> None:
         notifier.send("READY=1", "STATUS=running")
         notifier.close()
 
-        reloading, ready = systemd.heard()
-
-    assert reloading == "RELOADING=1\nMONOTONIC_USEC=17"
-    assert ready == "READY=1\nSTATUS=running"
+        assert systemd.heard() == ["RELOADING=1\nMONOTONIC_USEC=17", "READY=1\nSTATUS=running"]
 
 
 @pytest.mark.parametrize("address", [None, "", "/nowhere/notify"])
@@ -89,37 +78,21 @@ def test_without_systemd_nothing_is_reported_and_nothing_fails(address: str | No
     notifier.close()
 
 
-def test_a_status_is_one_line(systemd: Systemd) -> None:
-    notifier = Notifier(systemd.address)
-
+def test_a_status_is_one_line_and_does_not_block_when_systemd_does_not_read(
+    systemd: Systemd, notifier: Notifier
+) -> None:
     notifier.send("STATUS=waiting\nREADY=1\nMAINPID=1\x1b[2J")
-    notifier.close()
-
     assert systemd.heard() == [r"STATUS=waiting READY=1 MAINPID=1\x1b[2J"]
-
-
-def test_a_systemd_that_does_not_read_does_not_block_the_daemon(systemd: Systemd) -> None:
-    notifier = Notifier(systemd.address)
 
     for _ in range(10_000):  # more than its socket holds
         notifier.send("WATCHDOG=1")
 
-    notifier.close()
 
-
-def test_the_daemon_is_ready_once_the_database_was_reached(daemon: Daemon) -> None:
-    assert daemon.tick() == []
-
-    daemon.state.can_commit()
-
-    assert daemon.tick()[0].startswith("READY=1\nSTATUS=running; 0 messages held")
-
-
-def test_the_daemon_is_ready_while_it_waits_for_the_database_and_reports_the_wait(
+def test_the_daemon_is_ready_once_it_knows_whether_the_database_is_reachable(
     daemon: Daemon,
 ) -> None:
+    assert daemon.tick() == []
     daemon.state.cannot_commit("db.example.org: connection refused")
-
     (ready,) = daemon.tick()
 
     assert ready.startswith("READY=1\nSTATUS=waiting: unable to commit since ")
@@ -132,41 +105,38 @@ def test_only_turns_of_the_main_loop_notify_the_watchdog(daemon: Daemon) -> None
 
     assert daemon.tick() == []
     assert daemon.tick() == []
-
     daemon.state.turned()
     assert daemon.tick() == ["WATCHDOG=1"]
 
 
 def test_a_new_state_is_reported_at_once_and_new_numbers_at_intervals(daemon: Daemon) -> None:
     daemon.state.can_commit()
-    daemon.tick()
+    assert daemon.tick()[0].startswith("READY=1\nSTATUS=running; 0 messages held")
     sent = [daemon.tick() for _ in range(3 * STATUS_TICKS)]
     assert sum(len(lines) for lines in sent) == 3
 
     daemon.state.cannot_commit("connection refused")
-
     (status,) = daemon.tick()
     assert status.startswith("STATUS=waiting: unable to commit")
 
+    daemon.request.end()
+    lines = [*daemon.tick(), *daemon.tick()]
+    assert [line.split("\n")[0] for line in lines] == ["STOPPING=1"]
 
-def test_a_missing_broker_is_in_the_status(tmp_path: Path, systemd: Systemd) -> None:
-    daemon = Daemon(tmp_path, systemd, Away())
+
+def test_a_missing_broker_and_the_elements_of_a_spool_are_reported(
+    tmp_path: Path, systemd: Systemd, notifier: Notifier
+) -> None:
+    away = FakeSource("spool:///in", "stomp://b:61613 (connection refused)")
+    daemon = Daemon(tmp_path, systemd, notifier, away)
     daemon.state.can_commit()
+    for _ in range(3):
+        DirectoryQueue(tmp_path / "spool").add(metric_message())
 
     ready = daemon.tick()[0]
 
-    daemon.notifier.close()
     assert "STATUS=degraded: not connected: stomp://b:61613 (connection refused)" in ready
-
-
-def test_stopping_is_reported_once(daemon: Daemon) -> None:
-    daemon.state.can_commit()
-    daemon.tick()
-    daemon.request.end()
-
-    sent = [*daemon.tick(), *daemon.tick()]
-
-    assert [line.split("\n")[0] for line in sent] == ["STOPPING=1"]
+    assert read_state([tmp_path], "site-a").spool_elements == 3
 
 
 def config_of(directory: Path, systemd: Systemd) -> ConsumerConfig:
@@ -184,29 +154,18 @@ def test_a_reload_is_reported_and_then_that_it_is_ready_again(
     observer = Observer("site-a", state, Inbox(1), [], {})
 
     with reporting(observer, request, config):
-        wait_until(lambda: "READY=1" in "".join(systemd.all_heard()), SOON_S)
+        eventually(lambda: "READY=1" in "".join(systemd.all_heard()))
         request.reload()
     assert read_state([tmp_path], "site-a").ended_at is None
     assert request.restarts()
     with reporting(observer, request, config):
-        wait_until(lambda: "".join(systemd.all_heard()).count("READY=1") == 2, SOON_S)
+        eventually(lambda: "".join(systemd.all_heard()).count("READY=1") == 2)
         request.end()
 
     states = [line.split("\n")[0] for line in systemd.all_heard()]
     assert "RELOADING=1\nMONOTONIC_USEC=" in "".join(systemd.all_heard())
     assert states == ["READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
     assert read_state([tmp_path], "site-a").ended_at is not None
-
-
-def test_elements_waiting_in_a_spool_are_counted(tmp_path: Path, systemd: Systemd) -> None:
-    daemon = Daemon(tmp_path, systemd, Away())
-    for _ in range(3):
-        DirectoryQueue(tmp_path / "spool").add(metric_message())
-
-    daemon.tick()
-
-    daemon.notifier.close()
-    assert read_state([tmp_path], "site-a").spool_elements == 3
 
 
 def test_a_state_file_that_cannot_be_written_is_reported_once_and_stops_nothing(

@@ -1,9 +1,14 @@
-"""Memory that was needed for a while goes back to the system."""
+"""What the kernel says of a process: memory that goes back to it, and whether one is alive."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+
+from sam_pipeline.consumer.monitoring.state_file import is_alive, process_start
+from tests.support.consumer.snapshot import snapshot
 
 KEPT_MB = 10
 FREED_MB = 90
@@ -39,3 +44,16 @@ def test_free_pages_in_the_middle_of_the_heap_go_back_to_the_system() -> None:
     before, after = map(float, done.stdout.split())
     assert before > KEPT_MB + FREED_MB / 2
     assert before - after >= FREED_MB / 2
+
+
+def test_a_zombie_and_a_reaped_process_are_not_alive() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    state = snapshot(pid=child.pid, process_start=process_start(child.pid))
+    assert is_alive(state)
+
+    child.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, but not reaped yet
+    assert not is_alive(state)
+
+    child.wait()
+    assert not is_alive(state)

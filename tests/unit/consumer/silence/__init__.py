@@ -1,1 +1,0 @@
-"""Tests of consumer/silence."""
