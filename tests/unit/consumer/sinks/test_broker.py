@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sam_pipeline.consumer.core.inbox import NO_LIMIT, Delivery
+from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.consumer.core.outcome import BROKER, NOWHERE
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
@@ -28,33 +28,22 @@ from sam_pipeline.schema.program.command import UNAVAILABLE
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker, Frame
 from tests.support.builders import metric_message
+from tests.support.consumer.doubles import FakeSession, delivery
 
 NOBODY = "stomp://127.0.0.1:1"
 TOPIC = "/topic/grid.probe.metricOutput"
 
 
-class Origin:
-    """A session, which may answer its senders."""
-
-    broker = "spool:///in"
-    batch_size = NO_LIMIT
-
-    def __init__(self, answers: bool = False) -> None:
-        self.answers = answers
-
-    def ack(self, tokens: Sequence[int]) -> None:
-        raise NotImplementedError
-
-
 def deliveries(messages: Sequence[Message], answers: bool = False) -> list[Delivery]:
-    session = Origin(answers)
-    return [Delivery(message, session, number) for number, message in enumerate(messages)]
+    session = FakeSession("spool:///in", answers)
+    return [delivery(session, number, message) for number, message in enumerate(messages)]
 
 
 class Relay:
     """A sink with these brokers and its directory of rejected messages."""
 
-    def __init__(self, directory: Path, *urls: str, **keys: Any) -> None:
+    def __init__(self, directory: Path, *brokers: FakeBroker | str, **keys: Any) -> None:
+        urls = [broker if isinstance(broker, str) else broker.url for broker in brokers]
         self.config = ConsumerConfig(("spool:///in",), state_directory=directory, **keys)
         self.sink = BrokerSink([parse_broker(url) for url in urls], self.config, State())
 
@@ -70,92 +59,100 @@ class Relay:
         return [queue.read(name) for name in queue.names()]
 
 
-def refusing(*reasons_by_body: tuple[bytes, str]) -> FakeBroker:
-    """A broker that refuses the messages with these bodies."""
-    reasons = dict(reasons_by_body)
-    return FakeBroker(rejects=lambda frame: reasons.get(frame.body, ""))
+MakeRelay = Callable[..., Relay]
+
+
+@pytest.fixture
+def relay(tmp_path: Path) -> Iterator[MakeRelay]:
+    """Makes relays that are closed at the end."""
+    made: list[Relay] = []
+
+    def make(*brokers: FakeBroker | str, **keys: Any) -> Relay:
+        made.append(Relay(tmp_path, *brokers, **keys))
+        return made[-1]
+
+    yield make
+    for item in made:
+        item.sink.close()
+
+
+def refusing(text: str, *bodies: bytes) -> FakeBroker:
+    """A broker that ends the session with this error at messages with these bodies."""
+    return FakeBroker(rejects=lambda frame: text if frame.body in bodies else "")
 
 
 def message(body: bytes = b"x", **headers: str) -> Message:
     return Message({**metric_message(destination=TOPIC).headers, **headers}, body)
 
 
-def test_messages_arrive_with_their_ids_headers_and_bodies(tmp_path: Path) -> None:
+def bodies(broker: FakeBroker) -> list[bytes]:
+    return [frame.body for frame in broker.taken]
+
+
+def test_messages_arrive_with_their_ids_headers_and_bodies(relay: MakeRelay) -> None:
     sent = [message(b"a", x="1", samIdentity="uid:7"), message(b"b\0\xff", samKey="k")]
 
-    with FakeBroker() as broker, closing(Relay(tmp_path, broker.url).sink) as sink:
-        tally = sink.load(deliveries(sent), (), nullcontext)
+    with FakeBroker() as broker:
+        tally = relay(broker).move(*sent)
 
-    assert [frame.body for frame in broker.taken] == [b"a", b"b\0\xff"]
+    assert bodies(broker) == [b"a", b"b\0\xff"]
     for frame, original in zip(broker.taken, sent, strict=True):
         assert original.headers.items() <= frame.headers.items()
     assert (tally.rejected, tally.all_loaded, tally.outcomes) == (0, True, {})
 
 
-def test_headers_on_which_brokers_act_are_not_sent_on(tmp_path: Path) -> None:
-    received = message(b"a", expires="1", JMSXUserID="eve", timestamp="soon", priority="99")
-
-    with FakeBroker() as broker, closing(Relay(tmp_path, broker.url).sink) as sink:
-        sink.load(deliveries([received]), (), nullcontext)
-
-    assert not {"expires", "JMSXUserID", "timestamp", "priority"} & broker.taken[0].headers.keys()
+GROUPS = default_destination("siteGroup")
+CONSUMER_QUEUE = "/queue/Consumer.site-a.VirtualTopic.grid.probe"
 
 
-def test_a_priority_that_all_brokers_understand_is_sent_on(tmp_path: Path) -> None:
-    with FakeBroker() as broker, closing(Relay(tmp_path, broker.url).sink) as sink:
-        sink.load(deliveries([message(b"a", priority="9")]), (), nullcontext)
+@pytest.mark.parametrize(
+    ("received", "name", "value"),
+    [
+        (message(expires="1"), "expires", None),
+        (message(JMSXUserID="eve"), "JMSXUserID", None),
+        (message(timestamp="soon"), "timestamp", None),
+        (message(priority="99"), "priority", None),
+        (message(priority="9"), "priority", "9"),
+        (message(destination=CONSUMER_QUEUE), DESTINATION, "/topic/VirtualTopic.grid.probe"),
+        (Message({"messageClass": "siteGroup"}, b"x"), DESTINATION, GROUPS),
+    ],
+)
+def test_headers_on_which_brokers_act_are_dropped_or_translated(
+    relay: MakeRelay, received: Message, name: str, value: str | None
+) -> None:
+    with FakeBroker() as broker:
+        relay(broker).move(received)
 
-    assert broker.taken[0].headers["priority"] == "9"
-
-
-def test_a_message_without_a_destination_goes_to_that_of_its_class(tmp_path: Path) -> None:
-    with FakeBroker() as broker, closing(Relay(tmp_path, broker.url).sink) as sink:
-        sink.load(deliveries([Message({"messageClass": "siteGroup"}, b"x")]), (), nullcontext)
-
-    assert broker.taken[0].headers[DESTINATION] == default_destination("siteGroup")
-
-
-def test_a_copy_from_a_virtual_topic_goes_to_the_topic(tmp_path: Path) -> None:
-    copy = message(destination="/queue/Consumer.site-a.VirtualTopic.grid.probe")
-
-    with FakeBroker() as broker, closing(Relay(tmp_path, broker.url).sink) as sink:
-        sink.load(deliveries([copy]), (), nullcontext)
-
-    assert broker.taken[0].headers[DESTINATION] == "/topic/VirtualTopic.grid.probe"
+    assert broker.taken[0].headers.get(name) == value
 
 
-def test_the_next_broker_gets_what_the_first_did_not_confirm(tmp_path: Path) -> None:
+def test_the_next_broker_gets_what_the_first_did_not_confirm(relay: MakeRelay) -> None:
     sent = [message() for _ in range(100)]
 
     with FakeBroker(drops_after=30) as first, FakeBroker() as second:
-        relay = Relay(tmp_path, first.url, second.url)
-        relay.move(*sent)
-        relay.sink.close()
+        relay(first, second).move(*sent)
 
     assert (len(first.taken), len(second.taken)) == (30, 70)
     assert {*first.ids, *second.ids} == {message.message_id for message in sent}
 
 
-def test_the_broker_that_confirmed_last_is_tried_first(tmp_path: Path) -> None:
+def test_the_broker_that_confirmed_last_is_tried_first(relay: MakeRelay) -> None:
     with FakeBroker(refuses_login="no") as first, FakeBroker() as second:
-        relay = Relay(tmp_path, first.url, second.url)
+        moving = relay(first, second)
         for _ in range(3):
-            relay.move(message())
-        relay.sink.close()
+            moving.move(message())
 
     assert (first.connections, second.connections, len(second.taken)) == (1, 1, 3)
 
 
-def test_each_broker_gets_its_own_login(tmp_path: Path) -> None:
+def test_each_broker_gets_its_own_login(relay: MakeRelay, tmp_path: Path) -> None:
     password_file = tmp_path / "password"
     password_file.write_text("secret")
     password_file.chmod(0o600)
 
     with FakeBroker(drops_after=0) as first, FakeBroker() as second:
         table = BrokerConfig(second.url, user="bridge", password_file=password_file)
-        relay = Relay(tmp_path, first.url, second.url, user="common", broker=(table,))
-        relay.move(message())
-        relay.sink.close()
+        relay(first, second, user="common", broker=(table,)).move(message())
 
     users = [
         {(frame.headers.get("login"), frame.headers.get("passcode")) for frame in broker.logins}
@@ -164,57 +161,53 @@ def test_each_broker_gets_its_own_login(tmp_path: Path) -> None:
     assert users == [{("common", None)}, {("bridge", "secret")}]
 
 
-def test_without_any_broker_nothing_is_stored(tmp_path: Path) -> None:
-    relay = Relay(tmp_path, NOBODY)
+def test_without_any_broker_nothing_is_stored(relay: MakeRelay) -> None:
+    moving = relay(NOBODY)
 
     with pytest.raises(SinkAway, match=NOBODY):
-        relay.sink.prepare()
+        moving.sink.prepare()
     with pytest.raises(SinkAway, match=NOBODY):
-        relay.move(message())
+        moving.move(message())
 
-    assert relay.kept() == []
+    assert moving.kept() == []
 
 
 @pytest.mark.parametrize(
     ("answer", "acts"), [("User name or password is invalid", True), ("", False)]
 )
-def test_a_refused_login_needs_somebody_to_act(tmp_path: Path, answer: str, acts: bool) -> None:
-    with FakeBroker(refuses_login=answer, drops_after=0) as broker:
-        relay = Relay(tmp_path, broker.url)
-        with pytest.raises(SinkAway) as caught:
-            relay.move(message())
-        relay.sink.close()
+def test_a_refused_login_needs_somebody_to_act(relay: MakeRelay, answer: str, acts: bool) -> None:
+    with (
+        FakeBroker(refuses_login=answer, drops_after=0) as broker,
+        pytest.raises(SinkAway) as caught,
+    ):
+        relay(broker).move(message())
 
-    assert caught.value.needs_action == acts
-    assert caught.value.exit_code == UNAVAILABLE
+    assert (caught.value.needs_action, caught.value.exit_code) == (acts, UNAVAILABLE)
 
 
-def test_a_repeated_batch_does_not_send_again_what_was_confirmed(tmp_path: Path) -> None:
+def test_a_repeated_batch_does_not_send_again_what_was_confirmed(relay: MakeRelay) -> None:
     batch = deliveries([message() for _ in range(10)])
 
     with FakeBroker(drops_after=4) as broker:
-        relay = Relay(tmp_path, broker.url)
+        moving = relay(broker)
         with pytest.raises(SinkAway):
-            relay.load(batch)
+            moving.load(batch)
         broker.drops_after = None
-        relay.load(batch)
-        relay.sink.close()
+        moving.load(batch)
 
-    assert len(broker.taken) == 10
-    assert len(set(broker.ids)) == 10
+    assert len(broker.taken) == len(set(broker.ids)) == 10
 
 
 def test_a_refused_message_is_kept_with_the_reason_and_the_others_are_sent(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    relay: MakeRelay, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad, good = message(b"bad", **{IDENTITY: "uid:7"}), [message() for _ in range(20)]
 
-    with refusing((b"bad", "message too large")) as broker:
-        relay = Relay(tmp_path, broker.url)
-        tally = relay.move(*good[:10], bad, *good[10:])
-        relay.sink.close()
+    with refusing("message too large", b"bad") as broker:
+        moving = relay(broker)
+        tally = moving.move(*good[:10], bad, *good[10:])
 
-    (kept,) = relay.kept()
+    (kept,) = moving.kept()
     assert set(broker.ids) == {message.message_id for message in good}
     assert (tally.rejected, tally.all_loaded) == (1, False)
     assert (kept.body, kept.message_id) == (b"bad", bad.message_id)
@@ -222,100 +215,83 @@ def test_a_refused_message_is_kept_with_the_reason_and_the_others_are_sent(
     assert kept.headers[REJECTED] == f"{broker.url}: message too large"
     (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert bad.message_id in line.getMessage()
-    assert str(relay.config.rejected_directory) in line.getMessage()
+    assert str(moving.config.rejected_directory) in line.getMessage()
 
 
-def ending(*bodies: bytes) -> FakeBroker:
-    """A broker that ends the session with any of these bodies, for a reason of its own."""
-    return FakeBroker(rejects=lambda frame: "Processing error" if frame.body in bodies else "")
-
-
-def test_a_message_that_ends_each_session_does_not_hold_up_the_others(tmp_path: Path) -> None:
+def test_a_message_that_ends_each_session_does_not_hold_up_the_others(relay: MakeRelay) -> None:
     good = [message(b"%d" % number) for number in range(60)]
 
-    with ending(b"odd", b"bad") as broker:
-        relay = Relay(tmp_path, broker.url)
-        tally = relay.move(*good[:30], message(b"odd"), message(b"bad"), *good[30:])
-        relay.sink.close()
+    with refusing("Processing error", b"odd", b"bad") as broker:
+        moving = relay(broker)
+        tally = moving.move(*good[:30], message(b"odd"), message(b"bad"), *good[30:])
 
-    assert {frame.body for frame in broker.taken} == {message.body for message in good}
-    assert {message.body for message in relay.kept()} == {b"odd", b"bad"}
+    assert {*bodies(broker)} == {message.body for message in good}
+    assert {message.body for message in moving.kept()} == {b"odd", b"bad"}
     assert tally.rejected == 2
 
 
-def test_a_message_that_ends_each_session_is_rejected_at_the_last_attempt(tmp_path: Path) -> None:
+def test_a_message_that_ends_each_session_is_rejected_at_the_last_attempt(
+    relay: MakeRelay,
+) -> None:
     batch = deliveries([message(b"odd")])
 
-    with ending(b"odd") as broker:
-        relay = Relay(tmp_path, broker.url)
+    with refusing("Processing error", b"odd") as broker:
+        moving = relay(broker)
         for _ in range(MAX_ATTEMPTS - 1):
             with pytest.raises(SinkAway, match="Processing error"):
-                relay.load(batch)
-        assert relay.load(batch).rejected == 1
-        relay.sink.close()
+                moving.load(batch)
+        assert moving.load(batch).rejected == 1
 
-    assert [message.body for message in relay.kept()] == [b"odd"]
+    assert [message.body for message in moving.kept()] == [b"odd"]
 
 
-def test_a_broker_that_ends_every_session_is_to_blame_itself(tmp_path: Path) -> None:
+def test_a_broker_that_ends_every_session_is_to_blame_itself(relay: MakeRelay) -> None:
     batch = deliveries([message() for _ in range(5 * MAX_SUSPECTS)])
 
-    with FakeBroker(rejects=lambda frame: "the disk is in trouble") as broker:
-        relay = Relay(tmp_path, broker.url)
+    with refusing("the disk is in trouble", b"x") as broker:
+        moving = relay(broker)
         for _ in range(MAX_ATTEMPTS - 1):
             with pytest.raises(SinkAway, match="disk"):
-                relay.load(batch)
-        relay.sink.close()
+                moving.load(batch)
 
-    assert relay.kept() == []
+    assert moving.kept() == []
 
 
 def test_a_broker_that_confirms_nothing_is_left_for_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    relay: MakeRelay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_link, "ANSWER_S", 0.3)
 
     with FakeBroker(eats_receipts=True) as mute, FakeBroker() as second:
-        relay = Relay(tmp_path, mute.url, second.url)
-        tally = relay.move(message(b"a"))
-        relay.sink.close()
+        tally = relay(mute, second).move(message(b"a"))
 
-    assert [frame.body for frame in second.taken] == [b"a"]
-    assert tally.rejected == 0
+    assert (bodies(second), tally.rejected) == ([b"a"], 0)
 
 
-def test_a_refused_message_is_offered_to_the_other_brokers(tmp_path: Path) -> None:
-    with refusing((b"bad", "access denied")) as strict, FakeBroker() as second:
-        relay = Relay(tmp_path, strict.url, second.url)
-        tally = relay.move(message(b"bad"), message(b"good"))
-        relay.sink.close()
+def test_a_refused_message_is_offered_to_the_other_brokers_unless_they_are_away(
+    relay: MakeRelay,
+) -> None:
+    with refusing("access denied", b"bad") as strict, FakeBroker() as second:
+        moving = relay(strict, second)
+        offered = moving.move(message(b"bad"), message(b"good"))
+        kept = moving.kept()
+        alone = relay(NOBODY, strict).move(message(b"bad"), message(b"good"))
 
-    assert [frame.body for frame in strict.taken] == [b"good"]
-    assert [frame.body for frame in second.taken] == [b"bad"]
-    assert (tally.rejected, relay.kept()) == (0, [])
-
-
-def test_a_refused_message_does_not_wait_for_a_broker_that_is_away(tmp_path: Path) -> None:
-    with refusing((b"bad", "access denied")) as strict:
-        relay = Relay(tmp_path, NOBODY, strict.url)
-        tally = relay.move(message(b"bad"), message(b"good"))
-        relay.sink.close()
-
-    assert [frame.body for frame in strict.taken] == [b"good"]
-    assert tally.rejected == len(relay.kept()) == 1
+    assert (bodies(strict), bodies(second)) == ([b"good", b"good"], [b"bad"])
+    assert (offered.rejected, kept) == (0, [])
+    assert alone.rejected == len(moving.kept()) == 1
 
 
 @pytest.mark.parametrize("bad", [{}, {DESTINATION: "grid.probe.x"}, {DESTINATION: "/topic/a.>"}])
 def test_a_message_that_nobody_could_receive_is_not_sent(
-    tmp_path: Path, bad: dict[str, str]
+    relay: MakeRelay, bad: dict[str, str]
 ) -> None:
     with FakeBroker() as broker:
-        relay = Relay(tmp_path, broker.url)
-        tally = relay.move(Message(bad, b"x"), message(b"good"))
-        relay.sink.close()
+        moving = relay(broker)
+        tally = moving.move(Message(bad, b"x"), message(b"good"))
 
-    assert [frame.body for frame in broker.taken] == [b"good"]
-    assert tally.rejected == len(relay.kept()) == 1
+    assert bodies(broker) == [b"good"]
+    assert tally.rejected == len(moving.kept()) == 1
 
 
 @pytest.mark.parametrize(
@@ -323,41 +299,37 @@ def test_a_message_that_nobody_could_receive_is_not_sent(
     [("not authorized to write", "not-authorised"), ("message too large", "refused-by-broker")],
 )
 def test_a_sender_that_waits_for_an_answer_keeps_its_refused_message(
-    tmp_path: Path, answer: str, reason: str
+    relay: MakeRelay, answer: str, reason: str
 ) -> None:
-    with refusing((b"bad", answer)) as broker:
-        relay = Relay(tmp_path, broker.url)
-        tally = relay.move(message(b"good"), message(b"bad"), answers=True)
-        relay.sink.close()
+    with refusing(answer, b"bad") as broker:
+        moving = relay(broker)
+        tally = moving.move(message(b"good"), message(b"bad"), answers=True)
 
     (letter,) = tally.outcomes[1].letters
     assert [tally.outcomes[at].stored for at in (0, 1)] == [BROKER, NOWHERE]
     assert (letter.number, letter.reason) == (None, reason)
     assert answer in letter.text
-    assert (tally.rejected, relay.kept()) == (0, [])
+    assert (tally.rejected, moving.kept()) == (0, [])
 
 
-def test_a_full_disk_delays_the_batch_and_the_answers_stay_the_same(tmp_path: Path) -> None:
-    batch = deliveries([message(b"bad")]) + deliveries(
-        [message(b"bad"), message(b"good")], answers=True
-    )
-    asked: list[Frame] = []
+def test_a_full_disk_delays_the_batch_and_the_answers_stay_the_same(relay: MakeRelay) -> None:
+    answering = deliveries([message(b"bad"), message(b"good")], answers=True)
+    batch, asked = [*deliveries([message(b"bad")]), *answering], list[Frame]()
 
     def refuse(frame: Frame) -> str:
         asked.append(frame)
         return "too large" if frame.body == b"bad" else ""
 
     with FakeBroker(rejects=refuse) as broker:
-        relay = Relay(tmp_path, broker.url)
-        relay.config.rejected_directory.write_text("not a directory")
+        moving = relay(broker)
+        moving.config.rejected_directory.write_text("not a directory")
         with pytest.raises(SinkAway):
-            relay.load(batch)
+            moving.load(batch)
         asked_before = len(asked)
-        relay.config.rejected_directory.unlink()
-        tally = relay.load(batch)
-        relay.sink.close()
+        moving.config.rejected_directory.unlink()
+        tally = moving.load(batch)
 
     assert len(asked) == asked_before  # nothing is sent a second time
-    assert [frame.body for frame in broker.taken] == [b"good"]
-    assert tally.rejected == len(relay.kept()) == 1
+    assert bodies(broker) == [b"good"]
+    assert tally.rejected == len(moving.kept()) == 1
     assert [tally.outcomes[at].stored for at in (1, 2)] == [NOWHERE, BROKER]
