@@ -49,25 +49,14 @@ def test_the_state_of_a_host_is_up_down_or_unreachable(code: str, status: str) -
     assert (record["serviceFlavour"], record["metricName"]) == ("Host", "org.Host-Check")
 
 
-def test_a_prefix_alone_is_not_the_name_of_a_metric() -> None:
-    assert record_of(f"[1795176000] {SERVICE};ce01;;0;OK", Naming("CE", "org."))["metricName"] == ""
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "",
-        "garbage",
-        f"{SERVICE};a;b;0;OK",
-        f"[] {SERVICE};a;b;0;OK",
-        f"[-1] {SERVICE};a;b;0;OK",
-        f"[1795176000] {SERVICE}",
-        f"[1795176000] {SERVICE};a;b",
-        f"[1795176000] {HOST};a",
-        "[1795176000] SHUTDOWN_PROGRAM",
-        f"[1795176000] {SERVICE.lower()};a;b;0;OK",
-    ],
+OTHER_LINES = (
+    *("", "garbage", f"{SERVICE};a;b;0;OK", f"[] {SERVICE};a;b;0;OK", f"[-1] {SERVICE};a;b;0;OK"),
+    *(f"[1795176000] {SERVICE}", f"[1795176000] {SERVICE};a;b", f"[1795176000] {HOST};a"),
+    *("[1795176000] SHUTDOWN_PROGRAM", f"[1795176000] {SERVICE.lower()};a;b;0;OK"),
 )
+
+
+@pytest.mark.parametrize("line", OTHER_LINES)
 def test_other_lines_are_refused(line: str) -> None:
     with pytest.raises(RecordRefused) as raised:
         result_of_command(line)
@@ -75,8 +64,9 @@ def test_other_lines_are_refused(line: str) -> None:
     assert raised.value.reason == "no-command"
 
 
-def test_the_output_may_be_missing() -> None:
+def test_the_output_may_be_missing_and_a_prefix_alone_is_not_the_name_of_a_metric() -> None:
     assert record_of(f"[1795176000] {SERVICE};a;b;0")["summaryData"] == ""
+    assert record_of(f"[1795176000] {SERVICE};ce01;;0;OK", Naming("CE", "org."))["metricName"] == ""
 
 
 FIELD = st.text(st.characters(exclude_characters=";", exclude_categories=["Cs"]))

@@ -29,24 +29,19 @@ def test_the_values_of_a_result_are_its_elements() -> None:
     xml = xml_of(
         "<hostname>a</hostname><output>1 &lt; 2 <![CDATA[& <x>]]><b>no</b>!</output><time/>"
     )
+    untyped = "<checkresults><checkresult><type>service</type></checkresult><other/></checkresults>"
+    latin = f'<?xml version="1.0" encoding="iso-8859-1"?>{xml_of("<output>é</output>")}'
 
     assert results_in_xml(xml) == [
         {"type": "service", "hostname": "a", "output": "1 < 2 & <x>!", "time": ""}
     ]
-
-
-def test_a_result_without_a_type_is_that_of_a_host() -> None:
-    xml = "<checkresults><checkresult><type>service</type></checkresult><other/></checkresults>"
-
-    assert results_in_xml(xml) == [{"type": "host"}]
-    assert results_in_json('{"checkresults": [{}]}') == [{"type": "host"}]
-
-
-def test_a_declared_encoding_counts_for_bytes() -> None:
-    xml = f'<?xml version="1.0" encoding="iso-8859-1"?>{xml_of("<output>é</output>")}'
-
-    assert results_in_xml(xml.encode("latin-1"))[0]["output"] == "é"
-    assert results_in_xml(xml)[0]["output"] == "é"
+    # A result without a type is that of a host.
+    assert (
+        results_in_xml(untyped) == results_in_json('{"checkresults": [{}]}') == [{"type": "host"}]
+    )
+    # A declared encoding counts for bytes.
+    assert results_in_xml(latin.encode("latin-1"))[0]["output"] == "é"
+    assert results_in_xml(latin)[0]["output"] == "é"
 
 
 @pytest.mark.parametrize(

@@ -80,12 +80,6 @@ def test_an_epoch_is_a_time_and_counters_of_performance_data_are_ignored() -> No
     assert outcome.ignored == {"datetime": 1, "perf_metrics": 1}
 
 
-def test_an_array_holds_many_results() -> None:
-    outcome = decoded([nstream_result(), nstream_result(status="OK")])
-
-    assert [row.values["metricStatus"] for row in outcome.rows] == ["WARNING", "OK"]
-
-
 @pytest.mark.parametrize("tags", ["CREAM-CE ARC-CE", "CREAM-CE,ARC-CE", " CREAM-CE, ARC-CE "])
 def test_each_tag_is_a_flavour(tags: str) -> None:
     for key in ("tags", "Tags", "serviceFlavour"):
@@ -95,21 +89,16 @@ def test_each_tag_is_a_flavour(tags: str) -> None:
         assert not outcome.ignored
 
 
-def test_an_explicit_flavour_overrides_the_tags() -> None:
-    outcome = decoded(nstream_result(serviceFlavour="SRM", tags="prod"))
-
-    assert [row.values["serviceFlavour"] for row in outcome.rows] == ["SRM"]
-    assert outcome.ignored == {"tags": 1}
-
-
 @pytest.mark.parametrize("tags", [None, "", " , "])
 def test_a_result_without_flavour_is_refused_alone_with_its_reason(tags: str | None) -> None:
-    outcome = decoded([nstream_result(), nstream_result(tags=tags)])
+    explicit = nstream_result(serviceFlavour="SRM", tags="prod")
+    outcome = decoded([explicit, nstream_result(tags=tags)])
 
     [refused] = outcome.bad
     assert (refused.number, refused.reason) == (2, "missing-key")
     assert "tags or serviceFlavour" in refused.text
-    assert len(outcome.rows) == 1
+    assert [row.values["serviceFlavour"] for row in outcome.rows] == ["SRM"]
+    assert outcome.ignored["tags"] >= 1
 
 
 def test_a_custom_class_needs_no_flavour() -> None:
@@ -121,17 +110,9 @@ def test_a_custom_class_needs_no_flavour() -> None:
     assert row.values == {"metricName": "ps ntp", "host": "ps.example.org"}
 
 
-def test_a_rename_overrides_the_documented_names() -> None:
-    result = nstream_result(tags="lhcb", flavour="SRMv2", metric=None, check="org.sam.M")
-
-    renamed = values(result, {"tags": "voName", "flavour": "serviceFlavour", "check": "metricName"})
-
-    assert renamed["voName"] == "lhcb"
-    assert renamed["serviceFlavour"] == "SRMv2"
-    assert renamed["metricName"] == "org.sam.M"
-
-
-def test_keys_as_nagios_names_them_can_all_be_renamed() -> None:
+def test_keys_as_nagios_names_them_can_all_be_renamed_which_overrides_the_documented_names() -> (
+    None
+):
     written_without_c_map = {
         "servicedesc": "org.sam.M",
         "hostname": "ce01.example.org",
@@ -184,12 +165,7 @@ def test_a_body_that_is_not_json_is_one_dead_letter(body: bytes) -> None:
     [refused] = decoded(body).bad
 
     assert (refused.reason, refused.raw) == ("not-json", body)
-
-
-def test_nesting_to_the_depth_of_the_parser_does_not_crash() -> None:
-    body = b'{"metric": "x", "deep": ' + b"[" * 900 + b"]" * 900 + b"}"
-
-    assert len(decoded(body).bad) == 1
+    assert len(decoded(b'{"metric": "x", "deep": ' + b"[" * 900 + b"]" * 900 + b"}").bad) == 1
 
 
 def test_line_ends_not_written_by_nagios_are_kept() -> None:
@@ -198,17 +174,11 @@ def test_line_ends_not_written_by_nagios_are_kept() -> None:
     assert values(nstream_result(summary=r"a\nb"))["summaryData"] == r"a\nb"
 
 
-@given(
-    st.dictionaries(st.sampled_from(list(nstream_result())) | st.text(), JSON_VALUES, max_size=4)
-)
-def test_any_result_gives_rows_or_a_reason(changes: dict[str, Any]) -> None:
-    outcome = decoded(nstream_result(**changes))
-
-    assert bool(outcome.rows) != bool(outcome.bad)
+ANY = st.dictionaries(st.sampled_from(list(nstream_result())) | st.text(), JSON_VALUES, max_size=4)
 
 
-@given(st.binary())
-def test_any_body_gives_rows_or_a_reason(body: bytes) -> None:
-    outcome = decoded(body)
+@given(ANY.map(lambda changes: nstream_result(**changes)) | st.binary())
+def test_any_result_or_body_gives_rows_or_a_reason(document: Any) -> None:
+    outcome = decoded(document)
 
     assert bool(outcome.rows) != bool(outcome.bad)

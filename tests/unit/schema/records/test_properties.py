@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
@@ -115,6 +114,8 @@ def assert_whole(outcome: Decoded) -> None:
 
 @given(st.binary(), st.sampled_from(["", JSON]), st.sampled_from(["metricOutput", "own", ""]))
 @example(b"", JSON, "metricOutput")
+@example(b"\xef\xbb\xbf", "", "metricOutput")
+@example(b"\r\nEOT\r\n", "", "metricOutput")
 @example(b" \r\n\t", "", "metricOutput")
 @example(b"\xff\xfeh\0o\0s\0t\0", "", "metricOutput")
 @example(b"EOT\n" * 1000, "", "metricOutput")
@@ -145,12 +146,3 @@ def test_a_damaged_message_is_rows_or_refused_records(
     outcome = decoded(Message(message.headers, bytes(body)))
 
     assert_whole(outcome)
-
-
-@pytest.mark.parametrize("body", [b"", b" ", b"\n\n", b"\xef\xbb\xbf", b"EOT\n", b"\r\nEOT\r\n"])
-def test_an_empty_message_is_one_refused_record(body: bytes) -> None:
-    outcome = decoded(Message({"messageClass": "metricOutput"}, body))
-
-    assert [(refused.number, refused.reason, refused.raw) for refused in outcome.bad] == [
-        (1, "empty", body)
-    ]

@@ -28,21 +28,10 @@ def test_the_writer_keeps_the_order_of_the_known_writers_and_puts_details_last()
 
     lines = write_wlcg(record).split("\n")
 
-    keys = [line.split(":")[0] for line in lines[:11]]
-    assert keys == [
-        "serviceURI",
-        "hostName",
-        "serviceFlavour",
-        "siteName",
-        "metricStatus",
-        "metricName",
-        "summaryData",
-        "gatheredAt",
-        "timestamp",
-        "voName",
-        "detailsData",
-    ]
-    assert lines[-3:] == ["b", "EOT", ""]
+    assert " ".join(line.split(":")[0] for line in lines) == (
+        "serviceURI hostName serviceFlavour siteName metricStatus metricName summaryData"
+        " gatheredAt timestamp voName detailsData b EOT "
+    )
 
 
 def test_a_long_summary_is_cut_and_repeated_in_full_in_the_details() -> None:
@@ -65,24 +54,16 @@ def test_a_details_line_that_would_end_the_record_gets_a_blank() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "hostName: a\r\nmetricName: b\r\nEOT\r\n",
-        "\ufeffhostName: a\nmetricName: b\nEOT\n",
-        "hostName:a\nmetricName:  \t b\nEOT",
-        "\n\nhostName: a\n\nmetricName: b\nEOT\n\n",
-        "  hostName: a \nMETRICNAME: b\nEOT \n",
+        "hostName: a\r\nmetricName: b: c\r\nEOT\r\n",
+        "\ufeffhostName: a\nmetricName: b: c\nEOT\n",
+        "hostName:a\nmetricName:  \t b: c\nEOT",
+        "\n\nhostName: a\n\nmetricName: b: c\nEOT\n\n",
+        "  hostName: a \nMETRICNAME: b: c\nEOT \n",
     ],
     ids=["crlf", "bom", "blanks after the colon", "blank lines", "case and margins"],
 )
 def test_the_reader_accepts_variants_of_known_writers(body: str) -> None:
-    assert fields_of(body) == [{"hostName": "a", "metricName": "b"}]
-
-
-def test_one_body_holds_several_records() -> None:
-    body = write_wlcg(metric_result()) + write_wlcg(metric_result(hostName="ce02.example.org"))
-
-    hosts = [record["hostName"] for record in fields_of(body)]
-
-    assert hosts == ["ce01.example.org", "ce02.example.org"]
+    assert fields_of(body) == [{"hostName": "a", "metricName": "b: c"}]
 
 
 def test_an_eot_inside_details_ends_the_record_only_before_a_known_key() -> None:
@@ -99,12 +80,6 @@ def test_a_column_of_a_custom_class_also_starts_a_record() -> None:
 
     assert len(fields_of(body)) == 1
     assert len(fields_of(body, columns=["UUID"])) == 2
-
-
-def test_colons_inside_a_value_belong_to_it() -> None:
-    [record] = fields_of("summaryData: error: no such file: x\nEOT\n")
-
-    assert record["summaryData"] == "error: no such file: x"
 
 
 def test_invalid_utf8_is_replaced_and_flagged() -> None:
@@ -165,10 +140,3 @@ def test_writing_and_reading_again_changes_nothing(summary: str, more: str) -> N
 
     present = {key: value for key, value in record.items() if value}  # empty is absent
     assert fields_of(write_wlcg(record)) == [present]
-
-
-@given(st.binary())
-def test_the_reader_survives_any_bytes(body: bytes) -> None:
-    records = read_wlcg(body, message_class=METRIC_OUTPUT)
-
-    assert records
