@@ -16,7 +16,7 @@ from tests.services.artemis import ArtemisServer
 from tests.services.broker import QUICK_START, StompServer, java_options
 from tests.services.brokers import BROKERS
 from tests.services.host import VARIABLE, ServiceHost, shared
-from tests.services.postgres import PostgresServer, fresh_database
+from tests.services.postgres import PostgresServer, drop_database, fresh_database
 from tests.services.rabbitmq import RabbitMQServer
 from tests.support.reports.spark_session import spark as spark  # fixtures
 from tests.support.reports.spark_session import spark_ends as spark_ends
@@ -47,9 +47,11 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
-def postgres_url(postgres: PostgresServer) -> str:
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
     """The URL of an empty database of the test's own."""
-    return fresh_database(postgres)
+    url = fresh_database(postgres)
+    yield url
+    drop_database(postgres, url)
 
 
 @pytest.fixture(scope="session")

@@ -12,19 +12,24 @@ import pytest
 from sqlalchemy import Engine, text
 
 from sam_pipeline.sql.database.engine import make_engine, writing
-from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from tests.services import needed
 from tests.services.activemq import ActiveMQRules, ActiveMQServer, running_activemq
 from tests.services.broker import Rules
 from tests.services.brokers import BROKERS
-from tests.services.postgres import PostgresServer, fresh_database, running_postgres
+from tests.services.postgres import (
+    PostgresServer,
+    drop_database,
+    fresh_database,
+    new_url,
+    running_postgres,
+)
 from tests.support.brokers.tls_files import TlsBroker, TlsFiles
 from tests.support.database.with_schema import with_schema
 
 DIALECTS = ("sqlite", "postgresql")
 
-# With foreign keys and triggers off, so that the order does not matter.
+# With foreign keys and triggers off, so that the order does not matter. Most tables are empty.
 EMPTY_ALL_TABLES = text("""
     SET LOCAL session_replication_role = replica;
     DO $$
@@ -32,8 +37,9 @@ EMPTY_ALL_TABLES = text("""
         name text;
     BEGIN
         FOR name IN
-            SELECT tablename FROM pg_tables
-            WHERE schemaname = 'public' AND tablename NOT IN (
+            SELECT relname FROM pg_class
+            WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+                AND pg_relation_size(oid) > 0 AND relname NOT IN (
                     'metric_status', 'alembic_version', 'compatibility', 'change_counter',
                     'database_identity'
                 )
@@ -46,11 +52,12 @@ EMPTY_ALL_TABLES = text("""
 
 
 @pytest.fixture(scope="session")
-def shared_postgres_url(postgres: PostgresServer) -> str:
+def shared_postgres_url(postgres: PostgresServer) -> Iterator[str]:
     """A database with the current schema, empty at the start of every test."""
-    url = fresh_database(postgres)
+    url = new_url(postgres)
     with_schema(url).dispose()
-    return url
+    yield url
+    drop_database(postgres, url)
 
 
 @pytest.fixture(scope="module")
@@ -97,22 +104,34 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture(params=DIALECTS)
-def bare_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    """A database of the test's own, without a schema."""
+def own_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database of the test's own, which does not exist yet."""
     if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path / 'sam.db'}"
-    else:
-        url = request.getfixturevalue("postgres_url")
-    engine = make_engine(url, create=True)
+        yield f"sqlite:///{tmp_path / 'sam.db'}"
+        return
+    server = request.getfixturevalue("postgres")
+    url = new_url(server)
+    yield url
+    drop_database(server, url)
+
+
+@pytest.fixture
+def bare_engine(request: pytest.FixtureRequest, own_url: str) -> Iterator[Engine]:
+    """A database of the test's own, without a schema."""
+    if not own_url.startswith("sqlite"):
+        server = request.getfixturevalue("postgres")
+        server.execute(f"CREATE DATABASE {own_url.rpartition('/')[2]}")
+    engine = make_engine(own_url, create=True)
     yield engine
     engine.dispose()
 
 
 @pytest.fixture
-def own_engine(bare_engine: Engine) -> Engine:
+def own_engine(own_url: str) -> Iterator[Engine]:
     """A database of the test's own, with the current schema, which it may change."""
-    upgrade(bare_engine)
-    return bare_engine
+    engine = with_schema(own_url)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture

@@ -111,9 +111,19 @@ def running_copy(directory: Path) -> Iterator[PostgresServer]:
 
 def fresh_database(server: PostgresServer) -> str:
     """The URL of a new, empty database."""
-    name = f"sam_{uuid4().hex}"
-    server.execute(f"CREATE DATABASE {name}")
-    return server.url(name)
+    url = new_url(server)
+    server.execute(f"CREATE DATABASE {url.rpartition('/')[2]}")
+    return url
+
+
+def new_url(server: PostgresServer) -> str:
+    """The URL of a database that does not exist."""
+    return server.url(f"sam_{uuid4().hex}")
+
+
+def drop_database(server: PostgresServer, url: str) -> None:
+    """Drop a database if it exists, whoever is connected to it."""
+    server.execute(f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
 
 
 def as_role(database: str, role: str) -> str:

@@ -22,7 +22,7 @@ from tests.support.database.dialects import only_on
 from tests.support.database.roles import acting_as
 
 
-@only_on("postgresql", "bare_engine")
+@only_on("postgresql", "own_url")
 @pytest.mark.parametrize(("max_future_days", "ahead"), [(1, 1), (30, 3)])
 def test_partitions_of_coming_days_exist_before_any_message_needs_them(
     own_engine: Engine, max_future_days: int, ahead: int

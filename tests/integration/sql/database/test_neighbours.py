@@ -136,7 +136,7 @@ def test_the_sql_for_a_dba_records_the_oldest_program(become: Callable[..., None
     assert script.index("LOCK TABLE alembic_version") < script.index("INSERT INTO compatibility")
 
 
-@only_on("postgresql", "bare_engine")
+@only_on("postgresql", "own_url")
 def test_an_upgrade_waits_for_transactions_of_programs(
     own_engine: Engine, become: Callable[..., None]
 ) -> None:

@@ -214,7 +214,7 @@ def test_the_sql_for_a_dba_makes_the_same_database(bare_engine: Engine) -> None:
         assert len(stored(bare_engine, view)) == 1
 
 
-@only_on("postgresql", "bare_engine")
+@only_on("postgresql", "own_url")
 def test_the_sql_from_a_released_version_leads_to_the_later_one(released: Engine) -> None:
     run_psql(url_of(released), upgrade_script("postgresql", RELEASED))
 

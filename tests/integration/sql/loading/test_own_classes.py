@@ -56,7 +56,7 @@ def find_view(engine: Engine, name: str) -> ClassView:
     return view
 
 
-@only_on("sqlite", "bare_engine")
+@only_on("sqlite", "own_url")
 def test_records_that_the_trigger_does_not_store_are_duplicates(own_engine: Engine) -> None:
     """PostgreSQL does not report what the trigger of a view did with the rows of a COPY."""
     run(
