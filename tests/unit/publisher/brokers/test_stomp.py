@@ -2,57 +2,45 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
 
 import pytest
 
 from sam_pipeline.publisher import BrokerUnavailable, MessageRejected, PublisherConfig
 from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.stomp.transport import (
-    StompTransport,
-    connect,
-    preview,
-    round_trip,
-)
+from sam_pipeline.publisher.brokers.stomp.transport import connect, preview, round_trip
 from sam_pipeline.publisher.brokers.transport import outcomes
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.sender import MAX_UNCONFIRMED
-from tests.support import builders
 from tests.support.brokers.fake_broker import FakeBroker, Frame
+from tests.support.brokers.fault_proxy import FaultProxy
+from tests.support.brokers.stand_in import HOST
+from tests.support.builders import metric_message
+from tests.support.publishing import ids, messages, sized
 
-TIMEOUT_S = 5.0
-
-
-def metric_message(destination: str = "/queue/x", **headers: str) -> Message:
-    return builders.metric_message(destination=destination, **headers)
-
-
-def config_for(broker: FakeBroker) -> PublisherConfig:
-    return PublisherConfig(brokers=(broker.url,))
+GREETING = b"CONNECTED\nversion:1.2\n\n\0"
 
 
-def address_of(broker: FakeBroker) -> BrokerAddress:
-    return BrokerAddress(parse_broker(broker.url), "127.0.0.1")
+def address_of(broker: FakeBroker | FaultProxy) -> BrokerAddress:
+    return BrokerAddress(parse_broker(broker.url), HOST)
 
 
-def connected(broker: FakeBroker, timeout_s: float = TIMEOUT_S) -> StompTransport:
-    return connect(address_of(broker), config_for(broker), Deadline.after(timeout_s))
+def to_queue(count: int) -> list[Message]:
+    return messages(count, destination="/queue/x")
 
 
-def send_all(
-    transport: StompTransport, messages: Sequence[Message], timeout_s: float = TIMEOUT_S
+def outcome_of(
+    broker: FakeBroker | FaultProxy, sent: Sequence[Message], timeout_s: float = 30
 ) -> list[tuple[int, str | None]]:
     """Each position with the reason of its rejection, if any."""
-    settled = outcomes(transport, messages, Deadline.after(timeout_s))
-    return [(position, rejection and rejection.reason) for position, rejection in settled]
-
-
-def proven(broker: FakeBroker, message: Message, timeout_s: float = TIMEOUT_S) -> str:
-    deadline = Deadline.after(timeout_s)
-    return round_trip(address_of(broker), config_for(broker), message, deadline)
+    address, deadline = address_of(broker), Deadline.after(timeout_s)
+    with closing(connect(address, PublisherConfig(), deadline)) as transport:
+        settled = outcomes(transport, sent, deadline)
+        return [(position, rejection and rejection.reason) for position, rejection in settled]
 
 
 @pytest.mark.parametrize(
@@ -67,65 +55,47 @@ def proven(broker: FakeBroker, message: Message, timeout_s: float = TIMEOUT_S) -
         (b"HTTP/1.1 400 Bad Request\r\n", r"no STOMP frame begins 'HTTP/1.1 400 Bad Request\r\n'"),
         (b"\x15\x03\x01\x00", "it speaks TLS on this port: use stomp+ssl://"),
         (b"CONNECTED\nversion:" + b"1" * 70_000, "the headers of CONNECTED exceed 65536 bytes"),
+        (b"CONNECTED\nversion:", "no answer"),
     ],
-    ids=["1.0", "1.1", "ERROR", "HTTP", "TLS", "endless"],
+    ids=["1.0", "1.1", "ERROR", "HTTP", "TLS", "endless", "incomplete"],
 )
-def test_a_broker_that_does_not_speak_stomp_1_2_is_refused_at_once(
-    greeting: bytes, stem: str
-) -> None:
-    started = time.monotonic()
+def test_a_broker_that_does_not_speak_stomp_1_2_is_refused(greeting: bytes, stem: str) -> None:
+    deadline = Deadline.after(0.3 if stem == "no answer" else 30)
 
     with FakeBroker(greeting=greeting) as broker, pytest.raises(BrokerUnavailable) as caught:
-        connected(broker)
+        connect(address_of(broker), PublisherConfig(), deadline)
 
     assert stem in caught.value.reason
-    assert time.monotonic() - started < TIMEOUT_S / 2  # long before the deadline
+    assert deadline.expired == (stem == "no answer")  # the others are refused at once
 
 
-def test_an_incomplete_answer_ends_at_the_deadline() -> None:
-    started = time.monotonic()
-
-    with FakeBroker(greeting=b"CONNECTED\nversion:") as broker:
-        with pytest.raises(BrokerUnavailable, match="no answer"):
-            connected(broker, timeout_s=0.3)
-        elapsed_s = time.monotonic() - started
-
-    assert 0.3 <= elapsed_s < TIMEOUT_S / 2
-
-
-def test_a_password_that_stomp_cannot_carry_is_reported_without_showing_it() -> None:
-    with FakeBroker() as broker:
-        config = PublisherConfig(brokers=(broker.url,), user="pro\nbe")
-        with pytest.raises(BrokerUnavailable, match="'login' of CONNECT") as caught:
-            connect(address_of(broker), config, Deadline.after(TIMEOUT_S))
+def test_a_login_that_stomp_cannot_carry_is_reported_without_showing_it() -> None:
+    refused = pytest.raises(BrokerUnavailable, match="'login' of CONNECT")
+    with FakeBroker() as broker, refused as caught:
+        connect(address_of(broker), PublisherConfig(user="pro\nbe"), Deadline.after(30))
 
     assert "pro" not in str(caught.value)
 
 
 def test_a_broker_that_blocks_until_its_bytes_are_read_gets_everything() -> None:
-    large = [Message(metric_message().headers, b"x" * 200_000) for _ in range(60)]
-
     with FakeBroker(floods=12_000_000) as broker:
-        transport = connected(broker)
-        settled = send_all(transport, large)
-        transport.close()
+        settled = outcome_of(broker, [sized(200_000, destination="/queue/x")] * 60)
 
-    assert [position for position, _ in settled] == list(range(60))
+    assert settled == [(position, None) for position in range(60)]
     assert len(broker.taken) == 60
 
 
 def test_a_connection_closed_between_two_messages_is_opened_again() -> None:
-    first, second = metric_message(), metric_message()
+    sent = to_queue(2)
 
-    with FakeBroker(drops_after=1) as broker:
-        transport = connected(broker)
-        settled = send_all(transport, [first])
-        broker.drops_after = None
-        settled += send_all(transport, [second])
+    with FakeBroker() as broker, FaultProxy(broker.port) as proxy:
+        transport = connect(address_of(proxy), PublisherConfig(), Deadline.after(30))
+        assert list(transport.send(sent[:1], Deadline.after(30))) == [0]
+        proxy.cut()
+        assert list(transport.send(sent[1:], Deadline.after(30))) == [0]
         transport.close()
 
-    assert settled == [(0, None), (0, None)]
-    assert broker.ids == [first.message_id, second.message_id]
+    assert (broker.ids, broker.connections) == (ids(sent), 2)
 
 
 def test_a_rejected_message_alone_is_sent_once() -> None:
@@ -136,70 +106,54 @@ def test_a_rejected_message_alone_is_sent_once() -> None:
         return "not authorized to write"
 
     with FakeBroker(rejects=refuse) as broker:
-        transport = connected(broker)
-        settled = send_all(transport, [metric_message()])
-        transport.close()
+        assert outcome_of(broker, to_queue(1)) == [(0, "not authorized to write")]
 
-    assert settled == [(0, "not authorized to write")]
     assert len(asked) == 1
 
 
 def test_a_receipt_after_an_error_confirms_nothing() -> None:
     answers = b"ERROR\nmessage:not authorized\n\n\0RECEIPT\nreceipt-id:1\n\n\0"
 
-    with FakeBroker(greeting=b"CONNECTED\nversion:1.2\n\n\0" + answers) as broker:
-        transport = connected(broker)
-        settled = send_all(transport, [metric_message()])
-        transport.close()
-
-    assert settled == [(0, "not authorized")]
+    with FakeBroker(greeting=GREETING + answers) as broker:
+        assert outcome_of(broker, to_queue(1)) == [(0, "not authorized")]
 
 
-def test_after_a_lost_connection_only_unconfirmed_messages_are_sent_singly() -> None:
-    messages = [metric_message() for _ in range(2000)]
+def test_after_a_lost_connection_only_unconfirmed_messages_are_sent_again() -> None:
+    sent = to_queue(2000)
 
-    with FakeBroker(server="ActiveMQ/6", drops_after=1250) as broker:
-        transport = connected(broker)
-        broken = broker.drops_after
-        settled = []
-        for outcome in outcomes(transport, messages, Deadline.after(TIMEOUT_S)):
-            settled.append(outcome)
-            broker.drops_after = None
-        transport.close()
+    with (
+        FakeBroker(server="ActiveMQ/6") as broker,
+        FaultProxy(broker.port, resets_after=600_000, spoils=1) as proxy,
+    ):
+        settled = outcome_of(proxy, sent)
 
-    assert broken == 1250
-    assert sorted(position for position, _ in settled) == list(range(2000))
-    assert len({frame.headers["samMessageId"] for frame in broker.taken}) == 2000
+    assert sorted(position for position, _ in settled) == [*range(2000)]
+    assert ({*broker.ids}, broker.connections) == ({*ids(sent)}, 2)
+    assert len(broker.ids) <= 2000 + MAX_UNCONFIRMED
 
 
 @pytest.mark.parametrize("server", ["RabbitMQ/3.10", "ActiveMQ/6.3.1"])
 def test_at_most_a_window_of_messages_is_unconfirmed(server: str) -> None:
-    messages = [metric_message() for _ in range(2 * MAX_UNCONFIRMED)]
-
-    with FakeBroker(server=server, eats_receipts=True) as broker:
-        transport = connected(broker)
-        with pytest.raises(BrokerUnavailable, match="no answer"):
-            send_all(transport, messages, timeout_s=0.5)
-        transport.close()
+    refused = pytest.raises(BrokerUnavailable, match="no answer")
+    with FakeBroker(server=server, eats_receipts=True) as broker, refused:
+        outcome_of(broker, to_queue(2 * MAX_UNCONFIRMED), timeout_s=1.0)
 
     assert len(broker.taken) == MAX_UNCONFIRMED
 
 
 def test_a_repeatedly_forbidden_destination_is_not_tried_for_each_message() -> None:
-    forbidden = [metric_message(destination="/topic/forbidden") for _ in range(40)]
-    allowed = [metric_message(destination="/topic/allowed") for _ in range(40)]
+    forbidden = messages(40, destination="/topic/forbidden")
+    allowed = messages(40, destination="/topic/allowed")
     mixed = [message for pair in zip(forbidden, allowed, strict=True) for message in pair]
 
     def refuse(frame: Frame) -> str:
         return "access denied" if frame.headers["destination"] == "/topic/forbidden" else ""
 
     with FakeBroker(rejects=refuse) as broker:
-        transport = connected(broker)
-        settled = dict(send_all(transport, mixed))
-        transport.close()
+        settled = dict(outcome_of(broker, mixed))
 
     assert [settled[position] for position in range(80)] == ["access denied", None] * 40
-    assert set(broker.ids) == {message.message_id for message in allowed}
+    assert {*broker.ids} == {*ids(allowed)}
     assert broker.connections < 15
 
 
@@ -207,10 +161,8 @@ def test_a_preview_is_the_frame_that_is_sent() -> None:
     message = metric_message(**{"x-note": "a:b"}, destination="/queue/x")
 
     with FakeBroker() as broker:
-        shown = preview(parse_broker(broker.url), config_for(broker), message)
-        transport = connected(broker)
-        send_all(transport, [message])
-        transport.close()
+        shown = preview(parse_broker(broker.url), PublisherConfig(), message)
+        outcome_of(broker, [message])
 
     head, _, body = shown.partition(b"\n\n")
     (frame,) = broker.taken
@@ -220,61 +172,55 @@ def test_a_preview_is_the_frame_that_is_sent() -> None:
     assert body == frame.body + b"\0\n"
 
 
+# Round trips
+
+
+def proven(destination: str, timeout_s: float = 30, **faults: Any) -> tuple[str, FakeBroker]:
+    """What a round trip proved, and the broker with these faults."""
+    with FakeBroker(**faults) as broker:
+        message, deadline = metric_message(destination=destination), Deadline.after(timeout_s)
+        return round_trip(address_of(broker), PublisherConfig(), message, deadline), broker
+
+
 @pytest.mark.parametrize("destination", ["/topic/x", "/queue/x", "/amq/queue/x"])
 def test_a_round_trip_consumes_its_own_message(destination: str) -> None:
-    with FakeBroker() as broker:
-        proof = proven(broker, metric_message(destination=destination))
-
-    assert proof == "round trip"
+    assert proven(destination)[0] == "round trip"
 
 
 def test_a_round_trip_consumes_nothing_else_from_a_queue() -> None:
-    with FakeBroker(queue=[Frame("SEND", {"samMessageId": "real"})]) as broker:
-        proof = proven(broker, metric_message(destination="/queue/x"))
+    proof, broker = proven("/queue/x", queue=[Frame("SEND", {"samMessageId": "real"})])
 
     assert proof.startswith("confirmed, not read back: another message")
     assert broker.queue[0].headers["samMessageId"] == "real"
     assert len(broker.queue) == 2
 
 
-def test_a_round_trip_without_the_right_to_subscribe_ends_with_the_receipt() -> None:
-    with FakeBroker(forbids_subscribing="not authorized to read") as broker:
-        proof = proven(broker, metric_message(destination="/topic/x"))
+@pytest.mark.parametrize(
+    ("destination", "fault", "stem"),
+    [
+        ("/topic/x", {"forbids_subscribing": "not authorized to read"}, "not allowed to subscribe"),
+        ("/queue/x", {"loses": True}, "a consumer may have been faster"),
+    ],
+)
+def test_what_cannot_be_read_back_ends_with_the_receipt(
+    destination: str, fault: dict[str, Any], stem: str
+) -> None:
+    proof, broker = proven(destination, 1.0, **fault)
 
-    assert proof == "confirmed, not read back: not allowed to subscribe (not authorized to read)"
+    assert proof.startswith(f"confirmed, not read back: {stem}")
     assert len(broker.taken) == 1
 
 
-def test_a_destination_that_is_missing_fails_the_round_trip() -> None:
-    with (
-        FakeBroker(forbids_subscribing="NOT_FOUND - no queue 'x'") as broker,
-        pytest.raises(MessageRejected, match="no queue 'x'"),
-    ):
-        proven(broker, metric_message(destination="/amq/queue/x"))
-
-    assert broker.taken == []
-
-
-def test_a_topic_that_loses_messages_fails_the_round_trip() -> None:
-    message = metric_message(destination="/topic/x")
-
-    with (
-        FakeBroker(loses=True) as broker,
-        pytest.raises(BrokerUnavailable, match="did not come back from /topic/x"),
-    ):
-        proven(broker, message, timeout_s=0.5)
-
-
-def test_another_consumer_may_take_the_message_of_a_round_trip() -> None:
-    with FakeBroker(loses=True) as broker:
-        proof = proven(broker, metric_message(destination="/queue/x"), timeout_s=0.6)
-
-    assert proof.startswith("confirmed, not read back: a consumer")
-
-
-def test_a_broker_that_refuses_the_check_message_fails_the_round_trip() -> None:
-    with (
-        FakeBroker(rejects=lambda frame: "access refused") as broker,
-        pytest.raises(MessageRejected, match="access refused"),
-    ):
-        proven(broker, metric_message(destination="/topic/x"))
+@pytest.mark.parametrize(
+    ("error", "fault", "stem"),
+    [
+        (MessageRejected, {"forbids_subscribing": "NOT_FOUND - no queue 'x'"}, "no queue 'x'"),
+        (BrokerUnavailable, {"loses": True}, "did not come back from /topic/x"),
+        (MessageRejected, {"rejects": lambda frame: "access refused"}, "access refused"),
+    ],
+)
+def test_a_destination_that_takes_or_delivers_nothing_fails_the_round_trip(
+    error: type[Exception], fault: dict[str, Any], stem: str
+) -> None:
+    with pytest.raises(error, match=stem):
+        proven("/topic/x", 0.5, **fault)
