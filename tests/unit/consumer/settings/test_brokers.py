@@ -37,7 +37,10 @@ def loaded(
     directory: Path, *tables: dict[str, Any], to: tuple[str, ...] = (), **common: Any
 ) -> ConsumerConfig:
     keys = {"name": "site-a", "brokers": [ONE], **common}
-    lines = ["[consumer]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
+    lines = [
+        "[consumer]",
+        *(f"{key} = {json.dumps(value)}" for key, value in keys.items() if value),
+    ]
     for table in tables:
         lines += ["[[consumer.broker]]"]
         headers = table.pop("headers", {})
@@ -89,29 +92,15 @@ def test_a_table_without_credentials_uses_those_of_the_section(tmp_path: Path) -
     assert config.tls_files_at(one).ca_file == Path(own_ca)
     assert config.vhost_at(one) == "sam"
     assert config.vhost_at(parse_broker(OTHER)) == "/"
-
-
-def test_the_user_in_a_url_takes_precedence(tmp_path: Path) -> None:
-    config = loaded(tmp_path, {"url": OTHER, "user": "bridge"})
-
-    assert config.user_at(parse_broker("stomp+ssl://eve@msg2.example.org:61614")) == "eve"
+    assert config.user_at(parse_broker(ONE.replace("//", "//eve@"))) == "eve"
 
 
 def test_the_brokers_are_those_of_the_list_then_those_of_the_tables(tmp_path: Path) -> None:
     tables = [{"url": OTHER}, {"url": ONE}, {"url": "stomp://idle", "destinations": []}]
 
     assert [*map(str, loaded(tmp_path, *tables).brokers)] == [ONE, OTHER]
+    assert [*map(str, loaded(tmp_path, {"url": OTHER}, brokers=None).brokers)] == [OTHER]
     assert loaded(tmp_path, {"url": OTHER}, to=(OTHER,)).brokers == (parse_broker(ONE),)
-
-
-def test_brokers_may_all_be_in_tables(tmp_path: Path) -> None:
-    (tmp_path / "sam.toml").write_text(
-        f'[consumer]\nname = "a"\n[[consumer.broker]]\nurl = "{ONE}"\n'
-        '[[consumer.subscription]]\ndestination = "/topic/x"\n'
-    )
-    config = load_consumer(argparse.Namespace(config=str(tmp_path / "sam.toml")))
-
-    assert config.brokers == (parse_broker(ONE),)
 
 
 def test_a_table_chooses_the_subscriptions_of_its_broker(tmp_path: Path) -> None:
@@ -175,7 +164,4 @@ def test_a_bad_table_is_a_problem_of_the_configuration(
 
     assert stem in problems
     assert "hidden" not in problems
-
-
-def test_two_tables_of_one_broker_are_a_problem(tmp_path: Path) -> None:
     assert "appears twice" in problems_of(tmp_path, {"url": OTHER}, {"url": OTHER})

@@ -1,4 +1,4 @@
-"""The section `[consumer]`."""
+"""The section `[consumer]` and its tables: what they say, and all their problems at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,19 @@ import pytest
 
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.door_config import DoorConfig
-from sam_pipeline.consumer.settings.load import load_consumer, load_for_replay, load_identity
+from sam_pipeline.consumer.settings.load import (
+    load_consumer,
+    load_for_replay,
+    load_identity,
+    tokens_path,
+)
+from sam_pipeline.consumer.settings.metrics_address import (
+    MetricsAddress,
+    check_address,
+    exposure_problems,
+    parse_address,
+)
+from sam_pipeline.consumer.settings.relay_targets import check_targets
 from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
@@ -28,14 +40,38 @@ password_file = "secret"
 destination = "/topic/grid.probe.metricOutput"
 class = "metricOutput"
 """
+SPOOL = '[consumer]\nbrokers = ["spool:///in"]\n'
+NETWORK = '[consumer]\nname = "a"\nbrokers = ["stomp://a"]\n'
+TO_X = '[[consumer.subscription]]\ndestination = "/topic/x"\n'
+DOOR = '[consumer]\nbrokers = ["listen+http://localhost"]\n'
+MSG = "stomp://msg.example.org:61613"
+TO_IN = TO_X.replace("/topic/x", "spool:///in")
+NO_SUBSCRIPTION = "no [[consumer.subscription]]"
+SILENCE = f"{SPOOL}[[consumer.silence]]\n"
+WRONG = """\
+[consumer]
+name = "site a"
+brokers = ["stomp://a", "http://b"]
+batchsize = 5
+batch_age_s = 0
+password_file = "none"
+[[consumer.subscription]]
+destination = "grid.probe"
+"""
+WRONG_DOOR = f'{DOOR}[consumer.door]\nmax_connections = 0\nanswer_timeout = 1\ninsecure = "no"\n'
+
+
+def args_of(directory: Path, text: str, instance: int | None = None) -> argparse.Namespace:
+    for name, content in (("secret", "hush\n"), ("host.pem", "")):
+        (directory / name).write_text(content)
+        (directory / name).chmod(0o600)
+    file = directory / "sam.toml"
+    file.write_text(text)
+    return argparse.Namespace(config=str(file), instance=instance)
 
 
 def loaded(directory: Path, text: str) -> ConsumerConfig:
-    (directory / "secret").write_text("hush\n")
-    (directory / "secret").chmod(0o600)
-    file = directory / "sam.toml"
-    file.write_text(text)
-    return load_consumer(argparse.Namespace(config=str(file)))
+    return load_consumer(args_of(directory, text))
 
 
 def problems_of(directory: Path, text: str) -> str:
@@ -44,111 +80,117 @@ def problems_of(directory: Path, text: str) -> str:
     return "\n".join(caught.value.problems)
 
 
-def test_an_http_door_needs_neither_name_nor_subscription(tmp_path: Path) -> None:
-    config = loaded(tmp_path, '[consumer]\nbrokers = ["listen+http://localhost"]\n')
-
-    assert config.door == DoorConfig()
-    assert not config.reads_network
-    assert [str(broker) for broker in config.doors] == ["listen+http://localhost:8080"]
+def complete(*lines: str) -> str:
+    """The complete section with further lines."""
+    return COMPLETE.replace("\n[[", "\n".join([*lines, "[["]))
 
 
-def test_the_table_of_the_door_is_read_and_checked_like_the_section(tmp_path: Path) -> None:
-    doors = '[consumer]\nbrokers = ["listen+http://localhost"]\n[consumer.door]\n'
-
-    assert loaded(tmp_path, f"{doors}max_connections = 7\n").door.max_connections == 7
-    problems = problems_of(
-        tmp_path, f'{doors}max_connections = 0\nanswer_timeout = 1\ninsecure = "no"\n'
-    )
-    assert "sam.toml:4: [consumer.door] max_connections: expected more than 0" in problems
-    assert "[consumer.door] unknown key answer_timeout (did you mean answer_timeout_s?)" in problems
-    assert "sam.toml:6: [consumer.door] insecure: expected true or false" in problems
-    assert "expected a table" in problems_of(tmp_path, "[consumer]\ndoor = 1\n")
-
-
-def test_a_door_is_not_a_broker_that_vouches_or_has_subscriptions(tmp_path: Path) -> None:
-    url = "listen+http://localhost:8080"
-    with_door = COMPLETE.replace("brokers = [", f'brokers = ["{url}", ')
-
-    assert loaded(tmp_path, with_door).network_brokers == [parse_broker("stomp://msg.example.org")]
-    assert f"vouches: {url} is not one of" in problems_of(
-        tmp_path, with_door.replace("[[", f'vouches = ["{url}"]\n[[', 1)
-    )
-
-
-def test_a_complete_section_is_read(tmp_path: Path) -> None:
+def test_a_complete_section_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = loaded(tmp_path, COMPLETE)
 
     assert config.name == "site-a"
-    assert [str(broker) for broker in config.brokers] == [
-        "stomp://msg.example.org:61613",
-        "spool:///var/spool/sam-in",
-    ]
-    assert config.subscription == (
-        SubscriptionConfig("/topic/grid.probe.metricOutput", "metricOutput"),
-    )
+    assert [*map(str, config.brokers)] == [MSG, "spool:///var/spool/sam-in"]
+    subscription = SubscriptionConfig("/topic/grid.probe.metricOutput", "metricOutput")
+    assert config.subscription == (subscription,)
     assert config.password_file == tmp_path / "secret"
+    assert config.limits() == Limits()
 
-
-def test_a_spool_needs_neither_name_nor_subscription(tmp_path: Path) -> None:
-    config = loaded(tmp_path, '[consumer]\nbrokers = ["spool:///in"]\n')
-
-    assert config.batch_size == 2000
-
-
-def test_a_network_broker_needs_a_name_and_a_subscription(tmp_path: Path) -> None:
-    problems = problems_of(tmp_path, '[consumer]\nbrokers = ["stomp://a"]\n')
-
-    assert "name is missing" in problems
-    assert "no [[consumer.subscription]]" in problems
-
-
-def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
-    problems = problems_of(
-        tmp_path,
-        """\
-        [consumer]
-        name = "site a"
-        brokers = ["stomp://a", "http://b"]
-        batchsize = 5
-        batch_age_s = 0
-        password_file = "no-such-file"
-        [[consumer.subscription]]
-        destination = "grid.probe"
-        """,
-    )
-
-    for stem in ("letters, digits", "http", "batch_size", "more than 0", "no-such-file", "/topic"):
-        assert stem in problems
-
-
-def test_a_destination_given_twice_is_a_problem(tmp_path: Path) -> None:
-    twice = COMPLETE + '[[consumer.subscription]]\ndestination = "/topic/grid.probe.metricOutput"\n'
-
-    assert "appears twice" in problems_of(tmp_path, twice)
-
-
-def test_the_environment_overrides_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("SAM_CONSUMER_NAME", "site-b")
     monkeypatch.setenv("SAM_CONSUMER_BROKERS", "spool:///a,spool:///b")
+    overridden = loaded(tmp_path, COMPLETE)
+    assert overridden.name == "site-b"
+    assert overridden.broker_urls == ("spool:///a", "spool:///b")
 
-    config = loaded(tmp_path, COMPLETE)
 
-    assert config.name == "site-b"
-    assert config.broker_urls == ("spool:///a", "spool:///b")
+def test_a_spool_or_a_door_needs_neither_name_nor_subscription(tmp_path: Path) -> None:
+    spool, door = loaded(tmp_path, SPOOL), loaded(tmp_path, DOOR)
+
+    assert (spool.batch_size, spool.metrics_address) == (2000, None)
+    assert spool.relay_accounts == {os.geteuid()}
+    assert (door.door, door.reads_network) == (DoorConfig(), False)
+    assert [*map(str, door.doors)] == ["listen+http://localhost:8080"]
+    assert door.door.admits_anonymous(parse_broker("listen+http://127.0.0.1:8080"))
+
+
+@pytest.mark.parametrize(
+    ("text", "stems"),
+    [
+        (WRONG, ["letters, digits", "http", "batch_size", "more than 0", "none", "/topic"]),
+        ('[consumer]\nbrokers = ["stomp://a"]\n', ["name is missing", NO_SUBSCRIPTION]),
+        (NETWORK.replace('a"]', 'a", "spool:///in"]') + TO_IN, [NO_SUBSCRIPTION]),
+        (NETWORK + TO_X + TO_X, ["appears twice"]),
+        (NETWORK + TO_IN, ["spool:///in is not one of the brokers"]),
+        (SPOOL.replace('"]', '", "spool:///in?umask=007"]'), ["a broker is listed twice"]),
+        ("[consumer]\ndoor = 1\n", ["expected a table"]),
+        (WRONG_DOOR, ["sam.toml:4: [consumer.door] max_connections: expected more than 0"]),
+        (WRONG_DOOR, ["answer_timeout (did you mean answer_timeout_s?)"]),
+        (WRONG_DOOR, ["sam.toml:6: [consumer.door] insecure: expected true or false"]),
+        (NETWORK + 'vouches = ["spool:///in"]\n' + TO_X, ["spool:///in is not one of the network"]),
+        (NETWORK + 'vouches = ["stomp://a1"]\n' + TO_X, ["did you mean stomp://a:61613?"]),
+        (DOOR + 'vouches = ["listen+http://localhost:8080"]\n', ["is not one of the network"]),
+        (NETWORK + 'relays = ["broker:stomp://a:61613/b"]\n' + TO_X, ["relays: ", "no broker"]),
+        (SPOOL + 'relays = ["no one"]\n', ["'no one': no such account"]),
+        (SPOOL + 'publishers = "none.toml"\n', ["none.toml: no such file"]),
+        (SPOOL + 'metrics_listen = "0.0.0.0:9464"\n', ["metrics_certificate_file"]),
+        (SILENCE + "minutes = 5\n", ["either class or site"]),
+        (SILENCE + 'site = "A"\nclass = "x"\nminutes = 5\n', ["either class or site"]),
+        (SILENCE + 'site = "A"\nminutes = 0\nclas = "x"\n', ["minutes", "class"]),
+        (SPOOL + "max_message_bytes = 0\n", ["more than 0"]),
+        (SPOOL + "max_records = -1\n", ["more than 0"]),
+        (SPOOL + "max_age_days = 36526\n", ["1 to 36525 days"]),
+        (SPOOL + "max_future_s = 0\n", ["1 to 31622400 s"]),
+        (SPOOL + "max_future_s = 1e99\n", ["whole number"]),
+    ],
+)
+def test_all_problems_of_a_section_are_reported_at_once(
+    tmp_path: Path, text: str, stems: list[str]
+) -> None:
+    problems = problems_of(tmp_path, text)
+
+    assert [stem for stem in stems if stem not in problems] == [], problems
+    if text.startswith(f"{SPOOL}max_"):
+        with pytest.raises(ConfigError, match=stems[0]):
+            load_for_replay(args_of(tmp_path, text)).limits()
+
+
+def test_further_keys_are_read(tmp_path: Path) -> None:
+    (tmp_path / "publishers.toml").touch()
+    relay = f"broker:{MSG}/bridge"
+    keys = (
+        *('vouches = ["stomp://msg.example.org"]', f'relays = ["{relay}", "root", "40001"]'),
+        *('publishers = "publishers.toml"', 'metrics_listen = "0.0.0.0:9464"'),
+        *("metrics_insecure = true", "max_message_bytes = 1", "max_records = 2"),
+        *("max_age_days = 3", "max_future_s = 4"),
+    )
+    tables = '[[consumer.silence]]\nclass = "metricOutput"\nminutes = 2.5\n'
+    text = complete(*keys) + tables + "[consumer.door]\nmax_connections = 7\n"
+
+    config = loaded(tmp_path, text)
+
+    assert config.vouching_brokers == {MSG}
+    assert (config.relay_users, config.relay_accounts) == ({relay}, {0, 40001, os.geteuid()})
+    assert config.publishers == tmp_path / "publishers.toml"
+    assert config.metrics_address == ("0.0.0.0", 9464)
+    limits = Limits(timedelta(days=3), timedelta(seconds=4), 1, 2)
+    assert config.limits() == limits
+    assert load_for_replay(args_of(tmp_path, text)).limits() == limits
+    seven = load_for_replay(args_of(tmp_path, "[consumer]\nmax_records = 7\n")).limits()
+    assert seven == Limits(max_records=7)
+    [rule] = config.silence
+    assert (rule.message_class, rule.site, rule.minutes) == ("metricOutput", "", 2.5)
+    assert config.door.max_connections == 7
 
 
 FOREIGN = """\
 [consumer]
 name = "site-a"
-brokers = ["stomp://msg.example.org", "spool:///var/spool/nstream", "spool:///var/spool/sam"]
+brokers = ["stomp://msg.example.org", "spool:///var/nstream?umask=007", "spool:///var/sam"]
 [[consumer.subscription]]
 destination = "/topic/own"
 class = "own"
 rename = { metric = "metricName", host = "hostName" }
 [[consumer.subscription]]
-destination = "spool:///var/spool/nstream"
+destination = "spool:///var/nstream"
 format = "nstream"
 [consumer.subscription.rename]
 site = "siteName"
@@ -160,19 +202,13 @@ def test_a_subscription_defines_the_stamp_of_a_broker_or_a_spool(tmp_path: Path)
 
     [network] = config.network_subscriptions
     nstream, sam = config.brokers[1:]
-
     assert network.stamp == make_stamp("own", "wlcg", {"metric": "metricName", "host": "hostName"})
     assert config.stamp_of(nstream) == make_stamp("", "nstream", {"site": "siteName"})
     assert config.stamp_of(sam) == Stamp()
+    assert (nstream.shared, sam.shared) == (True, False)
 
 
-NO_PATH = "broker URL spool://in…: expected three slashes, spool:///path"
-TWICE = "'Metric' appears twice (names match in any case)"
-
-
-def test_problems_of_formats_and_names_are_reported_at_once_with_their_lines(
-    tmp_path: Path,
-) -> None:
+def test_problems_of_formats_and_names_are_reported_with_their_lines(tmp_path: Path) -> None:
     problems = problems_of(
         tmp_path,
         """\
@@ -192,110 +228,28 @@ site = " "
     ).splitlines()
 
     reported = [line.removeprefix(f"{tmp_path}/sam.toml:").split(": ", 2) for line in problems]
-    assert reported == [
-        ["5", "[consumer] subscription[1] format", "expected one of wlcg, nstream, not 'xml'"],
-        ["7", "[consumer] subscription[2] destination", NO_PATH],
-        ["8", "[consumer] subscription[2] rename", "'metric' and 'name' both become 'metricname'"],
-        ["8", "[consumer] subscription[2] rename", "'' = 'hostName': a name is empty"],
-        ["8", "[consumer] subscription[2] rename", TWICE],
-        ["11", "[consumer] subscription[3] rename", "'site' = ' ': a name is empty"],
+    expected = [
+        ("5", "[1] format", "wlcg, nstream"),
+        ("7", "[2] destination", "three slashes"),
+        ("8", "[2] rename", "'metric' and 'name' both become"),
+        ("8", "[2] rename", "a name is empty"),
+        ("8", "[2] rename", "'Metric' appears twice"),
+        ("11", "[3] rename", "a name is empty"),
     ]
+    for (line, key, text), (at, key_end, stem) in zip(reported, expected, strict=True):
+        assert (line, key) == (at, f"[consumer] subscription{key_end}")
+        assert stem in text
 
 
-def test_a_spool_that_is_not_a_broker_cannot_be_subscribed_to(tmp_path: Path) -> None:
-    other = FOREIGN.replace(
-        'destination = "spool:///var/spool/nstream"', 'destination = "spool:///x"'
-    )
-
-    assert "spool:///x is not one of the brokers" in problems_of(tmp_path, other)
-
-
-def test_a_spool_is_the_same_with_and_without_its_umask(tmp_path: Path) -> None:
-    config = loaded(tmp_path, FOREIGN.replace("/nstream", "/nstream?umask=007", 1))
-    assert config.brokers[1].shared
-    assert config.stamp_of(config.brokers[1]) == make_stamp("", "nstream", {"site": "siteName"})
-
-    twice = '[consumer]\nbrokers = ["spool:///in", "spool:///in?umask=007"]\n'
-    assert "a broker is listed twice" in problems_of(tmp_path, twice)
-
-
-def test_a_spool_does_not_count_as_a_subscription_of_a_network_broker(tmp_path: Path) -> None:
-    only = """[consumer]
-name = "a"
-brokers = ["stomp://a", "spool:///in"]
-[[consumer.subscription]]
-destination = "spool:///in"
-"""
-
-    assert "no [[consumer.subscription]]" in problems_of(tmp_path, only)
-
-
-def test_the_limits_have_defaults(tmp_path: Path) -> None:
-    assert loaded(tmp_path, COMPLETE).limits() == Limits()
-
-    text = COMPLETE.replace(
-        "[consumer]",
-        "[consumer]\nmax_message_bytes = 1\nmax_records = 2\nmax_age_days = 3\nmax_future_s = 4",
-    )
-    expected = Limits(timedelta(days=3), timedelta(seconds=4), 1, 2)
-
-    assert loaded(tmp_path, text).limits() == expected
-    assert (
-        load_for_replay(argparse.Namespace(config=str(tmp_path / "sam.toml"))).limits() == expected
-    )
-
-
-@pytest.mark.parametrize(
-    ("line", "stem"),
-    [
-        ("max_message_bytes = 0", "more than 0"),
-        ("max_records = -1", "more than 0"),
-        ("max_age_days = 36526", "1 to 36525 days"),
-        ("max_future_s = 0", "1 to 31622400 s"),
-        ("max_future_s = 1e99", "whole number"),
-    ],
-)
-def test_a_limit_out_of_range_is_a_problem(tmp_path: Path, line: str, stem: str) -> None:
-    text = COMPLETE.replace("[consumer]", f"[consumer]\n{line}")
-
-    assert stem in problems_of(tmp_path, text)
-    with pytest.raises(ConfigError, match=stem):
-        load_for_replay(argparse.Namespace(config=str(tmp_path / "sam.toml"))).limits()
-
-
-def test_the_limits_need_no_broker(tmp_path: Path) -> None:
-    file = tmp_path / "sam.toml"
-    file.write_text("[consumer]\nmax_records = 7\n")
-
-    assert load_for_replay(argparse.Namespace(config=str(file))).limits().max_records == 7
-
-
-def test_the_example_in_the_page_on_records_is_a_valid_configuration(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[4] / "docs" / "record.md").read_text()
-    example = page.split("```toml\n")[1].split("```")[0]
-
-    config = loaded(tmp_path, example)
-
-    assert [subscription.format for subscription in config.subscription] == ["wlcg", "nstream"]
-
-
-def test_asking_for_the_status_needs_no_secret(tmp_path: Path) -> None:
-    file = tmp_path / "sam.toml"
-    file.write_text(COMPLETE)  # the file of the password does not exist
+def test_asking_for_the_status_needs_no_secret_but_a_good_name(tmp_path: Path) -> None:
+    text = COMPLETE.replace('"secret"', '"no-such-file"')
 
     for instance, name in ((None, "site-a"), (2, "site-a@2")):
-        args = argparse.Namespace(config=str(file), instance=instance)
-        assert load_identity(args).process_name == name
+        assert load_identity(args_of(tmp_path, text, instance)).process_name == name
     with pytest.raises(ConfigError, match="password_file"):
-        load_consumer(argparse.Namespace(config=str(file)))
-
-
-def test_a_bad_name_is_reported_to_an_account_that_asks_for_the_status(tmp_path: Path) -> None:
-    file = tmp_path / "sam.toml"
-    file.write_text(COMPLETE.replace("site-a", "site a"))
-
+        load_consumer(args_of(tmp_path, text))
     with pytest.raises(ConfigError, match="expected letters, digits"):
-        load_identity(argparse.Namespace(config=str(file), instance=None))
+        load_identity(args_of(tmp_path, text.replace("site-a", "site a")))
 
 
 @pytest.mark.parametrize(
@@ -307,67 +261,119 @@ def test_a_bad_name_is_reported_to_an_account_that_asks_for_the_status(tmp_path:
 )
 def test_a_login_in_plain_text_must_be_permitted(tmp_path: Path, login: str) -> None:
     section = f'[consumer]\nname = "site-a"\n{login}\n'
-    subscription = '[[consumer.subscription]]\ndestination = "/topic/x"\n'
 
-    problems = problems_of(tmp_path, section + subscription)
-    permitted = loaded(tmp_path, f"{section}insecure = true\n{subscription}")
+    problems = problems_of(tmp_path, section + TO_X)
+    permitted = loaded(tmp_path, f"{section}insecure = true\n{TO_X}")
 
-    assert problems.count("stomp://msg.example.org:61613: the password of site-a would") == 1
+    assert problems.count(f"{MSG}: the password of site-a would") == 1
     assert len(permitted.brokers) == len(permitted.broker_urls)
 
 
-def test_a_relay_at_a_broker_is_one_for_whom_the_broker_vouches(tmp_path: Path) -> None:
-    relay = "broker:stomp://msg.example.org:61613/bridge"
-    keys = f'vouches = ["stomp://msg.example.org"]\nrelays = ["{relay}", "0"]\n[['
-
-    config = loaded(tmp_path, COMPLETE.replace("\n[[", keys))
-    problems = problems_of(tmp_path, COMPLETE.replace("\n[[", f'relays = ["{relay}"]\n[['))
-
-    assert config.relay_users == {relay}
-    assert 0 in config.relay_accounts
-    assert f"relays: {relay}: no broker" in problems
+LOCAL, OPEN = "listen+http://127.0.0.1:8080", "listen+http://0.0.0.0:8080"
+SECURE = "listen+https://0.0.0.0:8443"
+TOKENS, CERTIFICATE = 'tokens_file = "tokens"\n', 'certificate_file = "host.pem"\n'
 
 
-def test_a_broker_that_vouches_is_one_of_the_network_brokers(tmp_path: Path) -> None:
-    vouching = loaded(
-        tmp_path, COMPLETE.replace("\n[[", 'vouches = ["stomp://msg.example.org"]\n[[')
-    )
-    spool = problems_of(
-        tmp_path, COMPLETE.replace("\n[[", 'vouches = ["spool:///var/spool/sam-in"]\n[[')
-    )
-    similar = problems_of(
-        tmp_path, COMPLETE.replace("\n[[", 'vouches = ["stomp://msg1.example.org"]\n[[')
-    )
-
-    assert vouching.vouching_brokers == {"stomp://msg.example.org:61613"}
-    assert "vouches: spool:///var/spool/sam-in is not one of the network brokers" in spool
-    assert "vouches: stomp://msg1.example.org is not one of the network brokers" in similar
-    assert "did you mean stomp://msg.example.org:61613?" in similar
-
-
-def test_a_relay_is_an_account_of_this_machine(tmp_path: Path) -> None:
-    config = loaded(tmp_path, '[consumer]\nbrokers = ["spool:///in"]\nrelays = ["root", "40001"]\n')
-    problems = problems_of(
-        tmp_path, '[consumer]\nbrokers = ["spool:///in"]\nrelays = ["no one", "nobody else"]\n'
-    )
-
-    assert config.relay_accounts == {0, 40001, os.geteuid()}
-    assert "'no one': no such account" in problems
-    assert "'nobody else': no such account" in problems
-
-
-def test_the_own_account_is_always_that_of_a_relay(tmp_path: Path) -> None:
-    config = loaded(tmp_path, '[consumer]\nbrokers = ["spool:///in"]\n')
-
-    assert config.relay_accounts == {os.geteuid()}
+@pytest.mark.parametrize(
+    ("url", "door", "stem"),
+    [
+        (LOCAL, "", ""),
+        (LOCAL, 'client_ca_file = "host.pem"\nrequire_identity = true', "nobody could send"),
+        (OPEN, TOKENS, "insecure = true"),  # plain HTTP beyond this machine is a decision
+        (OPEN, f"{TOKENS}insecure = true", ""),
+        (SECURE, TOKENS, "certificate_file"),
+        (SECURE, CERTIFICATE, "nobody could send"),
+        (SECURE, CERTIFICATE + TOKENS, ""),
+        (SECURE, f'{CERTIFICATE}client_ca_file = "host.pem"', ""),
+        (SECURE, f"{CERTIFICATE}require_identity = false", ""),
+    ],
+)
+def test_a_door_must_be_passable_and_its_openness_a_decision(
+    tmp_path: Path, url: str, door: str, stem: str
+) -> None:
+    text = f'[consumer]\nbrokers = ["{url}"]\n[consumer.door]\n{door}\n'
+    if stem:
+        assert stem in problems_of(tmp_path, text)
+        return
+    config = loaded(tmp_path, text)
+    is_open = url == LOCAL or "require_identity = false" in door
+    assert config.door.admits_anonymous(parse_broker(url)) == is_open
+    # The file of tokens need not exist before the first one.
+    tokens = tmp_path / "tokens" if TOKENS in door else None
+    assert config.door.tokens_file == tokens
+    assert not tokens or tokens_path(args_of(tmp_path, text)) == tokens
 
 
-def test_the_policy_is_found_beside_the_configuration(tmp_path: Path) -> None:
-    lines = '[consumer]\nbrokers = ["spool:///in"]\npublishers = "publishers.toml"\n'
-    missing = problems_of(tmp_path, lines)
-    (tmp_path / "publishers.toml").touch()
+def test_a_table_with_problems_is_reported_by_every_command_that_reads_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="tokens_file: expected a path"):
+        tokens_path(args_of(tmp_path, "[consumer]\n[consumer.door]\ntokens_file = 7\n"))
 
-    config = loaded(tmp_path, lines)
 
-    assert f"{tmp_path}/publishers.toml: no such file" in missing
-    assert config.publishers == tmp_path / "publishers.toml"
+@pytest.mark.parametrize(
+    ("fds", "is_ours", "expected"),
+    [("2", True, 2), ("2", False, 0), ("", True, 0), ("-1", True, 0), ("two", True, 0)],
+)
+def test_sockets_of_systemd_are_those_of_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fds: str, is_ours: bool, expected: int
+) -> None:
+    monkeypatch.setenv("LISTEN_FDS", fds)
+    monkeypatch.setenv("LISTEN_PID", str(os.getpid() if is_ours else os.getppid()))
+
+    assert loaded(tmp_path, DOOR).inherited_sockets == expected
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:9464", "0.0.0.0:1", "[::1]:65535", "localhost:9464"])
+def test_an_address_of_metrics_has_a_host_and_a_port(text: str) -> None:
+    host, _, port = text.rpartition(":")
+
+    assert parse_address(text) == (host.strip("[]"), int(port))
+    assert str(parse_address(text)) == text
+    assert check_address(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("9464", ":9464", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", "::1:9464", "[::1]"),
+        *("a:b", "http://127.0.0.1:9464", "127.0.0.1:9464/metrics", "user@127.0.0.1:9464"),
+        " 127.0.0.1:1",
+    ],
+)
+def test_any_other_address_is_a_problem_that_shows_an_example(text: str) -> None:
+    assert "127.0.0.1:9464" in str(check_address(text))
+
+
+@pytest.mark.parametrize("certificate", [None, Path("file")])
+@pytest.mark.parametrize("token", [None, Path("file")])
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "::", "192.0.2.1", "db.example.org", "127.3.2.1", "::1"]
+)
+def test_metrics_beyond_this_machine_need_tls_and_a_token(
+    host: str, certificate: Path | None, token: Path | None
+) -> None:
+    problems = [*exposure_problems(MetricsAddress(host, 1), certificate, token)]
+
+    is_local = host in ("127.3.2.1", "::1")
+    missing = not is_local and not (certificate and token)
+    assert len(problems) == missing
+    if missing:
+        assert ("metrics_certificate_file" in problems[0]) == (certificate is None)
+        assert ("metrics_token_file" in problems[0]) == (token is None)
+        assert "metrics_insecure" in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("urls", "problem"),
+    [
+        (("spool:///var/spool/sam-in?umask=007",), None),
+        (("stomp://bridge@msg1.example.org", "stomp+ssl://msg2.example.org"), None),
+        (("spool:///a", "spool:///b"), "one spool"),
+        (("spool:///a", "stomp://msg1.example.org"), "one spool"),
+        (("stomp://msg1.example.org", "stomp://user@msg1.example.org:61613"), "appears twice"),
+        (("listen+https://0.0.0.0:8443",), "stomp://HOST"),
+        (("ams+https://a/v1/projects/p", "nonsense"), "nonsense"),
+        (("nonsense", "ams+https://a/v1/projects/p"), "stomp://HOST"),
+    ],
+)
+def test_a_relay_sends_to_one_spool_or_to_brokers(urls: tuple[str, ...], problem: str) -> None:
+    assert (problem in str(check_targets(urls))) if problem else check_targets(urls) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from base64 import b64encode
+from contextlib import nullcontext
 from hashlib import sha256
 from pathlib import Path
 
@@ -47,27 +48,19 @@ def certificate(tmp_path: Path) -> bytes:
     "authorization",
     [f"Bearer {TOKEN}", f"bearer  {TOKEN} ", basic(f"nagios1:{TOKEN}")],
 )
-def test_a_token_gives_its_name(authorization: str, certificate: bytes) -> None:
+def test_a_token_gives_its_name_and_a_certificate_its_subject(
+    authorization: str, certificate: bytes
+) -> None:
     assert access().identity(authorization, None) == "token:nagios1"
     assert access().identity(authorization, certificate) == "token:nagios1"
-
-
-def test_a_certificate_gives_its_subject(certificate: bytes) -> None:
     assert access().identity("", certificate).startswith("cert:CN=probe,")
 
 
 @pytest.mark.parametrize(
     "authorization",
     [
-        f"Bearer {TOKEN[:-1]}",
-        "Bearer",
-        "Bearer \udcff",
-        basic(f"nagios2:{TOKEN}"),
-        basic(TOKEN),
-        "Basic %%%",
-        basic("nagios1:\xff"),
-        f"Digest {TOKEN}",
-        TOKEN,
+        *(f"Bearer {TOKEN[:-1]}", "Bearer", "Bearer \udcff", basic(f"nagios2:{TOKEN}")),
+        *(basic(TOKEN), "Basic %%%", basic("nagios1:\xff"), f"Digest {TOKEN}", TOKEN),
     ],
 )
 def test_a_wrong_token_is_refused_also_where_none_is_needed(
@@ -80,17 +73,11 @@ def test_a_wrong_token_is_refused_also_where_none_is_needed(
         assert caught.value.headers["WWW-Authenticate"].startswith("Bearer ")
 
 
-def test_an_anonymous_sender_needs_permission() -> None:
-    assert access(anonymous=True).identity("", None) == ANONYMOUS
+@pytest.mark.parametrize("client", [None, b"odd"])  # a certificate without a readable subject
+def test_an_anonymous_sender_needs_permission(client: bytes | None) -> None:
+    assert access(anonymous=True).identity("", client) == ANONYMOUS
     with pytest.raises(HttpProblem) as caught:
-        access().identity("", None)
-    assert caught.value.status == UNAUTHORIZED
-
-
-def test_a_certificate_without_a_readable_subject_is_no_identity() -> None:
-    assert access(anonymous=True).identity("", b"odd") == ANONYMOUS
-    with pytest.raises(HttpProblem) as caught:
-        access().identity("", b"odd")
+        access().identity("", client)
     assert caught.value.status == UNAUTHORIZED
 
 
@@ -103,40 +90,31 @@ def test_without_a_file_of_tokens_logins_are_ignored(certificate: bytes) -> None
         access(tokens=None).identity(f"Bearer {TOKEN}", None)
 
 
-def refused(policy: Policy | None, identity: str, message_class: str = "metricOutput") -> bool:
+@pytest.mark.parametrize(
+    ("mode", "identity", "message_class", "refused"),
+    [
+        (ENFORCE, "token:nagios1", "metricOutput", False),
+        (ENFORCE, "token:nagios2", "metricOutput", True),
+        (ENFORCE, "cert:nagios1", "metricOutput", True),
+        (ENFORCE, ANONYMOUS, "metricOutput", True),
+        (ENFORCE, "token:nagios1", "METRICOUTPUT", False),
+        (ENFORCE, "token:nagios1", "downtime", True),
+        (ENFORCE, "token:nagios1", CHECK_CLASS, False),  # needs a known sender only
+        (ENFORCE, "token:nagios2", CHECK_CLASS, True),
+        (OBSERVE, ANONYMOUS, "downtime", False),
+        (None, ANONYMOUS, "metricOutput", False),
+    ],
+)
+def test_an_enforced_policy_refuses_whom_and_what_it_does_not_list(
+    mode: str | None, identity: str, message_class: str, refused: bool
+) -> None:
+    rule = PublisherRule("one", ("token:nagios1",), ("metricOutput",))
+    door = access(policy=Policy(mode, (rule,)) if mode else None)
     message = with_identity(new_message(message_class, "x: y\n"), identity)
     inbox = Inbox(1)
-    try:
-        access(policy=policy).require_permission(message, inbox)
-    except HttpProblem as problem:
-        assert problem.status == FORBIDDEN
-        assert list(inbox.take_refusals().values()) == [1]
-        return True
-    assert not inbox.take_refusals()
-    return False
 
+    with pytest.raises(HttpProblem) if refused else nullcontext() as caught:
+        door.require_permission(message, inbox)
 
-def policy(mode: str = ENFORCE) -> Policy:
-    return Policy(mode, (PublisherRule("one", ("token:nagios1",), ("metricOutput",)),))
-
-
-def test_an_enforced_policy_refuses_whom_it_does_not_list() -> None:
-    assert not refused(policy(), "token:nagios1")
-    assert refused(policy(), "token:nagios2")
-    assert refused(policy(), "cert:nagios1")
-    assert refused(policy(), ANONYMOUS)
-
-
-def test_an_enforced_policy_refuses_a_class_that_the_publisher_may_not_send() -> None:
-    assert not refused(policy(), "token:nagios1", "METRICOUTPUT")
-    assert refused(policy(), "token:nagios1", "downtime")
-
-
-def test_a_check_message_needs_a_known_sender_only() -> None:
-    assert not refused(policy(), "token:nagios1", CHECK_CLASS)
-    assert refused(policy(), "token:nagios2", CHECK_CLASS)
-
-
-def test_without_an_enforced_policy_nobody_is_refused() -> None:
-    assert not refused(None, ANONYMOUS)
-    assert not refused(policy(OBSERVE), ANONYMOUS, "downtime")
+    assert not refused or (caught and caught.value.status == FORBIDDEN)
+    assert list(inbox.take_refusals().values()) == [1] * refused

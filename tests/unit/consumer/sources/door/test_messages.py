@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -27,14 +27,17 @@ from sam_pipeline.schema.messages.message import (
 from sam_pipeline.schema.records.text import ReadRecord, write_wlcg
 from tests.support.builders import metric_result
 
-RECORD = metric_result()
-WLCG = write_wlcg(RECORD).encode()
+WLCG = write_wlcg(metric_result()).encode()
 LINES = "application/jsonl"
+NO_DOCUMENTS = (
+    *(((b"", b"hello", b"<xml/>"), TEXT), ((b"", b"{", b"[" * 100_000), JSON)),
+    ((b'{"a": 1}\n{',), LINES),
+)
 
 
 def message(body: bytes = WLCG, content_type: str = TEXT, **headers: str) -> Message:
     given = {name.replace("_", "-"): value for name, value in headers.items()}
-    return message_of("metricOutput", {"Content-Type": content_type, **given}, body)
+    return message_of("metric%4Futput", {"Content-Type": content_type, **given}, body)
 
 
 def problem_of(body: bytes, content_type: str = TEXT) -> HttpProblem:
@@ -43,37 +46,35 @@ def problem_of(body: bytes, content_type: str = TEXT) -> HttpProblem:
     return caught.value
 
 
-def test_the_path_names_the_class() -> None:
-    assert message_of("metric%4Futput", {}, WLCG).message_class == "metricOutput"
+@pytest.mark.parametrize(
+    ("headers", "message_id"),
+    [
+        ({"Sam_Message_Id": "one"}, "one"),
+        ({"Idempotency_Key": "two"}, "two"),
+        ({"Idempotency_Key": '"three"'}, "three"),
+        ({"Sam_Message_Id": "one", "Idempotency_Key": "two"}, "one"),
+    ],
+)
+def test_the_sender_may_name_the_message(headers: Any, message_id: str) -> None:
+    assert message(**headers).message_id == message_id
 
 
-def test_the_sender_may_name_the_message() -> None:
-    assert message(Sam_Message_Id="one").message_id == "one"
-    assert message(Idempotency_Key="two").message_id == "two"
-    assert message(Idempotency_Key='"three"').message_id == "three"
-    assert message(Sam_Message_Id="one", Idempotency_Key="two").message_id == "one"
-
-
-def test_a_message_without_a_name_has_that_of_its_content() -> None:
+def test_a_message_without_a_name_has_that_of_its_content_and_the_class_of_the_path() -> None:
     assert MESSAGE_ID not in message().headers
+    assert message().message_class == "metricOutput"
     assert message().message_id == message().message_id
     assert message().message_id != message(WLCG * 2).message_id
 
 
-@pytest.mark.parametrize(("name", "ours"), HEADERS.items())
-def test_headers_that_decide_over_the_records_travel_with_them(name: str, ours: str) -> None:
-    assert message(**{name: "x"}).headers[ours] == "x"
-
-
-@pytest.mark.parametrize("name", ["samIdentity", "samRefused", "Cookie", "JMSXUserID"])
-def test_no_other_header_becomes_one_of_the_message(name: str) -> None:
-    assert message(**{name: "x"}).headers.keys() == {CLASS, CONTENT_TYPE}
+def test_only_headers_that_decide_over_the_records_travel_with_them() -> None:
+    for name, ours in HEADERS.items():
+        assert message(**{name: "x"}).headers[ours] == "x"  # type: ignore[arg-type]
+    others = dict.fromkeys(("samIdentity", "samRefused", "Cookie", "JMSXUserID"), "x")
+    assert message(**others).headers.keys() == {CLASS, CONTENT_TYPE}  # type: ignore[arg-type]
 
 
 def test_json_lines_become_the_records_of_an_array() -> None:
-    lines = b'{"a": "1"}\r\n\n{"b": "2"}\n'
-
-    taken = message(lines, LINES)
+    taken = message(b'{"a": "1"}\r\n\n{"b": "2"}\n', LINES)
 
     assert taken.headers[CONTENT_TYPE] == JSON
     fields = [record.fields for record in read(taken) if isinstance(record, ReadRecord)]
@@ -89,16 +90,7 @@ def test_a_class_that_is_not_a_name_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "content_type"),
-    [
-        (b"", TEXT),
-        (b"hello", TEXT),
-        (b"<xml/>", TEXT),
-        (b"", JSON),
-        (b"{", JSON),
-        (b'{"a": 1}\n{', LINES),
-        (b"[" * 100_000, JSON),
-    ],
+    ("body", "content_type"), [(body, kind) for bodies, kind in NO_DOCUMENTS for body in bodies]
 )
 def test_what_is_not_records_at_all_is_a_bad_request(body: bytes, content_type: str) -> None:
     assert problem_of(body, content_type).status == BAD_REQUEST
@@ -118,21 +110,9 @@ def test_a_problem_names_record_key_and_value() -> None:
     assert (facts["record"], facts["key"], facts["value"]) == (1, "b", "[2]")
 
 
-@pytest.mark.parametrize(
-    ("body", "content_type"),
-    [
-        (WLCG, TEXT),
-        (b"\n  hello\nEOT\n" + WLCG, TEXT),
-        (b'[1, {"a": "1"}]', JSON),
-        (b'[{"a": []}, {"a": null}]', JSON),
-        (WLCG[:-5], TEXT),
-    ],
-)
-def test_a_message_with_one_readable_record_is_taken(body: bytes, content_type: str) -> None:
-    require_records(message(body, content_type))
-
-
-def test_other_formats_are_left_to_their_readers() -> None:
-    headers: Mapping[str, str] = {CLASS: "metricOutput", FORMAT: "nstream"}
-
-    require_records(Message(headers, b"anything"))
+def test_a_message_with_one_readable_record_or_of_another_format_is_taken() -> None:
+    for body in (WLCG, b"\n  hello\nEOT\n" + WLCG, WLCG[:-5]):
+        require_records(message(body, TEXT))
+    for body in (b'[1, {"a": "1"}]', b'[{"a": []}, {"a": null}]'):
+        require_records(message(body, JSON))
+    require_records(Message({CLASS: "metricOutput", FORMAT: "nstream"}, b"anything"))

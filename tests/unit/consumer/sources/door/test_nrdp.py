@@ -41,20 +41,32 @@ VALUES = st.recursive(
     max_leaves=4,
 )
 RESULTS = st.dictionaries(st.sampled_from(NAMES), VALUES)
+CHECK = {"cmd": "submitcheck"}
 BOMB = '<!DOCTYPE a [<!ENTITY b "c">]><checkresults>&b;</checkresults>'
+BAD_DATA = {
+    "": NO_DATA,
+    **dict.fromkeys(("<checkresults>", BOMB, "{}", "<checkresult/>"), BAD_XML),
+    "<a/>" * 200_001: TOO_MUCH_DATA,
+}
+BAD_TEXT = {
+    **dict.fromkeys(("<a/>", "[" * 100_000, "[]", '{"checkresults": [1]}'), BAD_JSON),
+    "[{}," + "{}," * 200_001: TOO_MUCH_DATA,
+}
+STATES = ["0 OK", "1 CRITICAL", "2 UNKNOWN", "3 UNKNOWN", "down CRITICAL"]
+STATES_OF_SERVICES = ["3 UNKNOWN", "2 CRITICAL", "1 WARNING", "Warning WARNING"]
 
 
-def xml_of(content: str, kind: str = "service") -> str:
+def xml_of(content: str) -> str:
     return (
         f"<?xml version='1.0' encoding='utf-8'?>\n<checkresults>"
-        f"<checkresult type='{kind}' checktype='1'>{content}</checkresult></checkresults>"
+        f"<checkresult type='service' checktype='1'>{content}</checkresult></checkresults>"
     )
 
 
 def rows_of(parameters: dict[str, str], flavour: str = "") -> list[dict[str, str]]:
     """The rows that are loaded, and nothing but rows."""
     rows = []
-    for message in submitted({"cmd": "submitcheck", **parameters}, flavour, NOW):
+    for message in submitted(CHECK | parameters, flavour, NOW):
         decoded = decode(message, METRIC_OUTPUT.keys, NOW)
         assert not decoded.bad and not decoded.ignored
         rows += [dict(row.values) for row in decoded.rows]
@@ -106,33 +118,26 @@ def test_the_result_of_a_service_in_xml_becomes_a_metric_result(name: str) -> No
     ]
 
 
-@pytest.mark.parametrize(
-    ("state", "status"),
-    [("0", "OK"), ("1", "CRITICAL"), ("2", "UNKNOWN"), ("3", "UNKNOWN"), ("down", "CRITICAL")],
-)
-def test_the_state_of_a_host_is_that_of_nagios(state: str, status: str) -> None:
-    xml = xml_of(f"<hostname>a</hostname><state>{state}</state><output>x</output>", "host")
+@pytest.mark.parametrize("row", STATES)
+def test_the_state_of_a_host_is_that_of_nagios(row: str) -> None:
+    state, status = row.split()
+    host = {"hostname": "a", "checkresult": {"type": "host"}, "state": state}
 
-    (row,) = rows_of({"XMLDATA": xml}, "CE")
+    (loaded,) = rows_of(json_of(host), "CE")
 
-    assert row["metricStatus"] == status
-    assert (row["metricName"], row["serviceFlavour"]) == ("Host-Check", "Host")
+    assert loaded["metricStatus"] == status
+    assert (loaded["metricName"], loaded["serviceFlavour"]) == ("Host-Check", "Host")
 
 
-@pytest.mark.parametrize(
-    ("state", "status"), [(3, "UNKNOWN"), ("2", "CRITICAL"), ("Warning", "WARNING")]
-)
-def test_the_state_of_a_service_is_a_number_or_a_status(state: object, status: str) -> None:
-    (row,) = rows_of(json_of(service(state=state)))
+@pytest.mark.parametrize("row", STATES_OF_SERVICES)
+def test_the_state_of_a_service_is_a_number_or_a_status(row: str) -> None:
+    state, status = row.split()
+    result = service(state=int(state) if state.isdecimal() else state, time=1790000000)
 
-    assert row["metricStatus"] == status
-    assert row["serviceFlavour"] == "Service"
+    (loaded,) = rows_of(json_of(result))
 
-
-def test_the_time_of_the_check_is_that_of_the_result() -> None:
-    (row,) = rows_of(json_of(service(time=1790000000)))
-
-    assert row["timestamp"] == "2026-09-21T14:13:20Z"
+    assert (loaded["metricStatus"], loaded["serviceFlavour"]) == (status, "Service")
+    assert loaded["timestamp"] == "2026-09-21T14:13:20Z"
 
 
 def test_keys_of_records_in_a_result_are_taken_over_and_others_ignored() -> None:
@@ -147,7 +152,7 @@ def test_keys_of_records_in_a_result_are_taken_over_and_others_ignored() -> None
 def test_a_bad_result_does_not_affect_the_others() -> None:
     results = json_of(service(), service(state="7"), service(hostname=""))
 
-    (message,) = submitted({"cmd": "submitcheck", **results}, "", NOW)
+    (message,) = submitted(CHECK | results, "", NOW)
     decoded = decode(message, METRIC_OUTPUT.keys, NOW)
 
     assert [row.number for row in decoded.rows] == [1]
@@ -160,14 +165,14 @@ def test_a_bad_result_does_not_affect_the_others() -> None:
 def test_many_results_are_several_messages_that_any_consumer_accepts() -> None:
     results = json_of(*(service(servicename=f"m{at}") for at in range(250)))
 
-    messages = submitted({"cmd": "submitcheck", **results}, "", NOW)
+    messages = submitted(CHECK | results, "", NOW)
 
     assert [message.record_count for message in messages] == [MAX_RECORDS, MAX_RECORDS, 50]
     assert len(rows_of(results)) == 250
 
 
 def test_the_same_results_with_their_times_are_the_same_messages() -> None:
-    parameters = {"cmd": "submitcheck", **json_of(service(time="1790000000"))}
+    parameters = CHECK | json_of(service(time="1790000000"))
 
     first, again = (submitted(parameters, "", moment) for moment in (NOW, datetime.now(UTC)))
 
@@ -177,7 +182,7 @@ def test_the_same_results_with_their_times_are_the_same_messages() -> None:
 
 @given(st.lists(RESULTS, max_size=4))
 def test_whatever_is_submitted_becomes_rows_or_dead_letters(results: list[Any]) -> None:
-    messages = submitted({"cmd": "submitcheck", **json_of(*results)}, "", NOW)
+    messages = submitted(CHECK | json_of(*results), "", NOW)
 
     decoded = [decode(message, METRIC_OUTPUT.keys, NOW) for message in messages]
     assert sum(len(part.rows) + len(part.bad) for part in decoded) == len(results)
@@ -187,11 +192,7 @@ def test_whatever_is_submitted_becomes_rows_or_dead_letters(results: list[Any]) 
 def test_whatever_is_not_xml_is_refused_as_bad(text: str) -> None:
     for xml in (text, f"<checkresults>{text}"):
         with pytest.raises(NrdpProblem):
-            submitted({"cmd": "submitcheck", "XMLDATA": xml}, "", NOW)
-
-
-def test_no_results_are_no_messages() -> None:
-    assert submitted({"cmd": "submitcheck", **json_of()}, "", NOW) == []
+            submitted(CHECK | {"XMLDATA": xml}, "", NOW)
 
 
 @pytest.mark.parametrize(
@@ -200,18 +201,9 @@ def test_no_results_are_no_messages() -> None:
         ({}, NO_COMMAND),
         ({"cmd": "dance"}, NO_COMMAND),
         ({"cmd": "submitcmd", "command": "DISABLE_NOTIFICATIONS"}, COMMANDS_DISABLED),
-        ({"cmd": "submitcheck"}, NO_DATA),
-        ({"cmd": "submitcheck", "XMLDATA": ""}, NO_DATA),
-        ({"cmd": "submitcheck", "XMLDATA": "<checkresults>"}, BAD_XML),
-        ({"cmd": "submitcheck", "XMLDATA": BOMB}, BAD_XML),
-        ({"cmd": "submitcheck", "XMLDATA": "{}"}, BAD_XML),
-        ({"cmd": "submitcheck", "XMLDATA": "<checkresult/>"}, BAD_XML),
-        ({"cmd": "submitcheck", "JSONDATA": "<a/>"}, BAD_JSON),
-        ({"cmd": "submitcheck", "JSONDATA": "[" * 100_000}, BAD_JSON),
-        ({"cmd": "submitcheck", "JSONDATA": "[]"}, BAD_JSON),
-        ({"cmd": "submitcheck", "XMLDATA": "<a/>" * 200_001}, TOO_MUCH_DATA),
-        ({"cmd": "submitcheck", "JSONDATA": "[{}," + "{}," * 200_001}, TOO_MUCH_DATA),
-        ({"cmd": "submitcheck", "JSONDATA": '{"checkresults": [1]}'}, BAD_JSON),
+        (CHECK, NO_DATA),
+        *((CHECK | {"XMLDATA": xml}, message) for xml, message in BAD_DATA.items()),
+        *((CHECK | {"JSONDATA": text}, message) for text, message in BAD_TEXT.items()),
     ],
 )
 def test_a_request_without_results_is_answered_as_nrdp_does(
@@ -252,25 +244,22 @@ def test_stored_results_are_answered_with_their_number() -> None:
     assert result["meta"]["output"].startswith("3 checks processed; dead letters: bad-status: ")
 
 
-def test_the_answer_in_xml_escapes_what_a_client_has_sent() -> None:
-    reply = NrdpRefusal({}, NrdpProblem(BAD_XML, "<a> & b")).reply()
+@pytest.mark.parametrize(
+    ("token", "problem", "key", "value"),
+    [
+        ("", HttpProblem(401, "x"), "message", NO_TOKEN),
+        ("secret", HttpProblem(401, "x"), "message", BAD_TOKEN),
+        ("", try_again(503, "the database is away", 5), "message", "SERVICE UNAVAILABLE"),
+        ("", NrdpProblem(BAD_XML, "<a> & b"), "information", "<a> & b"),
+    ],
+)
+def test_a_problem_is_answered_as_nrdp_does(
+    token: str, problem: HttpProblem, key: str, value: str
+) -> None:
+    reply = NrdpRefusal({"token": token}, problem).reply()
 
-    assert document_of(reply)["result"]["information"] == "<a> & b"
-
-
-@pytest.mark.parametrize(("token", "message"), [("", NO_TOKEN), ("secret", BAD_TOKEN)])
-def test_a_request_without_a_known_token_is_answered_as_nrdp_does(token: str, message: str) -> None:
-    reply = NrdpRefusal({"token": token}, HttpProblem(401, "x")).reply()
-
-    assert reply.status == 401
-    assert document_of(reply)["result"]["message"] == message
-
-
-def test_a_sink_that_is_away_is_answered_with_the_time_to_wait() -> None:
-    reply = NrdpRefusal({}, try_again(503, "the database is away", 5)).reply()
-
-    assert (reply.status, reply.headers) == (503, {"Retry-After": "5"})
-    assert document_of(reply)["result"]["message"] == "SERVICE UNAVAILABLE"
+    assert (reply.status, document_of(reply)["result"][key]) == (problem.status, value)
+    assert reply.headers.get("Retry-After") == ("5" if problem.status == 503 else None)
 
 
 def test_a_client_that_says_hello_learns_the_product() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sam_pipeline.consumer.core.backoff import growing_delays
 from sam_pipeline.consumer.core.inbox import Inbox, acknowledge
 from sam_pipeline.consumer.sources.stomp import source as stomp
 from sam_pipeline.consumer.sources.stomp.link import LIVED_S, Address, StompLink, StompSettings
@@ -336,3 +337,9 @@ def test_headers_that_a_queue_was_not_made_with_are_refused_with_what_to_do(inbo
 
     assert "inequivalent arg" in problem
     assert "sam-consume unsubscribe" in problem
+
+
+def test_a_broker_that_recovers_is_used_again_within_ten_seconds() -> None:
+    delays = growing_delays(uniform=lambda least, most: most)
+
+    assert max(next(delays) for _ in range(50)) < 10
