@@ -44,16 +44,13 @@ def test_a_new_key_is_pkcs8_for_its_owner_alone(tmp_path: Path) -> None:
     assert signer.name == "nagios1"
     assert str(signer.public_key()).startswith("ed25519:MCowBQYDK2VwAyEA")
     assert parse_public_key(str(signer.public_key())) == (spki[-32:],)
-
-
-def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / "nagios1.pem"
-    make_key(path)
     before = path.read_bytes()
-
     with pytest.raises(ConfigError):
         make_key(path)
-    assert path.read_bytes() == before
+    assert path.read_bytes() == before  # never overwritten
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="0644"):
+        load_signer(path)
 
 
 def test_a_key_of_other_tools_with_text_around_it_is_read(tmp_path: Path) -> None:
@@ -62,15 +59,6 @@ def test_a_key_of_other_tools_with_text_around_it_is_read(tmp_path: Path) -> Non
     path = stored(tmp_path / "nagios1.pem", b"of nagios1\r\n" + pem.replace(b"\n", b"\r\n"))
 
     assert read_seed(path) == key.private_bytes_raw()
-
-
-def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "nagios1.pem"
-    make_key(path)
-    path.chmod(0o644)
-
-    with pytest.raises(ConfigError, match="0644"):
-        load_signer(path)
 
 
 @pytest.mark.parametrize("kind", ["rsa", "encrypted", "public", "short", "empty", "text"])

@@ -1,14 +1,20 @@
-"""The rules of a policy: which identity may say what."""
+"""Policies: which identity may say what, all problems of their file at once, and their holder."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sam_pipeline.schema.identity.policy import ENFORCE, Policy, PublisherRule, refusal
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.identity.holder import PolicyHolder
+from sam_pipeline.schema.identity.identity import broker_identity
+from sam_pipeline.schema.identity.keys import PublicKey
+from sam_pipeline.schema.identity.policy import ENFORCE, OBSERVE, Policy, PublisherRule, refusal
+from sam_pipeline.schema.identity.policy_file import load_policy
 
 TODAY = date(2026, 11, 23)
 RESULT = {
@@ -17,6 +23,8 @@ RESULT = {
     "monitoringHost": "nagios1.cern.ch",
     "metricStatus": "CRITICAL",
 }
+OUTSIDE = {"hostName": "ce1.ral.ac.uk"}
+RAL = {"siteName": "RAL-LCG2"}
 
 
 def rule(**changes: Any) -> PublisherRule:
@@ -34,109 +42,75 @@ def refused(
     publisher: PublisherRule | None,
     message_class: str = "metricOutput",
     sites: Collection[str] = ("CERN-PROD",),
-    today: date = TODAY,
     **changes: str,
 ) -> str:
     """The key of the policy that the record violates; "" if it is allowed."""
-    text = refusal(publisher, message_class, {**RESULT, **changes}, sites, today)
+    text = refusal(publisher, message_class, {**RESULT, **changes}, sites, TODAY)
     return (text or "").partition(":")[0]
 
 
-def test_what_the_policy_lists_is_allowed() -> None:
+def test_what_the_policy_lists_is_allowed_and_an_unknown_identity_may_say_nothing() -> None:
     assert refused(rule()) == ""
-
-
-def test_an_identity_that_the_policy_does_not_know_may_say_nothing() -> None:
     assert refused(None)
 
 
+LIMITED: dict[str, Any] = {"monitoring_hosts": ("nagios1.cern.ch",)}
+
+
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [("classes", ("downtime",)), ("sites", ()), ("sites", ("*-T2",)), ("monitoring_hosts", ())],
+    ("key", "rules", "said"),
+    [
+        # Nothing that a rule does not list is allowed.
+        ("classes", {"classes": ("downtime",)}, {}),
+        ("sites", {"sites": ()}, {}),
+        ("sites", {"sites": ("*-T2",)}, {}),
+        ("monitoring_hosts", {"monitoring_hosts": ()}, {}),
+        # Classes and hosts have no case, but sites have.
+        ("", {"classes": ("METRICOUTPUT",)}, {}),
+        ("", {"hosts": ("*.CERN.ch",)}, {"sites": ()}),
+        ("", {"monitoring_hosts": ("NAGIOS?.cern.ch",)}, {}),
+        ("sites", {"sites": ("cern-*",)}, {}),
+        # The site of a result is that of the topology, not that of the sender; all must match.
+        ("sites", {}, {"sites": ["RAL-LCG2"]}),
+        ("", {}, {"sites": ["CERN-PROD"], **RAL}),
+        ("sites", {}, {"sites": ["CERN-PROD", "RAL-LCG2"]}),
+        ("", {}, {"sites": ["CERN-PROD", "CERN-T2"]}),
+        # Where the topology knows no site, the host must match.
+        ("", {}, {"sites": ()}),
+        ("hosts", {}, {"sites": (), **OUTSIDE}),
+        ("hosts", {"hosts": ()}, {"sites": ()}),
+        ("", {"hosts": ()}, {}),
+        # Elsewhere both the named site and those of the host must match.
+        ("", {}, {"message_class": "serviceEndpoint"}),
+        ("sites", {}, {"message_class": "serviceEndpoint", **RAL}),
+        ("sites", {}, {"message_class": "SERVICEENDPOINT", **RAL}),
+        ("sites", {}, {"message_class": "downtime", "sites": ["RAL-LCG2"]}),
+        ("", {}, {"message_class": "siteGroup", "sites": (), "hostName": ""}),
+        ("sites", {}, {"message_class": "siteGroup", "sites": (), "hostName": "", **RAL}),
+        # A limit on monitoring hosts requires one, in results alone.
+        ("", LIMITED, {}),
+        ("monitoring_hosts", LIMITED, {"monitoringHost": "nagios1.ral.ac.uk"}),
+        ("monitoring_hosts", LIMITED, {"monitoringHost": ""}),
+        ("", LIMITED, {"monitoringHost": "", "message_class": "serviceEndpoint"}),
+        ("", {"until": TODAY}, {}),
+        ("until", {"until": date(2026, 11, 22)}, {}),
+    ],
 )
-def test_nothing_that_a_rule_does_not_list_is_allowed(key: str, value: tuple[str, ...]) -> None:
-    assert refused(rule(**{key: value})) == key
+def test_each_key_of_a_rule_is_a_limit(
+    key: str, rules: dict[str, Any], said: dict[str, Any]
+) -> None:
+    assert refused(rule(**rules), **said) == key
 
 
-def test_classes_and_hosts_have_no_case_but_sites_have() -> None:
-    assert refused(rule(classes=("METRICOUTPUT",))) == ""
-    assert refused(rule(hosts=("*.CERN.ch",)), sites=()) == ""
-    assert refused(rule(monitoring_hosts=("NAGIOS?.cern.ch",))) == ""
-    assert refused(rule(sites=("cern-*",))) == "sites"
+def test_a_refusal_names_the_value_and_quotes_a_few_of_many_patterns_and_long_values() -> None:
+    text = refusal(rule(), "metricOutput", RESULT, ["RAL-LCG2"], TODAY) or ""
+    assert [part for part in ("RAL-LCG2", "ce1.cern.ch", "CERN-*") if part not in text] == []
 
-
-def test_the_site_of_a_result_is_that_of_the_topology_not_that_of_the_sender() -> None:
-    assert refused(rule(), siteName="CERN-PROD", sites=["RAL-LCG2"]) == "sites"
-    assert refused(rule(), siteName="RAL-LCG2", sites=["CERN-PROD"]) == ""
-
-
-def test_all_sites_of_a_host_must_match() -> None:
-    assert refused(rule(), sites=["CERN-PROD", "RAL-LCG2"]) == "sites"
-    assert refused(rule(), sites=["CERN-PROD", "CERN-T2"]) == ""
-
-
-def test_a_host_without_a_site_must_match_the_hosts() -> None:
-    assert refused(rule(), sites=()) == ""
-    assert refused(rule(), sites=(), hostName="ce1.ral.ac.uk") == "hosts"
-    assert refused(rule(hosts=()), sites=()) == "hosts"
-
-
-def test_the_hosts_do_not_matter_where_the_topology_knows_the_site() -> None:
-    assert refused(rule(hosts=()), sites=["CERN-PROD"]) == ""
-
-
-@pytest.mark.parametrize("message_class", ["serviceEndpoint", "downtime", "SERVICEENDPOINT"])
-def test_both_the_named_site_and_those_of_the_host_must_match(message_class: str) -> None:
-    assert refused(rule(), message_class) == ""
-    assert refused(rule(), message_class, siteName="RAL-LCG2") == "sites"
-    assert refused(rule(), message_class, sites=["RAL-LCG2"]) == "sites"
-
-
-def test_a_record_without_a_host_is_judged_by_its_site() -> None:
-    assert refused(rule(), "siteGroup", sites=(), hostName="") == ""
-    assert refused(rule(), "siteGroup", sites=(), hostName="", siteName="RAL-LCG2") == "sites"
-
-
-def test_a_limit_on_monitoring_hosts_requires_one_in_results_alone() -> None:
-    limited = rule(monitoring_hosts=("nagios1.cern.ch",))
-
-    assert refused(limited) == ""
-    assert refused(limited, monitoringHost="nagios1.ral.ac.uk") == "monitoring_hosts"
-    assert refused(limited, monitoringHost="") == "monitoring_hosts"
-    assert refused(limited, "serviceEndpoint", monitoringHost="") == ""
-
-
-def test_a_publisher_may_send_on_its_last_day_but_not_later() -> None:
-    assert refused(rule(until=date(2026, 11, 23))) == ""
-    assert refused(rule(until=date(2026, 11, 22))) == "until"
-
-
-def test_a_refusal_names_the_value() -> None:
-    text = refusal(rule(), "metricOutput", RESULT, ["RAL-LCG2"], TODAY)
-
-    assert text is not None
-    assert "RAL-LCG2" in text
-    assert "ce1.cern.ch" in text
-    assert "CERN-*" in text
-
-
-def test_a_refusal_quotes_a_few_of_many_patterns() -> None:
-    many = tuple(f"SITE-{number}" for number in range(1000))
-
-    text = refusal(rule(sites=many), "metricOutput", RESULT, ["CERN-PROD"], TODAY)
-
-    assert text is not None
-    assert len(text) < 200
-
-
-@pytest.mark.parametrize("key", ["hostName", "siteName", "monitoringHost"])
-def test_a_refusal_quotes_the_beginning_of_a_long_value(key: str) -> None:
-    row = {**RESULT, key: "x" * 100_000}
-
-    text = refusal(rule(monitoring_hosts=("nagios1.cern.ch",)), "downtime", row, [], TODAY)
-
-    assert text is not None
-    assert len(text) < 200
+    many = rule(sites=tuple(f"SITE-{number}" for number in range(1000)))
+    assert 0 < len(refusal(many, "metricOutput", RESULT, ["CERN-PROD"], TODAY) or "") < 200
+    for key in ("hostName", "siteName", "monitoringHost"):
+        row = {**RESULT, key: "x" * 100_000}
+        assert 0 < len(refusal(rule(**LIMITED), "downtime", row, [], TODAY) or "") < 200
 
 
 def publisher_of(identity: str, *lists: tuple[str, ...]) -> str:
@@ -146,48 +120,43 @@ def publisher_of(identity: str, *lists: tuple[str, ...]) -> str:
     return publisher.name if publisher else ""
 
 
-@pytest.mark.parametrize(
-    ("identity", "text"),
-    [
-        ("anonymous", "anonymous"),
-        ("key:nagios1", "key:nagios1"),
-        ("broker:stomp://mb1:61613/alice", "broker:*/alice"),
-        ("broker:stomp://[::1]:61613/alice", "broker:stomp://[::1]:61613/*"),
-        ("broker:stomp://[::1]:61613/alice", "broker:stomp://[::1]:61613/alice"),
-        ("broker:stomp://mb1:61613/alice", "broker:*mb1*/al*"),
-        ("broker:stomp://mb1:61613/C=CH, CN=a?b", "broker:*/C=CH, CN=a?b"),
-        ("broker:stomp://mb1:61613/host/ce01://x", "broker:*/host/ce01://x"),
-        ("broker:stomp://mb1:61613//DC=org/CN=alice", "broker:*//DC=org/CN=alice"),
-        ("broker:stomp://mb1:61613/host/alice", "broker:*"),
-        ("uid:1000", "uid:*"),
-        ("token:nagios-a", "token:nagios-*"),
-        ("cert:CN=ce1.example.org,O=Grid", "cert:CN=*.example.org,O=Grid"),
-    ],
-)
-def test_an_identity_matches_its_own_text_and_a_star_for_any_characters(
-    identity: str, text: str
-) -> None:
-    assert publisher_of(identity, ("key:other",), (text,)) == "2"
+MB1 = "broker:stomp://mb1:61613"
+MATCHING = [
+    ("anonymous", "anonymous"),
+    ("key:nagios1", "key:nagios1"),
+    (f"{MB1}/alice", "broker:*/alice"),
+    ("broker:stomp://[::1]:61613/alice", "broker:stomp://[::1]:61613/*"),
+    ("broker:stomp://[::1]:61613/alice", "broker:stomp://[::1]:61613/alice"),
+    (f"{MB1}/alice", "broker:*mb1*/al*"),
+    (f"{MB1}/C=CH, CN=a?b", "broker:*/C=CH, CN=a?b"),
+    (f"{MB1}/host/ce01://x", "broker:*/host/ce01://x"),
+    (f"{MB1}//DC=org/CN=alice", "broker:*//DC=org/CN=alice"),
+    (f"{MB1}/host/alice", "broker:*"),
+    ("uid:1000", "uid:*"),
+    ("token:nagios-a", "token:nagios-*"),
+    ("cert:CN=ce1.example.org,O=Grid", "cert:CN=*.example.org,O=Grid"),
+]
+SIMILAR = [
+    (f"{MB1}/alice", "broker:*/ALICE"),
+    (f"{MB1}/malice", "broker:*/alice"),
+    (f"{MB1}/alices", "broker:*/alice"),
+    ("broker:stomp://[::1]:61613/axb", "broker:*/a?b"),
+    ("broker:/alice", "broker:/*/alice"),
+    (f"{MB1}/mallory/alice", "broker:*/alice"),
+    (f"{MB1}/mallory/alice", "broker:stomp://*/alice"),
+    (f"{MB1}/CN=x/CN=alice,DC=org", "broker:*/CN=alice,DC=org"),
+    ("anonymous", "uid:*"),
+    ("cert:nagios-a", "token:nagios-a"),
+    ("cert:CN=mallory\\,O=Grid,O=Other", "cert:CN=*,O=Grid"),
+]
 
 
-@pytest.mark.parametrize(
-    ("identity", "text"),
-    [
-        ("broker:stomp://mb1:61613/alice", "broker:*/ALICE"),
-        ("broker:stomp://mb1:61613/malice", "broker:*/alice"),
-        ("broker:stomp://mb1:61613/alices", "broker:*/alice"),
-        ("broker:stomp://[::1]:61613/axb", "broker:*/a?b"),
-        ("broker:/alice", "broker:/*/alice"),
-        ("broker:stomp://mb1:61613/mallory/alice", "broker:*/alice"),
-        ("broker:stomp://mb1:61613/mallory/alice", "broker:stomp://*/alice"),
-        ("broker:stomp://mb1:61613/CN=x/CN=alice,DC=org", "broker:*/CN=alice,DC=org"),
-        ("anonymous", "uid:*"),
-        ("cert:nagios-a", "token:nagios-a"),
-        ("cert:CN=mallory\\,O=Grid,O=Other", "cert:CN=*,O=Grid"),
-    ],
-)
-def test_an_identity_does_not_match_what_is_merely_similar(identity: str, text: str) -> None:
-    assert publisher_of(identity, (text,)) == ""
+def test_an_identity_matches_its_own_text_and_a_star_but_not_what_is_merely_similar() -> None:
+    matches = {case: publisher_of(case[0], ("key:other",), (case[1],)) for case in MATCHING}
+    similar = {case: publisher_of(case[0], (case[1],)) for case in SIMILAR}
+
+    assert matches == dict.fromkeys(MATCHING, "2")
+    assert similar == dict.fromkeys(SIMILAR, "")
 
 
 def test_an_exact_identity_comes_before_patterns_and_these_in_the_order_of_the_file() -> None:
@@ -196,3 +165,145 @@ def test_an_exact_identity_comes_before_patterns_and_these_in_the_order_of_the_f
     assert publisher_of("broker:x/alice", *lists) == "3"
     assert publisher_of("broker:y/alice", *lists) == "1"
     assert publisher_of("broker:y/alice", *reversed(lists)) == "2"
+
+
+KEY_1, KEY_2 = PublicKey(b"1" * 32), PublicKey(b"2" * 32)
+COMPLETE = f"""
+mode = "enforce"
+[[publisher]]
+name = "nagios-cern"
+is = ["broker:*/CN=nagios1.cern.ch,OU=computers", "key:nagios-cern"]
+keys = ["{KEY_1}", "{KEY_2}"]
+signed = true
+classes = ["metricOutput"]
+sites = ["CERN-*"]
+hosts = ["*.cern.ch"]
+monitoring_hosts = ["nagios1.cern.ch"]
+records_per_minute = 20_000
+dead_letters_per_hour = 1_000
+until = 2027-06-01
+[[publisher]]
+name = "topology"
+is = ["uid:1000"]
+classes = ["serviceEndpoint"]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "publishers.toml"
+
+
+def policy_of(file: Path, text: str) -> Policy:
+    file.write_text(text)
+    return load_policy(file)
+
+
+def problems_of(file: Path, text: str) -> list[str]:
+    """The problems without the path of the file."""
+    with pytest.raises(ConfigError) as caught:
+        policy_of(file, text)
+    return [problem.replace(f"{file}:", "") for problem in caught.value.problems]
+
+
+def test_a_policy_has_the_values_of_its_file(file: Path) -> None:
+    policy = policy_of(file, COMPLETE)
+
+    publisher, topology = policy.publishers
+    assert policy.mode == ENFORCE
+    assert policy.keys == {"nagios-cern": (KEY_1, KEY_2)}
+    assert publisher.identities[1] == "key:nagios-cern"
+    assert publisher.signed
+    assert publisher.monitoring_hosts == ("nagios1.cern.ch",)
+    assert (publisher.records_per_minute, publisher.until) == (20_000, date(2027, 6, 1))
+    assert (topology.sites, topology.hosts, topology.monitoring_hosts) == ((), (), None)
+    assert policy_of(file, f'mode = "{OBSERVE}"').publisher_of("anonymous") is None
+
+
+def test_all_problems_are_reported_at_once_with_line_and_nearest_name(file: Path) -> None:
+    problems = problems_of(
+        file,
+        """mode = "enforced"
+[[publisher]]
+name = "a"
+is = ["brocker:x", "key:a*"]
+classes = ["metricOutput"]
+site = ["A"]
+records_per_minute = 0
+[[publisher]]
+name = "b"
+is = []
+keys = ["ed25519:short"]
+classes = []
+until = "soon"
+""",
+    )
+
+    lines = [problem.partition(":")[0] for problem in problems]
+    assert sorted(lines, key=int) == ["1", "4", "4", "6", "7", "10", "11", "12", "13"]
+    assert "did you mean sites?" in problems[0]
+    assert "did you mean broker?" in problems[1]
+    file.unlink()
+    with pytest.raises(ConfigError, match=str(file)):
+        load_policy(file)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ('"topology"', '"nagios-cern"', "16: publisher[2] name: "),
+        ('"uid:1000"', '"broker:*/CN=nagios1.cern.ch,OU=computers"', "17: publisher[2] is: "),
+        ('"uid:1000"]', f'"key:other"]\nkeys = ["{KEY_2}"]', "18: publisher[2] keys: "),
+        ('"uid:1000"]', '"uid:1000"]\nsigned = true', "18: publisher[2] signed: "),
+        ('"uid:1000"]', f'"uid:1"]\nkeys = ["{PublicKey(b"3" * 32)}"]', "18: publisher[2] keys: "),
+        ('"uid:1000"', '"key:other"', "17: publisher[2] is: "),
+        ("uid:1000", "operator:root", "17: "),
+    ],
+    ids=["name", "identity", "key", "no keys", "no key identity", "key alone", "operator"],
+)
+def test_publishers_that_do_not_fit_together_are_a_problem(
+    file: Path, old: str, new: str, place: str
+) -> None:
+    [problem] = problems_of(file, COMPLETE.replace(old, new))
+
+    assert problem.startswith(place)
+
+
+def test_the_present_policy_stays_while_the_file_has_problems(file: Path) -> None:
+    file.write_text(COMPLETE)
+    holder = PolicyHolder(file)
+    before = holder.policy
+    file.write_text("mode = 1")
+
+    with pytest.raises(ConfigError):
+        holder.read(file)
+
+    assert holder.policy is before is not None
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_policy_that_was_read_again_or_removed_is_to_be_recorded(
+    file: Path, removed: bool
+) -> None:
+    file.write_text(COMPLETE)
+    holder, empty = PolicyHolder(file), PolicyHolder()
+    at_start = holder.is_recorded
+
+    holder.read(None if removed else file)
+    empty.read(None)
+
+    assert (at_start, holder.is_recorded) == (True, False)
+    assert (empty.policy, empty.is_recorded) == (None, True)
+
+
+def test_the_example_knows_the_publisher_at_each_of_the_deployed_brokers() -> None:
+    policy = load_policy(Path(__file__).parents[4] / "deploy" / "publishers.toml")
+    users = (
+        "CN=nagios1.example.org,OU=computers,O=Example",
+        "/O=Example/OU=computers/CN=nagios1.example.org",
+    )
+
+    identities = [broker_identity("stomp+ssl://msg1.example.org:61614", user) for user in users]
+
+    publishers = [policy.publisher_of(identity) for identity in identities]
+    assert [publisher.name for publisher in publishers if publisher] == ["nagios-example"] * 2

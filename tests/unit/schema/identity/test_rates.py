@@ -13,16 +13,24 @@ def publisher(records_per_minute: int | None, name: str = "a") -> PublisherRule:
     return PublisherRule(name, ("uid:1",), ("metricOutput",), records_per_minute=records_per_minute)
 
 
-def test_the_records_of_a_minute_may_come_at_once() -> None:
-    assert RateLimits().spend(publisher(100), 100, 0.0) == 0
-
-
-def test_what_is_above_the_rate_is_paid_by_a_pause() -> None:
+@pytest.mark.parametrize(
+    ("per_minute", "spent", "pauses"),
+    [
+        (100, [(100, 0.0)], [0]),  # the records of a minute may come at once
+        (100, [(150, 0.0), (50, 30.0), (150, 120.0)], [30, 30, 30]),
+        (10, [(1_000_000, 0.0)], [60]),  # a minute at most
+        (None, [(1_000_000, 0.0)], [0]),
+    ],
+)
+def test_what_is_above_the_rate_is_paid_by_a_pause(
+    per_minute: int | None, spent: list[tuple[int, float]], pauses: list[float]
+) -> None:
     rates = RateLimits()
 
-    assert rates.spend(publisher(100), 150, 0.0) == pytest.approx(30)
-    assert rates.spend(publisher(100), 50, 30.0) == pytest.approx(30)
-    assert rates.spend(publisher(100), 150, 120.0) == pytest.approx(30)
+    waits = [rates.spend(publisher(per_minute), records, now) for records, now in spent]
+
+    assert waits == pytest.approx(pauses)
+    assert rates.spend(publisher(10, "b"), 5, 0.0) == 0  # others do not wait
 
 
 def test_over_a_long_time_the_rate_is_what_is_read() -> None:
@@ -35,18 +43,6 @@ def test_over_a_long_time_the_rate_is_what_is_read() -> None:
     assert 600 * 60 < read < 600 * 60 + 600 + 70
 
 
-def test_a_pause_lasts_a_minute_at_most() -> None:
-    assert RateLimits().spend(publisher(10), 1_000_000, 0.0) == 60
-
-
-def test_publishers_without_a_limit_and_others_do_not_wait() -> None:
-    rates = RateLimits()
-    rates.spend(publisher(10), 20, 0.0)
-
-    assert rates.spend(publisher(10, "b"), 5, 0.0) == 0
-    assert rates.spend(publisher(None, "c"), 1_000_000, 0.0) == 0
-
-
 def test_a_client_may_use_its_minute_at_once_and_then_waits_for_each_request() -> None:
     rates = RateLimits()
 
@@ -55,6 +51,7 @@ def test_a_client_may_use_its_minute_at_once_and_then_waits_for_each_request() -
     assert rates.admit("b", 60, 0.0) == 0
     assert rates.admit("a", 60, 1.0) == 0
     assert rates.admit("a", 60, 1.0) > 0
+    assert not any(rates.admit("c", 0, 0.0) for _ in range(1000))  # no limit
 
 
 def test_a_client_that_does_not_wait_gets_its_rate_nevertheless() -> None:
@@ -63,12 +60,6 @@ def test_a_client_that_does_not_wait_gets_its_rate_nevertheless() -> None:
     admitted = sum(not rates.admit("a", 60, at / 10) for at in range(6000))
 
     assert 60 + 599 <= admitted <= 60 + 600
-
-
-def test_without_a_limit_every_client_is_admitted() -> None:
-    rates = RateLimits()
-
-    assert not any(rates.admit("a", 0, 0.0) for _ in range(1000))
 
 
 def test_clients_that_have_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

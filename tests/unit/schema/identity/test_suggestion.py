@@ -71,15 +71,6 @@ def allows(
     return refusal(publisher, message_class, row, set(sites), today) is None
 
 
-def test_what_was_said_is_allowed(file: Path) -> None:
-    policy = suggested(file, [RESULTS])
-    nagios = {"monitoringHost": "nagios.example.org"}
-
-    assert policy.mode == OBSERVE
-    for host, sites in (("CE01.example.org", ["SITE-A"]), ("new.example.org", [])):
-        assert allows(policy, "uid:1000", "metricOutput", sites, hostName=host, **nagios)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -91,34 +82,32 @@ def test_what_was_said_is_allowed(file: Path) -> None:
     ],
     ids=str,
 )
-def test_nothing_else_is_allowed(file: Path, change: dict[str, str]) -> None:
+def test_what_was_said_is_allowed_and_nothing_else(file: Path, change: dict[str, str]) -> None:
     policy = suggested(file, [RESULTS])
     said = {
         "identity": "uid:1000",
         "message_class": "metricOutput",
         "sites": ["SITE-A"],
-        "hostName": "ce01.example.org",
+        "hostName": "CE01.example.org",
         "monitoringHost": "nagios.example.org",
     }
 
+    assert policy.mode == OBSERVE
     assert allows(policy, **said)  # type: ignore[arg-type]
+    new = {**said, "hostName": "new.example.org", "sites": []}
+    assert allows(policy, **new)  # type: ignore[arg-type]
     assert not allows(policy, **{**said, **change})  # type: ignore[arg-type]
 
 
-def test_results_without_a_monitoring_host_leave_it_open(file: Path) -> None:
-    without = replace(RESULTS, monitoring_hosts=frozenset({"", "nagios.example.org"}))
-
-    policy = suggested(file, [without])
-
-    assert allows(policy, "uid:1000", "metricOutput", ["SITE-A"], hostName="ce01.example.org")
-
-
 def test_the_classes_of_one_identity_are_one_publisher(file: Path) -> None:
+    without = replace(RESULTS, monitoring_hosts=frozenset({"", "nagios.example.org"}))
     policy = suggested(file, [RESULTS, TOPOLOGY, replace(RESULTS, identity="anonymous")])
 
     assert [publisher.name for publisher in policy.publishers] == ["anonymous", "uid:1000"]
     assert policy.publishers[1].classes == ("metricOutput", "serviceEndpoint")
     assert policy.publishers[1].monitoring_hosts == ("nagios.example.org",)
+    # Results without a monitoring host leave it open.
+    assert suggested(file, [without]).publishers[0].monitoring_hosts is None
 
 
 def test_a_publisher_of_the_present_policy_keeps_its_name_keys_and_limits(file: Path) -> None:
@@ -137,25 +126,20 @@ def test_signatures_are_no_must_for_a_publisher_that_also_sent_unsigned_records(
     file: Path,
 ) -> None:
     file.write_text(PRESENT)
+    said = [RESULTS, replace(RESULTS, identity="key:a")]
 
-    [publisher] = suggested(
-        file, [RESULTS, replace(RESULTS, identity="key:a")], load_policy(file)
-    ).publishers
+    [publisher] = suggested(file, said, load_policy(file)).publishers
 
     assert not publisher.signed
 
 
-def test_a_key_that_the_policy_does_not_have_is_only_a_comment(file: Path) -> None:
-    policy = suggested(file, [replace(RESULTS, identity="key:unknown"), RESULTS])
+def test_operators_and_unknown_keys_get_no_publisher(file: Path) -> None:
+    others = [replace(RESULTS, identity=text) for text in ("key:unknown", "operator:ada")]
+
+    policy = suggested(file, [*others, RESULTS])
 
     assert [publisher.name for publisher in policy.publishers] == ["uid:1000"]
     assert '# "key:unknown"' in file.read_text()
-
-
-def test_what_operators_entered_needs_no_publisher(file: Path) -> None:
-    policy = suggested(file, [replace(RESULTS, identity="operator:ada")])
-
-    assert policy.publishers == ()
 
 
 def test_long_lists_have_an_item_on_each_line(file: Path) -> None:
