@@ -1,25 +1,25 @@
-"""Streams cut by count and bytes."""
+"""Streams cut by count and bytes, and a clock that was never set."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sam_pipeline.schema.chunks import chunks
+from sam_pipeline.schema.errors import ClockNotSet
+from sam_pipeline.schema.times import NOT_BEFORE, require_set_clock
 
 
 def test_a_list_is_bounded_by_count_and_by_bytes() -> None:
     items = ["a", "b", "c", "dddd", "ee", "f", "ggggggg", "h"]
 
-    assert list(chunks(items, len, 3, 5)) == [
-        ["a", "b", "c"],
-        ["dddd"],
-        ["ee", "f"],
-        ["ggggggg"],
-        ["h"],
+    assert [" ".join(chunk) for chunk in chunks(items, len, 3, 5)] == [
+        *("a b c", "dddd", "ee f", "ggggggg", "h")
     ]
 
 
@@ -48,3 +48,10 @@ def test_a_full_list_does_not_wait_for_the_next_item() -> None:
 
     assert next(chunks(items(), lambda number: 1, 2, 100)) == [0, 1]
     assert read == [0, 1]
+
+
+def test_a_clock_before_the_build_of_the_program_is_refused() -> None:
+    with pytest.raises(ClockNotSet, match=r"shows 1970-01-01T00:00:00Z.*NTP"):
+        require_set_clock(datetime.fromtimestamp(0, UTC))
+    require_set_clock(NOT_BEFORE)
+    require_set_clock(NOT_BEFORE + timedelta(days=10_000))

@@ -46,29 +46,14 @@ PLAIN = {
     "performanceData": ["time=1s;2;3", "x" * 3500],
     "detailsData": ["one", "one\ntwo", "a\n\nsummaryData: b\n", "\nvoName: x", " \n "],
 }
-ODD_VALUES = [
-    "",
-    " ",
-    " x",
-    "x ",
-    "\xa0x\t",
-    "x\x0b",
-    "x\0",
-    "\ufeffx",
-    "x\r",
-    "EOT",
-    "\x85",
-    "x, y",
-    "2",
-    "ok",
-]
-ODD_TIMES = [
-    "now",
-    "1795176000",
-    "2016-11-01T00:00:00Z",
-    "2026-11-22T00:00:00Z",
+ODD_VALUES = (
+    *("", " ", " x", "x ", "\xa0x\t", "x\x0b", "x\0", "\ufeffx", "x\r", "EOT", "\x85", "x, y"),
+    *("2", "ok"),
+)
+ODD_TIMES = (
+    *("now", "1795176000", "2016-11-01T00:00:00Z", "2026-11-22T00:00:00Z"),
     "2026-11-20T12:00:00\x0bZ",
-]
+)
 ODD_KEYS = ["fancy", "weight", "SUMMARYDATA", "detailsdata", "Timestamp", " hostName", "no key", ""]
 KEYS = st.sampled_from([*PLAIN, *ODD_KEYS])
 VALUES = st.sampled_from(

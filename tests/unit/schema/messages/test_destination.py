@@ -6,19 +6,15 @@ import pytest
 
 from sam_pipeline.schema.messages.destination import name_of_destination, problem_of_destination
 
-
-@pytest.mark.parametrize(
-    "destination",
-    [
-        "/topic/grid.probe.metricOutput",
-        "/queue/Consumer.site-a.VirtualTopic.x",
-        "/topic/x::site-a",
-        "/topic/site/probes",
-        "/queue/m\u00e9trique",
-        "/amq/queue/own",
-        "/exchange/grid/key",
-    ],
+GOOD = (
+    *("/topic/grid.probe.metricOutput", "/queue/Consumer.site-a.VirtualTopic.x", "/topic/a#b"),
+    *("/topic/x::site-a", "/topic/site/probes", "/queue/m\u00e9trique", "/amq/queue/own"),
+    "/exchange/grid/key",
 )
+NAMES = ("", "/", "a b", " ", "a\nb", "a\0", "a\u00a0b", "a\u202eb")
+
+
+@pytest.mark.parametrize("destination", GOOD)
 def test_a_topic_a_queue_and_the_forms_of_rabbitmq_are_destinations(destination: str) -> None:
     assert problem_of_destination(destination) is None
 
@@ -33,25 +29,19 @@ def test_a_topic_a_queue_and_the_forms_of_rabbitmq_are_destinations(destination:
         ("topic://x", "/topic/x"),
         ("grid.probe.metricOutput", "/topic/grid.probe.metricOutput"),
         ("/topic//x/", "/topic/x"),
+        *((other, "") for other in ("", "/", "/topic", "/dsub/x", "/exchanges/a/b")),
     ],
 )
-def test_a_near_miss_names_what_was_meant(destination: str, meant: str) -> None:
-    problem = problem_of_destination(destination)
+def test_a_near_miss_names_what_was_meant_and_any_other_text_is_refused(
+    destination: str, meant: str
+) -> None:
+    problem = problem_of_destination(destination) or ""
 
-    assert problem is not None
-    assert f"did you mean {meant}?" in problem
-
-
-@pytest.mark.parametrize("destination", ["", "/", "/topic", "/dsub/x", "/exchanges/a/b"])
-def test_any_other_text_is_refused_without_a_suggestion(destination: str) -> None:
-    problem = problem_of_destination(destination)
-
-    assert problem is not None
-    assert "/topic/NAME" in problem
-    assert "did you mean" not in problem
+    assert (f"did you mean {meant}?" if meant else "/topic/NAME") in problem
+    assert ("did you mean" in problem) == bool(meant)
 
 
-@pytest.mark.parametrize("name", ["", "/", "a b", " ", "a\nb", "a\0", "a\u00a0b", "a\u202eb"])
+@pytest.mark.parametrize("name", NAMES)
 def test_an_empty_name_and_blanks_are_refused_at_both_ends(name: str) -> None:
     assert problem_of_destination(f"/topic/{name}")
     assert problem_of_destination(f"/topic/{name}", wildcards=True)
@@ -61,10 +51,6 @@ def test_an_empty_name_and_blanks_are_refused_at_both_ends(name: str) -> None:
 def test_a_wildcard_can_only_be_subscribed_to(destination: str) -> None:
     assert "wildcard" in str(problem_of_destination(destination))
     assert problem_of_destination(destination, wildcards=True) is None
-
-
-def test_a_character_of_wildcards_inside_a_word_is_none() -> None:
-    assert problem_of_destination("/topic/a#b") is None
 
 
 @pytest.mark.parametrize(

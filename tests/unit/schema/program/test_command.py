@@ -1,17 +1,31 @@
-"""The command line that all programs share."""
+"""The command line that all programs share, and the texts that they print."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
+import shutil
+import tomllib
+import unicodedata
 from collections.abc import Iterator
 from datetime import date
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program import command
+from sam_pipeline.schema.program.extras import EXTRAS, how_to_install
+from sam_pipeline.schema.program.pager import pager_command
+from sam_pipeline.schema.program.wording import one_line, printable, printable_json
 from tests.support.builders import NOW
+
+PYPROJECT = Path(__file__).parents[4] / "pyproject.toml"
+IMPORT_NAMES = {"psycopg2-binary": "psycopg2", "pynacl": "nacl"}
+"""Of distributions whose names differ from those of their packages."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,17 +45,10 @@ def test_common_options_work_before_and_after_the_subcommand(argv: list[str]) ->
     assert (parsed[0].config, parsed[0].verbosity, parsed[0].log_format) == (None, 0, "text")
 
 
-def test_usage_errors_exit_64(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        command.run("sam-x", parser(), ["dance"], lambda args: 0)
-
-    assert caught.value.code == 64
-    assert "sam-x --help" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
+        ("dance", "sam-x --help"),
         ("--colour red do", "--colour belongs after the command: sam-x do --colour …"),
         ("--colour=red", "--colour belongs after the command: sam-x COMMAND --colour …"),
         ("--verson do --colour red", "--verson: did you mean --version?"),
@@ -51,7 +58,7 @@ def test_usage_errors_exit_64(capsys: pytest.CaptureFixture[str]) -> None:
         ("do plugin -w 9", "write -- first"),
     ],
 )
-def test_a_usage_error_says_what_was_probably_meant(
+def test_a_usage_error_exits_64_and_says_what_was_probably_meant(
     argv: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main = command.program_parser("sam-x", "", "", command.common_options())
@@ -65,39 +72,26 @@ def test_a_usage_error_says_what_was_probably_meant(
     with pytest.raises(SystemExit) as caught:
         command.run("sam-x", main, argv.split(), lambda args: 0)
 
-    first, _ = capsys.readouterr().err.splitlines()
+    err = capsys.readouterr().err
     assert caught.value.code == 64
-    assert message in first
-
-
-def test_words_after_a_double_dash_are_not_taken_for_options(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    parser = command.CommandParser(prog="sam-x")
-    parser.advice = "write -- first"
-    parser.add_argument("--colour", required=True)
-    parser.add_argument("plugin", nargs="*")
-
+    assert message in err
+    assert len(err.splitlines()) == 2
+    # Words after a double dash are not taken for options.
     with pytest.raises(SystemExit):
-        command.run("sam-x", parser, ["--", "plugin", "--color"], lambda args: 0)
-
+        command.run("sam-x", do, ["--", "plugin", "--color"], lambda args: 0)
     assert "mean" not in capsys.readouterr().err
 
 
-def test_an_error_is_one_line_and_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_lines_with_an_exit_code_and_a_bug_exits_70(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def fail(args: argparse.Namespace) -> int:
         raise ConfigError(["first", "second"])
 
     code = command.run("sam-x", parser(), ["do"], fail)
-
     assert code == 78
     assert capsys.readouterr().err == "sam-x: error: first\nsam-x: error: second\n"
-
-
-def test_a_bug_exits_70_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    code = command.run("sam-x", parser(), ["do"], lambda args: 1 // 0)
-
-    assert code == 70
+    assert command.run("sam-x", parser(), ["do"], lambda args: 1 // 0) == 70
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -124,27 +118,13 @@ def test_a_value_can_not_end_a_line_of_output(capsys: pytest.CaptureFixture[str]
     assert err.split("\n") == [f"sam-x: error: {shown}", "sam-x: error: second", ""]
 
 
-def test_times_and_dates_have_a_json_form() -> None:
-    assert json.loads(command.to_json({"at": NOW, "day": NOW.date()})) == {
-        "at": "2026-11-20T12:30:00Z",
-        "day": "2026-11-20",
-    }
-
-
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1.5", "²", "10", "9" * 5000, ""])
 def test_an_argument_that_is_not_a_whole_number_in_its_range_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r"whole number \(expected 1 to 9\)"):
         command.whole_number(1, 9)(text)
-
-
-def test_a_whole_number_may_have_no_upper_limit() -> None:
     assert command.whole_number()("123456789012") == 123456789012
     with pytest.raises(argparse.ArgumentTypeError, match="expected 1 or more"):
         command.whole_number()(str(2**63))
-
-
-def test_a_day_is_an_argument() -> None:
-    assert command.day_argument("2026-11-01") == date(2026, 11, 1)
 
 
 @pytest.mark.parametrize(
@@ -153,6 +133,7 @@ def test_a_day_is_an_argument() -> None:
 def test_an_argument_that_is_not_a_day_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a date"):
         command.day_argument(text)
+    assert command.day_argument("2026-11-01") == date(2026, 11, 1)
 
 
 @pytest.mark.parametrize("items", [[], [1], [{"a": [1, {"b": "c\nd"}]}, {"at": NOW}]])
@@ -162,6 +143,10 @@ def test_an_array_that_is_printed_item_by_item_is_the_same_document(
     command.print_json_array(iter(items))
 
     assert capsys.readouterr().out == f"{command.to_json(items)}\n"
+    assert json.loads(command.to_json({"at": NOW, "day": NOW.date()})) == {
+        "at": "2026-11-20T12:30:00Z",
+        "day": "2026-11-20",
+    }
 
 
 def test_an_array_ends_as_json_even_if_an_error_follows_an_item(
@@ -175,3 +160,70 @@ def test_an_array_ends_as_json_even_if_an_error_follows_an_item(
         command.print_json_array(failing())
 
     assert json.loads(capsys.readouterr().out) == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31mred", r"\x1b[31mred"),
+        ("a\nb\r\nc", r"a\nb\r\nc"),
+        ("\x00\x7f\x9b", r"\x00\x7f\x9b"),
+        ("\x85\u2028\u2029", r"\x85\u2028\u2029"),
+        ("\u202etxt.exe\u2066", r"\u202etxt.exe\u2066"),
+        ("a\u200bb\ufeff\U000e0041", r"a\u200bb\ufeff\U000e0041"),
+        ("\udc1b", r"\udc1b"),
+        *(
+            (text, text)
+            for text in ("Universität\u00a0: réseau\u202fOK\t", "日本\u3000語 👍 \\x1b")
+        ),
+    ],
+)
+def test_what_a_terminal_would_obey_or_hide_is_spelt_out(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    assert one_line("one\n\n two\u2028three \x1b") == r"one two three \x1b"
+    assert one_line("12345", at_most=4) == "123…"
+
+
+ANY = st.text(st.characters())  # surrogates, too
+
+
+@given(ANY, st.dictionaries(ANY, ANY))
+def test_no_text_or_json_contains_a_character_that_is_not_shown(
+    text: str, document: dict[str, str]
+) -> None:
+    shown = printable(text)
+
+    shown.encode()
+    assert {unicodedata.category(c) for c in shown} & {"Cc", "Cs", "Zl", "Zp"} <= (
+        {"Cc"} if "\t" in shown else set()
+    )
+    assert printable(shown) == shown
+    as_json = printable_json(json.dumps(document, indent=1, ensure_ascii=False))
+    assert json.loads(as_json) == json.loads(json.dumps(document))
+    assert all(line == printable(line) for line in as_json.split("\n"))
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_each_package_of_an_extra_is_known(extra: str) -> None:
+    listed = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"][extra]
+
+    names = {re.split(r"[\[<>=]", requirement)[0].lower() for requirement in listed}
+    packages = {IMPORT_NAMES.get(name, name) for name in names - {"sam-pipeline"}}
+
+    assert packages | {"py4j"} == {*EXTRAS[extra], "py4j"}
+
+
+def test_a_submodule_is_installed_with_its_package_and_any_other_module_is_a_bug() -> None:
+    [line] = how_to_install("pyspark.sql")
+
+    assert line.startswith("pyspark ")
+    assert "'.[reports]'" in line
+    assert how_to_install("sam_pipeline.sql.nothing") == []
+
+
+def test_the_pager_is_that_of_the_environment_or_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    pagers = {"more": ["more"], "less -R 'a b'": ["less", "-R", "a b"], "": [], "cat": []}
+    assert {pager: pager_command({"PAGER": pager}) for pager in pagers} == pagers
+    for path, default in (("/usr/bin/less", ["less"]), (None, [])):
+        monkeypatch.setattr(shutil, "which", lambda _, path=path: path)
+        assert pager_command({}) == default

@@ -14,30 +14,16 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.schema.program.log_output import FoldingHandler, error_lines, set_up
-
-SOON_S = 10.0
-
-
-class Lines(io.StringIO):
-    """A log to be read; `arrived` is set by each line."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.arrived = threading.Event()
-
-    def flush(self) -> None:
-        self.arrived.set()
-
-    @property
-    def lines(self) -> list[str]:
-        return self.getvalue().splitlines()
+from tests.support.waiting import SOON_S
 
 
 class Log:
     """Two loggers that share a handler with `every_s`."""
 
-    def __init__(self, every_s: float) -> None:
-        self.stream = Lines()
+    def __init__(self, every_s: float = 3600) -> None:
+        self.arrived = threading.Event()
+        self.stream = io.StringIO()
+        self.stream.flush = self.arrived.set  # type: ignore[method-assign]
         self.handler = FoldingHandler(self.stream, every_s)
         self.handler.setFormatter(logging.Formatter("%(levelname)s %(name)s %(message)s"))
         self.one, self.other = logging.Logger("one"), logging.Logger("other")
@@ -46,27 +32,36 @@ class Log:
 
     @property
     def lines(self) -> list[str]:
-        return self.stream.lines
+        return self.stream.getvalue().splitlines()
 
 
 @pytest.fixture
 def log() -> Iterator[Log]:
-    output = Log(every_s=3600)
+    output = Log()
     yield output
     output.handler.close()
 
 
-def test_different_lines_are_all_written(log: Log) -> None:
+def test_different_lines_are_all_written_at_once(log: Log) -> None:
     log.one.warning("broker %s away", "a")
     log.one.warning("broker %s away", "b")
     log.one.error("broker %s away", "b")
     log.other.error("broker %s away", "b")
+    for text in ("full", "gone"):
+        try:
+            raise OSError(text)
+        except OSError:
+            log.one.exception("not written")
 
-    assert log.lines == [
+    assert log.lines[:4] == [
         "WARNING one broker a away",
         "WARNING one broker b away",
         "ERROR one broker b away",
         "ERROR other broker b away",
+    ]
+    assert [line for line in log.lines if line.startswith("OSError")] == [
+        "OSError: full",
+        "OSError: gone",
     ]
 
 
@@ -74,20 +69,15 @@ def test_a_repeated_line_is_written_once_and_counted_before_the_next_one(log: Lo
     for _ in range(5):
         log.one.warning("broker away")
     log.one.info("broker back")
+    log.one.info("broker back")
+    log.handler.close()
 
     assert log.lines == [
         "WARNING one broker away",
         "WARNING one last line repeated 4 times",
         "INFO one broker back",
+        "INFO one last line repeated once",
     ]
-
-
-def test_two_equal_lines_are_one_line_repeated_once(log: Log) -> None:
-    log.one.warning("broker away")
-    log.one.warning("broker away")
-    log.one.warning("other")
-
-    assert "WARNING one last line repeated once" in log.lines
 
 
 def test_the_first_line_of_each_error_is_written_at_once(log: Log) -> None:
@@ -97,33 +87,13 @@ def test_the_first_line_of_each_error_is_written_at_once(log: Log) -> None:
         assert log.lines[-1] == f"ERROR one record {number}"
 
 
-def test_errors_with_different_exceptions_are_different_lines(log: Log) -> None:
-    for text in ("full", "gone"):
-        try:
-            raise OSError(text)
-        except OSError:
-            log.one.exception("not written")
-
-    assert "OSError: full" in log.stream.getvalue()
-    assert "OSError: gone" in log.stream.getvalue()
-
-
-def test_the_number_of_repetitions_is_written_at_the_end(log: Log) -> None:
-    log.one.warning("broker away")
-    log.one.warning("broker away")
-
-    log.handler.close()
-
-    assert log.lines[-1] == "WARNING one last line repeated once"
-
-
 def test_repetitions_are_counted_for_a_minute_and_then_the_line_is_written_again() -> None:
     log = Log(every_s=0.05)
     log.one.warning("broker away")
-    log.stream.arrived.clear()
+    log.arrived.clear()
     log.one.warning("broker away")
 
-    assert log.stream.arrived.wait(SOON_S)
+    assert log.arrived.wait(SOON_S)
     log.one.warning("broker away")
 
     assert log.lines == [
@@ -167,130 +137,95 @@ def unwritable(how: str) -> Iterator[io.TextIOWrapper | None]:
         stream.detach().close()
 
 
+class Stderr:
+    """A file that is standard error inside `with`; systemd named it as its journal or did not."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @contextmanager
+    def __call__(self, log_format: str, verbosity: int = 0, journal: bool = True) -> Iterator[None]:
+        root = logging.getLogger()
+        handlers, level = root.handlers[:], root.level
+        root.handlers = []
+        with self._path.open("w") as file, pytest.MonkeyPatch.context() as patch:
+            status = os.fstat(file.fileno())
+            stream = f"{status.st_dev}:{status.st_ino}" if journal else "1:2"
+            patch.setenv("JOURNAL_STREAM", stream)
+            patch.setattr("sys.stderr", file)
+            set_up(verbosity, log_format)
+            yield
+        root.handlers = handlers
+        root.setLevel(level)
+
+    @property
+    def lines(self) -> list[str]:
+        return self._path.read_text().splitlines()
+
+
 @pytest.fixture
-def own_handlers() -> Iterator[None]:
-    """The handlers of the root logger are as before at the end."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    root.handlers = []
-    yield
-    root.handlers = handlers
-    root.setLevel(level)
+def stderr(tmp_path: Path) -> Stderr:
+    return Stderr(tmp_path / "stderr")
 
 
-@pytest.mark.usefixtures("own_handlers")
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_a_text_from_outside_forges_no_line(
-    log_format: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    set_up(0, log_format)
+def test_a_text_from_outside_forges_no_line(stderr: Stderr, log_format: str) -> None:
+    with stderr(log_format, journal=False):
+        try:
+            raise ValueError("one\n2026-11-22T00:00:00Z ERROR forged \x1b[2J\u202e")
+        except ValueError as error:
+            logging.getLogger("x").exception("broker %s", error)
 
-    try:
-        raise ValueError("one\n2026-11-22T00:00:00Z ERROR forged \x1b[2J\u202e")
-    except ValueError as error:
-        logging.getLogger("x").exception("broker %s", error)
-
-    first, *others = capsys.readouterr().err.removesuffix("\n").split("\n")
+    first, *others = stderr.lines
     assert r"one\n2026" in first.replace(r"\\", "\\")
     assert all(line.startswith("  ") for line in others)
     assert bool(others) == (log_format == "text")  # the traceback
     assert all(line.isprintable() for line in (first, *others))
 
 
-class Journal:
-    """A file that is standard error inside `with`, and that systemd named as its journal."""
-
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._file = path.open("w+")
-        self._monkeypatch = monkeypatch
-
-    def __enter__(self) -> None:
-        status = os.fstat(self._file.fileno())
-        self._monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
-        self._monkeypatch.setattr("sys.stderr", self._file)
-
-    def __exit__(self, *_: object) -> None:
-        self._monkeypatch.undo()
-        self._file.seek(0)
-        self.lines = self._file.read().splitlines()
-        self._file.close()
-
-
-@pytest.fixture
-def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_handlers: None) -> Journal:
-    return Journal(tmp_path / "journal", monkeypatch)
-
-
-def test_each_line_of_the_journal_has_its_priority_and_no_time(journal: Journal) -> None:
-    with journal:
-        set_up(1, "text")
+def test_each_line_of_the_journal_has_its_priority_and_no_time(stderr: Stderr) -> None:
+    with stderr("text", verbosity=1):
         for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
             logging.getLogger("a.b").log(level, "line")
-
-    assert journal.lines == [
-        "<7>DEBUG a.b: line",
-        "<6>INFO a.b: line",
-        "<4>WARNING a.b: line",
-        "<3>ERROR a.b: line",
-    ]
-
-
-def test_each_line_of_a_traceback_in_the_journal_has_its_priority(journal: Journal) -> None:
-    with journal:
-        set_up(0, "text")
         try:
             raise OSError("full")
         except OSError:
             logging.getLogger("a.b").exception("not written")
 
-    assert len(journal.lines) > 3
-    assert {line[:3] for line in journal.lines} == {"<3>"}
+    assert stderr.lines[:4] == [
+        "<7>DEBUG a.b: line",
+        "<6>INFO a.b: line",
+        "<4>WARNING a.b: line",
+        "<3>ERROR a.b: line",
+    ]
+    assert len(stderr.lines) > 7
+    assert {line[:3] for line in stderr.lines[4:]} == {"<3>"}  # of a traceback, too
 
 
-def test_json_in_the_journal_has_priority_and_time(journal: Journal) -> None:
-    with journal:
-        set_up(0, "json")
-        logging.getLogger("a.b").warning("line")
-
-    [line] = journal.lines
-    assert line.startswith("<4>{")
-    assert json.loads(line[3:])["time"]
-
-
-@pytest.mark.usefixtures("own_handlers")
-def test_the_variable_of_another_stream_is_ignored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A service may have redirected standard error; its children inherit the variable."""
-    monkeypatch.setenv("JOURNAL_STREAM", "1:2")
-    with (tmp_path / "log").open("w") as stderr:
-        monkeypatch.setattr("sys.stderr", stderr)
-        set_up(0, "text")
-        logging.getLogger("a.b").warning("line")
-
-    assert (tmp_path / "log").read_text().endswith("Z WARNING a.b: line\n")
-
-
-@pytest.mark.usefixtures("own_handlers")
-def test_json_has_broker_message_and_class_where_they_are_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_json_has_broker_message_and_class_where_they_are_given(stderr: Stderr) -> None:
     fields = {"broker": "stomp://b:1", "message_id": "id-1", "message_class": "metricOutput"}
-    with (tmp_path / "log").open("w") as stderr:
-        monkeypatch.setattr("sys.stderr", stderr)
-        set_up(0, "json")
+    with stderr("json"):
         logging.getLogger("a").warning("one", extra=fields)
         logging.getLogger("a").warning("two", extra={"broker": "", "other": 1})
 
-    first, second = map(json.loads, (tmp_path / "log").read_text().splitlines())
+    assert [line[:4] for line in stderr.lines] == ["<4>{"] * 2
+    first, second = (json.loads(line[3:]) for line in stderr.lines)
     assert fields.items() <= first.items()
     assert second.keys() == {"time", "level", "logger", "message"}
 
 
-def test_errors_that_end_a_program_are_lines_of_its_log(journal: Journal) -> None:
+def test_the_variable_of_another_stream_is_ignored(stderr: Stderr) -> None:
+    """A service may have redirected standard error; its children inherit the variable."""
+    with stderr("text", journal=False):
+        logging.getLogger("a.b").warning("line")
+
+    assert stderr.lines[0].endswith("Z WARNING a.b: line")
+
+
+def test_errors_that_end_a_program_are_lines_of_its_log(stderr: Stderr) -> None:
     texts = ["[database] url is missing", "line\nend"]
 
-    with journal:
+    with stderr("text"):
         [plain, escaped] = error_lines("sam-db", texts, "text")
         [document, _] = error_lines("sam-db", texts, "json")
 

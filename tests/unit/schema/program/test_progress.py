@@ -6,7 +6,8 @@ import io
 
 from sam_pipeline.schema.program.progress import Progress
 
-ERASED = "\r\x1b[K"
+HALF = "[############............]  50%"
+ERASE = "\x1b[K"
 
 
 class Terminal(io.StringIO):
@@ -29,10 +30,8 @@ def test_percent_and_rate_of_a_command_that_takes_longer_than_two_seconds() -> N
     progress.show(500)
     progress.end()
 
-    assert quick == ""
-    bar = "[############............]  50%"
-    drawn = f"\rdrained {bar}  500 of 1 000 records, 167 a second\x1b[K"
-    assert terminal.getvalue() == drawn + ERASED
+    drawn = f"\rdrained {HALF}  500 of 1 000 records, 167 a second{ERASE}"
+    assert (quick, terminal.getvalue()) == ("", f"{drawn}\r{ERASE}")
 
 
 def test_the_share_of_a_file_is_shown_where_the_total_is_unknown() -> None:
@@ -45,56 +44,31 @@ def test_the_share_of_a_file_is_shown_where_the_total_is_unknown() -> None:
     progress.show(5000, share=None)
     progress.end()
 
-    file = "\ra.txt [############............]  50%  3 000 records, 1 000 a second\x1b[K"
-    pipe = "\r<stdin>  5 000 records, 1 250 a second\x1b[K"
-    assert terminal.getvalue() == file + pipe + ERASED
+    file = f"\ra.txt {HALF}  3 000 records, 1 000 a second{ERASE}"
+    pipe = f"\r<stdin>  5 000 records, 1 250 a second{ERASE}"
+    assert terminal.getvalue() == f"{file}{pipe}\r{ERASE}"
 
 
-def test_a_text_is_drawn_at_once() -> None:
-    terminal = Terminal()
-    progress = progress_on(terminal, [0])
-
+def use_all(progress: Progress) -> None:
     progress.draw("12 rows of x")
     progress.end()
-    progress.end()
-
-    assert terminal.getvalue() == "\r12 rows of x\x1b[K" + ERASED
-
-
-def test_a_stage_has_a_line_with_its_duration() -> None:
-    terminal = Terminal()
-    progress = progress_on(terminal, [0, 1, 2.5, 3, 5])
-
     progress.stage("reading")
-    progress.stage("folding")
-    progress.end()
-    progress.end()
-
-    assert terminal.getvalue() == "  reading … 1.5 s\n  folding … 2.0 s\n"
-
-
-def test_a_stage_shows_which_share_of_it_is_done() -> None:
-    terminal = Terminal()
-    progress = progress_on(terminal, [0, 1, 3])
-
     progress.stage("folding")
     progress.share(0.5)
     progress.interrupt()
     progress.end()
-
-    begun, bar = "  folding … ", "[############............]  50%\x1b[K"
-    assert terminal.getvalue() == f"{begun}\r{begun}{bar}\n\r{begun}2.0 s\x1b[K\n"
-
-
-def test_nothing_is_written_to_a_file() -> None:
-    file = io.StringIO()
-    progress = progress_on(file, [0, 3, 3, 4], "drained", 100)
-
-    progress.show(50)
-    progress.draw("12 rows of x")
-    progress.stage("reading")
-    progress.share(0.5)
-    progress.interrupt()
     progress.end()
 
+
+def test_a_text_is_drawn_at_once_and_a_stage_has_its_share_and_duration() -> None:
+    terminal, file = Terminal(), io.StringIO()
+
+    use_all(progress_on(terminal, [0, 1, 2.5, 3, 5]))
+    use_all(progress_on(file, [0, 1, 2.5, 3, 5]))
+
+    begun = "  folding … "
+    assert terminal.getvalue() == (
+        f"\r12 rows of x{ERASE}\r{ERASE}  reading … 1.5 s\n"
+        f"{begun}\r{begun}{HALF}{ERASE}\n\r{begun}2.0 s{ERASE}\n"
+    )
     assert file.getvalue() == ""
