@@ -1,165 +1,169 @@
-"""`check_sam_publisher`: when it warns, and what it prints."""
+"""What monitoring sees of a spool: `check_sam_publisher`, and the text file for node_exporter."""
 
 from __future__ import annotations
 
-import json
+import os
 import re
+import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.commands import nagios
-from sam_pipeline.publisher.commands.nagios import THRESHOLDS, main
+from sam_pipeline.publisher.commands.nagios import THRESHOLDS
 from sam_pipeline.publisher.delivery.memory import Memory
-from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.settings.copy_config import CopyTable
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.program.monitoring_plugin import CRITICAL, OK, UNKNOWN, WARNING
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.tls_files import TlsFiles
 from tests.support.builders import metric_message
+from tests.support.invoke import Answer, invoke
 
 DAY = timedelta(days=1)
-FIRST, SECOND = "stomp://msg1.example.org:61613", "stomp://msg2.example.org:61613"
+URLS = [f"stomp://msg{number}.example.org:61613" for number in (1, 2)]
+COPY = f'[[publisher.copy]]\nname = "b"\nbrokers = ["{URLS[1]}"]\nspool = "copy"'
 
 
-class Host:
-    """A configuration, and what the plugin says of it."""
-
-    def __init__(self, directory: Path, capture: pytest.CaptureFixture[str]) -> None:
-        self.directory = directory
-        self.queue = DirectoryQueue(directory / "spool")
-        self.copy = DirectoryQueue(directory / "copy-spool")
-        self._capture = capture
-        self.configure()
-
-    def configure(self, *lines: str) -> None:
-        (self.directory / "sam.toml").write_text(
-            f'[publisher]\nspool = "spool"\nstate = "state"\nbrokers = ["{FIRST}", "{SECOND}"]\n'
-            + "".join(f"{line}\n" for line in lines)
-        )
-
-    def check(self, *options: str) -> tuple[int, str]:
-        code = main(["--config", str(self.directory / "sam.toml"), *options])
-        return code, self._capture.readouterr().out
-
-    def age(self, queue: DirectoryQueue, seconds: int) -> None:
-        """Add a message that was written so long ago."""
-        name = queue.add(metric_message())
-        then = int(datetime.now(UTC).timestamp()) - seconds
-        (queue.path / name).rename(queue.path / f"{name[:9]}{then:08x}{name[17:]}")
+def check(*options: str, toml: str = "") -> Answer:
+    section = f'spool = "spool"\nstate = "state"\nbrokers = ["{URLS[0]}", "{URLS[1]}"]'
+    Path("sam.toml").write_text(f"[publisher]\n{section}\n{toml}\n")
+    return invoke("check_sam_publisher", *options)
 
 
-@pytest.fixture
-def host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Host:
-    return Host(tmp_path, capsys)
+def age(queue: DirectoryQueue, seconds: int) -> None:
+    """Add a message that was written so long ago."""
+    name = queue.add(metric_message())
+    then = int(datetime.now(UTC).timestamp()) - seconds
+    (queue.path / name).rename(queue.path / f"{name[:9]}{then:08x}{name[17:]}")
 
 
-def test_an_empty_spool_is_ok(host: Host) -> None:
-    code, line = host.check()
+def test_an_empty_spool_is_ok_and_every_threshold_is_of_a_value_that_is_printed() -> None:
+    answer = check()
 
-    assert code == OK
-    assert re.match(r"SAM PUBLISHER OK - 0 messages in the spool \| age=0s;3600;21600;0 ", line)
+    assert answer.code == OK
+    assert answer.out.startswith(
+        "SAM PUBLISHER OK - 0 messages in the spool | age=0s;3600;21600;0 "
+    )
+    labels = {part.partition("=")[0] for part in answer.out.partition("|")[2].split()}
+    assert {t.name.replace("-", "_") for t in THRESHOLDS} - labels == {"certificate_days"}
 
 
 @pytest.mark.parametrize(("age_s", "level"), [(60, OK), (3700, WARNING), (90_000, CRITICAL)])
-@pytest.mark.parametrize("of_a_copy", [False, True])
-def test_the_oldest_message_of_any_spool_decides(
-    host: Host, age_s: int, level: int, of_a_copy: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy = CopyTable("b", (SECOND,), spool=host.copy.path)
-    config = PublisherConfig(spool=host.queue.path, copy=(copy,))
-    monkeypatch.setattr(nagios, "load_config", lambda *_: config)
-    host.queue.add(metric_message())
-    host.age(host.copy if of_a_copy else host.queue, age_s)
+@pytest.mark.parametrize("oldest", ["spool", "copy"])
+def test_the_oldest_message_of_any_spool_decides(oldest: str, age_s: int, level: int) -> None:
+    DirectoryQueue(Path("spool")).add(metric_message())
+    age(DirectoryQueue(Path(oldest)), age_s)
 
-    code, line = host.check()
+    answer = check(toml=COPY)
 
-    assert code == level, line
-    assert "2 messages in the spool" in line
+    assert answer.code == level, str(answer)
+    assert "2 messages in the spool" in answer.out
 
 
-def test_a_spool_that_is_nearly_full_is_critical(host: Host) -> None:
-    host.configure("spool_max_messages = 2")
-    host.queue.add(metric_message())
-    assert host.check()[0] == WARNING
-    host.queue.add(metric_message())
+def test_messages_count_by_limit_threshold_and_damage(spool: DirectoryQueue) -> None:
+    spool.add(metric_message())
+    assert check(toml="spool_max_messages = 2").code == WARNING
+    assert check("--warning-messages", "1").code == WARNING
+    assert check("--critical-messages", "1").code == CRITICAL
+    document = check("--json", "--warning-messages", "1").json
+    assert (document["state"], document["messages"]) == ("WARNING", 1)
 
-    assert host.check()[0] == CRITICAL
+    name = spool.add(metric_message())
+    assert check(toml="spool_max_messages = 2").code == CRITICAL
+    assert check().code == OK
+    spool.quarantine(name, "damaged")
+    answer = check()
+    assert answer.code == WARNING
+    assert "1 damaged" in answer.out and "quarantined=1;1;;0" in answer.out
 
 
-def test_a_damaged_message_is_a_warning(host: Host) -> None:
-    host.queue.quarantine(host.queue.add(metric_message()), "damaged")
-
-    code, line = host.check()
-
-    assert code == WARNING
-    assert "1 damaged" in line and "quarantined=1;1;;0" in line
-
-
-def test_brokers_that_all_fail_again_and_again_are_a_warning(host: Host) -> None:
-    brokers = [parse_broker(url) for url in (FIRST, SECOND)]
-    memory = Memory(host.directory / "state", brokers)
-    for broker in brokers:
-        for _ in range(5):
-            memory.failed(BrokerAddress(broker, "192.0.2.1"), "connection refused")
+def test_brokers_that_all_fail_again_and_again_are_a_warning() -> None:
+    addresses = [BrokerAddress(parse_broker(url), "192.0.2.1") for url in URLS]
+    memory = Memory(Path("state"), [address.broker for address in addresses])
+    for address in addresses * 5:
+        memory.failed(address, "connection refused")
     memory.save()
-    assert host.check()[0] == WARNING
-    assert "connection refused" in host.check()[1]
+    answer = check()
+    assert (answer.code, "connection refused" in answer.out) == (WARNING, True)
 
-    memory.worked(BrokerAddress(brokers[1], "192.0.2.1"))
+    memory.worked(addresses[1])
     memory.save()
 
-    assert host.check()[0] == OK
+    assert check().code == OK
 
 
 @pytest.mark.parametrize(
     ("days", "level"), [(30, OK), (10, WARNING), (2, CRITICAL), (-1, CRITICAL)]
 )
-def test_the_days_left_of_a_certificate_count(host: Host, days: int, level: int) -> None:
-    files, now = TlsFiles(host.directory), datetime.now(UTC)
-    path = files.certificate_file(files.client(now - 300 * DAY, now + days * DAY))
-    host.configure(
-        "[[publisher.broker]]",
-        'url = "stomp+ssl://msg3.example.org"',
-        f'certificate_file = "{path}"',
+def test_the_days_left_of_a_certificate_count(tmp_path: Path, days: int, level: int) -> None:
+    files, now = TlsFiles(tmp_path), datetime.now(UTC)
+    path = files.x509_proxy(files.client(now - 300 * DAY, now + days * DAY))
+
+    table = f'[[publisher.broker]]\nurl = "stomp+ssl://msg3"\ncertificate_file = "{path}"'
+    answer = check(toml=table)
+
+    assert answer.code == level, str(answer)
+    assert (str(path) in answer.out) == bool(level)
+    assert re.search(r"certificate_days=-?\d+(\.\d+)?;14:;3:", answer.out)
+
+
+def test_what_can_not_be_read_is_unknown(tmp_path: Path) -> None:
+    answer = check("--config", "missing.toml")
+    assert (answer.code, answer.out.startswith("SAM PUBLISHER UNKNOWN - ")) == (UNKNOWN, True)
+    assert check("--warning-age", "x").code == UNKNOWN
+    (tmp_path / "spool").write_text("not a directory")
+    assert check().code == UNKNOWN
+
+
+# The text file
+
+
+def write(path: str = "sam.prom") -> Answer:
+    return invoke("sam-publish", "spool", "status", "--textfile", path)
+
+
+def test_the_text_file_has_the_sizes_of_all_spools_and_the_ends_of_certificates(
+    tmp_path: Path, spool: DirectoryQueue
+) -> None:
+    files = TlsFiles(tmp_path)
+    path = files.x509_proxy(files.client()).rename(tmp_path / 'a"b\\c.pem')
+    Path("sam.toml").write_text(
+        f"[publisher]\nspool = 'spool'\ncertificate_file = '{path}'\n{COPY}"
     )
+    spool.add(metric_message())
+    spool.quarantine(spool.add(metric_message()), "damaged")
+    mask = os.umask(0o077)
+    try:
+        assert write().code == 0
+    finally:
+        os.umask(mask)
 
-    code, line = host.check()
-
-    assert code == level, line
-    assert (str(path) in line) == bool(level)
-    assert re.search(r"certificate_days=-?\d+(\.\d+)?;14:;3:", line)
-
-
-def test_a_threshold_is_an_option(host: Host) -> None:
-    host.queue.add(metric_message())
-
-    assert host.check("--warning-messages", "1")[0] == WARNING
-    assert host.check("--critical-messages", "1")[0] == CRITICAL
-    code, document = host.check("--json", "--warning-messages", "1")
-    assert (code, json.loads(document)["state"], json.loads(document)["messages"]) == (
-        1,
-        "WARNING",
-        1,
-    )
-
-
-def test_every_threshold_is_of_a_value_that_is_printed(host: Host) -> None:
-    _, line = host.check()
-
-    labels = {part.partition("=")[0] for part in line.partition("|")[2].split()}
-    assert {t.name.replace("-", "_") for t in THRESHOLDS} - labels == {"certificate_days"}
+    samples = {
+        (sample.name.removeprefix("sam_publish_"), "".join(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(Path("sam.prom").read_text())
+        for sample in family.samples
+    }
+    [size] = [path.stat().st_size for path in spool.path.glob("*/*")]
+    assert samples["spool_messages", ""] == samples["spool_quarantined_messages", ""] == 1
+    assert samples["spool_bytes", ""] == size
+    assert (samples["spool_messages", "b"], samples["spool_max_messages", "b"]) == (0, 100_000)
+    assert samples["spool_oldest_timestamp_seconds", ""] > 1_790_000_000
+    assert ("spool_oldest_timestamp_seconds", "b") not in samples
+    assert samples["certificate_expiry_timestamp_seconds", str(path)] > 0
+    assert any(name == "build_info" for name, _ in samples)
+    assert stat.S_IMODE(Path("sam.prom").stat().st_mode) == 0o644  # others may read it
 
 
-def test_what_can_not_be_read_is_unknown(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--config", str(host.directory / "other.toml")]) == UNKNOWN
-    assert capsys.readouterr().out.startswith("SAM PUBLISHER UNKNOWN - ")
-    (host.directory / "spool").write_text("not a directory")
+def test_an_error_leaves_the_old_file_so_that_its_age_is_an_alarm(tmp_path: Path) -> None:
+    Path("sam.toml").write_text('[publisher]\nspool = "spool"\n')
+    assert write().code == 0
+    before = Path("sam.prom").read_text()
+    assert write("sam.toml/sam.prom").code not in (0, 70, 77)
 
-    assert host.check()[0] == UNKNOWN
-    with pytest.raises(SystemExit) as usage:
-        host.check("--warning-age", "x")
-    assert usage.value.code == UNKNOWN
+    (tmp_path / "spool").write_text("not a directory")
+    assert write().code not in (0, 70)
+
+    assert Path("sam.prom").read_text() == before
+    assert list(tmp_path.glob(".sam*")) == []

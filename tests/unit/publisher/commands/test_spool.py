@@ -1,9 +1,7 @@
-"""`sam-publish spool …`: inspecting and repairing a spool."""
+"""`sam-publish spool …`: inspecting, repairing and draining a spool."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import signal
 import time
@@ -12,70 +10,68 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.publisher.commands import spool as spool_command
-from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.publisher.spool.bounded import BoundedSpool
-from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.builders import metric_message
+from tests.support.invoke import Answer, invoke
+from tests.support.publishing import RESULT, dead_url, filled, refusing, sized
+
+SERVLET = "activemq-rest+http://msg.example.org:8161/api/message"
 
 
-class Scene:
-    """A spool, and the output of the commands about it."""
-
-    def __init__(self, directory: Path, capture: pytest.CaptureFixture[str]) -> None:
-        self.queue = DirectoryQueue(directory / "spool")
-        self.config = PublisherConfig(spool=self.queue.path, state=directory / "state")
-        self._capture = capture
-
-    def run(self, action: str, **options: Any) -> tuple[int, str]:
-        chosen = {"json": False, "limit": None, "ids": [], "loop": False, "copy": None, **options}
-        code = spool_command.run_action(
-            argparse.Namespace(action=action, verbosity=0, **chosen), self.config
-        )
-        return code, self._capture.readouterr().out
-
-    def run_json(self, action: str, **options: Any) -> Any:
-        """The JSON document that `run` prints."""
-        return json.loads(self.run(action, json=True, **options)[1])
-
-    def add(self, message: Message | None = None) -> str:
-        return self.queue.add(message or metric_message())
-
-    def damage(self, name: str, content: bytes = b"") -> None:
-        (self.queue.path / name).write_bytes(content)
-
-    def set_aside(self) -> str:
-        """The name of a damaged element of one byte in the quarantine."""
-        name = self.add()
-        self.damage(name, b"{")
-        self.queue.lock(name)
-        return self.queue.quarantine(name, "cut off").name
-
-    def place(self, name: str, seconds_old: float) -> None:
-        path = self.queue.path / name
-        path.touch()
-        os.utime(path, (0, time.time() - seconds_old))
+@pytest.fixture(autouse=True)
+def configured() -> None:
+    Path("sam.toml").write_text(
+        f'[publisher]\nspool = "spool"\nbrokers = ["{SERVLET}", "{dead_url()}"]\ntimeout_s = 5\n'
+    )
 
 
-@pytest.fixture
-def scene(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Scene:
-    return Scene(tmp_path, capsys)
+def run(action: str, *options: str, code: int = 0) -> Answer:
+    answer = invoke("sam-publish", "spool", action, *options)
+    assert answer.code == code, str(answer)
+    return answer
 
 
-def test_list_shows_each_element_with_its_content_oldest_first(scene: Scene) -> None:
+def json_of(action: str, *options: str, code: int = 0) -> Any:
+    return run(action, *options, "--json", code=code).json
+
+
+def damage(spool: DirectoryQueue, name: str, content: bytes = b"") -> None:
+    (spool.path / name).write_bytes(content)
+
+
+def place(spool: DirectoryQueue, name: str, seconds_old: float) -> None:
+    path = spool.path / name
+    path.touch()
+    os.utime(path, (0, time.time() - seconds_old))
+
+
+def set_aside(spool: DirectoryQueue) -> str:
+    """The name of a damaged element of one byte in the quarantine."""
+    name = spool.add(metric_message())
+    damage(spool, name, b"{")
+    spool.lock(name)
+    return spool.quarantine(name, "cut off").name
+
+
+# Looking
+
+
+def test_list_shows_each_element_with_its_content_oldest_first(spool: DirectoryQueue) -> None:
+    assert json_of("list") == []
     message = metric_message(destination="/queue/mine")
-    names = [scene.add(message), scene.add()]
-    scene.queue.lock(names[1])
+    names = [spool.add(message), spool.add(sized(300_000))]
+    spool.lock(names[1])
+    aside = set_aside(spool)
 
-    first, second = scene.run_json("list")
+    first, second, third = json_of("list")
 
     assert first.pop("written_at").endswith("Z")
     assert first == {
         "element": names[0],
-        "size_bytes": (scene.queue.path / names[0]).stat().st_size,
+        "size_bytes": (spool.path / names[0]).stat().st_size,
         "locked": False,
         "set_aside": False,
         "message_class": "metricOutput",
@@ -85,328 +81,254 @@ def test_list_shows_each_element_with_its_content_oldest_first(scene: Scene) -> 
         "refusals": {},
     }
     assert (second["element"], second["locked"]) == (names[1], True)
+    assert second["refusals"].keys() == {SERVLET}
+    assert (third["element"], third["set_aside"], third["damage"]) == (aside, True, "cut off")
 
 
-def test_list_prints_one_line_per_element_up_to_the_limit(scene: Scene) -> None:
-    names = [scene.add() for _ in range(3)]
-    scene.damage(names[1])
+def test_list_prints_one_line_per_element_up_to_the_limit(spool: DirectoryQueue) -> None:
+    names = [spool.add(metric_message()), spool.add(sized(300_000)), spool.add(metric_message())]
+    damage(spool, names[0])
 
-    code, text = scene.run("list", limit=2)
+    lines = run("list", "--limit", "2").out.splitlines()
 
-    lines = text.splitlines()
-    assert code == 0
     assert [line.split()[0] for line in lines] == ["element", *names[:2]]
-    assert "damaged" in lines[2]
-    assert "the file is empty" in lines[2]
+    assert "damaged" in lines[1] and "the file is empty" in lines[1]
+    assert SERVLET in lines[2] and "limit of 200000" in lines[2]
 
 
-def test_list_of_an_empty_spool_is_an_empty_array(scene: Scene) -> None:
-    assert scene.run_json("list") == []
+def test_list_keeps_control_characters_from_the_terminal(spool: DirectoryQueue) -> None:
+    spool.add(Message({"messageClass": "\x1b[2Jevil"}, b""))
+
+    text = run("list").out
+
+    assert "evil" in text and "\x1b" not in text
 
 
-def test_list_keeps_control_characters_from_the_terminal(scene: Scene) -> None:
-    scene.add(Message({"messageClass": "\x1b[2Jevil"}, b""))
-
-    _, text = scene.run("list")
-
-    assert "\x1b" not in text
-    assert "evil" in text
-
-
-def test_show_finds_an_element_by_its_name_and_by_its_message_id(scene: Scene) -> None:
+def test_show_finds_an_element_by_its_name_and_by_its_message_id(spool: DirectoryQueue) -> None:
     first, second = metric_message(), metric_message(note="x: y")
-    name = scene.add(first)
-    scene.add(second)
+    name = spool.add(first)
+    spool.add(second)
+    spool.add(Message({"samMessageId": "m1"}, b"\xff\0"))
+    aside = set_aside(spool)
 
-    documents = scene.run_json("show", ids=[second.message_id, name])
+    documents = json_of("show", second.message_id, name, "m1")
+    text = run("show", name).out
 
-    assert [document["message_id"] for document in documents] == [
-        second.message_id,
-        first.message_id,
-    ]
+    ids = [document["message_id"] for document in documents]
+    assert ids == [second.message_id, first.message_id, "m1"]
     assert documents[0]["headers"]["note"] == "x: y"
     assert documents[1]["body"] == first.body.decode()
+    assert documents[2]["body_base64"] == "/wA="
+    assert f"samMessageId: {first.message_id}" in text
+    assert text.endswith(first.body.decode())
+    assert "damage: cut off" in run("show", aside, code=65).out
+    assert "not in the spool" in run("show", "nobody", code=66).err
+    assert json_of("show", name)["element"] == name
 
 
-def test_show_prints_headers_and_body_of_an_element(scene: Scene) -> None:
-    message = metric_message()
-    name = scene.add(message)
+def test_status_reports_counts_and_limits(spool: DirectoryQueue) -> None:
+    assert "messages     0 of 100000, refuse\n" in run("status").out
+    name = spool.add(metric_message())
+    spool.add(sized(300_000))
+    spool.lock(name)
+    set_aside(spool)
 
-    _, text = scene.run("show", ids=[name])
-
-    assert f"samMessageId: {message.message_id}" in text
-    assert text.endswith(message.body.decode())
-
-
-def test_show_prints_a_binary_body_in_base64_too(scene: Scene) -> None:
-    scene.add(Message({"samMessageId": "m1"}, b"\xff\0"))
-
-    document = scene.run_json("show", ids=["m1"])
-
-    assert document["body_base64"] == "/wA="
-
-
-def test_show_reports_an_element_that_does_not_exist(scene: Scene) -> None:
-    with pytest.raises(SpoolError, match=r"not in the spool .*: nobody") as missing:
-        scene.run("show", ids=["nobody"])
-
-    assert missing.value.exit_code == 66
-
-
-def test_what_was_set_aside_is_listed_with_its_reason(scene: Scene) -> None:
-    name = scene.set_aside()
-    scene.add()
-
-    _, row = scene.run_json("list")
-
-    assert (row["element"], row["set_aside"], row["damage"]) == (name, True, "cut off")
-    assert "aside" in scene.run("list")[1]
-    code, text = scene.run("show", ids=[name])
-    assert (code, "damage: cut off" in text) == (65, True)
-
-
-def test_elements_are_dropped_by_name_and_by_message_id_wherever_they_are(scene: Scene) -> None:
-    message = metric_message()
-    twice = [scene.add(message), scene.add(message)]
-    named, aside, kept = scene.add(), scene.set_aside(), scene.add()
-
-    code, text = scene.run("drop", ids=[message.message_id or "", named, aside])
-
-    assert code == 0
-    assert [line.split()[1] for line in text.splitlines()] == [
-        *(f"{n}:" for n in (*twice, named, aside))
-    ]
-    assert list(scene.queue.names()) == [kept]
-    assert list(Path(f"{scene.queue.path}.bad").iterdir()) == []
-
-
-def test_nothing_is_dropped_if_one_of_the_ids_does_not_exist(scene: Scene) -> None:
-    name = scene.add()
-
-    with pytest.raises(SpoolError, match=r"not in the spool .*: no-such-id") as error:
-        scene.run("drop", ids=[name, "no-such-id"])
-
-    assert error.value.exit_code == 66
-    assert scene.queue.count() == 1
-
-
-def test_an_element_that_another_process_is_sending_is_not_dropped(scene: Scene) -> None:
-    sending, name = scene.add(), scene.add()
-    scene.queue.lock(sending)
-
-    with pytest.raises(SpoolError, match=f"another process is sending it: {sending}") as error:
-        scene.run("drop", ids=[name, sending])
-
-    assert error.value.exit_code == 75
-    assert list(scene.queue.names()) == [sending]
-
-
-def test_verify_finds_nothing_in_an_intact_spool(scene: Scene) -> None:
-    name = scene.add()
-    scene.queue.lock(name)
-    scene.place(f"{name}1.tmp", seconds_old=10)
-
-    assert scene.run("verify") == (0, f"{scene.queue.path}: no problem found\n")
-    assert scene.run_json("verify") == []
-
-
-def spoil(scene: Scene) -> dict[str, str]:
-    """Cause every kind of problem; the problems by element name."""
-    names = sorted(scene.add() for _ in range(6))
-    directory = names[0].split("/")[0]
-    scene.damage(names[0])
-    scene.damage(names[1], b'{"body": "cut')
-    (scene.queue.path / names[2]).chmod(0o666)
-    scene.queue.lock(names[3])
-    scene.place(f"{names[3]}.lck", seconds_old=700)
-    scene.place(f"{names[4]}7.tmp", seconds_old=700)
-    scene.place(f"{directory}/notes", seconds_old=0)
-    (scene.queue.path / names[5]).unlink()
-    (scene.queue.path / names[5]).symlink_to("/etc/passwd")
-    (scene.queue.path / "00000000").symlink_to("/etc")
-    (scene.queue.path / "0000003c").mkdir()
-    scene.damage("0000003c/0000003c000000", serialise(metric_message()))
-    (scene.queue.path / "0000003c").chmod(0o777)
-    return {
-        names[0]: "damaged",
-        names[1]: "damaged",
-        names[2]: "mode",
-        f"{names[3]}.lck": "stale-lock",
-        f"{names[4]}7.tmp": "leftover",
-        f"{directory}/notes": "foreign",
-        names[5]: "link",
-        "00000000": "link",
-        "0000003c": "mode",
-    }
-
-
-def test_verify_reports_every_problem_and_changes_nothing(scene: Scene) -> None:
-    trouble = spoil(scene)
-    before = sorted(scene.queue.path.rglob("*"))
-
-    code, text = scene.run("verify")
-    report = scene.run_json("verify")
-
-    assert code == 65
-    assert text.endswith(f"{len(trouble)} problems\n")
-    assert {entry["name"]: entry["problem"] for entry in report} == trouble
-    assert sorted(scene.queue.path.rglob("*")) == before
-
-
-def test_repair_sets_damaged_elements_aside_and_leaves_other_problems(scene: Scene) -> None:
-    trouble = spoil(scene)
-
-    report = scene.run_json("repair")
-
-    done = {entry["name"] for entry in report if entry["done"]}
-    mendable = ("damaged", "stale-lock", "leftover")
-    links = {name for name in trouble if trouble[name] == "link" and "/" in name}
-    assert {entry["name"] for entry in report} == set(trouble)
-    assert done == {name for name, kind in trouble.items() if kind in mendable} | links
-    assert {entry["problem"] for entry in scene.run_json("verify")} == {"mode", "foreign", "link"}
-    assert len(list(Path(f"{scene.queue.path}.bad").glob("*.reason"))) == 3
-
-
-def test_repair_does_not_touch_a_damaged_element_that_is_locked(scene: Scene) -> None:
-    name = scene.add()
-    scene.damage(name)
-    scene.queue.lock(name)
-
-    code, text = scene.run("repair")
-
-    assert code == 65
-    assert "another process" in text
-    assert scene.queue.count() == 1
-
-
-def test_repair_of_an_intact_spool_exits_0(scene: Scene) -> None:
-    scene.add()
-
-    assert scene.run("repair") == (0, f"{scene.queue.path}: no problem found\n")
-
-
-def test_status_reports_counts_and_limits(scene: Scene) -> None:
-    name = scene.add()
-    scene.add()
-    scene.queue.lock(name)
-    scene.set_aside()
-
-    state = scene.run_json("status")
+    state = json_of("status")
 
     assert state.pop("oldest").endswith("Z")
     assert state.pop("size_bytes") > 800
     assert state == {
-        "path": str(scene.queue.path),
+        "path": str(spool.path),
         "messages": 2,
         "max_messages": 100_000,
         "max_bytes": 1024**3,
         "when_full": "refuse",
         "locked": 1,
-        "refusals": {},
+        "refusals": {SERVLET: 1},
         "quarantined": 1,
         "quarantined_bytes": 1,
         "dropped": 0,
         "copy": None,
         "copies": [],
     }
+    assert f"not for      {SERVLET}: 1" in run("status").out
 
 
-def test_list_and_status_name_the_brokers_for_which_an_element_is_too_large(scene: Scene) -> None:
-    servlet = "activemq-rest+http://msg.example.org:8161/api/message"
-    scene.config = scene.config._replace(brokers=(servlet, "stomp://msg.example.org"))
-    scene.add()
-    scene.add(Message(metric_message().headers, b"x" * 300_000))
-
-    _, listed = scene.run("list")
-    _, status = scene.run("status")
-
-    assert [servlet in line for line in listed.splitlines()] == [False, False, True]
-    assert "limit of 200000" in listed
-    assert [line.split()[:4] for line in status.splitlines() if "http" in line] == [
-        ["not", "for", f"{servlet}:", "1"]
-    ]
-    assert scene.run_json("status")["refusals"] == {servlet: 1}
-
-
-def test_status_reports_the_total_number_of_dropped_messages(scene: Scene) -> None:
-    full = PublisherConfig(
-        state=scene.config.state, spool_max_messages=1, spool_when_full="drop-oldest"
-    )
+def test_status_reports_the_total_number_of_dropped_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SAM_PUBLISHER_SPOOL_MAX_MESSAGES", "1")
+    monkeypatch.setenv("SAM_PUBLISHER_SPOOL_WHEN_FULL", "drop-oldest")
     for _ in range(3):
-        BoundedSpool(scene.queue.path, full, full.shares_spool).add(metric_message())
+        assert invoke("sam-publish", *RESULT).code == 0
 
-    _, text = scene.run("status")
-
-    assert scene.run_json("status")["dropped"] == 2
-    assert "dropped      2\n" in text
+    assert json_of("status")["dropped"] == 2
+    assert "dropped      2\n" in run("status").out
 
 
-def test_the_status_of_a_spool_that_does_not_exist_yet_is_empty(scene: Scene) -> None:
-    code, text = scene.run("status")
-
-    assert code == 0
-    assert "messages     0 of 100000, refuse\n" in text
+# Removing and repairing
 
 
-def test_a_drain_without_brokers_is_a_configuration_error(scene: Scene) -> None:
-    with pytest.raises(ConfigError, match="no broker to drain to"):
-        scene.run("drain")
+def test_elements_are_dropped_by_name_and_by_message_id_wherever_they_are(
+    spool: DirectoryQueue,
+) -> None:
+    message = metric_message()
+    twice = [spool.add(message), spool.add(message)]
+    named, aside, kept = spool.add(metric_message()), set_aside(spool), spool.add(metric_message())
+
+    text = run("drop", message.message_id, named, aside).out
+
+    dropped = [line.split()[1] for line in text.splitlines()]
+    assert dropped == [f"{name}:" for name in (*twice, named, aside)]
+    assert list(spool.names()) == [kept]
+    assert list(Path(f"{spool.path}.bad").iterdir()) == []
 
 
-def to_another_spool(scene: Scene) -> DirectoryQueue:
-    target = DirectoryQueue(scene.queue.path.with_name("target"))
-    scene.config = PublisherConfig(
-        brokers=(f"spool://{target.path}",), spool=scene.queue.path, state=scene.config.state
-    )
-    return target
+def test_nothing_is_dropped_if_an_id_does_not_exist_nor_what_is_being_sent(
+    spool: DirectoryQueue,
+) -> None:
+    sending, name = spool.add(metric_message()), spool.add(metric_message())
+    spool.lock(sending)
+
+    assert "no-such-id" in run("drop", name, "no-such-id", code=66).err
+    assert spool.count() == 2
+    answer = run("drop", name, sending, code=75)
+
+    assert f"another process is sending it: {sending}" in answer.err
+    assert list(spool.names()) == [sending]
 
 
-def test_drain_reports_the_sent_and_the_remaining_messages(scene: Scene) -> None:
-    target = to_another_spool(scene)
-    scene.queue.lock(scene.add())
-    scene.add()
+def test_what_was_set_aside_fills_the_spool_until_it_is_dropped(
+    spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAM_PUBLISHER_SPOOL_MAX_MESSAGES", "1")
+    aside = set_aside(spool)
 
-    report = scene.run_json("drain")
+    full = invoke("sam-publish", *RESULT)
+
+    assert (full.code, f"drop what was set aside in {spool.path}.bad" in full.err) == (74, True)
+    run("drop", aside)
+    assert invoke("sam-publish", *RESULT).code == 0
+
+
+def test_an_intact_spool_has_no_problems(spool: DirectoryQueue) -> None:
+    name = spool.add(metric_message())
+    spool.lock(name)
+    place(spool, f"{name}1.tmp", seconds_old=10)
+
+    for action in ("verify", "repair"):
+        assert run(action).out == f"{spool.path}: no problem found\n"
+    assert json_of("verify") == []
+
+
+def test_verify_reports_every_problem_and_repair_sets_damaged_elements_aside(
+    spool: DirectoryQueue,
+) -> None:
+    names = sorted(spool.add(metric_message()) for _ in range(6))
+    directory = names[0].split("/")[0]
+    damage(spool, names[0])
+    damage(spool, names[1], b'{"body": "cut')
+    (spool.path / names[2]).chmod(0o666)
+    spool.lock(names[3])
+    place(spool, f"{names[3]}.lck", seconds_old=700)
+    place(spool, f"{names[4]}7.tmp", seconds_old=700)
+    place(spool, f"{directory}/notes", seconds_old=0)
+    (spool.path / names[5]).unlink()
+    (spool.path / names[5]).symlink_to("/etc/passwd")
+    (spool.path / "00000000").symlink_to("/etc")
+    (spool.path / "0000003c").mkdir()
+    damage(spool, "0000003c/0000003c000000", serialise(metric_message()))
+    (spool.path / "0000003c").chmod(0o777)
+    mendable = {
+        names[0]: "damaged",
+        names[1]: "damaged",
+        f"{names[3]}.lck": "stale-lock",
+        f"{names[4]}7.tmp": "leftover",
+        names[5]: "link",
+    }
+    others = {
+        names[2]: "mode",
+        f"{directory}/notes": "foreign",
+        "00000000": "link",
+        "0000003c": "mode",
+    }
+    before = sorted(spool.path.rglob("*"))
+
+    report = json_of("verify", code=65)
+
+    assert {entry["name"]: entry["problem"] for entry in report} == mendable | others
+    assert run("verify", code=65).out.endswith("9 problems\n")
+    assert sorted(spool.path.rglob("*")) == before
+
+    report = json_of("repair", code=65)
+
+    assert {entry["name"] for entry in report} == mendable.keys() | others.keys()
+    assert {entry["name"] for entry in report if entry["done"]} == mendable.keys()
+    left = {entry["problem"] for entry in json_of("verify", code=65)}
+    assert left == {"mode", "foreign", "link"}
+    assert len(list(Path(f"{spool.path}.bad").glob("*.reason"))) == 3
+
+
+def test_repair_does_not_touch_a_damaged_element_that_is_locked(spool: DirectoryQueue) -> None:
+    name = spool.add(metric_message())
+    damage(spool, name)
+    spool.lock(name)
+
+    assert "another process" in run("repair", code=65).out
+    assert spool.count() == 1
+
+
+# Draining
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "counts"),
+    [
+        ("good", 0, {"sent": 2}),
+        ("locked", 75, {"left": 1, "locked": 1}),
+        ("damaged", 65, {"set_aside": 1}),
+        ("rejected", 65, {"left": 1, "rejected": 1}),
+    ],
+)
+def test_a_drain_reports_what_it_sent_and_why_the_rest_is_left(
+    spool: DirectoryQueue, state: str, code: int, counts: dict[str, int]
+) -> None:
+    first, _ = filled(spool, 2)
+    name = next(spool.names())
+    if state == "locked":
+        spool.lock(name)
+    elif state == "damaged":
+        damage(spool, name)
+
+    with FakeBroker(rejects=refusing(first if state == "rejected" else "")) as broker:
+        report = json_of("drain", "--broker", broker.url, code=code)
 
     assert report.pop("elapsed_s") < 30
-    others = {"rejected": 0, "set_aside": 0, "inaccessible": 0, "copy": None, "copies": []}
-    assert report == {"sent": 1, "left": 1, "locked": 1, **others}
-    assert target.count() == 1
+    nothing = dict.fromkeys(("rejected", "locked", "inaccessible", "set_aside", "left"), 0)
+    assert report == {"sent": 1, **nothing, "copy": None, "copies": [], **counts}
+    assert len(broker.taken) == report["sent"]
 
 
-def test_a_drain_beside_others_says_that_they_have_the_rest_and_exits_75(scene: Scene) -> None:
-    to_another_spool(scene)
-    scene.queue.lock(scene.add())
+def test_a_drain_without_a_broker_is_an_error(spool: DirectoryQueue) -> None:
+    spool.add(metric_message())
 
-    code, text = scene.run("drain")
-
-    assert code == 75
-    assert "1 left (1 locked by other processes" in text
-
-
-def test_a_drain_that_sets_an_element_aside_exits_65(scene: Scene) -> None:
-    to_another_spool(scene)
-    scene.damage(scene.add())
-
-    code, _ = scene.run("drain")
-
-    assert code == 65
+    assert json_of("drain", "--broker", dead_url(), code=69)["left"] == 1
+    Path("sam.toml").write_text('[publisher]\nspool = "spool"\n')
+    assert "no broker to drain to" in run("drain", code=78).err
 
 
 def test_a_drain_loop_ends_with_0_when_it_is_terminated(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = to_another_spool(scene)
-    scene.add()
+    spool.add(metric_message())
     handler = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(
         "sam_pipeline.publisher.delivery.drain.logger.info",
         lambda *_: os.kill(os.getpid(), signal.SIGTERM),
     )
 
-    code, text = scene.run("drain", loop=True)
+    answer = run("drain", "--loop", "--broker", f"spool://{spool.path.parent}/target")
 
-    assert code == 0
-    assert "drained 1 message" in text
-    assert target.count() == 1
+    assert answer.out.startswith("drained 1 message")
+    assert DirectoryQueue(Path("target")).count() == 1
     assert signal.getsignal(signal.SIGTERM) == handler
