@@ -84,7 +84,7 @@ def write_results(connection: Connection, period: Period, size: Size) -> int:
 
 def site_seconds(day: date, site: int, size: Size) -> Seconds:
     """The figure of a site's day."""
-    return _seconds(max(_endpoints(day, site, size), key=_not_ok))
+    return seconds_of(max(_endpoints(day, site, size), key=_not_ok))
 
 
 def site_segments(day: date, site: int, size: Size) -> list[Segment]:
@@ -153,7 +153,7 @@ def _site_day(day: date, site: int, size: Size) -> Iterator[tuple[str, Row]]:
     start = day_start(day)
     for level, names, stretches in timelines:
         if level != "metric":
-            yield f"{level}_figure", {"site": site_name(site), **names, **_figures(stretches)}
+            yield f"{level}_figure", {"site": site_name(site), **names, **figures_of(stretches)}
         for begin, end, status in stretches:
             yield (
                 "timeline_segment",
@@ -242,10 +242,15 @@ def _groups(day: date, size: Size) -> Iterator[tuple[str, Row]]:
         for kind, name in (("federation", "FEDERATION-{0:02d}"), ("region", "REGION-{1}"))
         for site in range(size.sites)
     ]
-    seconds_of = {site_name(site): site_seconds(day, site, size) for site in range(size.sites)}
-    for member in members:
+    of_site = {site_name(site): site_seconds(day, site, size) for site in range(size.sites)}
+    return group_rows({member: of_site[member.site] for member in members})
+
+
+def group_rows(seconds_of_members: Mapping[Member, Seconds]) -> Iterator[tuple[str, Row]]:
+    """Rows of the members and the figures of groups, and their tables."""
+    for member in seconds_of_members:
         yield "group_site", asdict(member)
-    for figure in group_figures({m: seconds_of[m.site] for m in members}):
+    for figure in group_figures(seconds_of_members):
         yield (
             "group_figure",
             {
@@ -259,8 +264,9 @@ def _groups(day: date, size: Size) -> Iterator[tuple[str, Row]]:
         )
 
 
-def _figures(stretches: Sequence[Stretch]) -> Row:
-    seconds = _seconds(stretches)
+def figures_of(stretches: Sequence[Stretch]) -> Row:
+    """The columns of a figure."""
+    seconds = seconds_of(stretches)
     return {
         "availability": _percent(seconds.availability),
         "reliability": _percent(seconds.reliability),
@@ -268,7 +274,7 @@ def _figures(stretches: Sequence[Stretch]) -> Row:
     }
 
 
-def _seconds(stretches: Sequence[Stretch]) -> Seconds:
+def seconds_of(stretches: Sequence[Stretch]) -> Seconds:
     seconds = Counter[str]()
     for start, end, status in stretches:
         seconds[status.lower()] += end - start

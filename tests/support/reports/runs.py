@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
 from sam_pipeline.spark_jobs.runs import record as run_record
 from sam_pipeline.spark_jobs.runs.record import DayFacts, Published
-from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.loading.fold import take_changes
-from tests.services.postgres import as_role
+from tests.support.database.roles import acting_as
+from tests.support.reports.published_days import Timeline, write_day
 
 FIRST = date(2025, 10, 1)
 """A day that is closed whenever the tests run."""
-
-
-def url_of(engine: Engine) -> str:
-    """The URL for the reporter role, which all runs here use."""
-    if engine.dialect.name == "sqlite":
-        return f"sqlite:///{engine.get_execution_options()['sam_file']}"
-    return as_role(engine.url.render_as_string(hide_password=False), "reporter")
 
 
 def day_facts(day: date, **changes: object) -> DayFacts:
@@ -46,38 +41,28 @@ def computed(
     engine: Engine,
     profile: Profile,
     facts: DayFacts,
-    ok_s: int = DAY_S,
+    endpoints: Mapping[str, Timeline] | None = None,
     *,
+    ok_h: int = 24,
     publish: bool = True,
     now: int | None = None,
 ) -> tuple[int, Published | None]:
-    """Run one day as sam_reporter: site A is OK for `ok_s`, then CRITICAL.
+    """Run one day as sam_reporter; without `endpoints` that of site A is OK for `ok_h` hours.
 
     Returns:
         The run's number, and the publication if `publish`.
     """
-    reporter = make_engine(url_of(engine))
+    failing = {} if ok_h == 24 else {f"{ok_h:02}:00": "CRITICAL"}
     moment = day_start(facts.day) + 2 * DAY_S if now is None else now
-    with writing(reporter) as connection:
-        change_no = take_changes(connection)
-    [run_id] = run_record.begin(reporter, profile, {facts.day: change_no}, moment)
-    with writing(reporter) as connection:
-        connection.execute(
-            text(
-                "INSERT INTO site_figure (run_id, site, availability, reliability, ok_s, warning_s,"
-                " critical_s, unknown_s, missing_s, downtime_s, excluded_s)"
-                " VALUES (:run_id, 'A', :percent, :percent, :ok_s, 0, :critical_s, 0, 0, 0, 0)"
-            ),
-            {
-                "run_id": run_id,
-                "percent": 100.0 * ok_s / DAY_S,
-                "ok_s": ok_s,
-                "critical_s": DAY_S - ok_s,
-            },
-        )
-    run_record.note_facts(reporter, profile, [facts], [run_id])
-    done = None
-    if publish:
-        done = run_record.publish(reporter, profile, [facts], [run_id], moment)
-    reporter.dispose()
+    with acting_as("reporter", engine) as reporter:
+        with writing(reporter) as connection:
+            change_no = take_changes(connection)
+        [run_id] = run_record.begin(reporter, profile, {facts.day: change_no}, moment)
+        with writing(reporter) as connection:
+            timelines = endpoints or {"A CE h1": {"00:00": "OK", **failing}}
+            write_day(connection, run_id, facts.day, timelines, facts.until)
+        run_record.note_facts(reporter, profile, [facts], [run_id])
+        done = None
+        if publish:
+            done = run_record.publish(reporter, profile, [facts], [run_id], moment)
     return run_id, done

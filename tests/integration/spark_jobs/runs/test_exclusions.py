@@ -1,10 +1,9 @@
-"""`sam-report exclusion`: stored rows, days that become due, and refused options."""
+"""`sam-report exclusion`: stored rows, days that become due, their effect, and refused options."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,37 +11,25 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import ProgrammingError
 
-import sam_pipeline.spark_jobs.cli
-from sam_pipeline.schema.program.command import NO_INPUT, OK, USAGE
+from sam_pipeline.schema.program.command import NO_INPUT, USAGE
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.rules.days import Period, as_day
 from sam_pipeline.spark_jobs.runs.published import published_runs
 from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.loading.fold import fold_all
+from tests.integration.spark_jobs.conftest import SamReport
+from tests.services.postgres import fresh_database
 from tests.support.database.dialects import only_on
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import query
-from tests.support.reports.database import profile
-from tests.support.reports.runs import FIRST, computed, day_facts, url_of
+from tests.support.reports.database import DAY, Grid, profile, url_of
+from tests.support.reports.runs import FIRST, computed, day_facts
 
-Command = Callable[..., int]
+ADD, REMOVE, LIST = (("exclusion", action) for action in ("add", "remove", "list"))
 METRIC = ("--metric", "org.sam.Put")
 MONITOR = ("--monitoring-host", "nagios.example.org")
 SITE = ("--group", "A")
 WHEN = ("--start", "2025-10-10T12:00Z", "--end", "2025-10-10T13:00Z", "--reason", "network down")
-
-
-@pytest.fixture
-def exclusion(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """`sam-report exclusion …`, run as the reporter; returns the exit code."""
-    monkeypatch.setenv("SAM_DATABASE_URL", url_of(engine))
-    return run_exclusion
-
-
-def run_exclusion(*arguments: str) -> int:
-    try:
-        return sam_pipeline.spark_jobs.cli.main(["exclusion", *arguments])
-    except SystemExit as usage:
-        return int(str(usage.code))
 
 
 def reported(engine: Engine, first: str = "2025-10-08") -> None:
@@ -56,26 +43,24 @@ def changed(engine: Engine) -> list[str]:
     return [f"{as_day(day):%m-%d}" for (day,) in rows]
 
 
-def test_an_exclusion_is_entered_and_listed(
-    engine: Engine, exclusion: Command, capsys: pytest.CaptureFixture[str]
+def test_an_exclusion_is_entered_listed_and_removed_once_and_stays_on_record(
+    engine: Engine, sam_report: SamReport
 ) -> None:
     where = ("--site", "A", "--flavour", "CE", "--host", "CE01.example.org.")
-    added = exclusion("add", *METRIC, *where, *WHEN, "--who", "Jane")
-    exclusion_id = int(capsys.readouterr().out.split()[0])
+    number = int(sam_report(*ADD, *METRIC, *where, *WHEN, "--who", "Jane").out.split()[0])
 
-    exclusion("list")
-    table = capsys.readouterr().out.splitlines()
-    exclusion("list", "--json")
-    [listed] = json.loads(capsys.readouterr().out)
+    table = sam_report(*LIST).out.splitlines()
+    [listed] = sam_report(*LIST, "--json").json
+    times = query(engine, "SELECT start_s, end_s FROM report_exclusion")
+    sam_report(*REMOVE, number, "--who", "Joe", "--reason", "it had failed")
 
-    assert added == OK
     assert {"id", "start", "end", "reason", "who"} <= set(table[0].split())
     assert table[2].split()[1:7] == [
         *("metric", "org.sam.Put", "A", "CE", "ce01.example.org", "2025-10-10T12:00:00Z")
     ]
     assert listed.pop("added_at") <= datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    assert listed == {
-        "exclusion_id": exclusion_id,
+    kept = {
+        "exclusion_id": number,
         "kind": "metric",
         "monitoring_host": "",
         "metric_name": "org.sam.Put",
@@ -86,60 +71,20 @@ def test_an_exclusion_is_entered_and_listed(
         "end_time": "2025-10-10T13:00:00Z",
         "reason": "network down",
         "who": "Jane",
-        "removed_at": None,
-        "removed_by": None,
-        "removed_because": None,
     }
-    assert query(engine, "SELECT start_s, end_s FROM report_exclusion") == [
-        (1760097600, 1760101200)
-    ]
-
-
-def test_a_removed_exclusion_no_longer_applies_and_stays_on_record(
-    engine: Engine, exclusion: Command, capsys: pytest.CaptureFixture[str]
-) -> None:
-    exclusion("add", *SITE, *WHEN)
-    exclusion_id = capsys.readouterr().out.split()[0]
-
-    removed = exclusion("remove", exclusion_id, "--who", "Joe", "--reason", "it had failed")
-
-    assert removed == OK
+    removal = {"removed_at": None, "removed_by": None, "removed_because": None}
+    assert listed == {**kept, **removal}
+    assert times == [(1760097600, 1760101200)]
     assert query(engine, "SELECT * FROM report_exclusion") == []
-    capsys.readouterr()
-    assert exclusion("list") == OK
-    assert capsys.readouterr().out == ""
-    exclusion("list", "--all", "--json")
-    [listed] = json.loads(capsys.readouterr().out)
-    removal = [listed[name] for name in ("site", "removed_by", "removed_because")]
-    assert removal == ["A", "Joe", "it had failed"]
-    exclusion("list", "--all")
-    shown = capsys.readouterr().out
-    assert "Joe" in shown
-    assert "it had failed" in shown
-
-
-def test_removing_an_exclusion_requires_a_reason(
-    exclusion: Command, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert exclusion("remove", "1") == USAGE
-    assert "--reason" in capsys.readouterr().err
-
-
-def test_a_removed_or_unknown_exclusion_cannot_be_removed(
-    exclusion: Command, capsys: pytest.CaptureFixture[str]
-) -> None:
-    exclusion("add", *SITE, *WHEN)
-    exclusion_id = capsys.readouterr().out.split()[0]
-    exclusion("remove", exclusion_id, "--who", "Joe", "--reason", "it had failed")
-
-    capsys.readouterr()
-    again = exclusion("remove", exclusion_id, "--reason", "x")
-    error = capsys.readouterr().err
-    unknown = exclusion("remove", "4711", "--reason", "x")
-
-    assert (again, unknown) == (USAGE, NO_INPUT)
-    assert re.search(rf"exclusion {exclusion_id} .*removed.* Joe", error)
-    assert "no exclusion 4711" in capsys.readouterr().err
+    assert sam_report(*LIST).out == ""
+    [of_all] = sam_report(*LIST, "--all", "--json").json
+    assert kept.items() <= of_all.items()
+    assert (of_all["removed_by"], of_all["removed_because"]) == ("Joe", "it had failed")
+    assert re.search("Joe +it had failed", sam_report(*LIST, "--all").out)
+    again = sam_report(*REMOVE, number, "--reason", "x", code=USAGE).err
+    assert re.search(rf"exclusion {number} .*removed.* Joe", again)
+    assert "no exclusion 4711" in sam_report(*REMOVE, 4711, "--reason", "x", code=NO_INPUT).err
+    assert "--reason" in sam_report(*REMOVE, 1, code=USAGE).err
 
 
 @pytest.mark.parametrize(
@@ -156,9 +101,9 @@ def test_a_removed_or_unknown_exclusion_cannot_be_removed(
         (MONITOR, "10-07T12:00Z", "10-07T13:00Z", ["10-08"]),
     ],
 )
-def test_the_days_that_an_exclusion_touches_are_due(
+def test_the_days_that_an_exclusion_touches_are_due_and_again_when_it_is_removed(
     engine: Engine,
-    exclusion: Command,
+    sam_report: SamReport,
     selector: tuple[str, str],
     start: str,
     end: str,
@@ -167,34 +112,25 @@ def test_the_days_that_an_exclusion_touches_are_due(
     reported(engine)
     times = ("--start", f"2025-{start}", "--end", f"2025-{end}", "--reason", "x")
 
-    assert exclusion("add", *selector, *times) == OK
-
-    assert changed(engine) == days
-
-
-def test_removing_an_exclusion_makes_its_days_due_again(
-    engine: Engine, exclusion: Command, capsys: pytest.CaptureFixture[str]
-) -> None:
-    reported(engine)
-    exclusion("add", *MONITOR, *WHEN)
+    added = sam_report(*ADD, *selector, *times)
+    after_adding = changed(engine)
     with writing(engine) as connection:
         connection.execute(text("UPDATE changed_day SET change_no = 2"))
+    removed = sam_report(*REMOVE, added.out.split()[0], "--reason", "x")
 
-    exclusion("remove", capsys.readouterr().out.split()[0], "--reason", "x")
-    assert capsys.readouterr().out.splitlines() == ["due: 2025-10-10 to 2025-10-11"]
-
-    assert changed(engine) == ["10-10", "10-11"]
+    assert after_adding == changed(engine) == days
+    assert bool(re.match(r"due: 2025-10", removed.out)) == bool(days)
 
 
 @pytest.mark.parametrize("selector", [METRIC, MONITOR])
 def test_an_exclusion_until_further_notice_marks_no_future_day(
-    engine: Engine, exclusion: Command, selector: tuple[str, str]
+    engine: Engine, sam_report: SamReport, selector: tuple[str, str]
 ) -> None:
     today = datetime.now(UTC).date()
     reported(engine, today.isoformat())
-    times = ("--start", f"{today}T00:00Z", "--end", "9999-12-31T23:59:59Z", "--reason", "gone")
 
-    assert exclusion("add", *selector, *times) == OK
+    times = ("--start", f"{today}T00:00Z", "--end", "9999-12-31T23:59:59Z", "--reason", "gone")
+    sam_report(*ADD, *selector, *times)
 
     # Midnight may pass in between.
     assert changed(engine)[0] == f"{today:%m-%d}"
@@ -202,19 +138,75 @@ def test_an_exclusion_until_further_notice_marks_no_future_day(
 
 
 def test_frozen_days_are_not_marked_and_a_warning_names_their_end(
-    engine: Engine, exclusion: Command, capsys: pytest.CaptureFixture[str]
+    engine: Engine, sam_report: SamReport
 ) -> None:
     reported(engine)
     with writing(engine) as connection:
         connection.execute(text("INSERT INTO horizon VALUES ('2025-10-10')"))
-    times = ("--start", "2025-10-09T00:00Z", "--end", "2025-10-11T00:00Z", "--reason", "x")
 
-    assert exclusion("add", *SITE, *times) == OK
+    times = ("--start", "2025-10-09T00:00Z", "--end", "2025-10-11T00:00Z", "--reason", "x")
+    added = sam_report(*ADD, *SITE, *times)
 
     assert changed(engine) == ["10-10"]
-    assert "days before 2025-10-10" in capsys.readouterr().err
+    assert "days before 2025-10-10" in added.err
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def add(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grid]:
+    """Two sites with three results each between 10:00 and 12:00, and one later."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('effect')}/sam.db"
+    if request.param == "postgresql":
+        url = fresh_database(request.getfixturevalue("postgres"))
+    sites = Grid(url)
+    for site, host in (("OAK", "ce1"), ("PINE", "ce2")):
+        sites.endpoint(site, "CE", host)
+        for metric, time in (
+            *(("ping", "10:00"), ("ping", "11:00")),
+            *(("put", "11:30"), ("ping", "12:00")),
+        ):
+            sites.result(f"CE {host} {metric}", time, "OK", monitoringHost=f"nagios.{host}")
+    fold_all(sites.loader)
+    yield sites
+    sites.dispose()
+
+
+@pytest.mark.parametrize(
+    ("selectors", "results", "unknown", "nearest"),
+    [
+        ("--metric ping", 4, "", ""),
+        ("--metric ping --site OAK", 2, "", ""),
+        ("--metric put --host ce1 --flavour CE", 1, "", ""),
+        ("--group PINE", 3, "", ""),
+        ("--monitoring-host nagios.ce1", 4, "", ""),  # that of the second of the end as well
+        # Of an unknown name the nearest known one is shown, and it is excluded anyway.
+        ("--metric pingg", 0, "metric pingg", "ping?"),
+        ("--group PINNE", 0, "site PINNE", "PINE?"),
+        ("--metric ping --site OKA", 0, "site OKA", "OAK?"),
+        ("--metric ping --site OAK --host ce11", 0, "host ce11", "ce1?"),
+        ("--metric ping --flavour CEE", 0, "flavour CEE", "CE?"),
+        ("--monitoring-host nagios.ce3", 0, "monitoring host nagios.ce3", "nagios.ce"),
+    ],
+)
+def test_an_exclusion_prints_how_many_results_it_affects_and_warns_of_unknown_names(
+    add: Grid, tmp_path: Path, selectors: str, results: int, unknown: str, nearest: str
+) -> None:
+    sam_report = SamReport(url_of(add.engine), tmp_path)
+    times = ("--start", f"{DAY}T10:00Z", "--end", f"{DAY}T12:00Z", "--reason", "x")
+
+    printed = sam_report(*ADD, *selectors.split(), *times)
+    document = sam_report(*ADD, *selectors.split(), *times, "--json").json
+
+    number, affects, due = printed.out.splitlines()
+    assert number.isdigit() and due.startswith(f"due: {DAY}")
+    assert re.match(rf"affects {results} results?$", affects)
+    assert document["results"] == results and str(DAY) in document["due_days"]
+    if unknown:
+        assert unknown in printed.err and f"did you mean {nearest}" in printed.err
+    else:
+        assert printed.err == ""
+
+
+@only_on("sqlite")
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -234,22 +226,16 @@ def test_frozen_days_are_not_marked_and_a_warning_names_their_end(
     ],
 )
 def test_contradictory_or_malformed_options_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: tuple[str, ...],
-    problem: str,
+    sam_report: SamReport, arguments: tuple[str, ...], problem: str
 ) -> None:
-    monkeypatch.setenv("SAM_DATABASE_URL", "sqlite:////nowhere/sam.db")  # it is not opened
-
-    assert run_exclusion("add", *arguments) == USAGE
-
-    assert problem in capsys.readouterr().err
+    assert problem in sam_report(*ADD, *arguments, code=USAGE).err
 
 
 @only_on("postgresql")
-def test_exclusions_stay_on_record(engine: Engine, exclusion: Command) -> None:
-    """A reporter may remove an exclusion, but neither change nor delete its row."""
-    exclusion("add", *SITE, *WHEN)
+def test_a_reporter_may_neither_change_nor_delete_an_exclusion(
+    engine: Engine, sam_report: SamReport
+) -> None:
+    sam_report(*ADD, *SITE, *WHEN)
 
     with acting_as("reporter", engine) as reporter:
         for statement in ("DELETE FROM exclusion", "UPDATE exclusion SET reason = 'other'"):
@@ -260,39 +246,30 @@ def test_exclusions_stay_on_record(engine: Engine, exclusion: Command) -> None:
                 connection.execute(text(statement))
 
 
-def test_a_run_records_the_exclusions_and_downtimes_it_has_read(
+def test_a_run_records_what_it_has_read_and_names_changed_exclusions_as_the_reason(
     engine: Engine, tmp_path: Path
 ) -> None:
+    report = profile(tmp_path)
     excluded = Exclusion(7, "group", "", "", "A", "", "", 1760054400, 1760058000, "ümläut", "me")
     downtime = Downtime("D", "A", "h1", "", 1760054400, 1760058000, "UNSCHEDULED", "AT_RISK", "")
-    facts = day_facts(
-        FIRST, exclusions=[excluded], exclusions_digest="1", downtimes=[downtime], newest_result=42
-    )
+    read = {"downtimes": [downtime], "newest_result": 42}
+    with_one = {**read, "exclusions": [excluded], "exclusions_digest": "one"}
 
-    computed(engine, profile(tmp_path), facts)
-
+    computed(engine, report, day_facts(FIRST, **read), ok_h=1)
+    computed(engine, report, day_facts(FIRST, **read), ok_h=2)
+    computed(engine, report, day_facts(FIRST, **with_one), ok_h=3)
     with acting_as("reader", engine) as reader, reading(reader) as connection:
         [run] = published_runs(connection, "test", Period(FIRST, FIRST))
+    computed(engine, report, day_facts(FIRST, results_digest="other", **with_one), ok_h=4)
+    computed(engine, report, day_facts(FIRST, **read), ok_h=5)
+
     assert (run.exclusions, run.downtimes, run.newest_result) == ([excluded], [downtime], 42)
-
-
-def test_a_changed_exclusion_is_recorded_as_the_reason(engine: Engine, tmp_path: Path) -> None:
-    report = profile(tmp_path)
-    excluded = Exclusion(7, "group", "", "", "A", "", "", 1760054400, 1760058000, "x", "me")
-    with_one = {"exclusions": [excluded], "exclusions_digest": "one"}
-    computed(engine, report, day_facts(FIRST), ok_s=1)
-
-    computed(engine, report, day_facts(FIRST), ok_s=2)
-    computed(engine, report, day_facts(FIRST, **with_one), ok_s=3)
-    computed(engine, report, day_facts(FIRST, results_digest="other", **with_one), ok_s=4)
-    computed(engine, report, day_facts(FIRST), ok_s=5)
-
-    reasons = query(engine, "SELECT reason FROM report_change ORDER BY run_id")
-    assert reasons == [
-        ("computed differently",),
-        ("exclusions changed",),
-        ("results changed",),
-        ("results changed, exclusions changed",),
+    of_sites = "SELECT reason FROM report_change WHERE level = 'site' ORDER BY run_id"
+    assert [reason for (reason,) in query(engine, of_sites)] == [
+        "computed differently",
+        "exclusions changed",
+        "results changed",
+        "results changed, exclusions changed",
     ]
     digests = query(engine, "SELECT count(DISTINCT input_digest) FROM report_run")
     assert digests == [(3,)]

@@ -1,4 +1,4 @@
-"""Of two concurrent runs of a report the second waits, and logs for which process."""
+"""Of two concurrent runs of a report, or a run and a seal, the second waits, and logs for whom."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from sqlalchemy import Engine
 
 from sam_pipeline.spark_jobs.runs.lock import run_lock
 from sam_pipeline.sql.database.engine import make_engine
-from tests.support.reports.database import PROFILE
-from tests.support.reports.runs import url_of
+from tests.services.postgres import as_role
+from tests.support.reports.database import DAY, PROFILE, profile, url_of
+from tests.support.reports.published_days import publish
 
 TIMEOUT_S = 60
 HOLD = """
@@ -35,7 +36,7 @@ def started(engine: Engine, *command: str) -> Iterator[subprocess.Popen[str]]:
     """A Python process of the reporter; killed if it still runs when the block ends."""
     process = subprocess.Popen(
         [sys.executable, *command],
-        env={**os.environ, "SAM_DATABASE_URL": url_of(engine)},
+        env={**os.environ, "SAM_DATABASE_URL": as_role(url_of(engine), "reporter")},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -51,46 +52,40 @@ def started(engine: Engine, *command: str) -> Iterator[subprocess.Popen[str]]:
 @contextmanager
 def holding(engine: Engine, *reports: str) -> Iterator[subprocess.Popen[str]]:
     """A process that holds the lock of the reports while the block runs."""
-    with started(engine, "-c", HOLD, url_of(engine), *reports) as process:
+    url = as_role(url_of(engine), "reporter")
+    with started(engine, "-c", HOLD, url, *reports) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         yield process
 
 
-@contextmanager
-def running(engine: Engine, directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """`sam-report run`, which ends without Spark because no day is due."""
-    path = directory / "test.toml"
-    path.write_text(PROFILE)
-    with started(
-        engine, "-m", "sam_pipeline.spark_jobs", "run", "--due", "--profile", str(path)
-    ) as process:
-        yield process
-
-
-def test_a_second_run_waits_for_the_first_and_reports_it_once(
-    engine: Engine, tmp_path: Path
+@pytest.mark.parametrize("command", ["run", "seal"])
+def test_a_second_command_waits_until_the_first_ends_or_is_killed(
+    engine: Engine, tmp_path: Path, command: str
 ) -> None:
-    with holding(engine, "test") as first, running(engine, tmp_path) as second:
+    """Both end without Spark: no day is due, and the month is not complete."""
+    (tmp_path / "test.toml").write_text(PROFILE)
+    arguments = ["--due", "--profile", str(tmp_path / "test.toml")]
+    if command == "seal":
+        publish(engine, profile(tmp_path), DAY.replace(year=2025), {"A CE h1": {"00:00": "OK"}})
+        arguments = ["--month", "2025-11", "--who", "Jane"]
+    program = ("-m", "sam_pipeline.spark_jobs", command, *arguments)
+    with holding(engine, "test") as first, started(engine, *program) as second:
         assert second.stderr is not None
         message = second.stderr.readline()
         waits = second.poll() is None
-        first.communicate("", timeout=TIMEOUT_S)
+        if command == "run":
+            first.communicate("", timeout=TIMEOUT_S)
+        else:
+            first.kill()
         out, more = second.communicate(timeout=TIMEOUT_S)
 
     assert waits
     assert re.search(r"report test: another run .*process \d+ .*, since 20", message)
-    assert (second.returncode, out, more) == (0, "test: nothing is due\n", "")
-
-
-def test_the_lock_of_a_killed_run_is_released(engine: Engine, tmp_path: Path) -> None:
-    with holding(engine, "test") as first, running(engine, tmp_path) as second:
-        assert second.stderr is not None
-        second.stderr.readline()
-        first.kill()
-        out, _ = second.communicate(timeout=TIMEOUT_S)
-
-    assert (second.returncode, out) == (0, "test: nothing is due\n")
+    if command == "run":
+        assert (second.returncode, out, more) == (0, "test: nothing is due\n", "")
+    else:
+        assert (second.returncode, out) == (64, "") and "never computed" in more
 
 
 def test_on_postgresql_other_reports_do_not_wait(shared_postgres_url: str) -> None:

@@ -1,113 +1,138 @@
-"""The reason of a changed figure belongs to the figure, not to the whole run."""
+"""Changed figures: each has its own reasons, and the page of changes shows what did it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.profile import Profile
-from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start, moment
-from sam_pipeline.spark_jobs.runs import record
-from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
+from tests.integration.spark_jobs.conftest import SamReport
 from tests.support.database.sql_rows import query
 from tests.support.reports.database import profile
-from tests.support.reports.runs import FIRST, day_facts, url_of
+from tests.support.reports.published_days import Timeline
+from tests.support.reports.runs import FIRST, computed, day_facts
 
 START = day_start(FIRST)
 NOON = START + DAY_S // 2
-HOST_OF = {"LATE": "ce1", "EXCLUDED": "ce2", "DOWN": "ce3", "BOTH": "ce4", "NEW": "ce5"}
 EXCLUSIONS = [
-    Exclusion(1, "metric", "", "ping", "EXCLUDED", "", "", START, NOON, "wrong probe", "me"),
+    Exclusion(1, "metric", "", "ping", "EXCLUDED", "", "", START, NOON, "wrong <probe>", "jane"),
     Exclusion(2, "group", "", "", "BOTH", "", "", START, NOON, "agreed", "me"),
 ]
-DOWNTIME = Downtime("D1", "", "ce3", "", START, NOON, "SCHEDULED", "OUTAGE", "new switch")
-ALL = {"results_digest": "2", "topology_digest": "2", "downtimes_digest": "2"}
-
-Metrics = Mapping[str, str]
-"""The status of the metric until noon, by site; it is OK after noon."""
-
-
-def run(engine: Engine, report: Profile, metrics: Metrics, **facts: object) -> int:
-    """A run of a day with a site figure and the metric's timeline for each site."""
-    reporter = make_engine(url_of(engine))
-    [run_id] = record.begin(reporter, report, {FIRST: 1}, START + 2 * DAY_S)
-    sqlite = engine.dialect.name == "sqlite"
-    times = [second if sqlite else moment(second) for second in (START, NOON, START + DAY_S)]
-    with writing(reporter) as connection:
-        for site, status in metrics.items():
-            row = {"run_id": run_id, "site": site, "host": HOST_OF[site], "ok_s": run_id}
-            connection.execute(
-                text(
-                    "INSERT INTO site_figure (run_id, site, availability, reliability, ok_s,"
-                    " warning_s, critical_s, unknown_s, missing_s, downtime_s, excluded_s)"
-                    " VALUES (:run_id, :site, 50, 50, :ok_s, 0, 0, 0, 0, 0, 0)"
-                ),
-                row,
-            )
-            for start, end, of_half in ((*times[:2], status), (*times[1:], "OK")):
-                connection.execute(
-                    text(
-                        "INSERT INTO timeline_segment (run_id, level, site, service_flavour,"
-                        " host_name, metric_name, function, start_time, end_time, status)"
-                        " VALUES (:run_id, 'metric', :site, 'CE', :host, 'ping', '', :start, :end,"
-                        " :status)"
-                    ),
-                    {**row, "start": start, "end": end, "status": of_half},
-                )
-    of_day = [day_facts(FIRST, **facts)]
-    record.note_facts(reporter, report, of_day, [run_id])
-    record.publish(reporter, report, of_day, [run_id], START + 2 * DAY_S)
-    reporter.dispose()
-    return run_id
+DOWNTIME = Downtime("D1", "", "down", "", START, NOON, "SCHEDULED", "OUTAGE", "new switch")
+GOOD: Timeline = {"00:00": "OK"}
+OAK, HALF = "OAK CE ce1", {"00:00": "OK", "12:00": "CRITICAL"}
 
 
 @pytest.fixture
 def report(tmp_path: Path) -> Profile:
-    return profile(tmp_path)
+    functions = ("[functions.compute]", "[functions.ce]")  # `computed` names them after flavours
+    return profile(tmp_path, functions)
 
 
-def reasons(engine: Engine) -> dict[str, str]:
-    rows = query(engine, "SELECT names, reason FROM report_change")
-    return {json.loads(names)["site"]: reason for names, reason in rows}
+def mornings(**statuses: str) -> dict[str, Timeline]:
+    """Sites with the status of their endpoint until noon; they are OK after noon."""
+    return {
+        f"{site} CE {site.lower()}": {"00:00": status, "12:00": "OK"}
+        for site, status in statuses.items()
+    }
+
+
+def reasons(engine: Engine) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for names, reason in query(engine, "SELECT names, reason FROM report_change"):
+        found.setdefault(json.loads(names)["site"], set()).add(reason)
+    return found
 
 
 def test_each_figure_has_the_reasons_that_concern_it(engine: Engine, report: Profile) -> None:
     before = dict.fromkeys(("LATE", "EXCLUDED", "DOWN", "BOTH"), "OK")
-    old = run(engine, report, before)
-
-    new = run(
-        engine,
-        report,
-        {**before, "LATE": "CRITICAL", "EXCLUDED": "EXCLUDED", "BOTH": "WARNING", "NEW": "OK"},
+    old, _ = computed(engine, report, day_facts(FIRST), {**mornings(**before), "GONE CE g": GOOD})
+    facts = day_facts(
+        FIRST,
         exclusions=EXCLUSIONS,
         downtimes=[DOWNTIME],
-        exclusions_digest="2",
-        **ALL,
+        **dict.fromkeys(
+            ("results_digest", "topology_digest", "downtimes_digest", "exclusions_digest"), "2"
+        ),
     )
 
-    assert reasons(engine) == {
-        "LATE": "results changed",
-        "EXCLUDED": "exclusions changed",
-        "DOWN": "downtimes changed",
-        "BOTH": "results changed, exclusions changed",
-        "NEW": "topology changed",
+    new, _ = computed(
+        engine,
+        report,
+        facts,
+        mornings(
+            LATE="CRITICAL", EXCLUDED="EXCLUDED", DOWN="DOWNTIME", BOTH="WARNING", NEW="CRITICAL"
+        ),
+    )
+
+    found = reasons(engine)
+    both = found.pop("BOTH")
+    assert found == {
+        "LATE": {"results changed"},
+        "EXCLUDED": {"exclusions changed"},
+        "DOWN": {"downtimes changed"},
+        "NEW": {"topology changed"},
+        "GONE": {"topology changed"},
     }
+    # The exclusion of a site concerns its own figure alone.
+    assert both == {"results changed, exclusions changed", "results changed"}
     assert query(engine, "SELECT DISTINCT run_id, old_run_id FROM report_change") == [(new, old)]
 
 
 def test_a_change_of_the_whole_day_is_a_reason_of_every_figure(
     engine: Engine, report: Profile
 ) -> None:
-    run(engine, report, {"LATE": "OK", "DOWN": "OK"}, until=NOON)
+    sites = {f"{name} CE {name.lower()}": GOOD for name in ("LATE", "STEADY")}
+    computed(engine, report, day_facts(FIRST, until=NOON), sites)
 
-    run(engine, report, {"LATE": "CRITICAL", "DOWN": "OK"}, results_digest="2")
+    sites |= mornings(LATE="CRITICAL")
+    computed(engine, report, day_facts(FIRST, results_digest="2"), sites)
 
-    assert reasons(engine) == {
-        "LATE": "results changed, the day went on",
-        "DOWN": "the day went on",
-    }
+    assert reasons(engine)["LATE"] == {"results changed, the day went on"}
+    # Its stored timeline is longer than before, so results may have changed it.
+    assert all("the day went on" in reason for reason in reasons(engine)["STEADY"])
+
+
+def page_of_changes(sam_report: SamReport, out: Path) -> str:
+    sam_report("site", "--month", f"{FIRST:%Y-%m}", "--out", out)
+    return (out / f"test/{FIRST:%Y-%m}/changes.html").read_text()
+
+
+def test_a_day_that_went_on_lists_no_figure_that_is_shown_as_before(
+    engine: Engine, report: Profile, tmp_path: Path, sam_report: SamReport
+) -> None:
+    computed(engine, report, day_facts(FIRST, until=NOON), {OAK: GOOD})
+    computed(engine, report, day_facts(FIRST), {OAK: GOOD})
+
+    page = page_of_changes(sam_report, tmp_path / "pages")
+
+    assert "100.00000" not in page
+    assert "No figure has changed" in page
+
+
+def test_a_change_names_what_did_it_from_the_site_down_and_its_effect_on_the_month(
+    engine: Engine, report: Profile, tmp_path: Path, sam_report: SamReport
+) -> None:
+    before = day_facts(FIRST, downtimes=[DOWNTIME], downtimes_digest="one")
+    computed(engine, report, before, {OAK: HALF})
+    computed(engine, report, day_facts(FIRST.replace(day=2)), {OAK: HALF})
+    after = day_facts(FIRST, exclusions=EXCLUSIONS[:1], exclusions_digest="one")
+    computed(engine, report, after, {OAK: GOOD})
+
+    page = page_of_changes(sam_report, tmp_path / "pages")
+
+    lines = re.findall(r"<li>(.*)</li>", page)
+    assert [line.partition(":")[0] for line in lines] == ["no longer", "new"]
+    assert "D1" in lines[0] and "new switch" in lines[0]
+    assert "wrong &lt;probe&gt;" in lines[1] and "jane" in lines[1]
+    levels = re.findall(r"<th scope=\"row\"><small>(\w+)</small>", page)
+    assert levels == ["site", "function", "service", "endpoint"]
+    [row] = [line for line in page.splitlines() if "<small>site</small>" in line]
+    cells = [cell.partition("<")[0] for cell in row.split("<td>")[1:]]
+    assert (cells[:2], cells[-2:]) == (["50.00000", "100.00000"], ["50.00000", "75.00000"])

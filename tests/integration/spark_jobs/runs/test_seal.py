@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -13,8 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-import sam_pipeline.spark_jobs.cli
-from sam_pipeline.schema.program.command import NO_PERMISSION, OK, USAGE
+from sam_pipeline.schema.program.command import NO_PERMISSION, USAGE
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, as_day, day_start, month_of
 from sam_pipeline.spark_jobs.runs.due import due_days
@@ -24,33 +22,22 @@ from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.errors import DatabaseRefused
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.operations.log import operations
-from tests.services.postgres import as_role
+from tests.integration.spark_jobs.conftest import SamReport
 from tests.support.builders import metric_result
 from tests.support.database.dialects import only_on
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import insert, query
 from tests.support.reports.database import PROFILE, profile
-from tests.support.reports.runs import FIRST, computed, day_facts, url_of
+from tests.support.reports.runs import FIRST, computed, day_facts
 
-Command = Callable[..., int]
 MONTH = f"{FIRST:%Y-%m}"
-SECOND = FIRST + timedelta(days=1)
-SEAL = ("--month", MONTH, "--who", "Jane Doe")
-CHANGED = {"results_digest": "late results"}
-
-
-@pytest.fixture
-def seal(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """`sam-report seal …`, run as the reporter; returns the exit code."""
-    monkeypatch.setenv("SAM_DATABASE_URL", url_of(engine))
-
-    def command(*arguments: str) -> int:
-        try:
-            return sam_pipeline.spark_jobs.cli.main(["seal", *arguments])
-        except SystemExit as usage:
-            return int(str(usage.code))
-
-    return command
+DAYS = list(month_of(FIRST).days())
+SECOND = DAYS[1]
+OF_MONTH = ("seal", "--month", MONTH)
+SEAL = (*OF_MONTH, "--who", "Jane Doe")
+LATE = {"results_digest": "late results"}
+AT_FOUR_LEVELS = 4
+"""Figures of each day."""
 
 
 @pytest.fixture
@@ -62,30 +49,29 @@ def month_computed(engine: Engine, but: tuple[date, ...] = ()) -> None:
     """Publish the whole month by inserting rows, since a run for each day would take long."""
     lite = engine.dialect.name == "sqlite"
     with writing(engine) as connection:
-        for day in month_of(FIRST).days():
-            if day not in but:
-                values = {
-                    "day": str(day),
-                    "now": day_start(day) if lite else f"{day}T00:00Z",
-                    "profile": json.dumps(tomllib.loads(PROFILE)),
-                }
-                run_id = connection.execute(
-                    text(
-                        "INSERT INTO run (report, day, started_at, state, change_no, profile)"
-                        " VALUES ('test', :day, :now, 'published', 0, :profile)"
-                        " RETURNING run_id"
-                    ),
-                    values,
-                ).scalar_one()
-                connection.execute(
-                    text("INSERT INTO published_run VALUES ('test', :day, :run_id)"),
-                    {**values, "run_id": run_id},
-                )
+        for day in set(DAYS) - set(but):
+            values = {
+                "day": str(day),
+                "now": day_start(day) if lite else f"{day}T00:00Z",
+                "profile": json.dumps(tomllib.loads(PROFILE)),
+            }
+            run_id = connection.execute(
+                text(
+                    "INSERT INTO run (report, day, started_at, state, change_no, profile)"
+                    " VALUES ('test', :day, :now, 'published', 0, :profile) RETURNING run_id"
+                ),
+                values,
+            ).scalar_one()
+            connection.execute(
+                text("INSERT INTO published_run VALUES ('test', :day, :run_id)"),
+                {**values, "run_id": run_id},
+            )
 
 
-def months_figures(engine: Engine) -> list[tuple[object, ...]]:
-    """The figures of the month as readers see them."""
-    return query(engine, "SELECT * FROM site_availability ORDER BY day")
+def published(engine: Engine) -> tuple[object, ...]:
+    """The figures of the month as readers see them, and its seals."""
+    figures = query(engine, "SELECT * FROM site_availability ORDER BY day")
+    return figures, query(engine, "SELECT * FROM report_seal")
 
 
 def states(engine: Engine, *run_ids: int) -> list[str]:
@@ -94,76 +80,58 @@ def states(engine: Engine, *run_ids: int) -> list[str]:
 
 
 def test_a_sealed_day_keeps_its_figures_and_a_later_run_is_its_candidate(
-    engine: Engine, seal: Command, report: Profile
+    engine: Engine, sam_report: SamReport, report: Profile
 ) -> None:
     month_computed(engine, but=(FIRST,))
-    old, _ = computed(engine, report, day_facts(FIRST), ok_s=80_000)
-    before = months_figures(engine)
-    assert seal(*SEAL) == OK
+    old, _ = computed(engine, report, day_facts(FIRST), ok_h=20)
+    sam_report(*SEAL)
+    before = published(engine)
 
-    new, result = computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=70_000)
+    new, result = computed(engine, report, day_facts(FIRST, **LATE), ok_h=19)
 
-    assert result == Published(changes=0, sealed_days=1, candidates=1)
-    assert months_figures(engine) == before
+    assert result == Published(changes=0, sealed_days=1, candidates=AT_FOUR_LEVELS)
+    assert published(engine) == before
     assert states(engine, old, new) == ["published", "candidate"]
     [(day, run_id)] = query(engine, "SELECT day, run_id FROM report_candidate")
     assert (as_day(day), run_id) == (FIRST, new)
     [(names, sealed, candidate_figure, reason)] = query(
-        engine, f"SELECT names, old, new, reason FROM report_change WHERE run_id = {new}"
+        engine,
+        "SELECT names, old, new, reason FROM report_change"
+        f" WHERE level = 'site' AND run_id = {new}",
     )
     assert (json.loads(names), reason) == ({"site": "A"}, "results changed")
-    assert (json.loads(sealed)["ok_s"], json.loads(candidate_figure)["ok_s"]) == (80_000, 70_000)
+    assert [json.loads(f)["ok_s"] // 3600 for f in (sealed, candidate_figure)] == [20, 19]
     with acting_as("reader", engine) as reader, reading(reader) as connection:
-        assert [run.run_id for run in published_runs(connection, "test", Period(FIRST, FIRST))] == [
-            old
-        ]
+        runs = published_runs(connection, "test", Period(FIRST, FIRST))
         [candidate] = candidates(connection, None, month_of(FIRST))
-        assert (candidate.figures, candidate.reasons) == (1, ["results changed"])
+    assert [run.run_id for run in runs] == [old]
+    assert (candidate.figures, candidate.reasons) == (AT_FOUR_LEVELS, ["results changed"])
 
 
-def test_a_seal_is_recorded_in_the_operation_log(engine: Engine, seal: Command) -> None:
-    month_computed(engine)
-
-    seal(*SEAL, "--dry-run")
-    seal(*SEAL)
-
-    [operation] = operations(engine)
-    arguments = {"report": "test", "month": MONTH, "who": "Jane Doe"}
-    assert (operation.command, json.loads(operation.arguments)) == ("seal", arguments)
-
-
-def test_only_the_newest_candidate_is_kept(engine: Engine, seal: Command, report: Profile) -> None:
+def test_only_the_newest_candidate_is_kept_and_none_with_the_sealed_figures(
+    engine: Engine, sam_report: SamReport, report: Profile
+) -> None:
     month_computed(engine, but=(FIRST,))
-    sealed, _ = computed(engine, report, day_facts(FIRST), ok_s=80_000)
-    seal(*SEAL)
-    older, _ = computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=70_000)
+    sealed, _ = computed(engine, report, day_facts(FIRST), ok_h=20)
+    sam_report(*SEAL)
+    older, _ = computed(engine, report, day_facts(FIRST, **LATE), ok_h=19)
 
-    newer, _ = computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=60_000)
-    computed(engine, report, day_facts(date(2025, 11, 1)))  # removes the older candidate
+    newer, _ = computed(engine, report, day_facts(FIRST, **LATE), ok_h=18)
+    november, _ = computed(engine, report, day_facts(date(2025, 11, 1)))  # removes the older one
 
     assert states(engine, sealed, older, newer) == ["published", "superseded", "candidate"]
     run_ids = query(engine, "SELECT run_id FROM site_figure ORDER BY run_id")
-    assert [row[0] for row in run_ids][:2] == [sealed, newer]
+    assert [run_id for (run_id,) in run_ids] == [sealed, newer, november]
+    computed(engine, report, day_facts(FIRST, **LATE), ok_h=20)
+    assert query(engine, "SELECT * FROM report_candidate") == []
 
 
-def test_a_run_with_the_sealed_figures_is_not_a_candidate(
-    engine: Engine, seal: Command, report: Profile
+def test_a_candidate_counts_as_computed(
+    engine: Engine, sam_report: SamReport, report: Profile
 ) -> None:
     month_computed(engine, but=(FIRST,))
-    computed(engine, report, day_facts(FIRST), ok_s=80_000)
-    seal(*SEAL)
-
-    computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=80_000)
-
-    assert query(engine, "SELECT * FROM report_candidate") == []
-    with acting_as("reader", engine) as reader, reading(reader) as connection:
-        assert candidates(connection, None, month_of(FIRST)) == []
-
-
-def test_a_candidate_counts_as_computed(engine: Engine, seal: Command, report: Profile) -> None:
-    month_computed(engine, but=(FIRST,))
     computed(engine, report, day_facts(FIRST))
-    seal(*SEAL)
+    sam_report(*SEAL)
     with writing(engine) as connection:
         connection.execute(text("INSERT INTO changed_day VALUES (:day, NULL)"), {"day": str(FIRST)})
 
@@ -172,7 +140,7 @@ def test_a_candidate_counts_as_computed(engine: Engine, seal: Command, report: P
             return due_days(connection, "test", FIRST + timedelta(days=5))
 
     before = due()
-    computed(engine, report, day_facts(FIRST, **CHANGED))
+    computed(engine, report, day_facts(FIRST, **LATE))
     after = due()
     with writing(engine) as connection:
         connection.execute(text("UPDATE changed_day SET change_no = NULL"))
@@ -181,206 +149,127 @@ def test_a_candidate_counts_as_computed(engine: Engine, seal: Command, report: P
 
 
 def test_another_seal_publishes_the_candidates_at_once(
-    engine: Engine, seal: Command, report: Profile, capsys: pytest.CaptureFixture[str]
+    engine: Engine, sam_report: SamReport, report: Profile
 ) -> None:
     month_computed(engine, but=(FIRST, SECOND))
-    old = [computed(engine, report, day_facts(day), ok_s=1)[0] for day in (FIRST, SECOND)]
-    seal(*SEAL)
-    new = [computed(engine, report, day_facts(day), ok_s=2)[0] for day in (FIRST, SECOND)]
-    capsys.readouterr()
+    old = [computed(engine, report, day_facts(day), ok_h=1)[0] for day in (FIRST, SECOND)]
+    sam_report(*SEAL)
+    new = [computed(engine, report, day_facts(day), ok_h=2)[0] for day in (FIRST, SECOND)]
 
-    assert seal("--month", MONTH, "--who", "Joe") == OK
+    [line] = sam_report(*OF_MONTH, "--who", "Joe").out.splitlines()
 
-    [line] = capsys.readouterr().out.splitlines()
     assert line.startswith(f"test {MONTH}: sealed by Joe, revision 2")
-    assert re.findall(r"\d+ \w+s", line) == ["2 days", "2 figures"]
+    assert re.findall(r"\d+ \w+s", line) == ["2 days", f"{2 * AT_FOUR_LEVELS} figures"]
     assert states(engine, *old, *new) == ["superseded"] * 2 + ["published"] * 2
-    published = query(engine, "SELECT ok_s FROM site_availability ORDER BY day")
-    assert published == [(2,), (2,)]
+    figures = query(engine, "SELECT ok_s FROM site_availability ORDER BY day")
+    assert figures == [(7200,), (7200,)]
     assert query(engine, "SELECT * FROM report_candidate") == []
-    history = query(engine, "SELECT revision, who FROM report_seal ORDER BY revision")
-    assert history == [(1, "Jane Doe"), (2, "Joe")]
-    newest, result = computed(engine, report, day_facts(FIRST), ok_s=3)
-    assert result == Published(sealed_days=1, candidates=1)
+    newest, result = computed(engine, report, day_facts(FIRST), ok_h=3)
+    assert result == Published(sealed_days=1, candidates=AT_FOUR_LEVELS)
     assert states(engine, newest) == ["candidate"]
+    # Who sealed each revision stays on record, in the log of operations too.
+    [listed] = sam_report("seal", "--list", "--json").json
+    revisions = [(entry["revision"], entry["who"]) for entry in listed["revisions"]]
+    assert revisions == [(1, "Jane Doe"), (2, "Joe")]
+    *_, line = sam_report("seal", "--list").out.splitlines()
+    assert line.split()[:4] == ["test", MONTH, "2", "Joe"]
+    recorded = [(o.command, json.loads(o.arguments)["who"]) for o in operations(engine)]
+    assert sorted(recorded) == [("seal", "Jane Doe"), ("seal", "Joe")]
 
 
 def test_other_months_and_reports_are_not_sealed(
-    engine: Engine, seal: Command, report: Profile, tmp_path: Path
+    engine: Engine, sam_report: SamReport, report: Profile
 ) -> None:
     month_computed(engine)
-    (tmp_path / "other").mkdir()
-    other = profile(tmp_path / "other", ('name = "test"', 'name = "other"'))
-    seal(*SEAL, "--report", "test")
+    sam_report(*SEAL, "--report", "test")
 
-    november, _ = computed(engine, report, day_facts(date(2025, 11, 1)))
-    september, _ = computed(engine, report, day_facts(date(2025, 9, 30)))
-    of_other_report, _ = computed(engine, other, day_facts(FIRST))
-
-    assert states(engine, november, september, of_other_report) == ["published"] * 3
-
-
-def test_the_list_of_seals_shows_the_waiting_candidates(
-    engine: Engine, seal: Command, report: Profile, capsys: pytest.CaptureFixture[str]
-) -> None:
-    month_computed(engine, but=(FIRST, SECOND))
-    for day in (FIRST, SECOND):
-        computed(engine, report, day_facts(day), ok_s=1)
-    seal(*SEAL)
-    computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=2)
-    computed(engine, report, day_facts(SECOND, topology_digest="other"), ok_s=1)
-    capsys.readouterr()
-
-    assert seal("--list") == OK
-    header, _, line = capsys.readouterr().out.splitlines()
-    assert seal("--list", "--json") == OK
-    [listed] = json.loads(capsys.readouterr().out)
-    assert sam_pipeline.spark_jobs.cli.main(["show", "--month", MONTH]) == OK
-    shown = capsys.readouterr()
-
-    assert "candidate days" in header
-    assert "figures changed" in header
-    assert line.split()[:5] == ["test", MONTH, "1", "Jane", "Doe"]
-    assert line.split()[-4:] == ["1", "1", "results", "changed"]
-    sealed_at = listed.pop("sealed_at")
-    assert sealed_at <= datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    # The second day has a new run too, but with the sealed figures.
-    assert listed == {
-        "report": "test",
-        "month": MONTH,
-        "revision": 1,
-        "who": "Jane Doe",
-        "revisions": [{"revision": 1, "who": "Jane Doe", "sealed_at": sealed_at}],
-        "candidates": [{"day": str(FIRST), "figures_changed": 1, "reasons": ["results changed"]}],
-    }
-    [warning] = [line for line in shown.err.splitlines() if "test: sealed" in line]
-    assert re.findall(r"(\d+) (?:figure|day)", warning) == ["1", "1"]
-    assert "A" in shown.out
-
-
-def test_the_days_that_keep_a_month_from_being_sealed_are_listed_as_ranges(
-    engine: Engine, seal: Command, capsys: pytest.CaptureFixture[str]
-) -> None:
-    days = list(month_of(FIRST).days())
-    month_computed(engine, but=(*days[:20], days[24]))
-
-    assert seal(*SEAL) == USAGE
-    assert f"test: {days[0]} to {days[19]}, {days[24]} never" in capsys.readouterr().err
-
-
-def test_sealing_again_keeps_who_sealed_each_revision_and_when(
-    engine: Engine, seal: Command, report: Profile, capsys: pytest.CaptureFixture[str]
-) -> None:
-    month_computed(engine)
-    for who in ("Jane Doe", "Joe", "Ann"):
-        assert seal("--month", MONTH, "--who", who) == OK
-    capsys.readouterr()
-
-    seal("--list", "--json")
-    [listed] = json.loads(capsys.readouterr().out)
-    seal("--list")
-    *_, line = capsys.readouterr().out.splitlines()
-
-    assert [(entry["revision"], entry["who"]) for entry in listed["revisions"]] == [
-        (1, "Jane Doe"),
-        (2, "Joe"),
-        (3, "Ann"),
+    runs = [
+        computed(engine, of, day_facts(day))[0]
+        for of, day in (
+            (report, date(2025, 11, 1)),
+            (report, date(2025, 9, 30)),
+            (replace(report, name="other"), FIRST),
+        )
     ]
-    assert line.split()[:4] == ["test", MONTH, "3", "Ann"]
+
+    assert states(engine, *runs) == ["published"] * 3
 
 
-def test_a_dry_run_shows_what_the_candidates_would_change_in_the_month(
-    engine: Engine, seal: Command, report: Profile, capsys: pytest.CaptureFixture[str]
+def test_the_waiting_candidates_are_listed_and_their_effect_is_shown_before_they_are_sealed(
+    engine: Engine, sam_report: SamReport, report: Profile
 ) -> None:
     month_computed(engine, but=(FIRST, SECOND))
     for day in (FIRST, SECOND):
-        computed(engine, report, day_facts(day), ok_s=86_400)
-    seal(*SEAL)
-    computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=43_200)
-    before = months_figures(engine), query(engine, "SELECT * FROM report_seal")
-    capsys.readouterr()
+        computed(engine, report, day_facts(day))
+    sam_report(*SEAL)
+    computed(engine, report, day_facts(FIRST, **LATE), ok_h=12)
+    # This run has the sealed figures.
+    computed(engine, report, day_facts(SECOND, topology_digest="other"))
+    before = published(engine)
 
-    assert seal("--month", MONTH, "--dry-run", "--json") == OK
-    [document] = json.loads(capsys.readouterr().out)
-    assert seal("--month", MONTH, "--dry-run") == OK
-    lines = capsys.readouterr().out.splitlines()
+    header, _, line = sam_report("seal", "--list").out.splitlines()
+    [listed] = sam_report("seal", "--list", "--json").json
+    shown = sam_report("show", "--month", MONTH)
+    [document] = sam_report(*OF_MONTH, "--dry-run", "--json").json
+    lines = sam_report(*OF_MONTH, "--dry-run").out.splitlines()
 
+    assert "candidate days" in header and "figures changed" in header
+    assert line.split()[:5] == ["test", MONTH, "1", "Jane", "Doe"]
+    assert line.split()[-4:] == ["1", f"{AT_FOUR_LEVELS}", "results", "changed"]
+    assert (listed["report"], listed["month"], listed["revision"]) == ("test", MONTH, 1)
+    assert listed["sealed_at"] <= datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert listed["candidates"] == [
+        {"day": f"{FIRST}", "figures_changed": AT_FOUR_LEVELS, "reasons": ["results changed"]}
+    ]
+    [warning] = [line for line in shown.err.splitlines() if "test: sealed" in line]
+    assert re.findall(r"(\d+) (?:figure|day)", warning) == [f"{AT_FOUR_LEVELS}", "1"]
     numbers = [document[name] for name in ("revision", "candidate_days", "figures_changed")]
-    assert numbers == [2, 1, 1]
+    assert numbers == [2, 1, AT_FOUR_LEVELS]
     [site] = document["sites"]
     figures = [float(site[name]) for name in ("availability", "availability_after")]
     assert (site["site"], figures) == ("A", [100, 75])
-    assert lines[0].startswith(f"test {MONTH}: would be revision 2, 1 figure of 1 day")
+    assert lines[0].startswith(f"test {MONTH}: would be revision 2, {AT_FOUR_LEVELS} figures of 1")
     assert lines[3].split()[:3] == ["A", "100.00000", "75.00000"]
-    assert (months_figures(engine), query(engine, "SELECT * FROM report_seal")) == before
-
-
-@only_on("postgresql")
-def test_the_error_of_a_login_without_the_role_names_the_role_that_the_command_needs(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    month_computed(engine)
-    url = as_role(engine.url.render_as_string(hide_password=False), "reader")
-    monkeypatch.setenv("SAM_DATABASE_URL", url)
-
-    refused = sam_pipeline.spark_jobs.cli.main(["seal", *SEAL])
-
-    assert refused == NO_PERMISSION
-    assert "sam_reporter" in capsys.readouterr().err
-
-
-def test_a_month_in_which_results_began_is_sealed_from_its_first_result_on(
-    engine: Engine, seal: Command, capsys: pytest.CaptureFixture[str]
-) -> None:
-    days = list(month_of(FIRST).days())
-    month_computed(engine, but=(*days[:23], days[25]))
-    insert(engine, "metricOutput", metric_result(timestamp=f"{days[23]}T10:00:00Z"))
-    fold_all(engine)
-
-    refused, error = seal(*SEAL), capsys.readouterr().err
-    month_computed(engine, but=(*days[:25], *days[26:]))
-    sealed, out = seal(*SEAL), capsys.readouterr().out
-
-    assert (refused, sealed) == (USAGE, OK)
-    assert f"test: {days[25]} never computed" in error
-    assert "8 of 31 days" in out
-
-
-def test_days_that_several_reports_lack_are_named_once(
-    engine: Engine, seal: Command, report: Profile, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("cms", "atlas"):
-        computed(engine, replace(report, name=name), day_facts(FIRST))
-
-    assert seal(*SEAL) == USAGE
-
-    error = capsys.readouterr().err
-    last = list(month_of(FIRST).days())[-1]
-    assert error.count(f"{SECOND} to {last} never computed") == 1
-    assert "atlas, cms: " in error
+    assert published(engine) == before
 
 
 def test_a_month_with_holes_is_not_sealed(
-    engine: Engine, seal: Command, report: Profile, capsys: pytest.CaptureFixture[str]
+    engine: Engine, sam_report: SamReport, report: Profile
 ) -> None:
-    month_computed(engine, but=(FIRST, SECOND))
-    noon = day_start(SECOND) + 43_200
-    computed(engine, report, day_facts(SECOND, until=noon), now=noon)
+    month_computed(engine, but=(*DAYS[:20], DAYS[24], DAYS[28]))
+    noon = day_start(DAYS[28]) + 43_200
+    computed(engine, report, day_facts(DAYS[28], until=noon), now=noon, ok_h=2)
+    for name in ("cms", "atlas"):
+        computed(engine, replace(report, name=name), day_facts(FIRST))
 
-    refused = seal(*SEAL)
+    error = sam_report(*SEAL, code=USAGE).err
 
-    error = capsys.readouterr().err
-    assert refused == USAGE
-    assert f"test: {FIRST} never computed" in error
-    assert f"test: {SECOND} computed while" in error
+    assert f"test: {DAYS[0]} to {DAYS[19]}, {DAYS[24]} never computed" in error
+    assert f"test: {DAYS[28]} computed while" in error
+    assert f"atlas, cms: {SECOND} to {DAYS[-1]} never computed" in error
     assert query(engine, "SELECT * FROM report_seal") == []
 
 
-def test_a_month_must_be_over_and_known(
-    engine: Engine, seal: Command, capsys: pytest.CaptureFixture[str]
+def test_a_month_in_which_results_began_is_sealed_from_its_first_result_on(
+    engine: Engine, sam_report: SamReport
 ) -> None:
+    month_computed(engine, but=DAYS[:24])  # type: ignore[arg-type]
+    insert(engine, "metricOutput", metric_result(timestamp=f"{DAYS[23]}T10:00:00Z"))
+    fold_all(engine)
+
+    refused = sam_report(*SEAL, code=USAGE)
+    month_computed(engine, but=(*DAYS[:23], *DAYS[24:]))
+    sealed = sam_report(*SEAL)
+
+    assert f"test: {DAYS[23]} never computed" in refused.err
+    assert "8 of 31 days" in sealed.out
+
+
+@only_on("sqlite")
+def test_a_month_must_be_over_and_known(engine: Engine, sam_report: SamReport) -> None:
     month_computed(engine)
     this_month = f"{datetime.now(UTC):%Y-%m}"
+
     for arguments, problem in (
         (("--month", this_month, "--who", "J"), f"{this_month} is not over"),
         (("--month", "2024-02", "--who", "J"), "nothing is published for 2024-02-01"),
@@ -391,57 +280,54 @@ def test_a_month_must_be_over_and_known(
         (("--list", "--who", "J"), "--who goes with --month"),
         ((), "--month --list is required"),
     ):
-        assert seal(*arguments) == USAGE, arguments
-        assert problem in capsys.readouterr().err
+        assert problem in sam_report("seal", *arguments, code=USAGE).err
     assert query(engine, "SELECT * FROM report_seal") == []
 
 
 @only_on("postgresql")
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE published_run SET run_id = {other} WHERE day = '{day}'",
-        "UPDATE published_run SET day = '2020-01-01' WHERE day = '{day}'",
-        (
-            "INSERT INTO published_run VALUES ('test', '{day}', {other})"
-            " ON CONFLICT (report, day) DO UPDATE SET run_id = excluded.run_id"
-        ),
-        "UPDATE run SET state = 'failed' WHERE run_id = {run}",
-        "UPDATE run SET state = 'running'",
-        "DELETE FROM site_figure WHERE run_id = {run}",
-        "INSERT INTO site_figure VALUES ({run}, 'B', 100, 100, 86400, 0, 0, 0, 0, 0, 0)",
-        "UPDATE site_figure SET availability = 100 WHERE run_id = {run}",
-        "DELETE FROM run WHERE run_id = {run}",
-        "DELETE FROM published_run WHERE run_id = {run}",
-        "TRUNCATE site_figure",
-        (
-            "INSERT INTO timeline_segment VALUES"
-            " ({run}, 'site', 'A', '', '', '', '', '{day}', '{day}T12:00Z', 'OK')"
-        ),
-        (
-            "INSERT INTO report_change_row (run_id, level, names, reason)"
-            " VALUES ({run}, 'site', '{{}}', 'results changed')"
-        ),
-        "UPDATE seal SET who = 'somebody else'",
-        "DELETE FROM seal",
-    ],
-)
 def test_a_seal_binds_the_role_that_writes_reports(
-    engine: Engine, seal: Command, report: Profile, statement: str
+    engine: Engine, sam_report: SamReport, report: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     month_computed(engine, but=(FIRST,))
-    run, _ = computed(engine, report, day_facts(FIRST), ok_s=80_000)
-    assert seal(*SEAL) == OK
-    other, _ = computed(engine, report, day_facts(FIRST, **CHANGED), ok_s=70_000)
-    before = months_figures(engine), query(engine, "SELECT * FROM report_seal")
-    assert len(before[0]) == 1
+    run, _ = computed(engine, report, day_facts(FIRST), ok_h=20)
+    sam_report(*SEAL)
+    other, _ = computed(engine, report, day_facts(FIRST, **LATE), ok_h=19)
+    before = published(engine)
 
-    change = text(statement.format(day=FIRST, run=run, other=other))
     with acting_as("reporter", engine) as reporter:
-        with pytest.raises(DatabaseRefused), writing(reporter) as connection:
-            connection.execute(change)
+        for statement in (
+            f"UPDATE published_run SET run_id = {other} WHERE day = '{FIRST}'",
+            f"UPDATE published_run SET day = '2020-01-01' WHERE day = '{FIRST}'",
+            (
+                f"INSERT INTO published_run VALUES ('test', '{FIRST}', {other})"
+                " ON CONFLICT (report, day) DO UPDATE SET run_id = excluded.run_id"
+            ),
+            f"UPDATE run SET state = 'failed' WHERE run_id = {run}",
+            "UPDATE run SET state = 'running'",
+            f"DELETE FROM site_figure WHERE run_id = {run}",
+            f"INSERT INTO site_figure VALUES ({run}, 'B', 100, 100, 86400, 0, 0, 0, 0, 0, 0)",
+            f"UPDATE site_figure SET availability = 100 WHERE run_id = {run}",
+            f"DELETE FROM run WHERE run_id = {run}",
+            f"DELETE FROM published_run WHERE run_id = {run}",
+            "TRUNCATE site_figure",
+            (
+                "INSERT INTO timeline_segment VALUES"
+                f" ({run}, 'site', 'A', '', '', '', '', '{FIRST}', '{FIRST}T12:00Z', 'OK')"
+            ),
+            (
+                "INSERT INTO report_change_row (run_id, level, names, reason)"
+                f" VALUES ({run}, 'site', '{{}}', 'results changed')"
+            ),
+            "UPDATE seal SET who = 'somebody else'",
+            "DELETE FROM seal",
+        ):
+            with pytest.raises(DatabaseRefused), writing(reporter) as connection:
+                connection.execute(text(statement))
         with writing(reporter) as connection:
             connection.execute(text("SELECT sweep_runs()"))
 
-    assert (months_figures(engine), query(engine, "SELECT * FROM report_seal")) == before
+    assert published(engine) == before
     assert states(engine, run, other) == ["published", "candidate"]
+    # A login that may only read learns which role the command needs.
+    monkeypatch.setattr("tests.support.commands.ROLES", [("sam-report", "reader")])
+    assert "sam_reporter" in sam_report(*SEAL, code=NO_PERMISSION).err
