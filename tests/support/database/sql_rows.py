@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Engine, text
 
+from sam_pipeline.schema.identity.identity import with_identity
+from sam_pipeline.schema.messages.message import JSON, Message, new_message
 from sam_pipeline.schema.records.classes import BUILT_IN
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import reading, writing
@@ -68,6 +71,33 @@ EXAMPLES: Mapping[str, Values] = {
     "siteContact": site_contact(),
     "downtime": downtime(),
 }
+
+
+WINNING: Mapping[str, Values] = {
+    "metricOutput": {"metricStatus": "CRITICAL", "summaryData": "forged", "detailsData": "forged"},
+    "serviceEndpoint": {"validTo": "2026-11-01T00:00:00Z"},
+    "siteGroup": {"validTo": "2026-11-02T00:00:00Z", "weight": "1"},
+    "siteContact": {"contact": "forger", "timestamp": "2026-11-19T00:00:00Z"},
+    "downtime": {"endTime": "2026-11-20T12:00:00Z", "timestamp": "2026-11-19T00:00:00Z"},
+}
+"""Changes of the examples that take precedence over them; `LOSING` ones don't."""
+LOSING: Mapping[str, Values] = {
+    "metricOutput": {"summaryData": "forged"},
+    "serviceEndpoint": {"production": "N"},
+    "siteGroup": {"weight": "99"},
+    "siteContact": {"timestamp": "2026-11-17T00:00:00Z"},
+    "downtime": {"endTime": "2026-11-20T12:00:00Z"},
+}
+
+
+def message_of(view: str, *rows: Values, sender: str = "") -> Message:
+    """A message of a publisher with these rows, without NULLs."""
+    records = [
+        {key: value for key, value in row.items() if value is not None and key != "messageId"}
+        for row in rows
+    ]
+    message = new_message(view, json.dumps(records), content_type=JSON, record_count=len(rows))
+    return with_identity(message, sender) if sender else message
 
 
 def name_too_long_for(table: str, engine: Engine) -> str:

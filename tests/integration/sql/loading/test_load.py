@@ -3,57 +3,91 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from datetime import timedelta
+from collections import Counter
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, event
+from sqlalchemy.exc import OperationalError
 
-from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.identity.identity import with_identity
+from sam_pipeline.schema.messages.message import CLASS, JSON, Message, new_message
+from sam_pipeline.schema.program.progress import Progress
 from sam_pipeline.schema.records.classes import CHECK_CLASS
-from sam_pipeline.sql.database.engine import make_engine, writing
-from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.database.engine import make_engine, reading
 from sam_pipeline.sql.errors import DatabaseAway
+from sam_pipeline.sql.imports.records import Import, limits_of_history
+from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.letters.dead_letter import show_dead_letter
-from sam_pipeline.sql.loading.load import Loaded, load
+from sam_pipeline.sql.loading.load import POISON_TEXT, load
+from sam_pipeline.sql.loading.replay import replay_dead_letters
 from tests.services.postgres import PostgresServer
 from tests.support.builders import NOW, metric_message, metric_result
-from tests.support.database.letters import list_dead_letters
+from tests.support.database.dialects import only_on
+from tests.support.database.letters import list_dead_letters, load_now, only_letter, reasons
+from tests.support.database.own_class import add_trigger, drop_trigger, make_class, run
 from tests.support.database.roles import acting_as
-from tests.support.database.sql_rows import name_too_long_for, stored
+from tests.support.database.sql_rows import (
+    EXAMPLES,
+    LOSING,
+    WINNING,
+    Values,
+    message_of,
+    name_too_long_for,
+    query,
+    site_group,
+    stored,
+)
+from tests.support.database.with_schema import with_schema
 
-
-def load_now(engine: Engine, *messages: Message) -> Loaded:
-    with acting_as("loader", engine) as loader:
-        return load(loader, Catalogue(loader), messages, NOW)
+BROKERS = ("stomp://msg.example.org:61613", "spool:///var/spool/sam") * 2
+AUDIT = Audit("site-a", "consumer1.example.org", 4711, BROKERS)
+AUDITED = """
+    SELECT consumer, host, process_id, messages, rows, dead_letters, checks
+    FROM load_audit ORDER BY batch_id
+"""
+BAD = metric_result(metricStatus="FINE")
 
 
 def hosts(engine: Engine) -> list[str]:
-    return sorted(row["hostName"] for row in stored(engine, "metricOutput"))
+    return sorted(row["hostName"].removesuffix(".org") for row in stored(engine, "metricOutput"))
 
 
-def reasons(engine: Engine) -> list[tuple[int, str]]:
-    return [(letter.record_number, letter.reason) for letter in list_dead_letters(engine)]
+def results(*names: str, **changes: str) -> Message:
+    return metric_message(*(metric_result(hostName=f"{name}.org", **changes) for name in names))
 
 
-def results(*names: str) -> Message:
-    return metric_message(*(metric_result(hostName=name) for name in names))
+def reported(
+    engine: Engine, *messages: Message, report: Collection[int] | None = None
+) -> list[tuple[int, int, list[tuple[int, str]]]]:
+    """Rows, duplicates, and numbers and reasons of the failures, by position."""
+    asked = range(len(messages)) if report is None else report
+    loaded = load_now(engine, *messages, report=asked)
+    assert loaded.reports.keys() == {*asked}
+    return [
+        (one.rows, one.duplicates, [(failure.number, failure.reason) for failure in one.failures])
+        for _, one in sorted(loaded.reports.items())
+    ]
 
 
-def execute(engine: Engine, statement: str) -> None:
-    with writing(engine) as connection:
-        connection.execute(text(statement))
-
-
-def test_a_message_becomes_rows_with_its_id(engine: Engine) -> None:
-    message = results("a.example.org", "b.example.org")
+def test_all_values_arrive_as_they_were_sent(engine: Engine) -> None:
+    sent = metric_result(
+        detailsData="tab\there\nbackslash \\ and \\N and \\.\n\n'quotes' \"too\" 100 % ü €",
+        performanceData="time=3s;30;60",
+        summaryData="\\.",
+    )
+    message = metric_message(sent)
 
     loaded = load_now(engine, message)
 
-    assert loaded == Loaded({"metricOutput": 2}, dead_letters={}, checks=0, ignored_keys={})
-    assert {row["messageId"] for row in stored(engine, "metricOutput")} == {message.message_id}
+    assert (loaded.rows_by_class, loaded.dead_letters) == ({"metricOutput": 1}, {})
+    [row] = stored(engine, "metricOutput")
+    assert row == {**sent, "monitoringHost": "wn17.example.org", "messageId": message.message_id}
 
 
 def test_results_that_differ_under_one_message_id_are_all_stored(engine: Engine) -> None:
@@ -61,6 +95,7 @@ def test_results_that_differ_under_one_message_id_are_all_stored(engine: Engine)
     one, other = (metric_message(record, samMessageId="same") for record in records)
 
     load_now(engine, one, other, one)
+    load_now(engine, other)
 
     rows = stored(engine, "metricOutput")
     assert [row["messageId"] for row in rows] == ["same"] * 2
@@ -86,296 +121,449 @@ def test_copies_by_two_monitoring_hosts_are_two_rows_in_any_order(engine: Engine
     ]
 
 
-def test_all_values_arrive_as_they_were_sent(engine: Engine) -> None:
-    sent = metric_result(
-        detailsData="tab\there\nbackslash \\ and \\N and \\.\n\n'quotes' \"too\" 100 % ü €",
-        performanceData="time=3s;30;60",
-        summaryData="\\.",
-    )
-    message = metric_message(sent)
-
-    load_now(engine, message)
-
-    [row] = stored(engine, "metricOutput")
-    assert row == {**sent, "monitoringHost": "wn17.example.org", "messageId": message.message_id}
-
-
 def test_a_redelivered_batch_changes_nothing(engine: Engine) -> None:
-    batch = [results("a.example.org"), metric_message(metric_result(metricStatus="FINE"))]
-    load_now(engine, *batch)
+    batch = [metric_message(metric_result(), BAD), new_message(CHECK_CLASS, "hello")]
 
-    reloaded = load_now(engine, *batch, *batch)
+    for _ in range(2):
+        loaded = load_now(engine, *batch, audit=AUDIT)
 
-    assert reloaded.dead_letters == {}
-    assert hosts(engine) == ["a.example.org"]
-    assert reasons(engine) == [(1, "bad-status")]
-
-
-def test_a_bad_record_does_not_keep_its_neighbours_from_loading(engine: Engine) -> None:
-    bad = metric_result(hostName="b.example.org", metricStatus="FINE")
-    good = [metric_result(hostName=f"{name}.example.org") for name in "ac"]
-
-    loaded = load_now(engine, metric_message(good[0], bad, good[1]))
-
-    assert (loaded.rows, loaded.dead_letters) == (2, {"bad-status": 1})
-    assert hosts(engine) == ["a.example.org", "c.example.org"]
+    assert loaded.dead_letters == {}
+    assert len(stored(engine, "metricOutput")) == 1
     assert reasons(engine) == [(2, "bad-status")]
-
-
-def test_only_the_record_that_the_database_refuses_is_a_dead_letter(engine: Engine) -> None:
-    long_name = name_too_long_for("metric", engine)
-    names = [f"host{number:03d}.example.org" for number in range(100)]
-    records = [metric_result(hostName=name) for name in names]
-    records[41] = metric_result(hostName=names[41], metricName=long_name)
-    records[77] = metric_result(hostName=names[77], metricName=long_name)
-
-    loaded = load_now(engine, metric_message(*records[:50]), metric_message(*records[50:]))
-
-    assert loaded.rows == 98
-    assert hosts(engine) == [name for name in names if name not in (names[41], names[77])]
-    assert reasons(engine) == [(42, "refused-by-database"), (28, "refused-by-database")]
-    [first, _] = list_dead_letters(engine)
-    assert first.error.lower().startswith("metricoutput: ")
+    counts = [row[3:] for row in query(engine, AUDITED)]
+    assert counts == [(2, 1, 1, 1), (2, 0, 0, 1)]
 
 
 @pytest.mark.parametrize("value", ["nul \x00 inside", "lone \udc80 surrogate"])
 def test_a_value_that_no_database_can_store_is_a_dead_letter(engine: Engine, value: str) -> None:
-    bodies = [
-        json.dumps(metric_result(hostName=name)) for name in ("a.example.org", "c.example.org")
-    ]
-    bodies.insert(1, json.dumps(metric_result(hostName="b.example.org", siteName=value)))
-    message = new_message("metricOutput", f"[{','.join(bodies)}]", content_type="application/json")
+    rows = [metric_result(hostName=f"{name}.org") for name in "abc"]
+    rows[1]["siteName"] = value
+
+    loaded = load_now(engine, message_of("metricOutput", *rows))
+
+    assert hosts(engine) == ["a", "c"]
+    assert loaded.dead_letters.total() == 1
+
+
+def test_unknown_keys_of_any_name_are_counted_and_ignored(engine: Engine) -> None:
+    odd = ["__proto__", "select", "metric_status; DROP TABLE host", "", "'", "messageId"]
+    many = {f"key{number}": "x" for number in range(5000)}
+    body = json.dumps({**metric_result(), **dict.fromkeys(odd, "x"), **many})
+    message = new_message("metricOutput", body, content_type=JSON)
 
     loaded = load_now(engine, message)
 
-    assert hosts(engine) == ["a.example.org", "c.example.org"]
-    assert sum(loaded.dead_letters.values()) == 1
+    assert (loaded.rows, loaded.dead_letters) == (1, {})
+    assert loaded.ignored_keys == dict.fromkeys([*odd, *many], 1)
+    [row] = stored(engine, "metricOutput")
+    assert row["messageId"] == message.message_id
 
 
-def test_a_message_of_an_unknown_class_is_kept_whole(engine: Engine) -> None:
-    name = 'no"such\\class; DROP TABLE host; ' + "x" * 10_000
-    message = new_message(name, "key: value\nEOT\n", headers={"destination": "/topic/x"})
+@pytest.mark.parametrize("name", ["METRICOUTPUT", "metricoutput", "MetricOutput"])
+def test_class_names_are_compared_without_case(engine: Engine, name: str) -> None:
+    loaded = load_now(engine, new_message(name, metric_message().body.decode()))
 
-    loaded = load_now(engine, message, results("a.example.org"))
+    assert loaded.rows_by_class == {"metricOutput": 1}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("host", "report_result", "metric_instance_name", "select", "pg_class", "sqlite_schema"),
+        *('metricOutput"; DROP TABLE host; --', "../metricOutput", "m" * 10_000, "metricOutput "),
+        *("metric\u043eutput", "\u212aernel", "public.metricOutput", '"metricOutput"', "%s"),
+        "\x00",
+    ],
+    ids=lambda name: name[:20].encode("unicode_escape").decode(),
+)
+def test_a_message_of_an_unknown_class_is_kept_whole(engine: Engine, name: str) -> None:
+    message = new_message(name, "name: x\nEOT\n", headers={"destination": "/topic/x"})
+
+    loaded = load_now(engine, message, results("a"))
 
     assert (loaded.rows, loaded.dead_letters) == (1, {"unknown-class": 1})
-    [letter] = list_dead_letters(engine)
-    assert (letter.record_number, letter.message_class) == (0, name)
+    letter = only_letter(engine)
+    assert letter.record_number == 0
+    if "\x00" not in name:
+        assert letter.message_class == name
+    assert show_dead_letter(engine, letter.dead_letter_id).body == message.body
 
 
-@pytest.mark.parametrize("name", ["host", "report_result", "metric_instance_name"])
-def test_a_table_or_a_view_without_a_trigger_is_not_a_class(engine: Engine, name: str) -> None:
-    assert load_now(engine, new_message(name, "name: x\nEOT\n")).dead_letters == {
-        "unknown-class": 1
-    }
+def test_a_dead_letter_stores_any_headers_and_bytes(engine: Engine) -> None:
+    headers = {"samMessageId": "i\x00d" * 2000, "odd": "\udc80 \x00", CLASS: "no\x00\udc80"}
+
+    loaded = load_now(engine, Message(headers, b"\x00\xff"))
+
+    assert loaded.dead_letters == {"unknown-class": 1}
+    content = show_dead_letter(engine, only_letter(engine).dead_letter_id)
+    assert (content.headers, content.body) == (headers, b"\x00\xff")
 
 
 def test_a_message_without_a_class_is_kept(engine: Engine) -> None:
     load_now(engine, Message({}, b"name: x\nEOT\n"))
 
-    [letter] = list_dead_letters(engine)
-    assert letter.reason == "unknown-class"
-    assert "no class" in letter.error
+    assert reasons(engine) == [(0, "unknown-class")]
 
 
-def test_check_messages_are_counted_and_not_loaded(engine: Engine) -> None:
-    loaded = load_now(engine, new_message(CHECK_CLASS, "hello"), new_message("SAM-check", ""))
+@pytest.mark.parametrize(
+    ("when", "reason"),
+    [
+        (timedelta(days=3), "in-the-future"),
+        (timedelta(days=-3700), "too-old"),
+        (timedelta(days=-730), None),
+        (timedelta(hours=23), None),
+    ],
+)
+def test_results_of_the_last_ten_years_are_loaded(
+    engine: Engine, when: timedelta, reason: str | None
+) -> None:
+    time = f"{NOW + when:%Y-%m-%dT%H:%M:%SZ}"
 
-    assert loaded == Loaded({}, dead_letters={}, checks=2, ignored_keys={})
+    loaded = load_now(engine, metric_message(metric_result(timestamp=time)))
 
-
-def test_unknown_keys_are_counted_and_ignored(engine: Engine) -> None:
-    records = [metric_result(colour="red"), metric_result(colour="blue", hostName="b.example.org")]
-
-    loaded = load_now(engine, metric_message(*records))
-
-    assert (loaded.rows, loaded.ignored_keys) == (2, {"colour": 2})
-
-
-def test_an_empty_batch_loads_nothing(engine: Engine) -> None:
-    assert load_now(engine) == Loaded({}, dead_letters={}, checks=0, ignored_keys={})
-
-
-@pytest.mark.parametrize("class_name", ["METRICOUTPUT", "metricoutput", "MetricOutput"])
-def test_class_names_are_compared_without_case(engine: Engine, class_name: str) -> None:
-    body = metric_message().body.decode()
-
-    assert load_now(engine, new_message(class_name, body)).rows == 1
+    assert loaded.dead_letters == ({reason: 1} if reason else {})
+    assert [row["timestamp"] for row in stored(engine, "metricOutput")] == [time] * (not reason)
+    assert not reason or time in only_letter(engine).error
 
 
-BREAK: Mapping[str, Mapping[str, str]] = {
-    "the trigger is gone": {
-        "sqlite": "DROP TRIGGER metricOutput_insert",
-        "postgresql": "DROP TRIGGER metricOutput_insert ON metricOutput",
-    },
-    "the view is gone": {
-        "sqlite": "DROP VIEW metricOutput",
-        "postgresql": "DROP VIEW metricOutput CASCADE",
-    },
-    "a table is gone": {
-        "sqlite": "DROP TABLE metric_result",
-        "postgresql": "ALTER TABLE metric_result RENAME TO elsewhere",
-    },
+# The outcome of each message ----------------------------------------------------------------------
+
+
+def test_a_mixed_batch_reports_each_message(engine: Engine) -> None:
+    load_now(engine, results("known"))
+    days = [f"{NOW - timedelta(days=n):%Y-%m-%dT%H:%M:%SZ}" for n in range(60)]
+    twice = results("x", "y")
+
+    outcomes = reported(
+        engine,
+        results("a", "b"),
+        results("known"),
+        metric_message(BAD, metric_result(hostName="c.org")),
+        metric_message(BAD),
+        new_message("weatherReport", "wind: 3\nEOT\n"),
+        new_message("SAM-check", ""),
+        metric_message(*[BAD] * 25, metric_result(hostName="d.org")),
+        metric_message(*(metric_result(timestamp=day) for day in days)),  # is split by days
+        twice,
+        Message(*twice),
+    )
+
+    assert outcomes == [
+        (2, 0, []),
+        (0, 1, []),
+        (1, 0, [(1, "bad-status")]),
+        (0, 0, [(1, "bad-status")]),
+        (0, 0, [(0, "unknown-class")]),
+        (0, 0, []),
+        (1, 0, [(0, "bad-status")]),
+        (60, 0, []),
+        (2, 0, []),
+        (0, 2, []),
+    ]
+    assert reported(engine, results("e"), results("f"), results("g"), report=[1]) == [(1, 0, [])]
+    assert reported(engine, report=[]) == []
+
+
+def test_only_the_records_that_the_database_refuses_are_dead_letters(engine: Engine) -> None:
+    """And they do not blur the duplicates of others."""
+    long_name = name_too_long_for("metric", engine)
+    names = [f"wn{number:03d}" for number in range(200)]
+    load_now(engine, *(results(name) for name in names[::3]))
+    batch = [results(name) for name in names]
+    batch[7], batch[122] = (results(names[at], metricName=long_name) for at in (7, 122))
+
+    outcomes = reported(engine, *batch)
+
+    expected: list[Any] = [(int(n % 3 > 0), int(n % 3 == 0), []) for n in range(200)]
+    expected[7] = expected[122] = (0, 0, [(1, "refused-by-database")])
+    assert outcomes == expected
+    assert hosts(engine) == [name for name in names if name not in (names[7], names[122])]
+    state = "SQLITE_CONSTRAINT" if engine.dialect.name == "sqlite" else "54000"
+    for letter in list_dead_letters(engine):
+        assert letter.error.lower().startswith("metricoutput: ") and state in letter.error
+
+
+KEYS = {
+    "metricOutput": ("hostName", "ce{}.example.org"),
+    "serviceEndpoint": ("hostName", "ce{}.example.org"),
+    "siteGroup": ("siteName", "SITE-{}"),
+    "siteContact": ("siteName", "SITE-{}"),
+    "downtime": ("hostName", "ce{}.example.org"),
+}
+"""A part of the natural key, and values for it."""
+
+
+@pytest.mark.parametrize("class_name", KEYS)
+def test_a_row_that_changes_nothing_is_a_duplicate_of_its_message(
+    engine: Engine, class_name: str
+) -> None:
+    """And one that takes precedence over the stored one is not."""
+    key, form = KEYS[class_name]
+
+    def record(number: int, **changes: object) -> Values:
+        return {**EXAMPLES[class_name], **changes, key: form.format(number)}
+
+    load_now(engine, message_of(class_name, *map(record, range(30))))
+    records = [
+        *((record(n), "duplicate") for n in range(10)),
+        *((record(n, **LOSING[class_name]), "duplicate") for n in range(10, 20)),
+        *((record(n, **WINNING[class_name]), "row") for n in range(20, 30)),
+        *((record(n), "row") for n in range(30, 40)),
+    ]
+    Random(22).shuffle(records)
+    records += [(record(n), "duplicate") for n in range(30, 40)]  # repeats within the batch
+    parts = [records[at : at + 3] for at in range(0, len(records), 3)]
+    messages = [message_of(class_name, *(row for row, _ in part)) for part in parts]
+
+    outcomes = reported(engine, *messages)
+    again = load_now(engine, *messages, audit=Audit("c", "h", 1, ["b"] * len(messages)))
+
+    expected = [Counter(outcome for _, outcome in part) for part in parts]
+    assert outcomes == [(count["row"], count["duplicate"], []) for count in expected]
+    assert (again.rows, again.duplicates_by_class) == (0, {class_name: 50})
+    assert query(engine, "SELECT rows, duplicates FROM load_audit") == [(0, 50)]
+
+
+# The audit ----------------------------------------------------------------------------------------
+
+
+def test_a_batch_writes_a_row_with_consumer_brokers_and_counts(engine: Engine) -> None:
+    good = metric_result()
+    began = datetime.now(UTC).replace(microsecond=0)
+
+    load_now(engine, results("unaudited"))
+    load_now(
+        engine,
+        with_identity(metric_message(good, BAD), "key:a"),
+        with_identity(metric_message(good), "uid:7"),
+        new_message(CHECK_CLASS, ""),
+        audit=AUDIT,
+    )
+
+    with acting_as("reader", engine) as reader, reading(reader) as connection:
+        [row] = connection.exec_driver_sql("SELECT * FROM load_audit").mappings()
+    assert json.loads(row["brokers"]) == {BROKERS[0]: 2, BROKERS[1]: 1}
+    assert json.loads(row["publishers"]) == {"key:a": [1, 1], "uid:7": [1, 0]}
+    program = (row["consumer"], row["host"], row["process_id"])
+    assert program == ("site-a", "consumer1.example.org", 4711)
+    counts = [row[name] for name in ("messages", "rows", "duplicates", "dead_letters", "checks")]
+    assert counts == [3, 1, 1, 1, 1]
+    at = row["loaded_at"]
+    at = at if isinstance(at, datetime) else datetime.fromisoformat(at)
+    assert began <= at <= datetime.now(UTC) + timedelta(seconds=1)
+    user = "loader_login" if engine.dialect.name == "postgresql" else None
+    assert row["database_user"] == user
+
+
+def test_a_batch_that_was_not_committed_leaves_nothing(engine: Engine) -> None:
+    """The database goes away after all rows were written, before the commit."""
+    with acting_as("loader", engine) as loader:
+        catalogue, written = Catalogue(loader), list[str]()
+
+        def record_audit_row(_: object, cursor: object, statement: str, *more: object) -> None:
+            written.extend(["row"] if "INTO loaded_batch" in statement else [])
+
+        def fail_commit(_: object) -> None:
+            if written == ["row"]:
+                raise OperationalError("COMMIT", None, Exception("the server went away"))
+
+        event.listen(loader, "after_cursor_execute", record_audit_row)
+        event.listen(loader, "commit", fail_commit)
+
+        with pytest.raises(DatabaseAway):
+            load(loader, catalogue, [metric_message()], NOW, audit=AUDIT)
+        event.remove(loader, "commit", fail_commit)
+        assert written == ["row"]
+        assert query(engine, AUDITED) == []
+        assert stored(engine, "metricOutput") == []
+
+        load(loader, catalogue, [metric_message()], NOW, audit=AUDIT)
+    assert query(engine, AUDITED) == [("site-a", "consumer1.example.org", 4711, 1, 1, 0, 0)]
+
+
+def test_an_import_writes_a_row_with_its_file_and_counts(engine: Engine, tmp_path: Path) -> None:
+    file = tmp_path / "old results.txt"
+    file.write_bytes(metric_message(metric_result(), BAD).body)
+    with acting_as("loader", engine) as loader:
+        limits = limits_of_history(datetime.now(UTC))
+        job = Import(loader, Catalogue(loader), "metricOutput", limits, Progress(), tmp_path)
+
+        job.run(str(file))
+
+    [(consumer, _, process_id, *counts)] = query(engine, AUDITED)
+    assert (consumer, counts) == ("sam-db import", [2, 1, 1, 0])
+    assert process_id > 0
+    assert query(engine, "SELECT brokers FROM load_audit") == [(json.dumps({str(file): 2}),)]
+
+
+# Poison -------------------------------------------------------------------------------------------
+
+
+def test_poison_is_kept_whole_and_not_parsed_until_a_replay(engine: Engine) -> None:
+    poison, harmless = metric_message(metric_result(metricName="kills")), metric_message()
+
+    loaded = load_now(engine, poison, harmless, poison=(poison.message_id,))
+
+    assert loaded.dead_letters == {"poison": 1}
+    assert [row["messageId"] for row in stored(engine, "metricOutput")] == [harmless.message_id]
+    letter = only_letter(engine)
+    assert (letter.message_id, letter.record_number) == (poison.message_id, 0)
+    assert (letter.reason, letter.error) == ("poison", POISON_TEXT)
+    content = show_dead_letter(engine, letter.dead_letter_id)
+    assert (content.headers, content.body) == (poison.headers, poison.body)
+    [replayed] = replay_dead_letters(engine, [letter.dead_letter_id], lambda: NOW)
+    assert replayed.state == "replayed"
+    assert len(stored(engine, "metricOutput")) == 2
+
+
+def test_poison_of_any_class_is_kept_even_a_check(engine: Engine) -> None:
+    check, unknown = new_message(CHECK_CLASS, ""), new_message("nowhere", "a: b\nEOT\n")
+
+    loaded = load_now(engine, check, unknown, poison=(check.message_id, unknown.message_id))
+
+    assert (loaded.dead_letters, loaded.checks) == ({"poison": 2}, 0)
+
+
+# A class or the database is broken ----------------------------------------------------------------
+
+BREAK = {
+    "sqlite": ("DROP VIEW metricOutput", "DROP TABLE metric_result"),
+    "postgresql": (
+        "DROP VIEW metricOutput CASCADE",
+        "ALTER TABLE metric_result RENAME TO elsewhere",
+    ),
 }
 
 
-@pytest.mark.parametrize("damage", BREAK)
+@pytest.mark.parametrize("damage", ["trigger", "view", "table"])
 @pytest.mark.parametrize("when", ["before", "after the catalogue was read"])
 def test_messages_of_a_broken_class_are_parked_while_others_load(
     own_engine: Engine, damage: str, when: str
 ) -> None:
-    group = new_message(
-        "siteGroup",
-        "siteName: S\ngroupName: G\ngroupType: region\nvalidFrom: 2026-11-01T00:00:00Z\nEOT\n",
-    )
-    message = metric_message(metric_result(), metric_result(metricStatus="FINE"))
-
     with acting_as("loader", own_engine) as loader:
         catalogue = Catalogue(loader)
         if when != "before":
             assert catalogue.find("metricOutput")
-        execute(own_engine, BREAK[damage][own_engine.dialect.name])
-        loaded = load(loader, catalogue, [message, group], NOW)
+        if damage == "trigger":
+            drop_trigger(own_engine, "metricOutput")
+        else:
+            run(own_engine, BREAK[own_engine.dialect.name][damage == "table"])
+        batch = [metric_message(metric_result(), BAD), message_of("siteGroup", site_group())]
+        loaded = load(loader, catalogue, batch, NOW)
 
     assert (loaded.rows, loaded.dead_letters) == (1, {"class-broken": 1})
     assert reasons(own_engine) == [(0, "class-broken")]
     assert len(stored(own_engine, "siteGroup")) == 1
 
 
-def test_a_sites_own_class_is_found_when_its_first_message_arrives(
-    own_engine: Engine,
+@pytest.mark.parametrize("lost", ["column of the view", "column of the table"])
+def test_a_class_that_loses_a_column_is_parked_and_others_load(
+    own_engine: Engine, lost: str
 ) -> None:
-    message = new_message("note", "author: me\nwords: hello\ncolour: red\nEOT\n")
+    make_class(own_engine, "note", author="text", words="text")
+    catalogue = Catalogue(own_engine)
+    note = message_of("note", {"author": "me", "words": "hello"})
+    assert load(own_engine, catalogue, [note], NOW).rows == 1
+    column = "writer"
+    if lost == "column of the view":
+        column = "author"
+        run(own_engine, "DROP VIEW note", 'CREATE VIEW note AS SELECT author FROM "kept note"')
+    add_trigger(own_engine, "note", f'INSERT INTO "kept note" ({column}) VALUES (NEW.author);')
 
-    with acting_as("loader", own_engine) as loader:
-        catalogue = Catalogue(loader)
-        before = load(loader, catalogue, [message], NOW)
-        make_class_note(own_engine)
-        loaded = load(loader, catalogue, [message], NOW)
+    loaded = load(own_engine, catalogue, [note, message_of("siteGroup", site_group())], NOW)
 
-    assert before.dead_letters == {"unknown-class": 1}
-
-    assert (loaded.rows, loaded.ignored_keys) == (1, {"colour": 1})
-    assert stored(own_engine, "note") == [{"author": "me", "words": "hello"}]
+    assert (loaded.rows, loaded.dead_letters) == (1, {"class-broken": 1})
+    assert only_letter(own_engine).error.startswith("note: ")
+    assert query(own_engine, 'SELECT count(*) FROM "kept note"') == [(1,)]
 
 
-def make_class_note(engine: Engine) -> None:
-    """A class without a column messageId."""
-    execute(engine, "CREATE TABLE kept_note (author text, words text)")
-    execute(engine, "CREATE VIEW note AS SELECT author, words FROM kept_note")
-    into = "INSERT INTO kept_note (author, words) VALUES (NEW.author, NEW.words);"
-    if engine.dialect.name == "sqlite":
-        execute(engine, f"CREATE TRIGGER n INSTEAD OF INSERT ON note BEGIN {into} END")
-        return
-    execute(
-        engine,
-        "CREATE FUNCTION n() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS"
-        f" $$ BEGIN {into} RETURN NEW; END $$",
+@only_on("postgresql", "own_url")
+def test_a_class_without_privilege_is_parked_and_others_load(own_engine: Engine) -> None:
+    make_class(own_engine, "note", author="text", words="text")
+    role = f"stranger_of_{own_engine.url.database}"
+    run(
+        own_engine,
+        f"CREATE ROLE {role} LOGIN PASSWORD 'x'",
+        f"GRANT SELECT, INSERT ON dead_letter TO {role}",
+        f"GRANT SELECT ON publisher TO {role}",
+        f"GRANT EXECUTE ON FUNCTION make_publishers TO {role}",
+        f"GRANT INSERT ON note TO {role}",
     )
-    execute(
-        engine,
-        "CREATE TRIGGER n INSTEAD OF INSERT ON note FOR EACH ROW EXECUTE FUNCTION n()",
-    )
-    execute(engine, "GRANT INSERT ON note TO sam_loader")
+    stranger = make_engine(own_engine.url.set(username=role, password="x").render_as_string(False))
+    note = message_of("note", {"author": "me", "words": "hello"})
 
+    batch = [note, message_of("siteGroup", site_group())]
+    loaded = load(stranger, Catalogue(stranger), batch, NOW)
 
-def test_a_result_that_is_too_old_is_a_dead_letter(engine: Engine) -> None:
-    old = NOW - timedelta(days=4000)
-
-    load_now(engine, metric_message(metric_result(timestamp=old.isoformat())))
-
-    assert reasons(engine) == [(1, "too-old")]
+    assert (loaded.rows, loaded.dead_letters) == (1, {"class-broken": 1})
+    assert only_letter(own_engine).error.startswith("sitegroup: 42501: ")
+    assert query(own_engine, "SELECT * FROM note") == [("me", "hello")]
+    stranger.dispose()
+    run(own_engine, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
 def test_an_unreachable_database_is_reported_without_its_password(
-    postgres: PostgresServer, postgres_url: str
+    postgres: PostgresServer,
 ) -> None:
-    engine = make_engine(postgres_url.replace(f":{postgres.port}/", ":1/"))
+    engine = make_engine(postgres.url().replace(f":{postgres.port}/", ":1/"))
 
     with pytest.raises(DatabaseAway) as caught:
-        load_now(engine, results("a.example.org"))
+        load_now(engine, metric_message())
 
     assert postgres.password not in str(caught.value)
 
 
-def test_a_connection_lost_in_a_batch_stores_nothing(
-    postgres: PostgresServer, postgres_url: str
-) -> None:
-    engine = make_engine(postgres_url)
-    upgrade(engine)
-    # The backend ends itself in the middle of the batch.
-    execute(
-        engine,
+@only_on("postgresql", "own_url")
+def test_a_connection_lost_in_a_batch_stores_nothing(own_engine: Engine) -> None:
+    run(  # the backend ends itself in the middle of the batch
+        own_engine,
         """
         CREATE FUNCTION end_it() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
         BEGIN
             PERFORM pg_terminate_backend(pg_backend_pid());
             RETURN NEW;
         END $$
-    """,
-    )
-    execute(
-        engine,
+        """,
         "CREATE TRIGGER end_it BEFORE INSERT ON metric_result"
         " FOR EACH ROW EXECUTE FUNCTION end_it()",
     )
 
     with pytest.raises(DatabaseAway):
-        load_now(engine, results("a.example.org"))
+        load_now(own_engine, metric_message(metric_result(), BAD))
 
-    execute(engine, "DROP TRIGGER end_it ON metric_result")
-    assert list_dead_letters(engine) == []
-    assert load_now(engine, results("a.example.org")).rows == 1
-    engine.dispose()
+    run(own_engine, "DROP TRIGGER end_it ON metric_result")
+    assert list_dead_letters(own_engine) == []
+    assert load_now(own_engine, metric_message()).rows == 1
 
 
-def test_a_read_only_database_counts_as_away(postgres_url: str) -> None:
-    engine = make_engine(postgres_url)
-    upgrade(engine)
-    execute(engine, f"ALTER DATABASE {engine.url.database} SET default_transaction_read_only = on")
-    engine.dispose()
+@only_on("postgresql", "own_url")
+def test_a_read_only_database_counts_as_away(own_engine: Engine) -> None:
+    run(
+        own_engine,
+        f"ALTER DATABASE {own_engine.url.database} SET default_transaction_read_only = on",
+    )
+    own_engine.dispose()
 
     with pytest.raises(DatabaseAway):
-        load_now(engine, results("a.example.org"))
-
-    engine.dispose()
+        load_now(own_engine, metric_message())
 
 
 def test_a_deleted_sqlite_file_is_not_created_again(tmp_path: Path) -> None:
     file = tmp_path / "sam.db"
-    engine = make_engine(f"sqlite:///{file}", create=True)
-    upgrade(engine)
-    engine.dispose()
-    engine = make_engine(f"sqlite:///{file}")
+    engine = with_schema(f"sqlite:///{file}")
     file.unlink()
 
     with pytest.raises(DatabaseAway):
-        load_now(engine, results("a.example.org"))
+        load_now(engine, metric_message())
 
     assert not file.exists()
     engine.dispose()
 
 
 def test_nothing_is_committed_where_a_dead_letter_cannot_be_stored(own_engine: Engine) -> None:
-    execute(own_engine, "ALTER TABLE dead_letter RENAME TO elsewhere")
-    bad = metric_message(metric_result(metricStatus="FINE"))
+    run(own_engine, "ALTER TABLE dead_letter RENAME TO elsewhere")
 
     with pytest.raises(DatabaseAway):
-        load_now(own_engine, results("a.example.org"), bad)
+        load_now(own_engine, metric_message(metric_result(), BAD))
 
-    assert hosts(own_engine) == []
-
-
-def test_a_dead_letter_stores_any_headers_and_bytes(engine: Engine) -> None:
-    headers = {
-        "samMessageId": "i\x00d" * 2000,
-        "odd": "\udc80 \x00",
-        "messageClass": "no\x00\udc80",
-    }
-
-    loaded = load_now(engine, Message(headers, b"\x00\xff"))
-
-    assert loaded.dead_letters == {"unknown-class": 1}
-    [letter] = list_dead_letters(engine)
-    assert show_dead_letter(engine, letter.dead_letter_id).body == b"\x00\xff"
-    assert show_dead_letter(engine, letter.dead_letter_id).headers == headers
+    assert stored(own_engine, "metricOutput") == []
