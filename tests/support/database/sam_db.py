@@ -1,31 +1,47 @@
-"""`sam-db` called in this process, on the database of `$SAM_DATABASE_URL`."""
+"""`sam-db` in this process, on one database."""
 
 from __future__ import annotations
 
-import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-import pytest
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.program.command import OK, USAGE
-from sam_pipeline.sql.cli import main
-
-Output = pytest.CaptureFixture[str]
+from tests.support.invoke import Answer, invoke
 
 
-def answer(capsys: Output, *command: str) -> Any:
-    """The JSON document that a command prints."""
-    assert main([*command, "--json"]) == OK
-    return json.loads(capsys.readouterr().out)
+@dataclass(frozen=True)
+class SamDb:
+    """Commands in a directory; `environment` are further variables."""
+
+    url: str
+    directory: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, *arguments: str | Path, stdin: str | bytes = "") -> Answer:
+        own = {"SAM_DATABASE_URL": self.url, "STATE_DIRECTORY": str(self.directory / "state")}
+        variables = {**os.environ, **own, **self.environment}
+        return invoke("sam-db", *arguments, stdin=stdin, cwd=self.directory, env=variables)
+
+    def document(self, *arguments: str | Path) -> Any:
+        """The JSON document of a command that succeeds."""
+        answer = self(*arguments, "--json")
+        assert answer.code == OK, str(answer)
+        return answer.json
+
+    def refusal(self, *arguments: str | Path) -> str:
+        """The message of a usage error."""
+        answer = self(*arguments)
+        assert answer.code == USAGE, str(answer)
+        return answer.err
 
 
-def refusal(capsys: Output, *command: str) -> str:
-    """The message of a usage error."""
-    with pytest.raises(SystemExit) as caught:
-        main(command)
-    assert caught.value.code == USAGE
-    return capsys.readouterr().err
+def sam_db_on(engine: Engine, directory: Path, **environment: str) -> SamDb:
+    return SamDb(url_of(engine), directory, environment)
 
 
 def url_of(engine: Engine) -> str:

@@ -1,300 +1,235 @@
-"""`sam-db` on an SQLite file."""
+"""`sam-db` on an SQLite file: arguments, output and errors."""
 
 from __future__ import annotations
 
-import json
-import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from sam_pipeline.schema.program.command import (
+    BAD_DATA,
     CANNOT_CREATE,
     CONFIG,
+    NO_INPUT,
     NO_PERMISSION,
     OK,
     UNAVAILABLE,
-    USAGE,
 )
-from sam_pipeline.sql.cli import main
 from sam_pipeline.sql.database.version import wanted_version
+from tests.support.database.gocdb_files import document, service_endpoint, write
+from tests.support.database.sam_db import SamDb
+
+EARLY, LATE = "2026-01-05T22:00Z", "2026-01-07T00:00Z"
+ADD = f"downtime add --site A --reason r --who jane --start {EARLY} --end {LATE}"
 
 
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The configured database file, which does not exist yet."""
-    monkeypatch.setenv("SAM_DATABASE_URL", f"sqlite:///{tmp_path}/sam.db")
-    return tmp_path / "sam.db"
-
-
-@pytest.fixture
-def database(file: Path, empty_database: Path) -> Path:
-    """The configured database file, with a schema."""
-    shutil.copy(empty_database, file)
-    return file
-
-
-def execute(file: Path, statement: str) -> None:
+def execute(file: Path, *statements: str) -> None:
     with closing(sqlite3.connect(file)) as connection, connection:
-        connection.execute(statement)
+        for statement in statements:
+            connection.execute(statement)
 
 
-def one_line(capsys: pytest.CaptureFixture[str]) -> str:
-    """The only line of error output."""
-    captured = capsys.readouterr()
-    [line] = captured.err.splitlines()
-    assert captured.out == ""
-    return line
-
-
-def test_upgrade_creates_the_file_and_prints_what_it_applied(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["upgrade"]) == OK
-    assert main(["upgrade"]) == OK
-
-    first, second = capsys.readouterr().out.splitlines()
-    assert first == f"sqlite:///{file}: applied 0001, now version {wanted_version()}"
-    assert second == f"sqlite:///{file}: already version {wanted_version()}"
-
-
-def test_upgrade_answers_in_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["upgrade", "--json"]) == OK
-
-    assert json.loads(capsys.readouterr().out) == {
-        "database": f"sqlite:///{file}",
-        "version": wanted_version(),
-        "applied": ["0001"],
-    }
-
-
-def test_current_prints_the_version(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["current"]) == OK
-
-    assert capsys.readouterr().out == f"sqlite:///{database}: version {wanted_version()}\n"
-
-
-def test_check_finds_no_problem_in_a_new_database(
-    database: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["check", "--json"]) == OK
-
-    assert json.loads(capsys.readouterr().out)["problems"] == []
+def test_upgrade_creates_the_file_once(sam_db: SamDb) -> None:
+    applied = {"database": sam_db.url, "version": wanted_version(), "applied": ["0001"]}
+    assert sam_db.document("upgrade") == applied
+    assert sam_db.document("upgrade") == {**applied, "applied": []}
+    assert "already version 0001" in sam_db("upgrade").out
+    assert "version 0001" in sam_db("current").out
+    assert sam_db.document("check")["problems"] == []
 
 
 def test_check_reports_every_problem_at_once_with_its_command(
-    database: Path, capsys: pytest.CaptureFixture[str]
+    database: Path, sam_db: SamDb
 ) -> None:
-    execute(database, "DROP TRIGGER siteGroup_insert")
-    execute(database, "DROP VIEW report_run")
+    execute(database, "DROP TRIGGER siteGroup_insert", "DROP INDEX run_report_day")
 
-    assert main(["check"]) == CONFIG
+    checked, as_json = sam_db("check"), sam_db("check", "--json")
 
-    captured = capsys.readouterr()
-    assert captured.out.splitlines() == [
-        f"sqlite:///{database}: view report_run is missing",
-        "    sam-db repair",
-        f"sqlite:///{database}: trigger siteGroup_insert is missing",
-        "    sam-db repair",
-    ]
-    assert captured.err == f"sam-db: error: sqlite:///{database}: 2 problems, see above\n"
-    assert main(["repair"]) == OK
-    assert main(["check"]) == OK
-
-
-def test_check_names_in_json_what_repairs_a_problem(
-    database: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    execute(database, "DROP TRIGGER siteGroup_insert")
-    execute(database, "DROP INDEX run_report_day")
-
-    assert main(["check", "--json"]) == CONFIG
-
-    index, trigger = json.loads(capsys.readouterr().out)["problems"]
-    assert trigger == {
-        "problem": f"sqlite:///{database}: trigger siteGroup_insert is missing",
-        "repair": "sam-db repair",
-    }
-    assert index["problem"].startswith(f"sqlite:///{database}: index run_report_day is missing")
+    name = f"sqlite:///{database}"
+    trigger = f"{name}: trigger siteGroup_insert is missing"
+    assert (checked.code, as_json.code) == (CONFIG, CONFIG)
+    assert checked.out.splitlines()[2:] == [trigger, "    sam-db repair"]
+    assert "2 problems" in checked.err
+    index, other = as_json.json["problems"]
+    assert other == {"problem": trigger, "repair": "sam-db repair"}
+    assert index["problem"].startswith(f"{name}: index run_report_day is missing")
     assert index["repair"] is None  # tables are left as they are
+    assert sam_db("classes").out.splitlines()[-1].endswith("no INSTEAD OF INSERT trigger")
 
 
-def test_check_names_the_upgrade_that_a_database_needs(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file.touch()
-
-    assert main(["check", "--json"]) == CONFIG
-
-    [problem] = json.loads(capsys.readouterr().out)["problems"]
-    assert "has no schema" in problem["problem"]
-    assert problem["repair"] == "sam-db upgrade"
-
-
-def test_sql_prints_the_whole_schema_without_a_database(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["sql"]) == OK
-    script = capsys.readouterr().out
+def test_sql_prints_the_whole_schema_without_a_database(file: Path, sam_db: SamDb) -> None:
+    printed = sam_db("sql")
     assert not file.exists()
 
     with closing(sqlite3.connect(file)) as connection:
-        connection.executescript(script)
+        connection.executescript(printed.out)
         connection.execute("PRAGMA journal_mode = WAL")
-    assert main(["check"]) == OK
-    assert main(["upgrade"]) == OK
-    assert "already version" in capsys.readouterr().out
+    assert sam_db("check").code == OK
+    assert sam_db.document("upgrade")["applied"] == []
 
 
-def test_sql_answers_in_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sql", "--dialect", "postgresql", "--from", "0001", "--json"]) == OK
+def test_sql_answers_in_json(sam_db: SamDb) -> None:
+    answer = sam_db.document("sql", "--dialect", "postgresql", "--from", "0001")
 
-    answer = json.loads(capsys.readouterr().out)
-    assert (answer["dialect"], answer["from"], answer["version"]) == (
-        "postgresql",
-        "0001",
-        wanted_version(),
-    )
+    facts = answer["dialect"], answer["from"], answer["version"]
+    assert facts == ("postgresql", "0001", wanted_version())
     assert "CREATE TABLE alembic_version" not in answer["script"]
     assert "GRANT" in answer["script"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--roles"], "SQLite has no roles"),
-        (["--from", "0000"], "must be one of 0001"),
-        (["--roles", "--from", "0001"], "not allowed with"),
-    ],
-)
-def test_sql_refuses_what_it_cannot_print(
-    file: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["sql", *arguments])
+def test_classes_are_listed_with_their_columns(database: Path, sam_db: SamDb) -> None:
+    classes = {row["class"]: row["columns"] for row in sam_db.document("classes")}
 
-    assert caught.value.code == USAGE
-    assert message in capsys.readouterr().err
-
-
-def test_classes_are_listed_with_their_columns(
-    database: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["classes", "--json"]) == OK
-
-    classes = {row["class"]: row["columns"] for row in json.loads(capsys.readouterr().out)}
-    assert list(classes) == [
-        "downtime",
-        "metricOutput",
-        "serviceEndpoint",
-        "siteContact",
-        "siteGroup",
-    ]
-    assert classes["siteGroup"] == [
-        "siteName",
-        "groupName",
-        "groupType",
-        "weight",
-        "validFrom",
-        "validTo",
-    ]
-
-
-def test_classes_are_listed_with_their_problems(
-    database: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    execute(database, "DROP TRIGGER siteGroup_insert")
-
-    assert main(["classes"]) == OK
-
-    header, *_, last = capsys.readouterr().out.splitlines()
-    assert header.split() == ["class", "columns", "problem"]
-    assert last.endswith("view siteGroup has no INSTEAD OF INSERT trigger")
-
-
-@pytest.mark.parametrize("command", ["current", "check", "classes"])
-def test_a_missing_database_is_one_clear_line(
-    file: Path, command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([command]) == CONFIG
-
-    assert one_line(capsys).startswith(f"sam-db: error: {file}: no such database")
-    assert not file.exists()
-
-
-@pytest.mark.parametrize("command", ["current", "check", "classes"])
-def test_a_database_without_schema_is_one_clear_line(
-    file: Path, command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file.touch()
-
-    assert main([command]) == CONFIG
-
-    assert "has no schema" in one_line(capsys)
+    assert sorted(classes) == list(classes)
+    assert len(classes) == 5
+    columns = ["siteName", "groupName", "groupType", "weight", "validFrom", "validTo"]
+    assert classes["siteGroup"] == columns
 
 
 @pytest.mark.parametrize("command", ["current", "check", "classes", "upgrade"])
-def test_a_newer_schema_names_both_versions(
-    database: Path, command: str, capsys: pytest.CaptureFixture[str]
+def test_an_unusable_database_is_one_clear_line(
+    file: Path, sam_db: SamDb, empty_database: Path, command: str
 ) -> None:
-    execute(database, "UPDATE alembic_version SET version_num = '0815'")
-
-    assert main([command]) == CONFIG
-
-    message = capsys.readouterr().err
-    assert "0815" in message
-    assert wanted_version() in message
-
-
-def test_a_file_that_is_not_a_database_is_left_alone(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    if command != "upgrade":
+        missing = sam_db(command)
+        assert (missing.code, missing.out) == (CONFIG, "")
+        assert missing.err.startswith(f"sam-db: error: {file}: no such database")
+        assert not file.exists()
+        file.touch()
+        empty = sam_db(command, "--json")
+        assert empty.code == CONFIG
+        assert "has no schema" in empty.err + empty.out
+    file.write_bytes(empty_database.read_bytes())
+    execute(file, "UPDATE alembic_version SET version_num = '0815'")
+    newer = sam_db(command)
+    assert newer.code == CONFIG
+    assert "0815" in newer.err and wanted_version() in newer.err
     file.write_text("a letter to my aunt\n" * 100)
-
-    assert main(["upgrade"]) == CONFIG
-
-    assert "file is not a database" in one_line(capsys)
+    other = sam_db(command)
+    assert (other.code, other.err.count("\n")) == (CONFIG, 1)
+    assert "file is not a database" in other.err
     assert file.read_text() == "a letter to my aunt\n" * 100
 
 
-def test_no_directory_is_created_for_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_where_the_database_cannot_be_made_written_or_reached_the_exit_code_says_so(
+    database: Path, sam_db: SamDb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SAM_DATABASE_URL", f"sqlite:///{tmp_path}/absent/sam.db")
-
-    assert main(["upgrade"]) == CANNOT_CREATE
-
-    assert f"the directory {tmp_path}/absent does not exist" in one_line(capsys)
-
-
-def test_a_file_that_may_not_be_written_is_refused(
-    database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    absent = replace(sam_db, url=f"sqlite:///{database.parent}/absent/sam.db")("upgrade")
+    server = replace(sam_db, url="postgresql+psycopg2://sam:secret@127.0.0.1:1/sam")("check")
     monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everything
+    refused = sam_db("check")
 
-    assert main(["check"]) == NO_PERMISSION
+    assert absent.code == CANNOT_CREATE
+    assert f"{database.parent}/absent does not exist" in absent.err
+    assert server.code == UNAVAILABLE
+    assert "127.0.0.1" in server.err and "secret" not in server.err
+    assert refused.code == NO_PERMISSION
+    assert str(database) in refused.err
 
-    assert f"no permission to write {database}" in one_line(capsys)
 
-
-def test_a_server_that_does_not_answer_is_named_without_the_password(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_gocdb_has_counts_by_kind_and_a_dry_run_shows_the_rows(
+    database: Path, sam_db: SamDb
 ) -> None:
-    monkeypatch.setenv("SAM_DATABASE_URL", "postgresql+psycopg2://sam:secret@127.0.0.1:1/sam")
+    file = write(database.parent / "x.xml", document(service_endpoint()))
+    command = ("import", "gocdb", "--endpoints", file)
+    at = ("--at", "2026-01-01T00:00Z")
 
-    assert main(["check"]) == UNAVAILABLE
+    [row] = sam_db.document(*command, *at, "--dry-run")["rows"]
+    shown = sam_db(*command, "--dry-run")
+    result = sam_db.document(*command, *at)
 
-    line = one_line(capsys)
-    assert "127.0.0.1" in line
-    assert "secret" not in line
+    assert (row["class"], row["record"]["validFrom"]) == ("serviceEndpoint", "2026-01-01T00:00:00Z")
+    assert "nothing was written" in shown.out and "serviceEndpoint\nsiteName " in shown.out
+    assert (result["at"], result["dry_run"]) == ("2026-01-01T00:00:00Z", False)
+    counts = {"read": 1, "new": 1, "changed": 0, "ended": 0, "unchanged": 0, "kept": 0}
+    assert result["kinds"] == [{"kind": "serviceEndpoint", **counts}]
 
 
-@pytest.mark.parametrize("arguments", [[], ["prune"], ["upgrade", "--fast"]])
-def test_wrong_usage_is_reported(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
+def test_a_missing_export_and_a_bad_one_change_nothing(database: Path, sam_db: SamDb) -> None:
+    write(database.parent / "good.xml", document(service_endpoint()))
+    write(database.parent / "bad.xml", "<results>")
 
-    assert caught.value.code == USAGE
-    assert "--help" in capsys.readouterr().err
+    missing = sam_db("import", "gocdb", "--endpoints", "good.xml", "no.xml")
+    bad = sam_db("import", "gocdb", "--endpoints", "good.xml", "--groups", "bad.xml")
+
+    assert missing.code == NO_INPUT
+    assert "no.xml: no such file" in missing.err and "nothing was changed" in missing.err
+    assert bad.code == BAD_DATA
+    assert "bad.xml, line 1: the file ends here" in bad.err
+    at = ("--at", "2026-01-01T00:00Z")
+    [kind] = sam_db.document("import", "gocdb", "--endpoints", "good.xml", *at)["kinds"]
+    assert kind["new"] == 1
+
+
+def test_an_empty_sqlite_database_has_no_partitions_and_nothing_to_prune(
+    database: Path, sam_db: SamDb
+) -> None:
+    assert "no partitions" in sam_db("partitions").out
+    assert sam_db.document("partitions") == []
+
+    pruned = sam_db.document("prune", "--keep-results", "400d", "--keep-details", "60d")
+
+    today = datetime.now(UTC).date()
+    nothing = {"rows": 0, "partitions": None, "bytes": None}
+    assert pruned == {
+        "database": sam_db.url,
+        "dry_run": False,
+        "results": {"before": str(today - timedelta(days=400)), **nothing},
+        "details": {"before": str(today - timedelta(days=60)), **nothing},
+        "audit": {"before": None, **nothing},
+        "dead_letters": {"before": None, **nothing},
+        "kept_back": [],
+        "left": [],
+        "not_dropped": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("", "--help"),
+        ("upgrade --fast", "--help"),
+        ("sql --roles", "SQLite has no roles"),
+        ("sql --from 0000", "must be one of 0001"),
+        ("sql --roles --from 0001", "not allowed with"),
+        ("prune", "--keep-results 400d"),
+        *(
+            (f"prune --keep-{kind}=60", "'60' is not an age")
+            for kind in ("results", "details", "audit", "dead-letters")
+        ),
+        *((f"partitions --ahead={n}", "expected 0 to 366") for n in ("-1", "367", "x", "9" * 5000)),
+        ("import", "error: "),
+        ("import records", "error: "),
+        ("import records --age-limit -3 a.txt", "--age-limit"),
+        ("import csv a.csv", "--class"),
+        ("import csv --class metricOutput a.csv", "--class"),
+        ("import csv --class siteGroup --delimiter :: a.csv", "--delimiter"),
+        ("import gocdb", "--url or files are required"),
+        ("import gocdb --url https://x --endpoints x", "--url or files are required"),
+        ("import gocdb --url https://x --at 2026-01-01T00:00Z", "--at is for files"),
+        ("import gocdb --endpoints x --window 2026-01-01..2026-01-02", "--window needs"),
+        ("import gocdb --endpoints x --at 2999-01-01T00:00Z", "is in the future"),
+        ("import gocdb --endpoints x --since 2999-01-01T00:00Z", "is after the snapshot"),
+        ("import gocdb --downtimes x --window November", "is not a window"),
+        (f"{ADD} --end {EARLY}", "is not after"),
+        (f"{ADD} --start 2026-01-08T22:00Z", "is not after"),
+        (f"{ADD} --start 2026-01-05T22:00", "has no time zone"),
+        (f"{ADD} --start yesterday", "is not a time"),
+        (f"{ADD} --host two/words", "is not a host name"),
+        (f"{ADD} --id=", "--id: is empty"),
+        (f"{ADD} --reason=", "--reason: is empty"),
+        (f"{ADD} --site=", "--site: is empty"),
+        (f"{ADD} --severity=", "--severity: is empty"),
+        (ADD.partition(" --end")[0], "--end"),
+        ("downtime list --from 2026-01-02 --to 2026-01-01", "--to 2026-01-01 is before"),
+    ],
+)
+def test_wrong_usage_is_reported_and_changes_nothing(
+    database: Path, sam_db: SamDb, command: str, problem: str
+) -> None:
+    assert problem in sam_db.refusal(*command.split())
+    assert sam_db.document("downtime", "list", "--all") == []

@@ -99,61 +99,21 @@ def flags(rows: Mapping[str, Row]) -> dict[str, tuple[str, ...]]:
 # Topology
 
 
-def test_the_first_snapshot_is_all_new_and_valid_from_its_time() -> None:
+def test_rows_begin_with_their_first_snapshot_and_end_with_the_one_that_lacks_them() -> None:
     view = View(SERVICE_ENDPOINT)
-
-    changes = take(view, DAY1, endpoint("a"), endpoint("b"), accept_shrinking=False)
-
-    assert counts(changes) == (2, 0, 0, 0, 0)
-    assert {(row["validFrom"], row["messageId"]) for row in changes.rows} == {
-        (DAY1, f"gocdb:{DAY1}")
-    }
-
-
-def test_since_applies_to_the_first_snapshot_only() -> None:
-    view = View(SERVICE_ENDPOINT)
-
-    take(view, DAY2, endpoint("a"), since=DAY1)
-    take(view, DAY3, endpoint("a"), endpoint("b"), since=DAY1)
-
-    assert {row["hostName"]: row["validFrom"] for row in view.rows.values()} == {
-        "a": DAY1,
-        "b": DAY3,
-    }
-
-
-def test_the_same_snapshot_again_changes_nothing() -> None:
-    view = View(SERVICE_ENDPOINT)
-    take(view, DAY1, endpoint("a"), endpoint("b"))
-
-    for at in (DAY1, DAY2):
-        changes = take(view, at, endpoint("a"), endpoint("b"), accept_shrinking=False)
-        assert (counts(changes), changes.rows) == ((0, 0, 0, 2, 0), ())
-
-
-@pytest.mark.parametrize("details", [{"production": "N"}, {"monitored": "N"}, {"serviceURI": "x"}])
-def test_a_changed_endpoint_ends_and_begins_again(details: dict[str, str]) -> None:
-    view = View(SERVICE_ENDPOINT)
-    take(view, DAY1, endpoint())
-
-    changes = take(view, DAY2, endpoint(**details), accept_shrinking=False)
-
-    assert counts(changes) == (0, 1, 0, 0, 0)
-    assert flags(view.at(DAY1)) == flags({"ce01": endpoint()})
-    assert flags(view.at(DAY2)) == flags({"ce01": endpoint(**details)})
-
-
-def test_a_vanished_endpoint_ends_and_one_that_returns_begins_again() -> None:
-    view = View(SERVICE_ENDPOINT)
-    take(view, DAY1, endpoint("a"), endpoint("b"))
 
     counted = [
-        counts(take(view, DAY2, endpoint("a"))),
-        counts(take(view, DAY3, endpoint("a"), endpoint("b"))),
+        counts(take(view, DAY2, endpoint("a"), endpoint("b"), since=DAY1)),
+        counts(take(view, DAY3, endpoint("a", production="N"), endpoint("c"), since=DAY1)),
+        counts(take(view, DAY4, endpoint("a", production="N"), endpoint("b"), endpoint("c"))),
     ]
 
-    assert counted == [(0, 0, 1, 1, 0), (1, 0, 0, 1, 0)]
-    assert [sorted(view.at(day)) for day in (DAY1, DAY2, DAY3)] == [["a", "b"], ["a"], ["a", "b"]]
+    assert counted == [(2, 0, 0, 0, 0), (1, 1, 1, 0, 0), (1, 0, 0, 2, 0)]
+    begun = sorted((row["hostName"], row["validFrom"]) for row in view.rows.values())
+    assert begun == [("a", DAY1), ("a", DAY3), ("b", DAY1), ("b", DAY4), ("c", DAY3)]
+    assert {row["messageId"] for row in view.rows.values()} == {
+        f"gocdb:{day}" for day in (DAY2, DAY3, DAY4)
+    }
 
 
 @pytest.mark.parametrize(("gone", "fine"), [(2, True), (3, False), (10, False)])
@@ -251,17 +211,6 @@ def intervals(view: View) -> dict[str, tuple[str, str]]:
     return {row["downtimeId"]: (row["startTime"], row["endTime"]) for row in view.rows.values()}
 
 
-def test_a_downtime_is_new_changed_or_unchanged() -> None:
-    view = View(DOWNTIME)
-    take(view, DAY1, downtime("1G0"), downtime("2G0"))
-
-    changes = take(view, DAY2, downtime("1G0"), downtime("2G0", end=DAY3), downtime("3G0"))
-
-    assert counts(changes) == (1, 1, 0, 1, 0)
-    assert intervals(view) == {"1G0": (DAY1, DAY2), "2G0": (DAY1, DAY3), "3G0": (DAY1, DAY2)}
-    assert {row["timestamp"] for row in changes.rows} == {DAY2}
-
-
 def test_vanished_downtimes_are_cancelled_ended_or_kept_by_their_time() -> None:
     view = View(DOWNTIME)
     past, running, coming = (
@@ -283,6 +232,46 @@ def test_vanished_downtimes_are_cancelled_ended_or_kept_by_their_time() -> None:
     assert take(view, DAY4, downtime("4G0")).rows == ()
 
 
+def test_a_downtime_is_new_moved_lacks_a_service_vanishes_and_returns() -> None:
+    view = View(DOWNTIME)
+    coming = downtime(start=DAY4, end=DAY5)
+    of_two = [coming, {**coming, "hostName": "b"}]
+    counted = [
+        counts(take(view, DAY1, *of_two)),
+        counts(take(view, DAY2, downtime(start=DAY3, end=DAY5), downtime("2G0"))),
+    ]
+    vanished = downtime_changes([], list(view.rows.values()), FeedSnapshot("gocdb", DAY3, NOW))
+    with pytest.raises(BadInput, match="no downtimes, but 1 from GOCDB"):
+        take(view, DAY3, accept_shrinking=False)
+    counted += [counts(take(view, DAY3)), counts(take(view, DAY4, coming))]
+
+    assert counted == [(2, 0, 0, 0, 0), (1, 1, 1, 0, 0), (0, 0, 1, 0, 0), (0, 1, 0, 0, 0)]
+    assert vanished.rows == ()  # without a window
+    ends = {(row["downtimeId"], row["hostName"]): row["endTime"] for row in view.rows.values()}
+    assert ends == {("1G0", "ce01"): DAY5, ("1G0", "b"): DAY4, ("2G0", "ce01"): DAY2}
+    for at in (DAY4, DAY1):
+        with pytest.raises(BadInput, match="must be newer"):
+            take(view, at, coming, downtime("3G0"))
+
+
+@pytest.mark.parametrize(
+    ("sent", "announced", "kept"),
+    [("m-1", DAY1, 0), ("m-1", DAY2, 1), ("m-1", DAY3, 1), (f"by-hand:{DAY1}", DAY1, 1)],
+)
+def test_of_messages_and_gocdb_the_newest_wins_and_a_change_by_hand_is_kept(
+    sent: str, announced: str, kept: int
+) -> None:
+    other: Row = {**downtime(), "timestamp": announced, "messageId": sent}
+    view = View(DOWNTIME, [other])
+
+    changes = take(view, DAY2, downtime(end=DAY4))
+
+    assert (changes.kept, changes.changed) == (kept, 1 - kept)
+    assert list(view.rows.values()) == [other] or not kept
+    missing = View(DOWNTIME, [{**other, "startTime": DAY4, "endTime": DAY5}])
+    assert take(missing, DAY3, downtime("2G0")).ended == 0
+
+
 @pytest.mark.parametrize(
     ("start", "end", "overlaps"),
     [
@@ -302,83 +291,6 @@ def test_only_downtimes_that_overlap_the_window_vanish(
     changes = take(view, "2026-10-02T00:00:00Z", downtime("2G0"))
 
     assert changes.ended == overlaps
-
-
-def test_without_a_window_nothing_vanishes() -> None:
-    view = View(DOWNTIME)
-    take(view, DAY1, downtime("1G0", DAY3, DAY4))
-
-    changes = downtime_changes([], list(view.rows.values()), FeedSnapshot("gocdb", DAY2, NOW))
-
-    assert changes.rows == ()
-
-
-def test_an_empty_export_ends_no_downtime_without_accept_shrinking() -> None:
-    view = View(DOWNTIME)
-    take(view, DAY1, downtime("1G0", DAY3, DAY4))
-
-    with pytest.raises(BadInput, match="no downtimes, but 1 from GOCDB"):
-        take(view, DAY2, accept_shrinking=False)
-    assert take(view, DAY2).ended == 1
-
-
-def test_a_downtime_that_comes_back_counts_again() -> None:
-    view = View(DOWNTIME)
-    take(view, DAY1, downtime("1G0", DAY3, DAY4))
-    take(view, DAY2)
-
-    changes = take(view, DAY3, downtime("1G0", DAY3, DAY4))
-
-    assert changes.changed == 1
-    assert intervals(view) == {"1G0": (DAY3, DAY4)}
-
-
-def test_a_service_removed_from_a_downtime_is_cancelled() -> None:
-    view = View(DOWNTIME)
-    take(view, DAY1, downtime(start=DAY3, end=DAY4), downtime(start=DAY3, end=DAY4, hostName="b"))
-
-    take(view, DAY2, downtime(start=DAY3, end=DAY4))
-
-    assert {row["hostName"]: row["endTime"] for row in view.rows.values()} == {
-        "ce01": DAY4,
-        "b": DAY3,
-    }
-
-
-def test_a_change_by_hand_is_kept() -> None:
-    by_hand: Row = {**downtime(end=DAY1), "timestamp": DAY1, "messageId": f"by-hand:{DAY1}"}
-    view = View(DOWNTIME, [by_hand])
-
-    changes = take(view, DAY2, downtime(end=DAY4))
-
-    assert counts(changes) == (0, 0, 0, 0, 1)
-    assert list(view.rows.values()) == [by_hand]
-
-
-@pytest.mark.parametrize(("announced", "kept"), [(DAY1, 0), (DAY2, 1), (DAY3, 1)])
-def test_of_messages_and_gocdb_the_newest_wins(announced: str, kept: int) -> None:
-    view = View(DOWNTIME, [{**downtime(), "timestamp": announced, "messageId": "m-1"}])
-
-    changes = take(view, DAY2, downtime(end=DAY4))
-
-    assert (changes.kept, changes.changed) == (kept, 1 - kept)
-
-
-def test_a_downtime_of_a_message_does_not_vanish() -> None:
-    message: Row = {**downtime("X", DAY3, DAY4), "timestamp": DAY1, "messageId": "m-1"}
-    view = View(DOWNTIME, [message])
-
-    assert take(view, DAY2, downtime()).ended == 0
-
-
-def test_a_different_snapshot_of_the_same_time_is_refused() -> None:
-    view = View(DOWNTIME)
-    take(view, DAY2, downtime())
-
-    assert take(view, DAY2, downtime()).rows == ()
-    for at in (DAY2, DAY1):
-        with pytest.raises(BadInput, match="must be newer"):
-            take(view, at, downtime(), downtime("2G0"))
 
 
 downtimes = st.dictionaries(

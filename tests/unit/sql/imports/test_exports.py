@@ -1,0 +1,399 @@
+"""Exports of GOCDB, CRIC and VO feeds as rows, and the files of XML that hold them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.schema.program.command import BAD_DATA, IO_ERROR, NO_INPUT
+from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports import xml_elements
+from sam_pipeline.sql.imports.cric import read_federations, read_services
+from sam_pipeline.sql.imports.feed_rows import ALL_TYPES
+from sam_pipeline.sql.imports.gocdb import NGI, SCOPE, read_downtimes, read_endpoints, read_groups
+from sam_pipeline.sql.imports.vofeed import read_vo_feed
+from sam_pipeline.sql.imports.xml_elements import elements
+from tests.support.database.gocdb_files import (
+    document,
+    downtime,
+    listed_site,
+    nested_downtime,
+    page,
+    service_endpoint,
+    site,
+    write,
+)
+from tests.support.feed_server import vo_feed
+
+START, END = 1_763_971_200, 1_763_985_600
+DOWNTIME = {
+    "downtimeId": "5001G0",
+    "siteName": "EXAMPLE-LCG2",
+    "hostName": "ce01.example.org",
+    "serviceFlavour": "CE",
+    "startTime": "2025-11-24T08:00:00Z",
+    "endTime": "2025-11-24T12:00:00Z",
+    "classification": "SCHEDULED",
+    "severity": "OUTAGE",
+    "description": "new switches",
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "x.xml"
+
+
+# GOCDB
+
+
+def test_an_endpoint_has_site_host_flavour_uri_and_flags(file: Path) -> None:
+    known = service_endpoint(host="CE01.Example.org.", monitored="n", url=" a:1 ")
+    unknown = service_endpoint(host="b", production="", monitored="")
+
+    first, second = read_endpoints([write(file, document(known, unknown))])
+
+    place = {"siteName": "EXAMPLE-LCG2", "hostName": "ce01.example.org", "serviceFlavour": "CE"}
+    assert first == {**place, "serviceURI": "a:1", "production": "Y", "monitored": "N"}
+    assert not {"production", "monitored"} & second.keys()
+
+
+def test_pages_are_joined_within_and_across_files(file: Path, tmp_path: Path) -> None:
+    first, second, third = (service_endpoint(host=f"{name}.org") for name in "abc")
+    write(file, page(first), page(second))
+    other = write(tmp_path / "page3.xml", page(second, third), page())
+
+    rows = read_endpoints([file, other])
+
+    assert [row["hostName"] for row in rows] == ["a.org", "b.org", "c.org"]
+
+
+def test_of_services_with_one_host_and_flavour_the_monitored_one_counts(file: Path) -> None:
+    services = [
+        service_endpoint(production="N", url="a:1", key="1G0"),
+        service_endpoint(url="b:2", key="2G0"),
+        service_endpoint(monitored="N", url="c:3", key="3G0"),
+    ]
+
+    for order in (services, services[::-1]):
+        [row] = read_endpoints([write(file, document(*order))])
+        assert row["serviceURI"] == "b:2"
+
+
+def test_all_bad_elements_are_reported_with_their_lines_up_to_a_limit(file: Path) -> None:
+    bad = [
+        service_endpoint(host="two words", key="2G0"),
+        service_endpoint(production="x", key="3G0"),
+        service_endpoint(site="", key="4G0"),
+        site(),
+    ]
+    with pytest.raises(BadInput) as caught:
+        read_endpoints([write(file, document(service_endpoint(), *bad))])
+    with pytest.raises(BadInput) as many:
+        read_endpoints([write(file, document(*[service_endpoint(host="?")] * 50))])
+
+    size = service_endpoint().count("\n")
+    starts = [
+        f"{file}, line {3 + size}: SERVICE_ENDPOINT 2G0: hostName 'two words'",
+        f"{file}, line {3 + 2 * size}: SERVICE_ENDPOINT 3G0: IN_PRODUCTION",
+        f"{file}, line {3 + 3 * size}: SERVICE_ENDPOINT 4G0: serviceEndpoint needs siteName",
+        f"{file}, line {3 + 4 * size}: SITE 14G0: is <SITE>",
+        "nothing was changed",
+    ]
+    lines = str(caught.value).splitlines()
+    assert [line[: len(start)] for line, start in zip(lines, starts, strict=True)] == starts
+    assert "and 30 more" in str(many.value).splitlines()[20]
+
+
+def test_a_site_belongs_to_its_ngi_and_its_scopes(file: Path) -> None:
+    def groups(*sites: str) -> dict[str, list[tuple[str, str, str]]]:
+        found = read_groups([write(file, document(*sites))])
+        keys = ("siteName", "groupName", "groupType")
+        return {kind: [tuple(map(row.get, keys)) for row in rows] for kind, rows in found.items()}  # type: ignore[misc]
+
+    assert groups(site("A", "NGI_SI", ["EGI"]), site("B", "NGI_CH", [])) == {
+        NGI: [("A", "NGI_SI", "NGI"), ("B", "NGI_CH", "NGI")],
+        SCOPE: [("A", "EGI", "scope")],
+    }
+    assert groups(site("A", "NGI_SI", []))[SCOPE] == []
+    listed = groups(listed_site("A & B", "NGI_SI"), listed_site("C", ""))
+    assert listed == {NGI: [("A & B", "NGI_SI", "NGI")]}  # a list of sites has no scopes
+
+
+def test_both_methods_give_the_same_downtimes(
+    file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    services = [("ce01.example.org", "CE"), ("SE01.example.org", "SRM")]
+    flat = write(file, document(*(downtime(host=host, flavour=name) for host, name in services)))
+    nested = write(tmp_path / "nested.xml", document(nested_downtime(*services)))
+    without = write(tmp_path / "none.xml", document(nested_downtime(key="9G0")))
+
+    other = {**DOWNTIME, "hostName": "se01.example.org", "serviceFlavour": "SRM"}
+    assert read_downtimes([flat]) == read_downtimes([nested]) == [DOWNTIME, other]
+    assert read_downtimes([without]) == []
+    assert "9G0" in caplog.text
+
+
+def test_formatted_times_are_used_where_epoch_seconds_are_missing(file: Path) -> None:
+    text = document(downtime())
+    for name, value in (("START_DATE", START), ("END_DATE", END)):
+        text = text.replace(f"<{name}>{value}</{name}>", "")
+
+    [row] = read_downtimes([write(file, text)])
+
+    assert (row["startTime"], row["endTime"]) == ("2025-11-24T09:00:00Z", "2025-11-24T13:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("elements", "problem"),
+    [
+        ([downtime(start=END, end=START)], "before startTime"),
+        ([downtime(key="")], "has no PRIMARY_KEY"),
+        ([downtime(host="", site="")], "hostName or siteName"),
+        ([downtime(severity="")], "needs severity"),
+        ([downtime().replace(f"{START}", "soon")], "'soon' is not a time"),
+        ([downtime(), downtime(end=END + 60)], "two versions"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_invalid_downtime_is_refused(file: Path, elements: list[str], problem: str) -> None:
+    with pytest.raises(BadInput, match=problem):
+        read_downtimes([write(file, *map(page, elements))])
+
+
+# CRIC
+
+CE = {
+    "rcsite": "SITE-A",
+    "type": "CE",
+    "flavour": "HTCONDOR-CE",
+    "endpoint": "CE01.example.org:9619",
+    "state": "ACTIVE",
+    "status": "production",
+    "is_monitored": True,
+}
+STORAGE = {
+    "rcsite": "SITE-A",
+    "type": "SE",
+    "flavour": None,
+    "endpoint": "",
+    "protocols": {
+        "xrootd": {"endpoint": "root://se01.example.org:1094"},
+        "https": {"endpoint": "https://se01.example.org:443/dav"},
+        "srm": {"endpoint": "httpg://se02.example.org:8446/srm"},
+    },
+}
+
+
+def test_services_of_cric_are_endpoints_by_their_hosts_and_states(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    services = {
+        "ce": CE,
+        "se": STORAGE,
+        "disabled": {**CE, "state": "DISABLED"},
+        "testing": {**CE, "endpoint": "a", "status": "testing"},
+        "silent": {**CE, "endpoint": "b", "is_monitored": False},
+        "nowhere": {**CE, "endpoint": None},
+    }
+    file.write_text(json.dumps(services))
+
+    keys = ("hostName", "serviceFlavour", "production", "monitored", "serviceURI")
+    found = sorted(tuple(row[key] for key in keys) for row in read_services(file))
+
+    assert found == [
+        ("a", "HTCONDOR-CE", "N", "Y", "a"),
+        ("b", "HTCONDOR-CE", "Y", "N", "b"),
+        ("ce01.example.org", "HTCONDOR-CE", "Y", "Y", "CE01.example.org:9619"),
+        ("se01.example.org", "SE", "Y", "Y", "root://se01.example.org:1094"),
+        ("se02.example.org", "SE", "Y", "Y", "httpg://se02.example.org:8446/srm"),
+    ]
+    assert "ignoring 1 service without an endpoint, such as nowhere" in caplog.text
+
+
+def test_a_federation_groups_its_sites(file: Path) -> None:
+    file.write_text(json.dumps({"CH-CERN": {"rcsites": ["A", "B", "A"]}, "EMPTY": {}}))
+    member = {"groupName": "CH-CERN", "groupType": "federation"}
+    assert read_federations(file) == [{"siteName": site, **member} for site in "AB"]
+
+    for sites in ("A", [1], {"A": 1}):
+        file.write_text(json.dumps({"CH-CERN": {"rcsites": sites}}))
+        with pytest.raises(BadInput, match="CH-CERN: rcsites must be a list"):
+            read_federations(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"ce": {"rcsite": "A"', "not valid JSON"),
+        ("", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ('{"ce": {}, "ce": {}}', "'ce' appears twice"),
+        ("[]", "must be an object of named objects"),
+        ('{"error": "no such query"}', "error: must be an object"),
+        ('{"ce": {"rcsite": 1}}', "ce: rcsite must be a string"),
+        ('{"ce": {"rcsite": "A", "protocols": [1]}}', "ce: protocols must be an object"),
+        ('{"ce": {"rcsite": "A", "endpoint": "http://[x"}}', "ce: endpoint"),
+        ('{"ce": {"type": "CE", "endpoint": "h"}}', "ce: .*siteName"),
+        ('{"ce": {"rcsite": "A", "endpoint": "h"}}', "ce: .*serviceFlavour"),
+    ],
+    ids=lambda text: text[:60],
+)
+def test_a_bad_export_of_cric_is_refused_as_a_whole(file: Path, text: str, problem: str) -> None:
+    file.write_text(text)
+
+    with pytest.raises(BadInput, match=problem):
+        read_services(file)
+
+
+# VO feeds
+
+SITE = '<atp_site name="SITE-A">{}</atp_site>'
+SERVICE = '<service hostname="ce01.example.org" flavour="CE"{}/>'
+
+
+def feed(*contents: str, vo: str = "<vo>atlas</vo>") -> str:
+    return f"<root>{vo}{''.join(contents)}</root>"
+
+
+def test_services_and_groups_of_a_feed_are_rows_of_its_vo(file: Path) -> None:
+    services = (
+        SERVICE.format(' endpoint="ce01.example.org:1" production_status="false"')
+        + '<service hostname="SE01.example.org" flavour="SRM"><se_resource path="/x"/></service>'
+    )
+    groups = '<group name="T2" type="Tier"/><group name="SITE_A" type="atlas_Site"/>'
+    text = feed(SITE.format(services + groups), SITE.format(groups))
+
+    vo, rows = read_vo_feed(write(file, text))
+
+    place = {"siteName": "SITE-A", "voName": "atlas"}
+    ce = {"hostName": "ce01.example.org", "serviceFlavour": "CE", "production": "N"}
+    assert vo == "atlas"
+    assert rows.endpoints == [
+        {**place, **ce, "serviceURI": "ce01.example.org:1"},
+        {**place, "hostName": "se01.example.org", "serviceFlavour": "SRM"},
+    ]
+    kinds = {"T2": "Tier", "SITE_A": "atlas_Site"}
+    members = [{"siteName": "SITE-A", "groupName": n, "groupType": t} for n, t in kinds.items()]
+    assert rows.groups == {ALL_TYPES: members}
+    assert rows.downtimes is None
+    assert read_vo_feed(write(file, vo_feed("cms", {"A": [("h", "CE")]}))).source == "vofeed:cms"
+
+
+def test_of_a_service_that_appears_twice_the_one_in_production_counts(file: Path) -> None:
+    twice = SERVICE.format(' production_status="false"') + SERVICE.format(' endpoint="ce01:2"')
+
+    [row] = read_vo_feed(write(file, feed(SITE.format(twice)))).rows.endpoints
+
+    assert (row.get("production"), row["serviceURI"]) == (None, "ce01:2")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (feed(vo=""), "must name one VO"),
+        (feed(vo="<vo>atlas</vo><vo>cms</vo>"), "must name one VO"),
+        (feed(vo="<vo>a:b</vo>"), "must name one VO"),
+        (feed(SITE.format(SERVICE.format(' production_status="maybe"'))), "1: production_status"),
+        (feed('<atp_site><service hostname="h" flavour="CE"/></atp_site>'), "line 1: .*siteName"),
+        (feed(SITE.format('<service flavour="CE"/>')), "line 1: .*hostName"),
+        (feed(SITE.format('<group name="T2"/>')), "line 1: .*groupType"),
+        (feed(SITE.format(""))[:-9], "the file ends here"),
+        ("<html><body>Maintenance</body></html>", "begins with <html>"),
+    ],
+)
+def test_a_bad_feed_is_refused_as_a_whole(file: Path, text: str, problem: str) -> None:
+    with pytest.raises(BadInput, match=problem):
+        read_vo_feed(write(file, text))
+
+
+# Files of XML
+
+BOMB = """<?xml version="1.0"?>
+<!DOCTYPE results [ <!ENTITY a "aaaaaaaaaa"> <!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;"> ]>
+<results><A>&b;</A></results>
+"""
+EXTERNAL = """<!DOCTYPE results [<!ENTITY x SYSTEM "file:///etc/passwd">]>
+<results><A>&x;</A></results>
+"""
+EXTERNAL_DTD = '<!DOCTYPE results SYSTEM "http://example.org/x.dtd"><results><A/></results>'
+
+
+def tags(path: Path) -> list[tuple[str, int]]:
+    """Names of the elements and the lines where they begin."""
+    found = elements(path, "results")
+    return [(element.tag, int(where.rpartition(" ")[2])) for where, element in found]
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 7, 30, 65536])
+@pytest.mark.parametrize(
+    "between", ["\n", "", '\n<?xml version="1.0" encoding="UTF-8"?>\n', "<!-- page 2 -->\n<?x y?>"]
+)
+def test_consecutive_documents_are_read_as_one(
+    file: Path, monkeypatch: pytest.MonkeyPatch, between: str, chunk_bytes: int
+) -> None:
+    monkeypatch.setattr(xml_elements, "CHUNK_BYTES", chunk_bytes)
+    pages = f"{between}<results/>{between}<results><C/></results>\n\n"
+    file.write_text(
+        f'<results>\n<A/>\n<B x="1">a<D>b &amp; <![CDATA[<c>]]></D></B></results>{pages}'
+    )
+
+    assert tags(file) == [("A", 2), ("B", 3), ("C", 3 + 2 * between.count("\n"))]
+    _, (_, second), _ = elements(file, "results")
+    assert (second.get("x"), second.text, second.findtext("D")) == ("1", "a", "b & <c>")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        *((text, "has a document type") for text in (BOMB, EXTERNAL, EXTERNAL_DTD)),
+        (f"<results/>\n{BOMB[22:]}", "line 2: has a document type"),
+        ("", "line 1: the file ends here"),
+        ("<results>\n<A>", "line 2: the file ends here"),
+        ("<results>\n<A></results>", "line 2: not valid XML: mismatched tag"),
+        ("<results/>\n<results>\n&nbsp;</results>", "line 3: not valid XML: undefined entity"),
+        ("<results/>\njunk", "line 2: not valid XML"),
+        ("{}", "line 1: not valid XML"),
+        ("<results/>\n<error>no such method</error>", "line 2: begins with <error>"),
+        ('<?xml version="1.0" encoding="x-none"?><results/>', "unknown encoding"),
+    ],
+    ids=lambda text: text[:40],
+)
+def test_any_other_file_is_refused_with_its_line(file: Path, text: str, problem: str) -> None:
+    """A document type before anything is expanded."""
+    file.write_text(text)
+
+    with pytest.raises(BadInput, match=problem) as caught:
+        tags(file)
+
+    assert caught.value.exit_code == BAD_DATA
+
+
+@pytest.mark.parametrize("read", [tags, read_services])
+def test_a_missing_file_and_a_directory_have_exit_codes(
+    tmp_path: Path, read: Callable[[Path], object]
+) -> None:
+    with pytest.raises(BadInput, match=r"no\.xml: no such file") as missing:
+        read(tmp_path / "no.xml")
+    with pytest.raises(BadInput) as directory:
+        read(tmp_path)
+
+    assert (missing.value.exit_code, directory.value.exit_code) == (NO_INPUT, IO_ERROR)
+
+
+def test_memory_does_not_grow_with_the_file(file: Path) -> None:
+    element = f"<A><B>{'x' * 1000}</B></A>\n"
+    file.write_text(f"<results>\n{element * 10_000}</results>\n")
+
+    tracemalloc.start()
+    number = sum(1 for _ in elements(file, "results"))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert (number, peak < 3_000_000) == (10_000, True)

@@ -1,0 +1,169 @@
+"""Where the database is, the scripts of its schema, and how tables of SQLite are compared."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.sql.checks.schema_objects import table_differences
+from sam_pipeline.sql.database.config import DatabaseConfig, load_database, note_on_plain_text
+from sam_pipeline.sql.database.engine import make_engine, parse_url, postgresql_arguments
+from sam_pipeline.sql.database.script import present_state, statements
+
+
+@pytest.fixture(autouse=True)
+def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("SAM_CONFIG", "SAM_DATABASE_URL", "PGHOST", "PGSSLMODE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+
+
+def written(file: Path, url: str) -> Namespace:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f'[database]\nurl = "{url}"\n')
+    file.chmod(0o600)
+    return Namespace(config=str(file))
+
+
+def test_a_relative_path_is_relative_to_its_file_and_the_environment_beats_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = written(tmp_path / "site" / "sam.toml", "sqlite:///data/sam.db")
+    assert load_database(args).url == f"sqlite:///{tmp_path}/site/data/sam.db"
+    for url in ("sqlite:////var/lib/sam/sam.db", "postgresql+psycopg2://sam:x@db.example.org/sam"):
+        assert load_database(written(tmp_path / "other.toml", url)).url == url
+    with pytest.raises(ConfigError, match="url is missing"):
+        load_database(Namespace(config=None))
+
+    monkeypatch.setenv("SAM_DATABASE_URL", "sqlite:///environment.db")
+    assert load_database(args).url == "sqlite:///environment.db"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nonsense",
+        "mysql://u:secret@h/d",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:////var/lib/sam/sam.db?timeout=5s",
+        "postgresql://h:x/d",
+        "postgresql://u:top@secret@h/d",
+        "postgresql://u:top@and/secret@h/d",
+        "postgresql://sam:secret@db/sam?ssl_mode=verify-full",
+    ],
+)
+def test_a_url_of_another_kind_is_refused_without_its_password(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_engine(load_database(written(tmp_path / "sam.toml", url)).url)
+
+    assert "secret" not in str(caught.value)
+    assert "secret" not in repr(DatabaseConfig("postgresql://sam:secret@db/sam"))
+
+
+@pytest.mark.parametrize(
+    ("url", "mode"),
+    [
+        ("postgresql://sam:secret@db.example.org/sam", "prefer"),
+        ("postgresql://sam@10.0.0.1/sam?sslmode=allow", "allow"),
+        ("postgresql:///sam?host=127.0.0.1:5432&host=db2.example.org:5432", "prefer"),
+        ("sqlite:////var/lib/sam/sam.db", None),
+        ("postgresql:///sam", None),
+        ("postgresql:///sam?host=/run/postgresql", None),
+        ("postgresql://localhost/sam", None),
+        ("postgresql://[::1]:5432/sam", None),
+        ("postgresql://db.example.org/sam?sslmode=require", None),
+        ("postgresql://db.example.org/sam?sslmode=verify-full", None),
+    ],
+)
+def test_a_database_that_may_be_reached_in_plain_text_is_noted(url: str, mode: str | None) -> None:
+    note = note_on_plain_text(url)
+
+    assert (note is None) == (mode is None)
+    if note:
+        assert f"sslmode is {mode}" in note and "?sslmode=verify-full" in note
+        assert "secret" not in note
+
+
+def test_variables_of_libpq_count_for_the_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGHOST", "db.example.org")
+    assert note_on_plain_text("postgresql:///sam")
+    monkeypatch.setenv("PGSSLMODE", "verify-full")
+    assert note_on_plain_text("postgresql:///sam") is None
+
+
+def test_arguments_in_the_url_beat_our_defaults() -> None:
+    url = parse_url("postgresql://db/sam?connect_timeout=3&options=-c%20lock_timeout%3D5s")
+
+    arguments = postgresql_arguments(url)
+
+    assert url.drivername == "postgresql+psycopg2"
+    assert "connect_timeout" not in arguments  # the driver takes it from the URL
+    assert arguments["options"].startswith("-c timezone=UTC ")
+    assert arguments["options"].endswith(" -c lock_timeout=5s")  # the last one counts
+
+
+TRIGGER = """\
+CREATE TRIGGER t INSTEAD OF INSERT ON v BEGIN
+    SELECT CASE WHEN NEW.a = ';' THEN RAISE(ABORT, 'no; never') END;
+    INSERT INTO a VALUES (1);
+END;"""
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ["-- first\nCREATE TABLE a (b text);", "CREATE INDEX i\n    ON a (b);"],
+        ["-- one; two\nINSERT INTO a VALUES ('x;\ny'); -- and; so; on", TRIGGER],
+        ["SELECT 1;", "SELECT 2"],
+        [],
+    ],
+)
+def test_a_script_is_split_at_the_ends_of_its_statements(parts: list[str]) -> None:
+    assert list(statements("\n\n".join([*parts, ""]))) == parts
+    if parts and parts[-1].endswith(";"):
+        assert list(statements("\n".join([*parts, "", "-- the end", ""]))) == parts
+
+
+def test_no_statement_of_the_schema_is_lost() -> None:
+    script = "".join(present_state("sqlite"))
+
+    assert "".join("".join(statements(script)).split()) == "".join(script.split())
+
+
+TABLE = (
+    "CREATE TABLE t(id integer PRIMARY KEY,state text NOT NULL DEFAULT 'a,(b'"
+    " CHECK(state IN('a,(b','c')),size integer,UNIQUE(state,size)) STRICT"
+)
+UNIQUE, POSITIVE = "UNIQUE(state,size)", "CHECK(size > 0)"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (",size integer,", ",", ["column t.size is missing"]),
+        (",size integer,", ",size integer,note text,", ["unexpected column t.note"]),
+        ("size integer", "size text", ["column t.size was changed"]),
+        ("size integer", "size", ["column t.size was changed"]),
+        (",'c'", "", ["column t.state was changed"]),
+        ("'a,(b'", "'a'", ["column t.state was changed"]),
+        ("size integer", 'more,"else" text', ["column t.size is missing", "more", "t.else"]),
+        (UNIQUE, POSITIVE, [f"{UNIQUE} on t is missing", f"unexpected constraint {POSITIVE}"]),
+        (" STRICT", "", ["table t was changed"]),
+        (f"size integer,{UNIQUE}", f"{UNIQUE},size integer", ["table t was changed"]),
+    ],
+)
+def test_a_difference_names_column_or_constraint(old: str, new: str, expected: list[str]) -> None:
+    assert old in TABLE
+
+    found = table_differences("t", TABLE.replace(old, new), TABLE)
+
+    for difference, text in zip(found, expected, strict=True):
+        assert text in str(difference)
+    if (old, new) == ("size integer", "size text"):
+        assert found[0].wanted == "integer"
