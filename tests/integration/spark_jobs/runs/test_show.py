@@ -1,0 +1,484 @@
+"""What readers are shown of published days: figures, targets, months, trends, incidents, causes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from sam_pipeline.schema.program.command import USAGE
+from sam_pipeline.spark_jobs.explain.incidents.shared_causes import LOOK_AT
+from sam_pipeline.spark_jobs.profiles.file import read_profile
+from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.rules.days import day_start
+from sam_pipeline.spark_jobs.rules.groups import Member
+from tests.integration.spark_jobs.conftest import SamReport
+from tests.support.commands import Answer
+from tests.support.database.dialects import only_on
+from tests.support.database.sql_rows import insert, query, service_endpoint, site_contact
+from tests.support.reports.database import DAY, Grid
+from tests.support.reports.published_days import Timeline, publish
+
+NEXT = DAY + timedelta(days=1)
+BOTH = ("--from", DAY, "--to", NEXT)
+OF_DAY = ("--day", DAY)
+MONTH = f"{DAY:%Y-%m}"
+PROFILE = """\
+name = "test"
+validity_s = "off"
+vo = "ops"
+[flavours.CE]
+metrics = ["ping"]
+[flavours.SRM]
+metrics = ["ping"]
+[functions.ce]
+flavours = ["CE", "SRM"]
+"""
+TARGETS = """\
+[targets]
+availability = 80
+reliability = 80
+[targets.groups.tier.1]
+availability = 99
+[targets.groups.tier.2]
+availability = 95
+[targets.groups.federation.NORTH]
+availability = 50
+[targets.sites.C]
+availability = 60
+"""
+GOOD: Timeline = {"00:00": "OK"}
+BAD: Timeline = {"00:00": "OK", "06:00": "CRITICAL"}
+HALF: Timeline = {"00:00": "OK", "12:00": "CRITICAL"}
+DOWN: Timeline = {"00:00": "CRITICAL"}
+LATE: Timeline = {"00:00": "OK", "21:00": "CRITICAL"}
+MIXED: Timeline = {"00:00": "OK", "18:00": "CRITICAL"}
+
+
+def written(directory: Path, text: str = PROFILE) -> Profile:
+    (directory / "profile.toml").write_text(text)
+    return read_profile(directory / "profile.toml")
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Profile:
+    return written(tmp_path)
+
+
+def table(answer: Answer) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(answer.out)))
+
+
+def pages(sam_report: SamReport, directory: Path, *period: object) -> Path:
+    sam_report("site", *(period or ("--month", MONTH)), "--out", directory / "out")
+    return directory / "out"
+
+
+# Targets and groups ------------------------------------------------------------------------------
+
+
+def missed(sam_report: SamReport, *arguments: object) -> dict[str, list[str]]:
+    """The targets that each thing missed, by its names."""
+    rows: list[dict[str, Any]] = sam_report("show", "--json", *arguments).json
+    names = ("group_type", "group_name", "site", "function")
+    return {" ".join(row[n] for n in names if n in row): row["missed"] for row in rows}
+
+
+def test_each_site_and_group_is_compared_with_its_own_targets(
+    engine: Engine, sam_report: SamReport, tmp_path: Path
+) -> None:
+    tiers = written(tmp_path, PROFILE + TARGETS)
+    days = {"A CE a1": LATE, "B CE b1": LATE, "C CE c1": MIXED}
+    members = [
+        *(Member("federation", "NORTH", "A", 0), Member("tier", "1", "A", 0)),
+        Member("tier", "2", "C", 0),
+    ]
+    publish(engine, tiers, DAY, days, members)
+    lines = sam_report("show", *OF_DAY).out.splitlines()
+    out = pages(sam_report, tmp_path) / "test" / MONTH
+    ticket = sam_report("explain", "--ticket", "--site", "A", *OF_DAY).out
+
+    # Of the two groups of A the stricter one counts; C has a target of its own, but misses another.
+    assert missed(sam_report, *OF_DAY) == {"A": ["availability"], "B": [], "C": ["reliability"]}
+    assert missed(sam_report, *OF_DAY, "--level", "function") == {
+        "A ce": ["availability"],
+        "B ce": [],
+        "C ce": ["reliability"],
+    }
+    assert missed(sam_report, *OF_DAY, "--level", "group") == {
+        "federation NORTH": [],
+        "tier 1": ["availability"],
+        "tier 2": ["availability", "reliability"],
+    }
+    assert "targets of tier 2: availability 95 %" in lines
+    assert "targets of C: availability 60 %" in lines
+    assert "the target is 99 %" in (out / "A.html").read_text()
+    month = (out / "index.html").read_text()
+    assert "<b>2 of 3</b>" in month and "groups or sites have their own" in month
+    assert "availability 87.50 is below 99" in ticket
+    # A site has the targets of its newest groups of the period.
+    publish(engine, tiers, NEXT, days, [Member("tier", "3", "A", 0)])
+    assert missed(sam_report, *BOTH)["A"] == []
+
+
+def test_a_group_expects_only_the_sites_with_an_endpoint_of_the_report(
+    engine: Engine, report: Profile, sam_report: SamReport, tmp_path: Path
+) -> None:
+    """Site A is the only one with endpoints of the report; B may belong to another one."""
+    names = (("Mixed", "A", 3), ("Mixed", "B", 0), ("Others", "B", 0))
+    members = [Member("federation", *name) for name in names]
+    publish(engine, report, DAY, {"A CE h1": GOOD}, members)
+
+    [shown] = sam_report("show", *OF_DAY, "--level", "group", "--json").json
+    groups = next(pages(sam_report, tmp_path).rglob("groups/federation.html")).read_text()
+
+    columns = "group_name, sites_expected, sites_known"
+    for view in ("group_availability", "group_month"):
+        assert query(engine, f"SELECT {columns} FROM {view}") == [("Mixed", 1, 1)]
+    assert query(engine, "SELECT site, weight FROM report_group_site") == [("A", 3)]
+    assert (shown["group_name"], shown["sites_expected"], shown["missed"]) == ("Mixed", 1, [])
+    assert "1 of 1" in groups and "Others" not in groups
+
+
+# Months ------------------------------------------------------------------------------------------
+
+AUTUMN = ("--by", "month", "--from", "2026-09-10", "--to", "2026-11-10")
+
+
+@pytest.fixture
+def autumn(engine: Engine, report: Profile, sam_report: SamReport) -> SamReport:
+    """`sam-report` with four months, in one of which no day was computed."""
+    north = [Member("federation", "North", site, 0) for site in "AB"]
+    for day, endpoints in (
+        (date(2026, 8, 31), {"A CE h1": DOWN}),
+        (date(2026, 9, 10), {"A CE h1": HALF, "B CE h2": GOOD}),
+        (date(2026, 9, 11), {"A CE h1": GOOD}),
+        (date(2026, 11, 1), {"A CE h1": GOOD, "B CE h2": HALF}),
+    ):
+        publish(engine, report, day, endpoints, north)
+    return sam_report
+
+
+def test_each_month_is_compared_with_the_one_before(autumn: SamReport) -> None:
+    keys = ("site", "month", "availability", "availability_change", "days")
+    rows = [[row[key] for key in keys] for row in autumn("show", *AUTUMN, "--json").json]
+    first, second = table(autumn("show", *AUTUMN, "--level", "group", "--format", "csv"))
+    out = autumn("show", *AUTUMN).out
+    heading, _, columns, _, line, *_ = out.splitlines()
+
+    assert rows == [
+        ["A", "2026-09", 75, 75, 2],  # after August, which is not listed
+        ["A", "2026-11", 100, None, 1],  # nothing is known of October
+        ["B", "2026-09", 100, None, 1],
+        ["B", "2026-11", 50, None, 1],
+    ]
+    of_b = autumn("show", *AUTUMN, "--site", "B", "--json").json
+    assert [row["availability"] for row in of_b] == [100, 50]
+    assert (first["group_name"], first["month"], first["days"]) == ("North", "2026-09", "2")
+    # The mean of 75 and 100, after 0 of site A alone.
+    assert (first["availability"], first["availability_change"]) == ("87.50000", "87.50000")
+    assert (first["sites_expected"], first["sites_known"]) == ("2", "2")
+    assert second["month"] == "2026-11" and second["missed"] == "availability reliability"
+    assert heading == "test, 2026-09 to 2026-11"
+    assert columns.split()[:4] == ["site", "month", "availability", "change"]
+    assert line.split()[:4] == ["A", "2026-09", "75.00", "+75.00"] and "2 of 30" in line
+    assert "2026-09-01 to 2026-09-09" in out
+
+
+def test_a_figure_that_covers_part_of_the_period_says_so(autumn: SamReport) -> None:
+    period = ("--from", "2026-09-10", "--to", "2026-09-11")
+
+    lines = [line.split() for line in autumn("show", *period).out.splitlines()]
+
+    assert lines[2][-2:] == ["days", "target"]
+    assert [line[-4:-1] for line in lines[4:6]] == [["2", "of", "2"], ["1", "of", "2"]]
+    assert " of " not in autumn("show", "--day", "2026-09-10").out.partition("targets")[0]
+    of_groups = autumn("show", *period, "--level", "group", "--json").json
+    assert [row["days"] for row in of_groups] == [2]
+
+
+@only_on("sqlite")
+def test_one_site_is_shown_alone_and_an_unknown_one_refused(autumn: SamReport) -> None:
+    for level in ("site", "endpoint", "metric"):
+        of_b = ("--day", "2026-09-10", "--level", level, "--site", "B", "--json")
+        [row] = autumn("show", *of_b).json
+        assert (row["site"], row["availability"], row["ok_s"]) == ("B", 100, 86_400)
+
+    for arguments, message in (
+        ("--day 2026-08-31 --site b", "did you mean B?"),
+        ("--day 2026-08-31 --site B", "from 2026-09-10 to 2026-11-01"),
+        ("--day 2026-08-31 --site x", "A, B"),
+        ("--day 2026-09-10 --level group --site A", "--site"),
+        (" ".join((*AUTUMN, "--level endpoint")), "--by month"),
+    ):
+        refused = autumn("show", *arguments.split(), code=USAGE)
+        assert message in refused.err and refused.out == ""
+    assert autumn("show", "--day", "2026-10-01", "--json").json == []
+
+
+def test_the_third_month_in_a_row_below_a_target_is_marked_in_tables_and_on_pages(
+    engine: Engine, sam_report: SamReport, tmp_path: Path
+) -> None:
+    lenient = "[targets.sites.LENIENT]\navailability = 10\nreliability = 10\n"
+    report = written(tmp_path, PROFILE + lenient)
+    for month in (8, 9, 10):
+        mixed = GOOD if month == 9 else BAD
+        sites = {"STEADY CE a": BAD, "MIXED CE b": mixed, "LENIENT CE c": BAD}
+        publish(engine, report, date(2026, month, 5), sites)
+    period = ("--from", "2026-09-01", "--to", "2026-10-31")
+
+    rows = sam_report("show", "--by", "month", *period, "--json").json
+    shown = sam_report("show", "--by", "month", *period).out
+    out = pages(sam_report, tmp_path, *period)
+
+    marked = [(row["site"], row["month"]) for row in rows if row["bad_months_in_a_row"]]
+    assert marked == [("STEADY", "2026-10")]
+    [line] = [line for line in shown.splitlines() if line.endswith("3 in a row")]
+    assert line.split()[:2] == ["STEADY", "2026-10"]
+    october, september = (
+        (out / "test" / month / "index.html").read_text() for month in ("2026-10", "2026-09")
+    )
+    sites = october.split("Three bad months in a row")[1].split("</p>")[0]
+    assert "STEADY" in sites and "MIXED" not in sites and "LENIENT" not in sites
+    assert "Three bad months" not in september
+    assert (out / "index.html").read_text().count("three bad months in a row") == 1
+
+
+def test_pages_and_profile_show_say_what_counted_and_since_when(
+    engine: Engine, sam_report: SamReport, tmp_path: Path
+) -> None:
+    publish(engine, written(tmp_path), DAY, {"A CE a1": GOOD})
+    publish(engine, written(tmp_path, PROFILE.replace("ops", "<b>")), NEXT, {"A CE a1": GOOD})
+
+    page = (pages(sam_report, tmp_path) / "test" / MONTH / "index.html").read_text()
+    lines = sam_report("profile", "show", *BOTH).out.splitlines()
+    newest, earlier = sam_report("profile", "show", "--json", *BOTH).json
+
+    top, counts = page.split('id="what-counts"')
+    of_newest, of_earlier = counts.split("</section>")[0].split(str(DAY))
+    assert "Up when CE or SRM" in top
+    assert "<dd>CE or SRM</dd>" in of_newest and "VO &lt;b&gt;" in of_newest
+    assert "VO ops" in of_earlier and "Metrics of CE" not in of_earlier
+    assert lines[0] == f"test, {NEXT}"
+    assert any(line.split() == ["Up", "when", "CE", "or", "SRM"] for line in lines)
+    assert any(line.startswith(f"different on {DAY}") for line in lines)
+    assert [entry["what"] for entry in earlier["counts"]] == ["Results"]
+    assert (newest["first_day"], earlier["last_day"]) == (f"{NEXT}", f"{DAY}")
+
+
+# Trends ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flapping(engine: Engine, report: Profile, sam_report: SamReport) -> SamReport:
+    """`sam-report` with two days, the second of which ends a second early."""
+    first: dict[str, Timeline] = {
+        "A CE h1": {"00:00": "OK", "06:00": "CRITICAL", "07:00": "OK"},
+        "A SRM h2": GOOD,
+        "B CE h3": {"00:00": "MISSING", "09:00": "OK"},
+        "C CE h4": DOWN,
+    }
+    second: dict[str, Timeline] = {
+        "A CE h1": GOOD,
+        "B CE h3": {"00:00": "OK", "01:00": "WARNING", "02:00": "OK", "23:30": "CRITICAL"},
+        "C CE h4": GOOD,
+    }
+    publish(engine, report, DAY, first)
+    publish(engine, report, NEXT, second, until=day_start(NEXT) + 86_399)
+    return sam_report
+
+
+def test_changes_of_several_days_add_up_and_midnight_is_not_a_change(flapping: SamReport) -> None:
+    first, second = flapping("trends", "--json", *BOTH).json
+    header, of_b, of_a = flapping("trends", "--format", "csv", *BOTH).out.splitlines()
+
+    assert first == {
+        "report": "test",
+        "first_day": f"{DAY}",
+        "last_day": f"{NEXT}",
+        "level": "site",
+        "site": "B",
+        "changes": 4,
+        "first_change": f"{DAY}T09:00:00Z",
+        "last_change": f"{NEXT}T23:30:00Z",
+        "days": 2,
+        "ok_s": 15 * 3600 + 3600 + 21 * 3600 + 1800,
+        "warning_s": 3600,
+        "critical_s": 1799,
+        "missing_s": 9 * 3600,
+        **dict.fromkeys(("unknown_s", "downtime_s", "excluded_s"), 0),
+    }
+    assert (second["site"], second["changes"]) == ("A", 2)
+    assert header.startswith("report,first_day,last_day,level,site,changes,first_change")
+    assert of_b.startswith(f"test,{DAY},{NEXT},site,B,4,{DAY}T09:00:00Z,{NEXT}T23:30:00Z,2,")
+    assert of_a.split(",")[4] == "A"
+    for level, names in (
+        ("metric", {"service_flavour": "CE", "host_name": "h1", "metric_name": "ping"}),
+        ("endpoint", {"service_flavour": "CE", "host_name": "h1"}),
+        ("service", {"service_flavour": "CE"}),
+        ("function", {"function": "ce"}),
+    ):
+        [found, *_] = flapping("trends", "--json", "--level", level, *OF_DAY).json
+        assert {"site": "A", "changes": 2, **names}.items() <= found.items()
+        assert [found["first_change"], found["last_change"]] == [
+            f"{DAY}T06:00:00Z",
+            f"{DAY}T07:00:00Z",
+        ]
+
+
+def test_the_table_of_trends_has_the_statuses_that_occur_and_counts_all_rows(
+    flapping: SamReport,
+) -> None:
+    lines = flapping("trends", "--level", "endpoint", *BOTH, "--top", "1").out.splitlines()
+    of_a = flapping("trends", "--level", "endpoint", "--site", "A", *BOTH).out.splitlines()
+    before = flapping("trends", "--day", "2026-11-01")
+
+    assert lines[0].startswith(f"test, {DAY} to {NEXT}")
+    assert f"until {NEXT}T23:59:59Z" in lines[0]
+    assert lines[2].split() == [
+        *("site", "service_flavour", "host_name", "changes", "first_change", "last_change"),
+        *("ok_s", "warning_s", "critical_s", "missing_s"),
+    ]
+    assert lines[4].split()[:4] == ["B", "CE", "h3", "4"]
+    assert lines[-1].startswith("2 of 4 endpoints changed") and lines[-1].endswith(" 1")
+    assert of_a[4].split()[:3] == ["A", "CE", "h1"]
+    assert of_a[-1].startswith("1 of 2 endpoints")
+    assert before.out == "" and "nothing is published for 2026-11-01" in before.err
+
+
+# Incidents ---------------------------------------------------------------------------------------
+
+FIRST, LAST = date(2026, 10, 31), date(2026, 11, 1)
+BOTH_MONTHS = ("--from", FIRST, "--to", LAST)
+
+
+@pytest.fixture
+def failing(engine: Engine, report: Profile, grid: Grid, sam_report: SamReport) -> SamReport:
+    """`sam-report` with the last day of a month and the first of the next one."""
+    members = [Member("region", "north", "A", 0), Member("region", "south", "C", 0)]
+    evening: dict[str, Timeline] = {
+        "A CE h1": {"00:00": "OK", "22:00": "CRITICAL"},
+        "B CE h2": {"00:00": "OK", "23:00": "CRITICAL", "23:30": "OK"},
+        "C CE h3": GOOD,
+    }
+    morning: dict[str, Timeline] = {
+        "A CE h1": {"00:00": "CRITICAL", "02:00": "OK"},
+        "B CE h2": GOOD,
+        "C CE h3": BAD,
+    }
+    publish(engine, report, FIRST, evening, members)
+    publish(engine, report, LAST, morning, members)
+    for host, time, day in (("h1", "22:00", FIRST), ("h2", "23:00", FIRST), ("h3", "06:00", LAST)):
+        text = f"no route to {host}.example.org (try {len(time)})"
+        grid.result(f"CE {host} ping", time, "CRITICAL", day=day, summaryData=text)
+    return sam_report
+
+
+def test_an_incident_over_the_end_of_a_month_is_one_and_each_month_shows_its_part(
+    failing: SamReport,
+) -> None:
+    of_a = ("incidents", "--json", "--site", "A")
+
+    [incident] = failing(*of_a, *BOTH_MONTHS).json
+    parts = [
+        *failing(*of_a, "--month", "2026-10").json,
+        *failing(*of_a, "--day", f"{LAST}").json,
+    ]
+
+    assert (incident["start"], incident["end"]) == (f"{FIRST}T22:00:00Z", f"{LAST}T02:00:00Z")
+    assert (incident["duration_s"], incident["open"]) == (4 * 3600, False)
+    assert (incident["metric_name"], incident["endpoints"]) == ("ping", "h1")
+    assert incident["example"].startswith("no route to h1")
+    marks = [(i["began_before"], i["open"], i["duration_s"]) for i in parts]
+    assert marks == [(False, True, 7200), (True, False, 7200)]
+
+
+def test_figures_of_sites_groups_and_the_report_count_the_same_incidents(
+    failing: SamReport,
+) -> None:
+    def by(level: str) -> Any:
+        return failing("incidents", "--json", "--by", level, *BOTH_MONTHS).json
+
+    sites, groups, [total], [shared] = map(by, ("site", "group", "report", "cause"))
+
+    assert [row["site"] for row in sites] == ["C", "A", "B"]
+    assert [row["total_s"] for row in sites] == [18 * 3600, 4 * 3600, 1800]
+    assert [(row["group_name"], row["number"]) for row in groups] == [("south", 1), ("north", 1)]
+    assert (total["number"], total["open"]) == (3, 1)
+    assert total["mttr_s"] == (4 * 3600 + 1800) // 2
+    assert total["mtbf_s"] == (6 * 86_400 - 22 * 3600 - 1800) // 3
+    # A cause that sites share at one time points to the probe or the broker.
+    assert (shared["number"], shared["sites"]) == (2, ["A", "B"])
+    assert (shared["start"], shared["end"]) == (f"{FIRST}T23:00:00Z", f"{FIRST}T23:30:00Z")
+    assert LOOK_AT in failing("incidents", *BOTH_MONTHS).out
+    assert LOOK_AT not in failing("incidents", "--day", f"{LAST}").out
+    for level in ("incident", "cause", "site", "group", "report"):
+        form = ("incidents", "--by", level, *BOTH_MONTHS)
+        lines, cells = failing(*form).out.splitlines(), table(failing(*form, "--format", "csv"))
+        assert [list(row) for row in cells] == [list(row) for row in by(level)]
+        assert lines.index("", 2) - 4 == len(cells) > 0
+    assert "0 incidents" in failing("incidents", "--site", "B", "--day", f"{LAST}").out
+    unknown = failing("incidents", "--site", "b", "--day", f"{LAST}", code=USAGE)
+    assert "did you mean B" in unknown.err
+
+
+# Explanations of a month, and contacts -----------------------------------------------------------
+
+
+def test_the_explanation_of_a_month_starts_with_its_worst_days_and_merges_causes(
+    engine: Engine, report: Profile, sam_report: SamReport
+) -> None:
+    missing_from: Mapping[int, str] = {1: "", 2: "18:00", 3: "06:00", 4: "12:00", 6: "23:00"}
+    for day, time in missing_from.items():
+        timeline = {"00:00": "OK", time: "MISSING"} if time else GOOD
+        publish(engine, report, date(2026, 10, day), {"A CE h1": timeline, "B CE h2": GOOD})
+    month = ("explain", "--month", "2026-10", "--site", "A")
+
+    lines = sam_report(*month).out.splitlines()
+    days = sam_report(*month, "--json").json
+
+    assert lines[0] == "test, 2026-10-01 to 2026-10-06: A"
+    title = next(index for index, line in enumerate(lines) if line.startswith("worst days"))
+    assert "4 of 4" in lines[title]
+    listed = [line.split()[0] for line in lines[title + 3 : title + 7]]
+    assert listed == [f"2026-10-{day:02}" for day in (3, 4, 2, 6)]
+    [of_cause] = [line.strip() for line in lines if line.startswith("    on ")]
+    assert of_cause == "on 2026-10-02 to 2026-10-04, 2026-10-06"
+    assert [(day["day"], len(day["causes"])) for day in days] == [
+        (f"2026-10-{day:02}", int(day > 1)) for day in missing_from
+    ]
+    assert "--day" in sam_report(*month, "--ticket", code=USAGE).err
+
+
+def test_pages_tickets_and_the_current_status_say_who_to_call(
+    engine: Engine, report: Profile, sam_report: SamReport, tmp_path: Path
+) -> None:
+    site, jane = "EXAMPLE-LCG2", "Jane <grid@example.org>"
+    publish(engine, report, DAY, {f"{name} CE c1": BAD for name in (site, "B")})
+    insert(engine, "serviceEndpoint", service_endpoint(), service_endpoint(siteName="B"))
+    insert(engine, "siteContact", site_contact(contact=jane))
+
+    def pages_of(*names: str) -> list[str]:
+        out = pages(sam_report, tmp_path) / "test" / MONTH
+        return [(out / f"{name}.html").read_text() for name in names]
+
+    page, other = pages_of(site, "B")
+    tickets = [sam_report("explain", *OF_DAY, "--ticket", "--site", s).out for s in (site, "B")]
+    now = [sam_report("now", "--site", s, "--json").json["contact"] for s in (site, "B")]
+
+    assert "Jane &lt;grid@example.org&gt;" in page and "Who to call" not in other
+    assert f"contact: {jane}" in tickets[0].splitlines() and "contact" not in tickets[1]
+    assert now == [jane, None]
+    assert sam_report("now", "--site", site).out.splitlines()[1] == f"contact: {jane}"
+    # A new contact changes the page, and a removed one is shown no more.
+    insert(engine, "siteContact", site_contact(contact="Bob", timestamp="2026-12-01T00:00:00Z"))
+    assert "Who to call: <b>Bob</b>" in pages_of(site)[0]
+    insert(engine, "siteContact", site_contact(contact="", timestamp="2026-12-02T00:00:00Z"))
+    assert not re.search("Jane|Bob", sam_report("now", "--site", site).out)
