@@ -1,0 +1,491 @@
+"""The command line of sam-publish in this process: what is sent, output and exit codes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from sam_pipeline.publisher.commands import run as run_command
+from sam_pipeline.publisher.probe import input as input_module
+from sam_pipeline.schema import times
+from sam_pipeline.schema.messages.message import HOST as ORIGIN_HOST
+from sam_pipeline.schema.messages.message import PROGRAM, USER
+from sam_pipeline.schema.program.command import VERSION
+from sam_pipeline.schema.records.text import Record, write_wlcg
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.brokers.http_stand_in import HttpStandIn, reply
+from tests.support.brokers.stand_in import HOST
+from tests.support.builders import metric_result
+from tests.support.invoke import Answer, invoke
+from tests.support.publishing import RESULT, TOPIC, dead_url, spooled
+
+SPOOL = "state/spool"
+GOOD = write_wlcg(metric_result())
+DRY_RUN = ("--broker", "stomp://msg.example.org", "--dry-run")
+LOST = "1 of 1 messages were neither"
+"""How the report of messages that neither a broker nor the spool took begins."""
+
+
+def sam_publish(*arguments: str, stdin: str = "", code: int = 0) -> Answer:
+    answer = invoke("sam-publish", *arguments, stdin=stdin)
+    assert answer.code == code, str(answer)
+    return answer
+
+
+def results(count: int) -> list[Record]:
+    return [metric_result(hostName=f"h{at}") for at in range(count)]
+
+
+# One result
+
+
+def test_a_result_is_published_with_its_options_and_reported_in_one_line() -> None:
+    options = "--site EXAMPLE --vo ops --summary fine --details - --gathered-at wn1.example.org"
+    when = ("--timestamp", "2026-11-20 10:00:00", "--header", "nagios_host=n1")
+    with FakeBroker() as broker:
+        where = ("--broker", broker.url)
+        answer = sam_publish(*RESULT, *options.split(), *when, *where, stdin="a\nb\n")
+
+    (line,), (frame,) = answer.out.splitlines(), broker.taken
+    assert line.startswith(f"published {broker.ids[0]} ")
+    assert all(fact in line for fact in ("metricOutput, 1 record", broker.url, TOPIC))
+    assert answer.err == ""
+    body = frame.body.decode()
+    for value in ("metricStatus: OK", "gatheredAt: wn1.example.org", "siteName: EXAMPLE"):
+        assert f"{value}\n" in body
+    assert "timestamp: 2026-11-20T10:00:00Z\n" in body
+    assert body.endswith("detailsData: a\nb\nEOT\n")
+    assert frame.headers["nagios_host"] == "n1"
+
+
+@pytest.mark.parametrize(
+    ("before", "options", "code", "out", "err"),
+    [
+        ("", "", 0, "spooled ", "connection refused"),
+        ("", "--require-broker", 75, "spooled ", "connection refused"),
+        ("", "--no-spool", 69, "", LOST),
+        ("", "--json", 0, "{", "connection refused"),
+        ("--json", "", 0, "{", "connection refused"),
+    ],
+)
+def test_what_becomes_of_a_result_without_a_broker(
+    before: str, options: str, code: int, out: str, err: str
+) -> None:
+    answer = sam_publish(
+        *before.split(), *RESULT, "--broker", dead_url(), *options.split(), code=code
+    )
+
+    assert answer.out.startswith(out)
+    assert err in answer.err
+    assert len(spooled(SPOOL)) == bool(out)
+
+
+def test_a_result_that_a_broker_rejects_is_spooled_with_exit_code_65() -> None:
+    with FakeBroker(rejects=lambda frame: "access refused") as broker:
+        answer = sam_publish(*RESULT, "--broker", broker.url, "--json", code=65)
+
+    (rejected,) = answer.json["rejected"]
+    assert (rejected["broker"], rejected["reason"]) == (broker.url, "access refused")
+    assert spooled(SPOOL) == [rejected["message_id"]]
+
+
+def test_a_file_in_place_of_the_spool_is_exit_code_73() -> None:
+    Path("state").mkdir()
+    Path(SPOOL).write_text("")
+
+    answer = sam_publish(*RESULT, "--broker", dead_url(), code=73)
+
+    assert LOST in answer.err and SPOOL in answer.err
+    assert "Traceback" not in answer.err
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [
+        ("UP", "OK"),
+        ("Down", "CRITICAL"),
+        ("unreachable", "UNKNOWN"),
+        ("Ok", "OK"),
+        ("1", "WARNING"),
+    ],
+)
+def test_states_of_hosts_are_statuses(state: str, status: str) -> None:
+    assert f"\nmetricStatus: {status}\n" in sam_publish(*RESULT, "--status", state, *DRY_RUN).out
+
+
+def test_backslashes_are_unescaped_only_in_details_from_nagios() -> None:
+    texts = ("--details", r"C:\new\\n\\\nend", "--summary", r"in C:\new")
+
+    plain = sam_publish(*RESULT, *texts, *DRY_RUN).out
+    nagios = sam_publish(*RESULT, *texts, *DRY_RUN, "--from-nagios").out
+
+    assert "detailsData: C:\\new\\\\n\\\\\\nend\nEOT" in plain
+    assert "detailsData: C:\new\\n\\\nend\nEOT" in nagios
+    assert "summaryData: in C:\\new\n" in nagios
+
+
+# What is refused
+
+
+HEADERS = ("priority", "ack", "JMSXUserID", "_AMQ_DUPL_ID", "messageClass", "a b", "a:b")
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "stem"),
+    [
+        ("run check_load -w 9 -c 12", 64, " -- PLUGIN"),
+        ("--broker stomp://a result", 64, "sam-publish result --broker"),
+        ("result --metric m --status OK --host h --flavor CE", 64, "did you mean --flavour?"),
+        ("result --status OK --host h --flavour CE", 64, "--metric"),
+        ("reslt", 64, "did you mean result?"),
+        ("RESULT --broker ftp://x", 64, "--broker"),
+        ("RESULT --timeout 0", 64, "--timeout"),
+        ("RESULT --timeout soon", 64, "--timeout"),
+        *((f"RESULT --header '{name}=1'", 64, "--header") for name in HEADERS),
+        *((f"RESULT --header {name}=x", 64, "is set by") for name in (ORIGIN_HOST, PROGRAM, USER)),
+        ("RESULT --status FINE", 65, "metricStatus 'FINE'"),
+        ("RESULT --destination /topics/x", 65, "did you mean /topic/x?"),
+        ("RESULT --destination /topic/site.*", 65, "wildcard"),
+        ("RESULT --timestamp 2038-01-19T03:14:07Z", 65, "2038-01-19T03:14:07Z"),
+        ("RESULT --timestamp 1970-01-01T00:00:00Z", 65, "1970-01-01T00:00:00Z"),
+        ("send", 65, "<stdin>:1: record refused, empty: "),
+        ("send good missing", 66, "missing: no such file"),
+        ("passive --fifo f --json", 64, "--fifo"),
+        ("passive --fifo-mode 999", 64, "--fifo-mode"),
+        ("passive --flush-s 0", 64, "--flush-s"),
+        ("key", 64, "ACTION"),
+        ("key make", 64, "NAME"),
+        ("key make 'a b'", 64, "name"),
+        ("key show", 64, "signing_key_file"),
+        ("key show missing.pem", 78, "missing.pem"),
+        ("key make a --directory missing", 78, "missing"),
+    ],
+)
+def test_a_call_that_can_not_work_says_why_and_stores_nothing(
+    line: str, code: int, stem: str
+) -> None:
+    Path("good").write_text(GOOD)
+
+    answer = sam_publish(*shlex.split(line.replace("RESULT", " ".join(RESULT))), code=code)
+
+    assert stem in answer.err
+    assert (answer.out, spooled(SPOOL), Path("f").exists()) == ("", [], False)
+
+
+def test_an_unknown_key_of_the_configuration_is_exit_code_78() -> None:
+    Path("sam.toml").write_text('[publisher]\nbroker = ["stomp://a"]\ntimeout_s = -1\n')
+
+    answer = sam_publish(*RESULT, code=78)
+
+    assert "did you mean brokers?" in answer.err
+    assert "timeout_s: " in answer.err and "not -1" in answer.err
+
+
+@pytest.mark.parametrize("command", [RESULT, ("send", "good")], ids=["result", "send"])
+def test_nothing_is_confirmed_while_the_clock_was_never_set(
+    monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    Path("good").write_text(GOOD)
+    monkeypatch.setattr(times, "NOT_BEFORE", datetime(9000, 1, 1, tzinfo=UTC))
+
+    assert "the clock of this host shows 20" in sam_publish(*command, code=69).err
+    assert spooled(SPOOL) == []
+
+
+# Records from files
+
+
+def test_send_refuses_bad_records_by_line_and_publishes_the_others() -> None:
+    large = write_wlcg(metric_result(performanceData="x" * 5_000_000))
+    Path("in").write_text(GOOD + "this: is\nno record\nEOT\n" + GOOD + large)
+
+    with FakeBroker() as broker:
+        answer = sam_publish("send", "in", "--broker", broker.url, code=65)
+
+    assert "in:11: record refused" in answer.err
+    assert "in:24: record refused, too-large: " in answer.err
+    assert "(metricOutput, 2 records)" in answer.out
+    assert broker.taken[0].headers["recordCount"] == "2"
+
+
+def test_send_packs_100_records_per_message_by_default() -> None:
+    records = "".join(map(write_wlcg, results(150)))
+
+    with FakeBroker() as packed, FakeBroker() as single:
+        sam_publish("send", "--broker", packed.url, stdin=records)
+        one_each = ("--one-per-message", "--broker", single.url)
+        answer = sam_publish("send", *one_each, stdin=records)
+
+    assert [frame.headers["recordCount"] for frame in packed.taken] == ["100", "50"]
+    assert len(single.taken) == 150
+    assert answer.out.startswith("published 150 messages (150 records)")
+    assert single.url in answer.out
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_send_of_a_truncated_gzip_publishes_the_complete_records_and_reports_the_rest(
+    form: str,
+) -> None:
+    write = write_wlcg if form == "text" else lambda result: f"{json.dumps(result)}\n"
+    texts = [write(result) for result in results(150)]
+    Path("in.gz").write_bytes(gzip.compress("".join(texts).encode())[:-60])
+
+    with FakeBroker() as broker:
+        answer = sam_publish("send", "in.gz", "--broker", broker.url, code=65)
+
+    sent = sum(int(frame.headers["recordCount"]) for frame in broker.taken)
+    assert 100 < sent < 150
+    [line] = answer.err.splitlines()
+    first_line = "".join(texts[:sent]).count("\n") + 1
+    assert line.startswith(f"sam-publish: error: in.gz:{first_line}: record refused, ")
+    assert re.search(r"gzip .* after \d+ bytes", line)
+
+
+def test_send_raw_publishes_the_bytes_unchanged_unless_they_are_too_many() -> None:
+    Path("bytes").write_bytes(b"\xff no record\r\n")
+    for name, size in (("large", 5_000_000), ("huge", 300_000_000)):
+        with Path(name).open("wb") as file:
+            file.truncate(size)
+    raw = ("send", "--raw", "--class", "other", "bytes", "large", "huge")
+
+    with FakeBroker() as broker:
+        answer = sam_publish(*raw, "--broker", broker.url, code=65)
+
+    (frame,) = broker.taken
+    assert (frame.body, frame.headers["destination"]) == (
+        b"\xff no record\r\n",
+        "/topic/grid.probe.other",
+    )
+    for name, size in (("large", "5000000"), ("huge", "300000000")):
+        assert re.search(rf"{name}:1: record refused, too-large: .*{size}", answer.err)
+    assert spooled(SPOOL) == []
+
+
+@pytest.mark.parametrize("size", [5_000_000, 40_000_000])
+def test_large_details_are_shortened_whether_there_is_a_broker_or_not(size: int) -> None:
+    answer = sam_publish(*RESULT, "--details", "-", "--broker", dead_url(), stdin="x" * size)
+    sam_publish("spool", "verify")
+    with HttpStandIn(lambda _: reply(200, b"Message sent", messageID="1")) as server:
+        url = f"activemq-rest+http://{HOST}:{server.port}/api/message"
+        sent = (*RESULT, "--no-drain", "--details", "-", "--broker", url)
+        at_servlet = sam_publish(*sent, stdin="a b\n" * (size // 50))
+
+    assert answer.out.startswith("spooled ")
+    assert at_servlet.out.startswith("published ")
+    (body,) = [asked.form["body"] for asked in server.asked if b"metricStatus" in asked.body]
+    assert body.endswith(" bytes were left out here]\nEOT\n")
+    for one in (answer, at_servlet):
+        assert "bytes of its details were left out" in one.err
+
+
+def test_the_json_document_lists_messages_refusals_and_unavailable_brokers() -> None:
+    dead = dead_url()
+    with FakeBroker() as broker:
+        urls = ("--broker", dead, "--broker", broker.url)
+        document = sam_publish("send", "--json", *urls, stdin=GOOD + "bad\nEOT\n", code=65).json
+
+    (message,) = document["messages"]
+    assert message["message_id"] == broker.ids[0]
+    assert (message["outcome"], message["place"]) == ("published", broker.url)
+    assert document["refused_records"][0]["reason"] == "no-key"
+    assert document["unavailable"] == [
+        {"broker": dead, "reason": "connection refused", "copy": None}
+    ]
+
+
+def test_all_messages_of_a_call_share_its_time_limit() -> None:
+    for name in ("a", "b"):  # too much for one batch
+        Path(name).write_bytes(b"x" * 3_000_000)
+
+    with FakeBroker(mute=True) as broker:
+        options = ("--broker", broker.url, "--require-broker", "--timeout", "0.5")
+        sam_publish("send", "--raw", "a", "b", *options, code=75)
+
+    assert broker.connections == 1  # for the second batch no time was left
+    assert len(spooled(SPOOL)) == 2
+
+
+def test_time_spent_reading_does_not_count_against_the_time_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = input_module.read_sources
+
+    def slowly(files: list[str]) -> Iterator[object]:
+        time.sleep(0.6)
+        yield from read(files)
+
+    monkeypatch.setattr("sam_pipeline.publisher.probe.input.read_sources", slowly)
+    with FakeBroker() as broker:
+        sam_publish("send", "--broker", broker.url, "--timeout", "0.5", stdin=GOOD)
+
+    assert len(broker.taken) == 1
+
+
+# Configuration, origin, help
+
+
+def test_the_configuration_names_brokers_class_destination_and_spool() -> None:
+    with FakeBroker() as broker:
+        Path("sam.toml").write_text(
+            f'[publisher]\nbrokers = ["{broker.url}"]\nclass = "myClass"\n'
+            'destination = "/queue/mine"\nspool = "here"\ntimeout_s = 3\n'
+        )
+        sam_publish("send", stdin="key: value\nEOT\n")
+        sam_publish("send", "--broker", dead_url(), stdin="key: value\nEOT\n")
+
+    (frame,) = broker.taken
+    assert frame.headers["messageClass"] == "myClass"
+    assert frame.headers["destination"] == "/queue/mine"
+    assert len(spooled("here")) == 1
+
+
+@pytest.mark.parametrize("command", ["result", "send", "send --raw", "passive"])
+def test_each_command_says_where_its_messages_come_from(
+    monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("LOGNAME", "nagios")
+    line = f"[{int(time.time())}] PROCESS_HOST_CHECK_RESULT;ce01;0;OK\n"
+    arguments = RESULT if command == "result" else command.split()
+
+    sam_publish(*arguments, stdin=line if command == "passive" else GOOD)
+
+    queue = DirectoryQueue(Path(SPOOL))
+    (headers,) = [queue.read(name).headers for name in queue.names()]
+    assert headers[ORIGIN_HOST] == os.uname().nodename
+    assert headers[PROGRAM] == f"sam-publish/{VERSION} {command.split()[0]}"
+    assert headers[USER] == "nagios"
+
+
+@pytest.mark.parametrize("command", ["send", "result", "run", "spool", "check", "passive", "key"])
+def test_every_command_is_listed_in_the_help_and_has_its_own(command: str) -> None:
+    own = sam_publish(command, "--help").out
+
+    assert f"\n    {command} " in sam_publish("--help").out
+    assert own.startswith(f"usage: sam-publish {command} ")
+    assert "--log-format" in own
+
+
+@pytest.mark.parametrize(
+    ("url", "start"),
+    [
+        ("stomp://msg.example.org", "SEND\n"),
+        ("stomp+ssl://msg.example.org", "SEND\n"),
+        ("activemq-rest+http://msg.example.org", "POST /api/message/"),
+        ("rabbitmq-api+https://msg.example.org/v/x", "POST /api/exchanges/v/x/publish"),
+        ("ams+https://msg.example.org/v1/projects/p", "POST /v1/projects/p/topics/"),
+        ("sam+https://door.example.org", "POST /v1/messages HTTP/1.1"),
+        ("spool:///nowhere", "{"),
+    ],
+)
+def test_a_dry_run_shows_the_frame_or_request_of_every_kind_of_broker_and_sends_nothing(
+    monkeypatch: pytest.MonkeyPatch, url: str, start: str
+) -> None:
+    monkeypatch.setenv("SAM_PUBLISHER_PASSWORD", "canary")
+    monkeypatch.setenv("SAM_PUBLISHER_TOKEN", "canary")
+
+    answer = sam_publish(*RESULT, "--broker", url, "--dry-run", "--header", "x=a:b")
+
+    assert answer.err == ""
+    assert answer.out.startswith(start)
+    assert "canary" not in answer.out
+    assert spooled(SPOOL) == []
+    if start == "SEND\n":
+        head, _, body = answer.out.partition("\n\n")
+        assert f"destination:{TOPIC}\n" in head and "x:a\\cb" in head
+        assert body.endswith("EOT\n\0\n")
+
+
+# Batch jobs
+
+
+@pytest.mark.parametrize(
+    "job", ["_CONDOR_SCRATCH_DIR", "SLURM_TMPDIR", "OSG_WN_TMP", "TMPDIR SLURM_JOB_ID", "TMPDIR"]
+)
+def test_a_batch_job_gets_no_default_spool_in_its_scratch_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: str
+) -> None:
+    for name in job.split():
+        monkeypatch.setenv(name, "7" if name.endswith("_ID") else str(tmp_path))
+    if job == "TMPDIR":  # outside of a job this is an ordinary directory
+        sam_publish(*RESULT, "--broker", dead_url())
+        return
+
+    answer = sam_publish(*RESULT, "--broker", dead_url(), code=75)
+
+    assert (answer.out, answer.err.count("no spool: ")) == ("", 1)
+    assert f"spool is below ${job.split()[0]}" in answer.err and LOST in answer.err
+    assert not Path(SPOOL).exists()
+    monkeypatch.setenv("SAM_PUBLISHER_SPOOL", str(tmp_path / "chosen"))
+    sam_publish(*RESULT, "--broker", dead_url())
+    assert len(spooled("chosen")) == 1
+
+
+# Earlier messages
+
+
+def test_a_corrected_password_is_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def publish_with(password: str, *options: str) -> Answer:
+        monkeypatch.setenv("SAM_PUBLISHER_PASSWORD", password)
+        return sam_publish(*RESULT, "--broker", url, *options)
+
+    with FakeBroker(refuses_login="password is invalid") as broker:
+        url = broker.url.replace("//", "//probe@")
+        publish_with("wrong")
+        broker.refuses_login = ""
+        assert "left out" in publish_with("wrong").err
+        assert publish_with("right", "--no-drain").out.startswith("published")
+
+    assert [login.headers["passcode"] for login in broker.logins] == ["wrong", "right"]
+
+
+def test_a_backlog_that_takes_too_long_is_left_to_the_next_calls_and_no_broker_is_blamed() -> None:
+    for _ in range(2):
+        sam_publish(*RESULT)
+
+    with FakeBroker(freezes_after=1) as broker:
+        answer = sam_publish(*RESULT, "--broker", broker.url, "--timeout", "3")
+
+    assert answer.out.startswith("published")
+    assert "0 of 2 spooled messages" in answer.err and "next calls" in answer.err
+    assert "could not drain" not in answer.err
+    assert len(spooled(SPOOL)) == 2
+
+
+@pytest.mark.parametrize("setting", ["option", "key"])
+def test_the_spool_may_be_left_alone(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+    sam_publish(*RESULT)
+
+    with FakeBroker() as broker, monkeypatch.context() as patch:
+        if setting == "key":
+            patch.setenv("SAM_PUBLISHER_DRAIN", "false")
+        options = ("--no-drain",) if setting == "option" else ()
+        sam_publish(*RESULT, "--broker", broker.url, *options)
+        assert len(spooled(SPOOL)) == 1
+        patch.undo()
+        sam_publish(*RESULT, "--broker", broker.url)
+
+    assert (len(broker.taken), spooled(SPOOL)) == (3, [])
+
+
+def test_run_does_not_wait_for_a_reader_that_has_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_command, "READER_PATIENCE_S", 0.1)
+    reading, writing = os.pipe()
+    with open(reading, "rb"), open(writing, "w") as output:
+        pass_on = run_command.pass_on_to(output, "output")
+        for _ in range(50):
+            pass_on(b"x" * 1_000_000)  # would wait for ever
+
+        os.set_blocking(reading, False)
+        assert 0 < len(os.read(reading, 1_000_000)) < 1_000_000
