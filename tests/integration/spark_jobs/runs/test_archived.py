@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from sam_pipeline.spark_jobs.runs.archived import (
     due_from_archive,
 )
 from sam_pipeline.spark_jobs.runs.due import requested_reports
-from sam_pipeline.spark_jobs.runs.published import DayFigure, published_runs
+from sam_pipeline.spark_jobs.runs.published import published_runs
 from sam_pipeline.sql.archive.manifest import MANIFESTS, RESULTS, Manifest
 from sam_pipeline.sql.archive.record import number_changes
 from sam_pipeline.sql.archive.store import LocalStore
@@ -41,9 +40,9 @@ PERIOD = Period(DAY, NEXT)
 
 
 @pytest.fixture
-def grid(tmp_path: Path) -> Grid:
+def grid(small_grid: Grid) -> Grid:
     """Three days of a metric, that is down on the second day in the evening."""
-    grid = Grid(f"sqlite:///{tmp_path}/sam.db")
+    grid = small_grid
     grid.endpoint("A", "SRM", "h1")
     for day, status in ((BEFORE, "OK"), (DAY, "CRITICAL"), (NEXT, "OK")):
         grid.result("SRM h1 put", "00:10", "OK", day=day)
@@ -207,48 +206,35 @@ def test_days_of_the_archive_are_due_until_their_newest_versions_were_read(
     assert due() == [Period(BEFORE, NEXT)]
 
 
-@pytest.mark.parametrize(
-    ("damage", "expected"),
-    [
-        (lambda path: path.unlink(), "no such file: a manifest names it"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-50]), "bytes, but its manifest says"),
-        (lambda path: path.write_bytes(b"x" * path.stat().st_size), "Parquet"),
-    ],
-)
-def test_a_file_that_is_not_what_the_manifest_says_stops_the_run_before_it_begins(
-    spark: SparkContext,
-    grid: Grid,
-    store: LocalStore,
-    tmp_path: Path,
-    damage: Callable[[Path], object],
-    expected: str,
+def test_files_that_are_not_what_the_manifest_says_stop_the_run_before_it_begins(
+    spark: SparkContext, grid: Grid, store: LocalStore, tmp_path: Path
 ) -> None:
     archive(grid, store, BEFORE, DAY, NEXT)
-    [path] = (tmp_path / "archive" / RESULTS / f"day={DAY}").iterdir()
-    damage(path)
+    archived = chosen(grid, store)
+    [results] = (tmp_path / "archive" / RESULTS / f"day={DAY}").iterdir()
+    [manifest] = (tmp_path / "archive" / MANIFESTS / f"day={NEXT}").iterdir()
+    data, text_of = results.read_bytes(), manifest.read_text()
 
-    with pytest.raises(ArchiveDamaged, match=expected) as raised:
+    for damaged, expected in (
+        (None, "no such file: a manifest names it"),
+        (data[:-50], "bytes, but its manifest says"),
+        (b"x" * len(data), "Parquet"),
+    ):
+        results.unlink() if damaged is None else results.write_bytes(damaged)
+        with pytest.raises(ArchiveDamaged, match=expected) as raised:
+            run(spark, grid, tmp_path, archived)
+        assert str(results) in str(raised.value)
+    results.write_bytes(data)
+    document = json.loads(text_of)
+    document["files"][0]["rows"] += 1
+    manifest.write_text(json.dumps(document))
+    with pytest.raises(ArchiveDamaged, match="2 rows, but its manifest says 3"):
         run(spark, grid, tmp_path, chosen(grid, store))
-
-    assert str(path) in str(raised.value)
     with reading(grid.engine) as connection:
         assert connection.scalar(text("SELECT count(*) FROM run")) == 0
 
 
-def test_a_manifest_that_counts_other_rows_stops_the_run(
-    spark: SparkContext, grid: Grid, store: LocalStore, tmp_path: Path
-) -> None:
-    archive(grid, store, BEFORE, DAY, NEXT)
-    [path] = (tmp_path / "archive" / MANIFESTS / f"day={NEXT}").iterdir()
-    document = json.loads(path.read_text())
-    document["files"][0]["rows"] += 1
-    path.write_text(json.dumps(document))
-
-    with pytest.raises(ArchiveDamaged, match="2 rows, but its manifest says 3"):
-        run(spark, grid, tmp_path, chosen(grid, store))
-
-
-def test_a_pruned_day_has_the_same_explanation_from_the_archive(
+def test_a_pruned_day_has_the_same_explanation_and_figures_from_the_archive(
     spark: SparkContext, grid: Grid, store: LocalStore, tmp_path: Path
 ) -> None:
     archive(grid, store, BEFORE, DAY, NEXT)
@@ -259,7 +245,12 @@ def test_a_pruned_day_has_the_same_explanation_from_the_archive(
             [day] = read_site_days(connection, None, Selection("A"), Period(DAY, DAY), open_archive)
         return day_lines(day, Selection("A"))
 
-    from_database = explained(lambda: store)
+    def of_another_profile(archived: ArchivedDays) -> list[str]:
+        """What `sam-report what-if` computes."""
+        arguments = (profile(tmp_path), PERIOD, LATER, lambda stage: None)
+        return sorted(map(str, job.site_days(spark, grid.reader, *arguments, archived=archived)))
+
+    from_database, figures = explained(lambda: store), of_another_profile(FROM_DATABASE)
     forget(grid, NEXT)
     from_archive = explained(lambda: store)
     from_nowhere = explained(no_archive)
@@ -268,31 +259,8 @@ def test_a_pruned_day_has_the_same_explanation_from_the_archive(
     assert from_archive == [from_database[0] + note, *from_database[1:]]
     assert "message-18:00" in "\n".join(from_archive)
     assert "message-18:00" not in "\n".join(from_nowhere)
-
-
-def test_a_comparison_with_another_profile_reads_pruned_days_from_the_archive(
-    spark: SparkContext, grid: Grid, store: LocalStore, tmp_path: Path
-) -> None:
-    archive(grid, store, BEFORE, DAY, NEXT)
-    report = profile(tmp_path)
-
-    def of_sites(archived: ArchivedDays) -> list[DayFigure]:
-        arguments = (report, PERIOD, LATER, lambda stage: None)
-        return job.site_days(spark, grid.reader, *arguments, archived=archived)
-
-    from_database = of_sites(FROM_DATABASE)
-    forget(grid, NEXT)
-
-    assert sorted(map(str, of_sites(chosen(grid, store)))) == sorted(map(str, from_database))
-
-
-def test_a_run_records_the_versions_that_it_read(
-    spark: SparkContext, grid: Grid, store: LocalStore, tmp_path: Path
-) -> None:
-    archive(grid, store, BEFORE, DAY)
+    assert of_another_profile(chosen(grid, store)) == figures
     run(spark, grid, tmp_path, chosen(grid, store))
-
     with reading(grid.reader) as connection:
         runs = published_runs(connection, "test", PERIOD)
-
-    assert [run.archived for run in runs] == [{BEFORE: 1, DAY: 1}, {DAY: 1}]
+    assert [run.archived for run in runs] == [{BEFORE: 1, DAY: 1}, {DAY: 1, NEXT: 1}]

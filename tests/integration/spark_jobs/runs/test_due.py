@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
@@ -42,18 +41,10 @@ def published(
     state: str = "published",
     was_open: bool = False,
 ) -> None:
-    day = f"2026-11-{number:02}"
     second = 0 if engine.dialect.name == "sqlite" else "1970-01-01T00:00:00Z"
-    _write(
-        engine,
-        "run",
-        report=report,
-        day=day,
-        started_at=second,
-        state=state,
-        change_no=change_no,
-        until=second if was_open else None,
-    )
+    more = {"state": state, "change_no": change_no, "until": second if was_open else None}
+    day = f"2026-11-{number:02}"
+    _write(engine, "run", report=report, day=day, started_at=second, **more)
 
 
 def frozen_before(engine: Engine, number: int) -> None:
@@ -76,22 +67,16 @@ def due(engine: Engine, report: str = "test") -> list[date]:
         return due_days(connection, report, TODAY)
 
 
-def test_without_results_no_day_is_due(engine: Engine) -> None:
-    assert due(engine) == []
-
-
 def test_every_closed_day_since_the_first_result_is_due_once(engine: Engine) -> None:
+    assert due(engine) == []
+    changed(engine, 20)  # still open
+    changed(engine, 21)
+    assert due(engine) == []
     changed(engine, 16, change_no=1)
     published(engine, 18)
-
     assert due(engine) == november(16, 17, 19)
-
-
-def test_the_open_day_and_future_days_are_not_due(engine: Engine) -> None:
-    changed(engine, 20)
-    changed(engine, 21)
-
-    assert due(engine) == []
+    frozen_before(engine, 17)
+    assert due(engine) == november(17, 19)
 
 
 def test_a_day_that_changed_after_its_run_had_read_it_is_due(engine: Engine) -> None:
@@ -102,66 +87,33 @@ def test_a_day_that_changed_after_its_run_had_read_it_is_due(engine: Engine) -> 
     assert due(engine) == november(18, 19)
 
 
-def test_a_day_published_while_open_is_due_once_it_is_over(engine: Engine) -> None:
-    changed(engine, 19, change_no=1)
-    published(engine, 19, was_open=True)
+def test_only_a_published_run_of_the_report_and_of_the_whole_day_counts(engine: Engine) -> None:
+    changed(engine, 16, change_no=1)
+    published(engine, 16, was_open=True)
+    published(engine, 17, state="failed")
+    published(engine, 18, state="superseded")
+    published(engine, 19)
+    for number in (16, 17, 18):
+        published(engine, number, report="other")
 
-    assert due(engine) == november(19)
-
-
-def test_a_run_that_failed_or_was_superseded_does_not_count(engine: Engine) -> None:
-    changed(engine, 18, change_no=1)
-    published(engine, 18, state="failed")
-    published(engine, 19, state="superseded")
-
-    assert due(engine) == november(18, 19)
+    assert (due(engine), due(engine, "other")) == (november(16, 17, 18), november(19))
 
 
-def test_each_report_has_its_own_due_days(engine: Engine) -> None:
-    changed(engine, 19, change_no=1)
-    published(engine, 19, report="other")
-
-    assert (due(engine), due(engine, "other")) == (november(19), [])
-
-
-def test_days_before_the_horizon_are_never_due(engine: Engine) -> None:
-    changed(engine, 16)
-    frozen_before(engine, 18)
-
-    assert due(engine) == november(18, 19)
-
-
-def test_a_change_that_was_taken_and_read_is_not_due(engine: Engine) -> None:
-    changed(engine, 19)
-
-    published(engine, 19, change_no=taken(engine))
-
-    assert due(engine) == []
-
-
-def test_a_day_that_changes_again_is_due_again(engine: Engine) -> None:
-    changed(engine, 19)
-    published(engine, 19, change_no=taken(engine))
+def test_a_day_that_changes_again_while_or_after_a_run_reads_it_is_due_again(
+    engine: Engine,
+) -> None:
+    changed(engine, 18)
+    published(engine, 19, change_no=0)
+    number = taken(engine)
+    published(engine, 18, change_no=number)
+    at_rest = due(engine)
 
     with writing(engine) as connection:
         connection.execute(text("UPDATE changed_day SET change_no = NULL"))
     before = due(engine)
     taken(engine)  # no row has the last number any more: it must not be used twice
 
-    assert (before, due(engine)) == (november(19), november(19))
-
-
-def test_a_day_that_changes_while_a_run_reads_stays_due(engine: Engine) -> None:
-    changed(engine, 18)
-    published(engine, 19, change_no=0)
-    number = taken(engine)
-    with writing(engine) as connection:
-        connection.execute(text("UPDATE changed_day SET change_no = NULL"))
-    taken(engine)  # by another run, which fails
-
-    published(engine, 18, change_no=number)
-
-    assert due(engine) == november(18)
+    assert (at_rest, before, due(engine)) == ([], november(18), november(18))
 
 
 def test_consecutive_days_are_one_task(engine: Engine, tmp_path: Path) -> None:
@@ -182,58 +134,36 @@ def test_consecutive_days_are_one_task(engine: Engine, tmp_path: Path) -> None:
 
 def test_days_before_the_horizon_are_refused_without_force(engine: Engine, tmp_path: Path) -> None:
     frozen_before(engine, 10)
-    report, requested = profile(tmp_path), Period(*november(8, 12))
+    report = profile(tmp_path)
+    frozen, others = Period(*november(8, 12)), Period(*november(10, 12))
 
     with reading(engine) as connection:
         assert horizon(connection) == date(2026, 11, 10)
         with pytest.raises(ReportUsage, match=r"^2026-11-08 to 2026-11-09: .*--force"):
-            requested_reports(connection, [report], requested, force=False)
-        assert requested_reports(connection, [report], requested, force=True) == [
-            DueReport(report, requested)
-        ]
-        unfrozen = Period(*november(10, 12))
-        assert requested_reports(connection, [report], unfrozen, force=False) == [
-            DueReport(report, unfrozen)
-        ]
+            requested_reports(connection, [report], frozen, force=False)
+        for period, force in ((frozen, True), (others, False)):
+            requested = requested_reports(connection, [report], period, force=force)
+            assert requested == [DueReport(report, period)]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def grid(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Grid]:
-    """A database with one endpoint, and a result of it on a day that a run has read."""
-    url = f"sqlite:///{tmp_path}/sam.db"
-    grid = Grid(url if request.param == "sqlite" else request.getfixturevalue("postgres_url"))
-    grid.endpoint("A", "CE", "ce.A", validFrom=f"{november(13)[0]}T00:00:00Z")
-    grid.result("CE ce.A ping", "12:00", "OK", day=november(14)[0])
+def test_a_late_result_makes_its_day_and_the_next_due_once_its_endpoint_is_known(
+    grid: Grid,
+) -> None:
+    day = november(14)[0]
+    grid.endpoint("A", "CE", "ce.A", validFrom="2026-11-13T00:00:00Z")
+    grid.result("CE ce.A ping", "12:00", "OK", day=day)
     change_no = taken(grid.engine)
     for number in range(14, 20):
         published(grid.engine, number, change_no=change_no)
-    yield grid
-    grid.dispose()
 
+    def due_after() -> list[date]:
+        """After changes are numbered as a run does, which folds new results first."""
+        taken(grid.engine)
+        return due(grid.engine)
 
-def due_after(grid: Grid) -> list[date]:
-    """The due days, after changes are numbered as a run does, which folds new results first."""
-    taken(grid.engine)
-    return due(grid.engine)
-
-
-def test_a_late_result_makes_its_day_and_the_next_one_due(grid: Grid) -> None:
-    grid.result("CE ce.A ping", "13:00", "CRITICAL", day=november(14)[0])
-
-    assert due_after(grid) == november(14, 15)
-
-
-def test_a_result_of_an_unknown_endpoint_makes_no_day_due(grid: Grid) -> None:
-    grid.result("CE ce.nowhere ping", "13:00", "CRITICAL", day=november(14)[0])
-
-    assert due_after(grid) == []
-
-
-def test_an_endpoint_that_becomes_known_makes_the_days_of_its_results_due(grid: Grid) -> None:
-    grid.result("CE ce.new ping", "13:00", "CRITICAL", day=november(14)[0])
-    before = due_after(grid)
-
-    grid.endpoint("B", "CE", "ce.new", validFrom=f"{november(15)[0]}T00:00:00Z")
-
-    assert before == []
-    assert set(november(15, 16)) <= set(due_after(grid))
+    grid.result("CE ce.new ping", "13:00", "CRITICAL", day=day)
+    assert due_after() == []
+    grid.result("CE ce.A ping", "13:00", "CRITICAL", day=day)
+    assert due_after() == november(14, 15)
+    grid.endpoint("B", "CE", "ce.new", validFrom="2026-11-15T00:00:00Z")
+    assert set(november(15, 16)) <= set(due_after())

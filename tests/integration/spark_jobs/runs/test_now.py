@@ -1,0 +1,270 @@
+"""`sam-report now`: the newest statuses, silent metrics, and whether sites are up, without Spark."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from sam_pipeline.schema.program.command import USAGE
+from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.loading.fold import fold_all
+from tests.integration.spark_jobs.conftest import SamReport
+from tests.services.postgres import fresh_database
+from tests.support.reports.database import DAY, Grid, url_of
+
+NOW = datetime(DAY.year, DAY.month, DAY.day, 15, tzinfo=UTC)
+AGES = (
+    ("CE ce1 ping", 300, "OK"),
+    ("CE ce1 ping", 10, "CRITICAL"),
+    ("CE ce1 submit", 150, "OK"),
+    ("CE ce1 extra", 5, "WARNING"),
+    ("SRM srm2 put", 3 * 24 * 60, "OK"),
+    ("SRM elsewhere put", 5, "UNKNOWN"),
+    # Reports count another VO and a metric that their profile does not name no more than these.
+    ("CE ce.up ping", 20, "CRITICAL physics"),
+    ("CE ce.up extra", 20, "CRITICAL"),
+    ("SRM srm1 put", 1, "OK physics"),
+    ("SRM srm.up put", 10, "OK"),
+    ("SRM srm.fails put", 300, "OK"),
+    ("SRM srm.fails put", 90, "CRITICAL"),
+    ("SRM srm.fails put", 10, "CRITICAL"),
+    ("SRM srm.silent put", 120, "OK"),  # it expires at this very second
+    ("SRM srm.repair put", 10, "CRITICAL"),
+)
+"""Results by their age in minutes."""
+PROFILE = """
+name = "{name}"
+validity_s = {validity}
+vo = "ops"
+[flavours.CE]
+metrics = ["ping", "submit"]
+[flavours.SRM]
+metrics = ["put"]
+[functions.compute]
+flavours = ["CE"]
+[functions.storage]
+flavours = ["SRM"]
+"""
+ANY_VO = 'name = "any"\nvalidity_s = 7200\n[flavours.CE]\nmetrics = ["ping"]\n'
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def sites(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Grid]:
+    """Sites with results from long ago, from now, and none at all."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('now')}/sam.db"
+    if request.param == "postgresql":
+        url = fresh_database(request.getfixturevalue("postgres"))
+    sites = Grid(url)
+    sites.endpoint("SITE-A", "CE", "ce1")
+    sites.endpoint("SITE-A", "SRM", "srm1")
+    sites.endpoint("SITE-B", "SRM", "srm2")
+    sites.endpoint("CLOSED", "CE", "ce9", validTo="2026-02-01T00:00:00Z")
+    for site in ("UP", "FAILS", "SILENT", "REPAIR"):
+        sites.endpoint(site, "CE", f"ce.{site.lower()}")
+        sites.endpoint(site, "SRM", f"srm.{site.lower()}")
+        sites.result(f"CE ce.{site.lower()} ping", "14:30", "OK")
+        sites.result(f"CE ce.{site.lower()} submit", "14:00", "OK")
+    for instance, minutes, sent in AGES:
+        status, _, vo = sent.partition(" ")
+        at = NOW - timedelta(minutes=minutes)
+        who = f"key:{status}"
+        sites.result(instance, f"{at:%H:%M}", status, vo=vo or "ops", day=at.date(), publisher=who)
+    sites.downtime("14:00", "18:00", siteName="REPAIR", description="new switch")
+    fold_all(sites.loader)
+    yield sites
+    sites.dispose()
+
+
+@pytest.fixture
+def now(sites: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SamReport:
+    monkeypatch.setattr(time, "time", NOW.timestamp)
+    (tmp_path / "hours.toml").write_text(PROFILE.format(name="hours", validity=7200))
+    (tmp_path / "off.toml").write_text(PROFILE.format(name="off", validity='"off"'))
+    (tmp_path / "any.toml").write_text(ANY_VO)
+    sam_report = SamReport(url_of(sites.engine), tmp_path)
+    sam_report.configure('[report]\nprofiles = ["hours.toml", "off.toml"]\n')
+    return sam_report
+
+
+def test_a_site_shows_all_its_metrics_worst_first(now: SamReport) -> None:
+    document = now("now", "--site", "SITE-A", "--json").json
+    lines = now("now", "--site", "SITE-A").out.splitlines()
+
+    assert [(metric["metric_name"], metric["status"]) for metric in document["statuses"]] == [
+        ("ping", "CRITICAL"),
+        ("extra", "WARNING"),
+        ("submit", "OK"),
+        ("put", "OK"),
+    ]
+    counts = [document[name] for name in ("critical", "warning", "ok", "silent")]
+    assert counts == [1, 1, 1, 2]  # submit is silent, and no longer OK
+    worst = document["statuses"][0]
+    assert worst["since"] == worst["measured_at"] == "2026-11-14T14:50:00Z"
+    assert (worst["summary"], worst["publisher"]) == ("CRITICAL says <ping>", "key:CRITICAL")
+    assert lines[0].startswith("SITE-A")
+    assert lines[0].endswith("1 CRITICAL, 1 WARNING, 1 OK, 2 silent")
+    assert any(line.startswith("CRITICAL ") and line.endswith(" key:CRITICAL") for line in lines)
+    assert "anonymous" not in now("now", "--site", "UP").out
+
+
+def test_an_expected_metric_is_silent_when_its_last_result_is_too_old(now: SamReport) -> None:
+    document = now("now", "--site", "SITE-A", "--format", "json").json
+    lines = now("now", "--site", "SITE-A").out.splitlines()
+
+    # The result of another VO at srm1 does not count for these profiles.
+    assert [
+        (metric["metric_name"], metric["reports"], metric["measured_at"] is None)
+        for metric in document["silent_instances"]
+    ] == [("submit", ["hours"], False), ("put", ["hours", "off"], True)]
+    [submit] = [line for line in lines if line.startswith("  CE ce1 submit: ")]
+    assert "last OK 2 h 30 min ago" in submit and "by hours)" in submit
+    [put] = [line for line in lines if line.startswith("  SRM srm1 put: ")]
+    assert "no result" in put and "by hours, off)" in put
+    # Without validity a metric is silent after two days.
+    of_b = now("now", "--site", "SITE-B", "--json").json
+    assert [metric["reports"] for metric in of_b["silent_instances"]] == [["hours", "off"]]
+    assert "SRM srm2 put: last OK 3 d ago" in now("now", "--site", "SITE-B").out
+
+
+def test_all_sites_are_listed_with_counts_worst_first(now: SamReport) -> None:
+    rows = now("now", "--json").json
+    out = now("now").out
+
+    listed = [(row["site"], row["critical"], row["silent"]) for row in rows]
+    assert listed == sorted(listed, key=lambda row: (-row[1], -row[2]))
+    assert {("SITE-A", 1, 2), ("SITE-B", 0, 1), ("", 0, 0)} < set(listed)
+    heads = out.splitlines()[0].split()
+    assert heads == ["site", "CRITICAL", "UNKNOWN", "WARNING", "OK", "silent"]
+    assert "(no site)" in out
+
+
+def test_without_configured_profiles_those_of_the_newest_published_days_apply(
+    sites: Grid, now: SamReport
+) -> None:
+    now.configure("")
+    assert "no profile in [report]" in now("now", "--site", "SITE-A").out
+    moment = "0" if sites.engine.dialect.name == "sqlite" else "now()"
+    with writing(sites.engine) as connection:
+        for day, metric in (("2026-01-01", "gone"), ("2026-01-02", "new")):
+            flavours = {"CE": {"metrics": [metric]}}
+            profile = {"name": "old", "validity_s": 3600, "vo": "ops", "flavours": flavours}
+            connection.execute(
+                text(
+                    "INSERT INTO run (report, day, started_at, state, profile)"
+                    f" VALUES ('old', :day, {moment}, 'published', :profile)"
+                ),
+                {"day": day, "profile": json.dumps(profile)},
+            )
+
+    document = now("now", "--site", "SITE-A", "--json").json
+
+    assert [metric["metric_name"] for metric in document["silent_instances"]] == ["new"]
+
+
+def test_unknown_names_are_refused_with_similar_ones_and_a_closed_site_is_known(
+    now: SamReport,
+) -> None:
+    for arguments, problem, names in (
+        ("--site SIET-A", "no site SIET-A", "SITE-A, SITE-B"),
+        ("--site x", "no site x", "CLOSED, FAILS, REPAIR"),
+        ("--report hour", "no report hour", "hours"),
+    ):
+        error = now("now", *arguments.split(), code=USAGE).err
+        assert re.search(rf"{problem}: .*\b{names}\b", error)
+    [line] = now("now", "--site", "CLOSED").out.splitlines()
+    assert line.startswith("CLOSED") and "no results" in line
+
+
+def test_a_report_shows_each_site_once_as_it_folds_it_worst_first(
+    now: SamReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for role in ("reader", "reporter"):
+        monkeypatch.setattr("tests.support.commands.ROLES", [("sam-report", role)])
+        rows = now("now", "--report", "hours", "--json").json
+        own = [row for row in rows if not row["site"].startswith("SITE-")]
+        assert [(row["site"], row["status"], row["because"]) for row in own] == [
+            ("FAILS", "CRITICAL", ["storage"]),
+            ("SILENT", "MISSING", ["storage"]),
+            ("REPAIR", "DOWNTIME", ["compute", "storage"]),
+            ("UP", "OK", []),
+        ]
+    [repair] = [row for row in own if row["site"] == "REPAIR"]
+    assert (repair["endpoints_in_downtime"], repair["endpoints"]) == (2, 2)
+    assert repair["downtime_until"] == "2026-11-14T18:00:00Z"
+    head, _, columns, _, fails, *_ = now("now", "--report", "hours").out.splitlines()
+    assert head.endswith("2 CRITICAL, 2 MISSING, 1 DOWNTIME, 1 OK")
+    assert columns.split()[:2] == ["site", "status"]
+    assert "storage (srm.fails put for 1 h 30 min)" in fails
+
+
+def test_a_site_shows_the_functions_endpoints_and_metrics_that_make_it_so(now: SamReport) -> None:
+    def of(site: str) -> list[dict[str, object]]:
+        things = now("now", "--report", "hours", "--site", site, "--json").json["things"]
+        assert isinstance(things, list)
+        return things
+
+    deciding = [thing for thing in of("FAILS") if thing["decides"]]
+    assert [(thing["level"], thing["status"]) for thing in deciding] == [
+        (level, "CRITICAL") for level in ("site", "function", "service", "endpoint", "metric")
+    ]
+    assert deciding[-1]["since"] == "2026-11-14T13:30:00Z"
+    assert deciding[-1]["measured_at"] == "2026-11-14T14:50:00Z"
+    lines = now("now", "--report", "hours", "--site", "FAILS").out.splitlines()
+    assert lines[0] == "FAILS, hours, now: CRITICAL"
+    [put] = [line.split() for line in lines if line.split()[:1] == ["put"]]
+    assert put[:3] == ["put", "CRITICAL", "yes"]
+    assert deciding[-1]["publisher"] == put[-1] == "key:CRITICAL"
+    # A metric whose last result is too old is missing since it expired.
+    [missing] = [thing for thing in of("SILENT") if thing.get("metric_name") == "put"]
+    assert (missing["status"], missing["last_status"]) == ("MISSING", "OK")
+    assert missing["since"] == "2026-11-14T15:00:00Z"
+    lines = now("now", "--report", "hours", "--site", "REPAIR").out.splitlines()
+    assert lines[0].endswith("DOWNTIME")
+    assert any(line.startswith("downtime ") and "18:00:00Z" in line for line in lines)
+
+
+def test_results_of_several_vos_are_refused_as_by_a_run(now: SamReport) -> None:
+    now.configure('[report]\nprofiles = ["any.toml"]\n')
+
+    error = now("now", "--report", "any", code=78).err
+
+    assert "ops, physics" in error and "vo = " in error
+
+
+def test_no_slow_package_is_imported() -> None:
+    script = (
+        "import sys; from sam_pipeline.spark_jobs.cli import main\n"
+        "try: main(['now', '--help'])\n"
+        "except SystemExit: pass\n"
+        "slow = {'pyspark', 'jinja2', 'pyarrow', 'numpy', 'alembic', 'py4j'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {slow}' if slow else 0)"
+    )
+
+    completed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+    assert (completed.returncode, completed.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("sites", ["postgresql"], indirect=True)
+def test_the_statuses_of_a_site_are_looked_up_by_its_hosts(sites: Grid) -> None:
+    # SQLite scans all 100 000 in a tenth of a second; PostgreSQL takes three times as long.
+    with reading(sites.reader) as connection:
+        connection.execute(text("SET LOCAL enable_seqscan = off"))
+        plan = connection.scalars(
+            text("EXPLAIN SELECT status FROM current_status WHERE host_name IN ('ce1', 'ce2')")
+        ).all()
+
+    conditions = [line.partition("Index Cond: ")[2] for line in plan if "Index Cond: " in line]
+    assert any(condition.startswith("(name = ANY (") for condition in conditions)
+    assert "(endpoint_id = e.endpoint_id)" in conditions
