@@ -1,13 +1,13 @@
-"""Performance data by site, metric and day, as far as a report has read it, on both databases."""
+"""Performance data by site, metric and day, as far as a report has read it, and on pages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
 from sam_pipeline.spark_jobs.inputs.expected import Endpoint
@@ -18,28 +18,22 @@ from sam_pipeline.spark_jobs.inputs.performance import (
     MonthPerformance,
     read_performance,
 )
+from sam_pipeline.spark_jobs.pages.performance import MAX_PLOTS
+from sam_pipeline.spark_jobs.pages.site_tree import write_site
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
-from sam_pipeline.sql.database.engine import reading
-from tests.support.reports.database import DAY, Grid, profile
+from sam_pipeline.sql.database.engine import reading, writing
+from tests.support.reports.database import DAY, ONE_DAY, Grid, profile
+from tests.support.reports.published_days import publish
 
 PING = Measure("CE", "ping", "time", "s")
 ENDPOINTS = [Endpoint("A", "CE", "h1"), Endpoint("A", "CE", "h2"), Endpoint("B", "CE", "h3")]
 
 
 @pytest.fixture
-def grid(engine: Engine, tmp_path: Path) -> Iterator[Grid]:
-    url = f"sqlite:///{tmp_path}/sam.db"
-    if engine.dialect.name == "postgresql":
-        url = engine.url.render_as_string(hide_password=False)
-    grid = Grid(url)
-    yield grid
-    grid.dispose()
-
-
-@pytest.fixture
 def report(tmp_path: Path) -> Profile:
-    return profile(tmp_path)
+    functions = [("functions.compute", "functions.ce"), ("functions.storage", "functions.srm")]
+    return profile(tmp_path, *functions)
 
 
 def sent(grid: Grid, host: str, time: str, performance: str, **more: str) -> None:
@@ -63,13 +57,10 @@ def values(found: MonthPerformance, site: str = "A") -> list[DayValues]:
 def test_a_day_has_the_least_the_median_and_the_most_of_all_endpoints_of_a_site(
     grid: Grid, report: Profile
 ) -> None:
-    for host, time, performance in (
-        ("h1", "01:00", "time=0.5s;10;20 size=3B"),
-        ("h2", "02:00", "time=2.5s;10;20"),
-        ("h1", "03:00", "'time'=1,5s"),
-        ("h3", "03:00", "time=9s"),
-    ):
-        sent(grid, host, time, performance)
+    sent(grid, "h1", "01:00", "time=0.5s;10;20 size=3B")
+    sent(grid, "h2", "02:00", "time=2.5s;10;20")
+    sent(grid, "h1", "03:00", "'time'=1,5s")
+    sent(grid, "h3", "03:00", "time=9s")
 
     found = read(grid, report)
 
@@ -79,35 +70,27 @@ def test_a_day_has_the_least_the_median_and_the_most_of_all_endpoints_of_a_site(
     assert found.one_in == 1
 
 
-def test_only_results_that_the_report_counts_are_read(grid: Grid, report: Profile) -> None:
-    sent(grid, "h1", "01:00", "time=1s")
+def test_only_results_that_the_report_counts_and_its_run_has_read_have_values(
+    grid: Grid, report: Profile
+) -> None:
+    hour = day_start(DAY) + 3600
+    host = Exclusion(1, MONITORING_HOST, "m2", "", "", "", "", hour, hour, "its clock", "ada")
+    sent(grid, "h1", "01:00", "time=1s", monitoringHost="m1")
+    sent(grid, "h1", "01:00", "time=2s", monitoringHost="m2")
     sent(grid, "h1", "02:00", "time=2s", vo="other")
     sent(grid, "h1", "03:00", "time=3s", metric="unknown")
     sent(grid, "h9", "04:00", "time=4s")
-    sent(grid, "h1", "05:00", "time=5s", day=DAY - timedelta(days=1))
+    grid.result("CE h1 ping", "05:00", "OK", performanceData="time=5s", day=DAY - timedelta(days=1))
     sent(grid, "h1", "06:00", "time=U")
-
-    assert values(read(grid, report)) == [DayValues(DAY, 1, 1, 1)]
-
-
-def test_a_day_shows_nothing_that_its_run_has_not_read(grid: Grid, report: Profile) -> None:
-    sent(grid, "h1", "01:00", "time=1s")
+    alone = [DayValues(DAY, 1, 1, 1)]
     with reading(grid.reader) as connection:
         newest = connection.scalar(text("SELECT max(result_id) FROM report_result"))
-    sent(grid, "h1", "02:00", "time=2s")
 
-    assert values(read(grid, report, newest_result=newest)) == [DayValues(DAY, 1, 1, 1)]
-    noon = day_start(DAY) + 5400
-    assert values(read(grid, report, end=noon)) == [DayValues(DAY, 1, 1, 1)]
-
-
-def test_results_of_an_excluded_monitoring_host_have_no_values(grid: Grid, report: Profile) -> None:
-    sent(grid, "h1", "01:00", "time=1s", monitoringHost="m1")
-    sent(grid, "h1", "01:00", "time=2s", monitoringHost="m2")
-    hour = day_start(DAY) + 3600
-    host = Exclusion(1, MONITORING_HOST, "m2", "", "", "", "", hour, hour, "its clock", "ada")
-
-    assert values(read(grid, report, exclusions=[host])) == [DayValues(DAY, 1, 1, 1)]
+    assert values(read(grid, report, exclusions=[host])) == alone
+    sent(grid, "h1", "07:00", "time=7s")
+    assert values(read(grid, report, exclusions=[host], newest_result=newest)) == alone
+    assert values(read(grid, report, exclusions=[host], end=hour + 1800)) == alone
+    assert values(read(grid, report)) == [DayValues(DAY, 1, 2, 7)]
 
 
 def test_of_many_results_a_sample_is_read_which_is_always_the_same(
@@ -122,3 +105,34 @@ def test_of_many_results_a_sample_is_read_which_is_always_the_same(
     [whole], [sample] = values(read(grid, report)), values(first)
     assert whole.least <= sample.least < sample.median < sample.most <= whole.most
     assert sample != whole
+
+
+def test_a_page_has_a_plot_of_each_label_with_its_unit_as_far_as_the_run_has_read(
+    grid: Grid, report: Profile, tmp_path: Path
+) -> None:
+    publish(grid.engine, report, DAY, {"A CE h1": {"00:00": "OK"}, "B CE h2": {"00:00": "OK"}})
+
+    def pages(name: str) -> tuple[str, str]:
+        with reading(grid.reader) as connection:
+            write_site(connection, None, ONE_DAY, tmp_path / name)
+        month = tmp_path / name / f"test/{DAY:%Y-%m}"
+        return (month / "A.html").read_text(), (month / "B.html").read_text()
+
+    sent(grid, "h1", "01:00", "time=1.5s;10;20 'free <b>'=20%")
+    sent(grid, "h1", "02:00", "time=3.5s;10;20")
+    of_a, of_b = pages("few")
+    with writing(grid.engine) as connection:
+        newest = "(SELECT max(result_id) FROM report_result)"
+        connection.execute(text(f"UPDATE run SET newest_result = {newest}"))
+    sent(grid, "h1", "03:00", " ".join(f"disk{number:02}={number}GB" for number in range(40)))
+    after_the_run = pages("same")
+    with writing(grid.engine) as connection:
+        connection.execute(text("UPDATE run SET newest_result = newest_result + 1000"))
+    many, _ = pages("many")
+
+    assert re.findall(r"<figcaption>ping: <b>(.*?)</b>", of_a) == ["free &lt;b&gt;", "time"]
+    assert "1.5 s to 3.5 s" in of_a and ">4 s</text>" in of_a
+    assert 'id="performance"' in of_a and 'id="performance"' not in of_b
+    assert after_the_run == (of_a, of_b)
+    assert many.count("<figcaption>") == MAX_PLOTS
+    assert f"And {42 - MAX_PLOTS} more" in many

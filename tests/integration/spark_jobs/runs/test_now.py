@@ -1,4 +1,4 @@
-"""`sam-report now`: the newest statuses, silent metrics, and whether sites are up, without Spark."""
+"""`sam-report now`: newest statuses, silent metrics, and whether sites are up, without Spark."""
 
 from __future__ import annotations
 
