@@ -16,8 +16,9 @@ from sam_pipeline.schema.messages.message import PROGRAM, USER
 from sam_pipeline.schema.program.command import VERSION
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from tests.support.brokers.fake_broker import wait_for
+from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.commands import PROGRAMS
+from tests.support.waiting import eventually
 
 RUN = f"{PROGRAMS}/sam-publish run"
 LOST = "the result is lost: "
@@ -51,59 +52,84 @@ class Host:
         [row] = decode(self.queue.read(name), METRIC_OUTPUT.keys, datetime.now(UTC)).rows
         return dict(row.values)
 
+    def start(self, command: str, before: str = "") -> subprocess.Popen[bytes]:
+        """The command in the background, where none of the signals is ignored but those before."""
+        return subprocess.Popen(
+            ["env", "--default-signal", "sh", "-c", f"{before} exec {command}"],
+            cwd=self.directory,
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+        )
+
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
+def test_output_and_exit_code_are_passed_on_and_the_result_is_published(host: Host) -> None:
+    script = "echo \"$0 | x=1\"; printf 'more caf\\351\\n'; yes | head -c 2000000; exit 2"
+
+    alone = host.shell(f"sh -c {shlex.quote(script)} --broken")
+    done = host.shell(f"{host.to_queue} -- sh -c {shlex.quote(script)} --broken", LOGNAME="nagios")
+
+    assert (done.returncode, done.stdout) == (2, alone.stdout)
+    assert "not UTF-8" in done.stderr and "more than" in done.stderr
+    record = host.record()
+    assert record["metricName"] == "org.nagios.sh"
+    assert record["serviceFlavour"] == "Host"
+    assert (record["metricStatus"], record["summaryData"]) == ("CRITICAL", "--broken")
+    assert record["performanceData"] == "x=1"
+    [name] = host.queue.names()
+    headers = host.queue.read(name).headers
+    assert (headers[PROGRAM], headers[USER]) == (f"sam-publish/{VERSION} run", "nagios")
+
+
+def test_a_plugin_reads_the_standard_input_of_run(host: Host) -> None:
+    done = host.shell(f"printf '\\0\\377 no text\\n' | {host.to_queue} -- cat")
+
+    assert (done.returncode, done.stdout) == (0, "\0\xff no text\n")
+    assert host.record()["summaryData"] == "\ufffd\ufffd no text"
+
+
 @pytest.mark.parametrize(
     ("prepare", "options"),
     [
         ("echo '[publisher' > sam.toml", ""),
-        ("echo '[publisher]\nbroker = 7' > sam.toml", ""),
         ("", "--config missing.toml"),
         ("", "--host 'not a host'"),
         ("", "--no-spool"),
-        ("mkdir state; touch state/spool", ""),
+        ("mkdir state; touch state/spool", "--publish-failure unknown"),
         ("echo 'import os; os.uname = None' > sitecustomize.py", ""),
     ],
-    ids=["no-toml", "bad-key", "no-file", "refused", "no-broker", "no-spool", "bug"],
+    ids=["no-toml", "no-file", "refused", "no-broker", "no-spool", "bug"],
 )
 def test_a_failure_of_ours_keeps_the_exit_code_of_the_plugin_and_says_that_the_result_is_lost(
     host: Host, prepare: str, options: str
 ) -> None:
-    subprocess.run(["sh", "-c", prepare], cwd=host.directory, check=True)
+    done = host.shell(f"{prepare}\n{RUN} {options} {CRITICAL}", PYTHONPATH=str(host.directory))
 
-    kept = host.shell(f"{RUN} {options} {CRITICAL}", PYTHONPATH=str(host.directory))
-    unknown = host.shell(
-        f"{RUN} {options} --publish-failure unknown {CRITICAL}", PYTHONPATH=str(host.directory)
-    )
-
-    assert (kept.returncode, kept.stdout) == (2, "broken\n"), kept.stderr
-    assert (unknown.returncode, unknown.stdout) == (3, "broken\n"), unknown.stderr
-    [line] = [line for line in kept.stderr.splitlines() if LOST in line]
+    code = 3 if "unknown" in options else 2
+    assert (done.returncode, done.stdout) == (code, "broken\n"), done.stderr
+    [line] = [line for line in done.stderr.splitlines() if LOST in line]
     assert not line.endswith(LOST)
-    assert "Traceback" not in kept.stderr
+    assert "Traceback" not in done.stderr
 
 
-def test_a_removed_working_directory_loses_neither_the_exit_code_nor_the_result(host: Host) -> None:
-    line = f"mkdir gone; cd gone; rmdir ../gone; {host.to_queue} {CRITICAL}"
-
-    done = host.shell(line)
-
-    assert (done.returncode, done.stdout) == (2, "broken\n"), done.stderr
-    assert LOST not in done.stderr
-    assert host.record()["metricStatus"] == "CRITICAL"
-
-
-@pytest.mark.parametrize("redirection", [">&-", ">/dev/full", "2>&-", "2>/dev/full", ">&- 2>&-"])
-def test_a_closed_or_full_output_loses_neither_the_exit_code_nor_the_result(
-    host: Host, redirection: str
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            f"RUN -- sh -c 'echo broken; echo bad >&2; exit 2' {redirection}"
+            for redirection in (">&-", ">/dev/full", "2>&-", "2>/dev/full", ">&- 2>&-")
+        ),
+        f"mkdir gone; cd gone; rmdir ../gone; RUN {CRITICAL}",
+    ],
+)
+def test_a_closed_or_full_output_or_no_directory_loses_neither_exit_code_nor_result(
+    host: Host, line: str
 ) -> None:
-    script = "sh -c 'echo broken; echo bad >&2; exit 2'"
-
-    done = host.shell(f"{host.to_queue} -- {script} {redirection}")
+    done = host.shell(line.replace("RUN", host.to_queue))
 
     assert done.returncode == 2, done.stderr
     assert "bug" not in done.stderr
@@ -112,84 +138,38 @@ def test_a_closed_or_full_output_loses_neither_the_exit_code_nor_the_result(
     assert (record["metricStatus"], record["summaryData"]) == ("CRITICAL", "broken")
 
 
-def test_the_message_names_the_command_and_the_account(host: Host) -> None:
-    host.shell(f"{host.to_queue} {CRITICAL}", LOGNAME="nagios")
-
-    [name] = host.queue.names()
-    headers = host.queue.read(name).headers
-    assert headers[PROGRAM] == f"sam-publish/{VERSION} run"
-    assert headers[USER] == "nagios"
-
-
 @pytest.mark.parametrize(
-    ("script", "stem"),
+    ("before", "names"),
     [
-        (r"printf 'CRIT caf\351\n'; exit 2", "not UTF-8"),
-        (r"printf 'CRIT\000\n'; exit 2", "NUL"),
-        ("echo CRIT; yes | head -c 2000000; exit 2", "more than"),
+        *(("", [name]) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")),
+        ("trap '' HUP;", ["SIGHUP", "SIGTERM"]),  # ignored at the start, as after nohup
     ],
 )
-def test_the_exit_code_of_a_plugin_is_its_status_whatever_it_writes(
-    host: Host, script: str, stem: str
+def test_a_signal_kills_the_plugin_and_publishes_unknown(
+    host: Host, before: str, names: list[str]
 ) -> None:
-    alone = host.shell(script)
-
-    done = host.shell(f"{host.to_queue} -- sh -c {shlex.quote(script)}")
-
-    assert (done.returncode, done.stdout) == (2, alone.stdout)
-    assert stem in done.stderr
-    record = host.record()
-    assert record["metricStatus"] == "CRITICAL"
-    assert record["summaryData"].startswith("CRIT")
-
-
-def test_the_standard_error_of_a_plugin_without_output_is_recorded(host: Host) -> None:
-    script = "raise ValueError(7)"
-
-    done = host.shell(f"{host.to_queue} -- {PROGRAMS}/python -c {shlex.quote(script)}")
-
-    record = host.record()
-    assert done.returncode == 1
-    assert "ValueError: 7" in done.stderr
-    assert record["metricStatus"] == "WARNING"
-    assert record["summaryData"].startswith("Traceback")
-    assert record["detailsData"].endswith("ValueError: 7")
-
-
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"])
-def test_a_signal_kills_the_plugin_and_publishes_unknown(host: Host, name: str) -> None:
-    number = signal.Signals[name]
-    process, plugin = start(host, "")
-
-    process.send_signal(number)
-
-    assert process.wait(20) == 128 + number
-    assert not Path(f"/proc/{plugin}").exists()
-    record = host.record()
-    assert record["metricStatus"] == "UNKNOWN"
-    assert name in record["summaryData"]
-
-
-def test_a_signal_that_was_ignored_at_the_start_does_not_stop_the_plugin(host: Host) -> None:
-    process, plugin = start(host, "trap '' HUP;")
-
-    process.send_signal(signal.SIGHUP)
-    process.send_signal(signal.SIGTERM)
-
-    assert process.wait(20) == 128 + signal.SIGTERM
-    assert not Path(f"/proc/{plugin}").exists()
-    assert "SIGTERM" in host.record()["summaryData"]
-
-
-def start(host: Host, before: str) -> tuple[subprocess.Popen[bytes], int]:
-    """A run whose plugin sleeps, and the process id of that plugin."""
     file = host.directory / "plugin"
     script = f"echo $$ > {file}.new; mv {file}.new {file}; exec sleep 60"
-    command = f"{before} exec {host.to_queue} -- sh -c {shlex.quote(script)}"
-    process = subprocess.Popen(
-        ["env", "--default-signal", "sh", "-c", command],  # a job in the background ignores some
-        cwd=host.directory,
-        env=host.environment,
-    )
-    wait_for(file.exists, 20)
-    return process, int(file.read_text())
+    process = host.start(f"{host.to_queue} -- sh -c {shlex.quote(script)}", before)
+    eventually(file.exists)
+
+    for name in names:
+        process.send_signal(signal.Signals[name])
+
+    assert process.wait(30) == 128 + signal.Signals[names[-1]]
+    assert not Path(f"/proc/{file.read_text().strip()}").exists()
+    record = host.record()
+    assert record["metricStatus"] == "UNKNOWN"
+    assert names[-1] in record["summaryData"]
+
+
+def test_terminating_run_while_it_publishes_spools_the_result(host: Host) -> None:
+    with FakeBroker(mute=True) as broker:
+        options = f"--broker {broker.url} --timeout 1"
+        process = host.start(f"{RUN} {options} -- sh -c 'echo fine; exit 1'")
+        eventually(lambda: broker.connections > 0)
+
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(30) == 1
+    assert DirectoryQueue(host.directory / "state" / "spool").count() == 1

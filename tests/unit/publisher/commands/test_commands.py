@@ -11,11 +11,12 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sam_pipeline.publisher.commands import run as run_command
-from sam_pipeline.publisher.probe import input as input_module
+from sam_pipeline.publisher.probe.input import Found, read_files
 from sam_pipeline.schema import times
 from sam_pipeline.schema.messages.message import HOST as ORIGIN_HOST
 from sam_pipeline.schema.messages.message import PROGRAM, USER
@@ -318,13 +319,11 @@ def test_all_messages_of_a_call_share_its_time_limit() -> None:
 def test_time_spent_reading_does_not_count_against_the_time_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read = input_module.read_sources
-
-    def slowly(files: list[str]) -> Iterator[object]:
+    def slowly(*arguments: Any) -> Iterator[Found]:
         time.sleep(0.6)
-        yield from read(files)
+        yield from read_files(*arguments)
 
-    monkeypatch.setattr("sam_pipeline.publisher.probe.input.read_sources", slowly)
+    monkeypatch.setattr("sam_pipeline.publisher.commands.send.read_files", slowly)
     with FakeBroker() as broker:
         sam_publish("send", "--broker", broker.url, "--timeout", "0.5", stdin=GOOD)
 
