@@ -1,21 +1,22 @@
-"""What all programs have in common: output that can't be written, -q, and wrong options."""
+"""What all programs share: help, outputs that can't be written, logs, -q, wrong options."""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer.cli import main as sam_consume
-from sam_pipeline.publisher.cli import main as sam_publish
+from sam_pipeline.schema.messages.message import new_message
 from sam_pipeline.schema.program.command import USAGE
-from sam_pipeline.spark_jobs.cli import main as sam_report
-from sam_pipeline.sql.cli import main as sam_db
+from tests.acceptance.help import PROGRAMS as PROGRAMS_WITH_HELP
+from tests.acceptance.help import file_of, text_of
 from tests.support.commands import PROGRAMS, RESULT, Answer, Workplace, embedded
+from tests.support.consumer.site import fill_spool
 from tests.support.reports.stored import query
 
 PROFILE = 'name = "critical"\nvalidity_s = "off"\n[flavours.CE]\nmetrics = ["m"]\n'
@@ -29,7 +30,13 @@ EOT
 """
 DAY = ("--from", "2024-02-28", "--to", "2024-02-28")
 TIMES = ("--start", "2024-02-28T08:00Z", "--end", "2024-02-28T12:00Z", "--reason", "power cut")
-IO_ERROR = 74
+BAD_DATA, UNAVAILABLE, IO_ERROR = 65, 69, 74
+
+
+@pytest.mark.parametrize("program", PROGRAMS_WITH_HELP)
+def test_the_help_is_that_of_its_file(program: str) -> None:
+    """Otherwise a command line of somebody may break; `python -m tests.acceptance.help` renews."""
+    assert text_of(program) == file_of(program).read_text()
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +50,10 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
 def redirected(workplace: Workplace, redirection: str, *command: str) -> Answer:
     """Run a command in a shell that redirects its output."""
     done = subprocess.run(
-        ["sh", "-c", f'exec "$@" {redirection}', "sh", PROGRAMS / command[0], *command[1:]],
+        [
+            *("bash", "-o", "pipefail", "-c", f'"$@" {redirection}', "bash"),
+            *(str(PROGRAMS / command[0]), *command[1:]),
+        ],
         cwd=workplace.directory,
         env=workplace.clean_environment(command),
         capture_output=True,
@@ -58,14 +68,7 @@ def results_of(workplace: Workplace) -> int:
     return int(row["n"])
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        RESULT,
-        (*RESULT, "--json"),
-        ("sam-publish", "send", "results.txt"),
-    ],
-)
+@pytest.mark.parametrize("command", [RESULT, ("sam-publish", "send", "results.txt")])
 def test_a_result_is_published_if_standard_output_is_full_and_the_command_exits_74(
     workplace: Workplace, command: Sequence[str]
 ) -> None:
@@ -96,25 +99,16 @@ def test_a_drain_and_an_import_load_everything_if_standard_output_is_full(
     assert results_of(workplace) == before + 1
 
 
-@pytest.mark.parametrize(
-    "command",
-    [("sam-publish", "--help"), ("sam-db", "sql", "--dialect", "sqlite"), ("sam-report", "now")],
-)
 def test_output_that_was_asked_for_and_could_not_be_written_is_one_error_line(
-    workplace: Workplace, command: Sequence[str]
+    workplace: Workplace,
 ) -> None:
-    answer = redirected(workplace, "> /dev/full", *command)
-
-    assert answer.code == IO_ERROR, str(answer)
-    assert len(answer.err.splitlines()) == 1
-
-
-def test_an_error_keeps_its_exit_code_if_both_outputs_are_full(workplace: Workplace) -> None:
+    for command in (("sam-publish", "--help"), ("sam-report", "now")):
+        answer = redirected(workplace, "> /dev/full", *command)
+        assert answer.code == IO_ERROR, str(answer)
+        assert len(answer.err.splitlines()) == 1
+    # An error keeps its exit code if both outputs are full.
     lost = (*RESULT, "--broker", "stomp://127.0.0.1:1", "--no-spool")
-
-    answer = redirected(workplace, "> /dev/full 2> /dev/full", *lost)
-
-    assert answer.code == 69, str(answer)
+    assert redirected(workplace, "> /dev/full 2> /dev/full", *lost).code == UNAVAILABLE
 
 
 def test_good_records_are_published_if_errors_about_others_cannot_be_written(
@@ -125,32 +119,55 @@ def test_good_records_are_published_if_errors_about_others_cannot_be_written(
 
     answer = redirected(workplace, "2> /dev/full", "sam-publish", "send", "mixed.txt")
 
-    assert answer.code == 65, str(answer)
+    assert answer.code == BAD_DATA, str(answer)
     assert workplace.spooled("spool") == spooled + 1
 
 
-@pytest.mark.parametrize(
-    "redirection", [">&-", ">&- 2>&-", "<&- >&- 2>&-", "| true", "2> /dev/full"]
-)
+@pytest.mark.parametrize("redirection", [">&- 2>&-", "<&- >&- 2>&-", "| true", "2> /dev/full"])
 def test_a_result_is_published_with_exit_code_0_if_nobody_reads_the_output(
     workplace: Workplace, redirection: str
 ) -> None:
     spooled = workplace.spooled("spool")
-    command = "exec" if "|" not in redirection else ""
 
-    done = subprocess.run(
-        [
-            *("bash", "-o", "pipefail", "-c", f'{command} "$@" {redirection}', "bash"),
-            *(str(PROGRAMS / RESULT[0]), *RESULT[1:]),
-        ],
-        cwd=workplace.directory,
-        env=workplace.clean_environment(),
-        capture_output=True,
-        text=True,
-    )
+    answer = redirected(workplace, redirection, *RESULT)
 
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (answer.code, answer.err) == (0, "")
     assert workplace.spooled("spool") == spooled + 1
+
+
+def test_lines_in_the_journal_have_a_priority_and_as_json_name_broker_message_and_class(
+    workplace: Workplace,
+) -> None:
+    garbage = new_message("metricOutput", "garbage")
+    fill_spool(workplace.directory / "spool", [garbage])
+
+    lines = in_journal(workplace, "sam-consume", "--log-format", "json", "run", "--drain")
+    [text] = in_journal(workplace, "sam-db", "--config", "missing.toml", "check")
+
+    [letter] = [json.loads(line[3:]) for line in lines if "dead letter," in line]
+    assert {line[:4] for line in lines if "dead letter," in line} == {"<4>{"}
+    assert [line[:4] for line in lines if "starting" in line] == ["<6>{"]
+    assert letter["broker"] == f"spool://{workplace.directory}/spool"
+    assert (letter["message_id"], letter["message_class"]) == (garbage.message_id, "metricOutput")
+    assert text.startswith("<3>sam-db: error: ")
+
+
+def in_journal(workplace: Workplace, *command: str) -> list[str]:
+    """The lines that a command writes to a file which it takes for the journal."""
+    log = workplace.directory / "journal"
+    with log.open("w") as stderr:
+        status = os.fstat(stderr.fileno())
+        stream = f"{status.st_dev}:{status.st_ino}"
+        subprocess.run(
+            [str(PROGRAMS / command[0]), *command[1:]],
+            cwd=workplace.directory,
+            env={**workplace.clean_environment(command), "JOURNAL_STREAM": stream},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            timeout=60,
+        )
+    return log.read_text().splitlines()
 
 
 QUIET = (
@@ -201,7 +218,6 @@ def test_a_quiet_drain_reports_new_dead_letters(workplace: Workplace) -> None:
     ("missing", "command", "extra"),
     [
         ("jinja2", ("sam-report", "site", *DAY, "--out", "site"), "reports"),
-        ("pyarrow", ("sam-report", "export", "--format", "csv", *DAY, "--out", "x"), "archive"),
         ("sqlalchemy", ("sam-consume", "dead-letter", "list"), "consumer"),
     ],
 )
@@ -237,56 +253,56 @@ TEXTS = "'' ' '"
 ADD_DOWNTIME = "downtime add --site A --reason x --start 2026-11-07T08:00Z --end 2026-11-07T12:00Z"
 EXCLUDE = "exclusion add --reason x --start 2026-11-07T08:00Z --end 2026-11-07T12:00Z"
 OPTIONS = (
-    (sam_publish, "result", "--broker --class", TEXTS),
-    (sam_publish, "send", "--broker", "nonsense ftp://x stomp://"),
-    (sam_publish, "send", "--timeout", f"0 {SECONDS}"),
-    (sam_publish, "send", "--header", "nonsense =x destination=/queue/x"),
-    (sam_publish, "run", "--plugin-timeout --publish-failure", "nonsense ''"),
-    (sam_publish, "spool list", "--limit", f"0 {NUMBERS}"),
-    (sam_publish, "check", "--log-format --config", "''"),
-    (sam_consume, "run --drain", "--timeout", SECONDS),
-    (sam_consume, "run", "--to", "nonsense '' listen+http://127.0.0.1"),
-    (sam_consume, "run", "--instance", f"0 {NUMBERS}"),
-    (sam_consume, "publishers", "--since", AGES),
-    (sam_consume, "dead-letter list", "--reason --class --state", "nonsense ''"),
-    (sam_consume, "dead-letter list", "--limit", f"0 {NUMBERS}"),
-    (sam_consume, "dead-letter drop", "--older-than", AGES),
-    (sam_consume, "dead-letter edit 1", "--header", "nonsense =x"),
-    (sam_db, "prune", "--keep-results --keep-details --keep-audit --keep-dead-letters", AGES),
-    (sam_db, "partitions", "--ahead", NUMBERS),
-    (sam_db, "sql", "--from --dialect", "nonsense ''"),
-    (sam_db, "import records results.txt", "--class", "nonsense ''"),
-    (sam_db, "import records results.txt", "--age-limit", f"0 {NUMBERS}"),
-    (sam_db, "import csv results.txt", "--class", "nonsense '' metricOutput"),
-    (sam_db, "import csv results.txt --class downtime", "--delimiter", "nonsense ''"),
-    (sam_db, "import gocdb --downtimes x.xml", "--window", f"a..b {DAYS}"),
-    (sam_db, "import gocdb --downtimes x.xml", "--at --since", TIMES_OF_DAY),
-    (sam_db, ADD_DOWNTIME, "--start --end", TIMES_OF_DAY),
-    (sam_db, ADD_DOWNTIME, "--start", "2026-11-07T12:00Z"),
-    (sam_db, ADD_DOWNTIME, "--site --host --flavour --id --reason --who", TEXTS),
-    (sam_db, ADD_DOWNTIME, "--classification --severity", TEXTS),
-    (sam_db, "downtime cancel x", "--end", TIMES_OF_DAY),
-    (sam_db, "downtime list", "--from --to", DAYS.replace("9999-01-01", "")),
-    (sam_report, "run", "--day", DAYS),
-    (sam_report, "run --due", "--conf", "nonsense '' =x"),
-    (sam_report, "show", "--day", DAYS),
-    (sam_report, "show", "--month", MONTHS),
-    (sam_report, "show --day 2026-11-07", "--level --format --report", "nonsense ''"),
-    (sam_report, "now", "--format", "nonsense '' csv"),
-    (sam_report, "explain --site A", "--day", DAYS),
-    (sam_report, "explain --site A --day 2026-11-07", "--flavour --host --site --report", TEXTS),
-    (sam_report, "site --out x", "--day", DAYS),
-    (sam_report, "profile check profile.toml", "--days", f"0 {NUMBERS}"),
-    (sam_report, f"{EXCLUDE} --group A", "--start --end", TIMES_OF_DAY),
-    (sam_report, f"{EXCLUDE} --group A", "--end", "2026-11-07T07:00Z"),
-    (sam_report, EXCLUDE, "--group --metric --monitoring-host", TEXTS),
-    (sam_report, f"{EXCLUDE} --metric m", "--site --flavour --host --who --reason", TEXTS),
-    (sam_report, "exclusion remove --reason x", "", f"0 {NUMBERS}"),
-    (sam_report, "seal --who x", "--month", MONTHS),
-    (sam_report, "seal --month 2026-10", "--who", TEXTS),
-    (sam_report, "export --out x --day 2026-11-07", "--format", "nonsense ''"),
-    (sam_report, "export --out x --format csv", "--day", DAYS),
-    (sam_report, "trends --day 2026-11-07", "--top", f"0 {NUMBERS}"),
+    ("sam-publish", "result", "--broker --class", TEXTS),
+    ("sam-publish", "send", "--broker", "nonsense ftp://x stomp://"),
+    ("sam-publish", "send", "--timeout", f"0 {SECONDS}"),
+    ("sam-publish", "send", "--header", "nonsense =x destination=/queue/x"),
+    ("sam-publish", "run", "--plugin-timeout --publish-failure", "nonsense ''"),
+    ("sam-publish", "spool list", "--limit", f"0 {NUMBERS}"),
+    ("sam-publish", "check", "--log-format --config", "''"),
+    ("sam-consume", "run --drain", "--timeout", SECONDS),
+    ("sam-consume", "run", "--to", "nonsense '' listen+http://127.0.0.1"),
+    ("sam-consume", "run", "--instance", f"0 {NUMBERS}"),
+    ("sam-consume", "publishers", "--since", AGES),
+    ("sam-consume", "dead-letter list", "--reason --class --state", "nonsense ''"),
+    ("sam-consume", "dead-letter list", "--limit", f"0 {NUMBERS}"),
+    ("sam-consume", "dead-letter drop", "--older-than", AGES),
+    ("sam-consume", "dead-letter edit 1", "--header", "nonsense =x"),
+    ("sam-db", "prune", "--keep-results --keep-details --keep-audit --keep-dead-letters", AGES),
+    ("sam-db", "partitions", "--ahead", NUMBERS),
+    ("sam-db", "sql", "--from --dialect", "nonsense ''"),
+    ("sam-db", "import records results.txt", "--class", "nonsense ''"),
+    ("sam-db", "import records results.txt", "--age-limit", f"0 {NUMBERS}"),
+    ("sam-db", "import csv results.txt", "--class", "nonsense '' metricOutput"),
+    ("sam-db", "import csv results.txt --class downtime", "--delimiter", "nonsense ''"),
+    ("sam-db", "import gocdb --downtimes x.xml", "--window", f"a..b {DAYS}"),
+    ("sam-db", "import gocdb --downtimes x.xml", "--at --since", TIMES_OF_DAY),
+    ("sam-db", ADD_DOWNTIME, "--start --end", TIMES_OF_DAY),
+    ("sam-db", ADD_DOWNTIME, "--start", "2026-11-07T12:00Z"),
+    ("sam-db", ADD_DOWNTIME, "--site --host --flavour --id --reason --who", TEXTS),
+    ("sam-db", ADD_DOWNTIME, "--classification --severity", TEXTS),
+    ("sam-db", "downtime cancel x", "--end", TIMES_OF_DAY),
+    ("sam-db", "downtime list", "--from --to", DAYS.replace("9999-01-01", "")),
+    ("sam-report", "run", "--day", DAYS),
+    ("sam-report", "run --due", "--conf", "nonsense '' =x"),
+    ("sam-report", "show", "--day", DAYS),
+    ("sam-report", "show", "--month", MONTHS),
+    ("sam-report", "show --day 2026-11-07", "--level --format --report", "nonsense ''"),
+    ("sam-report", "now", "--format", "nonsense '' csv"),
+    ("sam-report", "explain --site A", "--day", DAYS),
+    ("sam-report", "explain --site A --day 2026-11-07", "--flavour --host --site --report", TEXTS),
+    ("sam-report", "site --out x", "--day", DAYS),
+    ("sam-report", "profile check profile.toml", "--days", f"0 {NUMBERS}"),
+    ("sam-report", f"{EXCLUDE} --group A", "--start --end", TIMES_OF_DAY),
+    ("sam-report", f"{EXCLUDE} --group A", "--end", "2026-11-07T07:00Z"),
+    ("sam-report", EXCLUDE, "--group --metric --monitoring-host", TEXTS),
+    ("sam-report", f"{EXCLUDE} --metric m", "--site --flavour --host --who --reason", TEXTS),
+    ("sam-report", "exclusion remove --reason x", "", f"0 {NUMBERS}"),
+    ("sam-report", "seal --who x", "--month", MONTHS),
+    ("sam-report", "seal --month 2026-10", "--who", TEXTS),
+    ("sam-report", "export --out x --day 2026-11-07", "--format", "nonsense ''"),
+    ("sam-report", "export --out x --format csv", "--day", DAYS),
+    ("sam-report", "trends --day 2026-11-07", "--top", f"0 {NUMBERS}"),
 )
 
 
@@ -296,30 +312,20 @@ OPTIONS = (
     ids=[f"{command} {options}" for _, command, options, _ in OPTIONS],
 )
 def test_a_wrong_value_of_an_option_exits_64(
-    workplace: Workplace,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    program: Callable[[Sequence[str]], int],
-    command: str,
-    options: str,
-    values: str,
+    workplace: Workplace, program: str, command: str, options: str, values: str
 ) -> None:
     required = ["--metric=m", "--status=OK", "--host=h", "--flavour=CE"]
     argv = [*shlex.split(command), *(required if command == "result" else [])]
-    monkeypatch.chdir(workplace.directory)
-    monkeypatch.setenv("SAM_DATABASE_URL", workplace.database)
 
-    codes: dict[str, object] = {}
+    answers = {}
     for option in options.split() or [""]:
         for value in shlex.split(values):
-            try:
-                code: object = program([*argv, f"{option}={value}" if option else value])
-            except SystemExit as ended:
-                code = ended.code
-            codes[f"{option}={value}"] = code
+            given = f"{option}={value}" if option else value
+            answers[given] = workplace.run(program, *argv, given)
 
-    assert {text: code for text, code in codes.items() if code != USAGE} == {}
-    assert "a bug" not in capsys.readouterr().err
+    assert {text: answer.code for text, answer in answers.items() if answer.code != USAGE} == {}
+    assert not [answer for answer in answers.values() if "a bug" in answer.err]
+    assert workplace.run(program, "dance").code == USAGE
 
 
 def test_a_misspelt_site_of_a_downtime_gets_a_hint(workplace: Workplace) -> None:
