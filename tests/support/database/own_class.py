@@ -38,6 +38,7 @@ def add_trigger(engine: Engine, view: str, into: str) -> None:
         f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
         f" AS $$ BEGIN {into} RETURN NEW; END $$",
         f"{instead} FOR EACH ROW EXECUTE FUNCTION {name}()",
+        f"GRANT INSERT ON {view} TO sam_loader",
     )
 
 
