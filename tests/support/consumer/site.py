@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -68,17 +68,19 @@ class Site:
     state: str = "state"
     """The name of the state directory; another machine has another one."""
 
-    def command(self, *arguments: str) -> list[str]:
+    def command(self, *arguments: str, program: str = "") -> list[str]:
+        """`sam-consume` as a process, or a program that behaves like it most of the time."""
         # Consumers with the same name and state directory refuse each other.
         own = ["env", f"STATE_DIRECTORY={self._state_directory}", sys.executable]
-        return [*own, "-m", "sam_pipeline.consumer", "--config", str(self.config), *arguments]
+        start = ["-c", program] if program else ["-m", "sam_pipeline.consumer"]
+        return [*own, *start, "--config", str(self.config), *arguments]
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command of `sam-consume` in this process (see `invoke`)."""
         environment = {**os.environ, "STATE_DIRECTORY": str(self._state_directory)}
-        reads_brokers = "stomp" in self.config.read_text()
-        silence_s = drain.SILENCE_S if reads_brokers else SPOOL_SILENCE_S
-        with patch.object(drain, "SILENCE_S", silence_s):
+        with ExitStack() as stack:
+            if "stomp" not in self.config.read_text():
+                stack.enter_context(patch.object(drain, "SILENCE_S", SPOOL_SILENCE_S))
             answer = invoke("sam-consume", "--config", self.config, *arguments, env=environment)
         return subprocess.CompletedProcess(answer.command, answer.code, answer.out, answer.err)
 
@@ -92,6 +94,10 @@ class Site:
         number = [] if instance is None else ["--instance", str(instance)]
         done = self.run("run", "--drain", "--json", "--timeout", str(timeout_s), *number)
         return Drained(done.returncode, done.stderr, json.loads(done.stdout or "{}"))
+
+    def fill(self, *messages: Message) -> None:
+        """Add messages to the spool beside the configuration."""
+        fill_spool(self.config.with_name("spool"), messages)
 
     def edit(self, old: str, new: str) -> None:
         """Replace a part of the configuration."""
@@ -179,6 +185,11 @@ class = "metricOutput"
     )
     config.chmod(0o600)
     return Site(config, database, name)
+
+
+def sqlite_site(directory: Path) -> Site:
+    """A site on SQLite that reads the spool beside its configuration."""
+    return make_site(directory, f"sqlite:///{directory}/sam.db", [f"spool://{directory}/spool"])
 
 
 def subscribe(server: Broker, consumer: str, destination: str) -> None:

@@ -1,4 +1,4 @@
-"""The life of a daemon: a message that kills it, a changed configuration, a name in use."""
+"""The life of a consumer: a deadly message, a changed configuration, a name in use, its tokens."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.consumer.core import drain
+from sam_pipeline.schema.identity.tokens import load_tokens
+from sam_pipeline.schema.messages.message import new_message
+from sam_pipeline.schema.program.command import CONFIG, USAGE
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from tests.support.consumer.faults import fill_up
-from tests.support.consumer.site import Site, eventually, fill_spool, make_site, results, stop
-from tests.support.small_disk import small_disk
+from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.consumer.daemon import STARTING, running
+from tests.support.consumer.site import Site, fill_spool, make_site, results
 
 # Simulates a message that crashes the interpreter.
 KILLED_BY_A_MESSAGE = """
@@ -29,107 +32,105 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return make_site(tmp_path, f"sqlite:///{tmp_path}/sam.db", [f"spool://{tmp_path}/in"])
-
-
-def poison() -> Message:
-    return new_message("metricOutput", "KILLER", record_count=1)
-
-
 def test_a_message_that_kills_the_process_becomes_a_dead_letter_and_the_others_rows(
-    site: Site, tmp_path: Path
+    small_site: Site,
 ) -> None:
     messages = results(100)
-    messages.insert(50, poison())
-    fill_spool(tmp_path / "in", messages)
-    drain = site.command("run", "--drain")
-    module = drain.index("-m")
-    command = [*drain[:module], "-c", KILLED_BY_A_MESSAGE, *drain[module + 2 :]]
+    messages.insert(50, new_message("metricOutput", "KILLER", record_count=1))
+    small_site.fill(*messages)
+    command = small_site.command("run", "--drain", program=KILLED_BY_A_MESSAGE)
 
     codes = []
     while len(codes) < 10 and (not codes or codes[-1] == -signal.SIGKILL):
         codes.append(subprocess.run(command, capture_output=True, timeout=60).returncode)
 
     assert codes == [-signal.SIGKILL] * 4 + [65]
-    assert site.rows() == 100
-    assert site.scalar("SELECT reason FROM dead_letter") == "poison"
-    assert DirectoryQueue(tmp_path / "in").count() == 0
+    assert small_site.rows() == 100
+    assert small_site.scalar("SELECT reason FROM dead_letter") == "poison"
+    assert DirectoryQueue(small_site.config.with_name("spool")).count() == 0
 
 
-def test_a_full_disk_under_the_state_directory_stops_nothing(site: Site, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    with small_disk(tmp_path / "state", "size=64k") as state:
-        assert site.drain().code == 0
-        fill_up(state / "ballast")
-        fill_spool(tmp_path / "in", results(50))
-        with site.daemon(log=log) as process:
-            site.wait_for_rows(50)
-            fill_spool(tmp_path / "in", results(50, "org.sam.After"))
-            site.wait_for_rows(100)
-            code, _ = stop(process)
-
-    assert code == 0
-    text = log.read_text()
-    assert [text.count(f".{file}: No space left") for file in ("attempts", "claims")] == [1, 1]
-
-
-def test_sighup_reads_the_configuration_again(site: Site, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    with site.daemon(log=log) as process:
-        fill_spool(tmp_path / "in", results(3, "org.sam.Before"))
-        site.wait_for_rows(3)
-        text = site.config.read_text()
-        site.config.write_text(text.replace(f"spool://{tmp_path}/in", f"spool://{tmp_path}/other"))
-        process.send_signal(signal.SIGHUP)
-        fill_spool(tmp_path / "other", results(4, "org.sam.After"))
-        site.wait_for_rows(7)
-        code, _ = stop(process)
-
-    assert code == 0
-    assert "stopped: 7 messages" in log.read_text()
-
-
-def test_sighup_reads_the_fragments_again(site: Site, tmp_path: Path) -> None:
+def test_sighup_reads_the_configuration_again_unless_it_is_invalid(
+    small_site: Site, tmp_path: Path
+) -> None:
     fragment = tmp_path / "conf.d" / "10-limits.toml"
     fragment.parent.mkdir()
     fragment.write_text("[consumer]\nbatch_size = 7\n")
-    log = tmp_path / "log"
-    with site.daemon(log=log) as process:
-        eventually(lambda: "starting with" in log.read_text())
+    with running(small_site) as daemon:
+        small_site.fill(*results(3, "org.sam.Before"))
+        small_site.wait_for_rows(3)
         fragment.write_text("[consumer]\nbatch_size = 0\n")
-        process.send_signal(signal.SIGHUP)
-        eventually(lambda: f"{fragment}:2: [consumer] batch_size: " in log.read_text())
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for("continuing with the previous configuration")
+        small_site.fill(*results(2, "org.sam.Meanwhile"))
+        small_site.wait_for_rows(5)
         fragment.unlink()
-        process.send_signal(signal.SIGHUP)
-        eventually(lambda: log.read_text().count("starting with") == 2)
-        code, _ = stop(process)
+        small_site.edit(f"spool://{tmp_path}/spool", f"spool://{tmp_path}/other")
+        daemon.process.send_signal(signal.SIGHUP)
+        fill_spool(tmp_path / "other", results(4, "org.sam.After"))
+        small_site.wait_for_rows(9)
+        second = small_site.run("run", "--drain")
+        stopped = daemon.stop()
 
-    assert code == 0
-
-
-def test_an_invalid_configuration_is_reported_and_not_applied(site: Site, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    with site.daemon(log=log) as process:
-        eventually(lambda: "starting with" in log.read_text())
-        site.config.write_text(site.config.read_text() + '\n[consumer.nonsense]\na = "b"\n')
-        process.send_signal(signal.SIGHUP)
-        eventually(lambda: "continuing with the previous configuration" in log.read_text())
-        fill_spool(tmp_path / "in", results(3))
-        site.wait_for_rows(3)
-        code, _ = stop(process)
-
-    assert code == 0
-    assert "unknown key nonsense" in log.read_text()
+    assert daemon.lines(f"{fragment}:2: [consumer] batch_size: ")
+    assert (stopped.code, stopped.messages, len(daemon.lines(STARTING))) == (0, 9, 3)
+    assert second.returncode == 69
+    for words in ("another sam-consume", repr(small_site.name), f"process {daemon.process.pid}"):
+        assert words in second.stderr
 
 
-def test_a_second_process_with_the_same_name_is_refused(site: Site, tmp_path: Path) -> None:
-    with site.daemon(log=tmp_path / "log") as process:
-        eventually(lambda: "starting with" in (tmp_path / "log").read_text())
-        second = site.run("run", "--drain")
+def test_a_subscription_that_the_configuration_drops_is_named_with_how_to_delete_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain, "SILENCE_S", 0.2)
 
-        assert second.returncode == 69
-        assert "another sam-consume" in second.stderr
-        assert repr(site.name) in second.stderr
-        assert f"process {process.pid}" in second.stderr
+    def warnings() -> list[str]:
+        lines = site.drain(timeout_s=0.1).log.splitlines()
+        return [line for line in lines if "not read any more" in line]
+
+    away, database = "stomp://gone.example.invalid:61613", f"sqlite:///{tmp_path}/sam.db"
+    with FakeBroker(server="RabbitMQ/3.10") as gone, FakeBroker(server="RabbitMQ/3.10") as other:
+        site = make_site(tmp_path, database, [gone.url, other.url, away], "/topic/grid.one")
+        assert warnings() == []
+        site.edit(f'"{gone.url}", "{other.url}", "{away}"', f'"{other.url}"')
+        [of_broker] = warnings()
+        site.edit("/topic/grid.one", "/queue/two")
+        of_both = warnings()
+        forgotten = site.run("unsubscribe", gone.url, "--forget")
+        of_one = warnings()
+
+    assert f"messages in {site.name}.grid.one" in of_broker
+    assert f"sam-consume unsubscribe {gone.url} /topic/grid.one" in of_broker
+    assert sorted(other.url in warning for warning in of_both) == [False, True]
+    assert forgotten.returncode == 0, forgotten.stderr
+    assert [other.url in warning for warning in of_one] == [True]
+
+
+def test_tokens_of_senders_over_http_are_made_once_and_work_from_their_file(
+    small_site: Site,
+) -> None:
+    small_site.config.write_text(
+        '[consumer]\nbrokers = ["listen+http://127.0.0.1:8080"]\n'
+        '[consumer.door]\ntokens_file = "tokens"\n'
+    )
+    file, elsewhere = small_site.config.with_name("tokens"), small_site.config.with_name("others")
+
+    made = small_site.run("token", "make", "a")
+    second = small_site.json("token", "make", "b")
+    listed = small_site.json("token", "list")
+    other = small_site.run("token", "make", "c", "--file", str(elsewhere))
+
+    tokens = load_tokens(file)
+    assert tokens.name_of(made.stdout.removesuffix("\n")) == "a"
+    assert tokens.name_of(second["token"]) == second["name"] == "b"
+    assert second["identity"] == "token:b"
+    assert [(row["name"], row["line"]) for row in listed] == [("a", 1), ("b", 2)]
+    assert made.stdout.strip() not in made.stderr
+    assert (other.returncode, load_tokens(elsewhere).names, tokens.names) == (0, {"c"}, {"a", "b"})
+    file.chmod(0o644)  # others can read it
+    before = file.read_text()
+    refused = small_site.run("token", "make", "d")
+    assert (refused.returncode, refused.stdout, file.read_text()) == (CONFIG, "", before)
+    assert small_site.run("token", "make", "a b").returncode == USAGE
+    small_site.edit('tokens_file = "tokens"', "")
+    assert small_site.run("token", "make", "a").returncode == USAGE

@@ -1,4 +1,4 @@
-"""`sam-consume` under a policy, with a spool as its source."""
+"""`sam-consume` under a policy, and `sam-consume publishers`, with a spool as the source."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,28 +15,30 @@ from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.sinks.database import DatabaseSink
 from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.identity.identity import uid_identity, with_identity
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.identity.policy import OBSERVE
+from sam_pipeline.schema.identity.policy_file import load_policy
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.loading.replay import FAILED, LOADED
+from tests.services.postgres import as_role
 from tests.support.builders import metric_message, metric_result
-from tests.support.consumer.site import Site, eventually, fill_spool, make_site
+from tests.support.consumer.daemon import running
+from tests.support.consumer.doubles import FakeSession
+from tests.support.consumer.site import Site, eventually, make_site
 
 OURS = uid_identity(os.getuid())
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    """A site on SQLite that reads one spool, with a policy for the account of this process."""
-    site = make_site(tmp_path, f"sqlite:///{tmp_path}/sam.db", [f"spool://{tmp_path}/in"])
-    text = site.config.read_text()
-    site.config.write_text(text.replace("[consumer]\n", '[consumer]\npublishers = "policy.toml"\n'))
-    write_policy(site, hosts="*.example.org")
-    return site
+def site(small_site: Site) -> Site:
+    """A site with a policy for the account of this process."""
+    small_site.configure('publishers = "policy.toml"')
+    write_policy(small_site, hosts="*.example.org")
+    return small_site
 
 
 def write_policy(site: Site, mode: str = "enforce", hosts: str = "*", more: str = "") -> Path:
-    file = site.config.parent / "policy.toml"
+    file = site.config.with_name("policy.toml")
     file.write_text(
         f'mode = "{mode}"\n[[publisher]]\nname = "local"\nis = ["{OURS}"]\n'
         f'classes = ["metricOutput"]\nhosts = ["{hosts}"]\n{more}'
@@ -45,77 +46,59 @@ def write_policy(site: Site, mode: str = "enforce", hosts: str = "*", more: str 
     return file
 
 
-def send(site: Site, *hosts: str, **changes: str) -> None:
-    records = [metric_result(hostName=host, **changes) for host in hosts]
-    fill_spool(site.config.parent / "in", [metric_message(*records)])
+def send(site: Site, *hosts: str) -> None:
+    site.fill(metric_message(*(metric_result(hostName=host) for host in hosts)))
 
 
-def output(site: Site, *arguments: str) -> Any:
-    return json.loads(site.run(*arguments, "--json").stdout)
-
-
-def test_a_drain_refuses_what_the_policy_does_not_allow(site: Site) -> None:
+@pytest.mark.parametrize(
+    ("mode", "rows", "letters"), [("enforce", 1, {"not-authorised": 1}), ("observe", 2, {})]
+)
+def test_records_that_the_policy_does_not_allow_are_refused_or_only_counted(
+    site: Site, mode: str, rows: int, letters: dict[str, int]
+) -> None:
+    write_policy(site, mode, "*.example.org")
     send(site, "ce.example.org", "ce.example.com")
 
-    counts = output(site, "run", "--drain")
+    counts = site.drain().summary
 
-    assert counts["rows"] == 1
-    assert counts["dead_letters"] == {"not-authorised": 1}
+    assert (counts["rows"], counts["dead_letters"]) == (rows, letters)
     assert counts["refusals"] == {"local": {"not-authorised": 1}}
-    assert OURS in site.scalar("SELECT error FROM dead_letter")
+    assert all(OURS in error for error in site.column("SELECT error FROM dead_letter"))
 
 
-def test_a_policy_that_observes_loads_and_counts(site: Site) -> None:
-    write_policy(site, "observe", "*.example.org")
-    send(site, "ce.example.org", "ce.example.com")
-
-    counts = output(site, "run", "--drain")
-
-    assert (counts["rows"], counts["dead_letters"]) == (2, {})
-    assert counts["refusals"] == {"local": {"not-authorised": 1}}
-
-
-def test_a_replay_asks_the_policy_as_it_is_now(site: Site) -> None:
-    send(site, "ce.example.com")
-    site.drain()
-
-    [refused] = output(site, "dead-letter", "replay", "--all")
-    write_policy(site)
-    [allowed] = output(site, "dead-letter", "replay", "--all")
-
-    assert (refused["outcome"], refused["reason"]) == (FAILED, "not-authorised")
-    assert allowed["outcome"] == LOADED
-
-
-@pytest.mark.parametrize("command", [("run", "--drain"), ("dead-letter", "replay", "--all")])
-def test_nothing_is_loaded_while_the_policy_has_problems(
-    site: Site, command: tuple[str, ...]
+def test_a_replay_asks_the_policy_as_it_is_now_and_nothing_is_loaded_while_it_is_invalid(
+    site: Site,
 ) -> None:
     send(site, "ce.example.com")
     site.drain()
+    [refused] = site.json("dead-letter", "replay", "--all", code=65)
     write_policy(site, "enforced")
+    invalid = [
+        site.run(*command) for command in (("run", "--drain"), ("dead-letter", "replay", "--all"))
+    ]
+    write_policy(site)
+    [allowed] = site.json("dead-letter", "replay", "--all")
 
-    done = site.run(*command)
+    assert (refused["outcome"], refused["reason"]) == (FAILED, "not-authorised")
+    assert [(done.returncode, "policy.toml:1: mode" in done.stderr) for done in invalid] == [
+        (78, True)
+    ] * 2
+    assert allowed["outcome"] == LOADED
 
-    assert done.returncode == 78
-    assert "policy.toml:1: mode" in done.stderr
-    assert site.rows() == 0
 
-
-def test_sighup_reads_the_policy_again_unless_it_has_problems(site: Site, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    with site.daemon(log=log) as process:
+def test_sighup_reads_the_policy_again_unless_it_has_problems(site: Site) -> None:
+    with running(site) as daemon:
         send(site, "a.example.com")
-        eventually(lambda: site.scalar("SELECT count(*) FROM dead_letter") == 1)
+        eventually(lambda: site.letters() == 1)
 
         write_policy(site, "enforced")
-        process.send_signal(signal.SIGHUP)
-        eventually(lambda: "policy.toml:1: mode" in log.read_text())
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for("policy.toml:1: mode")
         send(site, "b.example.com")
-        eventually(lambda: site.scalar("SELECT count(*) FROM dead_letter") == 2)
+        eventually(lambda: site.letters() == 2)
 
         write_policy(site)
-        process.send_signal(signal.SIGHUP)
+        daemon.process.send_signal(signal.SIGHUP)
         eventually(lambda: site.scalar("SELECT count(*) FROM operation") == 1)
         send(site, "c.example.com")
         site.wait_for_rows(1)
@@ -124,39 +107,49 @@ def test_sighup_reads_the_policy_again_unless_it_has_problems(site: Site, tmp_pa
     assert json.loads(site.scalar("SELECT arguments FROM operation"))["publishers"] == "1"
 
 
-class Session:
-    """A source that is never acked."""
-
-    batch_size = 1000
-    answers = False
-
-    def __init__(self, broker: str) -> None:
-        self.broker = broker
-
-    def ack(self, tokens: object) -> None:
-        raise NotImplementedError
-
-
-@pytest.mark.parametrize(("mode", "pauses"), [("enforce", {"spool:///a"}), ("observe", set())])
-def test_the_source_of_a_publisher_above_its_rate_pauses(
+@pytest.mark.parametrize(
+    ("mode", "pauses"), [("enforce", {"spool:///a", OURS}), ("observe", set())]
+)
+def test_the_source_or_identity_of_a_publisher_above_its_rate_pauses(
     site: Site, mode: str, pauses: set[str]
 ) -> None:
-    file = write_policy(site, mode, more="records_per_minute = 2\n")
-    sink = DatabaseSink(
-        make_engine(f"sqlite:///{file.parent}/sam.db"),
-        "x",
-        Limits(),
-        State(),
-        1000,
-        10**6,
-        policy=PolicyHolder(file),
-    )
+    policy = PolicyHolder(write_policy(site, mode, more="records_per_minute = 2\n"))
+    engine = make_engine(site.database)
+    sink = DatabaseSink(engine, "x", Limits(), State(), 1000, 10**6, policy=policy)
 
-    def delivery(broker: str, sender: str) -> Delivery:
-        message: Message = metric_message(metric_result(), metric_result(metricName="org.sam.B"))
-        return Delivery(with_identity(message, sender), Session(broker), None)
+    def delivery(broker: str, sender: str, answers: bool = False) -> Delivery:
+        message = metric_message(metric_result(), metric_result(metricName="org.sam.B"))
+        return Delivery(with_identity(message, sender), FakeSession(broker, answers), None)
 
-    batch = [delivery("spool:///a", OURS)] * 2 + [delivery("spool:///b", "uid:99")] * 2
-    tally = sink.load(batch, (), nullcontext)
+    batch = [delivery("spool:///a", OURS), delivery("spool:///b", "uid:99")] * 2
+    tally = sink.load([*batch, delivery("listen+http://c", OURS, answers=True)], (), nullcontext)
+    engine.dispose()
 
     assert set(tally.pauses) == pauses
+
+
+def test_publishers_are_listed_as_a_table_as_json_and_as_a_policy(
+    tmp_path: Path, database: str
+) -> None:
+    site = make_site(tmp_path, database, [f"spool://{tmp_path}/spool"])
+    good = metric_message(metric_result(monitoringHost="nagios1"))
+    site.fill(good, good, metric_message(metric_result(metricStatus="MAYBE")))
+    assert site.drain().code == 65
+    site.edit(as_role(database, "loader"), as_role(database, "reader"))
+
+    header, _, line = site.run("publishers").stdout.splitlines()
+    [publisher] = site.json("publishers")
+    suggested = tmp_path / "publishers.toml"
+    suggested.write_text(site.run("publishers", "--suggest").stdout)
+
+    assert header.split()[:3] == ["publisher", "class", "records"]
+    assert (line.split()[:3], line.split()[-2:]) == ([OURS, "metricOutput", "1"], ["2", "1"])
+    [of_class] = publisher.pop("classes")
+    assert publisher == {"publisher": OURS, "name": None, "accepted": 2, "refused": 1}
+    assert (of_class["class"], of_class["records"]) == ("metricOutput", 1)
+    assert (of_class["hosts"], of_class["monitoring_hosts"]) == (["ce01.example.org"], ["nagios1"])
+    policy = load_policy(suggested)
+    [allowed] = policy.publishers
+    assert policy.mode == OBSERVE
+    assert (allowed.identities, allowed.classes) == ((OURS,), ("metricOutput",))
+    assert (allowed.hosts, allowed.monitoring_hosts) == (("ce01.example.org",), ("nagios1",))
