@@ -1,8 +1,9 @@
-"""How the installed command delivers: after a wrong password, and with a backlog in the spool."""
+"""How sam-publish delivers as a process: quick starts, pipes that stay open, and signals."""
 
 from __future__ import annotations
 
 import fcntl
+import gzip
 import json
 import signal
 import subprocess
@@ -10,80 +11,22 @@ import sys
 import termios
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sam_pipeline.schema.records.text import Record, write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from tests.support.brokers.fake_broker import FakeBroker, closed_port, wait_for
+from tests.support.brokers.fake_broker import FakeBroker, closed_port
 from tests.support.builders import metric_result
-from tests.support.commands import PROGRAMS, RESULT, Answer, Workplace
+from tests.support.commands import PROGRAMS, RESULT, Workplace
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Workplace:
-    return Workplace(
-        tmp_path,
-        broker=f"stomp://127.0.0.1:{closed_port()}",
-        database="sqlite://",
-        environment={"SAM_PUBLISHER_TIMEOUT_S": "5"},
-    ).write_configuration()
-
-
-def publish(place: Workplace, *options: str) -> Answer:
-    return place.succeed(*RESULT, *options)
-
-
-def test_a_corrected_password_is_tried_at_once(place: Workplace) -> None:
-    def publish_with(password: str, *options: str) -> Answer:
-        secret = {"SAM_PUBLISHER_PASSWORD": password, **place.environment}
-        return publish(replace(place, environment=secret), "--broker", url, *options)
-
-    with FakeBroker(refuses_login="password is invalid") as broker:
-        url = broker.url.replace("//", "//probe@")
-        publish_with("wrong")
-        broker.refuses_login = ""
-        again = publish_with("wrong")
-        corrected = publish_with("right", "--no-drain")
-
-        assert [login.headers["passcode"] for login in broker.logins] == ["wrong", "right"]
-    assert "left out" in again.err
-    assert corrected.out.startswith("published")
-
-
-def test_a_backlog_takes_a_fifth_of_the_time_limit_and_no_broker_is_blamed_for_that(
-    place: Workplace,
-) -> None:
-    for _ in range(2):
-        publish(place)
-
-    with FakeBroker(freezes_after=1) as broker:
-        answer = publish(place, "--broker", broker.url, "--timeout", "3")
-
-    assert answer.out.startswith("published")
-    assert "0 of 2 spooled messages" in answer.err
-    assert "next calls" in answer.err
-    assert "could not drain" not in answer.err
-    assert place.spooled("outbox") == 2
-
-
-@pytest.mark.parametrize("setting", ["option", "key"])
-def test_the_spool_may_be_left_alone(place: Workplace, setting: str) -> None:
-    publish(place)
-
-    with FakeBroker() as broker:
-        if setting == "option":
-            publish(place, "--broker", broker.url, "--no-drain")
-        else:
-            environment = {**place.environment, "SAM_PUBLISHER_DRAIN": "false"}
-            publish(replace(place, environment=environment), "--broker", broker.url)
-        left = place.spooled("outbox")
-        publish(place, "--broker", broker.url)
-
-        assert len(broker.taken) == 3
-    assert (left, place.spooled("outbox")) == (1, 0)
+    broker = f"stomp://127.0.0.1:{closed_port()}"
+    return Workplace(tmp_path, broker=broker, database="sqlite://").write_configuration()
 
 
 @contextmanager
@@ -112,15 +55,60 @@ def say(process: subprocess.Popen[str], text: str) -> None:
     process.stdin.flush()
 
 
-def as_text(record: Record) -> str:
-    return write_wlcg(record)
-
-
 def as_line(record: Record) -> str:
     return json.dumps(record) + "\n"
 
 
-@pytest.mark.parametrize("write", [as_text, as_line])
+def test_spooling_a_result_imports_no_slow_module(place: Workplace) -> None:
+    slow = {
+        *("stomp", "ssl", "http", "urllib.request", "subprocess", "tempfile", "random", "shutil"),
+        *("logging", "dataclasses", "inspect", "threading", "hashlib", "decimal", "tomllib"),
+        "sam_pipeline.schema.identity.keys",
+    }
+    script = (
+        "import sys; before = set(sys.modules); from sam_pipeline.publisher.cli import main;"
+        f"code = main(sys.argv[1:]); print(sorted({slow} & (set(sys.modules) - before)))"
+    )
+    (place.directory / "sam.toml").unlink()
+
+    done = subprocess.run(
+        [sys.executable, "-c", script, *RESULT[1:], "--gathered-at", "wn1.example.org"],
+        env=place.clean_environment(),
+        cwd=place.directory,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert ["no broker is configured" in line for line in done.stderr.splitlines()] == [True]
+    assert done.stdout.startswith("spooled ")
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_details_from_a_closed_standard_input_are_empty(place: Workplace) -> None:
+    with FakeBroker() as broker:
+        line = f"{' '.join(RESULT)} --details - --broker {broker.url} <&-"
+        environment = place.clean_environment()
+        subprocess.run(["sh", "-c", line], cwd=place.directory, env=environment, check=True)
+
+    assert b"detailsData" not in broker.taken[0].body
+
+
+def test_json_lines_and_gzip_are_read_from_pipes(place: Workplace) -> None:
+    lines = "".join(as_line(metric_result(hostName=f"h{at}")) for at in range(150))
+    halves = [half.encode() for half in (lines[: len(lines) // 2], lines[len(lines) // 2 :])]
+    place.write("results.jsonl", lines)
+    (place.directory / "results.jsonl.gz").write_bytes(b"".join(map(gzip.compress, halves)))
+
+    for name in ("results.jsonl", "results.jsonl.gz"):
+        with FakeBroker() as broker:
+            line = f"cat {name} | sam-publish send --broker {broker.url}"
+            environment = place.clean_environment()
+            subprocess.run(["sh", "-c", line], cwd=place.directory, env=environment, check=True)
+        assert [frame.headers["recordCount"] for frame in broker.taken] == ["100", "50"]
+
+
+@pytest.mark.parametrize("write", [write_wlcg, as_line], ids=["text", "JSON"])
 def test_records_from_a_pipe_are_published_while_it_is_open(
     place: Workplace, write: Callable[[Record], str]
 ) -> None:
@@ -130,15 +118,29 @@ def test_records_from_a_pipe_are_published_while_it_is_open(
     ):
         first, second = write(metric_result()), write(metric_result(hostName="ce02"))
         say(process, first + second[:20])
-        wait_for(lambda: len(broker.taken) == 1)
+        eventually(lambda: len(broker.taken) == 1)
         say(process, second[20:])
-        wait_for(lambda: len(broker.taken) == 2)
-        out, err = process.communicate(timeout=20)
+        eventually(lambda: len(broker.taken) == 2)
+        out, err = process.communicate(timeout=60)
 
         assert broker.connections == 1
     assert (process.returncode, err) == (0, "")
     assert out.count("published") == 2
     assert [b"ce02" in frame.body for frame in broker.taken] == [False, True]
+
+
+def test_the_first_records_are_confirmed_before_the_last_ones_are_read(place: Workplace) -> None:
+    record = write_wlcg(metric_result(summaryData="x" * 200))
+    with (
+        FakeBroker() as broker,
+        started(place, "send", "--broker", broker.url, "--timeout", "60") as process,
+    ):
+        say(process, record * 40_000)
+        eventually(lambda: len(broker.taken) > 50)
+        out, _ = process.communicate(record, timeout=60)
+
+    assert process.returncode == 0
+    assert "(40001 records)" in out
 
 
 def test_a_terminated_send_spools_what_it_has_read_and_names_half_a_record(
@@ -147,9 +149,9 @@ def test_a_terminated_send_spools_what_it_has_read_and_names_half_a_record(
     record = write_wlcg(metric_result())
     with started(place, "send", "--flush-s", "60") as process:
         say(process, record + record + record[:-6])
-        wait_for(lambda: unread_bytes(process) == 0)
+        eventually(lambda: unread_bytes(process) == 0)
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
 
     assert process.returncode == 143
     assert out.startswith("spooled")
@@ -173,14 +175,13 @@ def test_a_terminated_call_spools_what_a_silent_broker_has_not_confirmed(
         FakeBroker(mute=True) as broker,
         started(place, *command.split(), "--broker", broker.url, "--timeout", "60") as process,
     ):
+        assert process.stdin and process.stdout and process.stderr
         if command.startswith("send"):
             say(process, write_wlcg(metric_result()))
-            assert process.stdin
             process.stdin.close()
-        wait_for(lambda: broker.connections == 1)
+        eventually(lambda: broker.connections == 1)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 143
-        assert process.stdout and process.stderr
+        assert process.wait(50) == 143
         out, err = process.stdout.read(), process.stderr.read()
 
     assert out.startswith("spooled")

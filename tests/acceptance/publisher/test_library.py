@@ -1,14 +1,22 @@
-"""A probe in Python that forgets to close its Publisher, in a process of its own."""
+"""The library in processes of its own: a Publisher that is never closed, forked children."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from sam_pipeline.publisher import Publisher, PublisherConfig
+from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.delivery.memory import FILE, Memory
+from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.builders import metric_message
 
 START = """
 import os, sys, time
@@ -26,49 +34,7 @@ spool = Path("spool") if len(sys.argv) > 1 else None
 publisher = Publisher(PublisherConfig(spool=spool, brokers=("stomp://192.0.2.1",)))
 publisher.add(RECORD)
 """
-
-
-def run(directory: Path, script: str, *arguments: str) -> str:
-    """What the script wrote to standard error."""
-    done = subprocess.run(
-        [sys.executable, "-c", START + script, *arguments],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
-
-
-def spooled(directory: Path) -> list[int | None]:
-    """The number of records of each message in the spool."""
-    queue = DirectoryQueue(directory / "spool")
-    return [queue.read(name).record_count for name in queue.names()]
-
-
-@pytest.mark.parametrize(
-    "end", ["", "del publisher", "sys.exit()", "publisher.itself = publisher; del publisher"]
-)
-def test_a_publisher_that_is_never_closed_leaves_its_records_in_the_spool_with_a_warning(
-    tmp_path: Path, end: str
-) -> None:
-    said = run(tmp_path, end, "spool")
-
-    assert spooled(tmp_path) == [1]
-    assert said.count("\n") == 1
-    assert "1 record" in said
-    assert "close()" in said
-
-
-def test_a_publisher_that_is_never_closed_says_that_its_records_are_lost_without_a_spool(
-    tmp_path: Path,
-) -> None:
-    assert "1 of its 1 records are lost" in run(tmp_path, "")
-
-
-def test_a_forked_child_leaves_the_records_to_its_parent(tmp_path: Path) -> None:
-    fork = """
+FORK = """
 if os.fork() == 0:
     try:
         publisher.add(RECORD)
@@ -78,6 +44,99 @@ os.wait()
 publisher.add(RECORD)
 """
 
-    run(tmp_path, fork, "spool")
 
-    assert spooled(tmp_path) == [2]
+def python(directory: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "records"),
+    [
+        ("", 1),
+        ("del publisher", 1),
+        ("sys.exit()", 1),
+        ("publisher.itself = publisher; del publisher", 1),
+        (FORK, 2),  # a child leaves the records to its parent
+    ],
+)
+def test_a_publisher_that_is_never_closed_leaves_its_records_in_the_spool_with_a_warning(
+    tmp_path: Path, end: str, records: int
+) -> None:
+    (warning,) = python(tmp_path, START + end, "spool").stderr.splitlines()
+
+    queue = DirectoryQueue(tmp_path / "spool")
+    assert [queue.read(name).record_count for name in queue.names()] == [records]
+    assert f"{records} record" in warning and "close()" in warning
+
+
+def test_a_publisher_that_is_never_closed_says_that_its_records_are_lost_without_a_spool(
+    tmp_path: Path,
+) -> None:
+    assert "1 of its 1 records are lost" in python(tmp_path, START).stderr
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_cannot_use_or_close_the_publisher(tmp_path: Path) -> None:
+    config = PublisherConfig(spool=tmp_path / "spool")
+    with FakeBroker() as broker, Publisher(config._replace(brokers=(broker.url,))) as publisher:
+        publisher.add_message(metric_message())
+        publisher.flush()
+        child = os.fork()
+        if child == 0:
+            try:
+                publisher.__exit__(None, None, None)
+            except RuntimeError:
+                os._exit(7)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        publisher.add_message(metric_message())
+        publisher.flush()
+
+        assert os.waitstatus_to_exitcode(status) == 7
+        assert (len(broker.taken), broker.connections) == (2, 1)
+
+
+def test_every_exported_name_exists_and_importing_the_package_loads_no_slow_module(
+    tmp_path: Path,
+) -> None:
+    slow = {"dataclasses", "http.client", "logging", "socket", "ssl", "subprocess", "tempfile"}
+    script = (
+        "import sys; from sam_pipeline import publisher;"
+        "[getattr(publisher, name) for name in publisher.__all__];"
+        f"print(sorted({slow} & set(sys.modules)))"
+    )
+
+    assert python(tmp_path, script).stdout == "[]\n"
+
+
+def test_processes_that_write_the_memory_of_brokers_never_leave_a_partial_file(
+    tmp_path: Path,
+) -> None:
+    broker = parse_broker("stomp://msg.example.org")
+    children = set()
+    for number in range(4):
+        children.add(child := os.fork())
+        if child == 0:
+            for _ in range(50):
+                memory = Memory(tmp_path, [broker])
+                memory.refresh()
+                memory.failed(BrokerAddress(broker, f"192.0.2.{number}"), "refused")
+                memory.save()
+            os._exit(0)
+
+    reads = 0
+    while children:
+        children -= {child for child in children if os.waitpid(child, os.WNOHANG)[0]}
+        if (tmp_path / FILE).exists():
+            json.loads((tmp_path / FILE).read_text())  # raises if the file is incomplete
+            reads += 1
+
+    assert reads > 0
+    assert [file.name for file in tmp_path.iterdir()] == [FILE]
