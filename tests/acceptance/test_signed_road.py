@@ -1,5 +1,5 @@
-"""Signed results on their whole way, with the installed commands: spools that are old, keys that
-are replaced, messages that somebody changed on the way.
+"""Signed results on their whole way: spools that are old, keys that are replaced, messages that
+somebody changed on the way.
 """
 
 from __future__ import annotations
@@ -7,17 +7,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from sam_pipeline.schema.identity.keys import load_signer
+from sam_pipeline.schema.identity.signature import sign
 from sam_pipeline.schema.program.command import BAD_DATA, OK
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from sam_pipeline.schema.times import format_time
 from tests.support.brokers.fake_broker import closed_port
+from tests.support.builders import metric_message, metric_result
 from tests.support.commands import RESULT, embedded
-from tests.support.faketime import under
 from tests.support.reports.stored import query
 
-SETTINGS = 'publishers = "publishers.toml"\nsignature_age_days = {days}\n'
 POLICY = """
 mode = "enforce"
 [[publisher]]
@@ -44,34 +48,37 @@ class Road:
         self.place.write("publishers.toml", POLICY.format(lines=lines))
 
     def accept_for(self, days: int) -> None:
-        settings = SETTINGS.format(days=days)
+        settings = f'publishers = "publishers.toml"\nsignature_age_days = {days}\n'
         replace(self.place, consumer_settings=settings).write_configuration()
 
-    def spool_result(self, clock: str = "+0s") -> None:
+    def spool_result(self) -> None:
         """A result that stays in the publisher's spool, because its broker is away."""
         dead = {"SAM_PUBLISHER_BROKERS": f"stomp://127.0.0.1:{closed_port()}"}
-        variables = {**under(clock, self.place).environment, **self.place.environment, **dead}
-        away = replace(self.place, environment=variables)
+        away = replace(self.place, environment={**self.place.environment, **dead})
         assert away.succeed(*RESULT).out.startswith("spooled ")
 
-    def deliver(self) -> None:
-        self.place.succeed("sam-publish", "spool", "drain")
+    def spool_old_result(self, age: timedelta) -> None:
+        """One that was signed and spooled a while ago."""
+        then = datetime.now(UTC) - age
+        result = metric_result(timestamp=format_time(then))
+        signer = load_signer(self.place.directory / "nagios1.pem")
+        message = metric_message(result, destination="/topic/grid.probe.metricOutput")
+        DirectoryQueue(self.place.directory / "outbox").add(sign(message, signer, then))
 
-    def consume(self) -> int:
-        """The exit code."""
+    def deliver(self) -> int:
+        """The exit code of the consumer."""
+        self.place.succeed("sam-publish", "spool", "drain")
         return self.place.run("sam-consume", "run", "--drain").code
 
-    @property
-    def publishers(self) -> Sequence[str]:
-        """The identity of each loaded result."""
-        rows = query(self.place.database, "SELECT publisher FROM metricOutput")
-        return [str(row["publisher"]) for row in rows]
+    def replay(self) -> None:
+        self.place.succeed("sam-consume", "dead-letter", "replay", "--all")
 
     @property
-    def reasons(self) -> Sequence[str]:
-        """The reason of each dead letter."""
+    def loaded(self) -> tuple[Sequence[str], Sequence[str]]:
+        """The identity of each loaded result, and the reason of each dead letter."""
+        rows = query(self.place.database, "SELECT publisher FROM metricOutput")
         letters = self.place.succeed("sam-consume", "dead-letter", "list", "--json").json
-        return [letter["reason"] for letter in letters]
+        return [str(row["publisher"]) for row in rows], sorted(row["reason"] for row in letters)
 
 
 @pytest.fixture
@@ -79,60 +86,48 @@ def road(tmp_path: Path) -> Road:
     return Road(tmp_path)
 
 
-def test_a_result_that_was_spooled_signed_is_one_of_its_key(road: Road) -> None:
-    road.spool_result()
-    road.deliver()
-    assert road.consume() == OK
-
-    assert (road.publishers, road.reasons) == (["key:nagios1"], [])
-
-
 def test_a_spool_older_than_its_signatures_may_be_waits_as_letters_until_it_is_accepted(
     road: Road,
 ) -> None:
     road.accept_for(days=1)
-    road.spool_result(clock="-2d")
-    road.deliver()
-    assert road.consume() == BAD_DATA
-    assert (road.publishers, road.reasons) == ([], ["signature-expired"])
+    road.spool_result()
+    road.spool_old_result(timedelta(days=2))
+    assert road.deliver() == BAD_DATA
+    assert road.loaded == (["key:nagios1"], ["signature-expired"])
 
     road.accept_for(days=3)
-    road.place.succeed("sam-consume", "dead-letter", "replay", "--all")
+    road.replay()
 
-    assert (road.publishers, road.reasons) == (["key:nagios1"], [])
+    assert road.loaded == (["key:nagios1"] * 2, [])
 
 
 def test_while_a_key_is_replaced_old_spools_are_loaded_and_afterwards_they_are_not(
     road: Road,
 ) -> None:
-    road.spool_result(clock="-1h")
+    road.spool_old_result(timedelta(hours=1))
     (road.place.directory / "nagios1.pem").rename(road.place.directory / "old.pem")
     new = road.place.succeed("sam-publish", "key", "make", "nagios1").out
     old_key, new_key = (re.search(r'"(ed25519:.+)"', text) for text in (road.lines, new))
     assert old_key and new_key
-    both = f'is = ["key:nagios1"]\nkeys = ["{new_key[1]}", "{old_key[1]}"]\n'
 
     road.permit(new)
     road.spool_result()
-    road.deliver()
-    assert road.consume() == BAD_DATA
-    assert (road.publishers, road.reasons) == (["key:nagios1"], ["bad-signature"])
+    assert road.deliver() == BAD_DATA
+    assert road.loaded == (["key:nagios1"], ["bad-signature"])
 
-    road.permit(both)
-    road.place.succeed("sam-consume", "dead-letter", "replay", "--all")
+    road.permit(f'is = ["key:nagios1"]\nkeys = ["{new_key[1]}", "{old_key[1]}"]\n')
+    road.replay()
 
-    assert (road.publishers, road.reasons) == (["key:nagios1"] * 2, [])
+    assert road.loaded == (["key:nagios1"] * 2, [])
 
 
 def test_what_somebody_changed_or_added_on_the_way_is_refused(road: Road) -> None:
     road.spool_result()
-    road.deliver()
+    assert road.place.succeed("sam-publish", "spool", "drain").code == OK
     [element] = (road.place.directory / "spool").glob("*/*")
     element.write_text(element.read_text().replace("metricStatus: OK", "metricStatus: CRITICAL"))
-    unsigned = {"SAM_PUBLISHER_SIGNING_KEY_FILE": ""}
-    forger = replace(road.place, environment=unsigned)
+    forger = replace(road.place, environment={"SAM_PUBLISHER_SIGNING_KEY_FILE": ""})
     forger.succeed(*RESULT)
-    assert road.consume() == BAD_DATA
 
-    assert road.publishers == []
-    assert sorted(road.reasons) == ["bad-signature", "not-authorised"]
+    assert road.deliver() == BAD_DATA
+    assert road.loaded == ([], ["bad-signature", "not-authorised"])

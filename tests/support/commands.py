@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
+from sam_pipeline.consumer.core import drain
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.postgres import as_role
 from tests.services.spark_classes import spark_cache
@@ -20,6 +22,8 @@ from tests.support.invoke import invoke
 
 PROGRAMS = Path(sys.executable).parent
 TIMEOUT_S = 180.0
+SPOOL_SILENCE_S = 0.5
+"""How long a spool must be empty until a drain in this process ends."""
 RESULT = (
     *("sam-publish", "result", "--metric", "m", "--status", "OK"),
     *("--host", "ce01.example.org", "--flavour", "CE"),
@@ -76,7 +80,10 @@ brokers = ["{self.broker}"]
         """Run one of our programs in this process (see `invoke`)."""
         program, *arguments = map(str, command)
         environment = self.clean_environment([program, *arguments])
-        return invoke(program, *arguments, stdin=stdin, cwd=self.directory, env=environment)
+        with ExitStack() as stack:
+            if self.broker.startswith("spool:"):
+                stack.enter_context(patch.object(drain, "SILENCE_S", SPOOL_SILENCE_S))
+            return invoke(program, *arguments, stdin=stdin, cwd=self.directory, env=environment)
 
     def process(
         self, *command: str | Path, stdin: str = "", timeout_s: float = TIMEOUT_S

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import IO, Any
 from unittest.mock import patch
 
+from sam_pipeline.publisher.settings.signing import signer_of
+
 MODULES = {
     "sam-publish": "sam_pipeline.publisher.cli",
     "sam-consume": "sam_pipeline.consumer.cli",
@@ -56,6 +58,7 @@ def invoke(
 ) -> Answer:
     """Call a program's `main`; `env` is the whole environment, by default that of the test."""
     main = import_module(MODULES[program]).main
+    signer_of.cache_clear()  # a process reads its key itself
     argv = [str(argument) for argument in arguments]
     with ExitStack() as stack:
         streams = {
