@@ -1,34 +1,34 @@
-"""Several loaders at once that load the same new names and the same results."""
+"""Several loaders at once that load the same new names and rows, beside folds and reports."""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, text
 
-from sam_pipeline.schema.messages.decode import read
-from sam_pipeline.schema.messages.message import JSON, Message, new_message
-from sam_pipeline.schema.records.json_form import write_json
+from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.normalise import Limits
-from sam_pipeline.schema.records.text import ReadRecord, Record
-from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.schema.records.text import Record
+from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.database.transaction import load_transaction
-from sam_pipeline.sql.database.version import upgrade
-from sam_pipeline.sql.loading.batch import Batch
+from sam_pipeline.sql.errors import DatabaseAway
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold, fold_all, take_changes
 from sam_pipeline.sql.loading.insert import Inserted, insert_batch
-from sam_pipeline.sql.loading.load import decode_batch, load
-from tests.support.builders import NOW, metric_message, metric_result
+from sam_pipeline.sql.loading.load import decode_batch
+from tests.support.builders import NOW, metric_result
+from tests.support.database.dialects import only_on
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import (
+    Values,
     downtime,
+    message_of,
     query,
     service_endpoint,
     site_contact,
@@ -37,89 +37,19 @@ from tests.support.database.sql_rows import (
 
 LOADERS = 8
 STATUSES = ("OK", "WARNING", "UNKNOWN", "CRITICAL")
-
-
-def shuffled_results(seed: int) -> list[Record]:
-    """The same hosts, metrics and times for every seed, in another order, with other statuses."""
-    rng = random.Random(seed)
-    records = [
-        metric_result(
-            hostName=f"host{number % 40:02d}.example.org",
-            metricName=f"org.sam.M{number % 7}",
-            voName=f"vo{number % 3}",
-            siteName=f"SITE-{number % 11}",
-            gatheredAt=f"wn{number % 5}.example.org",
-            timestamp=f"2026-11-20T{number % 12:02d}:00:00Z",
-            metricStatus=rng.choice(STATUSES),
-        )
-        for number in range(400)
-    ]
-    rng.shuffle(records)
-    return records
-
-
-def messages(seed: int) -> list[Message]:
-    records = shuffled_results(seed)
-    return [metric_message(*records[at : at + 50]) for at in range(0, len(records), 50)]
-
-
-def worst(all_records: Sequence[Record]) -> dict[tuple[str, ...], str]:
-    """The worst status of each result, by its key."""
-    keys = ("hostName", "metricName", "voName", "timestamp", "gatheredAt")
-    status_of: dict[tuple[str, ...], str] = {}
-    for record in all_records:
-        key = tuple(record[name] for name in keys)
-        status_of[key] = max(status_of.get(key, "OK"), record["metricStatus"], key=STATUSES.index)
-    return status_of
-
-
-def test_concurrent_loaders_neither_deadlock_nor_duplicate(engine: Engine) -> None:
-    def load_all(seed: int) -> int:
-        with acting_as("loader", engine) as loader:
-            catalogue = Catalogue(loader)
-            outcomes = [load(loader, catalogue, [message], NOW) for message in messages(seed)]
-            return sum(outcome.rows + outcome.duplicates for outcome in outcomes)
-
-    with ThreadPoolExecutor(LOADERS) as pool:
-        loaded = list(pool.map(load_all, range(LOADERS), timeout=120))
-
-    assert loaded == [400] * LOADERS
-    rows = query(
-        engine,
-        """
-        SELECT hostName, metricName, voName, timestamp, gatheredAt, metricStatus
-        FROM metricOutput
-        """,
-    )
-    expected = worst([record for seed in range(LOADERS) for record in shuffled_results(seed)])
-    assert {row[:5]: row[5] for row in rows} == expected
-    assert len(rows) == len(expected)
-    for table, names in (("host", 40), ("metric", 7), ("vo", 3), ("fqan", 1)):
-        assert query(engine, f"SELECT count(*), count(DISTINCT name) FROM {table}") == [
-            (names, names)
-        ]
-    assert query(engine, "SELECT count(*), count(DISTINCT gathered_at) FROM gatherer") == [(5, 5)]
-
-
-# Only on PostgreSQL: two doors, partitions made on demand, statuses and days folded later ---------
-
 DOORS: Mapping[str, Callable[[random.Random], bool]] = {
     "bulk door": lambda _: True,
     "view": lambda _: False,
     "either": lambda rng: rng.random() < 0.5,
 }
-"""Whether a class of a batch goes by the bulk door."""
+"""Whether a class of a batch goes by the bulk door, which only PostgreSQL has."""
+SITES, DAYS, RESULTS = 12, 6, 240
 
-SITES, DAYS = 12, 6
 
-
-def all_classes(seed: int) -> list[Message]:
-    """Messages of each class, one of them with a row that the database refuses.
-
-    The keys are the same for every seed, in another order; which of two rows wins differs.
-    """
+def results(seed: int) -> list[Record]:
+    """The same keys for every seed, in another order, with other statuses."""
     rng = random.Random(seed)
-    results = [
+    records = [
         metric_result(
             hostName=f"host{number % 40:02d}.example.org",
             metricName=f"org.sam.M{number % 7}",
@@ -129,58 +59,45 @@ def all_classes(seed: int) -> list[Message]:
             metricStatus=rng.choice(STATUSES),
             detailsData=f"of loader {seed}",
         )
-        for number in range(240)
+        for number in range(RESULTS)
     ]
-    others = {
+    rng.shuffle(records)
+    return records
+
+
+def all_classes(seed: int) -> list[Message]:
+    """Messages of each class, one of them with a row that the database refuses.
+
+    The keys are the same for every seed, in another order; which of two rows wins differs.
+    """
+    rng, mine = random.Random(seed), f"of loader {seed}"
+    at = f"2026-11-{10 + seed:02d}T00:00:00Z"
+    sites = [f"SITE-{number}" for number in range(SITES)]
+    rows: dict[str, list[Values]] = {
         "serviceEndpoint": [
             service_endpoint(
-                siteName=f"SITE-{number}",
+                siteName=site,
                 hostName=f"host{number:02d}.example.org",
                 validTo=f"2027-01-{10 + seed:02d}T00:00:00Z",
             )
-            for number in range(SITES)
+            for number, site in enumerate(sites)
         ],
         "siteGroup": [
-            *(site_group(siteName=f"SITE-{number}", validTo=None) for number in range(SITES)),
+            *(site_group(siteName=site) for site in sites),
             site_group(siteName="SITE-X", weight="-1"),
         ],
-        "siteContact": [
-            site_contact(
-                siteName=f"SITE-{number}",
-                timestamp=f"2026-11-{10 + seed:02d}T00:00:00Z",
-                contact=f"of loader {seed}",
-            )
-            for number in range(SITES)
-        ],
+        "siteContact": [site_contact(siteName=s, timestamp=at, contact=mine) for s in sites],
         "downtime": [
-            downtime(
-                downtimeId=f"D{number}",
-                siteName=f"SITE-{number}",
-                timestamp=f"2026-11-{10 + seed:02d}T00:00:00Z",
-                description=f"of loader {seed}",
-            )
-            for number in range(SITES)
+            downtime(downtimeId=site, siteName=site, timestamp=at, description=mine)
+            for site in sites
         ],
     }
-    rng.shuffle(results)
-    all_messages = [metric_message(*results[at : at + 40]) for at in range(0, len(results), 40)]
-    for name, rows in others.items():
-        rng.shuffle(rows)
-        all_messages += [
-            new_message(name, write_json(half), content_type=JSON)  # type: ignore[arg-type]
-            for half in (rows[: SITES // 2], rows[SITES // 2 :])
-        ]
-    rng.shuffle(all_messages)
-    return all_messages
-
-
-@pytest.fixture
-def new_postgres(postgres_url: str) -> Iterator[Engine]:
-    """A database without a partition."""
-    engine = make_engine(postgres_url)
-    upgrade(engine)
-    yield engine
-    engine.dispose()
+    messages = [message_of("metricOutput", *results(seed)[n : n + 40]) for n in range(0, 240, 40)]
+    for name, of_class in rows.items():
+        rng.shuffle(of_class)
+        messages += [message_of(name, *half) for half in (of_class[:6], of_class[6:])]
+    rng.shuffle(messages)
+    return messages
 
 
 @contextmanager
@@ -202,89 +119,117 @@ def repeating(*actions: Callable[[], object]) -> Iterator[None]:
             future.result()
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    ("own_url", "door"),
+    [("sqlite", "view"), *(("postgresql", door) for door in DOORS)],
+    indirect=["own_url"],
+)
 def test_concurrent_loaders_lose_nothing_whichever_door_they_use(
-    new_postgres: Engine, door: str
+    own_engine: Engine, door: str
 ) -> None:
-    engine = new_postgres
+    """On PostgreSQL they also make partitions on demand."""
 
     def load_all(seed: int) -> list[Inserted]:
-        rng, to_load = random.Random(seed), all_classes(seed)
-        return [
-            insert_by(loader, to_load[at : at + 4], DOORS[door], rng)
-            for at in range(0, len(to_load), 4)
-        ]
+        rng, to_load, inserted = random.Random(seed), all_classes(seed), []
+        for at in range(0, len(to_load), 4):
+            batch = decode_batch(Catalogue(loader), to_load[at : at + 4], NOW, Limits())
+            for part in batch.by_view.values():
+                part.view = replace(part.view, bulk=DOORS[door](rng))
+            insert = lambda connection, batch=batch: insert_batch(connection, batch)  # noqa: E731
+            inserted.append(load_transaction(loader, insert))
+        return inserted
 
     def number_changes() -> None:
         with writing(reporter) as connection:
             take_changes(connection)
 
     with (
-        acting_as("loader", engine) as loader,
-        acting_as("reporter", engine) as reporter,
+        acting_as("loader", own_engine) as loader,
+        acting_as("reporter", own_engine) as reporter,
         repeating(lambda: fold(loader), number_changes),
         ThreadPoolExecutor(LOADERS) as pool,
     ):
-        inserted = list(pool.map(load_all, range(LOADERS), timeout=120))
-    fold_all(engine)
+        loaded = list(pool.map(load_all, range(LOADERS), timeout=120))
+    fold_all(own_engine)
 
-    for batches in inserted:
-        assert sum(batch.rows + batch.duplicates for batch in batches) == 240 + 4 * SITES
+    for batches in loaded:
+        assert sum(batch.rows + batch.duplicates for batch in batches) == RESULTS + 4 * SITES
         [refused] = [failure.text for batch in batches for failure in batch.failures]
         assert "weight" in refused
-    assert_everything_is_stored(engine)
-
-
-def insert_by(
-    engine: Engine,
-    messages: Sequence[Message],
-    is_bulk: Callable[[random.Random], bool],
-    rng: random.Random,
-) -> Inserted:
-    """Load a batch as `load` does, but through the door that `is_bulk` chooses."""
-    batch: Batch = decode_batch(Catalogue(engine), messages, NOW, Limits())
-    for part in batch.by_view.values():
-        part.view = replace(part.view, bulk=is_bulk(rng))
-    return load_transaction(engine, lambda connection: insert_batch(connection, batch))
+    assert_everything_is_stored(own_engine)
 
 
 def assert_everything_is_stored(engine: Engine) -> None:
-    results = [
-        record
-        for seed in range(LOADERS)
-        for message in all_classes(seed)
-        if message.message_class == "metricOutput"
-        for record in records_of(message)
-    ]
-    expected = worst(results)
-    rows = query(
-        engine,
-        """
-        SELECT hostName, metricName, voName, timestamp, gatheredAt, metricStatus, detailsData
-        FROM metricOutput
-        """,
-    )
-    assert {row[:5]: row[5] for row in rows} == expected
-    assert len(rows) == len(expected)
+    worst: dict[tuple[str, ...], str] = {}
+    keys = ("hostName", "metricName", "voName", "timestamp", "gatheredAt")
+    for record in (record for seed in range(LOADERS) for record in results(seed)):
+        key, status = tuple(record[name] for name in keys), record["metricStatus"]
+        worst[key] = max(worst.get(key, "OK"), status, key=STATUSES.index)
+    rows = query(engine, f"SELECT {', '.join(keys)}, metricStatus, detailsData FROM metricOutput")
+    assert {row[:5]: row[5] for row in rows} == worst
+    assert len(rows) == len(worst)
     assert all(row[6] for row in rows)
-    names = {key[:3] for key in expected}
-    assert query(engine, "SELECT count(*) FROM metric_instance") == [(len(names),)]
-    assert query(engine, "SELECT count(*) FROM current_status") == [(len(names),)]
+    instances = len({key[:3] for key in worst})
+    names = {"metric_instance": instances, "host": 41, "metric": 7, "vo": 4, "gatherer": 5}
+    for table, count in {**names, "current_status": instances}.items():
+        assert query(engine, f"SELECT count(*) FROM {table}") == [(count,)], table
     days = {f"2026-11-{1 + day:02d}" for day in range(DAYS + 1)}
     assert days <= {str(row[0]) for row in query(engine, "SELECT day FROM report_changed_day")}
-    assert set(query(engine, "SELECT siteName, validTo FROM serviceEndpoint")) == {
-        (f"SITE-{number}", "2027-01-10T00:00:00Z") for number in range(SITES)
-    }
-    assert sorted(query(engine, "SELECT siteName FROM siteGroup")) == sorted(
-        (f"SITE-{number}",) for number in range(SITES)
-    )
-    assert set(query(engine, "SELECT siteName, contact FROM siteContact")) == {
-        (f"SITE-{number}", f"of loader {LOADERS - 1}") for number in range(SITES)
-    }
-    assert sorted(query(engine, "SELECT downtimeId, description FROM downtime")) == sorted(
-        (f"D{number}", f"of loader {LOADERS - 1}") for number in range(SITES)
-    )
+    last = f"of loader {LOADERS - 1}"
+    for statement, expected in {
+        "SELECT siteName, validTo FROM serviceEndpoint": "2027-01-10T00:00:00Z",
+        "SELECT siteName, groupName FROM siteGroup": "North",
+        "SELECT siteName, contact FROM siteContact": last,
+        "SELECT downtimeId, description FROM downtime": last,
+    }.items():
+        found = sorted(query(engine, statement))
+        assert found == sorted((f"SITE-{number}", expected) for number in range(SITES))
 
 
-def records_of(message: Message) -> list[Record]:
-    return [record.fields for record in read(message) if isinstance(record, ReadRecord)]
+# Days that become due, on PostgreSQL: SQLite has one writer at a time -----------------------------
+
+MARKED = "SELECT CAST(day AS text) FROM changed_day WHERE change_no IS NULL ORDER BY day"
+MARK = text("SELECT mark_days(ARRAY[CAST(:day AS timestamptz)], ARRAY[CAST(:end AS timestamptz)])")
+DUE = ["2026-11-18", "2026-11-19", "2026-11-20"]
+IN_A_SECOND = text("SET LOCAL lock_timeout = '1s'")
+
+
+def mark(connection: Connection, day: str) -> None:
+    """What the triggers of a loader do for a row that counts on one day."""
+    connection.execute(MARK, {"day": f"{day}T00:00:00Z", "end": f"{day}T00:00:01Z"})
+
+
+@pytest.fixture
+def marked(engine: Engine) -> Engine:
+    """Three days are due."""
+    with writing(engine) as connection:
+        for day in DUE:
+            connection.execute(text("INSERT INTO changed_day (day) VALUES (:day)"), {"day": day})
+    return engine
+
+
+@only_on("postgresql")
+def test_loaders_mark_days_that_are_due_in_any_order_without_a_deadlock(marked: Engine) -> None:
+    with writing(marked) as one, writing(marked) as other:
+        for connection, day in ((one, 0), (other, 1), (one, 1), (other, 0)):
+            connection.execute(IN_A_SECOND)
+            mark(connection, DUE[day])
+
+    assert query(marked, MARKED) == [(day,) for day in DUE]
+
+
+@only_on("postgresql")
+def test_a_report_waits_for_a_loader_whose_day_was_due_before(marked: Engine) -> None:
+    """Otherwise it would number a change that it does not read."""
+    with writing(marked) as loader:
+        mark(loader, DUE[0])
+        with pytest.raises(DatabaseAway, match="lock timeout"), writing(marked) as reporter:
+            reporter.execute(IN_A_SECOND)
+            take_changes(reporter)
+
+    with writing(marked) as reporter:
+        take_changes(reporter)
+    assert query(marked, MARKED) == []
+    with writing(marked) as loader:
+        mark(loader, DUE[1])
+    assert query(marked, MARKED) == [(DUE[1],)]
