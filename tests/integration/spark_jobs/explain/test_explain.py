@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from pyspark import SparkContext
-from sqlalchemy import text
+from sqlalchemy import Engine, text
 
-from sam_pipeline.spark_jobs.cli import main
 from sam_pipeline.spark_jobs.compute import job
 from sam_pipeline.spark_jobs.explain.as_text import day_lines
 from sam_pipeline.spark_jobs.explain.causes import causes, causes_by_effect
@@ -24,14 +22,13 @@ from sam_pipeline.spark_jobs.explain.results import _RESULTS, JudgedResult, read
 from sam_pipeline.spark_jobs.explain.selection import Selection, read_site_days
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
 from sam_pipeline.spark_jobs.pages.site_tree import write_site
-from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, WITH_FIGURES
 from sam_pipeline.spark_jobs.runs.exclusions import add
 from sam_pipeline.spark_jobs.runs.published import Run, day_figures
 from sam_pipeline.sql.database.engine import reading, writing
-from tests.services.postgres import fresh_database
-from tests.support.reports.database import DAY, Grid, profile
+from tests.integration.spark_jobs.conftest import SamReport
+from tests.support.reports.database import DAY, Grid, profile, url_of
 from tests.support.reports.pages import section_of
 
 BEFORE, NEXT = DAY - timedelta(days=1), DAY + timedelta(days=1)
@@ -63,14 +60,8 @@ def grid(spark: SparkContext, tmp_path_factory: pytest.TempPathFactory) -> Grid:
                 sites.endpoint(site, flavour, host)
                 for metric in metrics:
                     _results(rng, sites, f"{flavour} {host} {metric}")
-    sites.downtime(
-        "04:00",
-        "09:00",
-        siteName="A",
-        downtimeId="GOC-1",
-        description="all\nof it",
-        publisher="key:goc",
-    )
+    announced = {"downtimeId": "GOC-1", "description": "all\nof it", "publisher": "key:goc"}
+    sites.downtime("04:00", "09:00", siteName="A", **announced)
     sites.downtime("08:00", "12:00", siteName="B", hostName="ce1.b", serviceFlavour="CE")
     sites.downtime("00:00", "23:59", siteName="C", classification="UNSCHEDULED")
     with writing(sites.reporter) as connection:
@@ -82,7 +73,6 @@ def grid(spark: SparkContext, tmp_path_factory: pytest.TempPathFactory) -> Grid:
         ("[functions.compute]", f"{THRESHOLD}[functions.compute]"),
     )
     job.run(spark, sites.reporter, [report], PERIOD, 0, lambda: NOW, lambda stage: None)
-    (directory / "sam.toml").write_text(f'[database]\nurl = "sqlite:///{directory}/sam.db"\n')
     return sites
 
 
@@ -196,6 +186,7 @@ def test_the_text_shows_downtimes_exclusions_thresholds_and_missing_results(
     )
 
     assert re.search("GOC-1 SCHEDULED/OUTAGE of A, 2026-11-14T04:00:00Z.*: all of it", text)
+    assert "announced by key:goc" in text
     assert "UNSCHEDULED/OUTAGE of C" in text
     assert re.search("3 h: MISSING since", text)
     assert "function compute is" in text
@@ -241,53 +232,36 @@ def test_the_pages_count_the_same_failures(grid: Grid, days: list[SiteDay], tmp_
     assert shown > len(days)
 
 
-@pytest.mark.parametrize("form", [[], ["--group"], ["--ticket"]])
-def test_the_command_prints_text_and_json(
-    grid: Grid, capsys: pytest.CaptureFixture[str], form: list[str]
+def test_the_command_prints_text_and_json_and_names_similar_sites_and_endpoints(
+    grid: Grid, tmp_path: Path
 ) -> None:
-    config = Path(str(grid.reader.get_execution_options()["sam_file"])).with_name("sam.toml")
-    command = ["--config", str(config), "explain", "--day", str(DAY), "--site", "A", *form]
+    sam_report = SamReport(url_of(grid.engine), tmp_path)
+    day = ("explain", "--day", DAY, "--site")
+    for form in ("", "--group", "--ticket"):
+        command = [*day, "A", *form.split()]
+        lines = sam_report(*command).out.splitlines()
+        [document] = sam_report(*command, "--json").json
+        assert "A" in lines[0]
+        assert (document["report"], document["site"], document["day"]) == ("test", "A", str(DAY))
+        if form == "--ticket":
+            assert document["lines"] == lines and len(lines) <= 40
+        if form == "--group":
+            of_day = [*document["causes"], *document["causes_without_effect"]]
+            assert len(of_day) == len(lines) - 3  # a line for the day, and two titles
 
-    assert main(command) == 0
-    text = capsys.readouterr().out
-    assert main([*command, "--json"]) == 0
-    [document] = json.loads(capsys.readouterr().out)
-
-    assert "A" in text.splitlines()[0]
-    assert (document["report"], document["site"], document["day"]) == ("test", "A", str(DAY))
-    if form == ["--ticket"]:
-        assert "\n".join(document["lines"]) + "\n" == text
-        assert len(document["lines"]) <= 40
-    if form == ["--group"]:
-        causes = [*document["causes"], *document["causes_without_effect"]]
-        assert len(causes) == len(text.splitlines()) - 3  # a line for the day, and two titles
-
-
-@pytest.mark.parametrize(
-    ("options", "problem", "names"),
-    [
-        (["--site", "a"], "no site a ", "A"),
-        (["--site", "A", "--flavour", "SMR"], "no endpoint SMR at A ", "SRM"),
-        (["--site", "A", "--host", "ce9.a"], "no endpoint ce9.a at A ", "ce2.a, ce1.a"),
-    ],
-)
-def test_an_unknown_site_or_endpoint_exits_64_with_similar_names(
-    grid: Grid, capsys: pytest.CaptureFixture[str], options: list[str], problem: str, names: str
-) -> None:
-    config = Path(str(grid.reader.get_execution_options()["sam_file"])).with_name("sam.toml")
-
-    assert main(["--config", str(config), "explain", "--day", str(DAY), *options]) == 64
-    error = capsys.readouterr().err
-    assert re.search(rf"{problem}.*2026-11-14: .*\b{names}\b", error)
+    for options, problem, names in (
+        ("a", "no site a ", "A"),
+        ("A --flavour SMR", "no endpoint SMR at A ", "SRM"),
+        ("A --host ce9.a", "no endpoint ce9.a at A ", "ce2.a, ce1.a"),
+    ):
+        error = sam_report(*day, *options.split(), code=64).err
+        assert re.search(rf"{problem}.*2026-11-14: .*\b{names}\b", error)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def results_grid(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Grid]:
+@pytest.fixture
+def few_results(engine: Engine) -> Iterator[Grid]:
     """A database of either kind with few results, one of them of another VO."""
-    if request.param == "sqlite":
-        grid = Grid(f"sqlite:///{tmp_path}/sam.db")
-    else:
-        grid = Grid(fresh_database(request.getfixturevalue("postgres")))
+    grid = Grid(engine)
     grid.result("CE h1 ping", "23:59", "OK", day=DAY - timedelta(days=2))
     grid.result("CE h1 ping", "00:00", "OK", day=BEFORE)
     grid.result("CE h1 ping", "12:00", "CRITICAL", publisher="key:nagios")
@@ -304,13 +278,9 @@ def results_grid(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gri
 PING, PUT = ("CE", "h1", "ping"), ("SRM", "h2", "put")
 
 
-def a_run(report: Profile, day: date = DAY) -> Run:
-    return Run(1, day, "", None, 0, {}, 0, "", "", "", report, 2**62, (), ())
-
-
-def test_the_results_are_those_that_the_run_has_read(results_grid: Grid, tmp_path: Path) -> None:
-    run = a_run(profile(tmp_path))
-    with reading(results_grid.reader) as connection:
+def test_the_results_are_those_that_the_run_has_read(few_results: Grid, tmp_path: Path) -> None:
+    run = Run(1, DAY, "", None, 0, {}, 0, "", "", "", profile(tmp_path), 2**62, (), ())
+    with reading(few_results.reader) as connection:
         newest = connection.scalar(text("SELECT max(result_id) FROM report_result"))
         read = read_results(connection, [run], [PING, PUT, ("CE", "nowhere", "ping")])
         before = replace(run, newest_result=newest - 1)
@@ -318,9 +288,9 @@ def test_the_results_are_those_that_the_run_has_read(results_grid: Grid, tmp_pat
         newest_two = read_results(connection, [run], [PING, PUT], with_ok=False, at_most=2)
 
         assert read_results(connection, [run], []) == {}
-    assert (read.since, newest_two.since) == (0, day_start(DAY) + 12 * 3600 + 1)
+    assert (read.since, newest_two.since) == (0, START + 12 * 3600 + 1)
     times_and_statuses = {
-        instance: [(result.measured - day_start(DAY), result.status) for result in results]
+        instance: [(result.measured - START, result.status) for result in results]
         for instance, results in read.items()
     }
     assert times_and_statuses == {
@@ -334,35 +304,23 @@ def test_the_results_are_those_that_the_run_has_read(results_grid: Grid, tmp_pat
     assert newest_two == {PING: read[PING][2:], PUT: read[PUT]}
 
 
-def test_results_are_looked_up_by_instance_and_time(results_grid: Grid) -> None:
+def test_results_are_looked_up_by_instance_and_time(few_results: Grid) -> None:
     """Not by the index on the time, which would give the results of all sites."""
-    is_sqlite = results_grid.engine.dialect.name == "sqlite"
-    window = (
-        "measured_at_s >= 1 AND measured_at_s < 2"
-        if is_sqlite
-        else "measured_at >= '2026-11-14Z' AND measured_at < '2026-11-15Z'"
-    )
+    is_sqlite = few_results.engine.dialect.name == "sqlite"
+    window = "measured_at >= '2026-11-14Z' AND measured_at < '2026-11-15Z'"
+    if is_sqlite:
+        window = "measured_at_s >= 1 AND measured_at_s < 2"
     parts = {"window": window, "performance_data": "''", "condition": "", "limit": " LIMIT 9"}
-    statement = _RESULTS.format(**parts).replace(":instances", "(1, 2)")
-    with reading(results_grid.reader) as connection:
+    statement = _RESULTS.format(**parts).replace(":instances", "(1, 2)").replace(":newest", "9")
+    with reading(few_results.reader) as connection:
         if not is_sqlite:
             connection.execute(text("SET LOCAL enable_seqscan = off"))
         explain = "EXPLAIN QUERY PLAN" if is_sqlite else "EXPLAIN"
-        plan = "\n".join(
-            str(row[-1])
-            for row in connection.execute(text(f"{explain} {statement.replace(':newest', '9')}"))
-        )
+        rows = connection.execute(text(f"{explain} {statement}"))
+        plan = "\n".join(str(row[-1]) for row in rows)
 
     if is_sqlite:
         assert "(instance_id=? AND measured_at>? AND measured_at<?)" in plan
     else:
         assert "(instance_id = ANY ('{1,2}'::integer[]))" in plan
         assert re.search(r"Index Cond: .*measured_at >=", plan)
-
-
-def test_downtimes_name_who_announced_them(days: list[SiteDay]) -> None:
-    [day] = [day for day in days if (day.site, day.run.day) == ("A", DAY)]
-
-    announcers = {downtime.downtime_id: day.announcer(downtime) for downtime in day.downtimes}
-
-    assert announcers["GOC-1"] == "key:goc"

@@ -1,13 +1,11 @@
-"""Exported files have the figures of `sam-report show`, on both databases, and replace old ones."""
+"""Exported files have the figures of `sam-report show`, and replace older ones."""
 
 from __future__ import annotations
 
 import csv
 import json
-import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -22,20 +20,21 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
-from sam_pipeline.spark_jobs.cli import main
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, day_start
 from sam_pipeline.spark_jobs.rules.groups import Member
 from sam_pipeline.spark_jobs.runs.published import totals
 from sam_pipeline.sql.database.engine import make_engine, reading_at_once
-from sam_pipeline.sql.database.version import upgrade
+from tests.integration.spark_jobs.conftest import SamReport
 from tests.services.postgres import as_role
-from tests.support.reports.database import DAY, profile
+from tests.support.commands import Answer
+from tests.support.database.dialects import only_on
+from tests.support.reports.database import DAY, profile, url_of
 from tests.support.reports.published_days import Timeline, publish
-from tests.support.small_disk import small_disk
 
 NEXT = DAY + timedelta(days=1)
+BOTH = ("--from", DAY, "--to", NEXT)
 VIEWS = {
     "endpoint_availability",
     "service_availability",
@@ -51,201 +50,174 @@ NORTH = [Member("federation", "NORTH", "A", 3), Member("federation", "NORTH", "B
 GOOD: Timeline = {"00:00": "OK"}
 BAD: Timeline = {"00:00": "OK", "06:00": "CRITICAL", "12:00": "DOWNTIME", "18:00": "WARNING"}
 SILENT: Timeline = {"00:00": "MISSING"}
+OPEN_UNTIL = day_start(NEXT) + 7 * 3600
 
 
 @dataclass(frozen=True)
-class PublishedDays:
-    """A database with published days, and the command line of a reader."""
+class Days:
+    """A database with published days, the command line of a reader, and an output directory."""
 
     engine: Engine
-    url: str
-    config: Path
+    sam_report: SamReport
     report: Profile
     out: Path
-    capsys: pytest.CaptureFixture[str]
 
     def publish(self, day: date, until: int | None = None, **endpoints: Timeline) -> None:
         timelines = {name.replace("_", " "): timeline for name, timeline in endpoints.items()}
         publish(self.engine, self.report, day, timelines, NORTH, until)
 
-    def run(self, *arguments: str) -> tuple[int, str, str]:
-        """Exit code, stdout and stderr of the command."""
-        code = main([*arguments, "--config", str(self.config)])
-        captured = self.capsys.readouterr()
-        return code, captured.out, captured.err
+    def run(self, style: str, *more: object, code: int = 0) -> Answer:
+        return self.sam_report("export", "--format", style, "--out", self.out, *more, code=code)
 
-    def export(self, style: str, *arguments: str) -> list[Path]:
+    def export(self, style: str, *period: object) -> list[Path]:
         """Export both days or the given period; the files written, relative to `out`."""
-        period = arguments or ("--from", f"{DAY}", "--to", f"{NEXT}")
-        code, out, _ = self.run(
-            "export", "--format", style, "--out", str(self.out), "--json", *period
-        )
-        assert code == 0
-        return [Path(file["path"]).relative_to(self.out) for file in json.loads(out)]
-
-    def show(self) -> Any:
-        period = ("--from", f"{DAY}", "--to", f"{NEXT}")
-        code, out, _ = self.run("show", "--json", *period)
-        assert code == 0
-        return json.loads(out)
+        files = self.run(style, "--json", *(period or BOTH)).json
+        return [Path(file["path"]).relative_to(self.out) for file in files]
 
     def json(self, *parts: str) -> Any:
-        return json.loads(self.out.joinpath(*parts).read_text())
+        return json.loads(self.out.joinpath("test", *parts).read_text())
+
+    def contents(self) -> dict[str, bytes]:
+        files = (path for path in self.out.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.out)): path.read_bytes() for path in files}
 
 
 @pytest.fixture
-def published(engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> PublishedDays:
-    """Two days of the report "test" in either database, read with the role sam_reader."""
-    url = f"sqlite:///{tmp_path}/sam.db"
-    if engine.dialect.name == "postgresql":
-        url = as_role(engine.url.render_as_string(hide_password=False), "reader")
-    return with_two_days(engine, url, tmp_path, capsys)
-
-
-@pytest.fixture
-def sqlite_days(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[PublishedDays]:
-    """Two days in SQLite, for tests that do not depend on the database."""
-    url = f"sqlite:///{tmp_path}/sam.db"
-    engine = make_engine(url, create=True)
-    upgrade(engine)
-    yield with_two_days(engine, url, tmp_path, capsys)
-    engine.dispose()
-
-
-def with_two_days(
-    engine: Engine, url: str, directory: Path, capsys: pytest.CaptureFixture[str]
-) -> PublishedDays:
-    config = directory / "sam.toml"
-    config.write_text(f'[database]\nurl = "{url}"\n')
-    config.chmod(0o600)
-    days = PublishedDays(engine, url, config, profile(directory), directory / "out", capsys)
+def days(engine: Engine, sam_report: SamReport, tmp_path: Path) -> Days:
+    """Two days of the report "test" in either database."""
+    days = Days(engine, sam_report, profile(tmp_path), tmp_path / "out")
     days.publish(DAY, A_CE_h1=BAD, A_SRM_h2=GOOD, B_CE_h3=SILENT)
     days.publish(NEXT, A_CE_h1=GOOD, A_SRM_h2=GOOD, B_CE_h3=BAD)
     return days
 
 
-def contents(directory: Path) -> dict[str, bytes]:
-    files = (path for path in directory.rglob("*") if path.is_file())
-    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
-
-
-def test_parquet_is_partitioned_by_report_and_day_with_types(published: PublishedDays) -> None:
-    written = published.export("parquet")
+def test_parquet_is_partitioned_by_report_and_day_with_types(days: Days) -> None:
+    written = days.export("parquet")
 
     assert {path.parts[0] for path in written} == VIEWS
     assert Path(f"site_availability/report=test/day={DAY}/part-0.parquet") in written
-    sites = ds.dataset(published.out / "site_availability", partitioning="hive").to_table()
-    assert sites.schema.field("availability").type == pa.decimal128(8, 5)
-    assert sites.schema.field("ok_s").type == pa.int32()
-    assert sites.schema.field("until").type == pa.timestamp("us", "UTC")
+    sites = ds.dataset(days.out / "site_availability", partitioning="hive").to_table()
+    types = {name: sites.schema.field(name).type for name in ("availability", "ok_s", "until")}
+    assert types == {
+        "availability": pa.decimal128(8, 5),
+        "ok_s": pa.int32(),
+        "until": pa.timestamp("us", "UTC"),
+    }
     rows = {(row["day"], row["site"]): row for row in sites.to_pylist()}
     bad = rows[str(DAY), "A"]
     assert (bad["availability"], bad["reliability"]) == (Decimal("50.00000"), Decimal("66.66667"))
     assert (bad["ok_s"], bad["downtime_s"], bad["report"]) == (21_600, 21_600, "test")
     assert (rows[str(DAY), "B"]["availability"], rows[str(DAY), "B"]["missing_s"]) == (None, 86_400)
-    timeline = (
-        ds.dataset(published.out / "status_timeline", partitioning="hive").to_table().to_pylist()
-    )
-    assert len(timeline) == 2 * (5 * 4 + 4 + 5)
-    [part] = published.out.glob(f"status_timeline/*/day={DAY}/*")
+    timeline = ds.dataset(days.out / "status_timeline", partitioning="hive").to_table()
+    assert timeline.num_rows == 2 * (5 * 4 + 4 + 5)
+    [part] = days.out.glob(f"status_timeline/*/day={DAY}/*")
     assert pq.ParquetFile(part).num_row_groups == 1  # not a group for each row
-    trend = ds.dataset(published.out / "status_trend", partitioning="hive").to_table().to_pylist()
+    trend = ds.dataset(days.out / "status_trend", partitioning="hive").to_table().to_pylist()
     [site] = [r for r in trend if (r["level"], r["site"], r["day"]) == ("site", "A", str(DAY))]
     assert (site["changes"], site["warning_s"]) == (3, 21_600)
     assert site["first_change"] == datetime(2026, 11, 14, 6, tzinfo=UTC)
     assert site["last_change"] == datetime(2026, 11, 14, 18, tzinfo=UTC)
 
 
+@only_on("sqlite")
 def test_spark_reads_the_parquet_of_a_report_with_an_odd_name(
-    sqlite_days: PublishedDays, spark: SparkContext, tmp_path: Path
+    days: Days, spark: SparkContext, tmp_path: Path
 ) -> None:
-    (tmp_path / "own").mkdir()
-    odd_report = profile(tmp_path / "own", ('name = "test"', 'name = "../WLCG critical=ü%"'))
-    publish(sqlite_days.engine, odd_report, DAY, {"A CE h1": BAD})
+    odd_report = profile(tmp_path, ('name = "test"', 'name = "../WLCG critical=ü%"'))
+    publish(days.engine, odd_report, DAY, {"A CE h1": BAD})
 
-    sqlite_days.export("parquet")
+    days.export("parquet")
 
-    assert all(path.parent == sqlite_days.out for path in sqlite_days.out.iterdir())
+    assert all(path.parent == days.out for path in days.out.iterdir())
     parquet = SparkSession(spark).read.parquet
-    read = parquet(str(sqlite_days.out / "site_availability"))
+    read = parquet(str(days.out / "site_availability"))
     [row] = read.where(read.report == odd_report.name).collect()
     assert (row.day, row.site, row.critical_s) == (DAY, "A", 21_600)
     assert row.availability == Decimal("50.00000")
-    segments = parquet(str(sqlite_days.out / "status_timeline"))
+    segments = parquet(str(days.out / "status_timeline"))
     assert segments.where("level = 'site' AND site = 'A'").count() == 4 + 4 + 1
     assert dict(segments.dtypes)["start_time"] == "timestamp"
 
 
 @pytest.mark.parametrize("style", ["parquet", "csv", "json", "argo", "openmetrics"])
-def test_the_same_figures_give_the_same_bytes(published: PublishedDays, style: str) -> None:
-    published.export(style)
-    before = contents(published.out)
-    published.publish(DAY, A_CE_h1=BAD, A_SRM_h2=GOOD, B_CE_h3=SILENT)  # by another run
+def test_the_same_figures_give_the_same_bytes(days: Days, style: str) -> None:
+    days.export(style)
+    before = days.contents()
+    days.publish(DAY, A_CE_h1=BAD, A_SRM_h2=GOOD, B_CE_h3=SILENT)  # by another run
 
-    published.export(style)
+    days.export(style)
 
-    assert before and contents(published.out) == before
+    assert before and days.contents() == before
 
 
-def test_csv_has_a_file_per_day_and_view_and_no_formulas(sqlite_days: PublishedDays) -> None:
-    publish(sqlite_days.engine, sqlite_days.report, DAY, {"=A1+2 CE h1": BAD}, NORTH)
+@only_on("sqlite")
+def test_csv_has_a_file_per_day_and_view_and_no_formulas(days: Days) -> None:
+    publish(days.engine, days.report, DAY, {"=A1+2 CE h1": BAD}, NORTH)
 
-    written = sqlite_days.export("csv", "--day", f"{DAY}")
+    written = days.export("csv", "--day", f"{DAY}")
+
+    def rows(view: str) -> list[dict[str, str]]:
+        with (days.out / f"test/{DAY}/{view}.csv").open(newline="") as file:
+            return list(csv.DictReader(file))
 
     assert set(written) == {Path(f"test/{DAY}/{view}.csv") for view in VIEWS}
-    with (sqlite_days.out / f"test/{DAY}/site_availability.csv").open(newline="") as file:
-        [row] = csv.DictReader(file)
+    [row] = rows("site_availability")
     assert (row["report"], row["day"], row["site"]) == ("test", f"{DAY}", "'=A1+2")
     assert (row["availability"], row["ok_s"], row["until"]) == ("50.00000", "21600", "")
-    with (sqlite_days.out / f"test/{DAY}/status_timeline.csv").open(newline="") as file:
-        segments = [segment for segment in csv.DictReader(file) if segment["level"] == "site"]
-    assert [segment["start_time"][11:] for segment in segments] == [
-        "00:00:00Z",
-        "06:00:00Z",
-        "12:00:00Z",
-        "18:00:00Z",
-    ]
+    starts = [s["start_time"][11:] for s in rows("status_timeline") if s["level"] == "site"]
+    assert starts == ["00:00:00Z", "06:00:00Z", "12:00:00Z", "18:00:00Z"]
 
 
-def test_json_has_null_without_a_figure_and_until_for_an_open_day(published: PublishedDays) -> None:
-    published.publish(NEXT, until=day_start(NEXT) + 7 * 3600, A_CE_h1={"00:00": "OK"})
+def test_json_has_null_without_a_figure_the_end_of_an_open_day_targets_and_members(
+    days: Days,
+) -> None:
+    path = days.out.with_name("profile.toml")
+    targets = "[targets.groups.federation.NORTH]\navailability = 95\n"
+    path.write_text(f"{path.read_text()}{targets}")
+    own = Days(days.engine, days.sam_report, read_profile(path), days.out)
+    own.publish(DAY, A_CE_h1=BAD, B_CE_h3=SILENT)
+    days.publish(NEXT, OPEN_UNTIL, A_CE_h1=GOOD)
 
-    published.export("json")
+    days.export("json")
 
-    rows = published.json("test", f"{DAY}", "site_availability.json")
+    rows = days.json(f"{DAY}", "site_availability.json")
     assert [(row["site"], row["availability"]) for row in rows] == [("A", 50.0), ("B", None)]
     for view in VIEWS:
-        rows = published.json("test", f"{NEXT}", f"{view}.json")
+        rows = days.json(f"{NEXT}", f"{view}.json")
         assert {row["until"] for row in rows} == {f"{NEXT}T07:00:00Z"}
+    members = days.json(f"{DAY}", "report_group_site.json")
+    keys = ("group_name", "site", "weight")
+    assert [[m[key] for key in keys] for m in members] == [["NORTH", "A", 3], ["NORTH", "B", 0]]
+    [north, a, _] = days.json(f"{DAY}", "target.json")
+    aims = ("availability", "reliability", "unknown", "coverage")
+    assert (north["level"], north["group_name"]) == ("group", "NORTH")
+    assert [north[aim] for aim in aims] == [95, 85, None, 90]
+    assert (a["level"], a["site"]) == ("site", "A")
+    assert [a[aim] for aim in aims] == [95, 85, 10, None]
+    # A row that a later run no longer has is removed from the files.
+    days.publish(DAY)
+    days.export("json")
+    assert days.json(f"{DAY}", "site_availability.json") == []
+    assert len(days.json(f"{NEXT}", "site_availability.json")) == 1
 
 
-def test_an_export_reads_one_snapshot_of_the_database(published: PublishedDays) -> None:
-    with reading_at_once(make_engine(published.url)) as connection:
+def test_an_export_reads_one_snapshot_of_the_database(days: Days) -> None:
+    reader = make_engine(as_role(url_of(days.engine), "reader"))
+    with reading_at_once(reader) as connection:
         before = list(totals(connection, "test", "site", Period(DAY, NEXT)))
-        published.publish(DAY, A_CE_h1=SILENT)
+        days.publish(DAY, A_CE_h1=SILENT)
 
         assert list(totals(connection, "test", "site", Period(DAY, NEXT))) == before
+    reader.dispose()
 
 
-def test_a_row_that_a_later_run_no_longer_has_is_removed_from_the_files(
-    sqlite_days: PublishedDays,
-) -> None:
-    sqlite_days.export("json")
-    publish(sqlite_days.engine, sqlite_days.report, DAY, {})
+def test_openmetrics_add_up_to_the_seconds_of_show_and_warn_of_an_open_day(days: Days) -> None:
+    days.publish(NEXT, OPEN_UNTIL, A_CE_h1=GOOD, B_CE_h3=GOOD)
 
-    sqlite_days.export("json")
+    answer = days.run("openmetrics", *BOTH)
 
-    assert sqlite_days.json("test", f"{DAY}", "site_availability.json") == []
-    assert len(sqlite_days.json("test", f"{NEXT}", "site_availability.json")) == 2
-
-
-def test_openmetrics_add_up_to_the_seconds_of_show(published: PublishedDays) -> None:
-    published.publish(NEXT, until=day_start(NEXT) + 7 * 3600, A_CE_h1=GOOD, B_CE_h3={"00:00": "OK"})
-
-    [path] = published.export("openmetrics")
-
-    text = (published.out / path).read_text()
-    [family] = text_string_to_metric_families(text)
+    [text] = days.contents().values()
+    [family] = text_string_to_metric_families(text.decode())
     assert (family.name, family.type, family.unit) == ("sam_status_seconds", "gauge", "seconds")
     sums: dict[tuple[str, str], float] = {}
     for sample in family.samples:
@@ -253,242 +225,126 @@ def test_openmetrics_add_up_to_the_seconds_of_show(published: PublishedDays) -> 
         sums[key] = sums.get(key, 0) + sample.value
     assert sums == {
         (row["site"], name.removesuffix("_s").upper()): row[name]
-        for row in published.show()
+        for row in days.sam_report("show", "--json", *BOTH).json
         for name in row
         if name.endswith("_s")
     }
     stamps = {float(sample.timestamp) for sample in family.samples}
-    assert stamps == {day_start(NEXT) - 1, day_start(NEXT) + 7 * 3600 - 1}
+    assert stamps == {day_start(NEXT) - 1, OPEN_UNTIL - 1}
+    assert f"{NEXT}T07:00:00Z" in answer.err
 
 
-def test_openmetrics_of_an_open_day_give_a_warning(sqlite_days: PublishedDays) -> None:
-    sqlite_days.publish(NEXT, until=day_start(NEXT) + 7 * 3600, A_CE_h1=GOOD)
-    command = ["export", "--format", "openmetrics", "--out", str(sqlite_days.out)]
+def test_argo_availability_and_reliability_of_a_day_have_its_names_and_texts(days: Days) -> None:
+    names = ("timestamp", "availability", "reliability", "unknown", "uptime", "downtime")
+    days.export("argo")
 
-    code, _, err = sqlite_days.run(*command, "--from", f"{DAY}", "--to", f"{NEXT}")
-
-    assert code == 0
-    assert f"{NEXT}T07:00:00Z" in err
-
-
-def test_argo_availability_and_reliability_of_a_day_have_its_names_and_texts(
-    published: PublishedDays,
-) -> None:
-    published.export("argo")
-
-    [group] = published.json("test", f"{DAY}", "results-sites.json")["results"]
+    [group] = days.json(f"{DAY}", "results-sites.json")["results"]
     assert (group["name"], group["type"]) == ("NORTH", "federation")
     assert group["endpoints"] == [
-        {
-            "name": "A",
-            "type": "SITES",
-            "results": [
-                {
-                    "timestamp": f"{DAY}",
-                    "availability": "50",
-                    "reliability": "66.66667",
-                    "unknown": "0",
-                    "uptime": "0.5",
-                    "downtime": "0.25",
-                }
-            ],
-        },
-        {
-            "name": "B",
-            "type": "SITES",
-            "results": [
-                {
-                    "timestamp": f"{DAY}",
-                    "availability": "-1",
-                    "reliability": "-1",
-                    "unknown": "1",
-                    "uptime": "0",
-                    "downtime": "0",
-                }
-            ],
-        },
+        {"name": name, "type": "SITES", "results": [dict(zip(names, values, strict=True))]}
+        for name, values in (
+            ("A", (f"{DAY}", "50", "66.66667", "0", "0.5", "0.25")),
+            ("B", (f"{DAY}", "-1", "-1", "1", "0", "0")),
+        )
     ]
-    [group] = published.json("test", f"{DAY}", "results-groups.json")["results"]
+    [group] = days.json(f"{DAY}", "results-groups.json")["results"]
     assert group["results"] == [
         {"timestamp": f"{DAY}", "availability": "50", "reliability": "66.66667"}
     ]
-    first, second = published.json("test", f"{DAY}", "results-endpoints.json")["results"]
+    first, second = days.json(f"{DAY}", "results-endpoints.json")["results"]
     assert [flavour["name"] for flavour in first["serviceflavors"]] == ["CE", "SRM"]
     [endpoint] = second["serviceflavors"][0]["endpoints"]
     assert (endpoint["name"], endpoint["type"]) == ("h3", "endpoint")
-    [service, _] = published.json("test", f"{DAY}", "results-services.json")["results"][0][
-        "serviceflavors"
-    ]
+    [service, _] = days.json(f"{DAY}", "results-services.json")["results"][0]["serviceflavors"]
     assert (service["type"], service["results"][0]["availability"]) == ("service", "50")
-
-
-def test_argo_groups_without_a_figure_are_nan_and_ungrouped_sites_have_a_group(
-    published: PublishedDays,
-) -> None:
-    publish(published.engine, published.report, DAY, {"B CE h3": SILENT, "C CE h4": GOOD}, NORTH)
-
-    published.export("argo", "--day", f"{DAY}")
-
-    [group] = published.json("test", f"{DAY}", "results-groups.json")["results"]
+    # Groups without a figure are nan, and sites without a group have one.
+    publish(days.engine, days.report, DAY, {"B CE h3": SILENT, "C CE h4": GOOD}, NORTH)
+    days.export("argo", "--day", f"{DAY}")
+    [group] = days.json(f"{DAY}", "results-groups.json")["results"]
     assert group["results"][0]["availability"] == "nan"
-    groups = published.json("test", f"{DAY}", "results-sites.json")["results"]
-    assert [(group["type"], group["name"]) for group in groups] == [
-        ("PROJECT", "test"),
-        ("federation", "NORTH"),
-    ]
+    groups = days.json(f"{DAY}", "results-sites.json")["results"]
+    types = [(group["type"], group["name"]) for group in groups]
+    assert types == [("PROJECT", "test"), ("federation", "NORTH")]
     assert [site["name"] for site in groups[0]["endpoints"]] == ["C"]
 
 
-def test_argo_timelines_end_with_a_row_for_the_end_of_the_day(published: PublishedDays) -> None:
-    published.publish(NEXT, until=day_start(NEXT) + 7 * 3600, A_CE_h1={"00:00": "OK"})
+def test_argo_timelines_end_with_a_row_for_the_end_of_the_day(days: Days) -> None:
+    days.publish(NEXT, OPEN_UNTIL, A_CE_h1=GOOD)
 
-    published.export("argo")
+    days.export("argo")
 
-    groups = published.json("test", f"{DAY}", "status-metrics.json")["groups"]
+    groups = days.json(f"{DAY}", "status-metrics.json")["groups"]
     [endpoint] = groups[0]["services"][0]["endpoints"]
     assert (groups[0]["type"], groups[0]["services"][0]["type"]) == ("SITES", "service")
-    assert endpoint == {
-        "name": "h1",
-        "metrics": [
-            {
-                "name": "ping",
-                "statuses": [
-                    {"timestamp": f"{DAY}T00:00:00Z", "value": "OK"},
-                    {"timestamp": f"{DAY}T06:00:00Z", "value": "CRITICAL"},
-                    {"timestamp": f"{DAY}T12:00:00Z", "value": "DOWNTIME"},
-                    {"timestamp": f"{DAY}T18:00:00Z", "value": "WARNING"},
-                    {"timestamp": f"{DAY}T23:59:59Z", "value": "WARNING"},
-                ],
-            }
-        ],
-    }
-    [site] = published.json("test", f"{NEXT}", "status-sites.json")["groups"]
+    [metric] = endpoint["metrics"]
+    assert (endpoint["name"], metric["name"]) == ("h1", "ping")
+    assert [(row["timestamp"][11:], row["value"]) for row in metric["statuses"]] == [
+        ("00:00:00Z", "OK"),
+        ("06:00:00Z", "CRITICAL"),
+        ("12:00:00Z", "OK"),
+        ("18:00:00Z", "WARNING"),
+        ("23:59:59Z", "WARNING"),
+    ]
+    [site] = days.json(f"{NEXT}", "status-sites.json")["groups"]
     assert site["statuses"][-1] == {"timestamp": f"{NEXT}T07:00:00Z", "value": "OK"}
 
 
-def test_argo_months_are_written_when_the_period_covers_them(published: PublishedDays) -> None:
-    month = date(2026, 11, 1), date(2026, 11, 30)
-    publish(published.engine, published.report, date(2026, 10, 31), {"A CE h1": SILENT})
-    publish(published.engine, published.report, date(2026, 10, 30), {"A CE h1": GOOD})
+def test_argo_months_are_written_when_the_period_covers_them(days: Days) -> None:
+    publish(days.engine, days.report, date(2026, 10, 31), {"A CE h1": SILENT})
+    publish(days.engine, days.report, date(2026, 10, 30), {"A CE h1": GOOD})
 
-    written = published.export("argo", "--month", "2026-10")
+    written = days.export("argo", "--month", "2026-10")
 
     assert Path("test/2026-10/results-sites.json") in written
-    [group] = published.json("test", "2026-10", "results-sites.json")["results"]
+    [group] = days.json("2026-10", "results-sites.json")["results"]
     [figure] = group["endpoints"][0]["results"]
-    assert figure == {
-        "timestamp": "2026-10",
-        "availability": "100",
-        "reliability": "100",
-        "unknown": "0.5",
-        "uptime": "0.5",
-        "downtime": "0",
-    }
-    assert not any(f"test/{month[0]:%Y-%m}/" in str(path) for path in published.export("argo"))
+    assert list(figure.values()) == ["2026-10", "100", "100", "0.5", "0.5", "0"]
+    assert not any("test/2026-11/" in str(path) for path in days.export("argo"))
 
 
-def test_days_that_were_never_computed_are_reported(sqlite_days: PublishedDays) -> None:
-    command = ["export", "--format", "csv", "--out", str(sqlite_days.out)]
-
-    code, out, err = sqlite_days.run(*command, "--from", "2026-11-13", "--to", f"{DAY}")
-
-    assert code == 0
-    assert re.fullmatch(
-        rf"test: {len(VIEWS)} files .*{rows_of_day()} rows .*{sqlite_days.out}\n", out
-    )
-    assert re.search("test: not computed.* 2026-11-13", err)
-    code, out, err = sqlite_days.run(*command, "--day", "2026-11-01", "--json")
-    assert (code, json.loads(out)) == (0, [])
-    assert "nothing is published for 2026-11-01" in err
-
-
-def rows_of_day() -> int:
-    figures = 2 + 3 + 3 + 3  # sites, functions, services, endpoints
-    metrics = 3
+@only_on("sqlite")
+def test_days_that_were_never_computed_are_reported(days: Days) -> None:
+    figures, metrics = 2 + 3 + 3 + 3, 3  # sites, functions, services, endpoints
     segments = 5 * 4 + 4 * 1 + 5 * 1
     groups, members, targets = 1, 2, 1 + 2
-    return figures + groups + members + targets + segments + figures + metrics
+    rows = figures + groups + members + targets + segments + figures + metrics
+
+    some = days.run("csv", "--from", "2026-11-13", "--to", f"{DAY}")
+    none = days.run("csv", "--day", "2026-11-01", "--json")
+
+    assert re.fullmatch(rf"test: {len(VIEWS)} files .*{rows} rows .*{days.out}\n", some.out)
+    assert re.search("test: not computed.* 2026-11-13", some.err)
+    assert none.json == [] and "nothing is published for 2026-11-01" in none.err
 
 
-@pytest.mark.parametrize("style", ["parquet", "json"])
-def test_a_full_disk_leaves_the_old_files_whole(sqlite_days: PublishedDays, style: str) -> None:
-    with small_disk(sqlite_days.out, "size=512k"):
-        sqlite_days.export(style, "--day", f"{NEXT}")
-        before = contents(sqlite_days.out)
-        (sqlite_days.out / "ballast").write_bytes(bytes(room_in(sqlite_days.out)))
-
-        code, out, err = sqlite_days.run(
-            *("export", "--format", style, "--out", str(sqlite_days.out), "--day", f"{NEXT}")
-        )
-
-        assert (code, out) == (74, "")
-        assert "No space left on device" in err
-        assert "existing files are unchanged" in err
-        (sqlite_days.out / "ballast").unlink()
-        assert contents(sqlite_days.out) == before
-
-
-def room_in(directory: Path) -> int:
-    status = os.statvfs(directory)
-    return status.f_bavail * status.f_frsize
-
-
+@only_on("sqlite")
 @pytest.mark.parametrize("style", ["parquet", "argo", "openmetrics"])
-def test_an_output_path_that_is_a_file_is_reported(sqlite_days: PublishedDays, style: str) -> None:
-    sqlite_days.out.write_text("mine")
+def test_an_output_path_that_is_a_file_is_reported(days: Days, style: str) -> None:
+    days.out.write_text("mine")
 
-    code, out, err = sqlite_days.run(
-        *("export", "--format", style, "--out", str(sqlite_days.out), "--day", f"{DAY}")
-    )
+    refused = days.run(style, "--day", f"{DAY}", code=73)
 
-    assert (code, out) == (73, "")
-    assert f"{sqlite_days.out}" in err and "existing files are unchanged" in err
-    assert sqlite_days.out.read_text() == "mine"
-
-
-def test_targets_and_members_of_groups_are_exported(published: PublishedDays) -> None:
-    path = published.config.with_name("profile.toml")
-    path.write_text(f"{path.read_text()}[targets.groups.federation.NORTH]\navailability = 95\n")
-    days = replace(published, report=read_profile(path))
-    days.publish(DAY, A_CE_h1=BAD, B_CE_h3=SILENT)
-
-    days.export("json", "--day", f"{DAY}")
-
-    members = days.json("test", f"{DAY}", "report_group_site.json")
-    assert [(m["group_name"], m["site"], m["weight"]) for m in members] == [
-        ("NORTH", "A", 3),
-        ("NORTH", "B", 0),
-    ]
-    [north, a, _] = days.json("test", f"{DAY}", "target.json")
-    aims = ("availability", "reliability", "unknown", "coverage")
-    assert (north["level"], north["group_name"]) == ("group", "NORTH")
-    assert [north[aim] for aim in aims] == [95, 85, None, 90]
-    assert (a["level"], a["site"]) == ("site", "A")
-    assert [a[aim] for aim in aims] == [95, 85, 10, None]
+    assert refused.out == ""
+    assert f"{days.out}" in refused.err and "existing files are unchanged" in refused.err
+    assert days.out.read_text() == "mine"
 
 
 @pytest.mark.parametrize("style", ["parquet", "csv", "argo", "openmetrics"])
-def test_the_export_of_one_site_has_its_rows_alone(published: PublishedDays, style: str) -> None:
-    published.export(style)
-    everything = contents(published.out)
-    alone = replace(published, out=published.out.with_name("alone"))
+def test_the_export_of_one_site_has_its_rows_alone(days: Days, style: str) -> None:
+    days.export(style)
+    everything = days.contents()
+    alone = Days(days.engine, days.sam_report, days.report, days.out.with_name("alone"))
 
-    alone.export(style, "--from", f"{DAY}", "--to", f"{NEXT}", "--site", "B")
+    alone.export(style, *BOTH, "--site", "B")
 
-    written = contents(alone.out)
-    missing = {re.split(r"[/.]", name)[0 if style == "parquet" else -2] for name in everything}
-    missing -= {re.split(r"[/.]", name)[0 if style == "parquet" else -2] for name in written}
-    of_groups = {"parquet": {"group_availability"}, "csv": {"group_availability"}}
-    assert missing == of_groups.get(style, {"results-groups"} if style == "argo" else set())
+    def views(files: dict[str, bytes]) -> set[str]:
+        return {re.split(r"[/.]", name)[0 if style == "parquet" else -2] for name in files}
+
+    written = alone.contents()
+    of_groups = {"argo": {"results-groups"}, "openmetrics": set()}
+    missing = views(everything) - views(written)
+    assert missing == of_groups.get(style, {"group_availability"})
     assert all(b"h3" in text or b"B" in text for text in written.values())
     assert not any(b"h1" in text for text in written.values())
     assert any(b"h1" in text for text in everything.values()) == (style != "openmetrics")
-
-
-def test_an_export_of_an_unknown_site_is_refused(published: PublishedDays) -> None:
-    period = ("--day", f"{DAY}", "--site", "C")
-
-    code, _, err = published.run("export", "--format", "csv", "--out", str(published.out), *period)
-
-    assert code == 64
-    assert "no site C" in err and not published.out.exists()
+    assert "no site C" in alone.run(style, "--day", f"{DAY}", "--site", "C", code=64).err
