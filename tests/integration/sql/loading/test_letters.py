@@ -1,0 +1,633 @@
+"""Dead letters: neither lost nor without bound; what an edit, a drop and a search do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Engine, text
+
+from sam_pipeline.schema.identity.identity import ANONYMOUS, IDENTITY, operator_identity
+from sam_pipeline.schema.login import login_name
+from sam_pipeline.schema.messages.decode import MOST_REFUSED
+from sam_pipeline.schema.messages.message import (
+    CLASS,
+    HOST,
+    JSON,
+    PROGRAM,
+    USER,
+    Message,
+    new_message,
+)
+from sam_pipeline.schema.messages.origin import LONGEST_CLAIM
+from sam_pipeline.schema.messages.refused import TOO_LARGE, mark_refused
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.schema.records.json_form import MAX_DEPTH
+from sam_pipeline.schema.records.text import write_wlcg
+from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.errors import EditRefused, NoSuchDeadLetter
+from sam_pipeline.sql.loading.audit import Audit
+from sam_pipeline.sql.loading.letters import dead_letter
+from sam_pipeline.sql.loading.letters.dead_letter import (
+    DeadLetter,
+    LetterFilter,
+    before_newest,
+    dead_letter_ids,
+    dead_letter_pages,
+    drop_dead_letters,
+    number_of_dead_letters,
+    open_by_reason,
+    show_dead_letter,
+)
+from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
+from sam_pipeline.sql.loading.letters.groups import LetterGroup, count_dead_letters
+from sam_pipeline.sql.loading.letters.quota import LetterQuota
+from sam_pipeline.sql.loading.letters.whereabouts import Whereabouts, whereabouts
+from sam_pipeline.sql.loading.load import Loaded
+from sam_pipeline.sql.loading.replay import Replayed, replay_dead_letters
+from tests.support.builders import NOW, metric_message, metric_result
+from tests.support.database import letters as of_loading
+from tests.support.database.letters import ALL_LETTERS, list_dead_letters, only_letter, reasons
+from tests.support.database.own_class import add_trigger, drop_trigger, make_class, run
+from tests.support.database.roles import acting_as
+from tests.support.database.sql_rows import EXAMPLES, message_of, query, stored
+
+LATER = NOW + timedelta(hours=1)
+BROKER = "stomp://msg.example.org:61613"
+BAD = metric_result(metricStatus="FINE", detailsData="ü")
+MANY = MOST_REFUSED + 5
+
+
+def load_now(engine: Engine, *messages: Message, quota: LetterQuota | None = None) -> Loaded:
+    audit = Audit("site-a", "host", 1, [BROKER] * len(messages))
+    quota = quota or LetterQuota(1000, 10**8)
+    return of_loading.load_now(engine, *messages, audit=audit, quota=quota)
+
+
+def letters(engine: Engine) -> list[DeadLetter]:
+    return list_dead_letters(engine, ALL_LETTERS)
+
+
+def bodies(engine: Engine) -> list[bytes]:
+    return [show_dead_letter(engine, letter.dead_letter_id).body for letter in letters(engine)]
+
+
+def replay(engine: Engine, *wanted: DeadLetter) -> list[Replayed]:
+    ids = [letter.dead_letter_id for letter in wanted]
+    with acting_as("loader", engine) as loader:
+        return list(replay_dead_letters(loader, ids, lambda: NOW + timedelta(hours=2)))
+
+
+def edit(engine: Engine, number: int, body: bytes | None = None, **headers: str | None) -> int:
+    with acting_as("loader", engine) as loader:
+        return edit_dead_letter(loader, number, LATER, body, headers)
+
+
+def drop(engine: Engine, wanted: LetterFilter) -> int:
+    with acting_as("loader", engine) as loader:
+        return drop_dead_letters(loader, wanted, LATER)
+
+
+def numbers(of: Sequence[DeadLetter]) -> list[int]:
+    return [letter.dead_letter_id for letter in of]
+
+
+def bad(status: str, **headers: str) -> Message:
+    return metric_message(metric_result(metricStatus=status), **headers)
+
+
+def unheard(number: int, **headers: str) -> Message:
+    """A message of an unknown class."""
+    message = metric_message(metric_result(summaryData=f"number {number}"), **headers)
+    return Message({**message.headers, CLASS: "unheardOf"}, message.body)
+
+
+# One letter ---------------------------------------------------------------------------------------
+
+
+def test_a_dead_letter_holds_the_one_bad_record_its_origin_and_all_headers(engine: Engine) -> None:
+    claims = {HOST: "wn17", PROGRAM: "sam-publish/0.1.0 result", USER: "x" * 1000}
+    message = metric_message(metric_result(), BAD, destination="/topic/x", **claims)
+
+    load_now(engine, message)
+
+    letter = only_letter(engine)
+    assert letter == DeadLetter(
+        dead_letter_id=letter.dead_letter_id,
+        message_id=message.message_id,
+        record_number=2,
+        message_class="metricOutput",
+        reason="bad-status",
+        error=letter.error,
+        broker=BROKER,
+        login=None,
+        publisher=ANONYMOUS,
+        claimed_host="wn17",
+        claimed_program="sam-publish/0.1.0 result",
+        claimed_user="x" * LONGEST_CLAIM,
+        body_bytes=len(write_wlcg(BAD)) + 1,
+        received_at=NOW,
+        state="open",
+        changed_at=NOW,
+    )
+    assert "FINE" in letter.error
+    content = show_dead_letter(engine, letter.dead_letter_id)
+    assert content.headers == message.headers
+    assert content.body.strip() == write_wlcg(BAD).encode().strip()
+
+
+def test_other_bytes_under_one_id_are_another_letter_and_the_same_bytes_are_not(
+    engine: Engine,
+) -> None:
+    one, two = (bad(status, samMessageId="same") for status in ("BROKEN-ONE", "BROKEN-TWO"))
+
+    loaded = [load_now(engine, one), load_now(engine, two), load_now(engine, one, two, two)]
+
+    assert [one.dead_letters.total() for one in loaded] == [1, 1, 0]
+    assert [one.repeated_dead_letters for one in loaded] == [0, 0, 3]
+    assert bodies(engine) == [one.body, two.body]
+    counted = "messages, rows, dead_letters, repeated_dead_letters, summarised_dead_letters"
+    assert query(engine, f"SELECT {counted} FROM load_audit ORDER BY batch_id") == [
+        (1, 0, 1, 0, 0),
+        (1, 0, 1, 0, 0),
+        (3, 0, 0, 3, 0),
+    ]
+
+
+def test_a_redelivery_neither_reopens_a_dropped_letter_nor_hides_other_bytes(
+    engine: Engine,
+) -> None:
+    load_now(engine, bad("BROKEN-ONE", samMessageId="same"))
+    drop(engine, LetterFilter())
+
+    load_now(engine, bad("BROKEN-ONE", samMessageId="same"), bad("TWO", samMessageId="same"))
+
+    assert [letter.state for letter in letters(engine)] == ["dropped", "open"]
+
+
+def test_large_bodies_that_begin_alike_are_letters_of_their_own(engine: Engine) -> None:
+    def cut(digest: str) -> Message:
+        message = new_message("metricOutput", "the same beginning", message_id="same")
+        return mark_refused(message, TOO_LARGE, f"SHA-256 of all: {digest}")
+
+    load_now(engine, cut("one"), cut("two"), cut("one"))
+
+    assert [letter.error[-3:] for letter in letters(engine)] == ["one", "two"]
+
+
+def test_a_long_body_is_compressed_in_the_table_and_nowhere_else(engine: Engine) -> None:
+    headers = metric_message().headers
+    long = Message({**headers, CLASS: "unheardOf"}, b"x\xff" * 2 * 1024 * 1024)
+    records = metric_message(*(metric_result(hostName=f"ce{n}.org") for n in range(50)))
+    longer = Message(long.headers, long.body + b"y")
+
+    load_now(engine, long, Message({**records.headers, CLASS: "metricOutputt"}, records.body))
+    load_now(engine, long, longer)  # of which the first is repeated
+
+    assert bodies(engine) == [long.body, records.body, longer.body]
+    assert letters(engine)[0].body_bytes == len(long.body)
+    with reading(engine) as connection:
+        stored_bytes = connection.scalar(text("SELECT sum(length(body)) FROM dead_letter"))
+    assert stored_bytes is not None and stored_bytes < 100_000
+    with acting_as("owner", engine) as owner:
+        run(owner, "UPDATE dead_letter SET headers = replace(headers, 'Outputt', 'Output')")
+    assert replay(engine, letters(engine)[1])[0].all_loaded
+    assert len(stored(engine, "metricOutput")) == 50
+
+
+# Selections and groups ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def three_letters(engine: Engine) -> list[int]:
+    """The ids of three letters: an unknown class, and two bad records received two days later."""
+    load_now(engine, new_message("unknown", "a: b\nEOT\n"))
+    worse = metric_result(metricStatus="WORSE")
+    of_loading.load_now(engine, metric_message(BAD, worse), now=NOW + timedelta(days=2))
+    return numbers(list_dead_letters(engine))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (LetterFilter(), [0, 1, 2]),
+        (LetterFilter(reason="bad-status"), [1, 2]),
+        (LetterFilter(message_class="UNKNOWN"), [0]),
+        (LetterFilter(received_before=NOW + timedelta(days=1)), [0]),
+        (LetterFilter(received_before=NOW), []),
+        (LetterFilter(reason="bad-status", message_class="unknown"), []),
+    ],
+)
+def test_letters_are_found_by_reason_class_and_age(
+    engine: Engine, three_letters: list[int], wanted: LetterFilter, expected: list[int]
+) -> None:
+    ids = [three_letters[number] for number in expected]
+    assert numbers(list_dead_letters(engine, wanted)) == ids
+    assert dead_letter_ids(engine, wanted) == ids
+    assert numbers(list_dead_letters(engine, wanted, limit=2)) == ids[-2:]
+
+
+def test_dropped_letters_stay_as_rows_and_are_dropped_once(
+    engine: Engine, three_letters: list[int]
+) -> None:
+    assert open_by_reason(engine) == {"bad-status": 2, "unknown-class": 1}
+
+    assert drop(engine, LetterFilter(ids=three_letters[:2], state=None)) == 2
+    assert drop(engine, LetterFilter(ids=three_letters[:2], state=None)) == 0
+
+    assert numbers(list_dead_letters(engine)) == three_letters[2:]
+    assert [letter.state for letter in letters(engine)] == ["dropped", "dropped", "open"]
+    with acting_as("loader", engine) as loader:
+        assert open_by_reason(loader) == {"bad-status": 1}
+
+
+def test_an_unknown_id_is_an_error(engine: Engine) -> None:
+    with pytest.raises(NoSuchDeadLetter, match="4711"):
+        show_dead_letter(engine, 4711)
+    with pytest.raises(NoSuchDeadLetter):
+        edit(engine, 4711, b"x")
+    with pytest.raises(NoSuchDeadLetter):
+        dead_letter_ids(engine, LetterFilter(ids=[4711], state=None))
+
+
+def test_pages_have_each_letter_once_and_limits_count_from_either_end(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letter, "PAGE", 3)
+    load_now(engine, *map(unheard, range(8)))
+    ids = numbers(letters(engine))
+
+    def paged_ids(after: int = 0, limit: int = 100) -> list[list[int]]:
+        return [numbers(page) for page in dead_letter_pages(engine, ALL_LETTERS, after, limit)]
+
+    assert paged_ids() == [ids[:3], ids[3:6], ids[6:]]
+    assert paged_ids(limit=5) == [ids[:3], ids[3:5]]
+    assert paged_ids(ids[5]) == [ids[6:]]
+    assert before_newest(engine, ALL_LETTERS, 3) == ids[4]
+    assert before_newest(engine, ALL_LETTERS, 8) == 0
+    assert number_of_dead_letters(engine, ALL_LETTERS) == 8
+
+
+def test_letters_are_counted_by_sender_reason_and_class(engine: Engine) -> None:
+    """A sender is its identity, or else what it claims, or else its login."""
+    claims = {HOST: "wn17", USER: "nagios"}
+    load_now(
+        engine,
+        unheard(1, **{IDENTITY: "key:nagios1", **claims}),
+        unheard(2, **{IDENTITY: "key:nagios1"}),
+        unheard(3, **claims),
+        unheard(4, **claims, JMSXUserID="probe"),
+        unheard(5, **claims, JMSXUserID="probe"),
+        unheard(6, JMSXUserID="probe"),
+        metric_message(BAD, **{HOST: "wn17"}),
+    )
+    of_loading.load_now(engine, unheard(7), now=LATER, audit=Audit("site-a", "host", 1, [BROKER]))
+
+    by_sender = count_dead_letters(engine, ALL_LETTERS, "sender")
+    by_reason = count_dead_letters(engine, ALL_LETTERS, "reason")
+    by_class = count_dead_letters(engine, ALL_LETTERS, "class", limit=1)
+    selected = count_dead_letters(engine, LetterFilter(reason="bad-status"), "class")
+
+    assert [(group.name, group.known_by, group.letters) for group in by_sender] == [
+        ("nagios@wn17", "claimed", 3),
+        ("key:nagios1", "established", 2),
+        ("?@wn17", "claimed", 1),
+        (f"probe at {BROKER}", "login", 1),
+        (BROKER, "source", 1),
+    ]
+    newest = letters(engine)[-1].dead_letter_id
+    assert by_reason[0] == LetterGroup("unknown-class", 7, NOW, LATER, newest)
+    assert [(group.name, group.letters) for group in by_reason[1:]] == [("bad-status", 1)]
+    assert [group.name for group in by_class] == ["unheardOf"]
+    assert [(group.name, group.letters) for group in selected] == [("metricOutput", 1)]
+
+
+# Edits --------------------------------------------------------------------------------------------
+
+
+def test_an_edit_makes_a_new_letter_and_the_old_one_keeps_its_bytes_and_headers(
+    engine: Engine,
+) -> None:
+    message = metric_message(metric_result(), BAD, destination="/topic/x", JMSXUserID="probe")
+    load_now(engine, message)
+    old = only_letter(engine)
+    before = show_dead_letter(engine, old.dead_letter_id)
+
+    number = edit(engine, old.dead_letter_id, b"fixed\xff", destination=None, by="me")
+
+    new, after = show_dead_letter(engine, number), show_dead_letter(engine, old.dead_letter_id)
+    assert (after.headers, after.body) == (before.headers, before.body)
+    assert (after.letter.state, after.letter.edited_from, after.edited_as) == (
+        *("dropped", None),
+        number,
+    )
+    assert new.body == b"fixed\xff"
+    operator = operator_identity(login_name())
+    expected = {**message.headers, "by": "me", IDENTITY: operator}
+    assert new.headers == {
+        key: value for key, value in expected.items() if key not in ("destination", "recordCount")
+    }
+    assert new.letter == replace(
+        old,
+        dead_letter_id=number,
+        publisher=operator,
+        body_bytes=len(b"fixed\xff"),
+        changed_at=LATER,
+        edited_from=old.dead_letter_id,
+    )
+
+
+def test_an_edited_letter_can_be_edited_again_and_every_edition_is_kept(engine: Engine) -> None:
+    load_now(engine, new_message("metricoutputt", write_wlcg(BAD)))
+    first = only_letter(engine).dead_letter_id
+    second = edit(engine, first, messageClass="metricOutput")
+
+    third = edit(engine, second, b"good")
+
+    editions = [show_dead_letter(engine, number) for number in (first, second, third)]
+    assert [edition.letter.edited_from for edition in editions] == [None, first, second]
+    classes = [edition.letter.message_class for edition in editions]
+    assert classes == ["metricoutputt", "metricOutput", "metricOutput"]
+    assert editions[2].body == b"good"
+    assert numbers(list_dead_letters(engine)) == [third]
+    drop(engine, LetterFilter())
+    for number, body, why in (
+        (first, b"other", f"dead letter {second}"),
+        (third, b"other", "is dropped"),
+    ):
+        with pytest.raises(EditRefused, match=why):
+            edit(engine, number, body)
+
+
+def test_an_edit_that_changes_nothing_is_refused(engine: Engine) -> None:
+    load_now(engine, metric_message(BAD))
+    letter = only_letter(engine)
+
+    with pytest.raises(EditRefused, match="nothing changed"):
+        edit(engine, letter.dead_letter_id, *bodies(engine), messageClass="metricOutput")
+
+    assert only_letter(engine) == letter
+
+
+def test_no_message_can_pass_for_an_edition_or_for_a_summary(engine: Engine) -> None:
+    load_now(engine, bad("FINE", samMessageId="m#edited-17"))
+    [edition] = letters(engine)
+    assert edition.edited_from is None and edition.message_id.startswith("sha256:")
+    load_now(engine, bad("x"), quota=LetterQuota(0, 10**6))
+    [*_, summary] = letters(engine)
+
+    load_now(engine, new_message("nowhere", "", message_id=summary.message_id))
+
+    assert [reason for _, reason in reasons(engine)] == ["bad-status", "flood", "unknown-class"]
+
+
+# Whole messages -----------------------------------------------------------------------------------
+
+
+def mixed(refused: int) -> Message:
+    """A good record, and refused ones for two reasons."""
+    records = [metric_result(metricStatus="FINE"), metric_result(metricName="")]
+    return metric_message(metric_result(), *(records[number % 2] for number in range(refused)))
+
+
+@pytest.mark.parametrize("refused", [MOST_REFUSED, MOST_REFUSED + 1])
+def test_more_than_twenty_refused_records_are_one_letter_of_the_message(
+    engine: Engine, refused: int
+) -> None:
+    message = mixed(refused)
+
+    loaded = load_now(engine, message)
+
+    assert loaded.rows == 1
+    if refused == MOST_REFUSED:
+        assert loaded.dead_letters == {"bad-status": 10, "missing-key": 10}
+        return
+    letter = only_letter(engine)
+    assert (letter.record_number, letter.reason) == (0, "mixed")
+    assert bodies(engine) == [message.body]
+    first, *records = letter.error.split("\n")
+    assert first.startswith(f"{refused} ") and "bad-status: 11" in first
+    assert len(records) == MOST_REFUSED
+    assert records[0].startswith("record 2: bad-status: ")
+
+
+def test_every_good_record_is_a_row_however_many_the_database_refuses(own_engine: Engine) -> None:
+    make_class(own_engine, "note", words="text")
+    refuse = "IF NEW.words = 'x' THEN RAISE 'words: no'; END IF;"
+    if own_engine.dialect.name == "sqlite":
+        refuse = "SELECT RAISE(ABORT, 'words: no') WHERE NEW.words = 'x';"
+    add_trigger(own_engine, "note", f'{refuse} INSERT INTO "kept note" VALUES (NEW.words);')
+    records = ["words: x" if n % 3 else f"words: good {n}" for n in range(600)]
+    records += ["no key"] * 10
+
+    loaded = load_now(own_engine, new_message("note", "\nEOT\n".join([*records, ""])))
+
+    assert (loaded.rows, loaded.dead_letters) == (200, {"mixed": 1})
+    assert query(own_engine, "SELECT count(DISTINCT words) FROM note") == [(200,)]
+    error = only_letter(own_engine).error
+    assert error.startswith("410 ")
+    assert "refused-by-database: 400" in error and "no-key: 10" in error
+
+
+def test_a_letter_of_a_whole_message_stays_the_same_while_its_records_are_bad(
+    engine: Engine,
+) -> None:
+    message = mixed(MANY)
+    load_now(engine, message)
+    before = only_letter(engine)
+
+    [outcome] = replay(engine, before)
+
+    assert (outcome.outcome, outcome.state, outcome.reason) == ("failed", "open", "mixed")
+    after = only_letter(engine)
+    assert (after.dead_letter_id, after.error) == (before.dead_letter_id, before.error)
+    assert bodies(engine) == [message.body]
+    assert load_now(engine, message).repeated_dead_letters == 1
+    assert len(stored(engine, "metricOutput")) == 1
+    edited = edit(engine, before.dead_letter_id, mixed(MANY + 1).body)
+    [outcome] = replay(engine, *list_dead_letters(engine))
+    assert (outcome.dead_letter_id, outcome.state) == (edited, "open")
+    assert [letter.state for letter in letters(engine)] == ["dropped", "open"]
+
+
+def test_a_replay_of_a_whole_message_loads_what_has_become_good(engine: Engine) -> None:
+    soon = [metric_result(timestamp=f"2026-11-21T13:{minute:02}:00Z") for minute in range(MANY)]
+    load_now(engine, metric_message(metric_result(metricStatus="FINE"), *soon))
+
+    [outcome] = replay(engine, *letters(engine))
+
+    [bad] = list_dead_letters(engine)
+    assert (outcome.outcome, outcome.state) == ("replaced", "replayed")
+    assert (outcome.dead_letters, bad.record_number) == ((bad.dead_letter_id,), 1)
+    assert len(stored(engine, "metricOutput")) == MANY
+
+
+def test_json_nested_too_deeply_is_one_letter_of_the_message(engine: Engine) -> None:
+    deep = "[" * 500 + "]" * 500
+    body = f'["{"x" * 100_000}", {", ".join([deep] * 500)}]'
+
+    load_now(engine, new_message("metricOutput", body, content_type=JSON))
+
+    letter = only_letter(engine)
+    assert letter.reason == "not-json" and str(MAX_DEPTH) in letter.error
+    assert bodies(engine) == [body.encode()]
+
+
+# Summaries ----------------------------------------------------------------------------------------
+
+
+def flood(count: int, start: int = 0, user: str = "alice") -> list[Message]:
+    return [bad(f"BROKEN-{start + at}", JMSXUserID=user) for at in range(count)]
+
+
+def test_letters_beyond_the_limit_are_counted_in_one_summary(engine: Engine) -> None:
+    quota = LetterQuota(10, 10**6)
+
+    first = load_now(engine, metric_message(), *flood(30), quota=quota)
+    second = load_now(engine, *flood(30, 30), *flood(5, user="bob"), quota=quota)
+
+    assert (first.rows, first.dead_letters) == (1, {"bad-status": 10, "flood": 1})
+    assert second.dead_letters == {"bad-status": 5}
+    assert (first.summarised_dead_letters, second.summarised_dead_letters) == (20, 30)
+    [summary] = list_dead_letters(engine, LetterFilter(reason="flood"))
+    line, *samples = summary.error.split("\n")
+    assert line.startswith("50 ") and "bad-status 50" in line and "alice" in line
+    assert len(samples) == 20 and "BROKEN" in samples[0]
+    counted = "dead_letters, repeated_dead_letters, summarised_dead_letters"
+    audited = query(engine, f"SELECT {counted} FROM load_audit ORDER BY batch_id")
+    assert audited == [(11, 0, 20), (5, 0, 30)]
+
+
+def test_a_repeated_letter_takes_no_room_from_another_one(engine: Engine) -> None:
+    quota = LetterQuota(10, 10**6)
+    repeated = flood(1)
+    for _ in range(20):
+        load_now(engine, *repeated, quota=quota)
+
+    assert load_now(engine, *flood(9, 1), quota=quota).dead_letters == {"bad-status": 9}
+
+
+def test_a_summary_can_be_dropped_but_neither_edited_nor_replayed(engine: Engine) -> None:
+    """And it is open again when more is counted."""
+    quota = LetterQuota(0, 10**6)
+    load_now(engine, *flood(2), quota=quota)
+    [summary] = letters(engine)
+
+    [outcome] = replay(engine, summary)
+    with pytest.raises(EditRefused, match="dropped"):
+        edit(engine, summary.dead_letter_id, b"x")
+    drop(engine, LetterFilter())
+
+    assert (outcome.outcome, outcome.state, outcome.reason) == ("failed", "open", "flood")
+    assert "dropped" in outcome.error
+    assert only_letter(engine).state == "dropped"
+    load_now(engine, *flood(3), quota=quota)
+    assert only_letter(engine).state == "open"
+    assert only_letter(engine).error.startswith("5 ")
+
+
+def test_letters_of_a_broken_class_are_stored_beyond_the_limit(own_engine: Engine) -> None:
+    drop_trigger(own_engine, "metricOutput")
+
+    load_now(own_engine, *(metric_message() for _ in range(5)), quota=LetterQuota(1, 1))
+
+    assert open_by_reason(own_engine) == {"class-broken": 5}
+
+
+# Where the database has a message -----------------------------------------------------------------
+
+DAY = timedelta(days=1)
+
+
+def where(engine: Engine, message_id: str, days: int = 2) -> Whereabouts:
+    """As the loader, which can't read results."""
+    with acting_as("loader", engine) as loader:
+        return whereabouts(loader, message_id, NOW - days * DAY, NOW + DAY)
+
+
+def test_rows_and_letters_of_one_message_are_found(engine: Engine) -> None:
+    message = metric_message(metric_result(), BAD, metric_result(hostName="ce02.example.org"))
+    foreign = Message({CLASS: "metricOutput"}, bad("FOREIGN").body)
+    load_now(engine, message, metric_message(metric_result(hostName="other.org")), foreign)
+    edit(engine, letters(engine)[0].dead_letter_id, b"x")
+
+    found = where(engine, message.message_id)
+
+    assert [row.key["hostName"] for row in found.rows] == ["ce01.example.org", "ce02.example.org"]
+    assert [(letter.record_number, letter.reason, letter.state) for letter in found.letters] == [
+        (2, "bad-status", "dropped"),
+        (2, "bad-status", "open"),
+    ]
+    key = found.rows[0].key
+    assert {*key} <= {*METRIC_OUTPUT.natural_key}
+    assert (key["timestamp"], key["voName"]) == ("2026-11-20T12:00:00Z", "ops")
+    assert found.is_known and found.not_searched == []
+    assert foreign.message_id.startswith("sha256:")  # the hash is its id
+    assert len(where(engine, foreign.message_id).letters) == 1
+
+
+def test_results_outside_of_the_period_are_not_searched(engine: Engine) -> None:
+    message = metric_message(metric_result(timestamp="2026-11-10T12:00:00Z"))
+    load_now(engine, message)
+
+    assert not where(engine, message.message_id).is_known
+    assert len(where(engine, message.message_id, days=11).rows) == 1
+
+
+def test_rows_of_every_class_are_found(engine: Engine) -> None:
+    for view, record in EXAMPLES.items():
+        message = message_of(view, record)
+        load_now(engine, message)
+
+        [row] = where(engine, message.message_id).rows
+
+        assert (row.message_class, row.is_claim) == (view, False)
+        sent = {**record, "monitoringHost": "wn17.example.org"}
+        assert row.key.items() <= sent.items()
+        assert row.received_at is not None
+
+
+def test_a_message_whose_record_another_one_replaced_is_a_claim(engine: Engine) -> None:
+    first, second = (metric_message(metric_result(metricStatus=s)) for s in ("OK", "CRITICAL"))
+    load_now(engine, first)
+    load_now(engine, second)
+
+    [claim] = where(engine, first.message_id).rows
+    [row] = where(engine, second.message_id).rows
+
+    assert (claim.is_claim, row.is_claim) == (True, False)
+    assert claim.key == row.key
+
+
+def test_a_message_with_an_id_that_is_too_long_for_the_index_is_found(engine: Engine) -> None:
+    load_now(engine, metric_message(BAD, samMessageId="x" * 1000))
+
+    assert len(where(engine, "x" * 1000).letters) == 1
+
+
+def test_a_message_of_a_flood_is_found_in_the_summary_that_quotes_it(engine: Engine) -> None:
+    messages = flood(3)
+    load_now(engine, *messages, quota=LetterQuota(1, 10_000_000))
+
+    found = [where(engine, message.message_id) for message in messages]
+
+    assert sum(len(one.letters) for one in found) == 1
+    assert sum(len(one.summaries) for one in found) == 2
+    assert not where(engine, "%").is_known
+
+
+def test_rows_of_a_class_of_the_site_are_found_where_the_login_may_read_it(
+    own_engine: Engine,
+) -> None:
+    make_class(own_engine, "ownClass", a="text", messageId="text")
+    run(own_engine, "INSERT INTO \"kept ownClass\" VALUES ('x', 'm-1')")
+
+    [row] = whereabouts(own_engine, "m-1", NOW, NOW).rows
+
+    assert row.key["a"] == "x"
+    if own_engine.dialect.name == "postgresql":
+        as_loader = where(own_engine, "m-1")
+        assert as_loader.rows == []
+        assert as_loader.not_searched == ["ownclass (permission denied)"]
