@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.stomp.session import open_session
 from sam_pipeline.publisher.brokers.transport import kind_of
-from sam_pipeline.publisher.cli import main
 from sam_pipeline.publisher.delivery.memory import Memory
 from sam_pipeline.publisher.delivery.publish import publish
 from sam_pipeline.publisher.settings.broker_config import BrokerTable
@@ -23,30 +20,27 @@ from sam_pipeline.schema.net.deadline import Deadline
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.http_stand_in import HttpStandIn, reply
 from tests.support.brokers.stand_in import HOST
-from tests.support.builders import metric_message
+from tests.support.invoke import Answer, invoke
+from tests.support.publishing import RESULT, TOPIC, messages, secret
 
 SECTION, ENVIRONMENT = "canary-of-the-section", "canary-of-the-environment"
 
 
 @pytest.fixture(autouse=True)
-def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No configuration or proxy, and secrets of the section in the environment."""
-    for name in os.environ:
-        if name.startswith(("SAM_", "BEARER_TOKEN")) or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
-    monkeypatch.setenv("SAM_PUBLISHER_PASSWORD", ENVIRONMENT)
-    monkeypatch.setenv("SAM_PUBLISHER_TOKEN", ENVIRONMENT)
-    monkeypatch.setenv("SAM_PUBLISHER_PROXY_PASSWORD", ENVIRONMENT)
+def secrets_of_the_section(own_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PASSWORD", "TOKEN", "PROXY_PASSWORD"):
+        monkeypatch.setenv(f"SAM_PUBLISHER_{name}", ENVIRONMENT)
     monkeypatch.setenv("BEARER_TOKEN", ENVIRONMENT)
-    monkeypatch.chdir(tmp_path)
 
 
-def secret(path: Path, text: str = SECTION) -> Path:
-    path.write_text(f"{text}\n")
-    path.chmod(0o600)
-    return path
+def sam_publish(*arguments: str) -> Answer:
+    answer = invoke("sam-publish", *arguments)
+    assert answer.code == 0, str(answer)
+    return answer
+
+
+def table(url: str, *lines: str) -> str:
+    return "\n".join(["[[publisher.broker]]", f'url = "{url}"', *lines, ""])
 
 
 def loaded(text: str) -> PublisherConfig:
@@ -65,7 +59,7 @@ def problems_of(text: str) -> list[str]:
 def test_a_broker_of_another_owner_never_gets_our_credentials(
     tmp_path: Path, own: str, scheme: str
 ) -> None:
-    path = secret(tmp_path / "of-the-section")
+    path = secret(tmp_path / "of-the-section", SECTION)
     mine = dict.fromkeys(CREDENTIALS.keys() - {"user"}, path)
     url = f"{scheme}://other.example.org{SCHEMES[scheme].path}"
     theirs = BrokerTable(url)._replace(**{own: "" if own == "user" else tmp_path / "theirs"})
@@ -80,28 +74,29 @@ def test_a_broker_of_another_owner_never_gets_our_credentials(
     assert {SECTION, ENVIRONMENT}.isdisjoint(config.credentials(broker).split("'"))
 
 
-def test_a_user_in_the_url_of_a_table_is_a_credential_of_its_own() -> None:
-    config = loaded('user = "sam"\n[[publisher.broker]]\nurl = "stomp+ssl://bob@b.example.org"\n')
+@pytest.mark.parametrize(
+    ("url", "line", "login", "token"),
+    [
+        ("stomp+ssl://bob@b.example.org", "", ("bob", None), None),
+        ("stomp+ssl://b.example.org", 'vhost = "x"', ("sam", ENVIRONMENT), ENVIRONMENT),
+    ],
+    ids=["a user is a credential", "none of its own"],
+)
+def test_a_table_without_credentials_uses_those_of_the_section(
+    url: str, line: str, login: tuple[str, str | None], token: str | None
+) -> None:
+    config = loaded('user = "sam"\n' + table(url, line))
 
     (broker,) = config.broker_list
-    assert config.login(broker) == ("bob", None)
+    assert config.login(broker) == login
+    assert config.token(broker) == token
 
 
-def test_a_table_without_credentials_uses_those_of_the_section() -> None:
-    config = loaded(
-        'user = "sam"\n[[publisher.broker]]\nurl = "stomp+ssl://b.example.org"\nvhost = "x"\n'
-    )
-
-    (broker,) = config.broker_list
-    assert config.login(broker) == ("sam", ENVIRONMENT)
-    assert config.token(broker) == ENVIRONMENT
-
-
-def test_the_brokers_are_those_of_the_list_then_those_of_the_tables(tmp_path: Path) -> None:
+def test_the_brokers_are_those_of_the_list_then_those_of_the_tables() -> None:
     config = loaded(
         'brokers = ["stomp://a.example.org", "stomp://b.example.org:61613"]\n'
-        '[[publisher.broker]]\nurl = "stomp://c.example.org"\n'
-        '[[publisher.broker]]\nurl = "stomp://b.example.org"\n'
+        + table("stomp://c.example.org")
+        + table("stomp://b.example.org")
     )
 
     assert [broker.host[0] for broker in config.broker_list] == ["a", "b", "c"]
@@ -109,137 +104,79 @@ def test_the_brokers_are_those_of_the_list_then_those_of_the_tables(tmp_path: Pa
     assert only.host[0] == "a"
 
 
-def test_each_broker_has_its_own_trust_and_falls_back_to_that_of_the_section(
+def test_each_broker_has_its_own_trust_and_proxy_and_falls_back_to_those_of_the_section(
     tmp_path: Path,
 ) -> None:
     ours, theirs = secret(tmp_path / "ours.pem"), secret(tmp_path / "theirs.pem")
     config = loaded(
-        f'ca_file = "{ours}"\ncertificate_file = "{ours}"\n'
-        f'[[publisher.broker]]\nurl = "stomp+ssl://a.example.org"\nca_file = "{theirs}"\n'
-        f'[[publisher.broker]]\nurl = "stomp+ssl://b.example.org"\ncertificate_file = "{theirs}"\n'
+        f'ca_file = "{ours}"\ncertificate_file = "{ours}"\nproxy = "http://sam@proxy:3128"\n'
+        + table("stomp+ssl://a", f'ca_file = "{theirs}"', 'proxy = "http://bob@their-proxy:3128"')
+        + table("stomp+ssl://b", f'certificate_file = "{theirs}"')
+        + table("stomp+ssl://c", 'proxy = "none"')
     )
 
-    a, b = config.broker_list
+    a, b, c = config.broker_list
     assert config.tls_files(a)[:2] == (theirs, ours)
     assert config.tls_files(b)[:2] == (ours, theirs)
+    of_a, of_b = config.proxy_for(a), config.proxy_for(b)
+    assert of_a is not None and of_b is not None and config.proxy_for(c) is None
+    # The other proxy never gets the password of the section's.
+    assert (of_a.host, of_a.user, of_a.password) == ("their-proxy", "bob", None)
+    assert "[publisher.broker] proxy" in str(of_a)
+    assert (of_b.user, of_b.password) == ("sam", ENVIRONMENT)
 
 
-def test_the_proxy_of_a_broker_never_gets_the_password_of_the_other_proxy(tmp_path: Path) -> None:
-    config = loaded(
-        'proxy = "http://sam@proxy.example.org:3128"\n'
-        '[[publisher.broker]]\nurl = "stomp://a.example.org"\n'
-        'proxy = "http://bob@their-proxy.example.org:3128"\n'
-        '[[publisher.broker]]\nurl = "stomp://b.example.org"\n'
-        '[[publisher.broker]]\nurl = "stomp://c.example.org"\nproxy = "none"\n'
-    )
-
-    theirs, ours, direct = map(config.proxy_for, config.broker_list)
-    assert direct is None
-    assert theirs is not None
-    assert (theirs.host, theirs.user, theirs.password) == ("their-proxy.example.org", "bob", None)
-    assert "[publisher.broker] proxy" in str(theirs)
-    assert ours is not None
-    assert (ours.user, ours.password) == ("sam", ENVIRONMENT)
-
-
-def test_the_virtual_host_and_the_login_of_a_table_are_in_connect(tmp_path: Path) -> None:
-    with FakeBroker() as one, FakeBroker() as other:
-        own = secret(tmp_path / "own", "of-the-table")
+def test_the_virtual_host_and_the_login_of_a_table_are_sent_to_its_broker(tmp_path: Path) -> None:
+    own = secret(tmp_path / "own", "of-the-table")
+    login = ('user = "bob"', f'password_file = "{own}"')
+    with (
+        FakeBroker() as one,
+        FakeBroker() as other,
+        HttpStandIn(lambda request: reply(200, b"Message sent")) as server,
+    ):
         config = loaded(
-            f'user = "sam"\nbrokers = ["{one.url}"]\n[[publisher.broker]]\nurl = "{other.url}"\n'
-            f'vhost = "monitoring"\nuser = "bob"\npassword_file = "{own}"\n'
+            f'user = "sam"\nbrokers = ["{one.url}"]\n'
+            + table(other.url, 'vhost = "monitoring"', *login)
+            + table(f"activemq-rest+http://{HOST}:{server.port}/api/message", *login)
         )
         for broker in config.broker_list:
             address = BrokerAddress(broker, HOST)
-            open_session(address, config, Deadline.after(5)).close()
+            kind_of(broker).connect(address, config, Deadline.after(30)).close()
 
     names = ("host", "login", "passcode")
     (ours,), (theirs,) = one.logins, other.logins
     assert [ours.headers[name] for name in names] == ["/", "sam", ENVIRONMENT]
     assert [theirs.headers[name] for name in names] == ["monitoring", "bob", "of-the-table"]
+    sent = {request.headers["authorization"] for request in server.asked}
+    assert sent == {"Basic Ym9iOm9mLXRoZS10YWJsZQ=="}
 
 
-def test_a_message_goes_where_its_class_goes_at_the_broker_that_takes_it(tmp_path: Path) -> None:
+def test_a_message_goes_where_its_class_goes_at_the_broker_that_takes_it() -> None:
     with FakeBroker() as broker:
-        config = loaded(
-            f'[[publisher.broker]]\nurl = "{broker.url}"\nheaders = {{ expires = "9" }}\n'
-            'destinations = { METRICOUTPUT = "/topic/site.results" }\n'
-        )
-        default = metric_message(destination="/topic/grid.probe.metricOutput")
-        own = metric_message(destination="/topic/somewhere.else")
-        publication = publish([default, own], config)
+        lines = ('headers = { expires = "9" }', 'destinations = { METRICOUTPUT = "/topic/site" }')
+        assert publish(messages(1, destination=TOPIC), loaded("")).spooled
+        config = loaded(table(broker.url, *lines))
+        sent = [*messages(1, destination=TOPIC), *messages(1, destination="/topic/elsewhere")]
+        publication = publish(sent, config)
+        sam_publish(*RESULT, "--destination", "/topic/x")
+        sam_publish("check", "--connect", "--destination", "/topic/y")
+        shown = kind_of(parse_broker(broker.url)).preview(config.broker_list[0], config, sent[0])
 
-    destinations = ["/topic/site.results", "/topic/somewhere.else"]
-    assert [frame.headers["destination"] for frame in broker.taken] == destinations
-    assert [frame.headers["expires"] for frame in broker.taken] == ["9", "9"]
-    reported = [receipt.message.headers["destination"] for receipt in publication.receipts]
-    assert reported == destinations
-
-
-def test_a_spooled_message_goes_where_its_class_goes_at_the_broker_that_takes_it() -> None:
-    with FakeBroker() as broker:
-        table = (
-            f'[[publisher.broker]]\nurl = "{broker.url}"\n'
-            'destinations = { metricOutput = "/topic/site.results" }\n'
-        )
-        message = metric_message(destination="/topic/grid.probe.metricOutput")
-        assert publish([message], loaded("")).spooled
-        publication = publish([metric_message(destination="/topic/x")], loaded(table))
-
-    assert publication.drained == 1
+    here, there = "/topic/site", "/topic/elsewhere"
     destinations = [frame.headers["destination"] for frame in broker.taken]
-    assert destinations == ["/topic/x", "/topic/site.results"]
-
-
-def test_a_destination_of_the_command_line_is_that_at_every_broker(tmp_path: Path) -> None:
-    with FakeBroker() as broker:
-        Path("sam.toml").write_text(
-            f'[publisher]\n[[publisher.broker]]\nurl = "{broker.url}"\n'
-            'destinations = { metricOutput = "/topic/site.results" }\n'
-        )
-        earlier = metric_message(destination="/topic/grid.probe.metricOutput")
-        publish([earlier], load_config(None, {})._replace(brokers=()))
-        command = ["result", "--metric", "a.b", "--status", "OK", "--host", "h", "--flavour", "F"]
-        assert main([*command, "--destination", "/topic/x"]) == 0
-        assert main(["check", "--connect", "--destination", "/topic/y"]) == 0
-
-    taken = {frame.headers["destination"] for frame in broker.taken}
-    assert taken == {"/topic/x", "/topic/site.results", "/topic/y"}
-
-
-def test_a_preview_has_the_headers_of_the_broker() -> None:
-    config = loaded('[[publisher.broker]]\nurl = "stomp://b.example.org"\nheaders = { ttl = "9" }')
-    (broker,) = config.broker_list
-
-    frame = kind_of(broker).preview(broker, config, metric_message(destination="/queue/x"))
-
-    assert b"\nttl:9\n" in frame
-
-
-def test_a_login_of_a_table_is_used_over_http(tmp_path: Path) -> None:
-    own = secret(tmp_path / "own", "of-the-table")
-    with HttpStandIn(lambda request: reply(200, b"Message sent")) as server:
-        config = loaded(
-            f'user = "sam"\n[[publisher.broker]]\n'
-            f'url = "activemq-rest+http://{HOST}:{server.port}/api/message"\n'
-            f'user = "bob"\npassword_file = "{own}"\n'
-        )
-        (broker,) = config.broker_list
-        kind = kind_of(broker)
-        kind.connect(BrokerAddress(broker, HOST), config, Deadline.after(5)).close()
-
-    assert {request.headers["authorization"] for request in server.asked} == {
-        "Basic Ym9iOm9mLXRoZS10YWJsZQ=="
-    }
+    assert destinations[:4] == [here, there, here, "/topic/x"]  # the third one was spooled
+    assert {*destinations[4:]} == {"/topic/y"}
+    assert {frame.headers["expires"] for frame in broker.taken} == {"9"}
+    reported = [receipt.message.headers["destination"] for receipt in publication.receipts]
+    assert (reported, publication.drained) == ([here, there], 1)
+    assert b"\nexpires:9\n" in shown
 
 
 def test_a_changed_password_of_one_broker_ends_its_rest_and_no_other(tmp_path: Path) -> None:
     one, other = secret(tmp_path / "one"), secret(tmp_path / "other")
     config = loaded(
-        f'[[publisher.broker]]\nurl = "stomp+ssl://a.example.org"\nuser = "a"\n'
-        f'password_file = "{one}"\n'
-        f'[[publisher.broker]]\nurl = "stomp+ssl://b.example.org"\nuser = "b"\n'
-        f'password_file = "{other}"\n'
+        table("stomp+ssl://a.example.org", 'user = "a"', f'password_file = "{one}"')
+        + table("stomp+ssl://b.example.org", 'user = "b"', f'password_file = "{other}"')
     )
     memory = Memory(None, config.broker_list, credentials=config.credentials)
     addresses = [BrokerAddress(broker, HOST) for broker in config.broker_list]
@@ -278,25 +215,23 @@ def test_all_problems_of_the_tables_are_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "stem"),
+    ("url", "line", "stem"),
     [
-        ('url = "sam+https://d.example.org"\nvhost = "x"', "vhost has no effect"),
-        ('url = "sam+https://d.example.org"\nheaders = { a = "x" }', "headers has no effect"),
-        ('url = "sam+https://d.example.org"\nuser = "bob"', "user has no effect"),
-        ('url = "stomp://d.example.org"\ntoken_file = "file"', "token_file has no effect"),
-        ('url = "stomp://d.example.org"\nkey_file = "file"', "key_file has no effect"),
-        ('url = "stomp://d.example.org"\npassword_file = "file"', "password_file has no effect"),
-        ('url = "stomp://d.example.org"\nproxy_password_file = "file"', "has no effect: no proxy"),
-        ('url = "stomp://a.example.org"', "appears twice"),
-        ('url = "stomp://bob@d.example.org"', "would be sent in plain text"),
+        ("sam+https://d.example.org", 'vhost = "x"', "vhost has no effect"),
+        ("sam+https://d.example.org", 'headers = { a = "x" }', "headers has no effect"),
+        ("sam+https://d.example.org", 'user = "bob"', "user has no effect"),
+        ("stomp://d.example.org", 'token_file = "file"', "token_file has no effect"),
+        ("stomp://d.example.org", 'key_file = "file"', "key_file has no effect"),
+        ("stomp://d.example.org", 'password_file = "file"', "password_file has no effect"),
+        ("stomp://d.example.org", 'proxy_password_file = "file"', "has no effect: no proxy"),
+        ("stomp://a.example.org", "", "appears twice"),
+        ("stomp://bob@d.example.org", "", "would be sent in plain text"),
     ],
 )
-def test_keys_that_have_no_effect_at_a_broker_are_problems(table: str, stem: str) -> None:
+def test_keys_that_have_no_effect_at_a_broker_are_problems(url: str, line: str, stem: str) -> None:
     secret(Path("file"))
 
-    (problem,) = problems_of(
-        f'[[publisher.broker]]\nurl = "stomp://a.example.org"\n[[publisher.broker]]\n{table}\n'
-    )
+    (problem,) = problems_of(table("stomp://a.example.org") + table(url, line))
 
     assert stem in problem
 
@@ -304,9 +239,9 @@ def test_keys_that_have_no_effect_at_a_broker_are_problems(table: str, stem: str
 def test_destinations_of_a_broker_and_signatures_exclude_each_other() -> None:
     secret(Path("nagios1.pem"))
 
-    problems = problems_of(
-        'signing_key_file = "nagios1.pem"\n[[publisher.broker]]\nurl = "stomp://a.example.org"\n'
-        'destinations = { metricOutput = "/topic/x" }\n'
+    (problem, *_) = problems_of(
+        'signing_key_file = "nagios1.pem"\n'
+        + table("stomp://a.example.org", 'destinations = { metricOutput = "/topic/x" }')
     )
 
-    assert "a signature covers the destination" in problems[0]
+    assert "a signature covers the destination" in problem

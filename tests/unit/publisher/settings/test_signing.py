@@ -1,8 +1,10 @@
-"""Signing in the library: before a broker or the spool, once, and never without the key."""
+"""A publisher with a key: whatever it sends or spools can be verified, and nothing is unsigned."""
 
 from __future__ import annotations
 
 import gc
+import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,77 +16,168 @@ from sam_pipeline.publisher import (
     PublisherConfig,
     publish,
 )
-from sam_pipeline.schema.identity.keys import make_key
+from sam_pipeline.schema.identity.keys import load_signer, make_key, parse_public_key
 from sam_pipeline.schema.identity.signature import SIGNATURE, SIGNED_AT
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from tests.support.brokers.fake_broker import FakeBroker, closed_port
+from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.builders import metric_message, metric_result
+from tests.support.invoke import Answer, invoke
+from tests.support.publishing import RESULT, config_for, dead_url, messages, spooled
 from tests.support.signatures import signer_of
 
+KEY = Path("nagios1.pem")
+SPOOL = Path("state/spool")
+
+
+@pytest.fixture(autouse=True)
+def signing(own_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key, and a configuration that names it."""
+    make_key(KEY)
+    monkeypatch.setenv("SAM_PUBLISHER_SIGNING_KEY_FILE", str(KEY.absolute()))
+
 
 @pytest.fixture
-def config(tmp_path: Path) -> PublisherConfig:
-    make_key(tmp_path / "nagios1.pem")
-    return PublisherConfig(spool=tmp_path / "spool", signing_key_file=tmp_path / "nagios1.pem")
+def config() -> PublisherConfig:
+    return config_for(signing_key_file=KEY.absolute())
 
 
-@pytest.fixture
-def key(config: PublisherConfig) -> Path:
-    assert config.signing_key_file is not None
-    return config.signing_key_file
+def sam_publish(*arguments: str, stdin: str = "", code: int = 0) -> Answer:
+    answer = invoke("sam-publish", *arguments, stdin=stdin)
+    assert answer.code == code, str(answer)
+    return answer
 
 
-def test_what_a_dropped_publisher_had_is_signed_before_it_is_spooled(
-    config: PublisherConfig, key: Path, tmp_path: Path
-) -> None:
+def signers(broker: FakeBroker) -> list[str | None]:
+    return [signer_of(KEY, Message(frame.headers, frame.body)) for frame in broker.taken]
+
+
+def spooled_signers(path: Path) -> list[str | None]:
+    queue = DirectoryQueue(path)
+    return [signer_of(KEY, queue.read(name)) for name in queue.names()]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        RESULT,
+        ("send",),
+        ("send", "--one-per-message"),
+        ("send", "--raw"),
+        (*RESULT, "--class", "ownClass", "--header", "nagios_host=n1.example.org"),
+    ],
+    ids=" ".join,
+)
+def test_every_command_signs_what_it_sends_and_what_it_spools(arguments: tuple[str, ...]) -> None:
+    stdin = write_wlcg(metric_result()) * 3
+    with FakeBroker() as broker:
+        sam_publish(*arguments, "--broker", broker.url, stdin=stdin)
+    sam_publish(*arguments, "--broker", dead_url(), stdin=stdin)
+    shown = sam_publish(*arguments, "--dry-run", stdin=stdin).out
+
+    assert set(signers(broker)) == {"nagios1"}
+    assert spooled_signers(SPOOL) == signers(broker)
+    element = json.loads(shown.splitlines()[0])
+    message = Message(element["header"], element["body"].encode())
+    assert signer_of(KEY, message) == "nagios1"
+
+
+def test_the_library_signs_also_what_it_spools_when_it_was_dropped(config: PublisherConfig) -> None:
+    with FakeBroker() as broker, Publisher(config._replace(brokers=(broker.url,))) as publisher:
+        publisher.add(metric_result())
+        publisher.add_message(Message({"messageClass": "ownClass"}, b"anything"))
     publisher = Publisher(config)
     publisher.add(metric_result())
     del publisher
     gc.collect()
 
-    spool = DirectoryQueue(tmp_path / "spool")
-    assert [signer_of(key, spool.read(name)) for name in spool.names()] == ["nagios1"]
+    assert signers(broker) == ["nagios1"] * 2
+    assert spooled_signers(Path("spool")) == ["nagios1"]
+
+
+def test_what_was_spooled_is_sent_later_as_it_was_then_signed_or_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever can write to a spool must not be able to make a publisher sign."""
+    sam_publish(*RESULT)
+    with monkeypatch.context() as patch:
+        patch.setenv("SAM_PUBLISHER_SIGNING_KEY_FILE", "")
+        sam_publish(*RESULT)
+    queue = DirectoryQueue(SPOOL)
+    before = [queue.read(name).headers.get(SIGNATURE) for name in queue.names()]
+
+    with FakeBroker() as broker:
+        sam_publish(*RESULT, "--broker", broker.url)
+
+    new, *earlier = (frame.headers.get(SIGNATURE) for frame in broker.taken)
+    assert new
+    assert earlier == before
+    assert [bool(signature) for signature in before] == [True, False]
 
 
 def test_a_lost_message_is_sent_again_with_its_id_and_its_signature(
-    config: PublisherConfig, key: Path
+    config: PublisherConfig,
 ) -> None:
-    dead = f"stomp://127.0.0.1:{closed_port()}"
     with pytest.raises(NoBrokerTookIt) as lost:
-        publish([metric_message()], config._replace(spool=None, brokers=(dead,)))
+        publish(messages(1), config._replace(spool=None, brokers=(dead_url(),)))
     with FakeBroker() as broker:
         publication = publish(lost.value.missing, config._replace(brokers=(broker.url,)))
 
     [receipt] = publication.receipts
     assert receipt.message == lost.value.missing[0]
-    assert signer_of(key, receipt.message) == "nagios1"
+    assert signer_of(KEY, receipt.message) == "nagios1"
 
 
-def test_a_message_that_another_publisher_signed_goes_on_unchanged(
-    config: PublisherConfig, tmp_path: Path
+def test_a_message_of_another_publisher_goes_on_unchanged_and_without_a_key_it_is_as_ever(
+    config: PublisherConfig,
 ) -> None:
-    other = tmp_path / "other.pem"
+    other, message = Path("other.pem"), metric_message()
     make_key(other)
-    signed = config._replace(signing_key_file=other).outgoing(metric_message())
+    signed = config._replace(signing_key_file=other).outgoing(message)
+    unsigned = config._replace(signing_key_file=None)
 
     assert config.outgoing(signed) == signed
     assert signer_of(other, config.outgoing(signed)) == "other"
-
-
-def test_without_a_key_a_message_is_as_ever(config: PublisherConfig) -> None:
-    message = metric_message()
-    unsigned = config._replace(signing_key_file=None)
-
     assert unsigned.outgoing(message) == unsigned.addressed(message)
     assert not {SIGNATURE, SIGNED_AT} & unsigned.outgoing(message).headers.keys()
 
 
-def test_a_key_that_cannot_be_used_is_refused_before_anything_is_added(
-    config: PublisherConfig, key: Path
-) -> None:
-    key.write_text("not a key\n")
+def test_a_key_is_made_shown_and_named_by_the_check() -> None:
+    KEY.unlink()
+    made = sam_publish("key", "make", "nagios1")
+    shown = sam_publish("key", "show")
+    document = sam_publish("key", "show", str(KEY), "--json").json
 
-    with pytest.raises(ConfigError, match=r"nagios1\.pem"):
-        Publisher(config)
-    with pytest.raises(ConfigError, match=r"nagios1\.pem"):
-        publish([metric_message()], config)
+    assert (made.out, shown.err, str(KEY) in made.err) == (shown.out, "", True)
+    lines = tomllib.loads(made.out)
+    assert lines["is"] == [document["identity"]] == ["key:nagios1"]
+    assert lines["keys"] == [document["public_key"]]
+    assert parse_public_key(document["public_key"]) == load_signer(KEY).public_key()
+    assert "nagios1.pem" in sam_publish("key", "make", "nagios1", code=78).err
+    check = ("check", "--broker", "stomp://msg.example.org")
+    assert sam_publish(*check, "--json").json["signing"] == {"key": "nagios1", "tool": "PyNaCl"}
+    assert "nagios1" in sam_publish(*check).out
+
+
+@pytest.mark.parametrize("spoil", ["missing", "text", "readable"])
+def test_with_a_key_that_cannot_be_used_nothing_is_sent_unsigned(
+    config: PublisherConfig, spoil: str
+) -> None:
+    if spoil == "missing":
+        KEY.unlink()
+    elif spoil == "text":
+        KEY.write_text("not a key\n")
+    else:
+        KEY.chmod(0o644)
+
+    with FakeBroker() as broker:
+        for command in (RESULT, ("check",)):
+            answer = sam_publish(*command, "--broker", broker.url, code=78)
+            assert "nagios1.pem" in answer.err
+        with pytest.raises(ConfigError, match=r"nagios1\.pem"):
+            Publisher(config)
+        with pytest.raises(ConfigError, match=r"nagios1\.pem"):
+            publish(messages(1), config._replace(brokers=(broker.url,)))
+
+    assert (broker.taken, spooled(), spooled(SPOOL)) == ([], [], [])
