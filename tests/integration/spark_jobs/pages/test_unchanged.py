@@ -2,195 +2,165 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Engine, text
 
-from sam_pipeline.spark_jobs.cli import main
+from sam_pipeline.spark_jobs.errors import CannotWriteFile
 from sam_pipeline.spark_jobs.pages import site_tree
-from sam_pipeline.sql.database.engine import name_of, writing
-from tests.support.reports.database import Grid
-from tests.support.reports.pages import BAD_SITE, FIRST, LAST, add_candidate, fill
+from sam_pipeline.spark_jobs.pages.drawing.processes import in_processes
+from sam_pipeline.sql.database.engine import writing
+from tests.integration.spark_jobs.conftest import SamReport
+from tests.integration.spark_jobs.pages.conftest import pages_below, write_pages
+from tests.support.reports.database import DAY, Grid, profile
+from tests.support.reports.pages import BAD_SITE, add_candidate
+from tests.support.reports.published_days import publish
 
 OCTOBER, NOVEMBER = "test/2026-10", "test/2026-11"
-BOTH = ("--from", str(FIRST), "--to", str(LAST))
-
-
-@pytest.fixture(scope="module")
-def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grid]:
-    directory = tmp_path_factory.mktemp("pages")
-    grid = fill(f"sqlite:///{directory}/sam.db", directory)
-    yield grid
-    grid.dispose()
-
-
-@pytest.fixture(scope="module")
-def both(grid: Grid, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pages of both months, which tests leave as they are."""
-    out = tmp_path_factory.mktemp("both") / "out"
-    site(grid, out, *BOTH)
-    return out
-
-
-def site(grid: Grid, out: Path, *options: str) -> None:
-    config = out.parent / "sam.toml"
-    config.write_text(f'[database]\nurl = "{name_of(grid.engine)}"\n')
-    assert main(["--config", str(config), "-q", "site", *options, "--out", str(out)]) == 0
-
-
-def copy_of(pages: Path, tmp_path: Path) -> Path:
-    out = tmp_path / "out"
-    subprocess.run(["cp", "-a", pages, out], check=True)
-    return out
+GOOD, BAD = {"00:00": "OK"}, {"00:00": "OK", "06:00": "CRITICAL"}
 
 
 def times(out: Path) -> dict[str, int]:
     """The time of each file, in nanoseconds; a file that is replaced gets another one."""
-    return {
-        str(path.relative_to(out)): path.stat().st_mtime_ns
-        for path in out.rglob("*")
-        if path.is_file()
-    }
+    files = (path for path in out.rglob("*") if path.is_file())
+    return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in files}
 
 
-def replaced(out: Path, before: dict[str, int]) -> set[str]:
-    return {name for name, time in times(out).items() if before.get(name) != time}
-
-
-def test_a_second_run_without_changes_replaces_no_file(
-    grid: Grid, both: Path, tmp_path: Path
+def test_only_pages_that_change_or_were_damaged_are_replaced(
+    copy: Grid, both: Path, tmp_path: Path
 ) -> None:
-    out = copy_of(both, tmp_path)
-    before = times(out)
-
-    site(grid, out, *BOTH)
-
-    assert replaced(out, before) == set()
-
-
-def test_only_pages_that_change_are_replaced(grid: Grid, both: Path, tmp_path: Path) -> None:
-    out = copy_of(both, tmp_path)
-    before = times(out)
-    with writing(grid.engine) as connection:
-        add_candidate(connection, 77, date(2026, 10, 31))
-    try:
-        site(grid, out, *BOTH)
-    finally:
-        with writing(grid.engine) as connection:
-            for table in ("candidate_run", "report_change_row", "run"):
-                connection.execute(text(f"DELETE FROM {table} WHERE run_id = 77"))
-
-    assert replaced(out, before) == {f"{OCTOBER}/pages.sha256", f"{OCTOBER}/changes.html"}
-
-
-@pytest.mark.parametrize("damage", ["deleted", "edited", "edited to the same size"])
-def test_a_deleted_or_edited_page_is_written_again(
-    grid: Grid, both: Path, tmp_path: Path, damage: str
-) -> None:
-    out = copy_of(both, tmp_path)
+    out = Path(shutil.copytree(both, tmp_path / "pages" / "out"))
     page = out / OCTOBER / f"{BAD_SITE}.html"
-    text_before, before = page.read_text(), times(out)
-    if damage == "deleted":
-        page.unlink()
-    else:
-        page.write_text("x" * (1 if damage == "edited" else len(text_before.encode())))
+    whole, before = page.read_text(), times(out)
 
-    site(grid, out, *BOTH)
+    def replaced() -> set[str]:
+        nonlocal before
+        write_pages(copy, out)
+        old, before = before, times(out)
+        return {name for name, time in before.items() if old.get(name) != time}
 
-    assert page.read_text() == text_before
-    assert replaced(out, before) == {f"{OCTOBER}/{BAD_SITE}.html"}
-
-
-def test_the_record_of_the_pages_can_be_checked_with_sha256sum(both: Path) -> None:
+    assert replaced() == set()
+    for damaged in (None, "x", "x" * len(whole.encode())):
+        page.unlink() if damaged is None else page.write_text(damaged)
+        assert replaced() == {f"{OCTOBER}/{BAD_SITE}.html"}
+        assert page.read_text() == whole
+    with writing(copy.engine) as connection:
+        add_candidate(connection, 77, date(2026, 10, 31))
+    assert replaced() == {f"{OCTOBER}/pages.sha256", f"{OCTOBER}/changes.html"}
+    changes = (out / OCTOBER / "changes.html").read_text()
+    assert "Not published" in changes and "late results" in changes
     command = ["sha256sum", "--check", "--strict", "--quiet", "pages.sha256"]
-
-    checked = subprocess.run(command, cwd=both / NOVEMBER, capture_output=True, text=True)
-
+    checked = subprocess.run(command, cwd=out / OCTOBER, capture_output=True, text=True)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
 def test_a_month_added_later_is_linked_from_the_month_before_and_the_start_page(
-    grid: Grid, both: Path, tmp_path: Path
+    filled: Grid, both: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "out"
-    site(grid, out, "--month", "2026-10")
+    out = write_pages(filled, tmp_path / "out", "--month", "2026-10")
     alone = (out / OCTOBER / "index.html").read_text()
 
-    site(grid, out, "--month", "2026-11")
+    write_pages(filled, out, "--month", "2026-11")
 
     assert 'rel="next"' not in alone
-    assert (
-        'href="../../test/2026-11/index.html" rel="next"'
-        in (out / OCTOBER / "index.html").read_text()
-    )
-    start = (out / "index.html").read_text()
-    assert f'href="{OCTOBER}/index.html"' in start and f'href="{NOVEMBER}/index.html"' in start
-    for path in both.rglob("*.html"):
-        assert (out / path.relative_to(both)).read_text() == path.read_text()
+    assert pages_below(out) == pages_below(both)
 
 
 def test_every_page_leads_to_the_same_page_of_the_month_before_and_after(both: Path) -> None:
-    names = [
-        f"{BAD_SITE}.html",
-        "groups/federation.html",
-        "trends.html",
-        "changes.html",
-        "incidents.html",
-    ]
-
-    for name in ["index.html", *names]:
+    start = (both / "index.html").read_text()
+    assert f'href="{OCTOBER}/index.html"' in start and f'href="{NOVEMBER}/index.html"' in start
+    kinds = ("index", BAD_SITE, "groups/federation", "trends", "changes", "incidents")
+    for name in (f"{kind}.html" for kind in kinds):
         up = "../" * (2 + name.count("/"))
         october, november = ((both / month / name).read_text() for month in (OCTOBER, NOVEMBER))
         assert f'href="{up}{NOVEMBER}/{name}" rel="next"' in october
         assert 'rel="prev"' not in october
         assert f'href="{up}{OCTOBER}/{name}" rel="prev"' in november
         assert 'rel="next"' not in november
+        if name in (f"{BAD_SITE}.html", "groups/federation.html"):
+            year = november.partition('<figure class="year">')[2].partition("</figure>")[0]
+            months = re.findall(r"<title>(\w+ \d+): availability \d", year)
+            assert months == ["October 2026", "November 2026"]
+            assert f"{OCTOBER}/{name}" in year
+            assert '<figure class="year">' not in october
 
 
 def test_a_site_without_a_page_in_the_month_before_leads_to_the_sites_of_that_month(
-    grid: Grid, tmp_path: Path
+    copy: Grid, tmp_path: Path
 ) -> None:
-    directory = tmp_path / "copy"
-    directory.mkdir()
-    copy = fill(f"sqlite:///{directory}/sam.db", directory)
     with writing(copy.engine) as connection:
         for table in ("site_figure", "group_site"):
             connection.execute(text(f"DELETE FROM {table} WHERE site = 'SITE-004' AND run_id <= 4"))
 
-    site(copy, tmp_path / "out", *BOTH)
+    out = write_pages(copy, tmp_path / "out")
 
-    copy.dispose()
-    page = (tmp_path / "out" / NOVEMBER / "SITE-004.html").read_text()
+    page = (out / NOVEMBER / "SITE-004.html").read_text()
     assert f'href="../../{OCTOBER}/index.html" rel="prev"' in page
-    assert not (tmp_path / "out" / OCTOBER / "SITE-004.html").exists()
-
-
-def test_the_year_of_a_site_and_of_a_group_has_a_figure_for_each_month(both: Path) -> None:
-    for name in (f"{BAD_SITE}.html", "groups/federation.html"):
-        page = (both / NOVEMBER / name).read_text()
-        year = page.partition('<figure class="year">')[2].partition("</figure>")[0]
-
-        assert re.findall(r"<title>(\w+ \d+): availability \d", year) == [
-            "October 2026",
-            "November 2026",
-        ]
-        assert f"{OCTOBER}/{name}" in year
-        october = (both / OCTOBER / name).read_text()
-        assert '<figure class="year">' not in october
+    assert not (out / OCTOBER / "SITE-004.html").exists()
 
 
 def test_pages_drawn_in_several_processes_are_the_same(
-    grid: Grid, both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    filled: Grid, both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(site_tree, "_SITES_AT_ONCE", 3)
 
-    site(grid, tmp_path / "out", *BOTH)
+    out = write_pages(filled, tmp_path / "out")
 
     for path in both.rglob("*"):
         if path.is_file():
-            assert (tmp_path / "out" / path.relative_to(both)).read_bytes() == path.read_bytes()
+            assert (out / path.relative_to(both)).read_bytes() == path.read_bytes()
+
+
+def pid_and(number: int) -> tuple[int, int]:
+    return os.getpid(), number
+
+
+def test_results_of_other_processes_come_in_order_and_with_their_errors() -> None:
+    def full() -> None:
+        raise CannotWriteFile("a.html: No space left on device")
+
+    results = list(in_processes((partial(pid_and, number) for number in range(7)), at_most=3))
+    works: list[Callable[[], object]] = [partial(pid_and, 1), full, partial(pid_and, 2)]
+
+    assert [number for _, number in results] == list(range(7))
+    assert os.getpid() not in {pid for pid, _ in results}
+    with pytest.raises(CannotWriteFile) as raised:
+        list(in_processes(works, at_most=2))
+    assert raised.value.lines == ("a.html: No space left on device",)
+    with pytest.raises(RuntimeError, match="code 9"):
+        list(in_processes([lambda: os._exit(9)], at_most=2))
+
+
+def test_of_a_chosen_site_only_its_pages_are_written(
+    engine: Engine, tmp_path: Path, sam_report: SamReport
+) -> None:
+    report = profile(tmp_path, ("functions.compute", "functions.ce"))
+    months = ("--from", "2026-10-31", "--to", DAY, "--out", "pages")
+    publish(engine, report, date(2026, 10, 31), {"B CE h2": GOOD})
+    publish(engine, report, DAY, {"A CE h1": GOOD, "B CE h2": GOOD})
+    sam_report("site", *months)
+    before = pages_below(tmp_path / "pages")
+    publish(engine, report, DAY, {"A CE h1": BAD, "B CE h2": BAD})
+
+    printed = sam_report("site", *months, "--site", "A").out
+
+    path = "test/2026-11/A.html"
+    assert printed.splitlines() == [f"pages/{path}"]
+    after = pages_below(tmp_path / "pages")
+    assert {name for name in after if after[name] != before.get(name)} == {path}
+    sam_report("site", *months)
+    everything = pages_below(tmp_path / "pages")
+    assert everything[path] == after[path]
+    assert everything["test/2026-11/B.html"] != after["test/2026-11/B.html"]
+    one = ("site", "--day", DAY, "--out", "one")
+    assert "did you mean A" in sam_report(*one, "--site", "a", code=64).err
+    assert not (tmp_path / "one").exists()
+    assert sam_report(*one, "--site", "A", "--json").json == {"index": None, "pages": [path]}
