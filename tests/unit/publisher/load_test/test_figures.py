@@ -1,22 +1,227 @@
-"""From what the processes report to the figures of a cell."""
+"""From messages that arrive to the figures of a cell: losses by id, quantiles, rates."""
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.load_test.accounts import Arrivals, Sent
+from sam_pipeline.publisher.load_test.accounts import (
+    MAX_LISTED,
+    Arrivals,
+    Sent,
+    balance,
+    count,
+    first_bits,
+    gaps,
+)
 from sam_pipeline.publisher.load_test.conduct import COMPLETE, LIMIT, QUIET, CellRun
 from sam_pipeline.publisher.load_test.figures import document_of
-from sam_pipeline.publisher.load_test.histogram import bucket
+from sam_pipeline.publisher.load_test.histogram import BUCKETS, Quantiles, bucket, middle, quantiles
 from sam_pipeline.publisher.load_test.plan import MATRIX, TOPIC, LoadCell
 from sam_pipeline.publisher.load_test.receiving import LagCounts, ReceivingReport
 from sam_pipeline.publisher.load_test.sending import SendingReport
-from sam_pipeline.publisher.load_test.wire import LoadRoute
+from sam_pipeline.publisher.load_test.wire import ArrivalReader, LoadArrival, LoadRoute
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.stomp_frame import Frame, encode
+
+# Messages, from the bytes of a broker
+
+SENT_US = 1_700_000_000_123_456
+
+
+def message(number: int, run: str = "ab12", body: bytes = b"xxx", **headers: str) -> bytes:
+    ours = {"samLoadTest": f"{run}.7.2.{number}.{SENT_US}", "ack": f"ID\\c{number}"}
+    return encode("MESSAGE", {**headers, **ours}, body).replace(b"\\\\c", b"\\c")
+
+
+def read(*pieces: bytes) -> tuple[ArrivalReader, list[LoadArrival], list[Frame]]:
+    arrivals: list[LoadArrival] = []
+    reader = ArrivalReader("ab12", arrivals.append)
+    frames = [frame for piece in pieces for frame in reader.feed(piece)]
+    return reader, arrivals, frames
+
+
+@given(st.lists(st.integers(0, 400), max_size=8))
+def test_pieces_of_any_size_give_the_same_messages(cuts: list[int]) -> None:
+    data = message(0) + b"\n" + message(1, body=b"") + encode("RECEIPT", {"receipt-id": "r"})
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+
+    reader, arrivals, frames = read(*(data[a:b] for a, b in itertools.pairwise(edges)))
+
+    assert [arrival[:4] for arrival in arrivals] == [(7, 2, 0, SENT_US), (7, 2, 1, SENT_US)]
+    assert frames == [Frame("RECEIPT", {"receipt-id": "r"})]
+    assert reader.bytes == len(data)
+    assert reader.ack == b"ID\\c1"  # as the broker wrote it
+
+
+def test_crlf_and_a_body_that_looks_like_headers_are_read() -> None:
+    hostile = b"\nsamLoadTest:ab12.7.2.9.1\ntimestamp:5\n"
+    head, _, body = message(3, body=hostile).partition(b"\n\n")
+    crlf = head.replace(b"\n", b"\r\n") + b"\r\n\r\n" + body
+
+    _, arrivals, _ = read(message(3, body=hostile), crlf)
+
+    assert [(arrival.number, arrival.broker_us) for arrival in arrivals] == [(3, 0), (3, 0)]
+
+
+@pytest.mark.parametrize(
+    ("headers", "broker_us"),
+    [
+        ({}, 0),
+        ({"timestamp": "1700000000125"}, 1_700_000_000_125_000),  # ActiveMQ and Artemis
+        ({"timestamp": "1700000000"}, 1_700_000_000_000_000),  # RabbitMQ
+        ({"timestamp_in_ms": "1700000000125"}, 1_700_000_000_125_000),  # its plugin
+    ],
+)
+def test_the_time_of_the_broker_is_read_in_every_unit(
+    headers: dict[str, str], broker_us: int
+) -> None:
+    _, (arrival,), _ = read(message(0, **headers))
+
+    assert arrival.broker_us == broker_us
+
+
+def test_messages_of_others_are_counted_and_acked_and_an_error_is_a_frame() -> None:
+    error = encode("ERROR", {"message": "no such queue"}, b"more")
+    others = message(0, run="ffff") + encode("MESSAGE", {"ack": "1"}, b"else")
+
+    reader, arrivals, frames = read(others, error)
+
+    assert (arrivals, reader.foreign, reader.ack) == ([], 2, b"1")
+    assert frames == [Frame("ERROR", {"message": "no such queue"}, b"more")]
+
+
+# Losses and duplicates by id, exactly
+
+
+def arrivals(shares: list[int], *ids: tuple[int, int]) -> Arrivals:
+    found = Arrivals(shares)
+    for producer, number in ids:
+        found.add(producer, number)
+    return found
+
+
+def test_everything_arrived_once() -> None:
+    consumers = [arrivals([2, 1], (0, 0), (1, 0), (0, 1)) for _ in range(3)]
+
+    account = balance([Sent(2, 2), Sent(1, 1)], consumers, shared=False)
+
+    assert (account.sent, account.expected, account.delivered) == (3, 9, 9)
+    assert (account.missing, account.unconfirmed, account.duplicates) == (0, 0, 0)
+    assert account.missing_ids == account.duplicate_ids == []
+
+
+def test_each_consumer_of_a_topic_misses_its_own_messages_and_some_of_many_are_listed() -> None:
+    first = arrivals([20], *((0, number) for number in range(20) if number not in (3, 4, 5, 19)))
+    second = arrivals([20], *((0, number) for number in range(20)))
+
+    account = balance([Sent(20, 20)], [first, second], shared=False)
+
+    assert account.missing == 4
+    assert account.missing_ids == [
+        "producer 0 message 3 to 5 at consumer 0",
+        "producer 0 message 19 at consumer 0",
+    ]
+    half = arrivals([1000], *((0, number) for number in range(0, 1000, 2)))
+    account = balance([Sent(1000, 1000)], [half], shared=False)
+    assert (account.missing, len(account.missing_ids)) == (500, MAX_LISTED)
+
+
+def test_a_message_of_a_queue_is_missing_only_if_no_consumer_has_it() -> None:
+    first, second = arrivals([4], (0, 0), (0, 2)), arrivals([4], (0, 1))
+
+    account = balance([Sent(4, 4)], [first, second], shared=True)
+
+    assert (account.expected, account.delivered, account.missing) == (4, 3, 1)
+    assert account.missing_ids == ["producer 0 message 3"]
+
+
+def test_a_message_that_was_never_confirmed_is_not_lost() -> None:
+    account = balance([Sent(10, 4)], [arrivals([10], (0, 0), (0, 1), (0, 2))], shared=False)
+
+    assert (account.missing, account.unconfirmed) == (1, 6)
+    assert account.missing_ids == ["producer 0 message 3 at consumer 0"]
+
+
+def test_duplicates_are_counted_at_one_consumer_and_between_two_of_a_queue() -> None:
+    first, second = arrivals([4], (0, 0), (0, 0), (0, 1)), arrivals([4], (0, 1), (0, 2), (0, 3))
+
+    account = balance([Sent(4, 4)], [first, second], shared=True)
+
+    assert (account.delivered, account.missing, account.duplicates) == (4, 0, 2)
+    assert account.duplicate_ids == [
+        "producer 0 message 0 at consumer 0",
+        "producer 0 message 1 at two consumers",
+    ]
+
+
+@pytest.mark.parametrize("message", [(0, 16), (2, 0), (0, 10**12)])
+def test_a_message_that_nobody_sends_is_refused_and_needs_no_memory(
+    message: tuple[int, int],
+) -> None:
+    with pytest.raises(IndexError):
+        arrivals([10, 10], message)
+
+
+@given(st.lists(st.integers(0, 99)), st.integers(0, 100))
+def test_the_bitmaps_agree_with_sets(numbers: list[int], limit: int) -> None:
+    found = arrivals([100], *((0, number) for number in numbers))
+    expected = {number for number in numbers if number < limit}
+
+    missing = [n for first, last in gaps(found.bitmaps[0], limit) for n in range(first, last + 1)]
+
+    assert found.count == count(found.bitmaps[0]) == len(set(numbers))
+    assert found.duplicates == len(numbers) - len(set(numbers))
+    assert count(first_bits(found.bitmaps[0], limit)) == len(expected)
+    assert missing == sorted(set(range(limit)) - expected)
+
+
+# Quantiles of durations
+
+
+durations = st.integers(0, 365 * 86400 * 1_000_000)
+
+
+def of(*values_us: int) -> Quantiles | None:
+    return quantiles(Counter(map(bucket, values_us)), max(values_us, default=0))
+
+
+def test_the_quantiles_of_no_message_of_one_and_of_a_hundred() -> None:
+    found = of(*[1000] * 99, 50_000)
+
+    assert of() is None
+    assert of(2_000_000) == Quantiles(2000.0, 2000.0, 2000.0)
+    assert found is not None
+    assert (found.median, found.p99, found.maximum) == pytest.approx((1.0, 1.0, 50.0), rel=0.01)
+
+
+@given(durations, durations)
+def test_a_bucket_is_at_most_1_percent_away_and_buckets_are_ordered(one: int, other: int) -> None:
+    assert abs(middle(bucket(one)) - one) <= one * 0.01
+    assert bucket(one) < BUCKETS
+    assert (bucket(one) < bucket(other)) <= (one < other)
+    assert (one <= other) <= (bucket(one) <= bucket(other))
+
+
+@given(st.lists(durations, min_size=1))
+def test_the_median_is_that_of_the_sorted_values(values: list[int]) -> None:
+    found = of(*values)
+
+    expected = sorted(values)[(len(values) - 1) // 2] / 1000
+    assert found is not None
+    assert abs(found.median - expected) <= expected * 0.01 + 0.001
+    assert found.maximum == round(max(values) / 1000, 3)
+
+
+# The figures of a cell
+
 
 ROUTE = LoadRoute(BrokerAddress(parse_broker("stomp://localhost")), PublisherConfig(), "ab12")
 NONE = LagCounts({}, 0)
@@ -31,13 +236,11 @@ def figures(
 ) -> dict[str, Any]:
     """Of one producer that sent 100 messages of 1 kB in 1 s, and of one consumer after 2 s."""
     cell = LoadCell(MATRIX, TOPIC, True, 1, 1, 1000, 100, 5.0, rate)
-    arrivals = Arrivals([100])
-    for number in range(arrived):
-        arrivals.add(0, number)
+    there = arrivals([100], *((0, number) for number in range(arrived)))
     lags = {0: LagCounts({bucket(1000): arrived}, 1500)}
     sending = SendingReport({0: Sent(100, 100)}, {0: 60, 1: 40}, 1.0, 1.0, processor_s, [])
     receiving = ReceivingReport(
-        *("Fake/1.0", {0: arrivals}, {0: {0: arrived}}, lags, NONE, NONE),
+        *("Fake/1.0", {0: there}, {0: {0: arrived}}, lags, NONE, NONE),
         *(2.0, 300_000, 0, 2.0, 0.1, []),
     )
     run = CellRun(cell, 1, 0.0, 0.5, [sending], [receiving], ended_by, busy, [])
@@ -64,8 +267,7 @@ def test_what_was_still_arriving_is_late_and_not_lost(
 ) -> None:
     found = figures(arrived=90, ended_by=ended_by)
 
-    assert (found["lost"], found["late"]) == (lost, late)
-    assert len(found["lost_ids"]) == listed
+    assert (found["lost"], found["late"], len(found["lost_ids"])) == (lost, late, listed)
 
 
 @pytest.mark.parametrize(

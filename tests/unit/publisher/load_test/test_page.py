@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from sam_pipeline.publisher.commands.load_test import run_names
 from sam_pipeline.publisher.load_test.plan import FLOW_CONTROL, MATRIX
 from sam_pipeline.publisher.load_test.report.chart import (
     STYLES,
@@ -92,10 +90,12 @@ def texts(plot: Element, kind: str) -> list[str]:
     return [str(text.text) for text in plot.iter("text") if text.get("class") == kind]
 
 
-def panel(**given: Any) -> Panel:
+def drawn_line(*points: tuple[float, float | None]) -> tuple[str, Element]:
+    """The path of a line, and the plot with it."""
     x, y = Axis("consumers", 1, 80, True, (1, 80)), Axis("received messages/s", 0, 100)
-    line = PlotLine("1 producer", [(1, 0.0), (80, 100.0)], 0)
-    return Panel("1 kB", x, y, [line])._replace(**given)
+    drawn = svg(Panel("1 kB", x, y, [PlotLine("1 producer", points, 0)]))
+    (path,) = re.findall(r'<path d="(M[^"]+)" fill="none" stroke="#1b1b1b"', drawn)
+    return path, ElementTree.fromstring(drawn)
 
 
 def test_every_plot_has_two_labels_with_units_and_numbers_at_both_axes() -> None:
@@ -108,24 +108,19 @@ def test_every_plot_has_two_labels_with_units_and_numbers_at_both_axes() -> None
         assert "/s" in up or "(ms)" in up
         assert len(texts(plot, "mark")) >= 4
         assert texts(plot, "title")
+    marked = [plot for plot in drawn if texts(plot, "band")]  # when a consumer is slow
+    assert len(marked) == 2
+    assert all(plot.findall("rect") for plot in marked)
 
 
-def test_the_page_needs_nothing_from_elsewhere() -> None:
-    text = page([("run", RUN)])
-
-    assert not re.findall(
-        r"<(?:script|link|img|iframe|object)\b|\bsrc=|\bhref=|url\(|@import", text
-    )
-    assert not re.findall(r"https?://", text)
-    assert "@media print" in text
-
-
-def test_texts_from_a_broker_are_escaped() -> None:
+def test_the_page_needs_nothing_from_elsewhere_and_escapes_texts_from_a_broker() -> None:
     hostile = '<script>"&'
     run = [document(server=hostile, lost=1, lost_ids=[hostile]), *RUN]
 
     text = page([(hostile, run)])
 
+    elsewhere = r"<(?:script|link|img|iframe|object)\b|\bsrc=|\bhref=|url\(|@import|https?://"
+    assert not re.findall(elsewhere, text)
     assert hostile not in text
     assert text.count("&lt;script&gt;") >= 3
 
@@ -139,33 +134,12 @@ def test_lines_differ_without_colours() -> None:
 
 def test_two_runs_are_beside_each_other_on_the_same_axes() -> None:
     slow = [{**one, "received_per_s": 1.0} for one in MATRIX_CELLS]
-    drawn = plots(page([("before", MATRIX_CELLS), ("after", slow)]))
 
-    before, after, *_ = drawn
+    before, after, *_ = plots(page([("before", MATRIX_CELLS), ("after", slow)]))
+
     assert texts(before, "title") == ["before: 0 B"]
     assert texts(after, "title") == ["after: 0 B"]
     assert texts(before, "mark") == texts(after, "mark")
-
-
-@pytest.mark.parametrize(
-    ("directories", "names"),
-    [
-        (("before", "after"), ["before", "after"]),
-        (("out/activemq/matrix", "out/artemis/matrix"), ["activemq", "artemis"]),
-    ],
-)
-def test_a_run_is_named_by_what_makes_its_directory_different(
-    directories: tuple[str, str], names: list[str]
-) -> None:
-    assert run_names([Path(directory) for directory in directories]) == names
-
-
-def test_the_time_when_a_consumer_is_slow_is_marked() -> None:
-    drawn = plots(page([("run", RUN)]))
-
-    marked = [plot for plot in drawn if texts(plot, "band")]
-    assert len(marked) == 2
-    assert all(plot.findall("rect") for plot in marked)
 
 
 def test_losses_and_duplicates_stand_out_with_their_ids() -> None:
@@ -178,20 +152,13 @@ def test_losses_and_duplicates_stand_out_with_their_ids() -> None:
     assert "line 1: lost: producer 0 message 3 to 4" in text
 
 
-def test_points_lie_where_the_axes_say() -> None:
-    (path,) = re.findall(r'<path d="(M[^"]+)" fill="none" stroke="#1b1b1b"', svg(panel()))
+def test_points_lie_where_the_axes_say_and_a_gap_interrupts_a_line() -> None:
+    path, plot = drawn_line((1, 0.0), (80, 100.0))
 
-    numbers = [float(number) for number in re.findall(r"[\d.]+", path)]
-    assert numbers == [64.0, 242.0, 446.0, 30.0]
-
-
-def test_a_gap_interrupts_a_line() -> None:
-    gap = PlotLine("lag", [(1, 1.0), (2, 1.0), (3, None), (4, 1.0), (5, 1.0)], 0)
-    (path,) = re.findall(
-        r'<path d="(M[^"]+)" fill="none" stroke="#1b1b1b"', svg(panel(lines=[gap]))
-    )
-
-    assert path.count("M") == 2
+    assert [float(number) for number in re.findall(r"[\d.]+", path)] == [64.0, 242.0, 446.0, 30.0]
+    label = next(text for text in plot.iter("text") if text.text == "consumers")
+    assert float(str(label.get("x"))) == (64 + 446) / 2
+    assert drawn_line((1, 1.0), (2, 1.0), (3, None), (4, 1.0), (5, 1.0))[0].count("M") == 2
 
 
 @pytest.mark.parametrize(
@@ -216,8 +183,9 @@ def test_an_even_axis_begins_at_0_and_has_a_few_round_marks(high: float) -> None
     assert 3 <= len(axis.marks()) <= 12
 
 
-def test_numbers_are_short() -> None:
+def test_numbers_are_short_and_round() -> None:
     shown = [number_text(value) for value in (0.05, 0, 50, 2500, 20_000, 1_500_000)]
 
     assert shown == ["0.05", "0", "50", "2.5 k", "20 k", "1.5 M"]
     assert even_ticks(0, 10) == [0, 2, 4, 6, 8, 10]
+    assert even_ticks(0, 5) == [0, 1, 2, 3, 4, 5]

@@ -1,9 +1,16 @@
-"""What is measured, and the bounds that are printed before."""
+"""What a load test measures, the bounds that are printed before, and which broker it may burden."""
 
 from __future__ import annotations
 
+import io
+import socket
+from pathlib import Path
+
 import pytest
 
+from sam_pipeline.publisher.commands.load_test import run_names
+from sam_pipeline.publisher.errors import BrokerUnavailable, PublishUsage
+from sam_pipeline.publisher.load_test.conduct import processor_times
 from sam_pipeline.publisher.load_test.plan import (
     MATRIX,
     QUEUE,
@@ -15,9 +22,12 @@ from sam_pipeline.publisher.load_test.plan import (
     bounds_text,
     plan,
 )
+from sam_pipeline.publisher.load_test.target import leads_to_loopback, target_of
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.schema.net.deadline import Deadline
 
 
-def test_the_matrix_is_the_published_one() -> None:
+def test_the_matrix_is_the_published_one_for_each_kind_and_mode() -> None:
     warm_up, *cells = plan(LoadSelection())
 
     assert warm_up.scenario == WARM_UP
@@ -26,11 +36,7 @@ def test_the_matrix_is_the_published_one() -> None:
     assert {cell.size_bytes for cell in cells} == {0, 100, 1000, 10_000}
     assert len(cells) == 6 * 6 * 4
     assert {(cell.kind, cell.persistent) for cell in cells} == {(TOPIC, True)}
-
-
-def test_both_kinds_and_both_modes_are_measured_if_both_are_selected() -> None:
     _, *cells = plan(LoadSelection(kinds=[TOPIC, QUEUE], persistence=[True, False]))
-
     assert len(cells) == 4 * 6 * 6 * 4
     assert len({(cell.kind, cell.persistent) for cell in cells}) == 4
 
@@ -46,23 +52,16 @@ def test_the_scenarios_of_the_field() -> None:
     assert flow_control.slow_between() == (10.0, 20.0)
 
 
-@pytest.mark.parametrize("name", [MATRIX, *SCENARIOS])
-def test_the_bounds_of_the_options_apply_to_every_cell(name: str) -> None:
-    cells = plan(LoadSelection(scenarios=[name], messages=7, seconds=0.5))
+def test_the_bounds_apply_to_every_cell_and_are_printed_for_all_of_them() -> None:
+    for name in (MATRIX, *SCENARIOS):
+        cells = plan(LoadSelection(scenarios=[name], messages=7, seconds=0.5))
+        assert {(cell.messages, cell.seconds) for cell in cells} == {(7, 0.5)}
+    both = [LoadCell(MATRIX, kind, True, 1, 80, 10_000, 1000, 5.0) for kind in (TOPIC, QUEUE)]
 
-    assert {(cell.messages, cell.seconds) for cell in cells} == {(7, 0.5)}
+    text = bounds_text(both)
 
-
-def test_the_bounds_are_the_sums_of_all_cells() -> None:
-    cells = [
-        LoadCell(MATRIX, TOPIC, True, 1, 80, 10_000, 1000, 5.0),
-        LoadCell(MATRIX, QUEUE, True, 1, 80, 10_000, 1000, 5.0),
-    ]
-
-    assert bounds_text(cells) == (
-        "2 cells, the first one to warm up: at most 2 000 messages sent, 81 000 received"
-        " (810 MB of payload), 10 s of sending, 5 min with all waits"
-    )
+    for part in ("2 cells", "2 000 messages sent, 81 000 received", "810 MB", "10 s of sending"):
+        assert part in text
 
 
 @pytest.mark.parametrize(("producers", "messages"), [(3, 10), (40, 7), (1, 1)])
@@ -72,3 +71,111 @@ def test_the_producers_share_the_messages(producers: int, messages: int) -> None
 
     assert sum(shares) == messages
     assert max(shares) - min(shares) <= 1
+
+
+@pytest.mark.parametrize(
+    ("directories", "names"),
+    [
+        (("before", "after"), ["before", "after"]),
+        (("out/activemq/matrix", "out/artemis/matrix"), ["activemq", "artemis"]),
+    ],
+)
+def test_a_run_is_named_by_what_makes_its_directory_different(
+    directories: tuple[str, str], names: list[str]
+) -> None:
+    assert run_names([Path(directory) for directory in directories]) == names
+
+
+def test_all_kinds_of_work_of_the_processors_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "cpu  1 2 3 4 5 6 7 8 9 10\n"
+    monkeypatch.setattr("builtins.open", lambda *_: io.StringIO(text))
+
+    assert processor_times() == (1 + 2 + 3 + 6 + 7 + 8, 1 + 2 + 3 + 4 + 5 + 6 + 7 + 8)
+
+
+# The broker
+
+LOOPBACK, OTHER = "127.0.0.1", "192.0.2.7"
+NAME = "msg.example.org"
+
+
+def target(*brokers: str, confirmed: str | None = None, **settings: str) -> str:
+    config = PublisherConfig(brokers=brokers, **settings)
+    return target_of(config, confirmed, Deadline.after(30)).ip
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """The addresses of each name; an address has itself."""
+    known: dict[str, list[str]] = {}
+
+    def getaddrinfo(host: str, port: int, *_: object) -> list[tuple[object, ...]]:
+        ips = known.get(host, [host])
+        families = [socket.AF_INET6 if ":" in ip else socket.AF_INET for ip in ips]
+        return [
+            (family, socket.SOCK_STREAM, 6, "", (ip, port))
+            for family, ip in zip(families, ips, strict=True)
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return known
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "[::ffff:127.0.0.1]"])
+def test_loopback_is_allowed(host: str) -> None:
+    assert target(f"stomp://{host}:61613") == host.strip("[]")
+
+
+@pytest.mark.parametrize("ip", [OTHER, "0.0.0.0", "::", "::ffff:192.0.2.7", "fe80::1", "10.0.0.1"])
+def test_no_other_address_is_loopback(ip: str) -> None:
+    assert not leads_to_loopback(ip)
+
+
+def test_a_broker_beyond_loopback_is_refused_unless_it_is_named() -> None:
+    url = f"stomp://{OTHER}:61613"
+
+    with pytest.raises(PublishUsage, match=f"nothing was sent.* --yes-this-broker {OTHER}"):
+        target(url)
+    assert target(url, confirmed=OTHER) == OTHER
+    assert target(url, confirmed=f"{OTHER}:61613") == OTHER
+
+
+@pytest.mark.parametrize(
+    "ips", [[LOOPBACK, OTHER], ["::1", "2001:db8::1"], [LOOPBACK, "2001:db8::1"]]
+)
+def test_every_address_of_a_name_counts(names: dict[str, list[str]], ips: list[str]) -> None:
+    names[NAME] = ips
+    with pytest.raises(PublishUsage, match=f"{ips[1]} is not on loopback"):
+        target(f"stomp://{NAME}")
+
+    names[NAME] = ["::1", LOOPBACK]
+    assert target(f"stomp://{NAME}") == LOOPBACK
+
+
+@pytest.mark.parametrize("confirmed", ["example.org", "other.example.org", f"{NAME}:61614"])
+def test_the_name_must_be_that_of_the_broker(names: dict[str, list[str]], confirmed: str) -> None:
+    names[NAME] = [OTHER]
+
+    with pytest.raises(PublishUsage, match=f"names {confirmed}, but the broker is {NAME}:61613"):
+        target(f"stomp://{NAME}", confirmed=confirmed)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "proxy", "stem"),
+    [
+        (["activemq-rest+http://localhost:8161"], None, "which needs STOMP"),
+        (["rabbitmq-api+http://localhost/%2F/amq.topic"], None, "which needs STOMP"),
+        (["ams+https://localhost/v1/projects/P"], None, "which needs STOMP"),
+        (["sam+http://localhost"], None, "which needs STOMP"),
+        (["spool:///tmp/spool"], None, "which needs STOMP"),
+        ([], None, "no broker to test"),
+        (["stomp://a", "stomp://b"], None, "choose one of stomp://a:61613, stomp://b:61613"),
+        (["stomp://127.0.0.1"], "http://proxy:3128", "does not go through a proxy"),
+        (["stomp://no-such-host.invalid"], None, "name resolution failed"),
+    ],
+)
+def test_what_can_not_be_tested_is_refused(
+    brokers: list[str], proxy: str | None, stem: str
+) -> None:
+    with pytest.raises((PublishUsage, BrokerUnavailable), match=stem):
+        target(*brokers, **({"proxy": proxy} if proxy else {}))
