@@ -1,89 +1,158 @@
-"""Bad input through `sam-consume run --drain`: each is a dead letter with its reason, and the next
-message is loaded."""
+"""Bad input through a drain: each is a dead letter with its reason, and the next message is loaded.
+
+The same for files in a spool with no valid message, or an unusual one.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
 import uuid
-from dataclasses import dataclass
+import zlib
+from pathlib import Path
 
 import pytest
 
-from sam_pipeline.sql.database.engine import make_engine
-from tests.services.postgres import PostgresServer, fresh_database
+from sam_pipeline.schema.messages.message import CLASS, Message
+from sam_pipeline.schema.spool.element import serialise
+from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.services.activemq import ActiveMQServer
 from tests.support.conservation import numbered
-from tests.support.consumer.bad_inputs import A_ROW, INPUTS, Input
-from tests.support.consumer.daemon import Subscription, site_of
+from tests.support.consumer.bad_inputs import A_ROW, INPUTS
+from tests.support.consumer.daemon import Subscription, dead_letter_keys, row_keys, site_of
 from tests.support.consumer.publisher import publish
-from tests.support.consumer.site import fill_spool, subscribe
-from tests.support.database.letters import list_dead_letters
+from tests.support.consumer.site import Site, make_site, subscribe
 
-BAD = [case for case in INPUTS if case.reason != A_ROW]
-VALID = [case for case in INPUTS if case.reason == A_ROW]
-NEXT = "after"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of draining all inputs, each followed by a valid message."""
-
-    code: int
-    reasons: dict[str, list[str]]
-    """By message id."""
-    row_ids: set[str]
-    keys: set[str]
+GOOD = numbered("good", [0])[0]
+MIB = 1024 * 1024
+BAD = {case.message_id: case.reason for case in INPUTS if case.reason != A_ROW}
+VALID = {case.message_id for case in INPUTS if case.reason == A_ROW}
 
 
-@pytest.fixture(scope="module", params=["a spool into SQLite", "ActiveMQ into PostgreSQL"])
-def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    directory = tmp_path_factory.mktemp("bad-input")
-    messages = [
-        message
-        for number, case in enumerate(INPUTS)
-        for message in (case.message, *numbered(NEXT, [number]))
+def with_next(messages: list[Message]) -> list[Message]:
+    """Each message, followed by a valid one whose key is `after-<number>`."""
+    return [
+        item for n, message in enumerate(messages) for item in (message, *numbered("after", [n]))
     ]
-    if request.param == "a spool into SQLite":
-        spool = directory / "spool"
-        fill_spool(spool, messages)
-        site = site_of(directory, [f"spool://{spool}"], Subscription("/topic/none"))
+
+
+@pytest.mark.parametrize("entrance", ["a spool into SQLite", "ActiveMQ into PostgreSQL"])
+def test_a_bad_input_is_a_dead_letter_with_its_reason_and_the_next_message_is_loaded(
+    request: pytest.FixtureRequest, tmp_path: Path, entrance: str
+) -> None:
+    messages = with_next([case.message for case in INPUTS])
+    if entrance == "a spool into SQLite":
+        site: Site = request.getfixturevalue("small_site")
+        site.fill(*messages)
     else:
-        broker = request.getfixturevalue(request.param.split()[0].lower())
-        postgres: PostgresServer = request.getfixturevalue("postgres")
+        broker: ActiveMQServer = request.getfixturevalue("activemq")
         destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
-        database = fresh_database(postgres)
-        site = site_of(directory, [broker.url], Subscription(destination), database=database)
+        database = request.getfixturevalue("postgres_url")
+        site = site_of(tmp_path, [broker.url], Subscription(destination), database=database)
         subscribe(broker, site.name, destination)
         publish(broker.host, broker.port, destination, messages)
+
     drained = site.drain()
-    assert drained.summary["messages"] == len(messages), drained.log
-    engine = make_engine(site.database)
-    reasons: dict[str, list[str]] = {}
-    for letter in list_dead_letters(engine):
-        reasons.setdefault(letter.message_id, []).append(letter.reason)
-    engine.dispose()
-    ids = set(site.column("SELECT messageId FROM metricOutput"))
-    keys = set(site.column("SELECT summaryData FROM metricOutput"))
-    return Outcome(drained.code, reasons, ids, keys)
+
+    letters = site.column("SELECT message_id || '=' || reason FROM dead_letter ORDER BY 1")
+    row_ids = {*site.column("SELECT messageId FROM metricOutput")}
+    after = {key for key in row_keys(site) if key.startswith("after-")}
+    assert (drained.code, drained.summary["messages"]) == (65, len(messages)), drained.log
+    assert letters == sorted(f"{message_id}={reason}" for message_id, reason in BAD.items())
+    assert (VALID - row_ids, row_ids & BAD.keys()) == (set(), set())
+    assert after == {f"after-{number}" for number in range(len(INPUTS))}
 
 
-@pytest.mark.parametrize("bad_input", BAD, ids=lambda bad_input: bad_input.name)
-def test_a_bad_input_is_a_dead_letter_with_its_reason_and_not_a_row(
-    outcome: Outcome, bad_input: Input
+def packed(size: int) -> bytes:
+    """An element whose body is `size` zeros, compressed to about a thousandth."""
+    body = base64.b64encode(zlib.compress(bytes(size))).decode()
+    element = {"header": {CLASS: "metricOutput"}, "body": body, "encoding": "base64+zlib"}
+    return json.dumps(element).encode()
+
+
+def element(**parts: object) -> bytes:
+    return json.dumps({"header": dict(GOOD.headers), "body": GOOD.body.decode(), **parts}).encode()
+
+
+DAMAGED = {
+    "empty": b"",
+    "blanks": b" \n ",
+    "zeros": bytes(4096),
+    "random bytes": bytes(range(256)),
+    "text": b"hostName: ce01",
+    "half an element": serialise(GOOD)[:80],
+    "two elements": serialise(GOOD) * 2,
+    "an array": b"[1, 2]",
+    "JSON of depth 100 000": b"[" * 100_000,
+    "an object of depth 100 000": b'{"a":' * 100_000,
+    "an array as header": element(header=["a", "b"]),
+    "a number as header value": element(header={"a": 1}),
+    "a number as body": element(body=17),
+    "an unknown encoding": element(encoding="rot13"),
+    "invalid base64": element(body="!!!", encoding="base64"),
+    "an invalid compressed body": element(body="AAAA", encoding="base64+zlib"),
+    "200 MB compressed": packed(200 * MIB),
+}
+
+
+def odd(number: int, body: object = None, **headers: str | None) -> bytes:
+    """An element with these additional headers; the key of its record is `odd-<number>`."""
+    [message] = numbered("odd", [number])
+    return element(header={**message.headers, **headers}, body=body or message.body.decode())
+
+
+NUL_IN_ID = "a NUL in the id"
+REFUSED = "refused-by-database"
+ODD: dict[str, tuple[bytes, str]] = {
+    "NaN beside the body": (odd(0).replace(b"{", b'{"more": NaN, ', 1), A_ROW),
+    "UTF-16": (odd(1).decode().encode("utf-16"), A_ROW),
+    "a header without a value": (odd(2, destination=None), A_ROW),
+    "a NUL in the class": (odd(3, messageClass="metric\0Output"), "unknown-class"),
+    NUL_IN_ID: (odd(4, samMessageId="a\0b"), REFUSED),
+    "half a character in the id": (odd(5, samMessageId="\ud800"), REFUSED),
+    "half a character in the host": (odd(6, nagios_host="\udc00"), A_ROW),
+    "half a character in a header": (odd(7, comment="\udc00"), A_ROW),
+    "a NUL in the host": (odd(8, nagios_host="a\0b"), "nul-byte"),
+    "an id of a megabyte": (odd(9, samMessageId="x" * MIB), A_ROW),
+    "no id": (odd(10, samMessageId=None), A_ROW),
+    "half a character in the class": (odd(11, messageClass="\ud800"), "unknown-class"),
+    "a rename of NULs": (odd(12, samRename="%00=%00"), A_ROW),
+    "a line end in the id": (odd(13, samMessageId="a\nb: c"), A_ROW),
+    "a NUL and half a character as names": (odd(14, **{"\0": "\0", "\ud800": "\ud800"}), A_ROW),
+    "control characters": (odd(15, **{"\x1b[31m": "\x1b]0;\x07\x7f", "": ""}), A_ROW),
+    "an id beside other headers of 3 MB": (odd(16, comment="x" * 3 * MIB), "bad-frame"),
+}
+"""The content of an element, and the reason of its dead letter."""
+
+
+def test_a_bad_or_unusual_file_is_moved_aside_a_row_or_a_dead_letter_and_the_next_one_is_loaded(
+    tmp_path: Path, database: str
 ) -> None:
-    assert outcome.reasons.get(bad_input.message_id) == [bad_input.reason]
-    assert bad_input.message_id not in outcome.row_ids
+    spool = tmp_path / "spool"
+    queue = DirectoryQueue(spool)
+    for number, content in enumerate(DAMAGED.values()):
+        queue.store(content)
+        queue.store(serialise(numbered("after", [number])[0]))
+    for content, _ in ODD.values():
+        queue.store(content)
+    queue.store(packed(100 * MIB))  # a message compressed a thousandfold
+    site = make_site(tmp_path, database, [f"spool://{spool}"])
 
+    drained = site.drain()
 
-@pytest.mark.parametrize("valid_input", VALID, ids=lambda valid_input: valid_input.name)
-def test_a_valid_input_that_looks_bad_is_a_row(outcome: Outcome, valid_input: Input) -> None:
-    assert valid_input.message_id not in outcome.reasons
-    assert valid_input.message_id in outcome.row_ids
-
-
-@pytest.mark.parametrize("number", range(len(INPUTS)), ids=[case.name for case in INPUTS])
-def test_the_next_message_is_loaded(outcome: Outcome, number: int) -> None:
-    assert f"{NEXT}-{number}" in outcome.keys
-
-
-def test_nothing_else_became_a_dead_letter(outcome: Outcome) -> None:
-    assert outcome.reasons.keys() == {bad_input.message_id for bad_input in BAD}
-    assert outcome.code == 65
+    assert (drained.code, drained.summary["damaged_elements"]) == (65, len(DAMAGED)), drained.log
+    aside = [path.read_bytes() for path in (tmp_path / "spool.bad").rglob("*") if path.is_file()]
+    assert {*DAMAGED.values()} <= {*aside}, "every damaged file is kept"
+    assert queue.count() == 0
+    after = {f"after-{number}" for number in range(len(DAMAGED))}
+    assert after <= {*row_keys(site)}
+    site.execute("DELETE FROM dead_letter WHERE reason = 'too-large'")
+    reasons = zip(
+        dead_letter_keys(site), site.column("SELECT reason FROM dead_letter"), strict=True
+    )
+    outcome = {**dict.fromkeys({*row_keys(site)} - after, A_ROW), **dict(reasons)}
+    expected = {f"odd-{n}": reason for n, (_, reason) in enumerate(ODD.values())}
+    if database.startswith("sqlite"):  # SQLite accepts a NUL in text
+        expected["odd-4"] = A_ROW
+    assert outcome == expected
+    assert drained.summary["dead_letters"]["too-large"] == 1

@@ -7,33 +7,30 @@ hosts; `sam-other` must sign those of its hosts.
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from sam_pipeline.schema.identity.identity import IDENTITY, broker_identity, uid_identity
+from sam_pipeline.schema.identity.identity import IDENTITY, broker_identity
 from sam_pipeline.schema.identity.keys import Signer, load_signer, make_key
 from sam_pipeline.schema.identity.signature import SIGNATURE, sign
 from sam_pipeline.schema.messages.message import CLASS, MESSAGE_ID, Message, new_message_id
-from sam_pipeline.schema.spool.queue import DirectoryQueue
-from tests.services import PRIVILEGED, missing
 from tests.services.broker import OTHER_USER, USER, StompServer
 from tests.services.brokers import BROKERS
 from tests.services.postgres import fresh_database
 from tests.services.rabbitmq import RabbitMQServer
 from tests.support.conservation import consumed, key_of, numbered
-from tests.support.consumer.daemon import Subscription, row_keys, running, site_of
+from tests.support.consumer.daemon import Subscription, row_keys, site_of
 from tests.support.consumer.publisher import publish
-from tests.support.consumer.site import Site, eventually
+from tests.support.consumer.site import Site
 from tests.support.reports.stored import query
 
-UIDS = {USER: 40001, OTHER_USER: 40666}
 OWN, FOREIGN = "ce01.own.example.org", "ce01.foreign.example.org"
 KEY = "nagios"
 POLICY = """
@@ -69,8 +66,7 @@ class Entrance:
     """The headers that an honest user adds."""
 
 
-@dataclass(frozen=True)
-class Letter:
+class Letter(NamedTuple):
     key: str
     reason: str
     error: str
@@ -85,57 +81,44 @@ class Outcome:
 
     def publishers(self, prefix: str) -> set[str]:
         """Who the rows of these records say that they are from."""
-        return {
-            row["publisher"]
-            for row in query(
-                self.site.database,
-                "SELECT publisher FROM metricOutput WHERE summaryData LIKE :prefix",
-                prefix=f"{prefix}-%",
-            )
-        }
+        where = f"summaryData LIKE '{prefix}-%'"
+        return {*self.site.column(f"SELECT publisher FROM metricOutput WHERE {where}")}
 
-    def letters(self, prefix: str) -> list[Letter]:
-        found = [
-            Letter(key_of(bytes(row["body"])), row["reason"], row["error"])
-            for row in query(self.site.database, "SELECT reason, error, body FROM dead_letter")
-        ]
-        return [letter for letter in found if letter.key.startswith(f"{prefix}-")]
+    def letters(self, *prefixes: str) -> list[Letter]:
+        rows = query(self.site.database, "SELECT reason, error, body FROM dead_letter")
+        letters = [Letter(key_of(bytes(row["body"])), row["reason"], row["error"]) for row in rows]
+        return [letter for letter in letters if letter.key.rpartition("-")[0] in prefixes]
 
 
-@pytest.fixture(scope="module", params=[*BROKERS, "spool"])
-def outcome(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Outcome]:
-    directory = tmp_path_factory.mktemp("entrance")
-    entrance = _spool(directory) if request.param == "spool" else _broker(request)
+@pytest.fixture(scope="module", params=BROKERS)
+def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    return outcome_of(_broker(request), tmp_path_factory.mktemp("entrance"))
+
+
+def outcome_of(entrance: Entrance, directory: Path) -> Outcome:
+    """Publish everything at this entrance, and load it."""
     make_key(directory / f"{KEY}.pem")
     signer = load_signer(directory / f"{KEY}.pem")
+    own, foreign = entrance.identities[USER], entrance.identities[OTHER_USER]
     policy = directory / "publishers.toml"
     policy.write_text(
-        POLICY.format(
-            own=entrance.identities[USER],
-            foreign=entrance.identities[OTHER_USER],
-            key=KEY,
-            public_key=signer.public_key(),
-        )
+        POLICY.format(own=own, foreign=foreign, key=KEY, public_key=signer.public_key())
     )
     destinations = [f"/topic/grid.{uuid.uuid4().hex}" for _ in range(2)]
-    vouches = {} if request.param == "spool" else {"vouches": [entrance.url]}
     site = site_of(
         directory,
         [entrance.url],
         *map(Subscription, destinations),
         database=entrance.database,
         publishers=policy,
-        **vouches,
+        vouches=[url for url in [entrance.url] if url.startswith("stomp")],
     )
-    with running(site) as daemon:
-        if request.param != "spool":
-            daemon.wait_until_subscribed(entrance.url)
-        sent = _publish_everything(entrance, signer, *destinations)
-        eventually(lambda: site.scalar("SELECT coalesce(sum(messages), 0) FROM load_audit") == sent)
-        assert daemon.stop().code == 0
-    yield Outcome(entrance, site)
+    if entrance.url.startswith("stomp"):
+        site.drain()
+    sent = _publish_everything(entrance, signer, *destinations)
+    drained = site.drain()
+    assert drained.summary["messages"] == sent, drained.log
+    return Outcome(entrance, site)
 
 
 def _publish_everything(
@@ -189,7 +172,7 @@ def test_a_result_of_a_foreign_host_is_a_dead_letter_and_those_beside_it_are_loa
 ) -> None:
     identity = outcome.entrance.identities[USER]
 
-    letters = [*outcome.letters("foreign"), *outcome.letters("both")]
+    letters = outcome.letters("foreign", "both")
     assert {letter.key for letter in letters} == {"foreign-0", "foreign-1", "foreign-2", "both-1"}
     assert {letter.reason for letter in letters} == {"not-authorised"}
     assert all(identity in letter.error and FOREIGN in letter.error for letter in letters)
@@ -215,21 +198,15 @@ def test_rabbitmq_refuses_a_forged_user_id(rabbitmq: RabbitMQServer) -> None:
         publish(*address, [forged], user=USER, password=rabbitmq.password)
 
 
-def test_what_is_signed_is_from_its_key_whoever_sends_it_and_a_replay_is_a_duplicate(
+def test_a_signed_message_is_from_its_key_and_wrong_signatures_are_dead_letters(
     outcome: Outcome,
 ) -> None:
-    assert outcome.publishers("signed") == {f"key:{KEY}"}
+    letters = outcome.letters("unsigned", "wrong", "expired", "moved")
+    reasons = Counter((letter.key.rpartition("-")[0], letter.reason) for letter in letters)
+
+    assert outcome.publishers("signed") == {f"key:{KEY}"}  # whoever sends it
     assert outcome.letters("signed") == []
-    assert outcome.site.scalar("SELECT sum(duplicates) FROM load_audit") == 3
-
-
-def test_wrong_missing_expired_and_moved_signatures_are_dead_letters(outcome: Outcome) -> None:
-    reasons = Counter(
-        (letter.key.rpartition("-")[0], letter.reason)
-        for prefix in ("unsigned", "wrong", "expired", "moved")
-        for letter in outcome.letters(prefix)
-    )
-
+    assert outcome.site.scalar("SELECT sum(duplicates) FROM load_audit") == 3  # replays
     assert reasons == {
         ("unsigned", "unsigned"): 2,
         ("wrong", "bad-signature"): 2,
@@ -238,56 +215,26 @@ def test_wrong_missing_expired_and_moved_signatures_are_dead_letters(outcome: Ou
     }
 
 
-def test_every_record_is_a_row_or_a_dead_letter(outcome: Outcome) -> None:
+def test_every_record_is_a_row_or_a_dead_letter_and_counted_by_its_identity(
+    outcome: Outcome,
+) -> None:
     counts = {"own": 4, "foreign": 3, "both": 2, "claimed": 2, "allowed": 2, "signed": 4}
     counts |= {"unsigned": 2, "wrong": 2, "expired": 2, "moved": 3}
-    letters = [letter.key for prefix in counts for letter in outcome.letters(prefix)]
+    sent = [f"{prefix}-{number}" for prefix, count in counts.items() for number in range(count)]
+    consumed(sent, row_keys(outcome.site), [letter.key for letter in outcome.letters(*counts)])
 
-    consumed(
-        [f"{prefix}-{number}" for prefix, count in counts.items() for number in range(count)],
-        row_keys(outcome.site),
-        letters,
-    )
-
-
-def test_the_audit_counts_accepted_and_refused_records_by_identity(outcome: Outcome) -> None:
     audited: Counter[tuple[str, str]] = Counter()
-    for row in query(outcome.site.database, "SELECT publishers FROM load_audit"):
-        of_batch = row["publishers"]
-        counts = json.loads(of_batch) if isinstance(of_batch, str) else of_batch
-        for identity, [accepted, refused] in counts.items():
+    for of_batch in outcome.site.column("SELECT publishers FROM load_audit"):
+        items = json.loads(of_batch) if isinstance(of_batch, str) else of_batch
+        for identity, [accepted, refused] in items.items():
             audited.update({(identity, "accepted"): accepted, (identity, "refused"): refused})
-
-    own = outcome.entrance.identities[USER]
+    own, key = outcome.entrance.identities[USER], f"key:{KEY}"
     assert (audited[own, "accepted"], audited[own, "refused"]) == (7, 6)
-    assert (audited[f"key:{KEY}", "accepted"], audited[f"key:{KEY}", "refused"]) == (7, 0)
+    assert (audited[key, "accepted"], audited[key, "refused"]) == (7, 0)
 
 
 def _with(message: Message, **headers: str) -> Message:
     return Message({**message.headers, **headers}, message.body)
-
-
-def _spool(directory: Path) -> Entrance:
-    if os.geteuid() != 0:
-        missing("other accounts", PRIVILEGED)
-    queue = DirectoryQueue(directory / "spool")
-
-    def send(user: str, destination: str, messages: Sequence[Message]) -> None:
-        """As `user`; for a moment each element belongs to us, so the consumer may not see it."""
-        box = DirectoryQueue(directory / "box")
-        for message in messages:
-            box.add(_with(message, destination=destination))
-        for name in list(box.names()):
-            os.chown(box.path / name, UIDS[user], -1)
-            (queue.path / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.rename(box.path / name, queue.path / name)
-
-    return Entrance(
-        f"spool://{queue.path}",
-        f"sqlite:///{directory / 'sam.db'}",
-        {user: uid_identity(uid) for user, uid in UIDS.items()},
-        send,
-    )
 
 
 def _broker(request: pytest.FixtureRequest) -> Entrance:
@@ -303,7 +250,7 @@ def _broker(request: pytest.FixtureRequest) -> Entrance:
     return Entrance(
         server.url,
         fresh_database(request.getfixturevalue("postgres")),
-        {user: broker_identity(server.url, user) for user in UIDS},
+        {user: broker_identity(server.url, user) for user in (USER, OTHER_USER)},
         send,
         # RabbitMQ verifies this header, and does not set it.
         vouched=lambda user: {"user-id": user} if is_rabbitmq else {},
