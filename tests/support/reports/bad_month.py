@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from pathlib import Path
 
-from sqlalchemy import text
+from sqlalchemy import Engine, text
 
 from sam_pipeline.spark_jobs.rules.days import Period, day_start, moment
 from sam_pipeline.sql.database.engine import writing
@@ -20,9 +20,9 @@ FAILED: Timeline = {"00:00": "OK", "06:00": "CRITICAL", "18:00": "OK"}
 RESULTS_A_DAY = 12
 
 
-def fill(url: str, directory: Path) -> Grid:
-    """Fill the database at `url`, and write a configuration file for it."""
-    grid = Grid(url)
+def fill(database: str | Engine, directory: Path) -> Grid:
+    """Fill the database."""
+    grid = Grid(database)
     report = profile(
         directory,
         ('["ping", "submit"]', '["ping"]'),
@@ -58,7 +58,4 @@ def fill(url: str, directory: Path) -> Grid:
             ),
             rows,
         )
-    config = directory / "sam.toml"
-    config.write_text(f'[database]\nurl = "{url}"\n')
-    config.chmod(0o600)
     return grid

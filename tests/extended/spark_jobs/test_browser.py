@@ -91,6 +91,14 @@ def page(browser: Browser) -> Iterator[Page]:
     page.context.close()
 
 
+@pytest.fixture
+def phone(browser: Browser) -> Iterator[Page]:
+    """A page on a small screen, without scripts."""
+    page = browser.new_page(java_script_enabled=False, viewport={"width": 400, "height": 800})
+    yield page
+    page.context.close()
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_axe_finds_no_violation_in_light_and_dark(page: Page, out: Path, name: str) -> None:
     requested: list[str] = []
@@ -112,30 +120,17 @@ def test_axe_finds_no_violation_in_light_and_dark(page: Page, out: Path, name: s
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_table_is_visible_without_scripts_on_a_small_screen(
-    browser: Browser, out: Path, name: str
+def test_without_scripts_every_table_fits_a_small_screen_and_no_button_does_nothing(
+    phone: Page, out: Path, name: str
 ) -> None:
-    context = browser.new_context(java_script_enabled=False, viewport={"width": 400, "height": 800})
-    page = context.new_page()
-    page.goto((out / name).as_uri())
+    phone.goto((out / name).as_uri())
 
-    assert page.locator("h1").is_visible()
-    for table in page.locator("main table:not(details:not([open]) table)").all():
+    assert phone.locator("h1").is_visible()
+    for table in phone.locator("main table:not(details:not([open]) table)").all():
         assert table.is_visible()
         assert table.locator("tbody tr").count() > 0
-    assert page.evaluate(OVERFLOW) <= 0
-    context.close()
-
-
-def test_without_scripts_no_page_shows_a_box_or_button_that_does_nothing(
-    browser: Browser, out: Path
-) -> None:
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    for name in KINDS:
-        page.goto((out / name).as_uri())
-        assert page.locator("[role=button], input").count() == 0
-    context.close()
+    assert phone.evaluate(OVERFLOW) <= 0
+    assert phone.locator("[role=button], input").count() == 0
 
 
 def test_a_foreign_script_does_not_run(page: Page, out: Path) -> None:
@@ -169,32 +164,25 @@ def test_a_click_on_a_head_sorts_all_rows_and_the_third_restores_the_bands(
     assert head.get_attribute("aria-sort") == "descending"
     head.get_by_role("button").click()
     assert rows.all_inner_texts() == first_order
-
-
-def test_a_click_on_a_head_sorts_names_by_name(page: Page, out: Path) -> None:
+    # The keyboard sorts too, and names by name.
     page.goto((out / "test/2026-10/changes.html").as_uri())
-    names = page.locator("tbody th")
-    first_order = names.all_inner_texts()
     head = page.locator("thead th").first.get_by_role("button")
-
     head.click()
     head.focus()
     page.keyboard.press("Enter")
+    names = page.locator("tbody th").all_inner_texts()
+    assert len(set(names)) > 1 and names == sorted(names, reverse=True)
 
-    assert len(set(first_order)) > 1
-    assert names.all_inner_texts() == sorted(first_order, reverse=True)
 
-
-def test_the_box_filters_a_long_table_by_name(page: Page, large: tuple[Path, Path]) -> None:
+def test_the_box_filters_a_long_table_by_name_or_group(
+    page: Page, large: tuple[Path, Path], tmp_path: Path
+) -> None:
     page.goto(large[0].as_uri())
 
     page.get_by_label("Filter by name").fill("site-12")
 
     assert page.locator(".matrix tbody tr:visible").count() == 10
     assert page.locator("output").inner_text() == "10 of 500"
-
-
-def test_the_box_finds_the_sites_of_a_group(page: Page, tmp_path: Path) -> None:
     grid = Grid(f"sqlite:///{tmp_path}/sam.db")
     with writing(grid.engine) as connection:
         period = write_month(connection, profile(tmp_path), date(2026, 11, 1), Size(25, 1, 1))
@@ -202,12 +190,9 @@ def test_the_box_finds_the_sites_of_a_group(page: Page, tmp_path: Path) -> None:
         write_site(connection, None, period, tmp_path)
     grid.dispose()
     page.goto((tmp_path / MONTH / "index.html").as_uri())
-
     page.get_by_label("or group").fill("federation-02")
-
-    assert page.locator(".matrix tbody tr:visible th").all_inner_texts() == [
-        f"SITE-{number:03d}" for number in range(20, 25)
-    ]
+    sites = page.locator(".matrix tbody tr:visible th").all_inner_texts()
+    assert sites == [f"SITE-{number:03d}" for number in range(20, 25)]
 
 
 @pytest.mark.parametrize("width", [1280, 400])
@@ -225,16 +210,14 @@ def test_a_whole_month_fits_the_screen_without_scrolling_sideways(
 
 
 def test_on_a_phone_the_sites_of_a_group_fit_and_the_matrix_comes_before_its_legend(
-    browser: Browser, out: Path
+    phone: Page, out: Path
 ) -> None:
-    page = browser.new_page(viewport={"width": 400, "height": 800})
-    page.goto((out / f"{MONTH}/groups/federation.html").as_uri())
+    phone.goto((out / f"{MONTH}/groups/federation.html").as_uri())
 
-    for table in page.locator(".scroll:has(.members)").all():
+    for table in phone.locator(".scroll:has(.members)").all():
         assert table.evaluate("element => element.scrollWidth - element.clientWidth") <= 0
-    matrix, legend = (page.locator(name).bounding_box() for name in (".matrix", ".legend"))
+    matrix, legend = (phone.locator(name).bounding_box() for name in (".matrix", ".legend"))
     assert matrix and legend and matrix["y"] < legend["y"]
-    page.context.close()
 
 
 @pytest.mark.parametrize("end", [date(2026, 11, 1), date(2026, 12, 1)])
@@ -280,11 +263,10 @@ def test_missed_targets_stand_out_most_even_to_those_who_see_no_colours(
 
 
 def test_on_a_phone_a_site_has_its_name_its_figure_and_a_square_for_each_day(
-    browser: Browser, out: Path
+    phone: Page, out: Path
 ) -> None:
-    page = browser.new_page(viewport={"width": 400, "height": 800})
-    page.goto((out / f"{MONTH}/index.html").as_uri())
-    row = page.locator(".matrix tr", has=page.get_by_role("link", name=BAD_SITE))
+    phone.goto((out / f"{MONTH}/index.html").as_uri())
+    row = phone.locator(".matrix tr", has=phone.get_by_role("link", name=BAD_SITE))
     cells = [cell.bounding_box() for cell in row.locator("td:visible").all()]
     figure, *squares = [cell for cell in cells if cell]
 
@@ -293,8 +275,7 @@ def test_on_a_phone_a_site_has_its_name_its_figure_and_a_square_for_each_day(
     assert all(10 < square["width"] < 14 for square in squares)
     assert figure["y"] < squares[0]["y"]
     row.locator("td.x a").first.click()
-    page.wait_for_url(f"**/{BAD_SITE}.html#2026-11-*")
-    page.context.close()
+    phone.wait_for_url(f"**/{BAD_SITE}.html#2026-11-*")
 
 
 def test_a_link_to_a_day_opens_it(page: Page, out: Path) -> None:
@@ -308,28 +289,17 @@ def test_a_link_to_a_day_opens_it(page: Page, out: Path) -> None:
     assert page.locator(f"[id='{day}'] table.timeline").is_visible()
 
 
-def test_a_site_that_was_bad_for_18_days_has_a_page_of_a_few_screens(
-    page: Page, bad_site: Path
-) -> None:
-    page.goto(bad_site.as_uri())
-
-    assert page.evaluate("document.scrollingElement.scrollHeight") < BAD_PAGE_PX
-
-
 def test_every_day_of_a_bad_site_is_opened_by_its_anchor_without_scripts(
-    browser: Browser, bad_site: Path
+    phone: Page, bad_site: Path
 ) -> None:
-    context = browser.new_context(java_script_enabled=False)
     for day in (bad_month.FIRST_BAD, bad_month.LAST_BAD):
-        page = context.new_page()
-        page.goto(f"{bad_site.as_uri()}#{day}")
-        assert page.locator(f"[id='{day}'] table.timeline").first.is_visible()
-        assert page.locator(f"[id='{day}'] .causes").first.is_visible()
-        page.close()
-    context.close()
+        phone.goto("about:blank")
+        phone.goto(f"{bad_site.as_uri()}#{day}")
+        assert phone.locator(f"[id='{day}'] table.timeline").first.is_visible()
+        assert phone.locator(f"[id='{day}'] .causes").first.is_visible()
 
 
-def test_the_lanes_of_metrics_unfold_on_the_same_hours_as_their_endpoint(
+def test_a_bad_site_has_few_screens_and_lanes_of_metrics_on_the_hours_of_their_endpoint(
     page: Page, bad_site: Path
 ) -> None:
     page.goto(f"{bad_site.as_uri()}#{bad_month.LAST_BAD}")
@@ -338,6 +308,7 @@ def test_the_lanes_of_metrics_unfold_on_the_same_hours_as_their_endpoint(
     day.locator(".metrics summary").click()
 
     boxes = [day.locator(f"tr.{level} svg").bounding_box() for level in ("endpoint", "metric")]
+    assert page.evaluate("document.scrollingElement.scrollHeight") < BAD_PAGE_PX
     [(left, right), of_metric] = [(box["x"], box["x"] + box["width"]) for box in boxes if box]
     assert of_metric == (pytest.approx(left, abs=2), pytest.approx(right, abs=2))
 
