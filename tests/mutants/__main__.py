@@ -10,18 +10,21 @@ import argparse
 import json
 import os
 import queue
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import coverage
 
 from tests.mutants.mutant import HERE, Mutant, NotFound, all_mutants
+from tests.mutants.recording import SETTINGS
 from tests.services.broker import QUICK_START, java_options
 from tests.services.host import ServiceHost
 
@@ -168,39 +171,51 @@ def fails(copy: Path, arguments: Sequence[str], timeout_s: float) -> bool:
 
 
 def record(mutants: Sequence[Mutant], root: Path) -> dict[str, list[str]]:
-    """Run all tests in this process' Python, and see which of them run which line."""
+    """Run all tests, and see which of them run which line, in this process or in a program."""
     with tempfile.TemporaryDirectory(prefix="sam-map-") as name:
         data, settings = Path(name, "data"), Path(name, "settings")
-        files = "\n    ".join(str(root / room / "*") for room in ROOMS)
         settings.write_text(
-            f"[run]\ncore = ctrace\nparallel = true\ndata_file = {data}\ninclude =\n    {files}\n"
+            "[run]\ncore = ctrace\nparallel = true\nsigterm = true\n"
+            f"data_file = {data}\ncontext = ${{PYTEST_CURRENT_TEST-}}\ninclude =\n"
+            + "".join(f"    {root / room}/*\n" for room in ROOMS)
         )
         command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal"]
-        command += ["--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report="]
-        command += [f"--junitxml={data}.xml"]
-        subprocess.run(command, cwd=root, env={**os.environ, "PYTHONPATH": str(root / ".names")})
-        return map_of(mutants, root, data)
+        command += ["-p", "tests.mutants.recording", "--cov", f"--cov-config={settings}"]
+        command += ["--cov-context=test", "--cov-report="]
+        names = {"PYTHONPATH": str(root / ".names"), SETTINGS: str(settings)}
+        subprocess.run(command, cwd=root, env={**os.environ, **names}, check=False)
+        measured = coverage.CoverageData(str(data))  # pytest-cov has combined the files
+        measured.read()
+        return map_of(mutants, root, measured)
 
 
-def map_of(mutants: Sequence[Mutant], root: Path, data: Path) -> dict[str, list[str]]:
+def map_of(
+    mutants: Sequence[Mutant], root: Path, measured: coverage.CoverageData
+) -> dict[str, list[str]]:
     """The tests that run the line of each mutant; of a constant, those that run its file."""
-    measured = coverage.CoverageData(str(data))
-    measured.read()
     found = {}
     for mutant in mutants:
         file = str(root / mutant.file)
         by_line = measured.contexts_by_lineno(file)
         contexts = set(by_line.get(mutant.line(root), ())) - {""}
         contexts = contexts or {name for names in by_line.values() for name in names} - {""}
-        tests = {context.rpartition("|")[0] for context in contexts}
-        found[mutant.name] = sorted(tests, key=rank)[:MOST_TESTS]
+        # "TEST|run" of pytest-cov; "TEST (call)" of a program, for which it ends with "|".
+        tests = {re.sub(r" \(\w+\)\|?$|\|\w*$", "", context) for context in contexts}
+        found[mutant.name] = first_ones(tests)
     return found
 
 
-def rank(test: str) -> tuple[int, str]:
-    """Unit tests first: they need no server."""
-    level = test.split("/")[1]
-    return (LEVELS.index(level) if level in LEVELS else len(LEVELS), test)
+def first_ones(tests: Iterable[str]) -> list[str]:
+    """Unit tests first, which need no server; of each level some of every file."""
+    by_file = defaultdict(list)
+    for test in sorted(tests):
+        by_file[test.partition("::")[0]].append(test)
+    ranked = [
+        (LEVELS.index(file.split("/")[1]), number, test)
+        for file, names in by_file.items()
+        for number, test in enumerate(names)
+    ]
+    return [test for *_, test in sorted(ranked)[:MOST_TESTS]]
 
 
 def write_map(path: Path, tests_of: Mapping[str, Sequence[str]]) -> None:
@@ -208,4 +223,5 @@ def write_map(path: Path, tests_of: Mapping[str, Sequence[str]]) -> None:
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-raise SystemExit(main())
+if __name__ == "__main__":
+    raise SystemExit(main())
