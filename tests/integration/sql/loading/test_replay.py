@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -13,11 +12,8 @@ import pytest
 from sqlalchemy import Engine, event
 
 from sam_pipeline.schema.messages.message import Message, new_message
-from sam_pipeline.sql.database.engine import make_engine, writing
-from sam_pipeline.sql.database.version import upgrade
-from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.loading.letters.dead_letter import (
-    DeadLetter,
     LetterFilter,
     dead_letter_ids,
     drop_dead_letters,
@@ -25,7 +21,6 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
     open_by_reason,
 )
 from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
-from sam_pipeline.sql.loading.load import load
 from sam_pipeline.sql.loading.replay import (
     PARKED_LETTERS,
     Parked,
@@ -34,27 +29,23 @@ from sam_pipeline.sql.loading.replay import (
     replay_parked,
 )
 from tests.support.builders import NOW, metric_message, metric_result
-from tests.support.database.letters import list_dead_letters
-from tests.support.database.own_class import add_trigger, make_class
+from tests.support.database.letters import list_dead_letters, load_now, only_letter
+from tests.support.database.own_class import add_trigger, drop_trigger, make_class, run
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import query, stored
+from tests.support.database.with_schema import with_schema
 
 LATER = NOW + timedelta(hours=1)
 TWO_DAYS_LATER = NOW + timedelta(days=2)
+COUNT = "SELECT count(*) FROM metricOutput"
 
 
 @pytest.fixture
 def postgresql(postgres_url: str) -> Iterator[Engine]:
     """A PostgreSQL database: SQLite has neither EXECUTE of a made statement nor row locks."""
-    engine = make_engine(postgres_url)
-    upgrade(engine)
+    engine = with_schema(postgres_url)
     yield engine
     engine.dispose()
-
-
-def load_now(engine: Engine, *messages: Message) -> None:
-    with acting_as("loader", engine) as loader:
-        load(loader, Catalogue(loader), messages, NOW)
 
 
 def replay(engine: Engine, ids: Sequence[int], now: datetime = LATER) -> list[Replayed]:
@@ -65,11 +56,6 @@ def replay(engine: Engine, ids: Sequence[int], now: datetime = LATER) -> list[Re
 def replay_some_parked(engine: Engine) -> Parked:
     with acting_as("loader", engine) as loader:
         return replay_parked(loader, lambda: LATER)
-
-
-def only_letter(engine: Engine) -> DeadLetter:
-    [letter] = list_dead_letters(engine, LetterFilter(state=None))
-    return letter
 
 
 def in_the_future() -> Message:
@@ -83,69 +69,36 @@ def many_results(count: int) -> list[Message]:
     return [metric_message(metric_result(timestamp=str(start + at))) for at in range(count)]
 
 
-def execute(engine: Engine, statement: str) -> None:
-    with writing(engine) as connection:
-        connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+def note(words: str) -> Message:
+    return new_message("note", f"words: {words}\nEOT\n")
 
 
-def drop_trigger(engine: Engine) -> str:
-    """Break the class metricOutput; return the statement that repairs it."""
-    if engine.dialect.name == "sqlite":
-        definition = "SELECT sql FROM sqlite_schema WHERE name = 'metricOutput_insert'"
-        drop = "DROP TRIGGER metricOutput_insert"
-    else:
-        definition = """
-            SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = 'metricoutput_insert'
-        """
-        drop = "DROP TRIGGER metricOutput_insert ON metricOutput"
-    [(create_trigger,)] = query(engine, definition)
-    execute(engine, drop)
-    return str(create_trigger)
-
-
-def test_a_replayed_record_becomes_a_row_with_the_id_of_its_message(engine: Engine) -> None:
+def test_a_replay_loads_the_good_letters_with_the_id_of_their_message(engine: Engine) -> None:
+    bad = metric_message(metric_result(metricStatus="FINE"), metric_result(metricName=""))
     message = in_the_future()
-    load_now(engine, message)
+    load_now(engine, bad, message)
 
     replayed = replay(engine, dead_letter_ids(engine), TWO_DAYS_LATER)
 
-    outcomes = [(letter.outcome, letter.state, letter.all_loaded) for letter in replayed]
-    assert outcomes == [("loaded", "replayed", True)] * 2
-    assert list_dead_letters(engine) == []
-    rows = stored(engine, "metricOutput")
-    assert len(rows) == 3
-    assert {row["messageId"] for row in rows} == {message.message_id}
+    assert [(one.outcome, one.state, one.all_loaded, one.reason) for one in replayed] == [
+        ("failed", "open", False, "bad-status"),
+        ("failed", "open", False, "missing-key"),
+        *[("loaded", "replayed", True, "in-the-future")] * 2,
+    ]
+    assert open_by_reason(engine) == {"bad-status": 1, "missing-key": 1}
+    assert [row["messageId"] for row in stored(engine, "metricOutput")] == [message.message_id] * 3
 
 
 def test_a_letter_that_fails_again_stays_open_with_the_new_reason(engine: Engine) -> None:
     load_now(engine, new_message("downtimes", "hostName: a.example.org\nEOT\n"))
-    letter = only_letter(engine)
-    execute(engine, "UPDATE dead_letter SET reason = 'something else'")
+    run(engine, "UPDATE dead_letter SET reason = 'something else'")
 
-    [outcome] = replay(engine, [letter.dead_letter_id])
+    [outcome] = replay(engine, dead_letter_ids(engine))
 
     assert (outcome.outcome, outcome.state, outcome.reason) == ("failed", "open", "unknown-class")
-    replayed = only_letter(engine)
-    assert (replayed.state, replayed.reason, replayed.changed_at) == (
-        "open",
-        "unknown-class",
-        LATER,
-    )
-    assert (replayed.error, replayed.received_at) == (outcome.error, NOW)
-
-
-def test_a_replay_loads_the_good_letters_of_a_batch(engine: Engine) -> None:
-    bad = metric_message(metric_result(metricStatus="FINE"), metric_result(metricName=""))
-    load_now(engine, bad, in_the_future())
-
-    replayed = replay(engine, dead_letter_ids(engine), TWO_DAYS_LATER)
-
-    assert [(letter.outcome, letter.reason) for letter in replayed] == [
-        ("failed", "bad-status"),
-        ("failed", "missing-key"),
-        *[("loaded", "in-the-future")] * 2,
-    ]
-    assert open_by_reason(engine) == {"bad-status": 1, "missing-key": 1}
+    letter = only_letter(engine)
+    assert (letter.state, letter.reason, letter.changed_at) == ("open", "unknown-class", LATER)
+    assert (letter.error, letter.received_at) == (outcome.error, NOW)
 
 
 def test_a_replayed_or_dropped_letter_is_not_loaded_again(engine: Engine) -> None:
@@ -153,7 +106,7 @@ def test_a_replayed_or_dropped_letter_is_not_loaded_again(engine: Engine) -> Non
     first, second = dead_letter_ids(engine)
     replay(engine, [first], TWO_DAYS_LATER)
     drop_dead_letters(engine, LetterFilter(), LATER)
-    execute(engine, "DELETE FROM metric_result")
+    run(engine, "DELETE FROM metric_result")
 
     outcomes = replay(engine, [first, second], TWO_DAYS_LATER)
 
@@ -168,8 +121,9 @@ def test_an_edited_record_is_loaded_instead_of_the_old_one(engine: Engine) -> No
     message = metric_message(metric_result(metricStatus="FINE"))
     load_now(engine, message)
     old = only_letter(engine).dead_letter_id
-    body = metric_message(metric_result(metricStatus="WARNING")).body
-    new = edit_dead_letter(engine, old, LATER, body)
+    new = edit_dead_letter(
+        engine, old, LATER, metric_message(metric_result(metricStatus="WARNING")).body
+    )
 
     outcomes = replay(engine, [old, new])
 
@@ -184,13 +138,16 @@ def test_an_edited_record_is_loaded_instead_of_the_old_one(engine: Engine) -> No
 def test_a_whole_message_is_replayed_and_its_bad_records_become_letters(
     own_engine: Engine,
 ) -> None:
-    create_trigger = drop_trigger(own_engine)
+    repair = drop_trigger(own_engine, "metricOutput")
     message = metric_message(metric_result(), metric_result(metricStatus="FINE"))
     load_now(own_engine, message)
     letter = only_letter(own_engine)
     assert (letter.reason, letter.record_number) == ("class-broken", 0)
+    [still_broken] = replay(own_engine, [letter.dead_letter_id])
+    assert (still_broken.state, still_broken.reason) == ("open", "class-broken")
+    assert only_letter(own_engine).changed_at == LATER
 
-    execute(own_engine, create_trigger)
+    run(own_engine, repair)
     [outcome] = replay(own_engine, [letter.dead_letter_id])
 
     [new] = list_dead_letters(own_engine)
@@ -200,21 +157,10 @@ def test_a_whole_message_is_replayed_and_its_bad_records_become_letters(
     assert (new.record_number, new.reason, new.message_id) == (2, "bad-status", message.message_id)
 
 
-def test_a_class_that_is_still_broken_leaves_the_letter_open(own_engine: Engine) -> None:
-    drop_trigger(own_engine)
-    load_now(own_engine, metric_message())
-    letter = only_letter(own_engine)
-
-    [outcome] = replay(own_engine, [letter.dead_letter_id])
-
-    assert (outcome.state, outcome.reason) == ("open", "class-broken")
-    assert only_letter(own_engine).changed_at == LATER
-
-
 def test_concurrent_replays_load_every_letter_once(own_engine: Engine) -> None:
-    create_trigger = drop_trigger(own_engine)
+    repair = drop_trigger(own_engine, "metricOutput")
     load_now(own_engine, *many_results(1200))
-    execute(own_engine, create_trigger)
+    run(own_engine, repair)
     ids = dead_letter_ids(own_engine)
 
     with ThreadPoolExecutor(3) as pool:
@@ -224,7 +170,7 @@ def test_concurrent_replays_load_every_letter_once(own_engine: Engine) -> None:
     assert {outcome.state for outcome in outcomes} == {"replayed"}
     loaded = [outcome.dead_letter_id for outcome in outcomes if outcome.outcome == "loaded"]
     assert sorted(loaded) == ids
-    assert query(own_engine, "SELECT count(*) FROM metricOutput") == [(1200,)]
+    assert query(own_engine, COUNT) == [(1200,)]
 
 
 def test_a_letter_that_breaks_its_class_does_not_keep_others_from_loading(
@@ -232,50 +178,81 @@ def test_a_letter_that_breaks_its_class_does_not_keep_others_from_loading(
 ) -> None:
     """The trigger inserts into the table that a record names; one record names a missing table."""
     make_class(postgresql, "note", words="text")
-    execute(postgresql, "CREATE TABLE good_note (words text)")
-    execute(postgresql, 'DROP TRIGGER "note insert" ON note')
-    messages = [note("good" if at != 70 else "no") for at in range(200)]
-    load(postgresql, Catalogue(postgresql), messages, NOW)
+    run(postgresql, "CREATE TABLE good_note (words text)", 'DROP TRIGGER "note insert" ON note')
+    load_now(postgresql, *(note("good" if at != 70 else "no") for at in range(200)))
     assert open_by_reason(postgresql) == {"class-broken": 200}
-    add_trigger(
-        postgresql,
-        "note",
-        "EXECUTE format('INSERT INTO %I VALUES ($1)', NEW.words || '_note') USING NEW.words;",
-    )
+    into = "EXECUTE format('INSERT INTO %I VALUES ($1)', NEW.words || '_note') USING NEW.words;"
+    add_trigger(postgresql, "note", into)
 
-    outcomes = list(replay_dead_letters(postgresql, dead_letter_ids(postgresql), lambda: LATER))
+    outcomes = replay(postgresql, dead_letter_ids(postgresql))
 
     assert [outcome.outcome for outcome in outcomes].count("loaded") == 199
     assert "no_note" in outcomes[70].error
     assert query(postgresql, "SELECT count(*) FROM good_note") == [(199,)]
 
 
-def note(words: str, class_name: str = "note") -> Message:
-    return new_message(class_name, f"words: {words}\nEOT\n")
+def test_a_letter_of_many_days_is_replayed_in_several_transactions(own_engine: Engine) -> None:
+    """And so are many letters of a few days each."""
+    results = [
+        metric_result(timestamp=f"{NOW - timedelta(days=n):%Y-%m-%dT12:00:00Z}") for n in range(120)
+    ]
+    bad = metric_result(metricStatus="FINE")
+    repair = drop_trigger(own_engine, "metricOutput")
+    load_now(own_engine, metric_message(*results[:70], bad), *map(metric_message, results[70:]))
+    numbers = dead_letter_ids(own_engine)
+    assert len(numbers) == 51
+    run(own_engine, repair)
+    stored_before_commits = [0]
+    counting = threading.Lock()
+
+    def before_commit(_: object) -> None:
+        if not counting.locked():  # counting commits, too
+            with counting:  # the days with results that other sessions see
+                stored_before_commits.append(query(own_engine, COUNT)[0][0])
+
+    with acting_as("loader", own_engine) as loader:
+        event.listen(loader, "commit", before_commit)
+        replayed = list(replay_dead_letters(loader, numbers, lambda: LATER))
+        event.remove(loader, "commit", before_commit)
+
+    assert {letter.outcome for letter in replayed} == {"loaded", "replaced"}
+    assert sum(len(letter.dead_letters) for letter in replayed) == 1
+    assert query(own_engine, COUNT) == [(120,)]
+    days = [*stored_before_commits, 120]
+    assert max(after - before for before, after in pairwise(days)) <= 50
+
+
+# By the consumer itself ---------------------------------------------------------------------------
 
 
 def test_parked_letters_are_loaded_once_the_view_works_again(own_engine: Engine) -> None:
-    create_trigger = drop_trigger(own_engine)
-    load_now(own_engine, *many_results(700))
+    """Another class that stays broken keeps only its own letters."""
+    repair = drop_trigger(own_engine, "metricOutput")
+    drop_trigger(own_engine, "downtime")
+    load_now(
+        own_engine, *many_results(700), new_message("downtime", "hostName: a.example.org\nEOT\n")
+    )
     assert replay_some_parked(own_engine) == Parked(0, any=True)
-    execute(own_engine, create_trigger)
+    run(own_engine, repair)
 
     turns = [replay_some_parked(own_engine)]
-    while turns[-1].any:
+    while turns[-1].loaded:
         turns.append(replay_some_parked(own_engine))
 
     assert sum(turn.loaded for turn in turns) == 700
     assert max(turn.loaded for turn in turns) <= PARKED_LETTERS + 2
-    assert turns[-1] == Parked(0, any=False)
-    assert query(own_engine, "SELECT count(*) FROM metricOutput") == [(700,)]
-    assert open_by_reason(own_engine) == {}
+    assert {turn.message_class for turn in turns[:-1]} == {"metricOutput"}
+    assert turns[-1] == Parked(0, any=True)
+    assert query(own_engine, COUNT) == [(700,)]
+    [letter] = list_dead_letters(own_engine)
+    assert letter.message_class == "downtime"
     assert query(own_engine, "SELECT * FROM operation_log") == []  # no operator did it
 
 
 def test_a_class_broken_below_its_view_is_tried_with_two_letters_a_turn(own_engine: Engine) -> None:
     make_class(own_engine, "note", words="text")
-    break_table(own_engine)
-    load(own_engine, Catalogue(own_engine), [note(f"{at}") for at in range(30)], NOW)
+    add_trigger(own_engine, "note", "INSERT INTO gone VALUES (NEW.words);")
+    load_now(own_engine, *(note(f"{at}") for at in range(30)))
 
     parked = replay_parked(own_engine, lambda: LATER)
 
@@ -284,40 +261,6 @@ def test_a_class_broken_below_its_view_is_tried_with_two_letters_a_turn(own_engi
     assert {letter.reason for letter in letters} == {"class-broken"}
     tried = [index for index, letter in enumerate(letters) if letter.changed_at == LATER]
     assert tried == [0, 29]
-
-
-def break_table(engine: Engine) -> None:
-    """Leave the view and its trigger, which inserts into a table that does not exist."""
-    if engine.dialect.name == "sqlite":
-        execute(engine, 'DROP TRIGGER "note insert"')
-        execute(
-            engine,
-            'CREATE TRIGGER "note insert" INSTEAD OF INSERT ON note'
-            " BEGIN INSERT INTO gone VALUES (NEW.words); END",
-        )
-    else:
-        execute(
-            engine,
-            'CREATE OR REPLACE FUNCTION "note insert"() RETURNS trigger LANGUAGE plpgsql'
-            " AS $$ BEGIN INSERT INTO gone VALUES (NEW.words); RETURN NEW; END $$",
-        )
-
-
-def test_a_broken_class_does_not_keep_another_one_parked(own_engine: Engine) -> None:
-    create_trigger = drop_trigger(own_engine)
-    load_now(own_engine, metric_message())
-    drop_other = "DROP TRIGGER downtime_insert"
-    if own_engine.dialect.name == "postgresql":
-        drop_other += " ON downtime"
-    execute(own_engine, drop_other)
-    load_now(own_engine, new_message("downtime", "hostName: a.example.org\nEOT\n"))
-    execute(own_engine, create_trigger)
-
-    assert replay_some_parked(own_engine) == Parked(1, any=True, message_class="metricOutput")
-
-    assert replay_some_parked(own_engine) == Parked(0, any=True)
-    [letter] = list_dead_letters(own_engine)
-    assert letter.message_class == "downtime"
 
 
 def test_letters_of_an_unknown_class_are_not_replayed_automatically(own_engine: Engine) -> None:
@@ -330,53 +273,13 @@ def test_letters_of_an_unknown_class_are_not_replayed_automatically(own_engine: 
 
 
 def test_a_replay_does_not_wait_for_letters_that_another_one_has_locked(postgresql: Engine) -> None:
-    create_trigger = drop_trigger(postgresql)
+    repair = drop_trigger(postgresql, "metricOutput")
     load_now(postgresql, *many_results(3))
-    execute(postgresql, create_trigger)
-    ids = dead_letter_ids(postgresql)
+    run(postgresql, repair)
 
     with writing(postgresql) as connection:
-        lock_dead_letters(connection, ids)
-        began = time.monotonic()
+        lock_dead_letters(connection, dead_letter_ids(postgresql))
         meanwhile = replay_some_parked(postgresql)
 
     assert meanwhile == Parked(0, any=True)
-    assert time.monotonic() - began < 20  # the lock would be waited for 30 s
     assert replay_some_parked(postgresql).loaded == 3
-
-
-def test_a_letter_of_many_days_is_replayed_in_several_transactions(own_engine: Engine) -> None:
-    """And so are many letters of a few days each."""
-    results = [
-        metric_result(timestamp=f"{NOW - timedelta(days=n):%Y-%m-%dT12:00:00Z}") for n in range(120)
-    ]
-    bad = metric_result(metricStatus="FINE")
-    repair = drop_trigger(own_engine)
-    load_now(own_engine, metric_message(*results[:70], bad), *map(metric_message, results[70:]))
-    numbers = [letter.dead_letter_id for letter in list_dead_letters(own_engine)]
-    assert len(numbers) == 51
-    execute(own_engine, repair)
-    stored_before_commits = [0]
-
-    def before_commit(_: object) -> None:
-        if not counting.locked():  # counting commits, too
-            with counting:
-                stored_before_commits.append(days_stored(own_engine))
-
-    counting = threading.Lock()
-    with acting_as("loader", own_engine) as loader:
-        event.listen(loader, "commit", before_commit)
-        replayed = list(replay_dead_letters(loader, numbers, lambda: LATER))
-        event.remove(loader, "commit", before_commit)
-
-    assert {letter.outcome for letter in replayed} == {"loaded", "replaced"}
-    assert sum(len(letter.dead_letters) for letter in replayed) == 1
-    assert days_stored(own_engine) == 120
-    days = [*stored_before_commits, 120]
-    assert max(after - before for before, after in pairwise(days)) <= 50
-
-
-def days_stored(engine: Engine) -> int:
-    """The days with results that other sessions see."""
-    [(count,)] = query(engine, "SELECT count(DISTINCT timestamp) FROM metricOutput")
-    return int(count)
