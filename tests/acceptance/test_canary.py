@@ -6,28 +6,28 @@ For sam-publish see publisher/test_canary. Commands that start no other program 
 from __future__ import annotations
 
 import os
-import subprocess
+import signal
+import tomllib
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 
 import pytest
 from sqlalchemy import make_url
 
-from sam_pipeline.consumer.cli import main as sam_consume
 from sam_pipeline.schema.program.command import BUG
-from sam_pipeline.spark_jobs.cli import main as sam_report
-from sam_pipeline.sql.cli import main as sam_db
 from tests.services.postgres import PostgresServer, fresh_database
 from tests.services.process import free_ports
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.builders import metric_message, metric_result
 from tests.support.canary import Watched, assert_hidden, command_lines, stored_in
-from tests.support.commands import PROGRAMS
-from tests.support.consumer.site import eventually, fill_spool, stop
+from tests.support.commands import PROGRAMS, Workplace
+from tests.support.consumer.site import fill_spool
+from tests.support.invoke import invoke
 from tests.support.reports.database import DAY, PROFILE, Grid
+from tests.support.waiting import eventually
 
 USER = "canary"
 OF_DATABASE = "canary-of-the-database"
@@ -35,7 +35,6 @@ OF_BROKER = "canary-of-the-broker"
 CANARIES = (OF_DATABASE, OF_BROKER)
 TIMES = f"--start {DAY}T08:00Z --end {DAY}T12:00Z --reason x"
 
-PROGRAM = {"sam-db": sam_db, "sam-consume": sam_consume, "sam-report": sam_report}
 BEFORE_THE_REPORT = (
     "sam-db upgrade",
     "sam-db current --json",
@@ -83,22 +82,13 @@ WITHOUT_DATABASE = (
     f"sam-report show --day {DAY}",
 )
 
-Run = Callable[[str], int]
 
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
+def run(line: str) -> int:
     """A command in this process with debug messages; nothing that it prints is secret."""
-
-    def command(line: str) -> int:
-        program, *arguments = line.split()
-        code = PROGRAM[program]([*arguments, "-v"])
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err, (line, err)
-        assert_hidden(CANARIES, [out, err])
-        return code
-
-    return command
+    answer = invoke(*line.split(), "-v")
+    assert "Traceback" not in answer.err, str(answer)
+    assert_hidden(CANARIES, [answer.out, answer.err])
+    return answer.code
 
 
 @pytest.fixture
@@ -136,7 +126,23 @@ def site(
     (tmp_path / "broker-password").write_text(OF_BROKER)
     (tmp_path / "broker-password").chmod(0o600)
     (tmp_path / "state").mkdir()
-    write_configuration(tmp_path, url.render_as_string(hide_password=False), broker, password_file)
+    (port,) = free_ports(1)
+    (tmp_path / "sam.toml").write_text(f"""
+[database]
+url = "{url.render_as_string(hide_password=False)}"
+[consumer]
+name = "canary"
+user = "sam"
+{password_file}
+brokers = ["{broker.url}", "spool://{tmp_path}/spool"]
+metrics_listen = "127.0.0.1:{port}"
+[[consumer.subscription]]
+destination = "/topic/grid.probe.metricOutput"
+class = "metricOutput"
+[report]
+profiles = ["test.toml"]
+""")
+    (tmp_path / "sam.toml").chmod(0o600)
     (tmp_path / "test.toml").write_text(PROFILE)
     (tmp_path / "results.txt").write_text("\n".join(["hostName: ce01", "EOT", ""]))
     fill_spool(
@@ -146,34 +152,11 @@ def site(
     return tmp_path
 
 
-def write_configuration(
-    directory: Path, url: str, broker: FakeBroker, password_file: str = ""
-) -> None:
-    (port,) = free_ports(1)
-    file = directory / "sam.toml"
-    file.write_text(f"""
-[database]
-url = "{url}"
-[consumer]
-name = "canary"
-user = "sam"
-{password_file}
-brokers = ["{broker.url}", "spool://{directory}/spool"]
-metrics_listen = "127.0.0.1:{port}"
-[[consumer.subscription]]
-destination = "/topic/grid.probe.metricOutput"
-class = "metricOutput"
-[report]
-profiles = ["test.toml"]
-""")
-    file.chmod(0o600)
-
-
-def test_no_command_shows_a_password(run: Run, site: Path, broker: FakeBroker) -> None:
+def test_no_command_shows_a_password(site: Path, broker: FakeBroker) -> None:
     codes = {line: run(line) for line in BEFORE_THE_REPORT}
 
-    assert {line: code for line, code in codes.items() if code not in (0, 65)} == {
-        "sam-consume status": 69  # no daemon runs
+    assert {line: code for line, code in codes.items() if code not in (0, 65, 78)} == {
+        "sam-consume status": 69  # no daemon runs; `check` notices that the server is a fast one
     }
     # `check --connect` also tries whether it may publish without a login.
     assert {login.headers.get("passcode") for login in broker.logins} == {OF_BROKER, None}
@@ -182,23 +165,23 @@ def test_no_command_shows_a_password(run: Run, site: Path, broker: FakeBroker) -
 
 
 @pytest.mark.parametrize("site", ["the file"], indirect=True)
-def test_neither_the_daemon_nor_a_report_shows_a_password(run: Run, site: Path) -> None:
-    url, port = (
-        line.partition(" = ")[2].strip('"') for line in settings(site, "url", "metrics_listen")
-    )
-    port = port.rpartition(":")[2]
+def test_neither_the_daemon_nor_a_report_shows_a_password(site: Path) -> None:
+    settings = tomllib.loads((site / "sam.toml").read_text())
+    url, port = settings["database"]["url"], settings["consumer"]["metrics_listen"].split(":")[1]
     grid = Grid(url)
     grid.endpoint("A", "SRM", "h1")
     grid.result("SRM h1 put", "10:00", "CRITICAL")
     grid.dispose()
     watched = Watched(site, os.environ)
-    with running(site) as daemon:
+    place = Workplace(site, "", "sqlite://", environment=os.environ)
+    with place.running("sam-consume", "run", "-v") as daemon:
         eventually(lambda: "sam_consume_rows_total{" in answer(port, "metrics"))
         watched.seen += [answer(port, path) for path in ("metrics", "healthz", "readyz")]
         watched.seen += command_lines()
         status = [run("sam-consume status"), run("sam-consume status --json")]
         code = watched.run(PROGRAMS / "check_sam_consumer", "-v")
-        stopped, _ = stop(daemon)
+        daemon.send_signal(signal.SIGTERM)
+        stopped = daemon.wait(60)
     reported = watched.run(PROGRAMS / "sam-report", "run", "--day", str(DAY), "-v", "--json")
     codes = {line: run(line) for line in AFTER_THE_REPORT}
 
@@ -222,31 +205,13 @@ def test_neither_the_daemon_nor_a_report_shows_a_password(run: Run, site: Path) 
         ('"\n[consumer]', f'?password={OF_DATABASE}&conect_timeout=1"\n[consumer]'),
     ],
 )
-def test_no_error_shows_a_password(run: Run, site: Path, mistake: tuple[str, str]) -> None:
+def test_no_error_shows_a_password(site: Path, mistake: tuple[str, str]) -> None:
     file = site / "sam.toml"
     file.write_text(file.read_text().replace(*mistake, 1))
 
     codes = [run(line) for line in WITHOUT_DATABASE]
 
     assert not {0, BUG} & {*codes}
-
-
-@contextmanager
-def running(site: Path) -> Iterator[subprocess.Popen[str]]:
-    """The daemon, killed at the end of the block."""
-    with (site / "log").open("w") as log:
-        command = [PROGRAMS / "sam-consume", "run", "-v"]
-        process = subprocess.Popen(command, stdout=log, stderr=log, text=True)
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-
-
-def settings(site: Path, *keys: str) -> Iterator[str]:
-    lines = (site / "sam.toml").read_text().splitlines()
-    return (line for line in lines if line.startswith(tuple(f"{key} " for key in keys)))
 
 
 def answer(port: str, path: str) -> str:
