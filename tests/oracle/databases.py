@@ -10,8 +10,8 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from sam_pipeline.sql.database.engine import make_engine, writing
-from sam_pipeline.sql.database.version import upgrade
 from tests.integration.conftest import EMPTY_ALL_TABLES
+from tests.support.database.with_schema import with_schema
 
 DIALECTS = ("sqlite", "postgresql")
 
@@ -21,7 +21,7 @@ class Databases:
 
     Args:
         directory: for files.
-        postgres_url: an empty database.
+        postgres_url: an empty database, or one that does not exist.
     """
 
     def __init__(self, directory: Path, postgres_url: str) -> None:
@@ -29,9 +29,7 @@ class Databases:
         self._template = directory / "template.db"
         self._postgres_url = postgres_url
         for url in (f"sqlite:///{self._template}", postgres_url):
-            engine = make_engine(url, create=True)
-            upgrade(engine)
-            engine.dispose()
+            with_schema(url).dispose()
 
     @contextmanager
     def empty(self, dialect: str) -> Iterator[Engine]:
