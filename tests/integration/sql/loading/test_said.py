@@ -9,33 +9,32 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
-from sam_pipeline.schema.identity.identity import with_identity
 from sam_pipeline.schema.identity.policy import ENFORCE
 from sam_pipeline.schema.identity.policy_file import load_policy
 from sam_pipeline.schema.identity.suggestion import Said, suggested_policy
-from sam_pipeline.schema.messages.message import Message, new_message
-from sam_pipeline.schema.records.text import write_wlcg
-from sam_pipeline.sql.database.engine import make_engine, reading, writing
-from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.loading.authorise import Authority
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.load import load
 from sam_pipeline.sql.loading.said import SETTLED, homes_of, said_in_class
 from tests.support.builders import metric_result
-from tests.support.database.letters import list_dead_letters
+from tests.support.database.letters import list_dead_letters, load_now
+from tests.support.database.own_class import run
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import (
-    Values,
     downtime,
     insert,
+    message_of,
     service_endpoint,
     site_contact,
     site_group,
 )
+from tests.support.database.with_schema import with_schema
 
 WEEK = timedelta(days=7)
+FEED = "broker:stomp://b:1/CN=topology [feed]"
 
 
 def said(engine: Engine, since: timedelta = WEEK) -> list[Said]:
@@ -52,46 +51,36 @@ def said(engine: Engine, since: timedelta = WEEK) -> list[Said]:
 def age(engine: Engine, table: str, by: timedelta) -> None:
     """Make the rows of a table look as if they had been received earlier."""
     seconds = int(by.total_seconds())
-    earlier = {
-        "sqlite": f"received_at - {seconds}",
-        "postgresql": f"received_at - interval '{seconds} s'",
-    }
-    with writing(engine) as connection:
-        connection.execute(
-            text(f"UPDATE {table} SET received_at = {earlier[connection.dialect.name]}")
-        )
+    earlier = f"{seconds}" if engine.dialect.name == "sqlite" else f"interval '{seconds} s'"
+    run(engine, f"UPDATE {table} SET received_at = received_at - {earlier}")
 
 
-def test_each_identity_has_a_line_for_each_class(engine: Engine) -> None:
+def test_each_identity_has_a_line_for_each_class_and_the_sites_of_its_hosts(engine: Engine) -> None:
     results = [metric_result(timestamp=f"2026-11-20T12:0{n}:00Z") for n in range(3)]
-    for publisher, view, rows in (
-        ("key:a", "metricOutput", results),
-        ("key:a", "siteContact", [site_contact()]),
-        ("uid:7", "downtime", [downtime()]),
-    ):
-        insert(engine, view, *({**row, "publisher": publisher} for row in rows))
-
-    found = {(one.identity, one.message_class): one.records for one in said(engine)}
-
-    assert found == {
-        ("key:a", "metricOutput"): 3,
-        ("key:a", "siteContact"): 1,
-        ("uid:7", "downtime"): 1,
-    }
-
-
-def test_a_result_belongs_to_the_sites_of_its_host_on_its_day(engine: Engine) -> None:
     moves = [
         service_endpoint(siteName="OLD", validTo="2026-11-20T00:00:00Z"),
         service_endpoint(siteName="NEW", validFrom="2026-11-20T00:00:00Z"),
     ]
-    insert(engine, "serviceEndpoint", *({**row, "publisher": "key:topology"} for row in moves))
-    result = metric_result(siteName="CLAIMED", publisher="key:a", monitoringHost="Nagios1")
-    insert(engine, "metricOutput", result)
+    for publisher, view, rows in (
+        ("key:a", "metricOutput", results),
+        ("key:a", "siteContact", [site_contact()]),
+        ("uid:7", "downtime", [downtime()]),
+        ("key:b", "metricOutput", [metric_result(monitoringHost="Nagios1", siteName="CLAIMED")]),
+        ("key:topology", "serviceEndpoint", moves),
+    ):
+        insert(engine, view, *({**row, "publisher": publisher} for row in rows))
 
-    [of_results] = [one for one in said(engine) if one.identity == "key:a"]
+    found = {(one.identity, one.message_class): one for one in said(engine)}
 
-    assert of_results.sites == {"NEW"}
+    assert {key: one.records for key, one in found.items()} == {
+        ("key:a", "metricOutput"): 3,
+        ("key:a", "siteContact"): 1,
+        ("uid:7", "downtime"): 1,
+        ("key:b", "metricOutput"): 1,
+        ("key:topology", "serviceEndpoint"): 2,
+    }
+    of_results = found["key:b", "metricOutput"]
+    assert of_results.sites == {"NEW"}  # of the host, on its day
     assert of_results.hosts == {"ce01.example.org"}
     assert of_results.monitoring_hosts == {"nagios1"}
 
@@ -116,64 +105,58 @@ def test_records_received_before_are_left_out(engine: Engine) -> None:
     assert [one.message_class for one in said(engine)] == ["siteContact"]
 
 
-def message(identity: str, message_class: str, *rows: Values) -> Message:
-    records = [
-        {name: str(value) for name, value in row.items() if value is not None} for row in rows
-    ]
-    body = "".join(map(write_wlcg, records))
-    return with_identity(new_message(message_class, body, record_count=len(rows)), identity)
-
-
-STREAM: Sequence[Message] = (
-    message("uid:7", "metricOutput", metric_result(hostName="early.example.org")),
-    message(
-        "broker:stomp://b:1/CN=topology [feed]",
-        "serviceEndpoint",
-        service_endpoint(),
-        service_endpoint(hostName="early.example.org", siteName="SITE *"),
-    ),
-    message("broker:stomp://b:1/CN=topology [feed]", "siteGroup", site_group()),
-    message("uid:7", "metricOutput", metric_result(monitoringHost="nagios1")),
-    message("uid:8", "metricOutput", metric_result(monitoringHost="nagios2")),
-    message("anonymous", "metricOutput", metric_result(hostName="nowhere.example.org")),
-    message("anonymous", "downtime", downtime(), downtime(siteName=None, downtimeId="D2")),
-    message("uid:7", "siteContact", site_contact(siteName="SITE-ONLY-CONTACT")),
-    # These lose against what is stored: nothing else shows that they were said.
-    message("uid:9", "siteContact", site_contact(siteName="SITE-ONLY-CONTACT", contact="a")),
-    message("uid:9", "siteGroup", site_group(weight="7")),
-    message("uid:10", "metricOutput", metric_result(monitoringHost="nagios1", summaryData="x")),
-    message("uid:10", "downtime", downtime(timestamp="2026-11-17T00:00:00Z", severity="WARNING")),
-    message("uid:10", "serviceEndpoint", service_endpoint(production="N")),
-)
+STREAM: Sequence[Message] = [
+    message_of(message_class, *rows, sender=sender)
+    for sender, message_class, *rows in (
+        ("uid:7", "metricOutput", metric_result(hostName="early.example.org")),
+        (
+            *(FEED, "serviceEndpoint", service_endpoint()),
+            service_endpoint(hostName="early.example.org", siteName="SITE *"),
+        ),
+        (FEED, "siteGroup", site_group()),
+        ("uid:7", "metricOutput", metric_result(monitoringHost="nagios1")),
+        ("uid:8", "metricOutput", metric_result(monitoringHost="nagios2")),
+        ("anonymous", "metricOutput", metric_result(hostName="nowhere.example.org")),
+        ("anonymous", "downtime", downtime(), downtime(siteName=None, downtimeId="D2")),
+        ("uid:7", "siteContact", site_contact(siteName="SITE-ONLY-CONTACT")),
+        # These lose against what is stored: nothing else shows that they were said.
+        ("uid:9", "siteContact", site_contact(siteName="SITE-ONLY-CONTACT", contact="a")),
+        ("uid:9", "siteGroup", site_group(weight="7")),
+        ("uid:10", "metricOutput", metric_result(monitoringHost="nagios1", summaryData="x")),
+        ("uid:10", "downtime", downtime(timestamp="2026-11-17T00:00:00Z", severity="WARNING")),
+        ("uid:10", "serviceEndpoint", service_endpoint(production="N")),
+    )
+]
 
 
 def loaded(engine: Engine, messages: Iterable[Message], **options: object) -> None:
     """Load each message as a batch of its own."""
-    catalogue = Catalogue(engine)
     for one in messages:
-        load(engine, catalogue, [one], datetime.now(UTC), **options)  # type: ignore[arg-type]
+        load_now(engine, one, now=datetime.now(UTC), **options)
+
+
+def suggested(engine: Engine, directory: Path) -> Authority:
+    file = directory / "publishers.toml"
+    file.write_text("\n".join(suggested_policy(said(engine))), encoding="utf-8")
+    return Authority(replace(load_policy(file), mode=ENFORCE))
 
 
 @pytest.mark.parametrize("of_one_batch", [False, True], ids=["batches", "one batch"])
 def test_the_same_stream_loads_under_the_suggested_policy(
     engine: Engine, tmp_path: Path, of_one_batch: bool
 ) -> None:
-    with acting_as("loader", engine) as loader:
-        loaded(loader, STREAM)
-    file = tmp_path / "publishers.toml"
-    file.write_text("\n".join(suggested_policy(said(engine))), encoding="utf-8")
-    policy = replace(load_policy(file), mode=ENFORCE)
-    second = make_engine(f"sqlite:///{tmp_path}/second.db", create=True)
-    upgrade(second)
+    loaded(engine, STREAM)
+    authority = suggested(engine, tmp_path)
+    second = with_schema(f"sqlite:///{tmp_path}/second.db")
 
     if of_one_batch:
-        load(second, Catalogue(second), STREAM, datetime.now(UTC), authority=Authority(policy))
+        load_now(second, *STREAM, now=datetime.now(UTC), authority=authority)
     else:
-        loaded(second, STREAM, authority=Authority(policy))
+        loaded(second, STREAM, authority=authority)
 
     assert list_dead_letters(second) == []
-    stranger = message("uid:11", "metricOutput", metric_result())
-    loaded(second, [stranger], authority=Authority(policy))
+    stranger = message_of("metricOutput", metric_result(), sender="uid:11")
+    loaded(second, [stranger], authority=authority)
     assert [letter.reason for letter in list_dead_letters(second)] == ["not-authorised"]
 
 
@@ -183,54 +166,37 @@ def random_stream(rng: random.Random) -> Iterator[Message]:
     for _ in range(rng.randrange(3, 15)):
         first, last = sorted(f"2026-11-{rng.randrange(10, 16)}T00:00:00Z" for _ in range(2))
         site, host = rng.choice(sites), rng.choice(hosts)
-        message_class, row = rng.choice(
-            [
-                (
-                    "metricOutput",
-                    metric_result(
-                        siteName=site,
-                        hostName=host or "c.example.org",
-                        timestamp=first,
-                        metricStatus=rng.choice(["OK", "CRITICAL"]),
-                        monitoringHost=rng.choice(["nagios1", "nagios2", None]),
-                    ),
-                ),
-                (
-                    "serviceEndpoint",
-                    service_endpoint(
-                        siteName=site or "SITE-2",
-                        hostName=host or "c.example.org",
-                        validFrom=first,
-                        validTo=rng.choice([last, None]),
-                    ),
-                ),
-                (
-                    "downtime",
-                    downtime(
-                        siteName=site or "SITE-2", hostName=host, startTime=first, endTime=last
-                    ),
-                ),
-                ("siteGroup", site_group(siteName=site or "SITE-2", weight=str(rng.randrange(9)))),
-            ]
-        )
+        some_site, some_host = site or "SITE-2", host or "c.example.org"
+        rows = {
+            "metricOutput": metric_result(
+                siteName=site,
+                hostName=some_host,
+                timestamp=first,
+                metricStatus=rng.choice(["OK", "CRITICAL"]),
+                monitoringHost=rng.choice(["nagios1", "nagios2", None]),
+            ),
+            "serviceEndpoint": service_endpoint(
+                siteName=some_site,
+                hostName=some_host,
+                validFrom=first,
+                validTo=rng.choice([last, None]),
+            ),
+            "downtime": downtime(siteName=some_site, hostName=host, startTime=first, endTime=last),
+            "siteGroup": site_group(siteName=some_site, weight=str(rng.randrange(9))),
+        }
         identity = rng.choice(["uid:1", "anonymous", "broker:stomp://b:1/CN=*.example.org"])
-        yield message(identity, message_class, row)
+        message_class = rng.choice([*rows])
+        yield message_of(message_class, rows[message_class], sender=identity)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_random_streams_load_under_their_suggested_policies(tmp_path: Path, seed: int) -> None:
-    rng = random.Random(seed)
-    stream = list(random_stream(rng))
-    engines = [make_engine(f"sqlite:///{tmp_path}/{number}.db", create=True) for number in (1, 2)]
-    for engine in engines:
-        upgrade(engine)
-    loaded(engines[0], stream)
-    file = tmp_path / "publishers.toml"
-    file.write_text("\n".join(suggested_policy(said(engines[0]))), encoding="utf-8")
-    authority = Authority(replace(load_policy(file), mode=ENFORCE))
+def test_random_streams_load_under_their_suggested_policies(tmp_path: Path) -> None:
+    for seed in range(10):
+        stream = list(random_stream(random.Random(seed)))
+        first, second = (with_schema(f"sqlite:///{tmp_path}/{seed}-{of}.db") for of in (1, 2))
+        loaded(first, stream)
 
-    loaded(engines[1], stream, authority=authority)
+        loaded(second, stream, authority=suggested(first, tmp_path))
 
-    assert [letter.error for letter in list_dead_letters(engines[1])] == []
-    for engine in engines:
-        engine.dispose()
+        assert [letter.error for letter in list_dead_letters(second)] == [], f"seed {seed}"
+        first.dispose()
+        second.dispose()
