@@ -1,142 +1,135 @@
-"""Upgrades: from a released version to a later one, interrupted, several at once, and refused."""
+"""Upgrades: of a released version, interrupted, several at once; and who works with which."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
-from datetime import date
+from collections.abc import Callable
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
-import sam_pipeline.consumer.cli
-import sam_pipeline.spark_jobs.cli
-import sam_pipeline.sql.cli
 import sam_pipeline.sql.database.version
+from sam_pipeline.schema.messages.message import new_message
 from sam_pipeline.schema.program.command import CONFIG
 from sam_pipeline.sql.checks.check import find_problems
-from sam_pipeline.sql.database.engine import make_engine, writing
+from sam_pipeline.sql.database.engine import make_engine, reading
 from sam_pipeline.sql.database.version import (
+    current_schema,
     current_version,
+    follow_schema,
+    require_compatible,
     upgrade,
     upgrade_script,
     versions,
     wanted_version,
 )
-from tests.services.process import wait_until
+from sam_pipeline.sql.errors import DatabaseAway, SchemaMismatch, StatementFailed
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.load import load
 from tests.services.psql import run_psql
 from tests.support.database.dialects import only_on
+from tests.support.database.own_class import run
 from tests.support.database.sam_db import url_of
 from tests.support.database.sql_rows import EXAMPLES, insert, query, stored
-from tests.support.database.upgrade_process import start_upgrade, upgrade_at_once
+from tests.support.database.upgrade_process import upgrade_at_once
+from tests.support.invoke import invoke
 from tests.support.reports.database import profile
 from tests.support.reports.published_days import publish
 
-RELEASED = "0001"
-LATER = "0002"
-LATER_REVISION = f'''
-from alembic import op
-
-revision, down_revision = "{LATER}", "{RELEASED}"
-
-def upgrade() -> None:
-    op.execute("ALTER TABLE site ADD COLUMN country text NOT NULL DEFAULT ''")
-'''
+HEAD = 'revision, down_revision, additive = "{}", "{}", {}\ndef upgrade():'
+ADDITIVE = HEAD.format("0002", "0001", True) + " pass\n"
+THIRD = HEAD.format("0003", "0002", True) + " pass\n"
+WITH_COUNTRY = (
+    "from alembic import op\n"
+    + HEAD.format("0002", "0001", False)
+    + ("""\n    op.execute("ALTER TABLE site ADD COLUMN country text NOT NULL DEFAULT ''")\n""")
+)
+REPORTS = "result topology downtime site_group site_contact run"
+AVAILABILITIES = "endpoint service function site"
 VIEWS = (
     *EXAMPLES,
-    "report_result",
-    "report_topology",
-    "report_downtime",
-    "report_site_group",
-    "report_site_contact",
-    "endpoint_availability",
-    "service_availability",
-    "function_availability",
-    "site_availability",
-    "status_timeline",
-    "current_status",
-    "report_run",
+    *(f"report_{name}" for name in REPORTS.split()),
+    *(f"{name}_availability" for name in AVAILABILITIES.split()),
+    *("status_timeline", "current_status"),
 )
 
 
 @pytest.fixture
-def released(bare_engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """A filled database of the released version, while the program knows one version more."""
-    upgrade(bare_engine)
-    for view, example in EXAMPLES.items():
-        insert(bare_engine, view, example)
-    publish(
-        bare_engine,
-        profile(tmp_path),
-        date(2026, 11, 20),
-        {"S CE ce01.example.org": {"00:00": "OK"}},
-    )
-    later_versions = tmp_path / "versions"
-    shutil.copytree(sam_pipeline.sql.database.version.VERSIONS, later_versions)
-    (later_versions / f"v{LATER}.py").write_text(LATER_REVISION)
-    monkeypatch.setattr(sam_pipeline.sql.database.version, "VERSIONS", later_versions)
-    return bare_engine
+def become(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes this program that of the last of these versions."""
+    present = sam_pipeline.sql.database.version.VERSIONS / "v0001.py"
+
+    def become(*later: str) -> None:
+        directory = tmp_path / f"versions-{len(list(tmp_path.iterdir()))}"
+        directory.mkdir()
+        for number, text in enumerate((present.read_text(), *later), 1):
+            (directory / f"v000{number}.py").write_text(text)
+        monkeypatch.setattr(sam_pipeline.sql.database.version, "VERSIONS", directory)
+
+    return become
 
 
 def contents(engine: Engine) -> dict[str, Counter[object]]:
     return {view: Counter(query(engine, f"SELECT * FROM {view}")) for view in VIEWS}
 
 
-def test_an_upgrade_from_a_released_version_keeps_every_row(released: Engine) -> None:
-    before = contents(released)
-    assert all(before.values()), before
-
-    assert upgrade(released) == [LATER]
-
-    assert contents(released) == before
-    assert current_version(released) == wanted_version() == LATER
-    assert query(released, "SELECT DISTINCT country FROM site") == [("",)]
+def test_an_upgrade_from_a_released_version_keeps_every_row(
+    own_engine: Engine, become: Callable[..., None], tmp_path: Path
+) -> None:
     for view, example in EXAMPLES.items():
-        insert(released, view, {**example, "siteName": "LATER"})
+        insert(own_engine, view, example)
+    hosts = {"S CE ce01.example.org": {"00:00": "OK"}}
+    publish(own_engine, profile(tmp_path), date(2026, 11, 20), hosts)
+    become(WITH_COUNTRY)
+    before = contents(own_engine)
+    assert all(before.values()), before
+    assert_refused(own_engine, "0001", "0002")
+
+    assert upgrade(own_engine) == ["0002"]
+
+    assert contents(own_engine) == before
+    assert current_version(own_engine) == wanted_version() == "0002"
+    assert query(own_engine, "SELECT DISTINCT country FROM site") == [("",)]
+    for view, example in EXAMPLES.items():
+        insert(own_engine, view, {**example, "siteName": "LATER"})
+    become()
+    assert_refused(own_engine, "0002", "0001")
 
 
-def test_an_older_version_is_refused_with_both_versions(
-    released: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert_refused(released, RELEASED, monkeypatch, capsys)
-
-
-def test_a_later_version_is_refused_with_both_versions(
-    own_engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with writing(own_engine) as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-
-    assert_refused(own_engine, "9999", monkeypatch, capsys)
-
-
-def assert_refused(
-    engine: Engine,
-    version: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("SAM_DATABASE_URL", url_of(engine))
-    monkeypatch.setenv("SAM_CONSUMER_NAME", "test")
-    monkeypatch.setenv("SAM_CONSUMER_BROKERS", "spool:///nowhere")
-    for main, command in (
-        (sam_pipeline.consumer.cli.main, ["run", "--drain"]),
-        (sam_pipeline.spark_jobs.cli.main, ["show", "--day", "2026-11-01"]),
-        (sam_pipeline.sql.cli.main, ["current"]),
-        (sam_pipeline.sql.cli.main, ["check"]),
-        (sam_pipeline.sql.cli.main, ["classes"]),
+def assert_refused(engine: Engine, *versions: str) -> None:
+    """Both versions are named by every program."""
+    environment = {
+        **os.environ,
+        "SAM_DATABASE_URL": url_of(engine),
+        "SAM_CONSUMER_NAME": "test",
+        "SAM_CONSUMER_BROKERS": "spool:///nowhere",
+    }
+    for command in (
+        ("sam-consume", "run", "--drain"),
+        ("sam-report", "show", "--day", "2026-11-01"),
+        *(("sam-db", name) for name in ("current", "check", "classes")),
     ):
-        code = main(command)
+        answer = invoke(*command, env=environment)
+        assert answer.code == CONFIG, str(answer)
+        assert all(version in answer.err for version in versions), str(answer)
 
-        stderr = capsys.readouterr().err
-        assert code == CONFIG, stderr
-        assert version in stderr
-        assert wanted_version() in stderr
+
+def test_a_failed_upgrade_leaves_nothing_behind(bare_engine: Engine) -> None:
+    run(bare_engine, "CREATE TABLE group_figure (in_the_way integer)")
+
+    with pytest.raises(StatementFailed, match="group_figure"):
+        upgrade(bare_engine)
+
+    assert current_version(bare_engine) is None
+    run(bare_engine, "DROP TABLE group_figure")
+    assert upgrade(bare_engine) == versions()
+    assert find_problems(bare_engine) == []
 
 
 # Kills itself, as a power failure would, before a statement that contains the argument.
@@ -154,38 +147,18 @@ main(["upgrade"])
 """
 
 
-@pytest.mark.parametrize("statement", ["CREATE TABLE group_figure", "INTO alembic_version"])
-def test_a_killed_upgrade_leaves_nothing_and_completes_when_run_again(
-    bare_engine: Engine, statement: str
-) -> None:
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED_AT, statement],
-        env={**os.environ, "SAM_DATABASE_URL": url_of(bare_engine)},
-        timeout=60,
-    )
+def test_a_killed_upgrade_leaves_nothing_and_completes_when_run_again(bare_engine: Engine) -> None:
+    for statement in ("CREATE TABLE group_figure", "INTO alembic_version"):
+        killed = subprocess.run(
+            [sys.executable, "-c", KILLED_AT, statement],
+            env={**os.environ, "SAM_DATABASE_URL": url_of(bare_engine)},
+            timeout=60,
+        )
+        assert killed.returncode == -signal.SIGKILL
+        assert current_version(bare_engine) is None
 
-    assert killed.returncode == -signal.SIGKILL
-    assert current_version(bare_engine) is None
     assert upgrade(bare_engine) == versions()
     assert find_problems(bare_engine) == []
-
-
-def test_an_upgrade_killed_while_a_statement_runs_completes_when_run_again(
-    postgres_url: str,
-) -> None:
-    engine = make_engine(postgres_url)
-    waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'")
-    with engine.connect() as blocker, engine.connect() as observer:
-        blocker.execute(text("CREATE TABLE group_figure (in_the_way integer)"))
-        process = start_upgrade(postgres_url)
-        wait_until(lambda: observer.execute(waiting).scalar_one() == 1, timeout_s=30)
-        process.kill()
-        process.communicate(timeout=30)
-        blocker.rollback()
-
-    assert upgrade(engine) == versions()
-    assert find_problems(engine) == []
-    engine.dispose()
 
 
 def test_of_two_concurrent_upgrades_one_applies_no_version(bare_engine: Engine) -> None:
@@ -195,16 +168,12 @@ def test_of_two_concurrent_upgrades_one_applies_no_version(bare_engine: Engine) 
     assert find_problems(bare_engine) == []
 
 
-def test_the_sql_for_a_dba_makes_the_same_database(bare_engine: Engine) -> None:
-    script = upgrade_script(bare_engine.dialect.name)
-    if bare_engine.dialect.name == "postgresql":
-        run_psql(url_of(bare_engine), script)
-    else:
-        with bare_engine.connect() as connection:
-            driver = connection.connection.driver_connection
-            assert driver is not None
-            driver.executescript(script)
-    bare_engine.dispose()
+@only_on("postgresql", "own_url")
+def test_the_sql_for_a_dba_makes_the_same_database(
+    bare_engine: Engine, become: Callable[..., None]
+) -> None:
+    """On SQLite, tests/unit/sql/test_command.py shows it."""
+    run_psql(url_of(bare_engine), upgrade_script("postgresql"))
 
     assert current_version(bare_engine) == wanted_version()
     assert find_problems(bare_engine) == []
@@ -213,9 +182,51 @@ def test_the_sql_for_a_dba_makes_the_same_database(bare_engine: Engine) -> None:
         insert(bare_engine, view, example)
         assert len(stored(bare_engine, view)) == 1
 
+    become(ADDITIVE)
+    script = upgrade_script("postgresql", "0001")
+    assert "INSERT INTO compatibility VALUES ('0002', '0001')" in script
+    assert script.index("LOCK TABLE alembic_version") < script.index("INSERT INTO compatibility")
+    run_psql(url_of(bare_engine), script)
+    assert current_version(bare_engine) == "0002"
+
+
+def test_only_neighbours_work_together(own_engine: Engine, become: Callable[..., None]) -> None:
+    def suits() -> bool:
+        schema = current_schema(own_engine)
+        return schema is not None and schema.suits
+
+    become(WITH_COUNTRY)  # it is not additive
+    assert not suits()
+    become(ADDITIVE)
+    assert suits()
+    become(ADDITIVE, THIRD)
+    assert not suits()
+
+    upgrade(own_engine)
+
+    assert suits()
+    become(ADDITIVE)
+    assert suits()
+    become()
+    assert not suits()
+    for action in (upgrade, require_compatible):
+        with pytest.raises(SchemaMismatch, match=r"0003 is newer.* 0001"):
+            action(own_engine)
+
 
 @only_on("postgresql", "own_url")
-def test_the_sql_from_a_released_version_leads_to_the_later_one(released: Engine) -> None:
-    run_psql(url_of(released), upgrade_script("postgresql", RELEASED))
+def test_an_upgrade_waits_for_transactions_of_programs(
+    own_engine: Engine, become: Callable[..., None]
+) -> None:
+    follow_schema(own_engine)
+    now = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    checked = load(own_engine, Catalogue(own_engine), [new_message("sam-check", "")], now)
+    assert checked.checks == 1  # a message that only tests the path needs no views
+    become(ADDITIVE)
+    upgrading = make_engine(f"{url_of(own_engine)}?options=-c%20lock_timeout%3D200ms")
 
-    assert current_version(released) == LATER
+    with reading(own_engine), pytest.raises(DatabaseAway, match="lock timeout"):
+        upgrade(upgrading)
+
+    assert upgrade(upgrading) == ["0002"]
+    upgrading.dispose()

@@ -1,0 +1,28 @@
+"""A PostgreSQL server without the settings that `check` objects to."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.services import needed
+from tests.services.postgres import PostgresServer, running_postgres
+
+MEMORY = Path("/dev/shm")
+SETTINGS = {"timezone": "Asia/Kolkata", "full_page_writes": "off", "max_wal_size": "64MB"}
+
+
+@pytest.fixture(scope="session")
+def durable_postgres() -> Iterator[PostgresServer]:
+    """It syncs, unlike the shared server: in memory, where that takes no time, if there is room."""
+    with pytest.MonkeyPatch.context() as patch:
+        if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 2e9:
+            patch.setattr(tempfile, "tempdir", str(MEMORY))
+        starting = needed(running_postgres(SETTINGS))
+        server = starting.__enter__()
+    yield server
+    starting.__exit__(None, None, None)
