@@ -10,50 +10,24 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from sam_pipeline.schema.identity.identity import with_identity
-from sam_pipeline.schema.messages.message import Message, new_message
-from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.load import Loaded, load
-from tests.support.builders import NOW, metric_result
+from tests.support.builders import metric_result
+from tests.support.database.letters import load_now
 from tests.support.database.own_class import run
-from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import (
+    EXAMPLES,
+    LOSING,
+    WINNING,
     downtime,
     insert,
+    message_of,
     query,
-    service_endpoint,
-    site_contact,
     site_group,
     stored,
 )
 
 VICTIM, FORGER = "key:nagios-cern", "key:forger"
-TRUE_ROWS: Mapping[str, Mapping[str, object]] = {
-    "metricOutput": metric_result(detailsData="true"),
-    "serviceEndpoint": service_endpoint(production="Y"),
-    "siteGroup": site_group(),
-    "siteContact": site_contact(),
-    "downtime": downtime(description="power cut"),
-}
-WINNING = {
-    "metricOutput": {"metricStatus": "CRITICAL", "summaryData": "forged", "detailsData": "forged"},
-    "serviceEndpoint": {"validTo": "2026-11-01T00:00:00Z"},
-    "siteGroup": {"validTo": "2026-11-02T00:00:00Z", "weight": "1"},
-    "siteContact": {"contact": "forger", "timestamp": "2026-11-19T00:00:00Z"},
-    "downtime": {"endTime": "2026-11-20T12:00:00Z", "timestamp": "2026-11-19T00:00:00Z"},
-}
-LOSING = {
-    "metricOutput": {"summaryData": "forged"},
-    "serviceEndpoint": {"production": "N"},
-    "siteGroup": {"weight": "99"},
-    "siteContact": {"timestamp": "2026-11-17T00:00:00Z"},
-    "downtime": {"endTime": "2026-11-20T12:00:00Z"},
-}
-
-
 TABLES = {
     "metricOutput": ("metric_result_detail", "metric_result"),
     "serviceEndpoint": ("endpoint_membership",),
@@ -62,142 +36,89 @@ TABLES = {
     "downtime": ("announced_downtime",),
 }
 SAID = """
-    SELECT c.record, c.message_id, p.identity, c.received_at
+    SELECT c.class, p.identity, c.record, c.message_id, c.received_at
     FROM claim AS c JOIN publisher AS p ON p.publisher_id = c.publisher_id
     ORDER BY c.claim_id
 """
 
 
-def load_now(engine: Engine, *messages: Message) -> Loaded:
-    with acting_as("loader", engine) as loader:
-        return load(loader, Catalogue(loader), messages, NOW)
-
-
-def sent(class_name: str, row: Mapping[str, object], sender: str = VICTIM) -> Message:
-    text = write_wlcg({key: str(value) for key, value in row.items()})
-    return with_identity(new_message(class_name, text), sender)
-
-
 def claims(engine: Engine) -> list[tuple[str, str, Mapping[str, Any]]]:
     """The class, the identity and the record of each claim, with keys in lower case."""
-    rows = query(
-        engine,
-        """
-        SELECT c.class, p.identity, c.record
-        FROM claim AS c JOIN publisher AS p ON p.publisher_id = c.publisher_id
-        ORDER BY c.claim_id
-        """,
-    )
     return [
         (name, identity, {key.lower(): value for key, value in json.loads(record).items()})
-        for name, identity, record in rows
+        for name, identity, record, *_ in query(engine, SAID)
     ]
 
 
-def everything(engine: Engine, class_name: str) -> list[tuple[Any, ...]]:
-    """The rows of a view, with who sent them and when they arrived."""
-    return query(engine, f"SELECT * FROM {class_name}")
-
-
-def moment(stored_time: int | datetime) -> str:
-    """A time of a table as the views accept it."""
-    if isinstance(stored_time, int):
-        return format_time(datetime.fromtimestamp(stored_time, UTC))
-    return stored_time.isoformat()
-
-
-@pytest.mark.parametrize("class_name", TRUE_ROWS)
-def test_one_message_about_a_row_delivered_twice_is_no_claim(
-    engine: Engine, class_name: str
+@pytest.mark.parametrize("view", EXAMPLES)
+def test_only_the_first_and_the_last_of_many_repetitions_are_kept(
+    engine: Engine, view: str
 ) -> None:
-    message = sent(class_name, TRUE_ROWS[class_name])
+    messages = [message_of(view, EXAMPLES[view], sender=VICTIM) for _ in range(4)]
+    load_now(engine, messages[0], messages[0])
+    load_now(engine, messages[0])
+    assert claims(engine) == []  # one message, delivered again
 
-    load_now(engine, message, message)
-    load_now(engine, message)
+    outcomes = [load_now(engine, message) for message in messages[1:]]
 
-    assert claims(engine) == []
-
-
-@pytest.mark.parametrize("outcome", [WINNING, LOSING], ids=["wins", "loses"])
-@pytest.mark.parametrize("class_name", TRUE_ROWS)
-def test_the_row_and_the_statement_that_differs_from_it_are_kept_whichever_wins(
-    engine: Engine, class_name: str, outcome: Mapping[str, Mapping[str, object]]
-) -> None:
-    true_row = TRUE_ROWS[class_name]
-    forged_row = {**true_row, **outcome[class_name]}
-    load_now(engine, sent(class_name, true_row))
-    [before] = stored(engine, class_name)
-
-    loaded = load_now(engine, sent(class_name, forged_row, FORGER))
-
-    [after] = stored(engine, class_name)
-    assert (loaded.rows, loaded.duplicates) == ((1, 0) if outcome is WINNING else (0, 1))
-    assert (after == before) == (outcome is LOSING)
-    kept = claims(engine)
-    assert [(name, identity) for name, identity, _ in kept] == [
-        (class_name, VICTIM),
-        (class_name, FORGER),
-    ]
-    assert kept[0][2].keys() == {key.lower() for key in before.keys() - {"messageId"}}
-    differing = {key.lower() for key in outcome[class_name]}
-    assert {key for key in kept[1][2] if kept[0][2].get(key) != kept[1][2][key]} == differing
-
-
-@pytest.mark.parametrize("class_name", TRUE_ROWS)
-def test_statements_of_one_batch_are_kept_like_those_of_several(
-    engine: Engine, class_name: str
-) -> None:
-    true_row = TRUE_ROWS[class_name]
-    said = [
-        sent(class_name, true_row),
-        sent(class_name, {**true_row, **LOSING[class_name]}, FORGER),
-        sent(class_name, {**true_row, **WINNING[class_name]}, "uid:1"),
-    ]
-
-    load_now(engine, *said)
-    load_now(engine, *said)
-
-    assert {identity for _, identity, _ in claims(engine)} == {VICTIM, FORGER, "uid:1"}
-    assert len(claims(engine)) == 3
-
-
-@pytest.mark.parametrize("class_name", TRUE_ROWS)
-def test_the_first_and_the_last_of_many_repetitions_are_kept(
-    engine: Engine, class_name: str
-) -> None:
-    messages = [sent(class_name, TRUE_ROWS[class_name]) for _ in range(4)]
-
-    outcomes = [load_now(engine, message) for message in messages]
-
-    assert [loaded.duplicates for loaded in outcomes] == [0, 1, 1, 1]
+    assert [loaded.duplicates for loaded in outcomes] == [1, 1, 1]
     ids = query(engine, "SELECT message_id FROM claim ORDER BY claim_id")
     assert ids == [(messages[0].message_id,), (messages[-1].message_id,)]
 
 
-@pytest.mark.parametrize("class_name", TRUE_ROWS)
-def test_the_claims_about_a_row_inserted_in_their_order_make_the_same_row(
-    engine: Engine, class_name: str
+@pytest.mark.parametrize("together", [False, True], ids=["batches", "one batch"])
+@pytest.mark.parametrize("outcome", [WINNING, LOSING], ids=["wins", "loses"])
+@pytest.mark.parametrize("view", EXAMPLES)
+def test_the_row_and_the_statement_that_differs_from_it_are_kept_whichever_wins(
+    engine: Engine, view: str, outcome: Mapping[str, Mapping[str, object]], together: bool
 ) -> None:
-    true_row = TRUE_ROWS[class_name]
-    load_now(engine, sent(class_name, true_row))
+    row = message_of(view, EXAMPLES[view], sender=VICTIM)
+    other = message_of(view, {**EXAMPLES[view], **outcome[view]}, sender=FORGER)
+    if together:
+        load_now(engine, row, other)
+        load_now(engine, row, other)
+        assert {identity for _, identity, _ in claims(engine)} == {VICTIM, FORGER}
+        assert len(claims(engine)) == 2
+        return
+    load_now(engine, row)
+    [before] = stored(engine, view)
+
+    load_now(engine, other)
+
+    [after] = stored(engine, view)
+    assert (after == before) == (outcome is LOSING)
+    (_, first, true), (_, second, forged) = claims(engine)
+    assert (first, second) == (VICTIM, FORGER)
+    assert true.keys() == {key.lower() for key in before.keys() - {"messageId"}}
+    assert {key for key in forged if true.get(key) != forged[key]} == {
+        key.lower() for key in outcome[view]
+    }
+
+
+@pytest.mark.parametrize("view", EXAMPLES)
+def test_the_claims_about_a_row_inserted_in_their_order_make_the_same_row(
+    engine: Engine, view: str
+) -> None:
+    load_now(engine, message_of(view, EXAMPLES[view], sender=VICTIM))
     for change in (LOSING, WINNING):
-        load_now(engine, sent(class_name, {**true_row, **change[class_name]}, FORGER))
-    [row] = everything(engine, class_name)
+        load_now(engine, message_of(view, {**EXAMPLES[view], **change[view]}, sender=FORGER))
+    row = query(engine, f"SELECT * FROM {view}")
     with reading(engine) as connection:
         said = connection.execute(text(SAID)).all()
     kept = claims(engine)
-    run(engine, *(f"DELETE FROM {table}" for table in (*TABLES[class_name], "claim")))
+    run(engine, *(f"DELETE FROM {table}" for table in (*TABLES[view], "claim")))
 
-    for record, message_id, identity, received_at in said:
-        facts = {"messageId": message_id, "publisher": identity, "receivedAt": moment(received_at)}
-        insert(engine, class_name, {**json.loads(record), **facts})
+    for _, identity, record, message_id, at in said:
+        moment = format_time(datetime.fromtimestamp(at, UTC)) if isinstance(at, int) else f"{at}"
+        facts = {"messageId": message_id, "publisher": identity, "receivedAt": moment}
+        insert(engine, view, {**json.loads(record), **facts})
 
-    assert everything(engine, class_name) == [row]
+    assert query(engine, f"SELECT * FROM {view}") == row
     assert claims(engine) == kept
 
 
 def test_a_row_shows_who_sent_it_and_when_it_arrived(engine: Engine) -> None:
-    load_now(engine, sent("metricOutput", metric_result()))
+    load_now(engine, message_of("metricOutput", metric_result(), sender=VICTIM))
     insert(engine, "siteGroup", site_group())
     insert(engine, "downtime", downtime(publisher="uid:7", receivedAt="2026-11-19T00:00:00Z"))
 

@@ -49,7 +49,9 @@ def silent(engine: Engine, later: timedelta = timedelta(0)) -> list[str]:
     return sorted(probe.name.host_name for probe in found.probes)
 
 
-def test_a_probe_is_silent_after_one_and_a_half_intervals(engine: Engine) -> None:
+def test_a_probe_is_silent_after_one_and_a_half_intervals_until_its_next_result(
+    engine: Engine,
+) -> None:
     report(engine, "stopped", regular(INTERVAL * 1.6))
     report(engine, "late", regular(INTERVAL * 1.4))
 
@@ -58,58 +60,46 @@ def test_a_probe_is_silent_after_one_and_a_half_intervals(engine: Engine) -> Non
     assert probe.name.host_name == "stopped"
     assert probe.last == NOW - INTERVAL * 1.6
     assert probe.limit_s == 1.5 * INTERVAL.total_seconds()
-
-
-def test_it_recovers_with_its_next_result(engine: Engine) -> None:
-    report(engine, "h", regular(INTERVAL * 4))
-    assert silent(engine) == ["h"]
-
-    report(engine, "h", [timedelta(0)])
-
+    report(engine, "stopped", [timedelta(0)])
     assert silent(engine) == []
 
 
 def test_a_probe_is_known_after_four_results(engine: Engine) -> None:
+    """Also if they arrive at once."""
     report(engine, "three", regular(INTERVAL * 4, count=3))
     report(engine, "four", regular(INTERVAL * 4, count=4))
-
-    assert silent(engine) == ["four"]
-
-
-def test_results_that_arrive_at_once_teach_the_interval_as_well(engine: Engine) -> None:
-    results = [
-        {**metric_result(hostName="h", timestamp=format_time(NOW - age)), "serviceFlavour": "CE"}
-        for age in regular(INTERVAL * 2)
-    ]
+    ages = regular(INTERVAL * 2)
+    results = [metric_result(hostName="at-once", timestamp=format_time(NOW - a)) for a in ages]
     insert(engine, "metricOutput", *results)
     fold_all(engine)
 
-    assert [probe.limit_s for probe in look(engine).probes] == [450]
+    assert silent(engine) == ["at-once", "four"]
+    assert [probe.limit_s for probe in look(engine).probes] == [450, 450]
 
 
-def test_results_repeated_after_a_problem_do_not_make_the_next_one_late(engine: Engine) -> None:
-    repeated = [timedelta(minutes=number) for number in (7, 6, 5)]
-    report(engine, "h", [*regular(timedelta(minutes=8), count=20), *repeated])
-
-    assert silent(engine) == []
-    assert silent(engine, timedelta(minutes=5)) == ["h"]
+SECOND, NONE = timedelta(seconds=1), timedelta(0)
+DAY, HOUR, MINUTE = 86400 * SECOND, 3600 * SECOND, 60 * SECOND
 
 
-def test_one_long_pause_hardly_changes_the_interval(engine: Engine) -> None:
-    before = regular(timedelta(days=1), count=10)
-    report(engine, "h", [*before, *regular(INTERVAL * 3, count=2)])
+@pytest.mark.parametrize(
+    ("ages", "punctual", "late"),
+    [
+        # Results repeated after a problem do not make the next one late.
+        ([*regular(8 * MINUTE, count=20), 7 * MINUTE, 6 * MINUTE, 5 * MINUTE], NONE, 5 * MINUTE),
+        # One long pause hardly changes the interval.
+        ([*regular(DAY, count=10), *regular(INTERVAL * 3, count=2)], -450 * SECOND, -200 * SECOND),
+        # It follows a longer one within some results.
+        ([*regular(HOUR * 10, count=6), *regular(NONE, HOUR, count=10)], HOUR, HOUR * 1.6),
+    ],
+    ids=["repeated", "pause", "longer"],
+)
+def test_the_interval_is_that_of_recent_results(
+    engine: Engine, ages: list[timedelta], punctual: timedelta, late: timedelta
+) -> None:
+    report(engine, "h", ages)
 
-    [probe] = look(engine).probes
-
-    assert 450 < probe.limit_s < 700
-
-
-def test_the_interval_follows_a_longer_one_within_some_results(engine: Engine) -> None:
-    hour = timedelta(hours=1)
-    report(engine, "h", [*regular(hour * 10, count=6), *regular(timedelta(0), hour, count=10)])
-
-    assert silent(engine, hour) == []
-    assert silent(engine, hour * 1.6) == ["h"]
+    assert silent(engine, punctual) == []
+    assert silent(engine, late) == ["h"]
 
 
 def test_a_probe_that_has_not_reported_for_a_week_is_forgotten(engine: Engine) -> None:
