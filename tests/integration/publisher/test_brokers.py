@@ -1,208 +1,522 @@
-"""Publishing to real brokers: what a receipt guarantees, and what brokers refuse."""
+"""Publishing to real brokers: what a receipt guarantees, what arrives, and what brokers refuse."""
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sam_pipeline.publisher import PublisherConfig, publish
+from sam_pipeline.publisher import MessageRejected, Publication, PublisherConfig, publish
+from sam_pipeline.publisher.api import publish_record
+from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.brokers.stomp.transport import round_trip
 from sam_pipeline.publisher.delivery.drain import drain
 from sam_pipeline.schema.identity.keys import make_key
 from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import needed
 from tests.services.activemq import ActiveMQServer
-from tests.services.artemis import FORBIDDEN, ArtemisServer
+from tests.services.activemq5 import ActiveMQ5Server
+from tests.services.artemis import FORBIDDEN, SILENT
 from tests.services.broker import StompServer
 from tests.services.brokers import BROKERS
 from tests.services.process import last_lines
-from tests.support.brokers.queue_reader import ids, received
-from tests.support.builders import metric_message
+from tests.services.rabbitmq import RabbitMQServer
+from tests.support.brokers.choice import on_brokers
+from tests.support.brokers.fault_proxy import FaultProxy
+from tests.support.brokers.queue_reader import received, received_ids
+from tests.support.brokers.subscriber import subscribed
+from tests.support.brokers.tls_files import TlsBroker
+from tests.support.builders import metric_message, metric_result
+from tests.support.commands import Workplace
+from tests.support.conservation import conserved
+from tests.support.publishing import dead_url, ids, messages, secret, spooled
 from tests.support.signatures import signer_of
 
-
-@pytest.fixture
-def spool(tmp_path: Path) -> DirectoryQueue:
-    return DirectoryQueue(tmp_path / "spool")
+OURS = ("messageClass", "recordCount", "samMessageId", "content-type", "x-note", "nagios_host")
+over_http = on_brokers("activemq5", "rabbitmq")
 
 
-@pytest.fixture
-def key(tmp_path: Path) -> Path:
-    make_key(tmp_path / "nagios1.pem")
-    return tmp_path / "nagios1.pem"
+@pytest.fixture(autouse=True)
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
-def destination() -> str:
-    return f"/queue/publish-{uuid.uuid4().hex}"
+def name() -> str:
+    return f"publish-{uuid.uuid4().hex}"
 
 
-def config_for(spool: DirectoryQueue, *urls: str, timeout_s: float = 10.0) -> PublisherConfig:
-    return PublisherConfig(brokers=urls, spool=spool.path, timeout_s=timeout_s)
+@pytest.fixture
+def strict(request: pytest.FixtureRequest) -> StompServer:
+    """A broker that forbids some topics, also to clients without a login."""
+    server: StompServer = request.getfixturevalue(request.param)
+    return server
 
 
-def messages_for(destination: str, count: int) -> list[Message]:
-    return [metric_message(destination=destination) for _ in range(count)]
+def rest_url(server: StompServer) -> str:
+    if isinstance(server, ActiveMQ5Server):
+        return server.rest_url
+    assert isinstance(server, RabbitMQServer)
+    return server.api_url
 
 
-def test_a_published_message_arrives_unchanged(
-    broker: StompServer, spool: DirectoryQueue, destination: str
-) -> None:
-    message = metric_message(destination=destination, **{"x-note": "a:b\\c"})
+def config_for(*urls: str, password: str = "", **settings: Any) -> PublisherConfig:
+    """These brokers, and the spool of the working directory."""
+    chosen = {"spool": Path("spool").absolute(), "timeout_s": 30.0, **settings}
+    if password:
+        chosen["password_file"] = secret(Path(f"password-{uuid.uuid4().hex}").absolute(), password)
+    return PublisherConfig(urls, **chosen)
 
-    publish([message], config_for(spool, broker.url))
 
-    (frame,) = received(broker, destination, 1)
-    assert frame.body == message.body
-    for name in ("messageClass", "recordCount", "samMessageId", "content-type", "x-note"):
-        assert frame.headers[name] == message.headers[name]
+def confirmed(publication: Publication) -> list[str]:
+    return ids(receipt.message for receipt in publication.receipts)
+
+
+# What arrives
 
 
 @pytest.mark.parametrize(
-    "body", [b"text \xc3\xbc\r\n\n", bytes(range(256))], ids=["text", "binary"]
+    "body", [b"text \xc3\xbc\r\n\n+a%41", bytes(range(256))], ids=["text", "binary"]
 )
-def test_a_signature_is_good_as_it_arrives(
-    broker: StompServer, spool: DirectoryQueue, destination: str, key: Path, body: bytes
+def test_body_and_headers_arrive_unchanged_and_signed(
+    broker: StompServer, name: str, body: bytes
 ) -> None:
-    headers = {
-        "nagios_host": "n1:\\ü.example.org",
-        "samRename": "a%2Cb=metricName",
-        "samFormat": "",
+    make_key(key := Path("nagios1.pem").absolute())
+    headers = {"x-note": "a:b\\c ü", "nagios_host": "n1:\\ü", "samRename": "a%2Cb=metricName"}
+    message = metric_message(destination=f"/queue/{name}", **headers)._replace(body=body)
+
+    publish([message], config_for(broker.url, signing_key_file=key))
+
+    (frame,) = received(broker, f"/queue/{name}", 1)
+    assert frame.body == body
+    assert {header: frame.headers[header] for header in OURS} == {
+        header: message.headers[header] for header in OURS
     }
-    message = metric_message(destination=destination, **headers)._replace(body=body)
-
-    publish([message], config_for(spool, broker.url)._replace(signing_key_file=key))
-
-    (frame,) = received(broker, destination, 1)
     assert signer_of(key, Message(frame.headers, frame.body)) == "nagios1"
 
 
-def test_a_binary_body_arrives_unchanged(
-    broker: StompServer, spool: DirectoryQueue, destination: str
+@over_http
+@pytest.mark.parametrize("kind", ["topic", "queue"])
+def test_over_http_body_and_headers_arrive_unchanged_and_signed(
+    broker: StompServer, name: str, kind: str
 ) -> None:
-    message = Message({"destination": destination, "messageClass": "x"}, bytes(range(256)))
+    make_key(key := Path("nagios1.pem").absolute())
+    headers = {"x-note": "a:b\\c ü\n+&=%", "nagios_host": "n.example.org"}
+    message = metric_message(destination=f"/{kind}/{name}", **headers)
+    body = "lines\r\n\tß€ a+b&c=d;%41\n\n".encode()
+    if kind == "topic":
+        body = (
+            bytes(range(256)) if isinstance(broker, RabbitMQServer) else body + b"\xf0\x9f\x98\x80"
+        )
+    message = Message(message.headers, body)
 
-    publish([message], config_for(spool, broker.url))
+    with subscribed(broker, f"/{kind}/{name}") as frames:
+        config = config_for(rest_url(broker), password=broker.password, signing_key_file=key)
+        publish([message], config)
+        frame = next(frames)
 
-    (frame,) = received(broker, destination, 1)
-    assert frame.body == bytes(range(256))
+    assert (frame.body, frame.headers["persistent"]) == (body, "true")
+    for header in OURS:
+        assert frame.headers[header] == message.headers[header]
+    assert signer_of(key, Message(frame.headers, frame.body)) == "nagios1"
 
 
-def test_many_messages_arrive_once(
-    broker: StompServer, spool: DirectoryQueue, destination: str
-) -> None:
-    messages = messages_for(destination, 1234)
+def test_many_messages_arrive_once(broker: StompServer, name: str) -> None:
+    sent = messages(1234, destination=f"/queue/{name}")
 
-    publication = publish(messages, config_for(spool, broker.url))
+    with FaultProxy(broker.port, latency_s=0.01) as proxy:
+        publication = publish(sent, config_for(proxy.url))
 
-    frames = received(broker, destination, 1234)
-    assert len(publication.receipts) == 1234
-    assert sorted(ids(frames)) == sorted(message.message_id for message in messages)
+    assert confirmed(publication) and len(publication.receipts) == 1234
+    assert sorted(received_ids(broker, f"/queue/{name}", ids(sent))) == sorted(ids(sent))
+
+
+@over_http
+def test_many_messages_arrive_once_and_in_order_over_http(broker: StompServer, name: str) -> None:
+    sent = messages(300, destination=f"/topic/{name}")
+
+    with subscribed(broker, f"/topic/{name}") as frames:
+        publication = publish(sent, config_for(rest_url(broker), password=broker.password))
+        arrived = [next(frames).headers["samMessageId"] for _ in sent]
+
+    assert arrived == confirmed(publication) == ids(sent)
 
 
 @pytest.fixture(params=BROKERS)
 def mortal_broker(request: pytest.FixtureRequest) -> Iterator[StompServer]:
-    """Each STOMP broker in turn, with a store of its own that no other test has filled."""
+    """Each STOMP broker in turn, with a store of its own."""
     with needed(BROKERS[request.param]()) as server:
         yield server
 
 
-def test_confirmed_messages_survive_a_broker_crash(
-    mortal_broker: StompServer, spool: DirectoryQueue, destination: str
-) -> None:
-    first, single, many = (messages_for(destination, count) for count in (1, 1, 250))
+def test_confirmed_messages_survive_a_broker_crash(mortal_broker: StompServer, name: str) -> None:
+    first, single, many = (messages(count, destination=f"/queue/{name}") for count in (1, 1, 250))
 
     # RabbitMQ stores a queue later than its messages, so the first stop is a regular one.
-    publish(first, config_for(spool, mortal_broker.url))
+    publish(first, config_for(mortal_broker.url))
     mortal_broker.process.stop()
     mortal_broker.process.start()
-    for messages in (single, many):
-        publication = publish(messages, config_for(spool, mortal_broker.url))
-        assert len(publication.receipts) == len(messages)
+    for sent in (single, many):
+        assert len(publish(sent, config_for(mortal_broker.url)).receipts) == len(sent)
     mortal_broker.restart()  # with SIGKILL
 
-    arrived = set(ids(received(mortal_broker, destination, 252)))
-    lost = [
-        len({message.message_id for message in part} - arrived) for part in (first, single, many)
-    ]
-    assert lost == [0, 0, 0], last_lines(mortal_broker.process.log)
-    assert len(arrived) == 252
+    every = {*ids([*first, *single, *many])}
+    arrived = {*received_ids(mortal_broker, f"/queue/{name}", every)}
+    assert arrived == every, last_lines(mortal_broker.process.log)
 
 
-def test_a_refused_message_is_spooled_and_the_others_arrive(
-    broker: StompServer, spool: DirectoryQueue, destination: str
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"resets_at": "RECEIPT", "spoils": 1},
+        {"resets_after": 60_000, "spoils": 1},
+        {"eats": "RECEIPT"},
+    ],
+    ids=["reset for a receipt", "reset in a frame", "no receipts"],
+)
+def test_over_a_faulty_connection_nothing_is_lost_and_ids_stay(
+    broker: StompServer, name: str, fault: dict[str, Any]
 ) -> None:
-    messages = messages_for(destination, 30)
-    messages[12] = refused = refused_by(broker, destination)
+    sent = messages(300, destination=f"/queue/{name}")
+    is_healed = "spoils" in fault
 
-    publication = publish(messages, config_for(spool, broker.url))
+    with FaultProxy(broker.port, **fault) as proxy:
+        timeout_s = 30.0 if is_healed else 1.0
+        publication = publish(sent, config_for(proxy.url, timeout_s=timeout_s))
+    left = spooled()
+    drain(config_for(broker.url))
 
-    frames = received(broker, destination, 29)
-    assert set(ids(frames)) == {message.message_id for message in messages} - {refused.message_id}
-    assert [item.message.message_id for item in publication.rejections] == [refused.message_id]
-    assert [spool.read(name).message_id for name in spool.names()] == [refused.message_id]
-
-
-def test_a_wrong_password_makes_the_broker_unavailable_and_the_right_one_works(
-    broker: StompServer, spool: DirectoryQueue, destination: str, tmp_path: Path
-) -> None:
-    right, wrong = tmp_path / "right", tmp_path / "wrong"
-    right.write_text(f"{broker.password}\n")
-    wrong.write_text("guessed")
-    for file in (right, wrong):
-        file.chmod(0o600)
-    messages = messages_for(destination, 2)
-
-    for message, file in zip(messages, (wrong, right), strict=True):
-        config = PublisherConfig(
-            brokers=(broker.url_with_user,), spool=spool.path, password_file=file
-        )
-        publication = publish([message], config)
-
-    assert publication.drained == 1  # the message spooled because of the wrong password
-    assert len(received(broker, destination, 2)) == 2
-
-
-def test_a_backlog_in_the_spool_is_drained(
-    broker: StompServer, spool: DirectoryQueue, destination: str
-) -> None:
-    messages = messages_for(destination, 600)
-    for message in messages:
-        spool.add(message)
-
-    result = drain(config_for(spool, broker.url))
-
-    frames = received(broker, destination, 600)
-    assert result.sent == 600
-    assert spool.count() == 0
-    assert set(ids(frames)) == {message.message_id for message in messages}
-
-
-def refused_by(server: StompServer, destination: str) -> Message:
-    if isinstance(server, ActiveMQServer):
-        return metric_message(destination=destination, long="x" * 20_000)
-    if isinstance(server, ArtemisServer):
-        return metric_message(destination=f"/topic/{FORBIDDEN}x")
-    return metric_message(destination="/exchange/no-such/key")
+    assert sorted(confirmed(publication) + left) == sorted(ids(sent))
+    assert (left == []) == is_healed
+    arrived = received_ids(broker, f"/queue/{name}", ids(sent))
+    conserved(ids(sent), arrived, DirectoryQueue(Path("spool").absolute()))
+    if fault.get("resets_at") or fault.get("eats"):
+        assert len(arrived) > len(sent), "what was stored before the fault is there twice"
 
 
 def test_headers_that_a_broker_would_act_on_stop_neither_their_message_nor_the_next(
-    broker: StompServer, spool: DirectoryQueue, destination: str
+    broker: StompServer, name: str
 ) -> None:
     # Each of them made a broker lose its message, delay it, stop its queue or end the connection.
     names = ["priority", "timestamp", "expires", "ack", "type", "transformation", "amq-msg-type"]
     names += ["AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_CRON", "_AMQ_DUPL_ID", "_AMQ_ROUTING_TYPE"]
     names += ["JMSDeliveryMode", "destination-type", "receipt", "message-id", "CC", "BCC"]
-    for name in names:
+    spool, sent = DirectoryQueue(Path("spool").absolute()), []
+    for header in names:
         for value in ("99", "x", "-1", "7"):
-            spool.add(metric_message(destination=destination, **{name: value}))
-        spool.add(metric_message(destination=destination))
+            sent.append(metric_message(destination=f"/queue/{name}", **{header: value}))
+        sent.append(metric_message(destination=f"/queue/{name}"))
+    for message in sent:
+        spool.add(message)
 
-    result = drain(config_for(spool, broker.url))
+    assert drain(config_for(broker.url)).sent == len(sent)
 
-    assert result.sent == 5 * len(names) and spool.count() == 0
-    frames = received(broker, destination, 5 * len(names))
-    assert len(set(ids(frames))) == 5 * len(names)
+    assert sorted(received_ids(broker, f"/queue/{name}", ids(sent))) == sorted(ids(sent))
+
+
+# What is refused
+
+
+def test_a_refused_message_is_spooled_and_the_others_arrive(broker: StompServer, name: str) -> None:
+    sent = messages(30, destination=f"/queue/{name}")
+    if isinstance(broker, ActiveMQServer):
+        sent[12] = metric_message(destination=f"/queue/{name}", long="x" * 20_000)
+    elif isinstance(broker, RabbitMQServer):
+        sent[12] = metric_message(destination="/exchange/no-such/key")
+    else:
+        sent[12] = metric_message(destination=f"/topic/{FORBIDDEN}x")
+    refused = sent[12].message_id
+
+    publication = publish(sent, config_for(broker.url))
+
+    assert ids(rejection.message for rejection in publication.rejections) == [refused] == spooled()
+    others = {*ids(sent)} - {refused}
+    assert {*received_ids(broker, f"/queue/{name}", others)} == others
+
+
+def only_allowed(server: RabbitMQServer) -> tuple[str, str]:
+    """The URL for a user who may send only to some topics, and a password."""
+    user = f"probe-{uuid.uuid4().hex}"
+    server.add_user(user, "secret", topics_read=".*", topics_written="^allowed")
+    return f"stomp://{user}@{server.host}:{server.port}", "secret"
+
+
+@pytest.mark.parametrize(
+    ("strict", "stem"),
+    [
+        ("artemis", "permission='CREATE_ADDRESS' on address forbidden.x"),
+        ("strict_activemq", "write to: topic://forbidden.x"),
+        ("rabbitmq", "access to topic 'forbidden.x'"),
+    ],
+    indirect=["strict"],
+)
+def test_messages_for_a_forbidden_destination_are_spooled_and_the_others_sent(
+    strict: StompServer, name: str, stem: str
+) -> None:
+    is_rabbit = isinstance(strict, RabbitMQServer)
+    url, password = only_allowed(strict) if is_rabbit else (strict.url, "")
+    forbidden = messages(25, destination=f"/topic/{FORBIDDEN}x")
+    allowed = messages(25, destination=f"/queue/{name}")
+    mixed = [message for pair in zip(forbidden, allowed, strict=True) for message in pair]
+
+    publication = publish(mixed, config_for(url, password=password))
+
+    assert sorted(confirmed(publication)) == sorted(ids(allowed))
+    assert sorted(spooled()) == sorted(ids(forbidden))
+    assert all(stem in rejection.reason for rejection in publication.rejections)
+
+
+@pytest.mark.parametrize(
+    ("broker", "over"),
+    [(stomp, "stomp") for stomp in BROKERS] + [("activemq5", "http"), ("rabbitmq", "http")],
+    indirect=["broker"],
+)
+def test_a_wrong_password_makes_the_broker_unavailable_and_the_right_one_works(
+    broker: StompServer, name: str, over: str
+) -> None:
+    url = rest_url(broker) if over == "http" else broker.url_with_user
+
+    with subscribed(broker, f"/queue/{name}") as frames:
+        sent = messages(2, destination=f"/queue/{name}")
+        (failure,) = publish(sent[:1], config_for(url, password="guessed")).failures
+        publication = publish(sent[1:], config_for(url, password=broker.password))
+        assert {next(frames).headers["samMessageId"] for _ in sent} == {*ids(sent)}
+
+    assert "guessed" not in str(failure)
+    assert publication.drained == 1  # the message that was spooled because of the wrong password
+
+
+def test_what_the_servlet_and_the_api_can_not_store_is_refused_with_the_reason(
+    activemq5: ActiveMQ5Server, rabbitmq: RabbitMQServer, name: str
+) -> None:
+    lost = [metric_message(destination=f"/{kind}/{name}") for kind in ("topic", "queue")]
+    config = config_for(rabbitmq.api_url, password=rabbitmq.password)
+    reasons = [rejection.reason for rejection in publish(lost, config).rejections]
+    assert "no queue is bound" in reasons[0] and f"no queue {name}" in reasons[1]
+    for url, stem in (
+        (activemq5.rest_url.replace("/message", "/nothing"), "no message servlet"),
+        (rabbitmq.api_url.replace("amq.topic", "missing"), "no exchange 'missing'"),
+    ):
+        (failure,) = publish(lost[:1], config_for(url, password=rabbitmq.password)).failures
+        assert "404" in failure.reason and stem in failure.reason
+
+
+def test_a_form_may_be_as_long_as_the_limit_and_details_are_shortened_to_that(
+    activemq5: ActiveMQ5Server, name: str
+) -> None:
+    destination = f"/topic/{name}"
+    config = config_for(activemq5.rest_url, password=activemq5.password, destination=destination)
+    fits = Message(metric_message(destination=destination).headers, b"x" * 199_000)
+
+    with subscribed(activemq5, destination) as frames:
+        publish([fits], config)
+        publish_record(metric_result(detailsData="a b\n" * 60_000), config)
+        first, shortened = next(frames).body, next(frames).body
+
+    assert first == fits.body
+    assert shortened.endswith(b" bytes were left out here]\nEOT\n")
+    assert len(shortened) > 100_001  # where a raw body would be cut
+
+
+# Round trips
+
+
+def proof_of(server: StompServer, destination: str) -> str:
+    address = BrokerAddress(parse_broker(server.url), server.host)
+    message = metric_message(destination=destination)
+    return round_trip(address, PublisherConfig(), message, Deadline.after(30))
+
+
+def test_round_trips_succeed_and_consume_nothing_from_a_queue(
+    broker: StompServer, name: str
+) -> None:
+    assert proof_of(broker, f"/topic/{name}") == proof_of(broker, f"/queue/{name}") == "round trip"
+    standing = messages(2, destination=f"/queue/{name}")
+    publish(standing, config_for(broker.url))
+
+    (proof,) = {proof_of(broker, f"/queue/{name}") for _ in range(12)}  # Artemis gives up after 10
+
+    assert proof.startswith("confirmed, ") and "another message" in proof
+    frames = received(broker, f"/queue/{name}", 14)
+    assert [frame.headers["samMessageId"] for frame in frames][:2] == ids(standing)
+
+
+@pytest.mark.parametrize("missing", ["/amq/queue/nosuch", "/exchange/nosuch/key"])
+def test_a_round_trip_to_a_missing_rabbitmq_destination_is_rejected(
+    rabbitmq: RabbitMQServer, name: str, missing: str
+) -> None:
+    with pytest.raises(MessageRejected, match=r"NOT_FOUND - no (queue|exchange) 'nosuch'"):
+        proof_of(rabbitmq, missing)
+
+    proof_of(rabbitmq, f"/queue/{name}")  # creates the queue
+    assert proof_of(rabbitmq, f"/amq/queue/{name}") == "round trip"
+
+
+@pytest.mark.parametrize(
+    ("strict", "stem"),
+    [
+        ("artemis", "Error creating subscription"),
+        ("strict_activemq", "read from: topic://silent.x"),
+    ],
+    indirect=["strict"],
+)
+def test_a_round_trip_without_the_right_to_subscribe_ends_with_the_receipt(
+    strict: StompServer, stem: str
+) -> None:
+    proof = proof_of(strict, f"/topic/{SILENT}x")
+
+    assert proof.startswith("confirmed, not read back: not allowed")
+    assert stem in proof
+
+
+def check(place: Workplace, *urls: str, destination: str, code: int = 0) -> Any:
+    urls = tuple(f"--broker={url}" for url in urls)
+    where = ("--destination", destination)
+    answer = place.run("sam-publish", "check", "--connect", "--json", *where, *urls)
+    assert answer.code == code, str(answer)
+    assert "sam-secret" not in answer.out + answer.err
+    return answer.json
+
+
+def test_check_proves_the_way_to_each_broker_and_notes_where_anybody_may_publish(
+    tmp_path: Path,
+    broker: StompServer,
+    activemq5: ActiveMQ5Server,
+    rabbitmq: RabbitMQServer,
+    name: str,
+) -> None:
+    place = Workplace(tmp_path, "", "", environment={"SAM_PUBLISHER_PASSWORD": "sam-secret"})
+    urls = (broker.url, activemq5.rest_url, rabbitmq.api_url, dead_url())
+
+    with subscribed(rabbitmq, f"/topic/{name}"):
+        document = check(place, *urls, destination=f"/topic/{name}", code=78)
+
+    trips = document["brokers"]
+    assert [trip["proven"] for trip in trips] == ["round trip"] * 3 + [None]
+    assert [trip["anybody_may_publish"] for trip in trips] == [True, False, False, False]
+    (note,), (problem,) = document["notes"], document["problems"]
+    assert note.startswith(f"{broker.url}: anybody may publish here: ")
+    assert problem.endswith("connection refused")
+    with_login = check(place, broker.url_with_user, destination=f"/queue/{name}")
+    assert len(with_login["notes"]) == 1
+    of_servlet = check(place, activemq5.rest_url, destination=f"/queue/{name}")
+    assert of_servlet["brokers"][0]["proven"].startswith("confirmed; ")
+
+
+def test_check_finds_a_topic_without_subscriber_and_a_wrong_password(
+    tmp_path: Path, activemq5: ActiveMQ5Server, rabbitmq: RabbitMQServer, name: str
+) -> None:
+    place = Workplace(tmp_path, "", "", environment={"SAM_PUBLISHER_PASSWORD": "sam-secret"})
+    for url, destination in (
+        (rabbitmq.api_url, f"/topic/{name}"),
+        (rabbitmq.url, f"/amq/queue/{name}"),
+    ):
+        assert name in check(place, url, destination=destination, code=78)["problems"][0]
+
+    place = Workplace(tmp_path, "", "", environment={"SAM_PUBLISHER_PASSWORD": "canary"})
+    urls = (activemq5.rest_url, rabbitmq.api_url)
+    document = check(place, *urls, destination=f"/topic/{name}", code=78)
+    assert ["401" in problem for problem in document["problems"]] == [True, True]
+    assert "canary" not in json.dumps(document)
+
+
+# Certificates, virtual hosts, two sets of brokers
+
+
+def test_a_broker_over_tls_takes_messages_and_load_tests_with_our_certificate_alone(
+    tls_broker: TlsBroker, tmp_path: Path, name: str
+) -> None:
+    server, files = tls_broker
+    trusting = config_for(server.tls_url, ca_file=files.ca_file, drain=False)
+    other = files.file("other-ca.pem", files.other.cert_pem.bytes())
+    path = files.x509_proxy(files.foreign_client())
+    for config, stem in (
+        (trusting, "client certificate (certificate_file): "),
+        (trusting._replace(certificate_file=path), f"certificate {path}: "),
+        (trusting._replace(ca_file=other), "untrusted CA (ca_file): "),
+        (trusting._replace(brokers=(server.tls_url.replace("+ssl", ""),)), "stomp+ssl://"),
+    ):
+        publication = publish(messages(1), config._replace(state=None))
+        assert stem in publication.failures[0].reason
+    path = files.x509_proxy(files.expired_client())
+    (failure,) = publish(messages(1), trusting._replace(certificate_file=path)).failures
+    assert f"certificate {path}: it expired on 20" in failure.reason
+
+    path = files.x509_proxy(files.client())
+    sent = messages(1234, destination=f"/queue/{name}")
+    publication = publish(sent, trusting._replace(certificate_file=path))
+    assert confirmed(publication) == ids(sent)
+    assert received_ids(server, f"/queue/{name}", ids(sent)) == ids(sent)
+
+    environment = {"ca_file": files.ca_file, "certificate_file": path}
+    variables = {f"SAM_PUBLISHER_{key.upper()}": str(file) for key, file in environment.items()}
+    place = Workplace(tmp_path, "", "", environment=variables)
+    options = ("--producers=3", "--consumers=2", "--sizes=10k", "--messages=300", "--json")
+    done = place.succeed("sam-publish", "load-test", "--broker", server.tls_url, *options)
+    assert (done.json["delivered"], done.json["problems"]) == (600, [])
+
+
+def test_a_login_of_one_virtual_host_publishes_there_and_nowhere_else(
+    rabbitmq: RabbitMQServer, tmp_path: Path, name: str
+) -> None:
+    vhost, user = f"vhost-{name}", f"region-{name}"
+    rabbitmq.add_virtual_host(vhost, user, "region-secret")
+    secret(tmp_path / "password", "region-secret")
+    place = Workplace(tmp_path, "", "")
+    for host, code in (("/", 78), (vhost, 0)):
+        place.write(
+            "sam.toml",
+            f'[publisher]\n[[publisher.broker]]\nurl = "{rabbitmq.url}"\nvhost = "{host}"\n'
+            f'user = "{user}"\npassword_file = "password"\n',
+        )
+        answer = place.run("sam-publish", "check", "--connect", "--destination", f"/topic/{name}")
+        assert answer.code == code, str(answer)
+
+    result = ("result", "--metric", "m", "--status", "OK", "--host", "h", "--flavour", "CE")
+    place.succeed("sam-publish", *result, "--destination", f"/queue/{name}")
+    assert rabbitmq.queue_of(vhost, name)["durable"]
+
+
+@pytest.mark.parametrize("down", [0, 1], ids=["section", "copy"])
+def test_a_set_of_brokers_that_freezes_neither_delays_nor_duplicates_the_other(
+    activemq: ActiveMQServer, rabbitmq: RabbitMQServer, tmp_path: Path, name: str, down: int
+) -> None:
+    servers: tuple[StompServer, StompServer] = (activemq, rabbitmq)
+    records = [metric_result(hostName=f"ce{number}") for number in range(20)]
+    (tmp_path / "results").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    published = []
+    with FaultProxy(activemq.port) as one, FaultProxy(rabbitmq.port) as other:
+        place = Workplace(tmp_path, "", "")
+        place.write(
+            "sam.toml",
+            f'[publisher]\nbrokers = ["{one.url}"]\ntimeout_s = 2\nstate = "state"\n'
+            f'[[publisher.copy]]\nname = "region"\nbrokers = ["{other.url}"]\n',
+        )
+        for faulty in (False, True, True, False):
+            if faulty:
+                (one, other)[down].black_hole()
+            else:
+                (one, other)[down].heal()
+                for path in (tmp_path / "state").rglob("brokers.json"):
+                    path.unlink()  # otherwise the broker rests
+            send = ("send", "--one-per-message", "--json", "results")
+            answer = place.succeed("sam-publish", *send, "--destination", f"/queue/{name}")
+            published += answer.json["messages"]
+        place.succeed("sam-publish", "spool", "drain")
+
+    every = {message["message_id"] for message in published}
+    spools = (tmp_path / "state/spool", tmp_path / "state/copies/region/spool")
+    for number, (server, spool) in enumerate(zip(servers, spools, strict=True)):
+        outcomes = {m["outcome"] for m in published if (m["copy"] is not None) == number}
+        assert outcomes == ({"published", "spooled"} if number == down else {"published"})
+        delivered = received_ids(server, f"/queue/{name}", every)
+        conserved(every, delivered, DirectoryQueue(spool))
+        if number != down:  # the other may have got those whose receipts did not arrive
+            assert len(delivered) == len(every) == 80
