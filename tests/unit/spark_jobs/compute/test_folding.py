@@ -1,4 +1,4 @@
-"""Timelines from small literal tables: each case is a site of one fold.
+"""Timelines calculated by hand: the kernel folds them, each case a site, and so does the oracle.
 
 Times are hours of day 1 (2 January 1970): 0 is its midnight, -1 an hour before, 24 its end. Day 2
 is open: the job runs at its tenth hour.
@@ -6,10 +6,11 @@ is open: the job runs at its tenth hour.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import date, timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 
 import numpy as np
@@ -25,6 +26,8 @@ from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.figures import Targets
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, METRIC, NAMES, SITE
 from sam_pipeline.spark_jobs.rules.statuses import AND, OR, STATUSES, own_operation
+from tests.oracle.oracle import day_report
+from tests.worlds import model
 
 DAY = 1
 NOW = 2 * DAY_S + 10 * 3600
@@ -32,9 +35,8 @@ NOTHING = np.empty(0, np.int64)
 NOBODY = Instances(*[NOTHING] * 5, NOTHING.astype(np.uint64), [], [], [], [])
 
 # Any two different states make UNKNOWN: an answer that is neither of the two.
-DISAGREE, _ = own_operation(
-    "DISAGREE", [[a, b, a if a == b else "UNKNOWN"] for a in STATUSES[:6] for b in STATUSES[:6]]
-)
+DISAGREEING = tuple((a, b, a if a == b else "UNKNOWN") for a in STATUSES[:6] for b in STATUSES[:6])
+DISAGREE, _ = own_operation("DISAGREE", list(map(list, DISAGREEING)))
 assert DISAGREE
 
 PROFILE = Profile(
@@ -63,169 +65,131 @@ PROFILE = Profile(
 )
 
 Spans = list[tuple[float, float, str]]
+PUT, PING, SUBMIT = "SRM h1 put", "CE h1 ping", "CE h1 submit"
 
 
 @dataclass(frozen=True)
 class Case:
-    """The input of a site, and its expected timelines."""
+    """The input of a site, and its expected timelines: "level names" to "until status …"."""
 
     name: str
     results: Sequence[tuple[str, float, str]]  # "flavour host metric", hour, status
-    timelines: dict[str, Spans]  # "level names": spans
+    timelines: dict[str, str]
     # "flavour host" is in downtime, "flavour host metric" or "" (the site) excluded, from, to.
     covers: Sequence[tuple[str, float, float]] = ()
     day: int = DAY
-    expected: Sequence[str] = field(default_factory=tuple)  # instances without a result
+    expected: Sequence[str] = ()  # instances without a result
 
 
-PUT, PING, SUBMIT = "SRM h1 put", "CE h1 ping", "CE h1 submit"
 CASES = [
     Case(
         "a state holds until the next result",
         [(PUT, 2, "OK"), (PUT, 8, "CRITICAL")],
-        {
-            "metric SRM h1 put": [(0, 2, "MISSING"), (2, 8, "OK"), (8, 24, "CRITICAL")],
-            "site": [(0, 2, "MISSING"), (2, 8, "OK"), (8, 24, "CRITICAL")],
-        },
+        dict.fromkeys(("metric SRM h1 put", "site"), "2 MISSING 8 OK 24 CRITICAL"),
     ),
     Case(
         "the state at midnight is the last one of the day before",
         [(PUT, -3, "WARNING")],
-        {"site": [(0, 24, "WARNING")]},
+        {"site": "24 WARNING"},
     ),
     Case(
         "a result at midnight belongs to the new day",
         [(PUT, -3, "CRITICAL"), (PUT, 0, "OK")],
-        {"site": [(0, 24, "OK")]},
+        {"site": "24 OK"},
     ),
-    Case(
-        "without any result the state is missing",
-        [],
-        {"site": [(0, 24, "MISSING")]},
-        expected=[PUT],
-    ),
+    Case("without any result the state is missing", [], {"site": "24 MISSING"}, expected=[PUT]),
     Case(
         "of two results at one second the worse counts",
         [
-            (PUT, 1, "CRITICAL"),
-            (PUT, 5, "CRITICAL"),
-            (PUT, 5, "OK"),
-            (PUT, 6, "OK"),
-            (PUT, 6, "OK"),
+            *((PUT, 1, "CRITICAL"), (PUT, 5, "CRITICAL"), (PUT, 5, "OK")),
+            *((PUT, 6, "OK"), (PUT, 6, "OK")),
         ],
-        {"metric SRM h1 put": [(0, 1, "MISSING"), (1, 6, "CRITICAL"), (6, 24, "OK")]},
+        {"metric SRM h1 put": "1 MISSING 6 CRITICAL 24 OK"},
     ),
     Case(
         "metrics fold by AND, endpoints by OR, functions by AND",
         [
-            (PING, 0, "OK"),
-            (SUBMIT, 0, "CRITICAL"),
-            ("CE h2 ping", 0, "OK"),
-            ("CE h2 submit", 0, "WARNING"),
-            (PUT, 0, "OK"),
-            (PUT, 12, "UNKNOWN"),
+            *((PING, 0, "OK"), (SUBMIT, 0, "CRITICAL"), ("CE h2 ping", 0, "OK")),
+            *(("CE h2 submit", 0, "WARNING"), (PUT, 0, "OK"), (PUT, 12, "UNKNOWN")),
         ],
         {
-            "endpoint CE h1": [(0, 24, "CRITICAL")],
-            "endpoint CE h2": [(0, 24, "WARNING")],
-            "service CE": [(0, 24, "WARNING")],
-            "site": [(0, 12, "WARNING"), (12, 24, "UNKNOWN")],
+            "endpoint CE h1": "24 CRITICAL",
+            "endpoint CE h2": "24 WARNING",
+            "service CE": "24 WARNING",
+            "site": "12 WARNING 24 UNKNOWN",
         },
     ),
     Case(
         "flavours of one function stand in for each other",
         [(PING, 0, "CRITICAL"), ("ARC h1 infosys", 6, "OK")],
         {
-            "service CE": [(0, 24, "CRITICAL")],
-            "function compute": [(0, 6, "CRITICAL"), (6, 24, "OK")],
-            "site": [(0, 6, "CRITICAL"), (6, 24, "OK")],
+            "service CE": "24 CRITICAL",
+            "function compute": "6 CRITICAL 24 OK",
+            "site": "6 CRITICAL 24 OK",
         },
     ),
     Case(
         "an own operation may answer what no child says",
         [
-            ("VOTE h1 vote", 0, "OK"),
-            ("VOTE h2 vote", 0, "OK"),
-            ("VOTE h1 vote", 7, "CRITICAL"),
-            ("VOTE h2 vote", 9, "CRITICAL"),
+            *(("VOTE h1 vote", 0, "OK"), ("VOTE h2 vote", 0, "OK")),
+            *(("VOTE h1 vote", 7, "CRITICAL"), ("VOTE h2 vote", 9, "CRITICAL")),
         ],
-        {"service VOTE": [(0, 7, "OK"), (7, 9, "UNKNOWN"), (9, 24, "CRITICAL")]},
+        {"service VOTE": "7 OK 9 UNKNOWN 24 CRITICAL"},
     ),
     Case(
         "downtimes are united and overwrite every state",
         [(PING, 0, "OK"), (PING, 5, "CRITICAL"), (PING, 11, "OK")],
         {
-            "metric CE h1 ping": [(0, 5, "OK"), (5, 11, "CRITICAL"), (11, 24, "OK")],
-            "endpoint CE h1": [
-                (0, 2, "OK"),
-                (2, 9, "DOWNTIME"),
-                (9, 11, "CRITICAL"),
-                (11, 24, "OK"),
-            ],
+            "metric CE h1 ping": "5 OK 11 CRITICAL 24 OK",
+            "endpoint CE h1": "2 OK 9 DOWNTIME 11 CRITICAL 24 OK",
         },
         covers=[("CE h1", 2, 6), ("CE h1", 4, 8), ("CE h1", 8, 9)],
     ),
     Case(
         "a downtime may last the whole day",
         [(PING, 3, "OK")],
-        {"site": [(0, 24, "DOWNTIME")]},
+        {"site": "24 DOWNTIME"},
         covers=[("CE h1", 0, 24)],
     ),
     Case(
         "an excluded metric is skipped",
         [(PING, 0, "CRITICAL"), (SUBMIT, 0, "OK")],
         {
-            "metric CE h1 ping": [(0, 2, "CRITICAL"), (2, 6, "EXCLUDED"), (6, 24, "CRITICAL")],
-            "endpoint CE h1": [(0, 2, "CRITICAL"), (2, 6, "OK"), (6, 24, "CRITICAL")],
+            "metric CE h1 ping": "2 CRITICAL 6 EXCLUDED 24 CRITICAL",
+            "endpoint CE h1": "2 CRITICAL 6 OK 24 CRITICAL",
         },
         covers=[("CE h1 ping", 2, 6)],
     ),
     Case(
         "what has only excluded metrics is excluded, but for its downtimes",
         [(PUT, 0, "OK")],
-        {
-            "endpoint SRM h1": [(0, 2, "OK"), (2, 3, "EXCLUDED"), (3, 24, "DOWNTIME")],
-            "site": [(0, 2, "OK"), (2, 3, "EXCLUDED"), (3, 24, "DOWNTIME")],
-        },
+        dict.fromkeys(("endpoint SRM h1", "site"), "2 OK 3 EXCLUDED 24 DOWNTIME"),
         covers=[(PUT, 2, 24), ("SRM h1", 3, 24)],
     ),
     Case(
         "an excluded site is unknown; its parts keep their states",
         [(PUT, 0, "OK"), (PUT, 5, "CRITICAL")],
-        {
-            "function storage": [(0, 5, "OK"), (5, 24, "CRITICAL")],
-            "site": [(0, 3, "OK"), (3, 7, "UNKNOWN"), (7, 24, "CRITICAL")],
-        },
+        {"function storage": "5 OK 24 CRITICAL", "site": "3 OK 7 UNKNOWN 24 CRITICAL"},
         covers=[("", 3, 7)],
     ),
     Case(
         "a result is believed as long as it is valid",
         [
-            ("SRM h1 fresh", -3, "OK"),
-            ("SRM h1 fresh", 4, "OK"),
-            ("SRM h1 fresh", 6, "WARNING"),
-            ("SRM h1 fresh", 8, "WARNING"),
+            *(("SRM h1 fresh", -3, "OK"), ("SRM h1 fresh", 4, "OK")),
+            *(("SRM h1 fresh", 6, "WARNING"), ("SRM h1 fresh", 8, "WARNING")),
             ("SRM h1 fresh", 23, "OK"),
         ],
-        {
-            "metric SRM h1 fresh": [
-                (0, 4, "MISSING"),
-                (4, 6, "OK"),
-                (6, 10, "WARNING"),
-                (10, 23, "MISSING"),
-                (23, 24, "OK"),
-            ]
-        },
+        {"metric SRM h1 fresh": "4 MISSING 6 OK 10 WARNING 23 MISSING 24 OK"},
     ),
     Case(
         "validity runs on past midnight",
         [("SRM h1 fresh", -1, "OK")],
-        {"metric SRM h1 fresh": [(0, 1, "OK"), (1, 24, "MISSING")]},
+        {"metric SRM h1 fresh": "1 OK 24 MISSING"},
     ),
     Case(
         "an open day ends at the time of the run",
         [(PUT, 4, "OK")],
-        {"site": [(0, 4, "MISSING"), (4, 10, "OK")]},
+        {"site": "4 MISSING 10 OK"},
         day=2,
     ),
 ]
@@ -234,28 +198,28 @@ CASES = [
 SpansOf = dict[tuple[str, str], Spans]
 
 
-@pytest.fixture(scope="module")
-def all_spans() -> SpansOf:
+@pytest.fixture(scope="module", params=["kernel", "oracle"])
+def all_spans(request: pytest.FixtureRequest) -> SpansOf:
     """The timelines of all cases: (case, "level names") to spans in hours."""
-    return _timelines(CASES)
+    return _timelines(CASES) if request.param == "kernel" else _by_the_oracle()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "_"))
-def test_timeline(case: Case, all_spans: SpansOf) -> None:
-    assert {thing: all_spans[case.name, thing] for thing in case.timelines} == case.timelines
-
-
-def test_no_timeline_has_gaps_or_equal_neighbours(all_spans: SpansOf) -> None:
-    for (name, _), spans in all_spans.items():
-        end = 10 if "open day" in name else 24
-
-        assert spans[0][0] == 0 and spans[-1][1] == end
+def test_timelines_are_as_expected_without_gaps_or_equal_neighbours(
+    case: Case, all_spans: SpansOf
+) -> None:
+    of_case = {thing: spans for (name, thing), spans in all_spans.items() if name == case.name}
+    for thing, expected in case.timelines.items():
+        ends_and_statuses = [f"{end:g} {status}" for _, end, status in of_case[thing]]
+        assert " ".join(ends_and_statuses) == expected
+    for spans in of_case.values():
+        assert spans[0][0] == 0 and spans[-1][1] == (10 if case.day == 2 else 24)
         for (_, until, status), (start, _, following) in pairwise(spans):
             assert until == start and status != following
 
 
-def test_timelines_do_not_depend_on_the_order_of_results(all_spans: SpansOf) -> None:
-    assert _timelines(CASES, random.Random(7)) == all_spans
+def test_timelines_do_not_depend_on_the_order_of_results() -> None:
+    assert _timelines(CASES, random.Random(7)) == _timelines(CASES)
 
 
 def test_without_expected_endpoints_there_is_no_timeline() -> None:
@@ -320,3 +284,71 @@ def _second(hour: float, day: int) -> int:
 
 def _hour(second: int, day: int) -> float:
     return (second - day * DAY_S) / 3600
+
+
+def _by_the_oracle() -> SpansOf:
+    """The timelines of the expected endpoints; the oracle expects all metrics of an endpoint."""
+    spans_of: SpansOf = {}
+    for case in CASES:
+        names = {*case.expected, *(name for name, _, _ in case.results)}
+        instances = {tuple(name.split()) for name in names}
+        profile = model.Profile(
+            "test",
+            {
+                flavour: model.Flavour(tuple(sorted({m for f, _, m in instances if f == flavour})))
+                for flavour, _, _ in instances
+            },
+            {
+                function.name: model.Function(function.flavours)
+                for function in PROFILE.functions
+                if any(flavour in function.flavours for flavour, _, _ in instances)
+            },
+            validity_of={"fresh": 2 * 3600},
+            operations={"DISAGREE": DISAGREEING},
+        )
+        if "VOTE" in profile.flavours:
+            vote = model.Flavour(("vote",), "DISAGREE")
+            profile = dataclasses.replace(profile, flavours={"VOTE": vote})
+        midnight = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=case.day)
+        long_ago = midnight - timedelta(days=99)
+
+        def at(hour: float, midnight: datetime = midnight) -> datetime:
+            return midnight + timedelta(hours=hour)
+
+        endpoints = {(host, flavour) for flavour, host, _ in instances}
+        covers = [(*thing.split(), start, end) for thing, start, end in case.covers]
+        world = model.World(
+            midnight.date(),
+            1,
+            tuple(model.Endpoint("A", *endpoint, long_ago) for endpoint in endpoints),
+            (),
+            tuple(
+                model.Downtime(f"{c}", at(c[2]), at(c[3]), long_ago, "A", c[1], c[0])
+                for c in covers
+                if len(c) == 4
+            ),
+            tuple(
+                model.Result(host, flavour, metric, status, at(hour))
+                for name, hour, status in case.results
+                for flavour, host, metric in [name.split()]
+            ),
+            tuple(
+                model.Exclusion("group", at(c[0]), at(c[1]), site="A")
+                if len(c) == 2
+                else model.Exclusion("metric", at(c[3]), at(c[4]), "", c[2], "A", c[0], c[1])
+                for c in covers
+                if len(c) != 4
+            ),
+        )
+        report = day_report(world, profile, world.first_day, at(10) if case.day == 2 else None)
+        for level in ("metric", "endpoint", "service", "function", "site"):
+            for (_, *names_of_thing), timeline in report.timelines(f"{level}s").items():
+                spans_of[case.name, " ".join([level, *names_of_thing])] = [
+                    (
+                        (segment.start - midnight) / timedelta(hours=1),
+                        (segment.end - midnight) / timedelta(hours=1),
+                        segment.status,
+                    )
+                    for segment in timeline
+                ]
+    return spans_of

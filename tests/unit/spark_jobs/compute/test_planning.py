@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -28,22 +29,21 @@ OK, CRITICAL = 0, 5
 Name = tuple[str, str, str, str]  # flavour, host, metric, VO
 
 
-def profile(vo: str | None = "ops") -> Profile:
-    return Profile(
-        name="test",
-        validity_s=None,
-        validity_of={},
-        vo=vo,
-        fqan=None,
-        downtimes=(),
-        metrics_operation="AND",
-        functions_operation="AND",
-        flavours=(Flavour("CE", ("ping", "submit"), "OR"), Flavour("SRM", ("put",), "OR")),
-        functions=(Function("compute", ("CE",), "OR"), Function("storage", ("SRM",), "OR")),
-        targets=Targets(),
-        operations=(AND, OR),
-        document="{}",
-    )
+PROFILE = Profile(
+    name="test",
+    validity_s=3600,
+    validity_of={"ping": 60, "put": None},
+    vo="ops",
+    fqan=None,
+    downtimes=(),
+    metrics_operation="AND",
+    functions_operation="AND",
+    flavours=(Flavour("CE", ("ping", "submit"), "OR"), Flavour("SRM", ("put",), "OR")),
+    functions=(Function("compute", ("CE",), "OR"), Function("storage", ("SRM",), "OR")),
+    targets=Targets(),
+    operations=(AND, OR),
+    document="{}",
+)
 
 
 def instances(names: Sequence[Name]) -> Instances:
@@ -62,7 +62,9 @@ def instances(names: Sequence[Name]) -> Instances:
     return Instances(ids, endpoint, metric, vo, fqan, key, endpoints, metrics, vos, [None])
 
 
-def plan(known: Instances, endpoints: Sequence[tuple[str, str, str]], using: Profile) -> Plan:
+def plan(
+    known: Instances, endpoints: Sequence[tuple[str, str, str]], using: Profile = PROFILE
+) -> Plan:
     """The plan of one day on which these endpoints are expected."""
     expected = DayExpectation(DAY, sorted(Endpoint(*e) for e in endpoints), [], [], [])
     return make_plan(using, [expected], [7], known, {site: 0 for site, _, _ in endpoints}, NOW)
@@ -106,58 +108,41 @@ def test_links_lead_from_a_number_to_none_or_several() -> None:
 def test_an_instance_reports_on_its_metric_at_every_site_of_its_endpoint() -> None:
     known = instances([("SRM", "shared", "put", "ops"), ("CE", "h1", "submit", "ops")])
 
-    of_plan = plan(
-        known, [("A", "SRM", "shared"), ("B", "SRM", "shared"), ("A", "CE", "h1")], profile()
-    )
+    of_plan = plan(known, [("A", "SRM", "shared"), ("B", "SRM", "shared"), ("A", "CE", "h1")])
 
     assert things_of(of_plan, 0) == [("A", "SRM", "shared", "put"), ("B", "SRM", "shared", "put")]
     assert things_of(of_plan, 1) == [("A", "CE", "h1", "submit")]
+    names = of_plan.levels[0].names.column("metric_name").to_pylist()
+    validity = dict(zip(names, of_plan.validity.tolist(), strict=True))
+    assert (validity["ping"], validity["submit"]) == (60, 3600) and validity["put"] > 2 * DAY_S
 
 
-def test_an_instance_is_refused_for_its_metric_then_for_its_vo() -> None:
+def test_results_that_do_not_count_are_counted_by_the_first_reason() -> None:
     known = instances(
         [
             ("CE", "h1", "ping", "ops"),
             ("CE", "h1", "ping", "physics"),
             ("CE", "h1", "put", "physics"),  # a metric of another flavour
             ("UI", "h1", "ping", "ops"),
-        ]
-    )
-
-    refused = plan(known, [("A", "CE", "h1")], profile()).refused
-
-    reasons = (*REASONS, "counts")
-    assert [reasons[reason] for reason in refused] == [
-        "counts",
-        "other-vo",
-        "not-in-profile",
-        "not-in-profile",
-    ]
-    assert refused[0] == COUNTS
-
-
-def test_results_are_counted_by_the_reason_why_they_do_not_count() -> None:
-    known = instances(
-        [
-            ("CE", "h1", "ping", "ops"),
-            ("CE", "h1", "ping", "physics"),
             ("CE", "elsewhere", "ping", "ops"),
-            ("CE", "h1", "put", "ops"),
         ]
     )
-    of_plan = plan(known, [("A", "CE", "h1")], profile())
-    stretches = [at(instance, 60, results=10**instance) for instance in range(4)]
+    of_plan = plan(known, [("A", "CE", "h1")])
 
-    read = counts(of_plan, known, *stretches)
+    read = counts(of_plan, known, *(at(i, 60, results=10**i) for i in range(5)))
 
+    assert [(*REASONS, "counts")[reason] for reason in of_plan.refused] == [
+        *("counts", "other-vo", "not-in-profile", "not-in-profile", "counts")
+    ]
+    assert of_plan.refused[0] == COUNTS
     ignored = dict(zip(REASONS, read.ignored, strict=True))
-    assert read.read == 1111
-    assert ignored == {"not-in-profile": 1000, "other-vo": 10, "not-in-topology": 100}
+    assert read.read == 11111
+    assert ignored == {"not-in-profile": 1100, "other-vo": 10, "not-in-topology": 10000}
 
 
 def test_digests_depend_on_the_results_that_count_and_not_on_their_cut() -> None:
     known = instances([("CE", "h1", "ping", "ops"), ("CE", "h2", "ping", "ops")])
-    of_plan = plan(known, [("A", "CE", "h1")], profile())
+    of_plan = plan(known, [("A", "CE", "h1")])
     before, first, second = at(0, -60, results=0), at(0, 60), at(0, 120)
 
     whole = counts(of_plan, known, before, first, second, at(1, 5))
@@ -175,8 +160,8 @@ def test_vos_are_mixed_if_the_profile_names_none() -> None:
     endpoints = [("A", "CE", "h1")]
     results = at(0, 60), at(1, -60)
 
-    of_any_vo = counts(plan(known, endpoints, profile(vo=None)), known, *results)
-    of_ops = counts(plan(known, endpoints, profile(vo="ops")), known, *results)
+    of_any_vo = counts(plan(known, endpoints, replace(PROFILE, vo=None)), known, *results)
+    of_ops = counts(plan(known, endpoints), known, *results)
 
     assert of_any_vo.mixed == [(0, 0), (0, 1)]
     assert list(of_ops.mixed) == []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,41 +38,46 @@ def rows_of(table: Stretches) -> list[tuple[int, int, int, int, int]]:
     return [tuple(map(int, row)) for row in zip(*columns, strict=True)]
 
 
-def test_equal_consecutive_results_are_one_stretch() -> None:
-    results = [(1, 10, OK), (1, 20, OK), (1, 30, CRITICAL), (1, 40, OK), (2, 15, OK)]
-
-    assert rows_of(condensed(results)) == [
-        (1, OK, 10, 20, 2),
-        (1, CRITICAL, 30, 30, 1),
-        (1, OK, 40, 40, 1),
-        (2, OK, 15, 15, 1),
-    ]
-
-
-def test_of_results_at_one_second_the_worst_counts() -> None:
-    results = [(1, 10, OK), (1, 20, CRITICAL), (1, 20, OK), (1, 20, WARNING), (1, 30, CRITICAL)]
-
-    assert rows_of(condensed(results)) == [(1, OK, 10, 10, 1), (1, CRITICAL, 20, 30, 4)]
-
-
-def test_a_long_silence_begins_a_new_stretch() -> None:
-    results = [(1, 0, OK), (1, 100, OK), (1, 201, OK)]
-
-    assert rows_of(condensed(results, apart_s=100)) == [(1, OK, 0, 100, 2), (1, OK, 201, 201, 1)]
-
-
-def test_results_of_an_instance_in_alone_are_not_merged() -> None:
-    results = [(1, 0, OK), (1, 1, OK), (2, 0, OK), (2, 1, OK)]
-
-    assert rows_of(condensed(results, alone=(2,))) == [
-        (1, OK, 0, 1, 2),
-        (2, OK, 0, 0, 1),
-        (2, OK, 1, 1, 1),
-    ]
-
-
-def test_no_results_give_no_stretches() -> None:
-    assert rows_of(condensed([])) == []
+@pytest.mark.parametrize(
+    ("results", "options", "rows"),
+    [
+        pytest.param(
+            [(1, 10, OK), (1, 20, OK), (1, 30, CRITICAL), (1, 40, OK), (2, 15, OK)],
+            {},
+            [(1, OK, 10, 20, 2), (1, CRITICAL, 30, 30, 1), (1, OK, 40, 40, 1), (2, OK, 15, 15, 1)],
+            id="equal consecutive results are one stretch",
+        ),
+        pytest.param(
+            [(1, 40, OK), (2, 40, CRITICAL), (2, 50, OK)],
+            {},
+            [(1, OK, 40, 40, 1), (2, CRITICAL, 40, 40, 1), (2, OK, 50, 50, 1)],
+            id="instances measured at one second stay apart",
+        ),
+        pytest.param(
+            [(1, 10, OK), (1, 20, CRITICAL), (1, 20, OK), (1, 20, WARNING), (1, 30, CRITICAL)],
+            {},
+            [(1, OK, 10, 10, 1), (1, CRITICAL, 20, 30, 4)],
+            id="of results at one second the worst counts",
+        ),
+        pytest.param(
+            [(1, 0, OK), (1, 100, OK), (1, 201, OK)],
+            {"apart_s": 100},
+            [(1, OK, 0, 100, 2), (1, OK, 201, 201, 1)],
+            id="a long silence begins a new stretch",
+        ),
+        pytest.param(
+            [(1, 0, OK), (1, 1, OK), (2, 0, OK), (2, 1, OK)],
+            {"alone": (2,)},
+            [(1, OK, 0, 1, 2), (2, OK, 0, 0, 1), (2, OK, 1, 1, 1)],
+            id="results of an instance in alone are not merged",
+        ),
+        pytest.param([], {}, [], id="no results give no stretches"),
+    ],
+)
+def test_results_become_stretches(
+    results: ResultRows, options: dict[str, Any], rows: list[tuple[int, ...]]
+) -> None:
+    assert rows_of(condensed(results, **options)) == rows
 
 
 any_results = st.lists(
@@ -116,13 +124,13 @@ def test_each_second_has_the_state_and_the_age_of_the_newest_result(
 @given(any_results)
 def test_counts_and_checks_add_up_however_results_are_sliced(results: ResultRows) -> None:
     whole = condensed(results)
+    assert whole.results.sum() == len(results)
     early, late = ([r for r in results if (r[1] < 20) == first] for first in (True, False))
     parts = [condensed(early), condensed(late)]
 
     for column in ("results", "check"):
         cut = sum(int(getattr(part, column).sum()) for part in parts) % 2**64
         assert int(getattr(whole, column).sum()) == cut
-    assert whole.results.sum() == len(results)
 
 
 def test_the_check_changes_with_a_result() -> None:
