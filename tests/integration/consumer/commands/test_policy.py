@@ -129,13 +129,13 @@ def test_the_source_or_identity_of_a_publisher_above_its_rate_pauses(
 
 
 def test_publishers_are_listed_as_a_table_as_json_and_as_a_policy(
-    tmp_path: Path, database: str
+    tmp_path: Path, own_url: str
 ) -> None:
-    site = make_site(tmp_path, database, [f"spool://{tmp_path}/spool"])
+    site = make_site(tmp_path, own_url, [f"spool://{tmp_path}/spool"])
     good = metric_message(metric_result(monitoringHost="nagios1"))
     site.fill(good, good, metric_message(metric_result(metricStatus="MAYBE")))
     assert site.drain().code == 65
-    site.edit(as_role(database, "loader"), as_role(database, "reader"))
+    site.edit(as_role(own_url, "loader"), as_role(own_url, "reader"))
 
     header, _, line = site.run("publishers").stdout.splitlines()
     [publisher] = site.json("publishers")

@@ -158,11 +158,11 @@ def flood() -> Iterator[Message]:
 
 
 def test_a_flood_of_bad_records_neither_delays_the_next_one_nor_fills_the_disk(
-    tmp_path: Path, database: str
+    tmp_path: Path, own_url: str
 ) -> None:
     limits = {"dead_letters_per_hour": 100, "dead_letter_bytes_per_hour": 2_000_000}
     topic, spool = Subscription("/topic/none"), f"spool://{tmp_path}/spool"
-    site = site_of(tmp_path, [spool], topic, database=database, **limits)
+    site = site_of(tmp_path, [spool], topic, database=own_url, **limits)
     bads = [*flood()]
     site.fill(*bads, *numbered("after", [1]))
     size_before, oldest_turn_s = database_size(site), 0.0

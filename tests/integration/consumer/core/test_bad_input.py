@@ -126,7 +126,7 @@ ODD: dict[str, tuple[bytes, str]] = {
 
 
 def test_a_bad_or_unusual_file_is_moved_aside_a_row_or_a_dead_letter_and_the_next_one_is_loaded(
-    tmp_path: Path, database: str
+    tmp_path: Path, own_url: str
 ) -> None:
     spool = tmp_path / "spool"
     queue = DirectoryQueue(spool)
@@ -136,7 +136,7 @@ def test_a_bad_or_unusual_file_is_moved_aside_a_row_or_a_dead_letter_and_the_nex
     for content, _ in ODD.values():
         queue.store(content)
     queue.store(packed(100 * MIB))  # a message compressed a thousandfold
-    site = make_site(tmp_path, database, [f"spool://{spool}"])
+    site = make_site(tmp_path, own_url, [f"spool://{spool}"])
 
     drained = site.drain()
 
@@ -152,7 +152,7 @@ def test_a_bad_or_unusual_file_is_moved_aside_a_row_or_a_dead_letter_and_the_nex
     )
     outcome = {**dict.fromkeys({*row_keys(site)} - after, A_ROW), **dict(reasons)}
     expected = {f"odd-{n}": reason for n, (_, reason) in enumerate(ODD.values())}
-    if database.startswith("sqlite"):  # SQLite accepts a NUL in text
+    if own_url.startswith("sqlite"):  # SQLite accepts a NUL in text
         expected["odd-4"] = A_ROW
     assert outcome == expected
     assert drained.summary["dead_letters"]["too-large"] == 1

@@ -19,13 +19,13 @@ BAD_ONE = 421
 
 
 @pytest.fixture
-def site(tmp_path: Path, database: str) -> Site:
+def site(tmp_path: Path, own_url: str) -> Site:
     """A site with a custom class: how long jobs wait in a queue."""
-    site = make_site(tmp_path, database, [f"spool://{tmp_path}/spool"])
-    engine = make_engine(database)
+    site = make_site(tmp_path, own_url, [f"spool://{tmp_path}/spool"])
+    engine = make_engine(own_url)
     make_class(engine, "waiting", ce="text NOT NULL", minutes="integer CHECK (minutes >= 0)")
     engine.dispose()
-    if database.startswith("postgresql"):
+    if own_url.startswith("postgresql"):
         site.execute("GRANT INSERT ON waiting TO sam_loader")
     return site
 
@@ -57,14 +57,14 @@ DEFERRED = """
 
 
 @pytest.mark.parametrize(
-    ("database", "statement", "error"),
+    ("own_url", "statement", "error"),
     [
         ("sqlite", "SELECT 1", "waiting: SQLITE_CONSTRAINT_CHECK: "),
         ("postgresql", "SELECT 1", "waiting: 23514: "),
         ("postgresql", DEFERRED, "waiting: 23514: minutes is -1"),
     ],
     ids=["sqlite", "postgresql", "deferred"],
-    indirect=["database"],
+    indirect=["own_url"],
 )
 def test_the_only_row_of_a_thousand_that_violates_a_constraint_is_a_dead_letter(
     site: Site, statement: str, error: str
@@ -83,7 +83,7 @@ def test_the_only_row_of_a_thousand_that_violates_a_constraint_is_a_dead_letter(
 
 
 @pytest.mark.parametrize(
-    ("database", "statement"),
+    ("own_url", "statement"),
     [
         ("sqlite", "DROP VIEW waiting"),
         ("sqlite", 'DROP TABLE "kept waiting"'),
@@ -91,7 +91,7 @@ def test_the_only_row_of_a_thousand_that_violates_a_constraint_is_a_dead_letter(
         ("postgresql", 'ALTER TABLE "kept waiting" RENAME COLUMN minutes TO hours'),
         ("postgresql", "REVOKE INSERT ON waiting FROM sam_loader"),
     ],
-    indirect=["database"],
+    indirect=["own_url"],
 )
 def test_only_the_messages_of_a_broken_class_are_parked(site: Site, statement: str) -> None:
     with running(site):  # which knows the class

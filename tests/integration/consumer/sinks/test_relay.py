@@ -1,67 +1,202 @@
-"""`sam-consume run --to spool:///…`: messages move into a directory queue to be loaded later."""
+"""Every source in front of every sink, and bridges that carry messages on unchanged."""
 
 from __future__ import annotations
 
 import subprocess
 import uuid
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from dirq.QueueSimple import QueueSimple
 
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.identity.identity import IDENTITY
+from sam_pipeline.schema.messages.message import DESTINATION, MESSAGE_ID, Message
+from sam_pipeline.schema.net.stomp.headers import REJECTED
 from sam_pipeline.schema.spool.queue import DirectoryQueue
+from tests.services.activemq import ActiveMQServer
+from tests.services.artemis import ArtemisServer
 from tests.services.broker import StompServer
+from tests.services.rabbitmq import RabbitMQServer
+from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.brokers.queue_reader import ids, received
+from tests.support.consumer.daemon import Subscription, site_of
+from tests.support.consumer.door import PATH, Door, listening, new_door
 from tests.support.consumer.publisher import publish
-from tests.support.consumer.site import Site, eventually, fill_spool, make_site, results, subscribe
+from tests.support.consumer.site import Site, eventually, make_site, results, subscribe
+from tests.support.http_client import HttpAnswer
+from tests.support.invoke import invoke
 
-COUNT = 300
+COUNT = 60
+SPOOL = "spool"
+STORED = {"database": 200, "broker": 202, "spool": 202}
+"""The status of an answer over HTTP."""
+ODD = {"x-note": "a:b\\c\nd", "samKey": "nobody", "samSignature": "AAAA"}
+"""Headers of a publisher: escapes, and a signature whose key nobody knows."""
+ODD_BODIES = (b"hostName: a\0b\nEOT\n", b"\xff\xfe", "Zürich\n".encode(), b"")
 
 
-def messages_by_id(queue: DirectoryQueue) -> dict[str, Message]:
-    messages = [queue.read(name) for name in queue.names()]
-    return {message.message_id: message for message in messages}
+def to(destination: str, message: Message) -> Message:
+    return Message({**message.headers, DESTINATION: destination}, message.body)
 
 
-def test_messages_reach_the_database_through_a_relay(
-    tmp_path: Path, postgres_url: str, broker: StompServer
+def posted(door: Door, message: Message) -> HttpAnswer:
+    with door.client() as client:
+        own = {
+            "Sam_Message_Id": message.message_id,
+            "Sam_Destination": message.headers[DESTINATION],
+        }
+        return client.post(f"{PATH}/metricOutput", message.body, **own)
+
+
+def elements(path: Path) -> Sequence[Message]:
+    queue = DirectoryQueue(path)
+    return [queue.read(name) for name in queue.names()]
+
+
+def bare_relay(directory: Path, broker: str = "") -> Site:
+    """A relay without a database, which reads its spool or another broker."""
+    config = directory / "sam.toml"
+    url = broker or f"spool://{directory}/spool"
+    config.write_text(f'[consumer]\nname = "bare"\nbrokers = ["{url}"]\n')
+    return Site(config, "", "bare")
+
+
+@pytest.mark.parametrize("sink", STORED)
+def test_every_source_fits_every_sink(
+    tmp_path: Path, activemq: ActiveMQServer, rabbitmq: RabbitMQServer, sink: str
 ) -> None:
-    destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
-    spool = tmp_path / "queue"
-    relay = make_site(tmp_path, postgres_url, [broker.url], destination)
-    subscribe(broker, relay.name, destination)
-    sent = results(COUNT)
-    publish(broker.host, broker.port, destination, sent)
+    queue, out, door = f"/queue/{uuid.uuid4().hex}", tmp_path / "out", new_door()
+    sources = [activemq.url, f"spool://{tmp_path}/spool", door.listen_url]
+    site = site_of(tmp_path, sources, Subscription(queue))
+    over_stomp, in_spool, over_http = (results(COUNT, f"org.sam.{n}") for n in range(3))
+    target = {"database": [], "broker": ["--to", rabbitmq.url], "spool": ["--to", f"spool://{out}"]}
+    everything = [*over_stomp, *in_spool, *over_http]
 
-    moved = relay.run("run", "--drain", "--json", "--to", f"spool://{spool}")
-    relayed = messages_by_id(DirectoryQueue(spool))
-    loader_directory = tmp_path / "back"
-    loader_directory.mkdir()
-    loader = make_site(loader_directory, postgres_url, [f"spool://{spool}"])
+    def stored() -> list[str]:
+        if sink == "database":
+            return site.column("SELECT messageId FROM metricOutput")
+        if sink == "broker":
+            return ids(received(rabbitmq, queue, len(everything)))
+        return [message.message_id for message in elements(out)]
+
+    publish(activemq.host, activemq.port, queue, over_stomp)
+    site.fill(*(to(queue, message) for message in in_spool))
+    with listening(site, door, *target[sink]) as daemon:
+        answers = [posted(door, to(queue, message)) for message in over_http]
+        eventually(lambda: sink == "broker" or len(stored()) >= len(everything))
+        found = stored()
+        eventually(lambda: not DirectoryQueue(tmp_path / "spool").has_elements())
+        stopped = daemon.stop()
+
+    assert {answer.status for answer in answers} == {STORED[sink]}
+    over_http_ids = [answer.document["messageId"] for answer in answers]
+    assert over_http_ids == [message.message_id for message in over_http]
+    assert Counter(found) == Counter(message.message_id for message in everything)
+    assert (stopped.code, stopped.messages) == (0, len(everything))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("activemq", "rabbitmq"),
+        ("rabbitmq", "artemis"),
+        ("artemis", "activemq"),
+        ("rabbitmq", SPOOL),
+    ],
+)
+def test_a_bridge_carries_every_message_as_it_was(
+    request: pytest.FixtureRequest, tmp_path: Path, first: str, second: str
+) -> None:
+    source: StompServer = request.getfixturevalue(first)
+    queue, out = f"/queue/{uuid.uuid4().hex}", f"spool://{tmp_path}/out"
+    target: StompServer | None = None if second == SPOOL else request.getfixturevalue(second)
+    bridge = site_of(tmp_path, [source.url], Subscription(queue))
+    odd = [Message({MESSAGE_ID: f"odd-{n}", **ODD}, body) for n, body in enumerate(ODD_BODIES)]
+    sent = [*results(COUNT), *odd]
+    publish(source.host, source.port, queue, [*sent, sent[0]])
+
+    moved = bridge.json("run", "--drain", "--to", target.url if target else out)
+    arrived = received(target, queue, len(sent) + 1) if target else elements(tmp_path / "out")
+
+    assert moved["messages"] == len(sent) + 1
+    copies = Counter(ids([*arrived]))
+    assert copies.pop(sent[0].message_id) == 2  # it forwards each copy
+    assert copies == dict.fromkeys([message.message_id for message in sent[1:]], 1)
+    by_id = {message.headers[MESSAGE_ID]: message for message in arrived}
+    for message in sent:
+        copy = by_id[message.message_id]
+        assert copy.body == message.body
+        assert message.headers.items() - {("messageClass", "")} <= copy.headers.items()
+    assert bridge.drain().summary["messages"] == 0, "acked at the source"
+
+
+def test_what_a_bridge_carries_twice_is_stored_once(
+    tmp_path: Path, activemq: ActiveMQServer, artemis: ArtemisServer
+) -> None:
+    topic, loading = f"/topic/grid.probe.{uuid.uuid4().hex}", tmp_path / "loader"
+    bridge = site_of(tmp_path, [activemq.url], Subscription(topic))
+    loading.mkdir()
+    loader = make_site(loading, f"sqlite:///{loading}/sam.db", [artemis.url], topic)
+    subscribe(activemq, bridge.name, topic)
+    subscribe(artemis, loader.name, topic)
+    sent = results(COUNT)
+    publish(activemq.host, activemq.port, topic, [*sent, *sent])
+
+    moved = bridge.run("run", "--drain", "--to", artemis.url)
     loaded = loader.drain()
 
-    assert (moved.returncode, loaded.code, loaded.summary["rows"]) == (0, 0, COUNT)
-    assert set(relayed) == {message.message_id for message in sent}
-    for message in sent:
-        relayed_message = relayed[message.message_id]
-        assert relayed_message.body == message.body
-        assert message.headers.items() <= relayed_message.headers.items()
-        assert relayed_message.headers["destination"].endswith(destination.rpartition("/")[2])
+    assert (moved.returncode, loaded.code) == (0, 0)
+    assert (loaded.summary["rows"], loaded.summary["duplicates"]) == (COUNT, COUNT)
     assert loader.rows() == COUNT
-    assert relay.drain().summary["messages"] == 0  # acked at the broker
 
 
-def test_a_relay_needs_no_database(tmp_path: Path) -> None:
-    fill_spool(tmp_path / "in", results(5))
-    config = tmp_path / "sam.toml"
-    config.write_text(f'[consumer]\nbrokers = ["spool://{tmp_path}/in"]\n')
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("stomp://msg1.example.org", "stomp://user@msg1.example.org:61613"),
+        ("spool:///in", "spool:///in"),
+    ],
+)
+def test_a_relay_does_not_move_messages_to_where_it_reads_them(
+    tmp_path: Path, source: str, target: str
+) -> None:
+    refused = bare_relay(tmp_path, source).run("run", "--to", target)
 
-    moved = Site(config, "", "").run("run", "--drain", "--to", f"spool://{tmp_path}/out")
+    assert (refused.returncode, "brokers to read from" in refused.stderr) == (78, True)
 
-    assert moved.returncode == 0, moved.stderr
-    assert (DirectoryQueue(tmp_path / "in").count(), DirectoryQueue(tmp_path / "out").count()) == (
-        0,
-        5,
-    )
+
+def test_rejected_messages_are_sent_once_the_cause_is_removed(tmp_path: Path) -> None:
+    def rejects(frame: object) -> str:
+        return "not authorized" if b"org.sam.B" in frame.body else ""
+
+    good, bad = results(5, "org.sam.G"), results(5, "org.sam.B")
+    relay, door = bare_relay(tmp_path), new_door()
+    relay.fill(*(to("/queue/x", message) for message in [*good, *bad]))
+    with FakeBroker(rejects=rejects) as strict:
+        moved = relay.json("run", "--drain", "--to", strict.url, code=65)
+        (directory,) = (tmp_path / relay.state).glob("*.rejected")
+        kept = elements(directory)
+        relay.edit(f"spool://{tmp_path}/spool", door.listen_url)
+        with listening(relay, door, "--to", strict.url):
+            refused, stored = (
+                posted(door, to("/topic/x", message)) for message in (bad[0], good[0])
+            )
+    with FakeBroker() as broker:
+        environment = {"SAM_PUBLISHER_SPOOL": str(directory), "HOME": str(tmp_path)}
+        drained = invoke("sam-publish", "spool", "drain", "--broker", broker.url, env=environment)
+
+    bad_ids = {message.message_id for message in bad}
+    assert moved["rejected_messages"] == len(bad)
+    assert {message.message_id for message in kept} == bad_ids
+    assert all(IDENTITY in message.headers for message in kept)
+    assert {*strict.ids} == {message.message_id for message in good}
+    assert (refused.status, "not authorized" in refused.document["detail"]) == (403, True)
+    assert stored.document == {"messageId": good[0].message_id, "stored": "broker"}
+    assert (drained.code, {*broker.ids}) == (0, bad_ids), drained.err
+    assert not any(REJECTED in frame.headers for frame in broker.taken)
+    assert not DirectoryQueue(directory).has_elements(), "those of a sender over HTTP are its own"
 
 
 WITHOUT_DATABASE = """
@@ -72,68 +207,38 @@ sys.exit(main(sys.argv[1:]) or any(name.startswith("sam_pipeline.sql") for name 
 """
 
 
-def test_a_relay_runs_without_sqlalchemy(tmp_path: Path) -> None:
-    fill_spool(tmp_path / "in", results(5))
-    config = tmp_path / "sam.toml"
-    config.write_text(f'[consumer]\nbrokers = ["spool://{tmp_path}/in"]\n')
-    relay = Site(config, "", "").command("run", "--to", f"spool://{tmp_path}/out")
-    module = relay.index("-m")
-    command = [*relay[:module], "-c", WITHOUT_DATABASE, *relay[module + 2 :]]
+def test_a_relay_needs_neither_a_database_nor_sqlalchemy_and_writes_for_dirq(
+    tmp_path: Path,
+) -> None:
+    relay = bare_relay(tmp_path)
+    relay.fill(*results(5))
+    command = relay.command("run", "--to", f"spool://{tmp_path}/out", program=WITHOUT_DATABASE)
 
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as daemon:
-        eventually(lambda: DirectoryQueue(tmp_path / "out").count() == 5 or daemon.poll())
+        out = DirectoryQueue(tmp_path / "out")
+        eventually(lambda: out.count() == 5 or daemon.poll() is not None)
         daemon.terminate()
         _, log = daemon.communicate(timeout=60)
 
     assert daemon.returncode == 0, log
     assert "stopped: 5 messages" in log
-
-
-def test_a_relayed_queue_is_readable_with_dirq(tmp_path: Path) -> None:
-    fill_spool(tmp_path / "in", results(5))
-    config = tmp_path / "sam.toml"
-    config.write_text(f'[consumer]\nbrokers = ["spool://{tmp_path}/in"]\n')
-
-    Site(config, "", "").run("run", "--drain", "--to", f"spool://{tmp_path}/out")
-
     assert QueueSimple(str(tmp_path / "out")).count() == 5
 
 
-def test_a_queue_is_not_relayed_into_itself(tmp_path: Path) -> None:
-    config = tmp_path / "sam.toml"
-    config.write_text(f'[consumer]\nbrokers = ["spool://{tmp_path}/in"]\n')
-
-    refused = Site(config, "", "").run("run", "--to", f"spool://{tmp_path}/in")
-
-    assert refused.returncode == 78
-    assert "brokers to read from" in refused.stderr
-    assert f"spool://{tmp_path}/in" in refused.stderr
-
-
-def test_the_option_wins_over_the_target_in_the_file(tmp_path: Path) -> None:
-    config = tmp_path / "sam.toml"
-    keys = f'brokers = ["spool://{tmp_path}/in"]\nto = ["spool://{tmp_path}/kept"]\n'
-    config.write_text(f"[consumer]\n{keys}")
-    relay = Site(config, "", "")
-
+def test_the_option_wins_over_the_target_in_the_file_and_a_broken_target_keeps_the_messages(
+    tmp_path: Path,
+) -> None:
+    relay = bare_relay(tmp_path)
+    relay.configure(f'to = ["spool://{tmp_path}/kept"]')
     for options, target in (([], "kept"), (["--to", f"spool://{tmp_path}/named"], "named")):
-        fill_spool(tmp_path / "in", results(5))
+        relay.fill(*results(5))
         moved = relay.run("run", "--drain", *options)
-
-        assert moved.returncode == 0, moved.stderr
-        assert QueueSimple(str(tmp_path / target)).count() == 5
+        assert (moved.returncode, len(elements(tmp_path / target))) == (0, 5), moved.stderr
     assert relay.run("check").returncode == 0
+    relay.fill(*results(5))
+    (tmp_path / "file").write_text("no directory")
 
-
-def test_a_relay_waits_while_its_directory_cannot_be_written(tmp_path: Path) -> None:
-    fill_spool(tmp_path / "in", results(5))
-    config = tmp_path / "sam.toml"
-    config.write_text(f'[consumer]\nbrokers = ["spool://{tmp_path}/in"]\n')
-    (tmp_path / "out").write_text("no directory")
-
-    waited = Site(config, "", "").run(
-        "run", "--drain", "--timeout", "1", "--to", f"spool://{tmp_path}/out"
-    )
+    waited = relay.run("run", "--drain", "--timeout", "0.5", "--to", f"spool://{tmp_path}/file")
 
     assert waited.returncode in (73, 74), waited.stderr
-    assert DirectoryQueue(tmp_path / "in").count() == 5
+    assert len(elements(tmp_path / "spool")) == 5

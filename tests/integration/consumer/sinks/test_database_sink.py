@@ -1,0 +1,164 @@
+"""What the database reports of each message, and what its sink does between two batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from sam_pipeline.consumer.core.inbox import Delivery
+from sam_pipeline.consumer.core.outcome import DATABASE, SPOOL, MessageOutcome
+from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.core.tally import Tally
+from sam_pipeline.consumer.silence.coverage import Coverage, nothing_covered
+from sam_pipeline.consumer.sinks import probe_watch
+from sam_pipeline.consumer.sinks.database import DatabaseSink
+from sam_pipeline.consumer.sinks.probe_watch import ProbeWatch
+from sam_pipeline.consumer.sinks.spool import SpoolSink
+from sam_pipeline.consumer.sinks.upkeep import make_tasks, run_due
+from sam_pipeline.schema.messages.message import CLASS, Message
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.removal.pruning.partitions import partitions
+from tests.support.builders import metric_message, metric_result
+from tests.support.consumer.doubles import FakeSession, delivery
+from tests.support.database.dialects import only_on
+from tests.support.database.roles import acting_as
+from tests.support.database.sql_rows import insert
+
+
+def batch(*messages: Message) -> list[Delivery]:
+    """Every other one from a session that answers, the first one included."""
+    sessions = FakeSession(answers=True), FakeSession()
+    return [delivery(sessions[at % 2], at, message) for at, message in enumerate(messages)]
+
+
+@contextmanager
+def loading(engine: Engine, state: State, letters: int = 1000) -> Iterator[DatabaseSink]:
+    with acting_as("loader", engine) as loader:
+        yield DatabaseSink(loader, "site-a", Limits(), state, letters, 20_000_000)
+
+
+def load(sink: DatabaseSink, *messages: Message) -> Tally:
+    return sink.load(batch(*messages), (), nullcontext)
+
+
+def test_the_database_reports_rows_duplicates_and_dead_letters_to_sessions_that_answer(
+    engine: Engine,
+) -> None:
+    known, bad = metric_message(), metric_result(metricStatus="FINE")
+    unknown = Message({CLASS: "weatherReport"}, b"")
+    with loading(engine, State()) as sink:
+        first = load(sink, known)
+        tally = load(sink, metric_message(bad), unknown, known, Message(*known))
+        again = load(sink, metric_message(bad), known, unknown)
+
+    [letter] = tally.outcomes[0].letters
+    assert first.outcomes == {0: MessageOutcome(DATABASE, rows=1)}
+    assert (letter.number, letter.reason, "FINE" in letter.text) == (1, "bad-status", True)
+    assert tally.outcomes == {
+        0: MessageOutcome(DATABASE, letters=(letter,)),
+        2: MessageOutcome(DATABASE, duplicates=1),
+    }
+    assert again.outcomes[0].letters == (letter,), "a repeated dead letter is one"
+    assert [record[:2] for record in again.outcomes[2].letters] == [(None, "unknown-class")]
+
+
+def test_a_summarised_dead_letter_is_reported_like_others(engine: Engine) -> None:
+    with loading(engine, State(), letters=1) as sink:
+        tally = load(sink, *(Message({CLASS: "weatherReport"}, b"%d" % n) for n in range(4)))
+
+    assert tally.summarised_dead_letters == 3
+    letters = [outcome.letters for outcome in tally.outcomes.values()]
+    assert [[record.reason for record in records] for records in letters] == [["unknown-class"]] * 2
+
+
+def test_a_spool_reports_that_it_has_the_message(tmp_path: Path) -> None:
+    sink = SpoolSink(parse_broker(f"spool://{tmp_path}/queue"))
+
+    tally = sink.load(batch(*(metric_message() for _ in range(3))), (), nullcontext)
+
+    assert tally.outcomes == dict.fromkeys((0, 2), MessageOutcome(SPOOL))
+
+
+def test_each_transaction_of_a_batch_is_a_sign_of_life(engine: Engine) -> None:
+    """The watchdog measures the time between two of them, and not that of the whole batch."""
+    days = [format_time(NOW - timedelta(days=n)) for n in range(120)]
+    state = State()
+    with loading(engine, state) as sink:
+        tally = load(sink, metric_message(*(metric_result(timestamp=day) for day in days)))
+
+    assert tally.rows_by_class == {"metricOutput": 120}
+    assert state.turns >= 3
+
+
+@only_on("postgresql", "own_url")
+@pytest.mark.parametrize(("max_future_days", "ahead"), [(1, 1), (30, 3)])
+def test_partitions_of_coming_days_exist_before_any_message_needs_them(
+    own_engine: Engine, max_future_days: int, ahead: int
+) -> None:
+    today = datetime.now(UTC).date()
+    limits = Limits(future=timedelta(days=max_future_days))
+    with acting_as("loader", own_engine) as loader:
+        run_due(make_tasks(loader, Catalogue(loader).partitions, limits, print), news=True)
+
+    with reading(own_engine) as connection:
+        days = {partition.day for partition in partitions(connection)}
+    assert {today + timedelta(days=n) for n in range(ahead + 1)} <= days
+    assert len(days) <= ahead + 2  # a day may have begun meanwhile
+
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+INTERVAL = timedelta(minutes=5)
+
+
+@pytest.fixture
+def reported(engine: Engine) -> Engine:
+    """The database after a probe of one host has reported five times."""
+    times = [format_time(NOW - INTERVAL * number) for number in (6, 5, 4, 3, 2)]
+    results = (metric_result(hostName="h", timestamp=time) for time in times)
+    insert(engine, "metricOutput", *results)
+    fold_all(engine)
+    return engine
+
+
+def test_the_rights_of_a_loader_suffice_to_find_a_silent_probe(reported: Engine) -> None:
+    state = State()
+    state.coverage = Coverage(NOW)
+    with acting_as("loader", reported) as loader:
+        ProbeWatch(loader, state).turn()
+
+    [silence] = state.probe_silences.named
+    assert silence.name.startswith("h ") and silence.last == NOW - 2 * INTERVAL
+    assert state.probe_silences.silent == 1
+
+
+def test_probes_are_judged_by_what_was_seen_and_is_folded(
+    reported: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, folded = State(), True
+    monkeypatch.setattr(probe_watch, "is_folded", lambda engine, number: folded)
+    fresh = ProbeWatch(reported, state)
+    for coverage in (None, nothing_covered(NOW)):  # a daemon that has just started
+        state.coverage = coverage
+        fresh.turn()
+        assert state.probe_silences.silent == 0
+
+    folded = False
+    state.coverage = Coverage(NOW)
+    watch = ProbeWatch(reported, state)
+    watch.turn()
+    assert state.probe_silences.silent == 0
+    state.coverage = Coverage(NOW - timedelta(days=1))  # judged is what was noted before
+    folded = True
+    watch.turn()
+
+    assert state.probe_silences.silent == 1
