@@ -312,30 +312,6 @@ def test_files_to_import(seen: Seen, tmp_path: Path) -> None:
     seen("sam-report", "now")
 
 
-def test_downtimes(seen: Seen) -> None:
-    times = ("--start", "2026-11-01T00:00Z", "--end", "2099-11-02T00:00Z")
-    names = ("--site", BARE, "--host", BARE, "--flavour", BARE, "--id", BARE, "--who", EVIL)
-    for site in (names, ("--site", "plain", "--id", "plain")):
-        seen("sam-db", "downtime", "add", *site, *times, "--reason", EVIL)
-    for options in ((), ("--json",)):
-        assert "evil" in seen("sam-db", "downtime", "list", "--all", *options)
-    assert "evil" in seen("sam-db", "downtime", "cancel", "plain", "--reason", EVIL, "--json")
-
-
-def test_a_database_file(seen: Seen, tmp_path: Path) -> None:
-    directory = tmp_path / NAME
-    directory.mkdir()
-    (tmp_path / "sam.db").rename(directory / "sam.db")
-    config = tmp_path / "evil.toml"
-    path = json.dumps(f"sqlite:///{directory}/sam.db")
-    config.write_text(f"[database]\nurl = {path}\n")
-    config.chmod(0o600)
-
-    for command in ("current", "check", "upgrade", "repair", "partitions"):
-        for options in ((), ("--json",)):
-            seen("sam-db", command, *options, config=config)
-
-
 REPORTS = [
     *(("show", "--level", level) for level in ("site", "endpoint", "group", "metric")),
     *(("trends", "--level", level) for level in ("site", "metric")),

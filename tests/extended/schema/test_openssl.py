@@ -23,7 +23,6 @@ from sam_pipeline.schema.identity.signature import sign
 from sam_pipeline.schema.messages.message import new_message
 from tests.services import missing
 
-LIBRARY = "nacl.signing"
 NOW = datetime(2026, 11, 23, 12, 0, 0, tzinfo=UTC)
 
 
@@ -46,22 +45,18 @@ def test_library_and_program_make_the_same_signatures(path: Path) -> None:
         assert sign(message, openssl, NOW) == sign(message, library, NOW)
 
 
-def test_without_the_library_the_program_signs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_the_program_signs(
+    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     expected = load_signer(path).sign(b"text")
-    monkeypatch.setitem(sys.modules, LIBRARY, None)
+    monkeypatch.setitem(sys.modules, "nacl.signing", None)
 
     signer = load_signer(path)
     assert isinstance(signer, OpensslSigner)
     assert signer.sign(b"text") == expected
-
-
-def test_without_a_place_for_temporary_files_nothing_is_signed(
-    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-
     with pytest.raises(ConfigError, match="temporary"):
-        OpensslSigner("nagios1", path, "openssl").sign(b"text")
+        signer.sign(b"text")
 
 
 @pytest.mark.parametrize("script", ["echo too old >&2; exit 1", "exit 1", "sleep 5"])

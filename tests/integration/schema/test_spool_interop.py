@@ -70,28 +70,20 @@ def test_the_dqs_library_reads_our_elements(
     assert (dict(read.header), body) == (dict(message.headers), message.body)
 
 
-def test_both_list_the_same_elements_in_the_same_order(ours: DirectoryQueue, theirs: DQS) -> None:
-    written = []
+def test_both_list_the_same_elements_and_each_respects_the_locks_of_the_other(
+    ours: DirectoryQueue, theirs: DQS
+) -> None:
     for _ in range(20):
-        written.append(ours.add(metric_message()))
-        written.append(theirs.add_message(ForeignMessage("x")))
+        mine, yours = ours.add(metric_message()), theirs.add_message(ForeignMessage("x"))
+    listed = list(ours.names())
 
-    assert list(ours.names()) == list(theirs)
-    assert sorted(written) == list(ours.names())
-    assert theirs.count() == 40
-
-
-def test_each_respects_the_locks_of_the_other(ours: DirectoryQueue, theirs: DQS) -> None:
-    mine, yours = ours.add(metric_message()), theirs.add_message(ForeignMessage("x"))
-
-    locked = ours.lock(mine), theirs.lock(yours)
-    refused = theirs.lock(mine), ours.lock(yours)
+    assert (listed, listed) == (list(theirs), sorted(listed))
+    assert theirs.count() == len(listed) == 40
+    assert (ours.lock(mine), theirs.lock(yours)) == (True, True)
+    assert (theirs.lock(mine), ours.lock(yours)) == (False, False)
     theirs.remove(yours)
     ours.remove(mine)
-
-    assert locked == (True, True)
-    assert refused == (False, False)
-    assert theirs.count() == ours.count() == 0
+    assert theirs.count() == ours.count() == 38
 
 
 def test_each_purges_old_locks_of_the_other_and_keeps_recent_ones(

@@ -53,11 +53,7 @@ def test_a_long_command_is_folded_before_an_option_and_never_inside_quotes() -> 
         '    --reason "power  cut - again" \\',
         "    --end 2026-11-20T12:00Z",
     ]
-
-
-def test_a_value_that_is_too_long_is_on_a_line_of_its_own() -> None:
     digest = "5" * 64
-
     assert folded(f"sam-db audit --verify --expect {digest}")[-1] == f"    {digest}"
 
 

@@ -81,28 +81,15 @@ def damaged_texts(draw: st.DrawFn) -> str:
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(lines) - 1))
         key, _, value = lines[at].partition(": ")
-        change = draw(
-            st.sampled_from(["value", "key", "colon", "line", "end", "move", "again", "no"])
-        )
-        if change == "value":
-            lines[at] = f"{key}: {draw(VALUES)}\n"
-        elif change == "key":
-            lines[at] = f"{draw(KEYS)}: {value}"
-        elif change == "colon":
-            lines[at] = f"{key}{draw(COLONS)}{value}"
-        elif change == "line":
-            lines.insert(at, f"{draw(KEYS)}{draw(COLONS)}{draw(VALUES)}\n")
-        elif change == "end":
-            lines[at] = draw(st.sampled_from(["\r\n", "\n\n", "\x0b\n", "", "EOT\n"])).join(
-                [lines[at].rstrip("\n"), ""]
-            )
-        elif change == "move":
-            lines.append(lines.pop(at))
-        elif change == "again":
-            lines.append(lines[at])
-        elif len(lines) > 1:
-            del lines[at]
-    return "".join(lines) + draw(ENDS)
+        odd_key, colon, odd_value = draw(KEYS), draw(COLONS), draw(VALUES)
+        changed = [
+            *([f"{key}: {odd_value}\n"], [f"{odd_key}: {value}"], [f"{key}{colon}{value}"]),
+            *([f"{odd_key}{colon}{odd_value}\n", lines[at]], [lines[at]] * 2, []),
+            [lines[at].rstrip("\n") + draw(st.sampled_from(["\r\n", "\n\n", "\x0b\n", ""]))],
+        ]
+        lines[at : at + 1] = draw(st.sampled_from(changed))
+        lines = lines or ["\n"]
+    return "".join(draw(st.permutations(lines)) if draw(st.booleans()) else lines) + draw(ENDS)
 
 
 BODIES = st.one_of(

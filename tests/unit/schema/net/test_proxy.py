@@ -18,7 +18,7 @@ from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.proxy import Proxy, chosen, is_exempt, parse_proxy
 from tests.support.brokers.fake_broker import FakeBroker, black_hole, closed_port
-from tests.support.brokers.http_stand_in import HttpStandIn, json_reply, reply
+from tests.support.brokers.http_stand_in import HttpStandIn, reply
 from tests.support.brokers.proxy_server import HOST, ProxyServer
 from tests.support.builders import metric_message
 
@@ -310,20 +310,6 @@ def test_a_broker_that_the_proxy_cannot_reach_is_reported_as_502_of_the_proxy(sc
     assert failure.startswith(f"proxy {proxy.url} {SOURCE} answered 502 Bad Gateway")
 
 
-@both_ways
-def test_a_slow_proxy_uses_only_its_share_if_another_broker_follows(
-    monkeypatch: pytest.MonkeyPatch, broker: FakeBroker, url: str
-) -> None:
-    monkeypatch.setenv("no_proxy", HOST)
-    with ProxyServer(mute=True) as proxy:
-        monkeypatch.setenv("http_proxy", proxy.url)
-        config = PublisherConfig((url, broker.url), timeout_s=0.6)
-        publication = publish([metric_message()], config)
-
-    assert len(publication.receipts) == len(broker.taken) == 1
-    assert f"proxy {proxy.url}" in publication.failures[0].reason
-
-
 CUT_PAGE = b"HTTP/1.1 407 No\r\nProxy-Authenticate: Basic\r\nContent-Length: 900\r\n\r\n<html"
 AND_MORE = b"HTTP/1.1 200 OK\r\n\r\nCONNECTED\nversion:1.2\n\n\0"
 ENDLESS = {"drips": True, "says": b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1000}
@@ -404,15 +390,3 @@ def test_a_broker_listed_in_no_proxy_is_reached_directly(
 
     assert len(broker.taken) == 1
     assert proxy.asked == []
-
-
-def test_the_answer_of_a_broker_passes_the_proxy() -> None:
-    no_queue = json_reply(200, {"routed": False})
-    with HttpStandIn(lambda request: no_queue) as server, ProxyServer(hosts=KNOWN) as proxy:
-        url = f"rabbitmq-api+http://{NAME}:{server.port}/%2F/amq.topic"
-        config = PublisherConfig((url,), proxy=proxy.url)
-        with pytest.raises(NoBrokerTookIt) as refusal:
-            publish([metric_message()], config)
-
-    (rejection,) = refusal.value.publication.rejections
-    assert "no queue is bound to amq.topic" in rejection.reason

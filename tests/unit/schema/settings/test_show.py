@@ -53,9 +53,6 @@ class Shown:
 def test_passwords_of_urls_are_masked(value: str, shown: str) -> None:
     assert masked("brokers", value) == shown
     assert masked("brokers", (value,)) == [shown]
-
-
-def test_the_value_of_a_secret_key_is_masked() -> None:
     assert masked("password", "hidden") == "***"
     assert masked("password_file", Path("/etc/sam/password")) == "/etc/sam/password"
 
