@@ -19,19 +19,19 @@ from sqlalchemy import Connection, Engine, text
 
 from sam_pipeline.schema.records.classes import BUILT_IN
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.database.engine import make_engine, writing
-from sam_pipeline.sql.database.version import upgrade
+from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import DRIVER_ERRORS
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.staging import copy_rows
 from tests.integration.conftest import EMPTY_ALL_TABLES
-from tests.services.postgres import PostgresServer, fresh_database
+from tests.services.postgres import PostgresServer, drop_database, new_url
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import query
+from tests.support.database.with_schema import with_schema
 
-# A few dozen rows take each of the doors, so fewer examples than elsewhere do.
-EXAMPLES = settings.default.max_examples // 5 if settings.default else 20
+# A few dozen rows take each of the doors, and `test_class_views.py` has the rules one by one.
+EXAMPLES = settings.default.max_examples // 12 if settings.default else 8
 
 STATUSES = ("OK", "WARNING", "UNKNOWN", "CRITICAL")
 TODAY = datetime.now(UTC).date()
@@ -224,18 +224,8 @@ def by_copy(connection: Connection, view: ClassView, rows: Rows) -> None:
 
 def in_bulk(connection: Connection, view: ClassView, rows: Rows) -> int:
     """COPY past the trigger, as the loader does; returns how many were duplicates."""
-    return copy_rows(
-        connection,
-        view,
-        [
-            (
-                {key.lower(): value for key, value in row.items() if value is not None},
-                row["messageId"] or "",
-                PUBLISHER,
-            )
-            for row in rows
-        ],
-    )
+    present = [{key.lower(): v for key, v in row.items() if v is not None} for row in rows]
+    return copy_rows(connection, view, [(row, row["messageid"], PUBLISHER) for row in present])
 
 
 DOORS: Mapping[str, Door] = {
@@ -255,9 +245,8 @@ def store_by_halving(
         if len(rows) == 1:
             return {rows[0]["messageId"]}
     half = len(rows) // 2
-    return store_by_halving(connection, view, rows[:half], door) | store_by_halving(
-        connection, view, rows[half:], door
-    )
+    halves = [store_by_halving(connection, view, part, door) for part in (rows[:half], rows[half:])]
+    return halves[0] | halves[1]
 
 
 # The contents ---------------------------------------------------------------------------------
@@ -364,31 +353,22 @@ class Database(NamedTuple):
     loader: Engine
 
 
-class Databases(NamedTuple):
-    """PostgreSQL: one for each door and one for all doors in turns; and one of SQLite."""
-
-    by_door: Mapping[str, Database]
-    mixed: Database
-    sqlite: Database
-
-
 @pytest.fixture(scope="module")
 def databases(
     postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Databases]:
-    urls = [
-        *(fresh_database(postgres) for _ in (*DOORS, "mixed")),
-        f"sqlite:///{tmp_path_factory.mktemp('doors') / 'sam.db'}",
-    ]
+) -> Iterator[Mapping[str, Database]]:
+    """PostgreSQL: one for each door and one for all doors in turns; and one of SQLite."""
+    urls = {door: new_url(postgres) for door in (*DOORS, "mixed")}
+    urls["sqlite"] = f"sqlite:///{tmp_path_factory.mktemp('doors') / 'sam.db'}"
     with ExitStack() as stack:
-        opened = []
-        for url in urls:
-            engine = make_engine(url, create=True)
+        opened = {}
+        for name, url in urls.items():
+            if name != "sqlite":
+                stack.callback(drop_database, postgres, url)
+            engine = with_schema(url)
             stack.callback(engine.dispose)
-            upgrade(engine)
-            opened.append(Database(engine, stack.enter_context(acting_as("loader", engine))))
-        *of_doors, mixed, sqlite = opened
-        yield Databases(dict(zip(DOORS, of_doors, strict=True)), mixed, sqlite)
+            opened[name] = Database(engine, stack.enter_context(acting_as("loader", engine)))
+        yield opened
 
 
 def empty(engine: Engine) -> None:
@@ -447,18 +427,16 @@ def has_repeated_keys(batch: Batch) -> bool:
 )
 @given(drawn=batches(), data=st.data())
 def test_every_door_leaves_the_same_contents(
-    databases: Databases, drawn: list[Batch], data: st.DataObject
+    databases: Mapping[str, Database], drawn: list[Batch], data: st.DataObject
 ) -> None:
-    in_turns = [data.draw(st.sampled_from(sorted(DOORS))) for _ in range(len(drawn) + 1)]
+    turns = {name: [name] * (len(drawn) + 1) for name in DOORS}
+    turns["mixed"] = [data.draw(st.sampled_from(sorted(DOORS))) for _ in range(len(drawn) + 1)]
+    turns["sqlite"] = turns["one_by_one"]
 
-    by_sqlite, refused = load_all(databases.sqlite, drawn, ["one_by_one"] * (len(drawn) + 1))
-    others = {
-        door: load_all(database, drawn, [door] * (len(drawn) + 1))
-        for door, database in databases.by_door.items()
-    }
-    others["mixed"] = load_all(databases.mixed, drawn, in_turns)
+    outcomes = {name: load_all(databases[name], drawn, doors) for name, doors in turns.items()}
 
-    for door, (by_door, refused_by_door) in others.items():
+    by_sqlite, refused = outcomes.pop("sqlite")
+    for door, (by_door, refused_by_door) in outcomes.items():
         assert refused_by_door == refused, door
         for name in by_sqlite.keys() - {"report_changed_day"}:
             assert by_door[name] == by_sqlite[name], (door, name)
