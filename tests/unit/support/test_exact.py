@@ -1,11 +1,11 @@
-"""Random worlds contain the edge cases they are drawn for; a failing one is reported reduced."""
+"""The worlds contain the edge cases they are made for; a failing random one is reported reduced."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, replace
-from datetime import timedelta
+from datetime import date, timedelta
 from itertools import combinations, permutations
 
 import pytest
@@ -16,8 +16,11 @@ from tests.oracle.oracle import AND, OR, STATUSES
 from tests.worlds.drawn import drawn
 from tests.worlds.drawn_setting import profiles
 from tests.worlds.model import Result, World, midnight
+from tests.worlds.records import MAX_RECORDS, result_batches, topology_batches
+from tests.worlds.small import LATE, OTHER_VO, SILENT, small_world
 
 SEED, BATCHES, SIZE = 7, 16, 24  # the draws also depend on the modules that are loaded
+DAY = timedelta(days=1)
 
 
 @pytest.fixture(scope="module")
@@ -29,25 +32,27 @@ def test_a_seed_draws_the_same_worlds_again() -> None:
     assert drawn_batch(SEED, 1, 10) == drawn_batch(SEED, 1, 10) != drawn_batch(SEED, 0, 10)
 
 
-def seconds_beside_midnight(world: World) -> set[int]:
-    midnights = [midnight(day) for day in world.all_days]
+def most(keys: Iterable[object]) -> int:
+    """How often the most frequent key occurs."""
+    return max(Counter(keys).values(), default=0)
+
+
+def beside_midnight(world: World) -> set[int]:
     return {
-        int((result.measured_at - moment).total_seconds())
+        int((result.measured_at - midnight(day)).total_seconds())
         for result in world.results
-        for moment in midnights
+        for day in world.all_days
     } & {-1, 0, 1}
 
 
-def moments(world: World, *more: str) -> Counter[tuple[object, ...]]:
-    """The number of statuses at each moment of an instance."""
-    names = ("host", "flavour", "metric", "vo", "fqan", "measured_at", *more)
-    statuses = {
-        (*[getattr(result, name) for name in names], result.status) for result in world.results
-    }
-    return Counter(key[:-1] for key in statuses)
+def statuses_at_once(world: World, *more: str) -> int:
+    """The most statuses of an instance at one moment."""
+    names = ("host", "flavour", "metric", "vo", "fqan", "measured_at", *more, "status")
+    keys = {tuple(getattr(result, name) for name in names) for result in world.results}
+    return most(key[:-1] for key in keys)
 
 
-def without_one_monitoring_host(world: World) -> bool:
+def worse_copy_excluded(world: World) -> bool:
     """Whether a result remains whose worse copy by another monitoring host is excluded."""
 
     def is_excluded(result: Result) -> bool:
@@ -68,76 +73,43 @@ def without_one_monitoring_host(world: World) -> bool:
     )
 
 
-def only_the_day_before(world: World) -> bool:
-    def day_of(result: Result) -> object:
-        return result.measured_at.date()
-
-    return any(
-        {day_of(result) for result in world.results if result.host == host} == {world.all_days[0]}
-        for host in {result.host for result in world.results}
-    )
+def only_the_first_day(world: World) -> bool:
+    days_of: dict[str, set[date]] = {}
+    for result in world.results:
+        days_of.setdefault(result.host, set()).add(result.measured_at.date())
+    return {world.all_days[0]} in days_of.values()
 
 
-def touching(world: World) -> bool:
-    pairs = combinations(
-        [downtime for downtime in world.downtimes if downtime.start < downtime.end], 2
-    )
-    return any(a.end == b.start or b.end == a.start for a, b in pairs)
-
-
-def overlapping(world: World) -> bool:
-    pairs = combinations(world.downtimes, 2)
-    return any(a.start < b.start < a.end < b.end for a, b in pairs)
-
-
-def covering_a_day(rows: Sequence[object], world: World) -> bool:
-    day = timedelta(days=1)
-    return any(
-        row.start <= midnight(date) and row.end >= midnight(date) + day  # type: ignore[attr-defined]
-        for row in rows
-        for date in world.all_days
-    )
-
-
-def in_two_sites(world: World) -> bool:
-    places = {(endpoint.host, endpoint.flavour, endpoint.site) for endpoint in world.endpoints}
-    return max(Counter(pair[:2] for pair in places).values(), default=0) > 1
-
-
-EDGES: dict[str, Callable[[World], bool]] = {
-    "a result at midnight, one second before and one after": lambda world: (
-        seconds_beside_midnight(world) == {-1, 0, 1}
-    ),
-    "two statuses at a moment": lambda world: max(moments(world).values(), default=0) > 1,
+EDGES: dict[str, Callable[[World], object]] = {
+    "results at and beside midnight": lambda world: beside_midnight(world) == {-1, 0, 1},
+    "two statuses at a moment": lambda world: statuses_at_once(world) > 1,
     "two statuses of one run of a probe": lambda world: (
-        max(moments(world, "gathered_at", "monitoring_host").values(), default=0) > 1
+        statuses_at_once(world, "gathered_at", "monitoring_host") > 1
     ),
-    "one run of a probe for two monitoring hosts, the worse excluded": (
-        without_one_monitoring_host
-    ),
+    "the worse of two monitoring hosts is excluded": worse_copy_excluded,
     "no result": lambda world: not world.results,
     "one result": lambda world: len(world.results) == 1,
     "no endpoint": lambda world: not world.endpoints,
-    "a host with results of the first day only": only_the_day_before,
-    "downtimes that touch": touching,
-    "downtimes that overlap": overlapping,
-    "a downtime of a whole day": lambda world: covering_a_day(world.downtimes, world),
-    "a downtime that is cancelled": lambda world: any(
-        downtime.start == downtime.end for downtime in world.downtimes
+    "a host with results of the first day only": only_the_first_day,
+    "downtimes that touch": lambda world: any(
+        a.end == b.start > a.start and b.end > b.start for a, b in permutations(world.downtimes, 2)
     ),
+    "downtimes that overlap": lambda world: any(
+        a.start < b.start < a.end < b.end for a, b in combinations(world.downtimes, 2)
+    ),
+    "a downtime of a whole day": lambda world: any(
+        d.start <= midnight(day) and d.end >= midnight(day) + DAY
+        for d in world.downtimes
+        for day in world.all_days
+    ),
+    "a downtime that is cancelled": lambda world: any(d.start == d.end for d in world.downtimes),
     "a downtime announced twice": lambda world: (
-        max(
-            Counter(
-                (d.downtime_id, d.site, d.host, d.flavour) for d in world.downtimes if d.downtime_id
-            ).values(),
-            default=0,
-        )
+        most((d.downtime_id, d.site, d.host, d.flavour) for d in world.downtimes if d.downtime_id)
         > 1
     ),
-    "a downtime that ends at midnight": lambda world: any(
-        downtime.end == midnight(day) for downtime in world.downtimes for day in world.all_days
+    "an endpoint of two sites": lambda world: (
+        most((host, flavour) for _, host, flavour in {astuple(e)[:3] for e in world.endpoints}) > 1
     ),
-    "an endpoint of two sites": in_two_sites,
     "an endpoint that is not monitored": lambda world: any(
         "N" in (endpoint.production, endpoint.monitored) for endpoint in world.endpoints
     ),
@@ -147,40 +119,28 @@ EDGES: dict[str, Callable[[World], bool]] = {
         for day in world.all_days
     ),
     "a site with two weights": lambda world: (
-        max(
-            Counter(
-                (group.site, group.group_type, group.group_name) for group in world.site_groups
-            ).values(),
-            default=0,
-        )
-        > 1
+        most((group.site, group.group_type, group.group_name) for group in world.site_groups) > 1
     ),
 }
 
 
 @pytest.mark.parametrize("edge", EDGES)
 def test_some_worlds_have_the_edge_case(edge: str, batches: list[Batch]) -> None:
-    matches = [world for batch in batches for world in batch.worlds if EDGES[edge](world)]
-
-    assert matches
+    assert any(EDGES[edge](world) for batch in batches for world in batch.worlds)
 
 
-def test_every_status_occurs_at_some_site(batches: list[Batch]) -> None:
+def test_every_status_and_every_kind_of_setting_occurs(batches: list[Batch]) -> None:
     statuses = {
         span[2]
         for batch in batches
-        for world_facts in replace(batch, worlds=batch.worlds[:12]).oracle_facts().values()
+        for world_facts in replace(batch, worlds=batch.worlds[:8]).oracle_facts().values()
         for fact, timeline in world_facts.items()
         if fact[:2] == ("timeline", "sites")
         for span in timeline  # type: ignore[attr-defined]
     }
-
-    assert statuses >= set(STATUSES) - {"EXCLUDED"}
-
-
-def test_profiles_use_every_kind_of_setting() -> None:
     drawn_profiles = [drawn(profiles(), 3, number)[-1] for number in range(24)]
 
+    assert statuses >= set(STATUSES) - {"EXCLUDED"}
     assert {profile.vo for profile in drawn_profiles} == {None, "", "ops"}
     assert {profile.fqan for profile in drawn_profiles} == {None, "", "/ops/pilot"}
     assert {None} < {profile.validity_s for profile in drawn_profiles}
@@ -195,10 +155,9 @@ def test_profiles_use_every_kind_of_setting() -> None:
 def test_two_worlds_of_a_batch_share_no_names(batches: list[Batch]) -> None:
     def names(world: World) -> set[str]:
         rows = [*world.endpoints, *world.downtimes, *world.results, *world.exclusions]
-        names_of_rows = {
-            getattr(row, name, "") for row in rows for name in ("site", "host", "monitoring_host")
-        }
-        return (names_of_rows | {row.group_name for row in world.site_groups}) - {""}
+        attributes = ("site", "host", "monitoring_host")
+        of_rows = {getattr(row, name, "") for row in rows for name in attributes}
+        return (of_rows | {row.group_name for row in world.site_groups}) - {""}
 
     world = batches[0].worlds[-1]
 
@@ -223,3 +182,31 @@ def test_a_failing_world_is_reduced_to_what_makes_it_fail(batches: list[Batch]) 
     assert not small.endpoints and not small.site_groups and not small.exclusions
     assert 'name = "worlds"' in text
     assert "Downtime(" in text and "status=CRITICAL" in text
+
+
+def test_the_small_world_has_what_end_to_end_tests_need() -> None:
+    world = small_world(seed=1, first_day=date(2026, 11, 9), days=3)
+    sites = {endpoint.site for endpoint in world.endpoints}
+    newest: dict[tuple[str, str, str], Result] = {}
+    late = set()
+    for result in world.results:
+        before = newest.setdefault((result.host, result.metric, result.vo), result)
+        if result.measured_at < before.measured_at:
+            late.add(result.site)
+        newest[result.host, result.metric, result.vo] = result
+
+    assert world == small_world(seed=1, first_day=date(2026, 11, 9), days=3)
+    assert world != small_world(seed=2, first_day=date(2026, 11, 9), days=3)
+    assert len(sites) == 5
+    of_sites = {(result.measured_at.date(), result.site) for result in world.results}
+    assert of_sites >= {(day, site) for day in world.all_days for site in sites - {SILENT}}
+    assert SILENT not in {site for _, site in of_sites}
+    assert late == {LATE} and statuses_at_once(world) == 2
+    assert {result.status for result in world.results} == {"OK", "WARNING", "CRITICAL", "UNKNOWN"}
+    assert OTHER_VO in {result.vo for result in world.results}
+    announced = Counter(downtime.downtime_id for downtime in world.downtimes)
+    assert sorted(announced.values()) == [1, 2]
+    parts = [*topology_batches(world), *result_batches(world.results, "results")]
+    results = [len(part.records) for part in parts if part.message_class == "metricOutput"]
+    assert sum(results) == len(world.results) and max(results) <= MAX_RECORDS
+    assert len({part.name for part in parts}) == len(parts)
