@@ -226,26 +226,6 @@ def test_an_element_that_root_has_left_in_a_spool_loses_no_result_of_its_owner(h
     assert (verified.code, "unreadable: belongs to another" in verified.out) == (BAD_DATA, True)
 
 
-def test_a_drain_of_a_spool_that_it_cannot_read_exits_69_with_the_cure(host: Host) -> None:
-    host.make("in", owner=SERVICE, group=SERVICE, mode=0o755)
-    host.configure()
-    root = Account(0, host.probes.home)
-    publish(root, f"spool://{host.spool}")
-    (directory,) = host.spool.iterdir()
-    os.chown(directory, SERVICE, SERVICE)
-    directory.rename(host.spool / "6a000000")
-    publish(root, f"spool://{host.spool}")
-
-    checked = host.service.run("sam-consume", "check")
-    drained = host.service.run("sam-consume", "run", "--drain", "--timeout", "0")
-
-    for answer, code in ((checked, CONFIG), (drained, UNAVAILABLE)):
-        assert answer.code == code, str(answer)
-        error = answer.err.splitlines()[-1]
-        assert f"1 element and 1 directory in {host.spool} cannot be used, first " in error
-        assert "mode 2770, umask=007" in error
-
-
 def test_a_spool_that_cannot_be_used_is_degraded_and_the_others_are_loaded(host: Host) -> None:
     host.make("in", "away", owner=SERVICE, group=SERVICE, mode=0o700)
     away = host.directory / "away"

@@ -112,42 +112,27 @@ def test_the_classes_of_one_identity_are_one_publisher(file: Path) -> None:
 
 def test_a_publisher_of_the_present_policy_keeps_its_name_keys_and_limits(file: Path) -> None:
     file.write_text(PRESENT)
-    signed = replace(RESULTS, identity="key:a")
+    present, signed = load_policy(file), replace(RESULTS, identity="key:a")
 
-    [publisher] = suggested(file, [signed], load_policy(file)).publishers
+    [publisher] = suggested(file, [signed], present).publishers
+    [unsigned_too] = suggested(file, [RESULTS, signed], present).publishers
 
     assert (publisher.name, publisher.identities) == ("site-a", ("key:a", "uid:1000"))
     assert (publisher.keys, publisher.signed) == ((KEY,), True)
     assert (publisher.records_per_minute, publisher.until) == (20_000, date(2027, 6, 1))
     assert publisher.sites == ("SITE-A",)
+    assert not unsigned_too.signed  # signatures are no must
 
 
-def test_signatures_are_no_must_for_a_publisher_that_also_sent_unsigned_records(
-    file: Path,
-) -> None:
-    file.write_text(PRESENT)
-    said = [RESULTS, replace(RESULTS, identity="key:a")]
-
-    [publisher] = suggested(file, said, load_policy(file)).publishers
-
-    assert not publisher.signed
-
-
-def test_operators_and_unknown_keys_get_no_publisher(file: Path) -> None:
+def test_operators_and_unknown_keys_get_no_publisher_and_long_lists_have_lines(file: Path) -> None:
     others = [replace(RESULTS, identity=text) for text in ("key:unknown", "operator:ada")]
-
-    policy = suggested(file, [*others, RESULTS])
-
-    assert [publisher.name for publisher in policy.publishers] == ["uid:1000"]
-    assert '# "key:unknown"' in file.read_text()
-
-
-def test_long_lists_have_an_item_on_each_line(file: Path) -> None:
     sites = frozenset(f"SITE-{number:03}" for number in range(100))
 
-    policy = suggested(file, [replace(RESULTS, sites=sites)])
+    policy = suggested(file, [*others, replace(RESULTS, sites=sites)])
 
-    assert policy.publishers[0].sites == tuple(sorted(sites))
+    [publisher] = policy.publishers
+    assert (publisher.name, publisher.sites) == ("uid:1000", tuple(sorted(sites)))
+    assert '# "key:unknown"' in file.read_text()
     assert max(map(len, file.read_text().splitlines())) <= WIDTH
 
 

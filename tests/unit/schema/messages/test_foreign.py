@@ -201,12 +201,6 @@ def test_a_message_of_too_many_records_is_refused_whole(
 
     assert (refused.number, refused.reason, refused.raw) == (WHOLE, "too-many-records", body)
     assert "max_records" in refused.text
-
-
-def test_as_many_records_as_the_limit_are_loaded() -> None:
-    limits = Limits(max_records=3)
-    listed = ONE.replace(b": CE\n", b": A,B,C\n")
-
-    assert len(decoded(ONE * 3, limits).rows) == 3
-    assert len(decoded(listed, limits).rows) == 3
-    assert len(decoded(json.dumps([metric_result()] * 3).encode(), limits, **AS_JSON).rows) == 3
+    listed, three = ONE.replace(b": CE\n", b": A,B,C\n"), [metric_result()] * 3
+    for allowed, of_json in ((ONE * 3, {}), (listed, {}), (json.dumps(three).encode(), AS_JSON)):
+        assert len(decoded(allowed, Limits(max_records=3), **of_json).rows) == 3

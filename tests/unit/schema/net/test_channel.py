@@ -107,18 +107,6 @@ def soon() -> Deadline:
     return Deadline.after(SOON_S)
 
 
-def test_bytes_are_sent_and_received_until_the_peer_closes() -> None:
-    def echo(connection: socket.socket) -> None:
-        connection.sendall(connection.recv(65536).upper())
-
-    with channel_to(echo) as channel:
-        channel.send(b"hello")
-
-        assert read_all(channel) == b"HELLO"
-        assert channel.receive() == b""
-        assert not channel.forwarded
-
-
 @pytest.mark.parametrize("peer", [mute, until_closed, drip, flood])
 def test_reading_ends_at_the_deadline_whatever_the_peer_sends(peer: Peer) -> None:
     with channel_to(peer, SHORT_S) as channel:
@@ -262,14 +250,6 @@ def test_http_client_reads_through_a_channel_and_may_close_it_before() -> None:
         assert channel.socket.fileno() == -1
 
 
-def test_http_client_waits_for_a_dripping_answer_no_longer_than_the_deadline() -> None:
-    with channel_to(drip, SHORT_S) as channel:
-        client = client_of(channel)
-        client.request("GET", "/")
-        with pytest.raises(TimeoutError, match=NO_ANSWER):
-            client.getresponse()
-
-
 def test_a_file_returns_received_bytes_in_parts() -> None:
     with (
         channel_to(lambda connection: connection.sendall(b"line 1\nline 2\nrest")) as channel,
@@ -278,6 +258,8 @@ def test_a_file_returns_received_bytes_in_parts() -> None:
         assert file.readline() == b"line 1\n"
         assert file.read(4) == b"line"
         assert file.read() == b" 2\nrest"
+        assert channel.receive() == b""
+        assert not channel.forwarded
 
 
 def test_a_call_ends_at_its_deadline_or_returns_or_raises_normally() -> None:

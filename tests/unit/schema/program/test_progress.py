@@ -21,32 +21,24 @@ def progress_on(
     return Progress(name, total, "records", stream, clock=iter(seconds).__next__)
 
 
-def test_percent_and_rate_of_a_command_that_takes_longer_than_two_seconds() -> None:
-    terminal = Terminal()
-    progress = progress_on(terminal, [0, 1, 3], "drained", 1000)
+def test_share_and_rate_of_a_command_that_takes_longer_than_two_seconds() -> None:
+    drained, file = Terminal(), Terminal()
+    of_total = progress_on(drained, [0, 1, 3], "drained", 1000)
+    of_file = progress_on(file, [0, 2, 4], "a.txt")
 
-    progress.show(100)
-    quick = terminal.getvalue()
-    progress.show(500)
-    progress.end()
+    of_total.show(100)  # too soon
+    of_total.show(500)
+    of_file.show(3000, share=0.5, skipped=1000)
+    of_file.show(5000, share=None)
+    of_total.end()
+    of_file.end()
 
-    drawn = f"\rdrained {HALF}  500 of 1 000 records, 167 a second{ERASE}"
-    assert (quick, terminal.getvalue()) == ("", f"{drawn}\r{ERASE}")
-
-
-def test_the_share_of_a_file_is_shown_where_the_total_is_unknown() -> None:
-    terminal = Terminal()
-    progress = progress_on(terminal, [0, 2, 4])
-
-    progress.name = "a.txt"
-    progress.show(3000, share=0.5, skipped=1000)
-    progress.name = "<stdin>"
-    progress.show(5000, share=None)
-    progress.end()
-
-    file = f"\ra.txt {HALF}  3 000 records, 1 000 a second{ERASE}"
-    pipe = f"\r<stdin>  5 000 records, 1 250 a second{ERASE}"
-    assert terminal.getvalue() == f"{file}{pipe}\r{ERASE}"
+    line = f"\rdrained {HALF}  500 of 1 000 records, 167 a second{ERASE}"
+    assert drained.getvalue() == f"{line}\r{ERASE}"
+    assert file.getvalue() == (
+        f"\ra.txt {HALF}  3 000 records, 1 000 a second{ERASE}"
+        f"\ra.txt  5 000 records, 1 250 a second{ERASE}\r{ERASE}"
+    )
 
 
 def use_all(progress: Progress) -> None:
