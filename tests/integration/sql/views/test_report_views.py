@@ -224,34 +224,6 @@ def statuses(engine: Engine) -> list[tuple[object, ...]]:
     )
 
 
-def test_current_status_shows_the_newest_result_and_since_when_its_status_holds(
-    engine: Engine,
-) -> None:
-    insert(engine, "serviceEndpoint", service_endpoint())
-    for minute, status in enumerate(["OK", "CRITICAL", "OK", "OK", "OK"]):
-        insert(
-            engine,
-            "metricOutput",
-            metric_result(
-                timestamp=f"2026-11-20T12:0{minute}:00Z",
-                metricStatus=status,
-                summaryData=f"minute {minute}",
-            ),
-        )
-
-    assert statuses(engine) == [
-        (
-            "EXAMPLE-LCG2",
-            "org.sam.CE-JobSubmit",
-            "ops",
-            "OK",
-            "2026-11-20T12:02:00Z",
-            "2026-11-20T12:04:00Z",
-            "minute 4",
-        )
-    ]
-
-
 @pytest.mark.parametrize("source", ["gatheredAt", "monitoringHost"])
 def test_current_status_shows_the_worse_of_two_results_of_one_time(
     engine: Engine, source: str
@@ -293,3 +265,51 @@ def test_current_status_is_by_vo_and_shown_at_every_present_site(engine: Engine)
         ("TWO", "atlas", "CRITICAL"),
         ("TWO", "ops", "OK"),
     ]
+
+
+# What reports read: views that join only the tables whose columns are selected --------------------
+
+NARROW = """
+    SELECT instance_id, {time}, status_code FROM report_result
+    WHERE {time} >= {start} AND result_id <= 1000
+"""
+WINDOW = {
+    "sqlite": {"time": "measured_at_s", "start": "1000000"},
+    "postgresql": {"time": "measured_at", "start": "'2020-01-01Z'"},
+}
+
+
+def plan(engine: Engine, statement: str) -> str:
+    explain = "EXPLAIN QUERY PLAN" if engine.dialect.name == "sqlite" else "EXPLAIN"
+    return "\n".join(str(row[-1]) for row in query(engine, f"{explain} {statement}"))
+
+
+def test_results_without_names_are_read_from_one_table(engine: Engine) -> None:
+    insert(engine, "metricOutput", metric_result())
+
+    narrow = plan(engine, NARROW.format(**WINDOW[engine.dialect.name]))
+    wide = plan(engine, "SELECT host_name, status, monitoring_host FROM report_result")
+
+    assert "JOIN" not in narrow.upper(), narrow
+    assert "JOIN" in wide.upper()
+    if engine.dialect.name == "sqlite":
+        assert len(narrow.splitlines()) == 1, narrow
+
+
+@pytest.mark.parametrize(
+    ("view", "columns"),
+    [
+        ("report_instance", "instance_id, host_name, service_flavour, metric_name, vo, fqan"),
+        ("report_source", "source_id, publisher"),
+    ],
+)
+def test_an_instance_and_a_source_have_the_names_that_their_results_show(
+    engine: Engine, view: str, columns: str
+) -> None:
+    insert(engine, "metricOutput", metric_result(publisher="key:a"))
+
+    shown = query(engine, f"SELECT {columns} FROM report_result")
+
+    assert query(engine, f"SELECT {columns} FROM {view}") == shown
+    assert len(shown) == 1
+    assert {"key:a", "ce01.example.org"} & {*shown[0]}
