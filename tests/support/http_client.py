@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Mapping
 from contextlib import suppress
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, NamedTuple
 
 TIMEOUT_S = 40.0
@@ -48,8 +49,19 @@ class HttpAnswer(NamedTuple):
 class HttpClient:
     """One keep-alive connection, opened again after an error, and closed at the end of a block."""
 
-    def __init__(self, host: str, port: int, timeout_s: float = TIMEOUT_S) -> None:
-        self._connection = HTTPConnection(host, port, timeout=timeout_s)
+    def __init__(self, host: str, port: int, context: ssl.SSLContext | None = None) -> None:
+        if context:
+            self._connection: HTTPConnection = HTTPSConnection(
+                host, port, timeout=TIMEOUT_S, context=context
+            )
+        else:
+            self._connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
+
+    @property
+    def certificate(self) -> str:
+        """The certificate of the server as PEM; connects first."""
+        self._connection.connect()
+        return ssl.DER_cert_to_PEM_cert(self._connection.sock.getpeercert(binary_form=True))
 
     def __enter__(self) -> HttpClient:
         return self

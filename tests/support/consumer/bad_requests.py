@@ -1,4 +1,4 @@
-"""Requests that a door refuses, with the status of each, and good ones that only look bad.
+"""Requests that a door refuses, with the status of each.
 
 Each is complete: the door needs no further byte to answer it.
 """
@@ -18,6 +18,8 @@ from tests.support.raw_http import Field, request
 JSON = "application/json"
 PATH = "/v1/messages/metricOutput"
 MIB = 1024 * 1024
+CHUNKS = ("Transfer-Encoding", "chunked")
+GZIP = ("Content-Encoding", "gzip")
 
 
 def wlcg(*records: Record) -> bytes:
@@ -59,103 +61,101 @@ def bomb(size: int = 20 * MIB) -> bytes:
     return gzip.compress(b" " * size)
 
 
+def in_chunks(body: bytes, *fields: Field) -> bytes:
+    return post(*fields, CHUNKS, body=None) + body
+
+
+def sized(length: str) -> bytes:
+    return post(("Content-Length", length), body=None)
+
+
+def coded(coding: str, body: bytes) -> bytes:
+    return post(("Content-Encoding", coding), body=body)
+
+
+def sent_as(coding: str) -> bytes:
+    return post(("Transfer-Encoding", coding), body=None) + chunked(GOOD)
+
+
+def json(body: bytes) -> bytes:
+    return post(content_type=JSON, body=body)
+
+
+PACKED = gzip.compress(GOOD)
+
+KEEP_ALIVE = (
+    ("an unknown path", post(target="/v1/messagez/metricOutput"), 404),
+    ("the root", post(target="/"), 404),
+    ("a path without a class", post(target="/v1/messages/"), 400),
+    ("a path that climbs", post(target="/v1/messages/../../etc/passwd"), 400),
+    ("a class that climbs", post(target="/v1/messages/..%2f..%2fetc"), 400),
+    ("a doubled slash", post(target="//v1/messages/metricOutput"), 404),
+    *((f"a {name} of messages", request(name, PATH), 405) for name in ("GET", "DELETE", "TRACE")),
+    ("a PATCH of messages", post(method="PATCH"), 405),
+    ("a POST of the health", post(target="/healthz"), 405),
+    ("an unknown expectation", post(("Expect", "200-maybe")), 417),
+    ("no length", post(body=None), 411),
+    ("damaged gzip", post(GZIP, body=GOOD), 400),
+    ("truncated gzip", post(GZIP, body=PACKED[:-9]), 400),
+    ("bytes after gzip", post(GZIP, body=PACKED + b"x"), 400),
+    ("an empty gzip body", post(GZIP, body=b""), 400),
+    ("deflate", coded("deflate", zlib.compress(GOOD)), 415),
+    ("an unknown coding", coded("br", b"x"), 415),
+    ("gzip in gzip", coded("gzip, gzip", gzip.compress(PACKED)), 415),
+    ("a picture", post(content_type="image/png"), 415),
+    ("a content type without a slash", post(content_type="text"), 415),
+    ("an empty body", post(body=b""), 400),
+    ("text without records", post(body=b"all is well\n"), 400),
+    ("JSON that ends early", json(b'[{"a": "b"'), 400),
+    ("a JSON number", json(b"7"), 422),
+    ("deep JSON", json(b"[" * 100_000), 400),
+    ("nested JSON", json(b'[{"hostName": {"a": 1}}]'), 422),
+    ("two ids", post(("Sam-Message-Id", "a"), ("Sam-Message-Id", "b")), 400),
+    ("a long id", post(("Sam-Message-Id", "i" * 5000)), 400),
+    ("an id with a tab", post(("Sam-Message-Id", "a\tb")), 400),
+)
+CLOSE = (
+    ("an unknown method", post(method="BREW"), 400),
+    ("a method in lower case", post(method="post"), 400),
+    ("no HTTP", b"hello\r\n\r\n", 400),
+    ("a STOMP frame", b"CONNECT\naccept-version:1.2\nhost:/\n\n\0", 400),
+    ("the start of TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+    ("HTTP/0.9", b"GET /healthz\r\n\r\n", 400),
+    ("HTTP/2 without TLS", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+    ("a later version", post(version="HTTP/2.0"), 400),
+    ("no Host", post().replace(b"Host: door.example.org\r\n", b""), 400),
+    ("two hosts", post(("Host", "a"), ("Host", "b")), 400),
+    ("a blank before a colon", post(("X ", "y")), 400),
+    ("a header without a name", post(("", "y")), 400),
+    ("a NUL in a header", post(("X", "a\0b")), 400),
+    ("a folded header", post(("X", "a\r\n b")), 400),
+    ("lines that end with LF", post().replace(b"\r\n", b"\n"), 400),
+    ("a long target", post(target=f"{PATH}?{'x' * 20_000}"), 414),
+    ("a long header", post(("X", "y" * 100_000)), 431),
+    ("many headers", post(*[(f"X{n}", "y") for n in range(3000)]), 400),
+    *((f"the length {length}", sized(length), 400) for length in ("-1", "+1", "1, 1", "9" * 30)),
+    ("two lengths", post(("Content-Length", "0")), 400),
+    ("the length twice", post(("Content-Length", str(len(GOOD)))), 400),
+    ("a length and chunks", post(CHUNKS) + chunked(GOOD), 400),
+    ("a chunk without a size", in_chunks(b"zz\r\nhi\r\n0\r\n\r\n"), 400),
+    ("a chunk of negative size", in_chunks(b"-2\r\nhi\r\n0\r\n\r\n"), 400),
+    ("a chunk of endless size", in_chunks(b"fffffffffffffffff\r\nhi\r\n0\r\n\r\n"), 400),
+    ("a chunk that is longer than its size", in_chunks(b"1\r\nhi\r\n0\r\n\r\n"), 400),
+    ("chunks with LF", in_chunks(b"2\nhi\n0\n\n"), 400),
+    *((coding, sent_as(coding), 400) for coding in ("gzip, chunked", "chunked, chunked")),
+    *((coding, sent_as(coding), 400) for coding in ("chunked, identity", "xchunked")),
+    ("two codings", in_chunks(chunked(GOOD), CHUNKS), 400),
+    ("a large length", sized(str(5 * MIB)), 413),
+    ("a large body", in_chunks(chunked(*[b" " * MIB] * 5)), 413),
+    ("a gzip bomb", post(GZIP, body=bomb()), 413),
+    ("a bomb in chunks", in_chunks(chunked(bomb()), GZIP), 413),
+)
+
+
 def _requests() -> Iterator[BadRequest]:
-    """Each kind of request that is refused."""
-    # Paths and methods.
-    yield BadRequest("an unknown path", post(target="/v1/messagez/metricOutput"), 404)
-    yield BadRequest("the root", post(target="/"), 404)
-    yield BadRequest("a path without a class", post(target="/v1/messages/"), 400)
-    yield BadRequest("a path that climbs", post(target="/v1/messages/../../etc/passwd"), 400)
-    yield BadRequest("a class that climbs", post(target="/v1/messages/..%2f..%2fetc"), 400)
-    yield BadRequest("a doubled slash", post(target="//v1/messages/metricOutput"), 404)
-    yield BadRequest("a GET of messages", request("GET", PATH), 405)
-    yield BadRequest("a DELETE of messages", request("DELETE", PATH), 405)
-    yield BadRequest("a TRACE of messages", request("TRACE", PATH), 405)
-    yield BadRequest("a POST of the health", post(target="/healthz"), 405)
-    yield BadRequest("an unknown method", post(method="BREW"), 400, False)
-    yield BadRequest("a method in lower case", post(method="post"), 400, False)
-
-    # The request line and the headers.
-    yield BadRequest("no HTTP", b"hello\r\n\r\n", 400, False)
-    yield BadRequest("a STOMP frame", b"CONNECT\naccept-version:1.2\nhost:/\n\n\0", 400, False)
-    yield BadRequest(
-        "the start of TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, False
-    )
-    yield BadRequest("HTTP/0.9", b"GET /healthz\r\n\r\n", 400, False)
-    yield BadRequest("HTTP/2 without TLS", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, False)
-    yield BadRequest("a later version", post(version="HTTP/2.0"), 400, False)
-    yield BadRequest("no Host", post().replace(b"Host: door.example.org\r\n", b""), 400, False)
-    yield BadRequest("two hosts", post(("Host", "a"), ("Host", "b")), 400, False)
-    yield BadRequest("a blank before a colon", post(("X ", "y")), 400, False)
-    yield BadRequest("a header without a name", post(("", "y")), 400, False)
-    yield BadRequest("a NUL in a header", post(("X", "a\0b")), 400, False)
-    yield BadRequest("a folded header", post(("X", "a\r\n b")), 400, False)
-    yield BadRequest("lines that end with LF", post().replace(b"\r\n", b"\n"), 400, False)
-    yield BadRequest("a long target", post(target=f"{PATH}?{'x' * 20_000}"), 414, False)
-    yield BadRequest("a long header", post(("X", "y" * 100_000)), 431, False)
-    yield BadRequest("many headers", post(*[(f"X{n}", "y") for n in range(3000)]), 400, False)
-    yield BadRequest("an unknown expectation", post(("Expect", "200-maybe")), 417)
-
-    # The length of the body.
-    yield BadRequest("no length", post(body=None), 411)
-    yield BadRequest("a negative length", post(("Content-Length", "-1"), body=None), 400, False)
-    yield BadRequest("a signed length", post(("Content-Length", "+1"), body=None), 400, False)
-    yield BadRequest("a list of lengths", post(("Content-Length", "1, 1"), body=None), 400, False)
-    yield BadRequest("an endless length", post(("Content-Length", "9" * 30), body=None), 400, False)
-    yield BadRequest("two lengths", post(("Content-Length", "0")), 400, False)
-    yield BadRequest("the length twice", post(("Content-Length", str(len(GOOD)))), 400, False)
-    te = ("Transfer-Encoding", "chunked")
-    yield BadRequest("a length and chunks", post(te) + chunked(GOOD), 400, False)
-    for name, body in (
-        ("a chunk without a size", b"zz\r\nhi\r\n0\r\n\r\n"),
-        ("a chunk of negative size", b"-2\r\nhi\r\n0\r\n\r\n"),
-        ("a chunk of endless size", b"fffffffffffffffff\r\nhi\r\n0\r\n\r\n"),
-        ("a chunk that is longer than its size", b"1\r\nhi\r\n0\r\n\r\n"),
-        ("chunks with LF", b"2\nhi\n0\n\n"),
-    ):
-        yield BadRequest(name, post(te, body=None) + body, 400, False)
-    for coding in ("gzip, chunked", "chunked, chunked", "chunked, identity", "xchunked"):
-        fields = ("Transfer-Encoding", coding)
-        yield BadRequest(coding, post(fields, body=None) + chunked(GOOD), 400, False)
-    yield BadRequest("two codings", post(te, te, body=None) + chunked(GOOD), 400, False)
-    too_large = ("Content-Length", str(5 * MIB))
-    yield BadRequest("a large length", post(too_large, body=None), 413, False)
-    yield BadRequest("a large body", post(te, body=None) + chunked(*[b" " * MIB] * 5), 413, False)
-
-    # The coding and the type of the body.
-    zipped = ("Content-Encoding", "gzip")
-    yield BadRequest("a gzip bomb", post(zipped, body=bomb()), 413, False)
-    yield BadRequest("a bomb in chunks", post(zipped, te, body=None) + chunked(bomb()), 413, False)
-    yield BadRequest("damaged gzip", post(zipped, body=GOOD), 400)
-    yield BadRequest("truncated gzip", post(zipped, body=gzip.compress(GOOD)[:-9]), 400)
-    yield BadRequest("bytes after gzip", post(zipped, body=gzip.compress(GOOD) + b"x"), 400)
-    yield BadRequest("an empty gzip body", post(zipped, body=b""), 400)
-    deflated = ("Content-Encoding", "deflate")
-    yield BadRequest("deflate", post(deflated, body=zlib.compress(GOOD)), 415)
-    yield BadRequest("an unknown coding", post(("Content-Encoding", "br"), body=b"x"), 415)
-    twice = ("Content-Encoding", "gzip, gzip")
-    body = gzip.compress(gzip.compress(GOOD))
-    yield BadRequest("gzip in gzip", post(twice, body=body), 415)
-    yield BadRequest("a picture", post(content_type="image/png"), 415)
-    yield BadRequest("a content type without a slash", post(content_type="text"), 415)
-
-    # Bodies that are not a message.
-    yield BadRequest("an empty body", post(body=b""), 400)
-    yield BadRequest("text without records", post(body=b"all is well\n"), 400)
-    yield BadRequest("JSON that ends early", post(content_type=JSON, body=b'[{"a": "b"'), 400)
-    yield BadRequest("a JSON number", post(content_type=JSON, body=b"7"), 422)
-    yield BadRequest("deep JSON", post(content_type=JSON, body=b"[" * 100_000), 400)
-    nested = b'[{"hostName": {"a": 1}}]'
-    yield BadRequest("nested JSON", post(content_type=JSON, body=nested), 422)
-
-    # The id of a message.
-    for name, ids in (
-        ("two ids", ["a", "b"]),
-        ("a long id", ["i" * 5000]),
-        ("an id with a tab", ["a\tb"]),
-    ):
-        fields_of_ids = [("Sam-Message-Id", one) for one in ids]
-        yield BadRequest(name, post(*fields_of_ids), 400)
+    for rows, keeps_alive in ((KEEP_ALIVE, True), (CLOSE, False)):
+        for name, data, status in rows:
+            yield BadRequest(name, data, status, keeps_alive)
 
 
 BAD_REQUESTS = tuple(_requests())

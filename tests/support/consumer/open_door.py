@@ -25,11 +25,11 @@ from sam_pipeline.consumer.sources.door.intake import DoorSettings
 from sam_pipeline.consumer.sources.door.source import HttpSource
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
-from tests.services.process import HOST, free_ports, wait_until
+from tests.services.process import HOST, free_ports
 from tests.support.http_client import HttpAnswer
 from tests.support.raw_http import RawConnection
+from tests.support.waiting import SOON_S, eventually
 
-SOON_S = 10.0
 RULE = BatchRule(1000, 0.1, 0.01)
 
 
@@ -55,6 +55,9 @@ class OpenDoor:
 
         return self.threads.submit(answer)
 
+    def answer(self, data: bytes) -> HttpAnswer:
+        return self.ask(data).result(SOON_S)
+
     def take(self, count: int = 1) -> Sequence[Delivery]:
         """The next messages, which are not stored yet."""
         batch: list[Delivery] = []
@@ -63,7 +66,7 @@ class OpenDoor:
             batch.extend(self.inbox.take(RULE._replace(size=count - len(batch)), 0.1))
             return len(batch) == count
 
-        wait_until(complete, SOON_S)
+        eventually(complete)
         return batch
 
     def commit(self, batch: Sequence[Delivery], *outcomes: MessageOutcome) -> None:
@@ -76,6 +79,22 @@ class OpenDoor:
         """Store the next messages, as many as outcomes are given, or one; returns the last."""
         self.commit(self.take(len(outcomes) or 1), *outcomes)
         return self.stored[-1]
+
+    @contextmanager
+    def storing(self) -> Iterator[None]:
+        """Store every message that arrives inside the block."""
+        stop = threading.Event()
+
+        def store() -> None:
+            while not stop.is_set():
+                self.commit(self.inbox.take(RULE, 0.05))
+
+        done = self.threads.submit(store)
+        try:
+            yield
+        finally:
+            stop.set()
+            done.result(SOON_S)
 
 
 @contextmanager
@@ -91,6 +110,6 @@ def open_door(inbox: Inbox | None = None, **settings: Any) -> Iterator[OpenDoor]
         door_settings = DoorSettings(DoorConfig(**settings), max_bytes, buffer_bytes, listeners)
         source = HttpSource(parse_broker(f"listen+http://{HOST}:{port}"), door_settings, state)
         with delivering([source], inbox):
-            wait_until(lambda: not source.missing(), SOON_S)
+            eventually(lambda: not source.missing())
             yield OpenDoor(source, inbox, state, port, threads)
         assert not [thread.name for thread in threading.enumerate() if thread.name == source.name]
