@@ -19,7 +19,7 @@ from tests.worlds.model import Result, World, midnight
 from tests.worlds.records import MAX_RECORDS, result_batches, topology_batches
 from tests.worlds.small import LATE, OTHER_VO, SILENT, small_world
 
-SEED, BATCHES, SIZE = 7, 16, 24  # the draws also depend on the modules that are loaded
+SEED, BATCHES, SIZE = 7, 8, 24  # the draws also depend on the modules that are loaded
 DAY = timedelta(days=1)
 
 
