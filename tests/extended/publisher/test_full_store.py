@@ -17,11 +17,11 @@ from tests.services import needed
 from tests.services.activemq import ActiveMQRules, running_activemq
 from tests.services.artemis import SMALL, ArtemisServer
 from tests.services.broker import StompServer
-from tests.services.rabbitmq import RabbitMQServer
+from tests.services.rabbitmq import RabbitMQServer, running_rabbitmq
 from tests.support.brokers.queue_reader import received_ids
 from tests.support.commands import Answer, Workplace
 from tests.support.conservation import conserved, numbered
-from tests.support.consumer.site import eventually
+from tests.support.waiting import eventually
 
 TIMEOUT_S, SLACK_S = 4.0, 1.0
 CHUNK, FEW = 200, 20
@@ -68,6 +68,8 @@ def full(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Full]:
         if name == "activemq":
             rules = ActiveMQRules(when_full=cast(Literal["blocks", "fails"], mode))
             broker: StompServer = stack.enter_context(needed(running_activemq(rules)))
+        elif name == "rabbitmq":
+            broker = stack.enter_context(needed(running_rabbitmq()))
         else:
             broker = request.getfixturevalue(name)
         destination = f"/queue/{SMALL if name == 'artemis' else ''}{uuid.uuid4().hex}"
@@ -85,7 +87,7 @@ def full(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Full]:
 def test_what_a_full_broker_does_not_take_goes_to_the_next_one_or_waits_in_the_spool_for_room(
     full: Full, artemis: ArtemisServer, rabbitmq: RabbitMQServer
 ) -> None:
-    other: StompServer = artemis if full.broker is rabbitmq else rabbitmq
+    other: StompServer = artemis if isinstance(full.broker, RabbitMQServer) else rabbitmq
     answer = full.send(range(10**6, 10**6 + FEW))
     assert full.broker.url in answer.err
     spooled = [full.spool.read(name).message_id for name in full.spool.names()]

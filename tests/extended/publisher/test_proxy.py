@@ -17,6 +17,8 @@ from tests.services.tinyproxy import TinyProxy, running_tinyproxy
 from tests.support.brokers.choice import on_brokers
 from tests.support.brokers.subscriber import subscribed
 from tests.support.builders import metric_message
+from tests.support.consumer.door_site import door_site
+from tests.support.publishing import messages, secret
 
 Server = ActiveMQServer | RabbitMQServer
 USER = "proxy-user"
@@ -30,9 +32,6 @@ def proxy() -> Iterator[TinyProxy]:
         yield server
 
 
-by_stomp_and_http = on_brokers("activemq", "rabbitmq")
-
-
 @pytest.fixture(autouse=True)
 def no_proxy_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
@@ -40,37 +39,28 @@ def no_proxy_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def url_of(server: Server) -> str:
-    return server.api_url if isinstance(server, RabbitMQServer) else server.url_with_user
-
-
-def secret(path: Path, text: str) -> Path:
-    path.touch(mode=0o600)
-    path.write_text(text)
-    return path
-
-
-def config_for(server: Server, tmp_path: Path) -> PublisherConfig:
-    password = secret(tmp_path / "password", server.password)
-    return PublisherConfig((url_of(server),), password_file=password)
-
-
-def logged_request(server: Server) -> str:
-    """The start of the proxy's log line for a request to the broker."""
-    if isinstance(server, RabbitMQServer):
-        return f"POST {server.management_url}/api/exchanges/"
-    return f"CONNECT {server.host}:{server.port}"
-
-
-@by_stomp_and_http
+@on_brokers("activemq", "rabbitmq")
 @pytest.mark.parametrize("source", ["variable", "key and file"])
-def test_a_message_reaches_a_subscriber_through_the_proxy(
+def test_a_message_reaches_a_subscriber_through_the_proxy_with_its_login_alone(
     broker: Server, proxy: TinyProxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str
 ) -> None:
-    config = config_for(broker, tmp_path)
+    url, asked = broker.url_with_user, f"CONNECT {broker.host}:{broker.port}"
+    if isinstance(broker, RabbitMQServer):
+        url, asked = broker.api_url, f"POST {broker.management_url}/api/exchanges/"
+    password = secret(tmp_path / "password", broker.password)
+    config = PublisherConfig((url,), password_file=password)
+    # Tinyproxy answers 401 to a wrong login.
+    for login, status in (("", "407"), (f"{USER}:wrong-secret@", "401 Unauthorized")):
+        monkeypatch.setenv("http_proxy", proxy.url.replace("//", f"//{login}"))
+        with pytest.raises(NoBrokerTookIt) as refusal:
+            publish(messages(1), config)
+        (failure,) = refusal.value.publication.failures
+        assert status in failure.reason and f"proxy {proxy.url} (http_proxy)" in failure.reason
+        assert "secret" not in failure.reason
     if source == "variable":
         monkeypatch.setenv("http_proxy", proxy.url_with(f"{USER}:{PASSWORD}"))
     else:
+        monkeypatch.delenv("http_proxy")
         file = secret(tmp_path / "proxy-password", PASSWORD)
         config = config._replace(proxy=proxy.url_with(USER), proxy_password_file=file)
     message = metric_message(destination=f"/topic/proxy.{uuid.uuid4().hex}")
@@ -82,32 +72,18 @@ def test_a_message_reaches_a_subscriber_through_the_proxy(
 
     assert len(publication.receipts) == 1
     assert frame.body == message.body
-    assert proxy.asked[asked_before].startswith(logged_request(broker))
+    assert proxy.asked[asked_before].startswith(asked)
 
 
-@by_stomp_and_http
-@pytest.mark.parametrize(
-    ("login", "status"),
-    [
-        ("", "407 Proxy Authentication Required"),
-        (f"{USER}:wrong-secret", "401 Unauthorized"),  # tinyproxy answers 401 instead of 407 here
-    ],
-    ids=["without login", "wrong login"],
-)
-def test_a_proxy_that_refuses_the_login_is_named(
-    broker: Server,
-    proxy: TinyProxy,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    login: str,
-    status: str,
+def test_many_requests_reach_a_door_through_a_proxy_that_closes_after_each(
+    proxy: TinyProxy, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("http_proxy", proxy.url_with(login) if login else proxy.url)
+    password = secret(tmp_path / "password", PASSWORD)
+    config = PublisherConfig(proxy=proxy.url_with(USER), proxy_password_file=password)
+    asked_before = len(proxy.asked)
 
-    with pytest.raises(NoBrokerTookIt) as refusal:
-        publish([metric_message()], config_for(broker, tmp_path))
+    with door_site(tmp_path) as door:
+        publication = publish(messages(2001), config._replace(brokers=(door.door.url,)))
 
-    (failure,) = refusal.value.publication.failures
-    assert status in failure.reason
-    assert f"proxy {proxy.url} (http_proxy)" in failure.reason
-    assert "secret" not in failure.reason
+    assert len(publication.receipts) == 2001
+    assert len(proxy.asked) == asked_before + 3
