@@ -34,7 +34,7 @@ BAD_DATA, UNAVAILABLE, IO_ERROR = 65, 69, 74
 
 
 @pytest.mark.parametrize("program", PROGRAMS_WITH_HELP)
-def test_the_help_is_that_of_its_file(program: str) -> None:
+def test_the_arguments_are_those_of_its_file(program: str) -> None:
     """Otherwise a command line of somebody may break; `python -m tests.acceptance.help` renews."""
     assert text_of(program) == file_of(program).read_text()
 
@@ -326,15 +326,3 @@ def test_a_wrong_value_of_an_option_exits_64(
     assert {text: answer.code for text, answer in answers.items() if answer.code != USAGE} == {}
     assert not [answer for answer in answers.values() if "a bug" in answer.err]
     assert workplace.run(program, "dance").code == USAGE
-
-
-def test_a_misspelt_site_of_a_downtime_gets_a_hint(workplace: Workplace) -> None:
-    record = (
-        "siteName: EXAMPLE-SITE\nhostName: ce01\nserviceFlavour: CE\nvalidFrom: 2024-01-01\nEOT\n"
-    )
-    endpoint = workplace.write("endpoint.txt", record)
-    workplace.succeed("sam-db", "import", "records", "--class", "serviceEndpoint", endpoint)
-
-    answer = workplace.succeed("sam-db", "downtime", "add", "--site", "EXAMPEL-SITE", *TIMES)
-
-    assert "did you mean EXAMPLE-SITE?" in answer.err

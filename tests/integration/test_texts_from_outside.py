@@ -107,10 +107,8 @@ ARGUMENTS: Mapping[str, Sequence[tuple[str, ...]]] = {
         ("import", "records", f"/proc/nowhere/{EVIL}"),
         ("import", "csv", "--class", EVIL, "x"),
         ("import", "csv", "--class", "downtime", f"/proc/nowhere/{EVIL}"),
-        ("import", "gocdb", "--endpoints", f"/proc/nowhere/{EVIL}"),
         ("import", "gocdb", "--window", EVIL),
         ("downtime", "cancel", EVIL),
-        ("prune", "--keep-results", EVIL),
         ("sql", "--from", EVIL),
     ],
     "sam-report": [
@@ -118,7 +116,6 @@ ARGUMENTS: Mapping[str, Sequence[tuple[str, ...]]] = {
         ("profile", "check", f"/proc/nowhere/{EVIL}"),
         ("now", "--site", EVIL),
         ("now", "--report", EVIL),
-        ("show", "--day", EVIL),
         ("show", "--report", EVIL, "--day", "2026-11-01"),
         ("exclusion", "remove", EVIL, "--reason", "x"),
         ("run", "--profile", f"/proc/nowhere/{EVIL}", "--day", "2026-11-01"),

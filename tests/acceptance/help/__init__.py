@@ -1,4 +1,4 @@
-"""The help of all programs, in short: a file for each, with what a change of it would break.
+"""The command lines of all programs: a file for each, whose changes could break a script.
 
 `python -m tests.acceptance.help` writes them again.
 """
@@ -22,10 +22,9 @@ def file_of(program: str) -> Path:
 
 
 def text_of(program: str) -> str:
-    """Description and epilog of a program, then a paragraph per command: its arguments."""
+    """The arguments of the program, and of each command."""
     parser = parser_of(program)
-    parts = [parser.description, parser.epilog]
-    lines = [f"{part.strip()}\n" for part in parts if part]
+    lines: list[str] = []
     for command in (parser, *commands(parser)):
         words = [command.prog, *_words(command, command is parser)]
         lines += textwrap.wrap(

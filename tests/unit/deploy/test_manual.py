@@ -12,7 +12,6 @@ from deploy.manual.parsers import MAKERS, commands, parser_of
 
 HELP = """\
 examples:
-  sam-db check
   sam-db check --json       one document
   sam-db import csv --class downtime \\
       table.csv
@@ -33,16 +32,12 @@ def test_a_help_text_has_examples_paragraphs_and_lists() -> None:
     text = parse(HELP)
 
     assert text.examples == [
-        Item("sam-db check", ""),
         Item("sam-db check --json", "one document"),
         Item("sam-db import csv --class downtime table.csv", ""),
         Item("sam-db sql", "a comment on the next line, and on another"),
     ]
-    assert text.others == [
-        "A paragraph of two lines.",
-        "states:",
-        [Item("left behind", "nobody reads it any more")],
-    ]
+    listed = [Item("left behind", "nobody reads it any more")]
+    assert text.others == ["A paragraph of two lines.", "states:", listed]
 
 
 def test_a_long_command_is_folded_before_an_option_and_never_inside_quotes() -> None:

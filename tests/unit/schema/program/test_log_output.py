@@ -88,7 +88,7 @@ def test_the_first_line_of_each_error_is_written_at_once(log: Log) -> None:
 
 
 def test_repetitions_are_counted_for_a_minute_and_then_the_line_is_written_again() -> None:
-    log = Log(every_s=0.05)
+    log = Log(every_s=0.5)
     log.one.warning("broker away")
     log.arrived.clear()
     log.one.warning("broker away")

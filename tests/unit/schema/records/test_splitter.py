@@ -111,17 +111,7 @@ def test_line_numbers_are_those_of_the_file(path: Path) -> None:
     assert [(record.line, record.end.record) for record in records] == [(3, 1), (7, 2)]
 
 
-def test_a_truncated_gzip_gives_the_records_before_its_end(path: Path) -> None:
-    packed = gzip.compress(TEXT * 50)
-
-    records, splitter = read(path, packed[: len(packed) // 2])
-
-    assert 0 < len(records) < len(RECORDS) * 50
-    assert {record.raw for record in records} <= {write_wlcg(known).encode() for known in RECORDS}
-    assert "gzip" in (splitter.damage or "")
-
-
-def test_several_gzips_are_one_file_and_an_array_that_is_not_closed_is_reported(
+def test_several_gzips_are_one_file_and_a_file_that_is_cut_is_reported(
     path: Path,
 ) -> None:
     assert len(raws(path, gzip.compress(TEXT) * 2)) == 2 * len(RECORDS)
@@ -129,6 +119,11 @@ def test_several_gzips_are_one_file_and_an_array_that_is_not_closed_is_reported(
     records, splitter = read(path, ARRAY[:-1])
     assert len(records) == len(RECORDS)
     assert "not closed" in (splitter.damage or "")
+    packed = gzip.compress(TEXT * 50)
+    records, splitter = read(path, packed[: len(packed) // 2])
+    assert 0 < len(records) < len(RECORDS) * 50
+    assert {record.raw for record in records} <= {write_wlcg(known).encode() for known in RECORDS}
+    assert "gzip" in (splitter.damage or "")
 
 
 def test_a_record_without_an_end_stops_the_reading(
@@ -146,12 +141,9 @@ def test_a_record_without_an_end_stops_the_reading(
 
 @settings(deadline=None)
 @given(
-    body=st.lists(
-        st.sampled_from(
-            ["{", "}", "[", "]", '"', "\\", ",", "\n", " ", ":", "a", '{"a": "b"}', "\r", "7"]
-        ),
-        max_size=40,
-    ).map(lambda parts: "{" + "".join(parts)),
+    body=st.lists(st.sampled_from([*'{}[]"\\,\n :a\r7', '{"a": "b"}']), max_size=40).map(
+        lambda parts: "{" + "".join(parts)
+    ),
     size=st.integers(min_value=1, max_value=50),
 )
 def test_malformed_json_loses_no_byte_except_separators(

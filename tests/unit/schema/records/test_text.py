@@ -38,17 +38,11 @@ def test_a_long_summary_is_cut_and_repeated_in_full_in_the_details() -> None:
     summary = "x" * 300
 
     [record] = fields_of(write_wlcg(metric_result(summaryData=summary, detailsData="more")))
+    [ending] = fields_of(write_wlcg(metric_result(detailsData="one\nEOT\nhostName: two")))
 
     assert record["summaryData"] == "x" * 255
     assert record["detailsData"] == f"{summary}\nmore"
-
-
-def test_a_details_line_that_would_end_the_record_gets_a_blank() -> None:
-    text = write_wlcg(metric_result(detailsData="one\nEOT\nhostName: two"))
-
-    [record] = fields_of(text)
-
-    assert record["detailsData"] == "one\n EOT\nhostName: two"
+    assert ending["detailsData"] == "one\n EOT\nhostName: two"  # a line that would end it
 
 
 @pytest.mark.parametrize(
@@ -73,13 +67,8 @@ def test_an_eot_inside_details_ends_the_record_only_before_a_known_key() -> None
 
     assert first["detailsData"] == "x\nEOT\nnot a key: but text"
     assert second == {"metricName": "b"}
-
-
-def test_a_column_of_a_custom_class_also_starts_a_record() -> None:
-    body = "uuid: 1\ndetailsData: x\nEOT\nuuid: 2\nEOT\n"
-
-    assert len(fields_of(body)) == 1
-    assert len(fields_of(body, columns=["UUID"])) == 2
+    own = "uuid: 1\ndetailsData: x\nEOT\nuuid: 2\nEOT\n"  # of a custom class
+    assert (len(fields_of(own)), len(fields_of(own, columns=["UUID"]))) == (1, 2)
 
 
 def test_invalid_utf8_is_replaced_and_flagged() -> None:
@@ -93,11 +82,6 @@ def test_invalid_utf8_is_replaced_and_flagged() -> None:
     assert record.raw == body
 
 
-@pytest.mark.parametrize("body", [b"", b"  \n\n", b"EOT\n", b"\r\nEOT\r\n"])
-def test_a_body_without_a_record_is_one_bad_record(body: bytes) -> None:
-    assert reasons_of(body) == ["empty"]
-
-
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
@@ -108,6 +92,8 @@ def test_a_body_without_a_record_is_one_bad_record(body: bytes) -> None:
 )
 def test_a_bad_record_does_not_affect_its_neighbours(record: bytes, reason: str) -> None:
     valid = b"hostName: a\nEOT\n"
+    for nothing in (b"", b"  \n\n", b"EOT\n", b"\r\nEOT\r\n"):
+        assert reasons_of(nothing) == ["empty"]
 
     before, invalid, after = read_wlcg(valid + record + valid)
 
