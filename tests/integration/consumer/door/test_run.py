@@ -1,4 +1,4 @@
-"""`sam-consume run` with a door: drains, status, and the extra that it needs."""
+"""`sam-consume run` with a door: drains, status, NRDP clients, and the extra that it needs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from urllib.parse import urlencode
+from xml.etree import ElementTree
 
 from sam_pipeline.consumer.core.drain import SILENCE_S
+from sam_pipeline.consumer.sources.door.dialects.forms import FORM
+from sam_pipeline.schema.identity.tokens import make_token
 from sam_pipeline.schema.program.command import CONFIG, OK
 from tests.services.process import port_is_open
+from tests.support.brokers.http_stand_in import HttpStandIn
 from tests.support.consumer.bad_requests import GOOD, PATH, post
 from tests.support.consumer.daemon import site_of
 from tests.support.consumer.door import new_door
 from tests.support.consumer.door_site import door_site
-from tests.support.consumer.site import Site, eventually
+from tests.support.consumer.site import Site
+from tests.support.http_client import HttpAnswer
 from tests.support.raw_http import request
+from tests.support.waiting import eventually
 
 WITHOUT_AIOHTTP = """
 import sys
@@ -24,6 +31,10 @@ sys.modules["aiohttp"] = None
 from sam_pipeline.consumer.cli import main
 sys.exit(main(sys.argv[1:]))
 """
+RESULT = """\
+<checkresult type='service'><hostname>ce01.example.org</hostname>\
+<servicename>{}</servicename><state>1</state><output>slow|rtt=3s</output></checkresult>"""
+BAD = "<checkresult type='host'><hostname>ce01.example.org</hostname><state>9</state></checkresult>"
 
 
 def without_aiohttp(site: Site, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -43,12 +54,12 @@ def test_a_drain_takes_messages_until_none_has_arrived_for_a_while(tmp_path: Pat
 
     sender = threading.Thread(target=send)
     sender.start()
-    done = site.run("run", "--drain", "--json")
+    done = subprocess.run(site.command("run", "--drain", "--json"), stdout=subprocess.PIPE)
     sender.join(SILENCE_S)
 
-    assert done.returncode == OK
     tally = json.loads(done.stdout)
-    assert (answers, tally["rows"], tally["duplicates"]) == ([200, 200], 1, 1)
+    assert (done.returncode, answers) == (OK, [200, 200])
+    assert (tally["rows"], tally["duplicates"]) == (1, 1)
 
 
 def test_status_counts_requests_and_connections(tmp_path: Path) -> None:
@@ -57,32 +68,71 @@ def test_status_counts_requests_and_connections(tmp_path: Path) -> None:
         for _ in range(3):
             connection.answer()
 
-        def status() -> dict[str, object]:
-            document: dict[str, object] = json.loads(site.site.run("status", "--json").stdout)
-            return document
-
-        eventually(lambda: status()["connections"] == 1)
-        assert status()["requests"] == {"200": 2, "404": 1}
+        eventually(lambda: site.site.json("status")["connections"] == 1)
+        assert site.site.json("status")["requests"] == {"200": 2, "404": 1}
         assert "3 requests (200: 2, 404: 1), 1 connection\n" in site.site.run("status").stdout
 
 
-def test_a_door_without_its_library_is_one_clear_line(tmp_path: Path) -> None:
-    door = new_door()
-    site = site_of(tmp_path, [door.listen_url], name=door.name)
+def test_a_door_without_its_library_is_one_clear_line_and_without_a_door_it_is_not_needed(
+    tmp_path: Path,
+) -> None:
+    site = site_of(tmp_path, [new_door().listen_url], name="door")
 
-    for arguments in (["run"], ["run", "--to", f"spool://{tmp_path}/out"]):
+    for arguments in (["run"], ["run", "--to", f"spool://{tmp_path}/out"], ["check"]):
         done = without_aiohttp(site, *arguments)
-
         assert done.returncode == CONFIG
-        (line,) = done.stderr.splitlines()
-        assert "aiohttp is not installed" in line
-        assert "[door]" in line
-    assert "aiohttp is not installed" in without_aiohttp(site, "check").stderr
+        lines = [line for line in done.stderr.splitlines() if "aiohttp" in line]
+        assert len(lines) == 1 and "[door]" in lines[0]
+
+    spool = site_of(tmp_path, [f"spool://{tmp_path}/in"])
+    assert without_aiohttp(spool, "run", "--drain").returncode == OK
 
 
-def test_without_a_door_the_library_is_not_needed(tmp_path: Path) -> None:
-    site = site_of(tmp_path, [f"spool://{tmp_path}/in"])
+def test_a_port_of_another_program_is_a_problem(tmp_path: Path) -> None:
+    with HttpStandIn() as other:
+        url = f"listen+http://127.0.0.1:{other.port}"
+        (problem,) = site_of(tmp_path, [url]).json("check", code=CONFIG)["problems"]
 
-    done = without_aiohttp(site, "run", "--drain")
+    assert url in problem
+    assert "in use" in problem
 
-    assert done.returncode == OK, done.stderr
+
+def test_nrdp_clients_are_answered_in_their_format_when_their_results_are_stored(
+    tmp_path: Path,
+) -> None:
+    token = make_token(tmp_path / "tokens", "nagios1")
+    with door_site(tmp_path, tokens_file="tokens", require_identity=True) as door:
+
+        def submit(path: str = "/nrdp/CE/", **fields: str) -> HttpAnswer:
+            form = {"token": token, "cmd": "submitcheck", **fields}
+            with door.door.client() as client:
+                if path.endswith("?"):
+                    return client.post(path + urlencode(form), b"")
+                return client.post(path, urlencode(form).encode(), FORM)
+
+        def texts(answer: HttpAnswer) -> dict[str, str | None]:
+            return {
+                element.tag: element.text for element in ElementTree.fromstring(answer.body).iter()
+            }
+
+        many = [RESULT.format(f"nrdp.many{number}") for number in range(250)]
+        xml = f"<checkresults>{''.join(many)}{BAD}</checkresults>"
+        loaded = submit(XMLDATA=xml)
+        by_url = submit("/nrdp?", xml=f"<checkresults>{RESULT.format('nrdp.url')}</checkresults>")
+        forged = [submit(XMLDATA=xml, token=token) for token in ("", "secret")]
+        unread = submit("/nrdp/", JSONDATA="{")
+        hello = submit("/nrdp/", cmd="hello", token="")
+        query = (
+            "SELECT metricStatus || ' ' || serviceFlavour || ' ' || performanceData || ' ' ||"
+            " publisher FROM metricOutput WHERE metricName = 'nrdp.many7'"
+        )
+
+        assert (loaded.status, texts(loaded)["status"]) == (200, "0")
+        assert "251 checks processed; dead letters: bad-status" in str(texts(loaded)["output"])
+        assert (by_url.status, door.rows("nrdp.%"), door.letters()) == (200, 251, 1)
+        assert door.site.column(query) == ["WARNING CE rtt=3s token:nagios1"]
+        assert [(one.status, texts(one)["message"]) for one in forged] == [
+            *((401, "NO TOKEN"), (401, "BAD TOKEN"))
+        ]
+        assert (unread.status, unread.document["result"]["message"]) == (400, "BAD JSON")
+        assert (hello.status, texts(hello)["product"]) == (200, "nrdp")
