@@ -305,53 +305,42 @@ def test_a_refusal_has_size_path_reason_and_advice(
     assert files_of(queue) == []
 
 
-@pytest.mark.parametrize("which", [1, 2])
-def test_an_element_that_could_not_be_synced_is_discarded_and_reported(
-    queue: DirectoryQueue, monkeypatch: pytest.MonkeyPatch, which: int
-) -> None:
-    queue.add(metric_message())
-    before = files_of(queue)
-    monkeypatch.setattr(os, "fsync", failing(errno.EIO, os.fsync, which))
-
-    with pytest.raises(SpoolError, match="Input/output error"):
-        queue.add(metric_message())
-
-    assert files_of(queue) == before
-
-
-def test_a_batch_that_could_not_be_synced_is_written_again(
+def test_an_element_that_could_not_be_synced_is_discarded_and_a_batch_written_again(
     queue: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contents = [serialise(metric_message()) for _ in range(5)]
     queue.store(contents[0])
-    monkeypatch.setattr(os, "fsync", failing(errno.EIO, os.fsync, 3))
+    before, fsync = files_of(queue), os.fsync
+    for which in (1, 2):  # of the file, of its directory
+        monkeypatch.setattr(os, "fsync", failing(errno.EIO, fsync, which))
+        with pytest.raises(SpoolError, match="Input/output error"):
+            queue.add(metric_message())
+        assert files_of(queue) == before
+    monkeypatch.setattr(os, "fsync", failing(errno.EIO, fsync, 3))
 
-    names = list(queue.store_all(contents[1:]))
+    assert len(list(queue.store_all(contents[1:]))) == 4
 
-    assert len(names) == 4
     assert files_of(queue) == [name.split("/")[1] for name in queue.names()]
     assert [(queue.path / name).read_bytes() for name in queue.names()] == contents
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda queue: queue.add(metric_message()),
-        lambda queue: list(queue.names()),
-        lambda queue: list(queue.walk()),
-        lambda queue: queue.purge(),
-    ],
-)
-def test_a_queue_that_is_a_symbolic_link_is_refused(
-    queue: DirectoryQueue, elsewhere: Path, use: Callable[[DirectoryQueue], object]
+def test_a_queue_or_quarantine_that_is_a_symbolic_link_is_refused(
+    queue: DirectoryQueue, elsewhere: Path, tmp_path: Path
 ) -> None:
-    queue.path.symlink_to(elsewhere)
+    link = DirectoryQueue(tmp_path / "link")
+    link.path.symlink_to(elsewhere)
+    uses: list[Callable[[], object]] = [lambda: link.add(metric_message()), link.purge]
+    uses += [lambda: list(link.names()), lambda: list(link.walk())]
+    name = queue.add(metric_message())
+    queue.lock(name)
+    queue.path.with_name("spool.bad").symlink_to(elsewhere)
 
-    with pytest.raises(SpoolError, match="is a symbolic link") as refusal:
-        use(queue)
-
-    assert refusal.value.exit_code == 77
+    for use in (*uses, lambda: queue.quarantine(name, "damaged")):
+        with pytest.raises(SpoolError, match="is a symbolic link") as refusal:
+            use()
+        assert refusal.value.exit_code == 77
     assert list(elsewhere.iterdir()) == []
+    assert queue.count() == 1
 
 
 def test_a_directory_that_is_a_symbolic_link_is_never_written_read_or_purged(
@@ -373,53 +362,26 @@ def test_a_directory_that_is_a_symbolic_link_is_never_written_read_or_purged(
     assert {path.name for path in elsewhere.iterdir()} == {"0123456789abcd", "0123456789abcd.tmp"}
 
 
-def test_an_element_that_is_a_symbolic_link_is_not_read_but_set_aside(
+def test_an_element_or_lock_that_is_a_symbolic_link_is_not_followed(
     queue: DirectoryQueue, tmp_path: Path
 ) -> None:
-    name = f"{queue.add(metric_message()).split('/')[0]}/00000000000000"
+    locked_by_link = queue.add(metric_message())
+    name = f"{locked_by_link.split('/')[0]}/00000000000000"
     secret = tmp_path / "secret"
     secret.write_bytes(serialise(metric_message()))
+    os.utime(secret, (0, 0))
     (queue.path / name).symlink_to(secret)
+    (queue.path / f"{locked_by_link}.lck").symlink_to(secret)
 
-    locked = queue.lock(name)
+    assert queue.lock(name)
     with pytest.raises(DamagedElement, match="a symbolic link"):
         queue.read(name)
-    aside = queue.quarantine(name, "a link")
+    assert queue.quarantine(name, "a link").is_symlink()
+    assert not queue.lock(locked_by_link)
+    queue.unlock(locked_by_link)
 
-    assert locked
-    assert aside.is_symlink()
-    assert secret.stat().st_nlink == 1
-    assert queue.count() == 1
-
-
-def test_a_lock_that_is_a_symbolic_link_locks_and_its_target_is_not_touched(
-    queue: DirectoryQueue, tmp_path: Path
-) -> None:
-    name = queue.add(metric_message())
-    target = tmp_path / "target"
-    target.touch()
-    os.utime(target, (0, 0))
-    (queue.path / f"{name}.lck").symlink_to(target)
-
-    locked = queue.lock(name)
-    queue.unlock(name)
-
-    assert not locked
-    assert target.stat().st_mtime == 0
-    assert queue.lock(name)
-
-
-def test_a_quarantine_that_is_a_symbolic_link_is_refused(
-    queue: DirectoryQueue, elsewhere: Path
-) -> None:
-    name = queue.add(metric_message())
-    queue.lock(name)
-    queue.path.with_name("spool.bad").symlink_to(elsewhere)
-
-    with pytest.raises(SpoolError, match="is a symbolic link"):
-        queue.quarantine(name, "damaged")
-
-    assert list(elsewhere.iterdir()) == []
+    assert queue.lock(locked_by_link)
+    assert (secret.stat().st_nlink, secret.stat().st_mtime) == (1, 0)
     assert queue.count() == 1
 
 
