@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+import pytest
+
 from sam_pipeline.spark_jobs.explain.causes import Failure
 from sam_pipeline.spark_jobs.explain.incidents.figures import ReportIncidents, figures_of
 from sam_pipeline.spark_jobs.explain.incidents.incident import (
@@ -34,12 +36,6 @@ def segments(*stretches: str) -> list[Segment]:
     return found
 
 
-def spans(*stretches: str) -> list[tuple[int, int]]:
-    """The hours of the incidents."""
-    incidents = find_incidents("A", segments(*stretches), START)
-    return [((i.start - START) // HOUR, (i.end - START) // HOUR) for i in incidents]
-
-
 def incident(site: str, start: str, end: str, *failures: Failure) -> Incident:
     return with_causes(Incident(site, at(start), at(end), False, False), failures)
 
@@ -49,32 +45,28 @@ def failure(text: str, start: str, end: str, **more: object) -> Failure:
     return Failure(*of_cause, until=at(end), **more)  # type: ignore[arg-type]
 
 
-def test_an_incident_goes_on_over_midnight() -> None:
-    assert spans("0-6 OK", "6-24 CRITICAL", "24-30 CRITICAL", "30-48 OK") == [(6, 30)]
+@pytest.mark.parametrize(
+    ("stretches", "hours"),
+    [
+        ("0-6 OK, 6-24 CRITICAL, 24-30 CRITICAL, 30-48 OK", [(6, 30)]),  # it goes on over midnight
+        *(
+            (f"5-6 CRITICAL, 6-7 {status}, 7-9 CRITICAL, 9-24 OK", [(5, 9)])
+            for status in ("UNKNOWN", "MISSING", "EXCLUDED")
+        ),
+        *(
+            (f"5-6 CRITICAL, 6-7 {status}, 7-9 CRITICAL, 9-24 OK", [(5, 6), (7, 9)])
+            for status in ("OK", "WARNING", "DOWNTIME")
+        ),
+        ("5-6 CRITICAL, 6-9 MISSING, 9-24 OK", [(5, 6)]),
+        ("0-24 CRITICAL, 48-72 CRITICAL", [(0, 24), (48, 72)]),  # a day without figures ends it
+    ],
+)
+def test_an_incident_lasts_until_its_last_critical_second_before_the_site_is_seen_up(
+    stretches: str, hours: list[tuple[int, int]]
+) -> None:
+    incidents = find_incidents("A", segments(*stretches.split(", ")), START)
 
-
-def test_time_without_a_known_status_does_not_end_an_incident() -> None:
-    between = [f"6-7 {status}" for status in ("UNKNOWN", "MISSING", "EXCLUDED")]
-
-    assert [spans("5-6 CRITICAL", gap, "7-9 CRITICAL", "9-24 OK") for gap in between] == [
-        [(5, 9)]
-    ] * 3
-
-
-def test_a_site_that_is_up_or_in_downtime_ends_an_incident() -> None:
-    between = [f"6-7 {status}" for status in ("OK", "WARNING", "DOWNTIME")]
-
-    assert [spans("5-6 CRITICAL", gap, "7-9 CRITICAL", "9-24 OK") for gap in between] == [
-        [(5, 6), (7, 9)]
-    ] * 3
-
-
-def test_an_incident_ends_with_its_last_critical_second() -> None:
-    assert spans("5-6 CRITICAL", "6-9 MISSING", "9-24 OK") == [(5, 6)]
-
-
-def test_a_day_without_figures_ends_an_incident() -> None:
-    assert spans("0-24 CRITICAL", "48-72 CRITICAL") == [(0, 24), (48, 72)]
+    assert [((i.start - START) // HOUR, (i.end - START) // HOUR) for i in incidents] == hours
 
 
 def test_an_incident_is_open_until_the_site_was_seen_up() -> None:
@@ -96,12 +88,8 @@ def test_incidents_that_reach_beyond_the_period_do_not_count_in_the_mean_time_to
     assert (figures.number, figures.open, figures.mttr_s) == (3, 1, HOUR)
     assert (figures.longest_s, figures.total_s) == (4 * HOUR, 7 * HOUR)
     assert figures.mtbf_s == 17 * HOUR // 3
-
-
-def test_without_incidents_there_is_no_mean() -> None:
-    figures = figures_of([], 86_400)
-
-    assert (figures.number, figures.mttr_s, figures.mtbf_s) == (0, None, None)
+    nothing = figures_of([], 86_400)
+    assert (nothing.number, nothing.mttr_s, nothing.mtbf_s) == (0, None, None)
 
 
 def test_an_incident_counts_in_the_groups_of_its_site_on_the_day_it_began() -> None:
@@ -145,34 +133,20 @@ def test_a_failure_that_lasts_over_midnight_is_counted_once() -> None:
     assert cause.count == 1
 
 
-def sites_at_once(incidents: Sequence[Incident]) -> list[Sequence[str]]:
-    return [shared.sites for shared in shared_causes(incidents)]
-
-
 def test_sites_whose_incidents_overlap_in_time_and_cause_share_it() -> None:
-    shared = shared_causes(
+    def at_once(text: str, *incidents: str) -> Sequence[Incident]:
+        times = (one.split() for one in incidents)
+        return [incident(site, start, end, failure(text, start, end)) for site, start, end in times]
+
+    [one] = shared_causes(
         [
-            incident("A", "10:00", "12:00", failure("no host ce1.a.org", "10:00", "12:00")),
-            incident("B", "11:00", "13:00", failure("no host ce7.b.org", "11:00", "13:00")),
-            incident("C", "11:00", "13:00", failure("disk full", "11:00", "13:00")),
-            incident("D", "14:00", "15:00", failure("no host ce1.d.org", "14:00", "15:00")),
+            *at_once("no host ce1.a.org", "A 10:00 12:00", "D 14:00 15:00"),
+            *at_once("no host ce7.b.org", "B 11:00 13:00"),
+            *at_once("disk full", "C 11:00 13:00"),
         ]
     )
+    chain = shared_causes(at_once("slow", "A 10:00 12:00", "B 11:00 14:00", "C 13:00 15:00"))
 
-    [one] = shared
     assert (one.sites, one.start, one.end) == (["A", "B"], at("11:00"), at("12:00"))
-
-
-def test_a_chain_of_overlapping_incidents_counts_the_sites_that_failed_at_once() -> None:
-    times = (("A", "10:00", "12:00"), ("B", "11:00", "14:00"), ("C", "13:00", "15:00"))
-    chain = [incident(*names, failure("timeout", *names[1:])) for names in times]
-
-    assert sites_at_once(chain) == [["A", "B"]]
-
-
-def test_incidents_of_one_site_share_nothing() -> None:
-    times = (("A", "10:00", "11:00"), ("A", "11:00", "12:00"))
-
-    assert (
-        sites_at_once([incident(*names, failure("timeout", *names[1:])) for names in times]) == []
-    )
+    assert [shared.sites for shared in chain] == [["A", "B"]]  # those that failed at once
+    assert shared_causes(at_once("slow", "A 10:00 11:00", "A 11:00 12:00")) == []
