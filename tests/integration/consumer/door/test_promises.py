@@ -20,7 +20,6 @@ from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.sql.loading.letters.dead_letter import EDITION, storable
 from sam_pipeline.sql.loading.letters.quota import SUMMARY
 from sam_pipeline.sql.loading.letters.store import LONGEST_ID
-from tests.services.postgres import PostgresServer, fresh_database
 from tests.support.consumer.bad_requests import BAD_REQUESTS, chunked
 from tests.support.consumer.door_site import DoorSite, door_site
 from tests.support.consumer.drawn_messages import DrawnMessage, draw_message, good_message
@@ -32,15 +31,11 @@ WITHIN_S = 30.0
 """Three times the limit on slow requests, since the machine may be busy."""
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest) -> str:
-    if request.param == "sqlite":
-        return ""
-    server: PostgresServer = request.getfixturevalue("postgres")
-    return fresh_database(server)
-
-
-def test_what_is_answered_2xx_is_stored_and_nothing_else(tmp_path: Path, database: str) -> None:
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
+def test_what_is_answered_2xx_is_stored_and_nothing_else(
+    tmp_path: Path, dialect: str, request: pytest.FixtureRequest
+) -> None:
+    database = "" if dialect == "sqlite" else request.getfixturevalue("postgres_url")
     seed = len(database)
     with door_site(tmp_path, database) as door:
         with ThreadPoolExecutor(AT_ONCE) as pool:
