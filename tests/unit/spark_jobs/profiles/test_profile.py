@@ -1,12 +1,16 @@
-"""Profiles: read, refused with every problem at its line, recorded."""
+"""Profiles: read, recorded, or refused with every problem at its line, whatever their layout."""
 
 from __future__ import annotations
 
+import itertools
+import re
+import tempfile
 from fractions import Fraction
-from itertools import product
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from sam_pipeline.spark_jobs.errors import NoProfile, ProfileError
 from sam_pipeline.spark_jobs.profiles.file import read_profile, read_profiles, recorded_profile
@@ -20,45 +24,80 @@ validity_s = "off"
 [flavours.CE]
 metrics = ["ping"]
 """
+ROWS = ",\n".join(
+    f'["{a}", "{b}", "{FOLDED[OR.table[i][j]]}"]'
+    for (i, a), (j, b) in itertools.combinations_with_replacement(enumerate(FOLDED), 2)
+)
+TOP = """\
+name = "critical"
+validity_s = 3600
+metrics_operation = "MINE"
+functions_operation = "AND"
+vo = "ops"
+fqan = "/ops/Role=lcgadmin"
+downtimes = ["SCHEDULED/OUTAGE"]
+"""
+TABLES = [
+    """\
+[flavours.CE]
+metrics = [ # a = 1
+  "ping",
+  # "[validity]
+  "org.sam.Submit",
+]
+endpoints_operation = "OR"
+""",
+    '[flavours."SRM.v2"]\nmetrics = ["ping", "put"]\n',
+    '[functions.compute]\nflavours = ["CE"]\nflavours_operation = "OR"\n',
+    '[functions.storage]\nflavours = ["SRM.v2"]\n',
+    "[targets]\navailability = 80\nreliability = 85.5\nunknown = 10\ncoverage = 90\n",
+    '[validity]\nping = 7200\n"org.sam.Submit" = "off"\n',
+    f"[operations.MINE]\ntable = [\n{ROWS}\n]\n",
+]
+PING = '[[thresholds]]\nmetric = "ping"\nlabel = "time"\n'
+RULES = [
+    f'{PING}warning = "30"\ncritical = "60"\n',
+    f'{PING}host = "CE01.example.org"\nflavour = "CE"\ncritical = "@5:10"\n',
+    (
+        '[[thresholds]]\nmetric = "put"\n'
+        "label = '''[[thresholds]] metric = 1'''\n"
+        'warning = "30"\n'
+    ),
+]
+GOOD = TOP + "".join(TABLES + RULES)
+KEY = re.compile(r"""^(?:[\w.]+|"[^"]*") = """, re.MULTILINE)
+NOISE = ["", "\n", "# name = 1\n", "# [thresholds]\n\n", "  # '''\n"]
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "profile.toml"
+def of(text: str | bytes) -> Profile:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "profile.toml")
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        try:
+            return read_profile(path)
+        except ProfileError as error:
+            assert error.exit_code == 78
+            assert all(problem.startswith(f"{path}") for problem in error.problems)
+            assert all("\n" not in problem for problem in error.problems)
+            raise ProfileError([problem[len(f"{path}:") :] for problem in error.problems]) from None
 
 
-def read(file: Path, text: str) -> Profile:
-    file.write_text(text)
-    return read_profile(file)
-
-
-def problems(file: Path, text: str) -> list[str]:
-    """The problems, without the path in front."""
+def problems(text: str | bytes) -> list[str]:
     with pytest.raises(ProfileError) as caught:
-        read(file, text)
-    assert caught.value.exit_code == 78
-    return [problem.removeprefix(f"{file}:") for problem in caught.value.problems]
+        of(text)
+    return list(caught.value.problems)
 
 
-def assert_problems(found: list[str], stems: list[str]) -> None:
-    """Compare lines and keys, and the beginning of each message."""
-    assert [p[: len(stem)] for p, stem in zip(found, stems, strict=True)] == stems
-
-
-def test_a_short_profile_gets_the_defaults_of_the_rules(file: Path) -> None:
-    profile = read(file, SHORT)
+def test_a_short_profile_gets_the_documented_defaults() -> None:
+    profile = of(SHORT)
+    short = of(f'{SHORT}[functions.x]\nflavours = ["CE"]\n')
 
     assert (profile.metrics_operation, profile.functions_operation) == ("AND", "AND")
     assert profile.flavours[0].endpoints_operation == "OR"
     assert profile.functions == (Function("CE", ("CE",), "OR"),)
     assert profile.counts("scheduled", "OUTAGE") and not profile.counts("UNSCHEDULED", "OUTAGE")
     assert profile.targets.reliability == 85
-    assert profile.vo is None
-
-
-def test_the_documented_defaults_are_those_of_a_short_profile(file: Path) -> None:
-    short = read(file, f'{SHORT}[functions.x]\nflavours = ["CE"]\n')
-
+    assert (profile.vo, of(f'vo = ""\n{SHORT}').vo) == (None, "")
     assert {path: key.default for path, key in KEYS.items() if key.default is not None} == {
         "metrics_operation": short.metrics_operation,
         "functions_operation": short.functions_operation,
@@ -69,63 +108,15 @@ def test_the_documented_defaults_are_those_of_a_short_profile(file: Path) -> Non
     }
 
 
-@pytest.mark.parametrize("key", ["name", "validity_s", "metrics"])
-def test_a_missing_required_key_is_a_problem(file: Path, key: str) -> None:
-    lines = [line for line in SHORT.splitlines() if not line.startswith(f"{key} = ")]
+def test_validity_may_differ_by_metric() -> None:
+    profile = of(GOOD)
 
-    assert any(key in problem for problem in problems(file, "\n".join(lines)))
-    assert any(path.endswith(key) for path, known in KEYS.items() if known.required)
-
-
-def test_validity_may_differ_by_metric(file: Path) -> None:
-    text = SHORT.replace('"off"', "3600").replace('["ping"]', '["ping", "org.sam.X"]')
-
-    profile = read(file, text + '[validity]\n"org.sam.X" = 7200\nping = "off"\n')
-
-    assert profile.validity("org.sam.X") == 7200
-    assert profile.validity("ping") is None
-    assert profile.validity_s == 3600
-
-
-def test_an_empty_vo_means_results_without_one(file: Path) -> None:
-    assert read(file, f'vo = ""\n{SHORT}').vo == ""
-
-
-def test_every_problem_is_reported_with_its_line(file: Path) -> None:
-    text = """\
-name = "critical"
-validity_s = "of"
-vos = "ops"
-[flavours.CE]
-metrics = ["ping"]
-endpoint_operation = "OR"
-[flavours.SRM]
-[functions.compute]
-flavours = ["CE", "ARC"]
-flavours_operation = "MOST"
-[targets]
-availability = 101
-[validity]
-pong = 5
-"""
-
-    stems = [
-        "2: validity_s: expected whole seconds",
-        "3: vos: unknown key, did you mean vo?",
-        "6: flavours.CE.endpoint_operation: unknown key, did you mean endpoints_operation?",
-        "7: flavours.SRM.metrics: expected a list of metric names",
-        "9: functions.compute.flavours[2]: flavour ARC has no metrics",
-        "10: functions.compute.flavours_operation: expected one of AND, OR",
-        "12: targets.availability: expected a percentage",
-        "14: validity.pong: unknown key, did you mean ping?",
+    assert [profile.validity(name) for name in ("ping", "put", "org.sam.Submit")] == [
+        *(7200, 3600, None)
     ]
-    assert_problems(problems(file, text), stems)
 
 
-def test_the_most_specific_target_counts(file: Path) -> None:
-    profile = read(
-        file,
-        f"""{SHORT}
+TARGETS = f"""{SHORT}
 [targets]
 availability = 80
 [targets.groups.tier.1]
@@ -136,8 +127,11 @@ availability = 90
 unknown = 8
 [targets.sites."SITE-A"]
 availability = 70
-""",
-    )
+"""
+
+
+def test_the_most_specific_target_counts() -> None:
+    profile = of(TARGETS)
     groups = [("federation", "North-West"), ("tier", "1"), ("tier", "9")]
 
     site, member = (profile.targets_of_site(site, groups) for site in ("SITE-A", "SITE-B"))
@@ -148,144 +142,285 @@ availability = 70
     assert (site.unknown, member.unknown, other.unknown) == (5, 5, 10)
     assert site.reliability == member.reliability == 85
     assert profile.targets_of_group(("federation", "North-West")).availability == 90
-    assert recorded_profile(profile.document) == profile
 
 
-def test_a_mistyped_target_of_a_group_or_site_is_a_problem(file: Path) -> None:
-    text = f"""\
-{SHORT}\
+def test_a_run_can_read_back_the_profile_it_recorded() -> None:
+    for text in (SHORT, TARGETS, GOOD):
+        assert recorded_profile(of(text).document) == of(text)
+    assert of(GOOD).targets.reliability == Fraction("85.5")
+    assert of(f"# a comment\n{SHORT}").digest == of(SHORT).digest
+    assert of(SHORT.replace("ping", "pong")).digest != of(SHORT).digest
+
+
+PROBLEMS = [
+    """\
+name = "critical"
+validity_s = "of"  #! expected whole seconds
+vos = "ops"  #! unknown key, did you mean vo?
+[flavours.CE]
+metrics = ["ping", "put", "ping"]  #! [3]: 'ping' is listed twice
+endpoint_operation = "OR"  #! unknown key, did you mean endpoints_operation?
+[flavours.SRM]  #! metrics: expected a list of metric names
+[functions.compute]
+flavours = ["CE", "ARC", "CE"]  #! [2]: flavour ARC has no metrics #! [3]: 'CE' is listed twice
+flavours_operation = "MOST"  #! expected one of AND, OR
 [targets]
-site = 5
+availability = 101  #! expected a percentage
+reliability = nan  #! expected a percentage
+coverage = true  #! expected a percentage
+site = 5  #! unknown key, did you mean sites?
 [targets.groups]
-tier = 2
+tier = 2  #! expected a table [targets.groups.tier]
 [targets.groups.region.North]
-availabilty = 90
-unknown = 200
+availabilty = 90  #! unknown key, did you mean availability?
+unknown = 200  #! expected a percentage
 [targets.sites."SITE-A"]
-coverage = 90
-"""
+coverage = 90  #! unknown key
+[validity]
+pong = 5  #! unknown key, did you mean ping?
+[[exclusions]]  #! unknown key
+metric = "ping"
+""",
+    """\
+[flavours.CE]  #! name: is required #! validity_s: is required
+metrics = ["ping", "submit"]
+[flavours.SRM]
+metrics = ["put"]
+[[thresholds]]
+metric = "pong"  #! no metric pong in this profile, did you mean ping?
+label = "time"
+warning = "30"
+[[thresholds]]  #! label: is required
+metric = "put"  #! flavour CE has no metric put
+warning = "30s"  #! '30s' is not a range
+flavour = "CE"
+[[thresholds]]  #! expected warning or critical
+metric = "ping"
+label = "'my disk'"  #! expected the label without
+[[thresholds]]
+metric = "ping"
+label = "time"
+critical = 60  #! expected a range in quotes
+flavour = "SMR"  #! no flavour SMR in this profile, did you mean SRM?
+hosts = "ce01"  #! unknown key, did you mean host?
+[[thresholds]]
+metric = "ping"
+label = "load"
+critical = "20:10"  #! '20:10' starts above
+host = "ce01.example.org"
+[[thresholds]]  #! same metric, label, host and flavour as the rule in line 22
+critical = "20"
+host = "CE01.example.org."
+label = "load"
+metric = "ping"
+""",
+    GOOD.replace('["OK", "OK", "OK"],', '["OK", "FINE", "OK"],  #! is not a triple'),
+]
 
-    stems = [
-        "6: targets.site: unknown key, did you mean sites?",
-        "8: targets.groups.tier: expected a table [targets.groups.tier]",
-        "10: targets.groups.region.North.availabilty: unknown key, did you mean availability?",
-        "11: targets.groups.region.North.unknown: expected a percentage",
-        "13: targets.sites.SITE-A.coverage: unknown key",
+
+@pytest.mark.parametrize("text", PROBLEMS)
+def test_every_problem_is_reported_with_its_line_on_windows_too(text: str) -> None:
+    expected = [
+        (number, words.strip())
+        for number, line in enumerate(text.splitlines(), 1)
+        for words in line.split("#!")[1:]
     ]
-    assert_problems(problems(file, text), stems)
+
+    for ends in ("\n", "\r\n"):
+        reported = problems(re.sub(r" *#!.*", "", text).replace("\n", ends))
+        lines = [problem.partition(":")[0] for problem in reported]
+        at_top = sum("is required" in words for number, words in expected if number == 1)
+        assert sorted(lines[at_top:], key=int) == lines[at_top:]
+        for number, words in expected:
+            found = [
+                p for p in reported if words in p and (number == 1 or p.startswith(f"{number}:"))
+            ]
+            assert len(found) == 1, (number, words, reported)
+        assert len(reported) == len(expected)
 
 
-def test_a_metric_or_a_flavour_listed_twice_is_a_problem(file: Path) -> None:
-    text = SHORT.replace('["ping"]', '["ping", "put", "ping"]')
-    text += '[functions.x]\nflavours = ["CE", "CE"]\n'
-
-    stems = [
-        "4: flavours.CE.metrics[3]: 'ping' is listed twice",
-        "6: functions.x.flavours[2]: 'CE' is listed twice",
-    ]
-    assert_problems(problems(file, text), stems)
+@st.composite
+def profiles(draw: st.DrawFn) -> str:
+    """A good profile: its tables in any order, comments and blank lines between the lines."""
+    text = TOP + "".join(draw(st.permutations(TABLES + RULES)))
+    lines = text.splitlines(keepends=True)
+    gaps = draw(st.lists(st.sampled_from(NOISE), min_size=len(lines), max_size=len(lines)))
+    return "".join(gap + line for gap, line in zip(gaps, lines, strict=True))
 
 
-def test_validity_is_required(file: Path) -> None:
-    [problem] = problems(file, SHORT.replace('validity_s = "off"\n', ""))
+@settings(max_examples=60, deadline=None)
+@given(
+    profiles(),
+    st.integers(0, len(KEY.findall(GOOD)) - 1),
+    st.sampled_from(["1979-05-27", "{}", "[[]]", "-1"]),
+)
+def test_a_wrong_value_is_reported_at_the_line_of_its_key(
+    text: str, number: int, wrong: str
+) -> None:
+    assert of(text).thresholds[0].label
+    key = list(KEY.finditer(text))[number]
+    end = text.index("\n", key.end())
+    if text[key.end() : end].startswith("[") and "]" not in text[key.end() : end]:
+        end = text.index("\n]\n", key.end()) + 2
+    line = text.count("\n", 0, key.end()) + 1
+    name = key[0].removesuffix(" = ").strip('"')
 
-    assert "validity_s: is required" in problem
+    reported = problems(text[: key.end()] + wrong + text[end:])
 
-
-def test_exclusions_are_not_part_of_a_profile(file: Path) -> None:
-    [problem] = problems(file, f'{SHORT}\n[[exclusions]]\nmetric = "ping"\n')
-
-    assert problem.startswith("6: exclusions: unknown key")
-
-
-def test_broken_toml_is_one_problem_at_its_line(file: Path) -> None:
-    [problem] = problems(file, f"{SHORT}oops\n")
-
-    assert problem.startswith("5: Expected '='")
-
-
-def test_a_missing_file_is_a_missing_input(tmp_path: Path) -> None:
-    with pytest.raises(NoProfile) as caught:
-        read_profile(tmp_path / "none.toml")
-
-    assert caught.value.exit_code == 66
+    assert any(p.startswith(f"{line}: ") and name in p.split(": ")[1] for p in reported), reported
 
 
-def test_two_profiles_may_not_define_one_report(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text", [b"\xef\xbb\xbf" + GOOD.encode(), GOOD.replace("\n", "\r\n").encode()]
+)
+def test_windows_editors_change_nothing(text: bytes) -> None:
+    assert of(text) == of(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f"{SHORT}oops\n".encode(), "5: Expected '='"),
+        ("name = 1\n# caf\xe9\n".encode("latin-1"), "2: byte 0xe9 is not UTF-8: save the file"),
+        (b'name = "a"\nvo = "b"\nname = "c"\nfqan = "d"\n', "3: Cannot overwrite a value"),
+        (b'name = "a"\nname = "c"', "2: Cannot overwrite a value"),
+        (b"[flavours]\n[targets]\n[flavours]\n", "3: Cannot declare ('flavours',) twice"),
+        (b"name = \"a\"\ntext = '''\nnever closed\n", "3: "),
+        (b"\0", "1: "),
+        (b"a = " + b"[" * 100_000, " its values are nested too deeply"),
+        (b"a = " + b"9" * 5000, " Exceeds the limit"),
+        *(
+            (GOOD.replace('"critical"', name, 1).encode(), "1: name: expected the report's name")
+            for name in ('"a\\u0000"', '" a"', '"a\\n"', '""', '"\\u200b"')
+        ),
+    ],
+    ids=range(14),
+)
+def test_invalid_toml_and_invisible_names_are_one_problem(text: bytes, problem: str) -> None:
+    [reported] = problems(text)
+
+    assert reported.startswith(problem)
+
+
+def test_many_and_long_mistakes_are_reported_in_seconds_and_short_lines() -> None:
+    long = GOOD.replace("3600", "9" * 4000).replace('"ops"', f'"{"x" * 4000}\\n"')
+    metrics = "\n".join(f'"metric {number}",' for number in range(2_000))
+    validity = "\n".join(f'"metrics {number}" = 0' for number in range(6_000))
+    rules = "\n".join(f'[[thresholds]]\nmetric = "m{number}"' for number in range(6_000))
+    head = f'name = "x"\nvalidity_s = 1\n[flavours.CE]\nmetrics = [\n{metrics}\n]\n'
+
+    assert all(len(problem) < 200 for problem in problems(long))
+    assert len(problems(f"{head}[validity]\n{validity}\n{rules}")) == 6_000 * 5
+
+
+def test_missing_files_and_two_profiles_of_one_report_are_refused(tmp_path: Path) -> None:
     paths = [tmp_path / "one.toml", tmp_path / "two.toml"]
     for path in paths:
         path.write_text(SHORT)
 
     with pytest.raises(ProfileError, match=r"another profile .* critical"):
         read_profiles(paths)
+    for none in (tmp_path / "none.toml", tmp_path):
+        with pytest.raises(NoProfile) as caught:
+            read_profile(none)
+        assert caught.value.exit_code == 66
 
 
-def test_a_run_can_read_back_the_profile_it_recorded(file: Path) -> None:
-    profile = read(file, SHORT + "[targets]\navailability = 99.5\n")
+# Own operations ----------------------------------------------------------------------------------
 
-    read_back = recorded_profile(profile.document)
-
-    assert read_back == profile
-    assert read_back.targets.availability == Fraction("99.5")
-
-
-def test_the_digest_depends_on_content_and_not_on_layout(file: Path) -> None:
-    digest = read(file, SHORT).digest
-
-    assert read(file, f"# a comment\n{SHORT}").digest == digest
-    assert read(file, SHORT.replace("ping", "pong")).digest != digest
+PAIRS = {(a, b): FOLDED[max(FOLDED.index(a), FOLDED.index(b))] for a in FOLDED for b in FOLDED}
+# DOWNTIME beats CRITICAL beats MISSING beats DOWNTIME: no order of children is like another.
+BEATS = {("DOWNTIME", "CRITICAL"), ("CRITICAL", "MISSING"), ("MISSING", "DOWNTIME")}
+CIRCLE = {pair: loser for a, b in BEATS for pair, loser in (((a, b), a), ((b, a), a))}
 
 
-def test_an_own_operation_may_give_each_pair_once(file: Path) -> None:
-    pairs = [(a, b) for a, b in product(range(6), repeat=2) if a <= b]
-    table = [[FOLDED[a], FOLDED[b], FOLDED[OR.table[a][b]]] for a, b in pairs]
-
-    profile = read(
-        file, f'metrics_operation = "MINE"\n{SHORT}\n[operations.MINE]\ntable = {table}\n'
-    )
+def test_an_own_operation_may_give_each_pair_once() -> None:
+    profile = of(GOOD)
 
     own = profile.operations[profile.operation_number("MINE")]
     assert own.answers == OR.answers
 
 
-def test_a_table_that_is_not_associative_is_refused_with_the_triple(file: Path) -> None:
-    # DOWNTIME beats CRITICAL beats MISSING beats DOWNTIME: no order of children is like another.
-    def result(a: str, b: str) -> str:
-        beats = {("DOWNTIME", "CRITICAL"), ("CRITICAL", "MISSING"), ("MISSING", "DOWNTIME")}
-        if (a, b) in beats or (b, a) in beats:
-            return a if (a, b) in beats else b
-        return FOLDED[max(FOLDED.index(a), FOLDED.index(b))]
-
-    table = [[a, b, result(a, b)] for a in FOLDED for b in FOLDED]
-
-    [problem] = problems(file, f"{SHORT}\n[operations.MINE]\ntable = {table}\n")
-
-    assert "operations.MINE.table: not associative at (MISSING, DOWNTIME, CRITICAL)" in problem
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("pairs", "message"),
     [
-        (("OK", "OK", "WARNING"), "not idempotent: OK with OK is WARNING"),
-        (("OK", "WARNING", "OK"), "not commutative: OK with WARNING is OK"),
-        (("OK", "WARNING", "FINE"), "is not a triple"),
+        ({**PAIRS, ("OK", "OK"): "WARNING"}, "not idempotent: OK with OK is WARNING"),
+        ({**PAIRS, ("OK", "WARNING"): "OK"}, "not commutative: OK with WARNING is OK"),
+        ({**PAIRS, ("OK", "WARNING"): "FINE"}, "is not a triple"),
+        ({**PAIRS, **CIRCLE}, "not associative at (MISSING, DOWNTIME, CRITICAL)"),
+        (
+            {("OK", "WARNING"): "OK"},
+            "not complete: no result for OK with OK; no result for OK with UNKNOWN",
+        ),
     ],
 )
 def test_a_bad_table_is_refused_with_the_reason(
-    file: Path, change: tuple[str, str, str], message: str
+    pairs: dict[tuple[str, str], str], message: str
 ) -> None:
-    given = {(a, b): FOLDED[max(FOLDED.index(a), FOLDED.index(b))] for a in FOLDED for b in FOLDED}
-    given[change[0], change[1]] = change[2]
-    table = [[a, b, result] for (a, b), result in given.items()]
+    table = [[a, b, result] for (a, b), result in pairs.items()]
 
-    [problem] = problems(file, f"{SHORT}\n[operations.MINE]\ntable = {table}\n")
+    [problem] = problems(f"{SHORT}\n[operations.MINE]\ntable = {table}\n")
 
-    assert message in problem
+    assert "operations.MINE.table" in problem and message in problem
 
 
-def test_an_incomplete_table_is_refused_with_the_missing_pairs(file: Path) -> None:
-    table = '[["OK", "WARNING", "OK"]]'
+# Any content -------------------------------------------------------------------------------------
 
-    [problem] = problems(file, f"{SHORT}\n[operations.MINE]\ntable = {table}\n")
+LEAVES = st.one_of(
+    st.sampled_from(
+        ["", "off", "OR", "ping", "CE", "OK", "10", "@1:2", "SCHEDULED/OUTAGE", "time"]
+    ),
+    st.integers(-1, 101),
+    st.floats(),
+    st.booleans(),
+    st.text(max_size=3),
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["CE", "metrics", "flavours", "table", "metric"]), inner),
+    ),
+    max_leaves=6,
+)
+NAMES = re.findall(r"^\w+(?= = )", GOOD, re.MULTILINE)
+PLACES = ["", "flavours.CE.", "flavours.", "functions.x.", "validity.", "targets.", "operations.x."]
 
-    assert "not complete: no result for OK with OK; no result for OK with UNKNOWN" in problem
+
+def good_or_refused(text: str | bytes) -> None:
+    try:
+        assert of(text).name
+    except ProfileError as error:
+        assert error.problems
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(PLACES), st.sampled_from(NAMES), VALUES), max_size=6))
+@example([("", "metrics_operation", ["AND"]), ("", "downtimes", [["a/b"]])])
+def test_any_values_make_a_profile_or_problems(pairs: list[tuple[str, str, object]]) -> None:
+    text = "".join(f"{place}{key} = {toml(value)}\n" for place, key, value in pairs)
+    tables = '[flavours.SRM]\nmetrics = ["ping"]\n[[thresholds]]\nmetric = "ping"\n'
+    good_or_refused(text)
+    good_or_refused(f'name = "x"\nvalidity_s = 5\n{text}{tables}')
+    good_or_refused(GOOD.replace(TOP, TOP + text))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, len(GOOD)), st.binary(max_size=4)), min_size=1, max_size=3)
+)
+def test_any_bytes_make_a_profile_or_problems(changes: list[tuple[int, bytes]]) -> None:
+    data = GOOD.encode()
+    for at, piece in changes:
+        data = data[:at] + piece + data[at + len(piece) :]
+    good_or_refused(data)
+
+
+def toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    if isinstance(value, str):
+        return '"' + "".join(f"\\U{ord(letter):08x}" for letter in value) + '"'
+    return str(value).lower()
