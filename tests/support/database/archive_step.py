@@ -1,10 +1,11 @@
-"""`sam-db` on an archive whose process dies with SIGKILL at one step.
+"""`sam-db` on an archive whose process dies with SIGKILL at one step, again and again.
 
-    python -m tests.support.database.archive_step STEP ARGUMENTS…
+    python -m tests.support.database.archive_step
 
-The steps are the changes of the store, each of them twice: before it begins and after it is done;
-in a directory also the moment at which a file that is put has two names. If there are fewer steps,
-the program ends as usual.
+Each line of the input is a step and the arguments of a command; each line of the output is the exit
+code of the process that ran it. The steps are the changes of the store, each of them twice: before
+it begins and after it is done; in a directory also the moment at which a file that is put has two
+names. If there are fewer steps, the command ends as usual.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+# Imported once, not by each command; Arrow imports the first if it is there.
+import pandas  # type: ignore[import-untyped]  # noqa: F401
+
+import sam_pipeline.sql.archive.s3
+import sam_pipeline.sql.archive.verify
+import sam_pipeline.sql.archive.writing.day  # noqa: F401
 from sam_pipeline.sql.archive.config import ArchiveConfig
 from sam_pipeline.sql.cli import main
 
@@ -53,15 +60,16 @@ class DyingStore:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def kill_at(step: int) -> None:
+def run(step: int, arguments: list[str]) -> None:
     opened = ArchiveConfig.open
-
-    def open_dying(config: ArchiveConfig) -> Any:
-        return DyingStore(opened(config), step)
-
-    ArchiveConfig.open = open_dying  # type: ignore[method-assign]
+    ArchiveConfig.open = lambda config: DyingStore(opened(config), step)  # type: ignore
+    os.dup2(2, 1)
+    os._exit(main(arguments))
 
 
 if __name__ == "__main__":
-    kill_at(int(sys.argv[1]))
-    sys.exit(main(sys.argv[2:]))
+    for line in sys.stdin:
+        number, *rest = line.split()
+        if (child := os.fork()) == 0:
+            run(int(number), rest)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)

@@ -10,9 +10,10 @@ from typing import Any
 from pyarrow import parquet as pq
 from sqlalchemy import Engine, text
 
-from sam_pipeline.sql.archive.manifest import Manifest, newest
+from sam_pipeline.sql.archive.manifest import Manifest, newest, read_manifest, versions
 from sam_pipeline.sql.archive.record import note_archived, number_changes
 from sam_pipeline.sql.archive.store import Store
+from sam_pipeline.sql.archive.verify import problems_of_files
 from sam_pipeline.sql.archive.writing.day import archive_day
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.loading.fold import fold_all
@@ -92,6 +93,15 @@ def newest_day(store: Store) -> Manifest:
     manifest = newest(store, DAY)
     assert manifest is not None
     return manifest
+
+
+def is_intact(store: Store) -> bool:
+    """Whether every version has all of its files."""
+    return all(
+        not list(problems_of_files(store, read_manifest(store, day, version)))
+        for day, of_day in versions(store).items()
+        for version in of_day
+    )
 
 
 def directory(tmp_path: Path) -> Path:

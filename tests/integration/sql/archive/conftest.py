@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
 
 from sam_pipeline.sql.archive.config import ArchiveConfig
 from sam_pipeline.sql.archive.store import LocalStore, Store
 from tests.services.s3 import KEYS, REGION, S3Server, running_s3
-from tests.support.database.archived import directory
+from tests.support.database.archived import directory, fill
+from tests.support.database.sam_db import SamDb, sam_db_on
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +38,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     store = ArchiveConfig(server.new_bucket(), endpoint=server.endpoint, region=REGION).open()
     assert store is not None
     return store
+
+
+@pytest.fixture
+def sam_db(engine: Engine, local: LocalStore, tmp_path: Path) -> SamDb:
+    """Commands on a database with three days, and on the local archive."""
+    fill(engine)
+    return sam_db_on(engine, tmp_path, SAM_ARCHIVE_URL=local.url)

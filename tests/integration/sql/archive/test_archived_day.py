@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,6 @@ from sam_pipeline.spark_jobs.compute.sources.instances import numbered, read_ins
 from sam_pipeline.sql.archive.digests import digest_of_results, pack
 from sam_pipeline.sql.archive.layout import ENDPOINT, MEMBER, SCHEMAS, SORTED_BY, STATUSES
 from sam_pipeline.sql.archive.manifest import DOWNTIMES, EXCLUSIONS, KINDS, RESULTS, TOPOLOGY
-from sam_pipeline.sql.archive.manifest import newest as newest_version
 from sam_pipeline.sql.archive.record import due_days, read_changes
 from sam_pipeline.sql.archive.retention import clean, forget_old_versions
 from sam_pipeline.sql.archive.store import LocalStore, Store
@@ -95,26 +95,18 @@ def test_the_other_files_have_what_touches_the_day(engine: Engine, store: Store)
     assert len(rows_of(store, of_day, EXCLUSIONS)) == 1
 
 
-def test_the_columns_are_those_of_the_layout(engine: Engine, local: LocalStore) -> None:
+def test_columns_and_digest_are_those_of_the_layout_and_of_a_run(
+    engine: Engine, local: LocalStore
+) -> None:
     fill(engine)
 
     manifest = archive(engine, local)
 
     for kind in KINDS:
         for file in manifest.of_kind(kind):
-            path = local.source().path(file.name)
-            assert pq.read_schema(path).equals(SCHEMAS[kind])
-            assert b"pandas" not in (pq.read_schema(path).metadata or {})
-            column = pq.ParquetFile(path).metadata.row_group(0).column(0)
-            assert column.compression == "ZSTD"
-            assert column.is_stats_set or not file.rows
-
-
-def test_the_digest_is_that_of_a_run_over_all_results(engine: Engine, local: LocalStore) -> None:
-    fill(engine)
-
-    manifest = archive(engine, local)
-
+            schema = pq.read_schema(local.source().path(file.name))
+            assert schema.equals(SCHEMAS[kind])
+            assert b"pandas" not in (schema.metadata or {})
     with reading(engine) as connection:
         instances = numbered([read_instances(connection)])
         rows = connection.execute(
@@ -132,6 +124,12 @@ def test_the_digest_is_that_of_a_run_over_all_results(engine: Engine, local: Loc
     assert manifest.digests[RESULTS] == f"{digest_of_results(keys, pack(second, status)):016x}"
 
 
+def test_the_page_lists_all_columns() -> None:
+    page = (Path(__file__).parents[4] / "docs/archive.md").read_text()
+
+    assert {n for schema in SCHEMAS.values() for n in schema.names if f"`{n}`" not in page} == set()
+
+
 def test_large_days_are_sorted_in_runs_and_cut_into_files(
     engine: Engine, local: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,115 +142,36 @@ def test_large_days_are_sorted_in_runs_and_cut_into_files(
     parts = archive(engine, local)
 
     assert len(parts.of_kind(RESULTS)) > len(whole.of_kind(RESULTS)) == 1
+    path = local.source().path(whole.of_kind(RESULTS)[0].name)
+    column = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    assert (column.compression, column.is_stats_set) == ("ZSTD", True)
     assert rows_of(local, parts, RESULTS) == rows_of(local, whole, RESULTS)
     assert parts.digests == whole.digests
     assert list(problems_of_files(local, parts)) == []
 
 
-def test_late_results_make_another_version_of_the_day(engine: Engine, local: LocalStore) -> None:
+def test_days_are_due_when_they_are_old_enough_or_have_changed(
+    engine: Engine, local: LocalStore
+) -> None:
+    def due(today: date = TODAY) -> list[date]:
+        with reading(engine) as connection:
+            return due_days(read_changes(connection), local, today, 2)
+
     fill(engine)
+    assert due(AFTER) == []
+    assert due() == [BEFORE + timedelta(days=number) for number in range(5)]
     for day in (BEFORE, DAY, AFTER):
         archive(engine, local, day)
-    with reading(engine) as connection:
-        assert DAY not in due_days(read_changes(connection), local, TODAY, 2)
-
+    assert not {BEFORE, DAY, AFTER} & {*due()}
+    period = {"startTime": f"{BEFORE}T01:00:00Z", "endTime": f"{BEFORE}T02:00:00Z"}
+    insert(engine, "downtime", downtime(downtimeId="D2", **period))
     load(engine, {**next(results_of(DAY)), "timestamp": f"{DAY}T01:02:03Z", "messageId": "late"})
+    assert due()[:2] == [BEFORE, DAY]
 
-    with reading(engine) as connection:
-        changes = read_changes(connection)
-    assert due_days(changes, local, TODAY, 2)[0] == DAY
     manifest = archive(engine, local)
+
     assert (manifest.version, manifest.rows) == (2, 13)
-    with reading(engine) as connection:
-        assert DAY not in due_days(read_changes(connection), local, TODAY, 2)
-
-
-def test_days_are_due_from_the_first_result_until_they_are_old_enough(
-    engine: Engine, local: LocalStore
-) -> None:
-    fill(engine)
-
-    with reading(engine) as connection:
-        changes = read_changes(connection)
-
-    assert due_days(changes, local, AFTER, 2) == []
-    assert due_days(changes, local, TODAY, 2)[:1] == [BEFORE]
-    assert due_days(changes, local, TODAY, 2)[-1] == date(2026, 11, 23)
-
-
-def test_a_downtime_that_is_announced_late_makes_the_day_due(
-    engine: Engine, local: LocalStore
-) -> None:
-    fill(engine)
-    for day in (BEFORE, DAY, AFTER):
-        archive(engine, local, day)
-
-    insert(
-        engine,
-        "downtime",
-        downtime(downtimeId="D2", startTime=f"{DAY}T01:00:00Z", endTime=f"{DAY}T02:00:00Z"),
-    )
-
-    with reading(engine) as connection:
-        assert DAY in due_days(read_changes(connection), local, TODAY, 2)
-
-
-def test_a_new_version_keeps_details_that_were_pruned(engine: Engine, store: Store) -> None:
-    fill(engine)
-    before = rows_of(store, archive(engine, store), RESULTS)
-    prune_now(engine, details=-2)
-    assert query(engine, "SELECT 1 FROM metricOutput WHERE detailsData IS NOT NULL") == []
-
-    after = rows_of(store, archive(engine, store), RESULTS)
-
-    assert sum(row["details"] is not None for row in before) == 9
-    assert after == before
-
-
-def test_old_versions_are_deleted_except_those_of_sealed_months(
-    engine: Engine, store: Store
-) -> None:
-    fill(engine)
-    for _ in range(5):
-        archive(engine, store)
-
-    removed = forget_old_versions(store, DAY, 2, sealed={(DAY, 2)})
-
-    assert removed == [1, 3]
-    kept = {name.rpartition("/")[2][:2] for name in store.names("results/")}
-    assert kept == {"v2", "v4", "v5"}
-    assert list(problems_of_files(store, newest_day(store))) == []
-
-
-def test_clean_deletes_only_what_no_manifest_names(engine: Engine, store: Store) -> None:
-    fill(engine)
-    manifest = archive(engine, store)
-    everything = store.names()
-    orphan = store.source().path(f"results/day={DAY}/v2-000.parquet")
-    with store.source().filesystem().open_output_stream(orphan) as file:
-        file.write(b"half")
-
-    assert clean(store) == [f"results/day={DAY}/v2-000.parquet"]
-    assert store.names() == everything
-    assert newest_version(store, DAY) == manifest
-
-
-def test_another_database_is_refused(engine: Engine, local: LocalStore) -> None:
-    fill(engine)
-    archive(engine, local)
-    with reading(engine) as connection:
-        identity = connection.scalar(text("SELECT database_id FROM database_identity"))
-    try:
-        with writing(engine) as connection:
-            connection.execute(text("UPDATE database_identity SET database_id = 'another'"))
-
-        with pytest.raises(ConfigError, match=f"archived from another database, {identity}"):
-            archive(engine, local)
-    finally:
-        with writing(engine) as connection:
-            connection.execute(
-                text("UPDATE database_identity SET database_id = :id"), {"id": identity}
-            )
+    assert DAY not in due()
 
 
 def test_a_day_agrees_with_the_database_until_a_result_is_hidden(
@@ -268,4 +187,47 @@ def test_a_day_agrees_with_the_database_until_a_result_is_hidden(
     assert difference() is None
     with writing(engine) as connection:
         connection.execute(text("DELETE FROM metric_result WHERE message_id LIKE 'm-2026-11-20-1'"))
-    assert difference() == "differs from the database, which has 9 results: the archive 12"
+    assert "which has 9 results: the archive 12" in str(difference())
+    with writing(engine) as connection:
+        [(identity,)] = connection.execute(text("SELECT database_id FROM database_identity"))
+        connection.execute(text("UPDATE database_identity SET database_id = 'another'"))
+    try:
+        with pytest.raises(ConfigError, match=f"archived from another database, {identity}"):
+            archive(engine, local)
+    finally:
+        with writing(engine) as connection:
+            statement = text("UPDATE database_identity SET database_id = :id")
+            connection.execute(statement, {"id": identity})
+
+
+def test_a_new_version_keeps_details_that_were_pruned(engine: Engine, store: Store) -> None:
+    fill(engine)
+    before = rows_of(store, archive(engine, store), RESULTS)
+    prune_now(engine, details=-2)
+    assert query(engine, "SELECT 1 FROM metricOutput WHERE detailsData IS NOT NULL") == []
+
+    after = rows_of(store, archive(engine, store), RESULTS)
+
+    assert sum(row["details"] is not None for row in before) == 9
+    assert after == before
+
+
+def test_old_versions_are_deleted_except_those_of_sealed_months_and_clean_what_nobody_names(
+    engine: Engine, store: Store
+) -> None:
+    fill(engine)
+    for _ in range(5):
+        archive(engine, store)
+
+    removed = forget_old_versions(store, DAY, 2, sealed={(DAY, 2)})
+
+    assert removed == [1, 3]
+    everything = store.names()
+    assert {name.rpartition("/")[2][:2] for name in everything} == {"v2", "v4", "v5"}
+    assert list(problems_of_files(store, newest_day(store))) == []
+    orphan = f"results/day={DAY}/v6-000.parquet"
+    with store.source().filesystem().open_output_stream(store.source().path(orphan)) as file:
+        file.write(b"half")
+    assert clean(store) == [orphan]
+    assert store.names() == everything
+    assert newest_day(store).version == 5
