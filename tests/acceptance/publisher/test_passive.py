@@ -16,22 +16,20 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.schema.records.text import read_wlcg
+from sam_pipeline.schema.records.text import ReadRecord, read_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from tests.services.process import wait_until
 from tests.services.systemd import Systemd
 from tests.support.brokers.fake_broker import FakeBroker, closed_port
 from tests.support.commands import PROGRAMS, Workplace
+from tests.support.waiting import eventually
 
-SOON_S = 20.0
 PASSIVE = ("sam-publish", "passive", "--flavour", "CE", "--metric-prefix", "org.example.")
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Workplace:
-    return Workplace(
-        tmp_path, broker=f"stomp://127.0.0.1:{closed_port()}", database=""
-    ).write_configuration()
+    broker = f"stomp://127.0.0.1:{closed_port()}"
+    return Workplace(tmp_path, broker=broker, database="").write_configuration()
 
 
 def service(number: int, output: str = "OK") -> str:
@@ -43,35 +41,37 @@ def service(number: int, output: str = "OK") -> str:
 class Listener:
     """The command, reading a FIFO."""
 
-    def __init__(self, place: Workplace, *options: str) -> None:
+    def __init__(self, place: Workplace, *options: str, **variables: str) -> None:
         self.fifo = place.directory / "results.cmd"
         with Systemd(str(place.directory / "notify")) as systemd:
-            environment = place.clean_environment() | {"NOTIFY_SOCKET": systemd.address}
+            notify = {"NOTIFY_SOCKET": systemd.address}
             self.process = subprocess.Popen(
                 [str(PROGRAMS / "sam-publish"), *PASSIVE[1:], "--fifo", str(self.fifo), *options],
                 cwd=place.directory,
-                env=environment,
+                env=place.clean_environment() | notify | variables,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
                 preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # under nohup
             )
-            wait_until(lambda: "READY=1" in "\n".join(systemd.all_heard()), SOON_S)
+            eventually(lambda: "READY=1" in "\n".join(systemd.all_heard()))
         (place.directory / "notify").unlink()
 
     def write(self, text: str) -> None:
         with self.fifo.open("w") as file:
             file.write(text)
 
-    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
+    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[str, str]:
+        """What it printed on both outputs, ended by this signal with exit code 0."""
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=SOON_S)
-        return self.process.returncode, out, err
+        out, err = self.process.communicate(timeout=60)
+        assert (self.process.returncode, "Traceback" in err) == (0, False), err
+        return out, err
 
 
 @contextmanager
-def listening(place: Workplace, *options: str) -> Iterator[Listener]:
-    listener = Listener(place, *options)
+def listening(place: Workplace, *options: str, **variables: str) -> Iterator[Listener]:
+    listener = Listener(place, *options, **variables)
     try:
         yield listener
     finally:
@@ -79,11 +79,16 @@ def listening(place: Workplace, *options: str) -> Iterator[Listener]:
         listener.process.communicate()
 
 
-def metrics(place: Workplace, *bodies: bytes) -> list[str]:
-    """The names of the metrics in the spool and in these bodies."""
+def records(place: Workplace, *bodies: bytes) -> list[dict[str, str]]:
+    """The records in the spool and in these bodies."""
     spool = DirectoryQueue(place.directory / "outbox")
-    read = [spool.read(name).body for name in spool.names()]
-    return [record.fields["metricName"] for body in [*read, *bodies] for record in read_wlcg(body)]
+    read = [*(spool.read(name).body for name in spool.names()), *bodies]
+    found = [record for body in read for record in read_wlcg(body)]
+    return [dict(record.fields) for record in found if isinstance(record, ReadRecord)]
+
+
+def metrics(place: Workplace, *bodies: bytes) -> list[str]:
+    return [record["metricName"].removeprefix("org.example.") for record in records(place, *bodies)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -101,72 +106,59 @@ def test_what_many_writers_wrote_is_published_or_spooled_when_a_signal_ends_it(
             thread.start()
         for thread in writers:
             thread.join()
-        code, out, err = listener.end(number)
+        out, _ = listener.end(number)
 
-    assert (code, "Traceback" in err) == (0, False), err
-    assert sorted(metrics(place)) == sorted(f"org.example.m{n}" for n in range(400))
+    assert sorted(metrics(place)) == sorted(f"m{n}" for n in range(400))
     assert "400 spooled, 0 refused" in out
 
 
-def test_results_reach_the_broker_within_the_flush_interval(place: Workplace) -> None:
+def test_results_reach_the_broker_while_a_bad_line_is_named(place: Workplace) -> None:
     with FakeBroker() as broker, listening(place, "--broker", broker.url) as listener:
         listener.write(service(1))
-        wait_until(lambda: len(broker.taken) == 1, SOON_S)
-        listener.write(service(2) * 500)
-        wait_until(lambda: sum(int(f.headers["recordCount"]) for f in broker.taken) == 501, SOON_S)
-        code, out, err = listener.end()
+        eventually(lambda: len(broker.taken) == 1)
+        listener.write("".join([service(2) * 500, "garbage\n", service(3, "x" * 70_000)]))
+        eventually(lambda: sum(int(f.headers["recordCount"]) for f in broker.taken) == 502)
+        out, err = listener.end()
 
-    assert code == 0, err
-    assert "501 published" in out
+    assert "502 published" in out and "1 refused" in out
+    refused = re.findall(r"results\.cmd:(\d+): record refused, ([\w-]+)", err)
+    assert refused == [("502", "no-command")]
     assert metrics(place) == []
 
 
-def test_a_bad_line_is_named_and_the_daemon_goes_on(place: Workplace) -> None:
-    with listening(place) as listener:
-        listener.write("".join([service(1), "garbage\n", service(2, "x" * 70_000), service(3)]))
-        code, _, err = listener.end()
-
-    assert code == 0
-    assert re.findall(r"results\.cmd:(\d+): record refused, ([\w-]+)", err) == [("2", "no-command")]
-    assert metrics(place) == ["org.example.m1", "org.example.m2", "org.example.m3"]
-
-
 def test_while_the_spool_is_full_nothing_is_lost_and_nothing_more_is_read(
-    place: Workplace, tmp_path: Path
+    place: Workplace,
 ) -> None:
-    place.succeed(*PASSIVE, stdin="")
     small = {"SAM_PUBLISHER_SPOOL_MAX_MESSAGES": "1"}
-    full = Workplace(place.directory, place.broker, "", environment=small)
-    with FakeBroker() as broker:
-        broker.refuses_login = "the broker is not ready"
-        with listening(full, "--broker", broker.url, "--flush-s", "0.1") as listener:
-            listener.write(service(1))
-            wait_until(lambda: place.spooled("outbox") == 1, SOON_S)
-            listener.write(service(2))
-            wait_until(lambda: len(broker.logins) > 1, SOON_S)
-            broker.refuses_login = ""
-            wait_until(lambda: any(b"m2" in frame.body for frame in broker.taken), SOON_S)
-            code, _, err = listener.end()
+    options = ("--flush-s", "0.1")
+    with (
+        FakeBroker(refuses_login="the broker is not ready") as broker,
+        listening(place, "--broker", broker.url, *options, **small) as listener,
+    ):
+        listener.write(service(1))
+        eventually(lambda: place.spooled("outbox") == 1)
+        listener.write(service(2))
+        eventually(lambda: len(broker.logins) > 1)
+        broker.refuses_login = ""
+        eventually(lambda: any(b"m2" in frame.body for frame in broker.taken))
+        _, err = listener.end()
 
-        bodies = [frame.body for frame in broker.taken]
-    assert code == 0, err
     assert "nothing more is read" in err
-    assert sorted(metrics(place, *bodies)) == ["org.example.m1", "org.example.m2"]
+    assert sorted(metrics(place, *(frame.body for frame in broker.taken))) == ["m1", "m2"]
 
 
 def test_a_killed_daemon_leaves_the_fifo_to_the_next_one(place: Workplace) -> None:
     with listening(place) as listener:
         mode = stat.S_IMODE(listener.fifo.stat().st_mode)
-        second = place.run(*PASSIVE, "--fifo", listener.fifo)
+        second = place.process(*PASSIVE, "--fifo", listener.fifo)
         listener.process.kill()
         listener.process.wait()
     with listening(place) as listener:
         listener.write(service(7))
         listener.end()
 
-    assert (mode, second.code) == (0o660, 73)
-    assert "another process" in second.err
-    assert metrics(place) == ["org.example.m7"]
+    assert (mode, second.code, "another process" in second.err) == (0o660, 73, True)
+    assert metrics(place) == ["m7"]
 
 
 XML = """<?xml version="1.0"?>
@@ -177,16 +169,11 @@ XML = """<?xml version="1.0"?>
   </checkresult>
   <checkresult type="host"><hostname>ce01</hostname><state>1</state><output/></checkresult>
 </checkresults>"""
+PING = {"hostname": "CE01", "servicename": "Ping", "state": "1"}
 JSON = json.dumps(
     {
         "checkresults": [
-            {
-                "checkresult": {"type": "service", "checktype": "1"},
-                "hostname": "CE01",
-                "servicename": "Ping",
-                "state": "1",
-                "output": "SLOW & late | rtt=3s\\nline 2",
-            },
+            PING | {"checkresult": {"type": "service"}, "output": "SLOW & late | rtt=3s\\nline 2"},
             {"checkresult": {"type": "host"}, "hostname": "ce01", "state": "1", "output": ""},
         ]
     }
@@ -205,13 +192,10 @@ def test_all_forms_on_standard_input_become_the_same_records(
 
     place.succeed(*PASSIVE, *options, stdin=document)
 
-    spool = DirectoryQueue(place.directory / "outbox")
-    (element,) = spool.names()
-    service, host = (record.fields for record in read_wlcg(spool.read(element).body))
-    for fields in (service, host):
-        del fields["timestamp"]
     shared = {"siteName": "SITE-A", "voName": "ops", "hostName": "ce01"}
     shared |= {"gatheredAt": "nagios1", "monitoringHost": "nagios1"}
+    service, host = records(place)
+    del service["timestamp"], host["timestamp"]
     assert service == {
         **shared,
         "serviceFlavour": "CE",
@@ -232,16 +216,7 @@ def test_all_forms_on_standard_input_become_the_same_records(
 def test_a_refused_result_is_the_exit_code_of_the_input_that_ends(place: Workplace) -> None:
     answer = place.run(*PASSIVE, "--json", stdin=f"{service(1)}garbage\n{service(2)}")
 
-    assert answer.code == 65
-    assert [(item["line"], item["reason"]) for item in answer.json["refused_records"]] == [
-        (2, "no-command")
-    ]
-    assert metrics(place) == ["org.example.m1", "org.example.m2"]
-
-
-@pytest.mark.parametrize(
-    "options", [["--fifo", "f", "--json"], ["--fifo-mode", "999"], ["--flush-s", "0"]]
-)
-def test_bad_options_are_usage_errors(place: Workplace, options: list[str]) -> None:
-    assert place.run(*PASSIVE, *options).code == 64
-    assert not os.path.exists(place.directory / "f")
+    refused = [(item["line"], item["reason"]) for item in answer.json["refused_records"]]
+    assert (answer.code, refused) == (65, [(2, "no-command")])
+    assert metrics(place) == ["m1", "m2"]
+    assert not os.path.exists(place.directory / "results.cmd")
