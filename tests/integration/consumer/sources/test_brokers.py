@@ -1,28 +1,30 @@
-"""`sam-consume run` with real brokers and real databases."""
+"""`sam-consume run` with real brokers: nothing is lost and nothing is loaded twice."""
 
 from __future__ import annotations
 
 import uuid
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from sam_pipeline.schema.messages.message import new_message
-from sam_pipeline.schema.records.text import write_wlcg
 from tests.services.activemq import ActiveMQServer
 from tests.services.broker import StompServer
 from tests.services.rabbitmq import RabbitMQServer
-from tests.support.builders import metric_result
-from tests.support.consumer.publisher import publish
-from tests.support.consumer.site import (
-    Site,
-    eventually,
-    fill_spool,
-    make_site,
-    results,
-    stop,
-    subscribe,
+from tests.support.brokers.fault_proxy import FaultProxy
+from tests.support.conservation import consumed, key_of, numbered
+from tests.support.consumer.daemon import (
+    LOST,
+    Subscription,
+    row_keys,
+    running,
+    settled_row_keys,
+    site_of,
 )
+from tests.support.consumer.load import offering
+from tests.support.consumer.publisher import publish
+from tests.support.consumer.site import Site, fill_spool, subscribe
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def destination() -> str:
 @pytest.fixture
 def site(tmp_path: Path, postgres_url: str, broker: StompServer, destination: str) -> Site:
     """A site of its own on PostgreSQL, subscribed once."""
-    site = make_site(tmp_path, postgres_url, [broker.url], destination)
+    site = site_of(tmp_path, [broker.url], Subscription(destination), database=postgres_url)
     subscribe(broker, site.name, destination)
     return site
 
@@ -41,136 +43,112 @@ def site(tmp_path: Path, postgres_url: str, broker: StompServer, destination: st
 def test_messages_sent_while_the_consumer_is_stopped_are_loaded_once(
     site: Site, broker: StompServer, destination: str
 ) -> None:
-    publish(broker.host, broker.port, destination, results(2500))
+    messages = numbered("m", range(500))
+    publish(broker.host, broker.port, destination, [*messages, *messages[:50]])
 
     first, second = site.drain(), site.drain()
 
-    assert (first.code, first.summary["messages"], first.summary["rows"]) == (0, 2500, 2500)
-    assert (second.code, second.summary["messages"]) == (0, 0)
-    assert site.rows() == 2500
+    assert (first.code, first.summary["messages"], first.summary["rows"]) == (0, 550, 500)
+    assert (second.code, second.summary["messages"], site.rows()) == (0, 0, 500)
 
 
-def test_duplicate_messages_change_nothing(
+def test_a_consumer_killed_again_and_again_or_stopped_loses_nothing(
     site: Site, broker: StompServer, destination: str
 ) -> None:
-    messages = results(50)
-    publish(broker.host, broker.port, destination, [*messages, *messages])
-
-    drained = site.drain()
-
-    assert drained.summary["messages"] == 100
-    assert site.rows() == 50
-
-
-def test_a_bad_record_becomes_a_dead_letter_and_the_others_are_loaded(
-    site: Site, broker: StompServer, destination: str
-) -> None:
-    records = [metric_result(), metric_result(metricStatus="MAYBE"), metric_result(voName="cms")]
-    body = "".join(map(write_wlcg, records))
-    publish(broker.host, broker.port, destination, [new_message("metricOutput", body)])
-
-    drained = site.drain()
-
-    assert drained.code == 65
-    assert sum(drained.summary["dead_letters"].values()) == 1
-    assert site.rows() == 2
-
-
-def test_a_message_without_a_class_gets_that_of_its_subscription(
-    site: Site, broker: StompServer, destination: str
-) -> None:
-    (message,) = results(1)
-    foreign = {key: value for key, value in message.headers.items() if key == "content-type"}
-    publish(broker.host, broker.port, destination, [type(message)(foreign, message.body)])
-
-    assert site.drain().code == 0
-    assert site.rows() == 1
-
-
-def test_sigterm_commits_and_acks_the_messages_in_memory(
-    site: Site, broker: StompServer, destination: str
-) -> None:
-    with site.daemon() as process:
-        publish(broker.host, broker.port, destination, results(3000))
-        site.wait_for_rows(1)
-        code, took_s = stop(process)
+    publish(broker.host, broker.port, destination, numbered("m", range(3000)))
+    for kill in (1, 2):
+        with running(site):  # killed by SIGKILL at the end of the block
+            site.wait_for_rows(kill * 400)
+    with running(site) as daemon:
+        daemon.wait_until_subscribed(broker.url)
+        stopped = daemon.stop()
     loaded = site.rows()
 
     drained = site.drain()
 
-    assert (code, site.rows()) == (0, 3000)
-    assert took_s < 10
-    assert drained.summary["messages"] == 3000 - loaded
+    assert (stopped.code, drained.code, site.rows()) == (0, 0, 3000)
+    assert drained.summary["messages"] == 3000 - loaded, "SIGTERM acks all that is committed"
 
 
-def test_a_consumer_killed_repeatedly_loses_nothing(
-    site: Site, broker: StompServer, destination: str
-) -> None:
-    publish(broker.host, broker.port, destination, results(3000))
-    for kill in range(1, 4):
-        with site.daemon():  # killed by SIGKILL at the end of the block
-            site.wait_for_rows(kill * 500)
-
-    drained = site.drain()
-
-    assert drained.code == 0
-    assert site.rows() == 3000
-
-
-def test_the_consumer_reconnects_to_a_restarted_broker(
-    site: Site, broker: StompServer, destination: str
-) -> None:
-    with site.daemon() as process:
-        publish(broker.host, broker.port, destination, results(10, "before"))
-        site.wait_for_rows(10)
-        broker.restart()
-        publish(broker.host, broker.port, destination, results(10, "after"))
-
-        site.wait_for_rows(20)
-        assert process.poll() is None
-
-
-def test_two_brokers_and_a_spool_are_consumed_at_once(
+def test_two_brokers_and_a_spool_are_consumed_at_once_and_a_third_is_reported(
     tmp_path: Path, activemq: ActiveMQServer, rabbitmq: RabbitMQServer, destination: str
 ) -> None:
-    spool = tmp_path / "spool"
-    urls = [activemq.url, rabbitmq.url, f"spool://{spool}"]
-    site = make_site(tmp_path, f"sqlite:///{tmp_path}/sam.db", urls, destination)
-    for server in (activemq, rabbitmq):
+    urls = [activemq.url, rabbitmq.url, f"spool://{tmp_path}/spool", "stomp://127.0.0.1:1"]
+    site = site_of(tmp_path, urls, Subscription(destination))
+    for number, server in enumerate((activemq, rabbitmq), 1):
         subscribe(server, site.name, destination)
-    publish(activemq.host, activemq.port, destination, results(100, "activemq"))
-    publish(rabbitmq.host, rabbitmq.port, destination, results(200, "rabbitmq"))
-    fill_spool(spool, results(300, "spool"))
+        publish(server.host, server.port, destination, numbered(f"{number}", range(number * 100)))
+    fill_spool(tmp_path / "spool", numbered("spool", range(300)))
 
-    drained = site.drain()
+    drained = site.drain(timeout_s=3)
 
-    per_broker = {broker["broker"]: broker["messages"] for broker in drained.summary["brokers"]}
-    assert per_broker == dict(zip(urls, [100, 200, 300], strict=True))
-    assert site.rows() == 600
-
-
-def test_an_unreachable_broker_is_reported_after_the_others_are_drained(tmp_path: Path) -> None:
-    spool = tmp_path / "spool"
-    fill_spool(spool, results(10))
-    urls = ["stomp://127.0.0.1:1", f"spool://{spool}"]
-    site = make_site(tmp_path, f"sqlite:///{tmp_path}/sam.db", urls)
-
-    drained = site.drain(timeout_s=1)
-
-    assert drained.code == 69
-    assert "stomp://127.0.0.1:1 (connection refused)" in drained.log
-    assert drained.summary["rows"] == site.rows() == 10
+    counts = {broker["broker"]: broker["messages"] for broker in drained.summary["brokers"]}
+    assert counts == dict(zip(urls, [100, 200, 300], strict=False))
+    assert (drained.code, site.rows()) == (69, 600)
+    assert f"{urls[-1]} (connection refused)" in drained.log
 
 
-def test_messages_locked_by_a_killed_reader_of_a_spool_are_loaded(tmp_path: Path) -> None:
-    spool = tmp_path / "spool"
-    site = make_site(tmp_path, f"sqlite:///{tmp_path}/sam.db", [f"spool://{spool}"])
-    fill_spool(spool, results(500))
-    for _ in range(3):
-        before = site.rows()
-        with site.daemon():
-            eventually(lambda before=before: site.rows() > before or before == 500)
+@pytest.mark.parametrize("fault", [{"eats": "ACK"}, {"resets_at": "ACK"}])
+def test_messages_redelivered_after_lost_acks_change_nothing(
+    site: Site, broker: StompServer, destination: str, fault: dict[str, str]
+) -> None:
+    messages, later = numbered("first", range(40)), numbered("later", range(1))
+    with FaultProxy(broker.port, spoils=1, **fault) as proxy:  # type: ignore[arg-type]
+        site.edit(broker.url, proxy.url)
+        with running(site) as daemon:
+            daemon.wait_until_subscribed(proxy.url)
+            publish(broker.host, broker.port, destination, messages)
+            site.wait_for_rows(40)
+            proxy.cut()
+            daemon.wait_until_subscribed(proxy.url, times=2)
+            publish(broker.host, broker.port, destination, later)
+            site.wait_for_rows(41)
+            stopped = daemon.stop()
 
-    assert site.drain().code == 0
-    assert site.rows() == 500
-    assert list(spool.glob("*/*")) == []
+    consumed([key_of(message.body) for message in (*messages, *later)], row_keys(site))
+    assert (stopped.code, stopped.messages) == (0, 81)
+
+
+def test_after_a_network_partition_the_backlog_is_loaded(
+    tmp_path: Path, broker: StompServer, destination: str
+) -> None:
+    with FaultProxy(broker.port) as proxy:
+        site = site_of(tmp_path, [proxy.url], Subscription(destination), heart_beat_s=1.0)
+        with running(site) as daemon:
+            daemon.wait_until_subscribed(proxy.url)
+            with offering(broker, destination) as load:
+                site.wait_for_rows(1)
+                proxy.black_hole()
+                daemon.wait_for(proxy.url, LOST)
+                rows, sent = site.rows(), len(load.accepted)
+                eventually(lambda: len(load.accepted) >= sent + 100)
+                assert site.rows() == rows
+                proxy.heal()
+                daemon.wait_until_subscribed(proxy.url, times=2)
+            consumed(load.accepted, settled_row_keys(site, load.accepted))
+            assert daemon.stop().code == 0
+
+    consumed(load.accepted, row_keys(site))
+
+
+def test_processes_share_messages_without_overlap_and_take_those_of_a_killed_one(
+    tmp_path: Path, postgres_url: str, broker: StompServer
+) -> None:
+    names = [f"{prefix}{uuid.uuid4().hex}" for prefix in ("/topic/VirtualTopic.", "/queue/")]
+    shared = [Subscription(name, shared=True) for name in names]
+    site = site_of(tmp_path, [broker.url], *shared, database=postgres_url, prefetch=50)
+    query = "SELECT consumer FROM loaded_batch ORDER BY batch_id"
+    with ExitStack() as stack:
+        for number in "12":
+            killed = stack.enter_context(running(site, "--instance", number, log=f"log-{number}"))
+            killed.wait_until_subscribed(broker.url)
+        for name in names:
+            publish(broker.host, broker.port, name, numbered(name, range(500)))
+        site.wait_for_rows(1000)
+        killed.process.kill()
+        for name in names:
+            publish(broker.host, broker.port, name, numbered(f"later {name}", range(100)))
+        site.wait_for_rows(1200)
+
+    assert {*site.column(query)} == {f"{site.name}@1", f"{site.name}@2"}
+    assert site.scalar("SELECT sum(messages) FROM loaded_batch") == 1200
