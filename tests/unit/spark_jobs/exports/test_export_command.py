@@ -1,25 +1,31 @@
-"""Export: paths of files, covered months, and cells that are safe in spreadsheets."""
+"""Exports: covered months, names of files, safe cells, ARGO's documents and OpenMetrics text."""
 
 from __future__ import annotations
 
-from datetime import date
+from collections.abc import Sequence
+from datetime import date, timedelta
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from sam_pipeline.spark_jobs.commands.export import FORMATS, covered_months
 from sam_pipeline.spark_jobs.errors import CannotWriteFile
+from sam_pipeline.spark_jobs.exports.argo import changes, figures, number, tree
 from sam_pipeline.spark_jobs.exports.files import output_file, path_part
 from sam_pipeline.spark_jobs.exports.formats import WRITERS
+from sam_pipeline.spark_jobs.exports.openmetrics import END, HEADER, samples
 from sam_pipeline.spark_jobs.exports.spreadsheet import csv_lines, csv_table
 from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.rules.seconds import Seconds
+from sam_pipeline.spark_jobs.runs.published import DayFigure, Segment
+from tests.support.reports.database import DAY
 
 TODAY = date(2026, 11, 20)
-
-
-def test_every_format_has_a_writer() -> None:
-    assert tuple(WRITERS) == FORMATS
+START = 1_794_614_400  # DAY
 
 
 @pytest.mark.parametrize(
@@ -39,6 +45,7 @@ def test_a_month_is_covered_when_the_period_contains_all_of_it(
     covered = covered_months(Period(first, last), TODAY)
 
     assert [f"{month.first:%Y-%m}" for month in covered] == months
+    assert tuple(WRITERS) == FORMATS
 
 
 @pytest.mark.parametrize("name", ["critical", "..", ".", "a/b", "ü %", "a=b", "~", "*?", "C:\\x"])
@@ -57,23 +64,124 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="in the middle"), output_file(path) as file:
         file.write(b"half")
         raise ValueError("in the middle")
+    with pytest.raises(CannotWriteFile, match="make room"), output_file(path):
+        raise OSError(28, "No space left on device")
 
     assert path.read_bytes() == b"old"
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_full_disk_is_an_error_of_its_own(tmp_path: Path) -> None:
-    with pytest.raises(CannotWriteFile, match="make room"), output_file(tmp_path / "file"):
-        raise OSError(28, "No space left on device")
-
-
-@pytest.mark.parametrize("formula", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
-def test_a_formula_is_shown_not_calculated(formula: str) -> None:
-    assert csv_lines([[formula]]).strip('"\n').startswith("'")
-
-
-def test_csv_quotes_and_joins() -> None:
+def test_csv_quotes_and_shows_formulas_instead_of_calculating_them() -> None:
     rows = [{"name": 'a "b", c', "missed": ["availability", "unknown"], "n": None, "x": -1.5}]
 
     assert csv_table(rows) == 'name,missed,n,x\n"a ""b"", c",availability unknown,,-1.5'
     assert csv_table([]) == ""
+    for formula in ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"):
+        assert csv_lines([[formula]]).strip('"\n').startswith("'")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Fraction(100), "100"),
+        (Fraction(0), "0"),
+        (Fraction(5403509, 100_000), "54.03509"),
+        (Fraction(200, 3), "66.66667"),
+        (Fraction(1, 86_400), "1e-05"),  # Go turns to exponents below 0.0001, as Python does
+        (Fraction(1, 10_000), "0.0001"),
+        (None, "-1"),
+    ],
+)
+def test_a_number_of_argo_is_the_shortest_text_of_five_decimals(
+    value: Fraction | None, text: str
+) -> None:
+    assert number(value, "-1") == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "texts"),
+    [
+        # The second day of ARGO's own example.
+        (
+            Seconds(ok=46_200, unknown=900, downtime=28_800, critical=10_500),
+            "54.03509 81.48148 0.01042 0.53472 0.33333",
+        ),
+        (Seconds(missing=86_400), "-1 -1 1 0 0"),
+        (Seconds(downtime=86_400), "0 -1 0 0 1"),
+        (Seconds(critical=86_400), "0 0 0 0 0"),
+        (Seconds(ok=40, unknown=10, missing=20, excluded=30), "100 100 0.6 0.4 0"),
+    ],
+)
+def test_figures_of_argo_are_percents_of_the_known_and_shares_of_all_time(
+    seconds: Seconds, texts: str
+) -> None:
+    names = ("availability", "reliability", "unknown", "uptime", "downtime")
+
+    found = figures("2015-06-23", seconds)
+
+    assert found == {"timestamp": "2015-06-23", **dict(zip(names, texts.split(), strict=True))}
+
+
+def test_a_timeline_of_argo_ends_with_its_last_status_repeated() -> None:
+    segments = [
+        Segment(DAY, "site", (site,), START + start, START + end, status)
+        for site, start, end, status in (
+            ("A", 0, 3600, "OK"),
+            ("A", 3600, 86_400, "CRITICAL"),
+            ("B", 0, 86_400, "MISSING"),
+        )
+    ]
+
+    rows = [
+        (*names, item["timestamp"], item["value"])
+        for names, item in changes(segments, START + 86_399)
+    ]
+
+    assert rows == [
+        ("A", f"{DAY}T00:00:00Z", "OK"),
+        ("A", f"{DAY}T01:00:00Z", "CRITICAL"),
+        ("A", f"{DAY}T23:59:59Z", "CRITICAL"),
+        ("B", f"{DAY}T00:00:00Z", "MISSING"),
+        ("B", f"{DAY}T23:59:59Z", "MISSING"),
+    ]
+
+
+def test_equal_names_below_different_parents_are_two_things() -> None:
+    names = (("A", "CE", "h"), ("A", "SRM", "h"), ("B", "SRM", "h"))
+    levels = (("SITES", "services"), ("service", "endpoints"), ("", "statuses"))
+
+    a, b = tree([(name, {"n": n}) for n, name in enumerate(names)], levels)
+
+    def service(name: str, n: int) -> dict[str, Any]:
+        endpoint = {"name": "h", "statuses": [{"n": n}]}
+        return {"name": name, "type": "service", "endpoints": [endpoint]}
+
+    services = [service("CE", 0), service("SRM", 1)]
+    assert a == {"name": "A", "type": "SITES", "services": services}
+    assert b == {"name": "B", "type": "SITES", "services": [service("SRM", 2)]}
+
+
+def parsed(report: str, days: Sequence[DayFigure]) -> list[Any]:
+    """The samples, as the official parser of OpenMetrics reads them."""
+    text = HEADER + "".join(samples(report, days)) + END
+    [family] = text_string_to_metric_families(text)
+    return list(family.samples)
+
+
+def test_each_status_has_a_sample_a_day_stamped_with_its_last_second_and_any_name() -> None:
+    name = 'a "quoted" \\ name\nof two lines, {ü}'
+    next_day = DAY + timedelta(days=1)
+    days = [
+        DayFigure(next_day, (name,), Seconds(ok=400, missing=600), until=START + 86_400 + 1000),
+        DayFigure(DAY, (name,), Seconds(ok=86_000, critical=400)),
+    ]
+
+    found = parsed(name, days)
+
+    assert {(s.labels["report"], s.labels["site"]) for s in found} == {(name, name)}
+    assert {sample.labels["status"] for sample in found} == {
+        *("OK", "WARNING", "CRITICAL", "UNKNOWN", "MISSING", "DOWNTIME", "EXCLUDED")
+    }
+    ok = [(float(s.timestamp), s.value) for s in found if s.labels["status"] == "OK"]
+    assert ok == [(START + 86_399, 86_000), (START + 86_400 + 999, 400)]
+    assert parsed("r", []) == []

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sam_pipeline.spark_jobs.inputs.announced import (
     MONITORING_HOST,
@@ -16,6 +19,7 @@ from sam_pipeline.spark_jobs.inputs.announced import (
     Membership,
 )
 from sam_pipeline.spark_jobs.inputs.expected import Cover, expect
+from sam_pipeline.spark_jobs.inputs.observed import Instance, percentile, sample
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
@@ -74,110 +78,91 @@ def covers(profile: Profile, *exclusions: Exclusion) -> list[str]:
     return [" ".join(filter(None, cover[:5])) for cover in expected.covers]
 
 
-def test_an_endpoint_is_expected_from_the_first_midnight_of_its_validity(profile: Profile) -> None:
-    valid = membership(valid_to=START + 1)
-    late, gone = membership(host_name="h2", valid_from=START + 1), membership(valid_to=START)
-
-    assert endpoints(profile, valid, late) == ["A CE h1"]
-    assert endpoints(profile, gone) == []
-
-
-def test_the_newest_announcement_governs(profile: Profile) -> None:
-    older = membership(valid_from=START - 100, monitored="Y")
-    newer = membership(valid_from=START - 50, monitored="N")
-
-    assert endpoints(profile, newer, older) == []
-
-
-@pytest.mark.parametrize("flag", ["N", "no", " False ", "0"])
-@pytest.mark.parametrize("name", ["production", "monitored"])
-def test_a_flag_can_exclude_an_endpoint(profile: Profile, name: str, flag: str) -> None:
-    assert endpoints(profile, membership(**{name: flag})) == []
-
-
-@pytest.mark.parametrize("flag", [None, "Y", "1", "true"])
-def test_any_other_value_of_a_flag_means_yes(profile: Profile, flag: str | None) -> None:
-    assert endpoints(profile, membership(production=flag, monitored=flag)) == ["A CE h1"]
-
-
-def test_endpoints_of_another_vo_are_not_expected(profile: Profile) -> None:
-    own, other = membership(vo="ops"), membership(vo="physics", host_name="h2")
-
-    assert endpoints(profile, own, other) == ["A CE h1"]
-    any_vo = dataclasses.replace(profile, vo=None)
-    assert endpoints(any_vo, own, other) == ["A CE h1", "A CE h2"]
-
-
-def test_flavours_the_profile_does_not_name_are_not_expected(profile: Profile) -> None:
-    assert endpoints(profile, membership(service_flavour="SRM")) == []
-
-
-def test_an_endpoint_at_two_sites_is_expected_at_both(profile: Profile) -> None:
-    assert endpoints(profile, membership(), membership(site="B")) == ["A CE h1", "B CE h1"]
-
-
-def test_each_expected_metric_is_an_instance(profile: Profile) -> None:
-    expected = expect(DAY, [membership(), membership(site="B")], [], [], profile, LATER)
-
-    assert expected.instances(profile) == 4
+MONITORED = {"valid_from": START - 100, "monitored": "Y"}
 
 
 @pytest.mark.parametrize(
-    "named",
+    ("announced", "expected"),
     [
-        {"host_name": "h1", "service_flavour": "CE"},
-        {"host_name": "h1", "service_flavour": ""},
-        {"host_name": "", "service_flavour": "", "site": "A"},
-        {"host_name": "h1", "service_flavour": "CE", "site": "A"},
+        ([{"valid_to": START + 1}, {"host_name": "h2", "valid_from": START + 1}], "A CE h1"),
+        ([{"valid_to": START}], ""),
+        ([{"valid_from": START - 50, "monitored": "N"}, MONITORED], ""),  # the newest governs
+        *(
+            ([{name: flag}], "")
+            for name in ("production", "monitored")
+            for flag in ("N", "no", " False ", "0")
+        ),
+        *(
+            ([{"production": flag, "monitored": flag}], "A CE h1")
+            for flag in (None, "Y", "1", "true")
+        ),
+        ([{"vo": "ops"}, {"vo": "physics", "host_name": "h2"}], "A CE h1"),
+        ([{"service_flavour": "SRM"}], ""),  # the profile does not name it
+        ([{}, {"site": "B"}], "A CE h1, B CE h1"),
     ],
 )
-def test_a_downtime_is_of_an_endpoint_a_host_or_a_site(
-    profile: Profile, named: dict[str, str]
+def test_endpoints_are_expected_as_the_newest_announcement_before_midnight_says(
+    profile: Profile, announced: list[dict[str, Any]], expected: str
 ) -> None:
-    assert spans(profile, downtime(**named)) == [(100, 200)]
+    rows = [membership(**changes) for changes in announced]
+
+    assert ", ".join(endpoints(profile, *rows)) == expected
 
 
-@pytest.mark.parametrize(
-    "named",
-    [{"host_name": "h2"}, {"service_flavour": "SRM"}, {"site": "B"}, {"severity": "WARNING"}],
-)
-def test_other_downtimes_do_not_count(profile: Profile, named: dict[str, str]) -> None:
-    assert spans(profile, downtime(**named)) == []
+def test_without_a_vo_endpoints_of_all_vos_are_expected_with_each_metric(profile: Profile) -> None:
+    members = [membership(vo="ops"), membership(vo="physics", host_name="h2")]
+    any_vo = dataclasses.replace(profile, vo=None)
 
-
-def test_a_downtime_is_cut_to_the_day_and_to_now(profile: Profile) -> None:
-    long = downtime(start=START - 500, end=END + 500)
-
-    assert spans(profile, long) == [(0, DAY_S)]
-    assert spans(profile, long, now=START + 300) == [(0, 300)]
-    assert spans(profile, downtime(start=START - 500, end=START)) == []
-    assert spans(profile, downtime(start=END, end=END + 500)) == []
+    assert endpoints(any_vo, *members) == ["A CE h1", "A CE h2"]
+    assert expect(DAY, members, [], [], any_vo, LATER).instances(any_vo) == 4
 
 
 @pytest.mark.parametrize(
     ("named", "covered"),
     [
-        ({"metric_name": "a"}, ["metric A CE h1 a", "metric A CE h2 a"]),
-        ({"metric_name": "a", "host_name": "h2"}, ["metric A CE h2 a"]),
-        ({"metric_name": "a", "site": "A", "host_name": "h1"}, ["metric A CE h1 a"]),
-        ({"metric_name": "a", "service_flavour": "SRM"}, []),
-        ({"metric_name": "a", "site": "B"}, []),
-        ({"metric_name": "unknown"}, []),
+        ({"host_name": "h1", "service_flavour": "CE"}, [(100, 200)]),
+        ({"host_name": "h1", "service_flavour": ""}, [(100, 200)]),
+        ({"host_name": "", "service_flavour": "", "site": "A"}, [(100, 200)]),
+        ({"host_name": "h1", "service_flavour": "CE", "site": "A"}, [(100, 200)]),
+        ({"host_name": "h2"}, []),
+        ({"service_flavour": "SRM"}, []),
+        ({"site": "B"}, []),
+        ({"severity": "WARNING"}, []),
+        # It is cut to the day, and to the time of the run.
+        ({"start": START - 500, "end": END + 500}, [(0, DAY_S)]),
+        ({"start": START - 500, "end": START}, []),
+        ({"start": END, "end": END + 500}, []),
     ],
 )
-def test_an_excluded_metric_covers_the_instances_that_its_selectors_match(
-    profile: Profile, named: dict[str, str], covered: list[str]
+def test_a_downtime_that_counts_covers_an_endpoint_a_host_or_a_site(
+    profile: Profile, named: dict[str, Any], covered: list[tuple[int, int]]
 ) -> None:
-    assert covers(profile, exclusion(METRIC, **named)) == covered
+    assert spans(profile, downtime(**named)) == covered
+    until_now = [(start, min(end, 150)) for start, end in covered]
+    assert spans(profile, downtime(**named), now=START + 150) == until_now
 
 
-def test_an_excluded_group_covers_only_its_site(profile: Profile) -> None:
-    assert covers(profile, exclusion(GROUP, site="A"), exclusion(GROUP, site="B")) == ["site A"]
-
-
-def test_an_excluded_group_covers_no_site_that_serves_no_function(profile: Profile) -> None:
-    idle = dataclasses.replace(profile, functions=())
-
+@pytest.mark.parametrize(
+    ("kind", "named", "covered"),
+    [
+        (METRIC, {"metric_name": "a"}, ["metric A CE h1 a", "metric A CE h2 a"]),
+        (METRIC, {"metric_name": "a", "host_name": "h2"}, ["metric A CE h2 a"]),
+        (METRIC, {"metric_name": "a", "site": "A", "host_name": "h1"}, ["metric A CE h1 a"]),
+        (METRIC, {"metric_name": "a", "service_flavour": "SRM"}, []),
+        (METRIC, {"metric_name": "a", "site": "B"}, []),
+        (METRIC, {"metric_name": "unknown"}, []),
+        (METRIC, {"metric_name": "a", "start": START - 100, "end": START}, []),
+        (METRIC, {"metric_name": "a", "start": END, "end": END + 1}, []),
+        (GROUP, {"site": "A"}, ["site A"]),
+        (GROUP, {"site": "B"}, []),
+        (MONITORING_HOST, {"monitoring_host": "m1"}, []),
+    ],
+)
+def test_an_exclusion_covers_the_metrics_or_the_site_that_its_selectors_match(
+    profile: Profile, kind: str, named: dict[str, Any], covered: list[str]
+) -> None:
+    assert covers(profile, exclusion(kind, **named)) == covered
+    idle = dataclasses.replace(profile, functions=())  # its sites serve no function
     assert covers(idle, exclusion(GROUP, site="A")) == []
 
 
@@ -190,14 +175,6 @@ def test_an_excluded_host_changes_the_day_after_too(profile: Profile) -> None:
     assert digest(gone) != digest()
     assert digest(dataclasses.replace(gone, start=START - 2 * DAY_S, end=START - DAY_S)) != digest()
     assert digest(dataclasses.replace(gone, end=START - DAY_S - 1)) == digest()
-    assert covers(profile, gone) == []
-
-
-def test_an_exclusion_of_another_day_changes_nothing(profile: Profile) -> None:
-    before = exclusion(METRIC, metric_name="a", start=START - 100, end=START)
-    after = exclusion(METRIC, metric_name="a", start=END, end=END + 1)
-
-    assert covers(profile, before, after) == []
 
 
 def test_digests_do_not_depend_on_order(profile: Profile) -> None:
@@ -210,3 +187,29 @@ def test_digests_do_not_depend_on_order(profile: Profile) -> None:
     assert one.downtimes_digest == two.downtimes_digest
     assert one.covers[0] == Cover("endpoint", "A", "CE", "h1", "", START, START + 5)
     assert expect(DAY, members[:1], [], [], profile, LATER).topology_digest != one.topology_digest
+
+
+# What is observed of a metric ---------------------------------------------------------------------
+
+
+def test_a_sample_of_many_instances_is_evenly_spread() -> None:
+    instances = [Instance("CE", f"ce{number:04}", "ping", number) for number in range(10_000)]
+
+    chosen = [instance.instance_id for instance in sample(instances, 50)]
+
+    assert chosen == list(range(0, 10_000, 200))
+    assert sample(instances[:50], 50) == instances[:50]
+    assert sample([], 50) == []
+
+
+@given(st.lists(st.integers(0, 9), min_size=1))
+def test_the_percentile_is_the_least_value_that_enough_values_do_not_exceed(
+    values: list[int],
+) -> None:
+    nearest = percentile(sorted(values), 99)
+
+    enough = math.ceil(len(values) * 99 / 100)
+    assert sum(value <= nearest for value in values) >= enough
+    assert sum(value < nearest for value in values) < enough
+    assert percentile([*range(1, 100), 5000], 99) == 99
+    assert percentile([1] * 98 + [7, 8], 99) == 7

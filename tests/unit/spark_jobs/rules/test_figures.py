@@ -1,20 +1,97 @@
-"""Figures of stored seconds, groups of sites, targets."""
+"""Rules: folds of statuses, figures of seconds, groups of sites, targets, days and bad months."""
 
 from __future__ import annotations
 
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from itertools import product
 
+import numpy as np
 import pytest
 
+from sam_pipeline.spark_jobs.rules.bad_months import ends_bad_row, is_bad, months_in_a_row
+from sam_pipeline.spark_jobs.rules.days import in_ranges
 from sam_pipeline.spark_jobs.rules.figures import Figure, Targets
 from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded, short
+from sam_pipeline.spark_jobs.rules.shares import (
+    Integers,
+    availability,
+    reliability,
+    seconds_per_status,
+)
+from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, STATUSES, Operation
 from sam_pipeline.spark_jobs.runs.published import DayFigure
 from sam_pipeline.spark_jobs.runs.summary import added_up, group_means
 
 DAY = date(2026, 11, 14)
+NEXT = DAY + timedelta(days=1)
+
+
+def fold(operation: Operation, *states: str) -> str:
+    present = sum(1 << FOLDED.index(state) for state in set(states))
+    return STATUSES[operation.answers[present]]
+
+
+@pytest.mark.parametrize(
+    ("operation", "order"),
+    [
+        (AND, "OK WARNING UNKNOWN MISSING DOWNTIME CRITICAL"),
+        (OR, "MISSING DOWNTIME UNKNOWN CRITICAL WARNING OK"),
+    ],
+)
+def test_of_several_states_the_latest_in_the_order_of_the_operation_is_the_result(
+    operation: Operation, order: str
+) -> None:
+    states = order.split()
+    for (low, a), (high, b) in product(enumerate(states), repeat=2):
+        assert fold(operation, a, b) == states[max(low, high)]
+    assert fold(operation, *FOLDED) == states[-1]
+    assert fold(operation, *states[1:4]) == states[3]
+    assert fold(operation) == "EXCLUDED"
+
+
+# The kernel's figures, of arrays ------------------------------------------------------------------
+
+
+def of_one(**of_status: int) -> Integers:
+    """One thing with these seconds per status."""
+    assert set(of_status) <= set(STATUSES)
+    return np.array([[of_status.get(status, 0) for status in STATUSES]])
+
+
+def test_seconds_are_added_up_for_each_thing_and_status() -> None:
+    rows = [(0, "OK", 10), (0, "CRITICAL", 20), (0, "OK", 1), (2, "EXCLUDED", 4)]
+    columns = zip(*[(thing, STATUSES.index(name), s) for thing, name, s in rows], strict=True)
+
+    added = seconds_per_status(*map(np.array, columns), things=3)
+
+    expected = [*of_one(OK=11, CRITICAL=20), *of_one(), *of_one(EXCLUDED=4)]
+    assert added.tolist() == [row.tolist() for row in expected]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "of_availability", "of_reliability"),
+    [
+        (
+            of_one(OK=25_200, WARNING=1, DOWNTIME=10_800, UNKNOWN=14_400, CRITICAL=35_999),
+            *(35.00139, 41.1781),
+        ),
+        # 100 * 1 / 32 000 = 0.003125, half way between two figures of five decimals.
+        (of_one(OK=1, CRITICAL=31_999, MISSING=54_400), 0.00313, 0.00313),
+        *((of_one(**{name: 86_400}), None, None) for name in ("MISSING", "UNKNOWN", "EXCLUDED")),
+        (of_one(DOWNTIME=86_400), 0, None),
+    ],
+)
+def test_figures_leave_out_what_is_not_known_and_reliability_also_downtimes(
+    seconds: Integers, of_availability: float | None, of_reliability: float | None
+) -> None:
+    assert availability(seconds).tolist() == [of_availability]
+    assert reliability(seconds).tolist() == [of_reliability]
+
+
+# Figures of what is stored ------------------------------------------------------------------------
 
 
 def test_unknown_time_is_left_out_and_downtime_counts_for_availability_only() -> None:
@@ -24,17 +101,14 @@ def test_unknown_time_is_left_out_and_downtime_counts_for_availability_only() ->
     assert seconds.availability == Fraction(100 * 60, 100)
     assert seconds.reliability == Fraction(100 * 60, 80)
     assert seconds.unknown_share == Fraction(100 * 20, 120)
-
-
-@pytest.mark.parametrize("seconds", [Seconds(missing=86_400), Seconds()])
-def test_without_known_time_the_figure_is_undefined(seconds: Seconds) -> None:
-    assert seconds.availability is None and seconds.reliability is None
+    for unknown in (Seconds(missing=86_400), Seconds()):
+        assert unknown.availability is None and unknown.reliability is None
 
 
 def test_a_period_adds_seconds_and_divides_once() -> None:
     days = [
         DayFigure(DAY, ("A",), Seconds(ok=50, missing=50)),
-        DayFigure(DAY + timedelta(days=1), ("A",), Seconds(ok=50, critical=50)),
+        DayFigure(NEXT, ("A",), Seconds(ok=50, critical=50)),
     ]
 
     figure = added_up(days)
@@ -44,59 +118,70 @@ def test_a_period_adds_seconds_and_divides_once() -> None:
     assert figure.days == 2
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [(Fraction(1, 3), "0.33333"), (Fraction(100, 32_000), "0.00313"), (Fraction(100), "100.00000")],
-)
-def test_figures_are_rounded_half_up(value: Fraction, shown: str) -> None:
-    assert str(rounded(value)) == shown
+def test_figures_are_rounded_half_up_but_not_to_a_whole_number() -> None:
+    exact = (Fraction(1, 3), Fraction(100, 32_000), Fraction(100))
+    assert [str(rounded(value)) for value in exact] == ["0.33333", "0.00313", "100.00000"]
+    exact = (Fraction(99_999, 1000), Fraction(79_996, 1000), Fraction(200, 3), Fraction(100))
+    assert [*map(short, exact), short(None)] == ["99.99", "79.99", "66.67", "100.00", "-"]
 
 
-def test_a_figure_is_not_rounded_up_to_a_whole_number() -> None:
-    assert short(Fraction(99_999, 1000)) == "99.99"
-    assert short(Fraction(79_996, 1000)) == "79.99"
-    assert short(Fraction(200, 3)) == "66.67"
-    assert short(Fraction(100)) == "100.00"
-    assert short(None) == "-"
-
-
-def test_groups_weigh_their_sites_by_weight_plus_one() -> None:
+def test_groups_weigh_their_sites_by_weight_plus_one_on_the_days_they_are_members() -> None:
     heavy, light, silent = (Member("region", "N", s, w) for s, w in (("A", 2), ("B", 0), ("C", 9)))
-    seconds = {
-        heavy: Seconds(ok=80, critical=20),
-        light: Seconds(ok=100),
-        silent: Seconds(missing=9),
-    }
+    of_two = {heavy: Seconds(ok=80, critical=20), light: Seconds(ok=100)}
+    sites = [
+        DayFigure(DAY, ("A",), Seconds(critical=100)),
+        DayFigure(NEXT, ("A",), Seconds(ok=100)),
+    ]
 
-    [figure] = group_figures(seconds)
+    [figure] = group_figures({**of_two, silent: Seconds(missing=9)})
+    [of_member] = group_means([(NEXT, Member("region", "N", "A", 0))], sites)
 
     assert figure.availability == Fraction(3 * 80 + 100, 4)
     assert (figure.sites_known, figure.sites_expected) == (2, 3)
+    assert of_member.availability == 100
 
 
-def test_a_site_counts_for_a_group_on_the_days_it_was_a_member() -> None:
-    next_day = DAY + timedelta(days=1)
-    sites = [
-        DayFigure(DAY, ("A",), Seconds(critical=100)),
-        DayFigure(next_day, ("A",), Seconds(ok=100)),
-    ]
-
-    [figure] = group_means([(next_day, Member("region", "N", "A", 0))], sites)
-
-    assert figure.availability == 100
-
-
-def test_a_group_with_too_few_known_sites_misses_its_coverage() -> None:
-    figure = Figure(("region", "N"), Fraction(100), Fraction(100), sites_expected=2, sites_known=1)
-
-    [miss] = figure.misses(Targets())
-
-    assert str(miss) == "share of sites with data 50.00 is below 90"
-
-
-def test_a_figure_equal_to_its_target_meets_it() -> None:
+def test_a_figure_equal_to_its_target_meets_it_and_a_group_also_needs_coverage() -> None:
     on_the_dot = Seconds(ok=72, critical=12, downtime=6, unknown=10)
-    figure = Figure(("A",), on_the_dot.availability, on_the_dot.reliability, on_the_dot)
+    site = Figure(("A",), on_the_dot.availability, on_the_dot.reliability, on_the_dot)
+    group = Figure(("region", "N"), Fraction(100), Fraction(100), sites_expected=2, sites_known=1)
 
-    assert figure.availability == 80 and figure.unknown == 10
-    assert figure.misses(Targets()) == []
+    assert site.availability == 80 and site.unknown == 10
+    assert site.misses(Targets()) == []
+    [miss] = group.misses(Targets())
+    assert str(miss) == "share of sites with data 50.00 is below 90"
+    assert not is_bad(group, Targets())
+
+
+@pytest.mark.parametrize(
+    ("percents", "bad"),
+    [((79, 90), True), ((80, 84), True), ((80, 85), False), ((None, None), False)],
+)
+def test_a_month_is_bad_below_the_target_of_availability_or_reliability(
+    percents: tuple[int | None, int | None], bad: bool
+) -> None:
+    shares = (None if percent is None else Fraction(percent) for percent in percents)
+
+    assert is_bad(Figure(("A",), *shares), Targets()) == bad
+
+
+@pytest.mark.parametrize(
+    ("bad", "in_a_row"),
+    [("1 12 11", True), ("1 12 11 10", True), ("1 12 10", False), ("12 11 10", False), ("", False)],
+)
+def test_three_successive_months_must_be_bad_over_the_turn_of_a_year(
+    bad: str, in_a_row: bool
+) -> None:
+    months = {number: date(2025 + (number == 1), number, 1) for number in (1, 12, 11, 10)}
+    january, december, november, _ = months.values()
+
+    assert months_in_a_row(january) == [january, december, november]
+    assert ends_bad_row(january, {months[int(number)] for number in bad.split()}) == in_a_row
+
+
+def test_successive_days_are_printed_as_ranges() -> None:
+    days = [date(2026, 11, number) for number in (1, 2, 3, 5, 29, 30)]
+
+    assert in_ranges(days) == "2026-11-01 to 2026-11-03, 2026-11-05, 2026-11-29 to 2026-11-30"
+    assert in_ranges([date(2026, 10, 31), date(2026, 11, 1)]) == "2026-10-31 to 2026-11-01"
+    assert in_ranges([]) == ""

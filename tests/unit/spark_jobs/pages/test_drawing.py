@@ -1,0 +1,187 @@
+"""Verdicts on figures, names of pages, lines over months and plots of values."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, timedelta
+from fractions import Fraction
+from unicodedata import normalize
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sam_pipeline.spark_jobs.inputs.performance import DayValues
+from sam_pipeline.spark_jobs.pages.drawing.lines import line_chart
+from sam_pipeline.spark_jobs.pages.drawing.plots import BOTTOM, TOP, plot, value_text
+from sam_pipeline.spark_jobs.pages.verdict import (
+    DOWNTIME,
+    MET,
+    MISSED,
+    MISSING,
+    PARTLY,
+    UNKNOWN,
+    Verdict,
+    availability_cell,
+    verdict,
+    worst_first,
+)
+from sam_pipeline.spark_jobs.pages.writer import group_page, site_page
+from sam_pipeline.spark_jobs.rules.days import month_of
+from sam_pipeline.spark_jobs.rules.figures import Figure, Targets, figure_of
+from sam_pipeline.spark_jobs.rules.seconds import Seconds
+
+TARGETS = Targets()
+STRICT = Targets(availability=Fraction(95), reliability=Fraction(80))
+
+
+def day(site: str = "A", **hours: int) -> Figure:
+    """A site's day of that many hours in each status."""
+    return figure_of((site,), Seconds(**{name: 3600 * count for name, count in hours.items()}))
+
+
+@pytest.mark.parametrize(
+    ("hours", "targets", "expected"),
+    [
+        ({"ok": 24}, TARGETS, MET),
+        ({"ok": 20, "unknown": 4}, TARGETS, PARTLY),
+        ({"ok": 12, "critical": 12}, TARGETS, MISSED),
+        ({"unknown": 20, "missing": 4}, TARGETS, UNKNOWN),
+        ({"missing": 24}, TARGETS, MISSING),
+        # Announced downtime alone is not a failure, but a failure beside it is.
+        ({"downtime": 24}, TARGETS, DOWNTIME),
+        ({"ok": 12, "downtime": 12}, TARGETS, DOWNTIME),
+        ({"ok": 10, "critical": 6, "downtime": 8}, TARGETS, MISSED),
+        ({"ok": 22, "critical": 2}, STRICT, MISSED),
+        # A site of which nearly nothing is known does not read as a failure.
+        ({"missing": 23, "critical": 1}, TARGETS, MISSING),
+        ({"missing": 23, "downtime": 1}, TARGETS, MISSING),
+        ({"unknown": 23, "critical": 1}, TARGETS, UNKNOWN),
+        ({"unknown": 23, "downtime": 1}, TARGETS, UNKNOWN),
+    ],
+)
+def test_the_worst_missed_target_decides(
+    hours: dict[str, int], targets: Targets, expected: Verdict
+) -> None:
+    assert verdict(day(**hours), targets) is expected
+
+
+def test_announced_downtime_ranks_after_every_failure_and_is_marked_where_it_explains_nothing() -> (
+    None
+):
+    figures = [
+        day("B", ok=12, critical=12),
+        day("A", ok=20, unknown=4),
+        day("A", missing=24),
+        day("A", downtime=24),
+        day("C", ok=23, critical=1),
+        day("A", ok=24),
+        day("B", ok=24),
+    ]
+
+    assert sorted([*reversed(figures)], key=lambda f: worst_first(f, TARGETS)) == figures
+    assert availability_cell(day(ok=20, downtime=4), TARGETS, 0).in_downtime
+    assert not availability_cell(day(downtime=24), TARGETS, 0).in_downtime
+
+
+PAGE_NAMES = st.text(st.sampled_from("aAbB1-_~. /é\u0301eE") | st.characters(), max_size=100)
+
+
+@given(PAGE_NAMES, PAGE_NAMES)
+@example("CERN PROD", "CERN-PROD")
+@example("CERN-PROD", "Cern-Prod")
+@example("é", "e\u0301")
+@example("INDEX", "CON")
+@example("LPT1", "..")
+@example("", "\udc1b")
+def test_different_names_have_different_portable_pages_on_every_file_system(
+    one: str, other: str
+) -> None:
+    def same_file(name: str) -> str:
+        """What a file system that ignores case and normalises Unicode makes of the name."""
+        return normalize("NFC", normalize("NFD", name).casefold())
+
+    for page in (site_page, group_page):
+        assert (same_file(page(one)) == same_file(page(other))) == (one == other)
+    for name in (one, other):
+        stem = site_page(name).removesuffix(".html")
+        assert re.fullmatch(r"[A-Za-z0-9_-]{1,80}(~[0-9a-f]{20})?", stem)
+        assert not re.fullmatch(r"(?i)index|trends|changes|con|prn|aux|nul|com\d|lpt\d", stem)
+        # No name takes the page of another by looking like it.
+        assert stem == name or site_page(stem) != site_page(name)
+    for plain in ("CERN-PROD", "INFN-T1", "GRIF_LAL", "A" * 80):
+        assert site_page(plain) == f"{plain}.html"
+
+
+MONTHS = [date(2026, month, 1) for month in (8, 9, 10)]
+TARGET = Fraction(80)
+
+
+def month(availability: int | None, reliability: int | None = None) -> Figure:
+    values = (None if value is None else Fraction(value) for value in (availability, reliability))
+    return Figure((), *values)
+
+
+def test_lines_are_interrupted_by_months_without_a_figure_and_within_the_drawing() -> None:
+    apart = line_chart(MONTHS, [month(90), None, month(95)], TARGET)
+    connected = line_chart(MONTHS, [month(90, 99), month(None, 99), month(None, 99)], TARGET)
+    extreme = line_chart(MONTHS, [month(0), month(100), None], TARGET)
+
+    availability = apart.lines[-1]
+    assert availability.d.count("M") == 2 and "L" not in availability.d
+    assert apart.titles[1] == "September 2026: availability -, reliability -"
+    assert (apart.is_worth_drawing, connected.is_worth_drawing) == (False, True)
+    dots = extreme.lines[-1].dots.split("M")[1:]
+    assert [int(point.split()[1].rstrip("h0") or 0) for point in dots] == [92, 8]
+
+
+def test_a_target_below_all_figures_is_not_drawn_and_a_missed_one_is() -> None:
+    good = line_chart(MONTHS, [month(99, 99)] * 3, TARGET)
+    bad = line_chart(MONTHS, [month(70, 99)] * 3, TARGET)
+
+    assert (good.low, good.target) == (95, None)
+    assert bad.low == 65 and bad.target is not None
+
+
+FIRST = date(2026, 10, 1)
+OCTOBER = month_of(FIRST)
+
+
+def days(*numbers: int, low: float = 1, high: float = 3) -> list[DayValues]:
+    return [
+        DayValues(FIRST + timedelta(days=number - 1), low, (low + high) / 2, high)
+        for number in numbers
+    ]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "top"),
+    [(0, 0, "1"), (0, 0.0123, "0.015"), (0, 98, "100"), (0, 101, "150"), (3, 3, "3")],
+)
+def test_the_axis_ends_at_a_round_number_above_all_values(
+    low: float, high: float, top: str
+) -> None:
+    assert plot(days(1, low=low, high=high), OCTOBER, "").values[-1].text == top
+
+
+def test_the_axes_have_round_ends_zero_units_and_a_day_of_each_week() -> None:
+    drawn = plot(days(1, 2, low=1.2, high=3.1), OCTOBER, "s")
+    negative = plot(days(1, low=-3, high=-1), OCTOBER, "C").values
+
+    assert [(tick.text, float(tick.at)) for tick in drawn.values] == [
+        ("0 s", BOTTOM),
+        ("2 s", (TOP + BOTTOM) / 2),
+        ("4 s", TOP),
+    ]
+    assert [tick.text for tick in negative] == ["-3 C", "-1.5 C", "0 C"]
+    assert [tick.text for tick in drawn.days] == ["01", "08", "15", "22", "29"]
+    values = (0.12345, 1234.5, 2.0, 1e9)
+    assert list(map(value_text, values)) == ["0.123", "1230", "2", "1e+09"]
+
+
+def test_days_without_values_leave_a_gap_and_a_single_day_is_as_wide_as_its_column() -> None:
+    assert plot(days(1, 2, 3), OCTOBER, "s").line.count("M") == 1
+    assert plot(days(1, 2, 5, 9), OCTOBER, "s").line.count("M") == 3
+    start, end = plot(days(1), OCTOBER, "s").line.removeprefix("M").split("L")
+    assert float(end.split()[0]) - float(start.split()[0]) > 5
+    assert start.split()[1] == end.split()[1]
