@@ -129,6 +129,10 @@ def write(path: Path, *documents: str) -> Path:
     return path
 
 
+def endpoint_elements(numbers: Iterable[int]) -> list[str]:
+    return [service_endpoint(host=f"h{number}.example.org") for number in numbers]
+
+
 def endpoints_of(names: Iterable[str]) -> str:
     """A document with a CE for each host."""
     return document(*(service_endpoint(host=name) for name in names))
