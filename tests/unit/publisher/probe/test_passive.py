@@ -57,18 +57,17 @@ def test_a_bad_line_is_refused_by_its_number_and_the_others_are_records() -> Non
     assert sum(isinstance(item, dict) for item in found) == 2
 
 
-def test_a_line_without_an_end_is_not_half_a_result(tmp_path: Path) -> None:
-    lines = [InputLine(1, GOOD, TRUNCATED), InputLine(2, GOOD, TOO_LARGE)]
+def test_a_line_without_an_end_is_not_half_a_result_and_pauses_are_passed_on(
+    tmp_path: Path,
+) -> None:
+    lines = [InputLine(1, GOOD, TRUNCATED), Pause(), InputLine(2, GOOD, TOO_LARGE)]
 
-    assert refusals(RESULTS.of_lines("f", lines)) == [(1, TRUNCATED), (2, TOO_LARGE)]
+    found = [*RESULTS.of_lines("f", lines)]
+
+    assert refusals(found) == [(1, TRUNCATED), (2, TOO_LARGE)]
+    assert found[1] is lines[1]
     assert refusals(of_file(tmp_path, GOOD + b"\n" + GOOD, is_cut=True)) == [(2, TRUNCATED)]
     assert refusals(of_file(tmp_path, GOOD + b"\n" + GOOD)) == []
-
-
-def test_pauses_are_passed_on() -> None:
-    pause = Pause()
-
-    assert [*RESULTS.of_lines("f", [pause])] == [pause]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +77,7 @@ def test_pauses_are_passed_on() -> None:
         (b"<!DOCTYPE a><checkresults/>", "not-xml"),
         (b'{"checkresults": 1}', "not-json"),
         (b"{" + b" " * MAX_DOCUMENT_BYTES, TOO_LARGE),
+        (b"{" + b" " * (MAX_DOCUMENT_BYTES - 1), "not-json"),
         (b"<checkresults/>", "empty"),
     ],
 )
@@ -117,19 +117,8 @@ def test_gzip_is_read_and_a_truncated_one_is_refused(tmp_path: Path) -> None:
     assert reason == TRUNCATED
 
 
-TOKENS = st.sampled_from(
-    [
-        *(b"[", b"]", b";", b" ", b"1795176000", b"0", b"3", b"4", b"\\n", b"|", b"t=1;2", b"ce01"),
-        *(
-            b"PROCESS_SERVICE_CHECK_RESULT",
-            b"PROCESS_HOST_CHECK_RESULT",
-            b"\xff",
-            b"\0",
-            b"m",
-            b"'",
-        ),
-    ]
-)
+WORDS = b"[ ] ; 1795176000 0 3 4 \\n | t=1;2 ce01 m ' \xff PROCESS_SERVICE_CHECK_RESULT".split(b" ")
+TOKENS = st.sampled_from([*WORDS, b"PROCESS_HOST_CHECK_RESULT", b" ", b"\0"])
 
 
 @given(st.lists(st.lists(TOKENS, max_size=14).map(b"".join) | st.just(GOOD) | st.binary()))
@@ -145,7 +134,5 @@ def test_each_line_is_one_row_for_the_consumer_or_refused_by_its_number(
     refused = {line for line, _ in refusals(found)}
     ignored = sum(not body.strip() for body in bodies)
     assert len(records) + len(refused) + ignored == len(bodies) == len(lines)
-    decoded = [
-        decode(message, METRIC_OUTPUT.keys, NOW) for message in pack(records, "metricOutput")
-    ]
-    assert sum(len(part.rows) for part in decoded) == len(records)
+    parts = (decode(packed, METRIC_OUTPUT.keys, NOW) for packed in pack(records, "metricOutput"))
+    assert sum(len(part.rows) for part in parts) == len(records)

@@ -11,17 +11,12 @@ from sam_pipeline.schema.records.normalise import normalise
 from tests.support.builders import NOW, metric_message, metric_result
 
 
-def test_the_record_has_the_start_time_of_the_plugin() -> None:
-    record, _ = record_of(PluginRun(NOW, 0, b"fine"), "check_it")
-
-    assert record["timestamp"] == "2026-11-20T12:30:00Z"
-
-
 def test_the_output_of_a_failed_plugin_is_in_the_details() -> None:
     run = PluginRun(NOW, 9, b"some words\nmore", trouble="ended badly")
 
     record, warnings = record_of(run, "check_it")
 
+    assert record["timestamp"] == "2026-11-20T12:30:00Z"  # its start
     assert record["metricStatus"] == "UNKNOWN"
     assert record["detailsData"] == "some words\nmore"
     assert warnings == ["ended badly"]
@@ -45,42 +40,28 @@ def test_an_exit_code_is_the_status_whatever_the_output_looks_like(
     assert stem in warning
 
 
-def test_output_that_is_too_long_is_cut_between_words_with_a_note() -> None:
-    output = b"OK | " + b"load=12345 " * (MAX_OUTPUT_BYTES // 11 + 1)
+def test_output_that_is_too_long_is_cut_between_words_and_characters_with_a_note() -> None:
+    words = b"OK | " + b"load=12345 " * (MAX_OUTPUT_BYTES // 11 + 1)
+    characters = b"x" + "é".encode() * MAX_OUTPUT_BYTES
 
-    record, _ = record_of(PluginRun(NOW, 0, output), "check_it")
+    of_words, _ = record_of(PluginRun(NOW, 0, words), "check_it")
+    of_characters, _ = record_of(PluginRun(NOW, 0, characters), "check_it")
 
-    assert set(record["performanceData"].split()) == {"load=12345"}
-    assert record["detailsData"].endswith(
-        f"[cut: check_it wrote more than {MAX_OUTPUT_BYTES} bytes]"
-    )
-
-
-def test_characters_at_the_cut_are_not_replaced() -> None:
-    output = b"x" + "é".encode() * MAX_OUTPUT_BYTES
-
-    record, [warning] = record_of(PluginRun(NOW, 0, output), "check_it")
-
-    assert set(record["summaryData"]) == {"x", "é"}
-    assert "more than" in warning
+    assert set(of_words["performanceData"].split()) == {"load=12345"}
+    assert f"check_it wrote more than {MAX_OUTPUT_BYTES} bytes]" in of_words["detailsData"]
+    assert set(of_characters["summaryData"]) == {"x", "é"}
 
 
-def test_standard_error_is_the_text_of_a_plugin_without_output() -> None:
+def test_standard_error_is_recorded_only_without_output() -> None:
     errors = b"\nTraceback (most recent call last):\n  oh | no\nValueError: 7\n"
 
-    record, _ = record_of(PluginRun(NOW, 1, b" \n", errors), "check_it")
+    alone, _ = record_of(PluginRun(NOW, 1, b" \n", errors), "check_it")
+    beside, warnings = record_of(PluginRun(NOW, 0, b"fine\n", b"noise \xff"), "check_it")
 
-    assert record["metricStatus"] == "WARNING"
-    assert record["summaryData"] == "Traceback (most recent call last):"
-    assert record["detailsData"] == errors.decode().strip()
-    assert record["performanceData"] == ""
-
-
-def test_standard_error_beside_output_is_not_recorded() -> None:
-    record, warnings = record_of(PluginRun(NOW, 0, b"fine\n", b"noise \xff"), "check_it")
-
-    assert (record["summaryData"], record["detailsData"]) == ("fine", "")
-    assert warnings == []
+    assert alone["metricStatus"] == "WARNING"
+    assert alone["summaryData"] == "Traceback (most recent call last):"
+    assert (alone["detailsData"], alone["performanceData"]) == (errors.decode().strip(), "")
+    assert (beside["summaryData"], beside["detailsData"], warnings) == ("fine", "", [])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
-import os
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,7 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.builders import metric_message
-
-
-@pytest.fixture
-def spool(tmp_path: Path) -> DirectoryQueue:
-    return DirectoryQueue(tmp_path / "spool")
+from tests.support.publishing import ids, messages, spooled
 
 
 def room_in(spool: DirectoryQueue, state: str | None = "state", **bounds: object) -> BoundedSpool:
@@ -33,12 +28,12 @@ def room_in(spool: DirectoryQueue, state: str | None = "state", **bounds: object
     return BoundedSpool(spool.path, config, config.shares_spool)
 
 
-def ids(spool: DirectoryQueue) -> list[str]:
-    return [spool.read(name).message_id for name in spool.names()]
-
-
-def messages(count: int) -> list[Message]:
-    return [metric_message() for _ in range(count)]
+@pytest.fixture
+def count_file(spool: DirectoryQueue) -> Path:
+    """The count of a spool with one message."""
+    room_in(spool).add(metric_message())
+    (file,) = spool.path.with_name("state").iterdir()
+    return file
 
 
 @pytest.mark.parametrize("state", ["state", None])
@@ -53,17 +48,22 @@ def test_a_full_spool_refuses_with_its_counts(spool: DirectoryQueue, state: str 
 
     assert third.message_id in str(full.value)
     assert full.value.exit_code == 74
-    assert ids(spool) == [first.message_id, second.message_id]
+    assert spooled() == ids([first, second])
 
 
-def test_a_spool_is_bounded_by_its_bytes_too(spool: DirectoryQueue) -> None:
+def test_a_spool_is_bounded_by_its_bytes_too_and_a_message_above_them_drops_nothing(
+    spool: DirectoryQueue,
+) -> None:
     message = metric_message()
     size = len(serialise(message))
-    room = room_in(spool, spool_max_bytes=size * 2 - 1)
-    room.add(message)
+    room_in(spool, spool_max_bytes=size * 2 - 1).add(message)
 
     with pytest.raises(SpoolError, match=f"of {size} bytes refused"):
-        room.add(message)
+        room_in(spool, spool_max_bytes=size * 2 - 1).add(message)
+    room = room_in(spool, spool_max_bytes=size + 10, spool_when_full="drop-oldest")
+    with pytest.raises(SpoolError, match="is full"):
+        room.add(Message({}, b"x" * (size + 10)))
+    assert spooled() == ids([message])
 
 
 def test_as_many_messages_as_fit_are_stored(spool: DirectoryQueue) -> None:
@@ -75,7 +75,7 @@ def test_as_many_messages_as_fit_are_stored(spool: DirectoryQueue) -> None:
             stored.append(message)
 
     assert stored == offered[:120]
-    assert ids(spool) == [message.message_id for message in offered[:120]]
+    assert spooled() == ids(offered[:120])
 
 
 def test_with_drop_oldest_the_newest_stay_and_the_dropped_are_counted_and_logged(
@@ -88,7 +88,7 @@ def test_with_drop_oldest_the_newest_stay_and_the_dropped_are_counted_and_logged
         stored = list(room.add_all(offered))
 
     assert stored == offered
-    assert ids(spool) == [message.message_id for message in offered[2:]]
+    assert spooled() == ids(offered[2:])
     assert CountFile(spool.path, spool.path.with_name("state")).read().dropped == 2
     assert "its 1 oldest messages" in caplog.text
     assert "2 in total" in caplog.text
@@ -121,19 +121,7 @@ def test_what_was_set_aside_counts_and_is_dropped_first(spool: DirectoryQueue) -
         room.add(message)
 
     assert list(spool.aside()) == []
-    assert ids(spool) == [message.message_id for message in (kept, *newer)]
-
-
-def test_a_message_above_the_bound_drops_nothing(spool: DirectoryQueue) -> None:
-    small = metric_message()
-    bound = len(serialise(small)) + 10
-    room = room_in(spool, spool_max_bytes=bound, spool_when_full="drop-oldest")
-    room.add(small)
-
-    with pytest.raises(SpoolError, match="is full"):
-        room.add(Message({}, b"x" * bound))
-
-    assert ids(spool) == [small.message_id]
+    assert spooled() == ids([kept, *newer])
 
 
 def test_drained_messages_make_room_immediately(spool: DirectoryQueue) -> None:
@@ -145,91 +133,79 @@ def test_drained_messages_make_room_immediately(spool: DirectoryQueue) -> None:
     assert spool.count() == 1
 
 
+# The count that processes share
+
+
 def test_the_next_process_continues_counting_without_reading_the_spool(
-    spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
+    spool: DirectoryQueue, count_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room_in(spool).add(metric_message())
     monkeypatch.setattr(DirectoryQueue, "walk", lambda *_: pytest.fail("it counted again"))
 
     room_in(spool).add(metric_message())
 
-    assert CountFile(spool.path, spool.path.with_name("state")).read().messages == 2
+    assert json.loads(count_file.read_bytes())["messages"] == 2
 
 
 @pytest.mark.parametrize(
     "damage", [b"", b"{", b"[]", b'{"path": 1}', b"null", b'{"path": "/other", "messages": 9}']
 )
 def test_the_spool_is_counted_again_if_the_count_is_damaged(
-    spool: DirectoryQueue, damage: bytes
+    spool: DirectoryQueue, count_file: Path, damage: bytes
 ) -> None:
-    room_in(spool).add(metric_message())
-    (file,) = spool.path.with_name("state").iterdir()
-    file.write_bytes(damage)
+    count_file.write_bytes(damage)
 
     room_in(spool).add(metric_message())
 
-    assert json.loads(file.read_bytes())["messages"] == 2
+    assert json.loads(count_file.read_bytes())["messages"] == 2
 
 
-def test_the_count_of_another_spool_is_ignored(spool: DirectoryQueue) -> None:
-    room_in(spool).add(metric_message())
-    (file,) = spool.path.with_name("state").iterdir()
-    count_file = json.loads(file.read_bytes())
-    file.write_text(json.dumps({**count_file, "path": "/another", "messages": 50}))
-
-    room_in(spool).add(metric_message())
-
-    assert json.loads(file.read_bytes())["messages"] == 2
-
-
-@pytest.mark.parametrize("minutes", [2, -3 * 24 * 60])
-def test_an_outdated_count_is_counted_again(spool: DirectoryQueue, minutes: int) -> None:
-    room_in(spool).add(metric_message())
-    (file,) = spool.path.with_name("state").iterdir()
-    count_file = json.loads(file.read_bytes())
-    count_file.update(messages=50, counted_at=count_file["counted_at"] - minutes * 60)
-    file.write_text(json.dumps(count_file))
+@pytest.mark.parametrize("change", ["path", 2, -3 * 24 * 60], ids=str)
+def test_the_count_of_another_spool_or_time_is_not_used(
+    spool: DirectoryQueue, count_file: Path, change: str | int
+) -> None:
+    document = json.loads(count_file.read_bytes())
+    document["messages"] = 50
+    if isinstance(change, int):
+        document["counted_at"] -= change * 60
+    else:
+        document["path"] = "/another"
+    count_file.write_text(json.dumps(document))
 
     room_in(spool).add(metric_message())
 
-    assert json.loads(file.read_bytes())["messages"] == 2
+    assert json.loads(count_file.read_bytes())["messages"] == 2
 
 
-def test_a_process_that_keeps_the_count_locked_does_not_block_others(
-    spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
+def test_a_process_that_keeps_the_count_locked_is_waited_for_but_not_for_long(
+    spool: DirectoryQueue, count_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spool_count, "PATIENCE_S", 0.05)
-    room_in(spool, spool_max_messages=1).add(metric_message())
-    (file,) = spool.path.with_name("state").iterdir()
-    with open(file) as held:
+    with open(count_file) as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-
         with pytest.raises(SpoolError, match="is full"):
             room_in(spool, spool_max_messages=1).add(metric_message())
 
 
-def test_a_read_only_state_directory_only_costs_a_count(
-    spool: DirectoryQueue,
+@pytest.mark.parametrize("state", ["a file", "a link"])
+def test_a_count_that_can_not_be_written_only_costs_a_count(
+    spool: DirectoryQueue, state: str
 ) -> None:
-    spool.path.with_name("state").touch()
+    directory, victim = spool.path.with_name("state"), spool.path.with_name("victim")
+    victim.write_text("precious")
+    if state == "a file":
+        directory.touch()
+    else:
+        room_in(spool).add(metric_message())
+        spool.remove(next(spool.names()))
+        (file,) = directory.iterdir()
+        file.unlink()
+        file.symlink_to(victim)
     room = room_in(spool, spool_max_messages=2)
 
-    stored = [room.add(message) for message in messages(2)]
+    for message in messages(2):
+        room.add(message)
 
-    assert list(spool.names()) == stored
+    assert spool.count() == 2
+    assert victim.read_text() == "precious"
     with pytest.raises(SpoolError, match="is full"):
         room.add(metric_message())
-
-
-def test_a_link_in_place_of_the_count_is_not_followed(spool: DirectoryQueue) -> None:
-    room_in(spool).add(metric_message())
-    (file,) = spool.path.with_name("state").iterdir()
-    victim = spool.path.with_name("victim")
-    victim.write_text("precious")
-    file.unlink()
-    os.symlink(victim, file)
-
-    room_in(spool).add(metric_message())
-
-    assert victim.read_text() == "precious"
-    assert spool.count() == 2
