@@ -19,6 +19,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from sam_pipeline.schema.net.stomp_frame import Frame as Frame
+from sam_pipeline.schema.net.stomp_frame import FrameError, FrameReader, encode
 from tests.support.brokers.stand_in import HOST, POLL_S, StandIn
 from tests.support.waiting import eventually
 from tests.support.waiting import eventually as wait_for  # noqa: F401
@@ -27,19 +29,7 @@ DRIP_S = 0.2
 HANDSHAKE_S = 5.0
 HEART_BEAT = "heart-beat"
 """The command of a received line end."""
-
-_ESCAPES = {"\\c": ":", "\\n": "\n", "\\r": "\r", "\\\\": "\\"}
-
-
-@dataclass(frozen=True)
-class Frame:
-    command: str
-    headers: dict[str, str]
-    body: bytes = b""
-
-    def encoded(self) -> bytes:
-        lines = [self.command, *(f"{name}:{value}" for name, value in self.headers.items())]
-        return "\n".join([*lines, "", ""]).encode() + self.body + b"\0"
+ANY_SIZE = 1 << 40
 
 
 @dataclass
@@ -131,7 +121,7 @@ class FakeBroker(StandIn):
     def send(self, command: str, body: str = "", **headers: str) -> None:
         """Send a frame over the newest connection; a header's `_` stands for `-`."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.push(Frame(command, named, body.encode()).encoded())
+        self.push(encode(command, named, body.encode()))
 
     def deliver(self, subscription: str, ack: str, body: str = "", **headers: str) -> None:
         """Send a MESSAGE over the newest connection."""
@@ -165,12 +155,23 @@ class FakeBroker(StandIn):
         conversation = _Conversation(self, connection)
         self._conversations.append(conversation)
         try:
-            for frame in _frames(connection, self._stopping):
+            for frame in self._frames(connection):
                 self.received.append(frame)
                 if not self.mute:
                     conversation.answer(frame)
         finally:
             self._conversations.remove(conversation)
+
+    def _frames(self, connection: socket.socket) -> Iterator[Frame]:
+        reader = FrameReader(ANY_SIZE, ANY_SIZE)
+        while not self._stopping.is_set():
+            with suppress(TimeoutError, FrameError):
+                chunk = connection.recv(65536)
+                if not chunk:
+                    return
+                if chunk == b"\n":
+                    yield Frame(HEART_BEAT, {})
+                yield from reader.feed(chunk)
 
 
 class _Conversation:
@@ -192,7 +193,7 @@ class _Conversation:
             if broker.refuses_login:
                 self._refuse(broker.refuses_login)
             facts = {"server": broker.server, "version": broker.version}
-            self._say(Frame("CONNECTED", {**facts, "heart-beat": broker.heart_beat}))
+            self._say("CONNECTED", {**facts, "heart-beat": broker.heart_beat})
         elif frame.command == "SEND":
             self._take(frame)
         elif frame.command == "BEGIN":
@@ -205,7 +206,7 @@ class _Conversation:
             broker.queue.pop(0)
             self._delivered = False
         if "receipt" in frame.headers and not broker.eats_receipts:
-            self._say(Frame("RECEIPT", {"receipt-id": frame.headers["receipt"]}))
+            self._say("RECEIPT", {"receipt-id": frame.headers["receipt"]})
         if frame.command == "DISCONNECT":
             raise StopIteration
         if self._subscription and broker.queue and not self._delivered:
@@ -254,10 +255,10 @@ class _Conversation:
 
     def _deliver(self, sent: Frame, number: int = 1) -> None:
         ids = {"subscription": self._subscription, "message-id": f"m-{number}"}
-        self._say(Frame("MESSAGE", {**sent.headers, **ids, "ack": f"a-{number}"}, sent.body))
+        self._say("MESSAGE", {**sent.headers, **ids, "ack": f"a-{number}"}, sent.body)
 
     def _refuse(self, message: str, body: str = "") -> NoReturn:
-        self._say(Frame("ERROR", {"message": message}, body.encode()))
+        self._say("ERROR", {"message": message}, body.encode())
         raise StopIteration
 
     def _end_after_receipts(self) -> NoReturn:
@@ -269,53 +270,12 @@ class _Conversation:
                     break
         raise StopIteration
 
-    def _say(self, frame: Frame) -> None:
-        if not self._broker.drips:
-            self.push(frame.encoded())
-            return
-        for byte in frame.encoded():
-            self.connection.sendall(bytes([byte]))
-            if self._broker._stopping.wait(DRIP_S):
+    def _say(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
+        frame = encode(command, headers, body)
+        for part in [frame] if not self._broker.drips else [bytes([byte]) for byte in frame]:
+            self.push(part)
+            if self._broker.drips and self._broker._stopping.wait(DRIP_S):
                 raise StopIteration
-
-
-def _frames(connection: socket.socket, stopping: threading.Event) -> Iterator[Frame]:
-    buffer = b""
-    while not stopping.is_set():
-        with suppress(TimeoutError):
-            chunk = connection.recv(65536)
-            if not chunk:
-                return
-            if chunk == b"\n":
-                yield Frame(HEART_BEAT, {})
-            buffer += chunk
-        while True:
-            frame, buffer = _parse(buffer.lstrip(b"\n"))
-            if frame is None:
-                break
-            yield frame
-
-
-def _parse(buffer: bytes) -> tuple[Frame | None, bytes]:
-    """The first frame, if it is complete, and the remaining bytes."""
-    head_end = buffer.find(b"\n\n")
-    if head_end < 0:
-        return None, buffer
-    command, *lines = buffer[:head_end].decode().split("\n")
-    pairs = (line.partition(":") for line in lines)
-    headers = {_unescaped(name): _unescaped(value) for name, _, value in pairs}
-    start, length = head_end + 2, headers.get("content-length")
-    end = buffer.find(b"\0", start) if length is None else start + int(length)
-    if end < 0 or len(buffer) <= end:
-        return None, buffer
-    return Frame(command, headers, buffer[start:end]), buffer[end + 1 :]
-
-
-def _unescaped(text: str) -> str:
-    parts = iter(text)
-    return "".join(
-        _ESCAPES[character + next(parts)] if character == "\\" else character for character in parts
-    )
 
 
 def closed_port() -> int:
