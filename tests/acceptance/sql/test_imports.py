@@ -1,0 +1,230 @@
+"""Imports of history and of live feeds: exit codes, kills, and one at a time."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sam_pipeline.schema.program.command import (
+    BAD_DATA,
+    CANNOT_CREATE,
+    NO_PERMISSION,
+    OK,
+    TRY_LATER,
+    UNAVAILABLE,
+)
+from sam_pipeline.schema.records.text import write_wlcg
+from tests.support import feed_server
+from tests.support.builders import metric_result
+from tests.support.commands import Answer, Workplace
+from tests.support.database.gocdb_files import endpoint_elements, nested_downtime, site
+from tests.support.database.with_schema import with_schema
+from tests.support.feed_server import XML, Fault, FeedServer, as_json, serving, vo_feed
+from tests.support.reports.stored import query
+from tests.support.waiting import eventually
+
+RECORDS = 12_000
+BAD = {number for number in range(RECORDS) if number % 500 == 7}
+KILLS = 3
+HOSTS = 35
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def workplace(request: pytest.FixtureRequest, tmp_path: Path) -> Workplace:
+    url = f"sqlite:///{tmp_path / 'sam.db'}"
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgres_url")
+    with_schema(url).dispose()
+    return Workplace(tmp_path, f"spool://{tmp_path}/spool", url).write_configuration()
+
+
+def record(number: int) -> str:
+    return write_wlcg(
+        metric_result(
+            hostName=f"ce{number % 100}.example.org",
+            timestamp=f"2011-03-{number // 1000 + 1:02}T{number // 100 % 10:02}:00:00Z",
+            metricStatus="SPLENDID" if number in BAD else "OK",
+            summaryData=f"number {number}",
+        )
+    )
+
+
+def test_killed_imports_resume_and_store_every_record_once(workplace: Workplace) -> None:
+    half = RECORDS // 2
+    workplace.write("old.txt", "".join(map(record, range(half))))
+    packed = gzip.compress("".join(map(record, range(half, RECORDS))).encode())
+    (workplace.directory / "new.txt.gz").write_bytes(packed)
+    command = ("sam-db", "import", "records", "old.txt", "new.txt.gz", "--json")
+
+    def stored() -> int:
+        tables = ("metricOutput", "dead_letter")
+        counted = (f"SELECT count(*) AS n FROM {table}" for table in tables)
+        return sum(query(workplace.database, statement)[0]["n"] for statement in counted)
+
+    dice, survived = random.Random(5), 0
+    for number in range(KILLS):
+        enough = RECORDS * (number + dice.random()) / (KILLS + 2)
+        with workplace.running(*command) as process:
+            eventually(lambda enough=enough: stored() > enough)
+            os.kill(process.pid, signal.SIGKILL)
+            assert process.wait() == -signal.SIGKILL
+        survived = stored()
+    last = workplace.run(*command)
+
+    assert last.code == BAD_DATA, str(last)
+    facts = last.json
+    taken = facts["rows"] + facts["duplicates"]  # the last batch may have been repeated
+    assert (facts["records"], taken, facts["refused"]) == (RECORDS, RECORDS - len(BAD), len(BAD))
+    assert facts["resumed"] >= survived - 1000
+    good = query(workplace.database, "SELECT summaryData AS text FROM metricOutput")
+    bad = query(workplace.database, "SELECT body FROM dead_letter")
+    rows = sorted(int(row["text"].removeprefix("number ")) for row in good)
+    dead = sorted(
+        int(bytes(row["body"]).decode().split("summaryData: number ")[1].split("\n")[0])
+        for row in bad
+    )
+    assert (rows, dead) == (sorted(set(range(RECORDS)) - BAD), sorted(BAD))
+
+
+# Live feeds
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[FeedServer]:
+    with serving(tmp_path) as server:
+        now = int(time.time())
+        server.elements = {
+            "get_service_endpoint": endpoint_elements(range(HOSTS)),
+            "get_site": [site()],
+            "get_downtime_nested_services": [
+                nested_downtime(("h1.example.org", "CE"), start=now, end=now + 86_400)
+            ],
+        }
+        server.documents = {"/vo.xml": (XML, vo_feed("atlas", {"A": [("h1", "CE")]}, "T2"))}
+        server.documents["/api/core/service/query/"] = as_json({})
+        server.documents["/api/core/federation/query/"] = as_json({"F": {"rcsites": ["A"]}})
+        yield server
+
+
+@pytest.fixture
+def feeds(workplace: Workplace, server: FeedServer) -> Workplace:
+    """All feeds of the server are those of sam.toml."""
+    urls = {"gocdb": server.gocdb, "vofeed": f"{server.url}/vo.xml", "cric": server.url}
+    files = f'ca_file = "{server.ca_file}"\ncertificate_file = "{server.certificate_file}"\n'
+    tables = (
+        f'[[import.feed]]\nkind = "{kind}"\nurl = "{url}"\ntimeout_s = 60\n{files}'
+        for kind, url in urls.items()
+    )
+    text = (workplace.directory / "sam.toml").read_text()
+    workplace.write("sam.toml", text + "".join(tables))
+    return workplace
+
+
+def import_gocdb(feeds: Workplace, server: FeedServer, *options: str) -> Answer:
+    return feeds.run("sam-db", "import", "gocdb", "--url", server.gocdb, *options)
+
+
+def rows(feeds: Workplace) -> Mapping[str, list[Any]]:
+    """The numbers of rows by kind that an import would add, change, end or leave."""
+    kinds = feeds.succeed("sam-db", "import", "feeds", "--dry-run", "--json").json
+    names = ("new", "changed", "ended", "unchanged")
+    return {
+        f"{feed['kind']} {kind['kind']}": [kind[name] for name in names]
+        for feed in kinds
+        for kind in feed["kinds"]
+    }
+
+
+def test_all_feeds_are_imported_and_then_unchanged(feeds: Workplace, server: FeedServer) -> None:
+    """By a login that has only the role for imports."""
+    first = feeds.succeed("sam-db", "import", "feeds")
+
+    assert f"{server.gocdb}: 6 documents" in first.out
+    assert rows(feeds) == {
+        "gocdb serviceEndpoint": [0, 0, 0, HOSTS],
+        "gocdb siteGroup NGI": [0, 0, 0, 1],
+        "gocdb siteGroup scope": [0, 0, 0, 2],
+        "gocdb downtime": [0, 0, 0, 1],
+        "vofeed serviceEndpoint": [0, 0, 0, 1],
+        "vofeed siteGroup": [0, 0, 0, 1],
+        "cric serviceEndpoint": [0, 0, 0, 0],
+        "cric siteGroup federation": [0, 0, 0, 1],
+    }
+    half = len(server.requests) // 2
+    assert server.statuses() == [200] * half + [304] * half
+
+
+on_sqlite = pytest.mark.parametrize("workplace", ["sqlite"], indirect=True)
+
+
+@on_sqlite
+def test_a_feed_that_fails_does_not_stop_the_others_and_the_first_decides_the_exit_code(
+    feeds: Workplace, server: FeedServer
+) -> None:
+    del server.documents["/api/core/federation/query/"]
+    server.faults.append(feed_server.page_of_an_error)
+
+    done = feeds.run("sam-db", "import", "feeds", "--json")
+
+    failed, vo_feed, cric = done.json
+    assert done.code == BAD_DATA
+    assert "instead of application/xml" in failed["error"]
+    assert "instead of application/xml" in done.err
+    assert "answered 404" in cric["error"]
+    assert [kind["new"] for kind in vo_feed["kinds"]] == [1, 1]
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (feed_server.truncated_without_length, BAD_DATA),
+        (feed_server.status(403), NO_PERMISSION),
+        (feed_server.dribble, UNAVAILABLE),
+    ],
+    ids=["truncated", "forbidden", "dribbling"],
+)
+def test_each_failure_has_its_exit_code_and_changes_nothing(
+    feeds: Workplace, server: FeedServer, fault: Fault, code: int
+) -> None:
+    text = (feeds.directory / "sam.toml").read_text()
+    feeds.write("sam.toml", text.replace("timeout_s = 60", "timeout_s = 2"))
+    server.faults.extend([None, fault])
+
+    done = import_gocdb(feeds, server)
+
+    assert (done.code, "Traceback" in done.err) == (code, False)
+    assert import_gocdb(feeds, server, "--dry-run", "--json").json["kinds"][0]["new"] == HOSTS
+    (feeds.directory / "state").rename(feeds.directory / "other")
+    feeds.write("state", "a file")
+    assert import_gocdb(feeds, server).code == CANNOT_CREATE
+
+
+@on_sqlite
+def test_an_import_killed_at_any_moment_is_repeated_and_a_second_one_does_not_wait(
+    feeds: Workplace, server: FeedServer
+) -> None:
+    command = ("sam-db", "import", "gocdb", "--url", server.gocdb)
+    for page in range(4):  # killed while it waits for the rest of this page
+        server.faults.extend([*[None] * page, feed_server.dribble])
+        server.requests.clear()
+        with feeds.running(*command):
+            eventually(lambda page=page: len(server.requests) > page)
+            second = feeds.run(*command)
+            assert (second.code, "another import of" in second.err) == (TRY_LATER, True)
+    assert query(feeds.database, "SELECT * FROM serviceEndpoint") == []
+
+    assert import_gocdb(feeds, server).code == OK
+
+    # The last import is complete, and the lock of a killed process is free.
+    gocdb = {kind: changes for kind, changes in rows(feeds).items() if kind.startswith("gocdb")}
+    assert all(changes[:3] == [0, 0, 0] for changes in gocdb.values())
+    assert gocdb["gocdb serviceEndpoint"][3] == HOSTS
