@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 import re
 import shlex
@@ -98,16 +96,6 @@ def test_a_result_that_a_broker_rejects_is_spooled_with_exit_code_65() -> None:
     (rejected,) = answer.json["rejected"]
     assert (rejected["broker"], rejected["reason"]) == (broker.url, "access refused")
     assert spooled(SPOOL) == [rejected["message_id"]]
-
-
-def test_a_file_in_place_of_the_spool_is_exit_code_73() -> None:
-    Path("state").mkdir()
-    Path(SPOOL).write_text("")
-
-    answer = sam_publish(*RESULT, "--broker", dead_url(), code=73)
-
-    assert LOST in answer.err and SPOOL in answer.err
-    assert "Traceback" not in answer.err
 
 
 @pytest.mark.parametrize(
@@ -231,25 +219,6 @@ def test_send_packs_100_records_per_message_by_default() -> None:
     assert len(single.taken) == 150
     assert answer.out.startswith("published 150 messages (150 records)")
     assert single.url in answer.out
-
-
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_send_of_a_truncated_gzip_publishes_the_complete_records_and_reports_the_rest(
-    form: str,
-) -> None:
-    write = write_wlcg if form == "text" else lambda result: f"{json.dumps(result)}\n"
-    texts = [write(result) for result in results(150)]
-    Path("in.gz").write_bytes(gzip.compress("".join(texts).encode())[:-60])
-
-    with FakeBroker() as broker:
-        answer = sam_publish("send", "in.gz", "--broker", broker.url, code=65)
-
-    sent = sum(int(frame.headers["recordCount"]) for frame in broker.taken)
-    assert 100 < sent < 150
-    [line] = answer.err.splitlines()
-    first_line = "".join(texts[:sent]).count("\n") + 1
-    assert line.startswith(f"sam-publish: error: in.gz:{first_line}: record refused, ")
-    assert re.search(r"gzip .* after \d+ bytes", line)
 
 
 def test_send_raw_publishes_the_bytes_unchanged_unless_they_are_too_many() -> None:
@@ -430,21 +399,6 @@ def test_a_batch_job_gets_no_default_spool_in_its_scratch_directory(
 
 
 # Earlier messages
-
-
-def test_a_corrected_password_is_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def publish_with(password: str, *options: str) -> Answer:
-        monkeypatch.setenv("SAM_PUBLISHER_PASSWORD", password)
-        return sam_publish(*RESULT, "--broker", url, *options)
-
-    with FakeBroker(refuses_login="password is invalid") as broker:
-        url = broker.url.replace("//", "//probe@")
-        publish_with("wrong")
-        broker.refuses_login = ""
-        assert "left out" in publish_with("wrong").err
-        assert publish_with("right", "--no-drain").out.startswith("published")
-
-    assert [login.headers["passcode"] for login in broker.logins] == ["wrong", "right"]
 
 
 def test_a_backlog_that_takes_too_long_is_left_to_the_next_calls_and_no_broker_is_blamed() -> None:

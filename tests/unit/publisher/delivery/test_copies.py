@@ -205,24 +205,6 @@ def test_after_sigterm_no_copy_is_waited_for() -> None:
     assert (len(one.ids), spooled(OF_COPY)) == (1, one.ids)
 
 
-def test_a_dropped_publisher_spools_for_each_set() -> None:
-    configured(dead_url(), copy=(dead_url(),))
-    publisher = Publisher()
-    publisher.add(metric_result())
-    del publisher
-
-    assert len(spooled(SPOOL)) == 1
-    assert spooled(SPOOL) == spooled(OF_COPY)
-
-
-def test_a_dry_run_shows_the_frame_of_each_set() -> None:
-    configured("stomp://a", copy=("stomp://b",), more='destination = "/queue/r"')
-
-    out = sam_publish(*RESULT, "--dry-run").out
-
-    assert (out.count("SEND\n"), out.count("destination:/queue/r\n")) == (2, 1)
-
-
 def test_signatures_are_made_for_each_set() -> None:
     sam_publish("key", "make", "nagios1")
     Path("records").write_text(write_wlcg(metric_result()))

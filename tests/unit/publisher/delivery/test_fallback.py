@@ -10,7 +10,6 @@ import pytest
 from sam_pipeline.publisher import NoBrokerTookIt, publish
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.http_stand_in import HttpStandIn, reply
 from tests.support.brokers.stand_in import HOST
@@ -44,27 +43,6 @@ def test_a_message_arrives_unchanged_without_headers_that_a_broker_would_act_on(
     assert frame.headers["x-note"] == "a:b\\c\nd"
     assert not {"content-length", *map(str.lower, theirs)} & {*map(str.lower, frame.headers)}
     assert spooled() == []
-
-
-@pytest.mark.parametrize("body", [b"\xff\xfe", b"a\0b"])
-def test_a_binary_body_is_sent_with_its_length(body: bytes) -> None:
-    message = Message({"messageClass": "metricOutput", "samMessageId": "1"}, body)
-
-    with FakeBroker() as broker:
-        publish([message], config_for(broker.url))
-
-    (frame,) = broker.taken
-    assert (frame.body, frame.headers["content-length"]) == (body, str(len(body)))
-
-
-def test_publish_falls_back_to_the_next_broker() -> None:
-    (message,), dead = messages(1), dead_url()
-
-    with FakeBroker() as broker:
-        publication = publish([message], config_for(dead, broker.url))
-
-    assert broker.ids == ids([message])
-    assert [str(failure) for failure in publication.failures] == [f"{dead}: connection refused"]
 
 
 @pytest.mark.parametrize(
@@ -111,18 +89,6 @@ def test_what_a_frozen_broker_has_not_confirmed_at_the_deadline_is_spooled() -> 
 
     assert len(publication.receipts) == 1
     assert spooled() == ids(large[1:])
-
-
-def test_a_message_that_no_broker_takes_is_spooled_once_with_its_destination(
-    spool: DirectoryQueue,
-) -> None:
-    (message,) = messages(1, destination="/queue/mine")
-
-    publication = publish([message], config_for(dead_url(), dead_url()))
-
-    assert ids(publication.spooled) == spooled() == ids([message])
-    assert spool.read(next(spool.names())).headers["destination"] == "/queue/mine"
-    assert len(publication.failures) == 2
 
 
 @pytest.mark.parametrize(("spool_is", "code"), [("off", 69), ("a file", 73)])

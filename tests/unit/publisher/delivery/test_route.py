@@ -106,14 +106,6 @@ def test_a_paused_broker_is_tried_where_the_message_would_be_refused_otherwise(
     assert (len(publication.receipts), publication.spooled, publication.failures) == (1, (), ())
 
 
-def test_paused_brokers_are_tried_last() -> None:
-    with FakeBroker(refuses_login="not now") as resting, FakeBroker() as awake:
-        call(resting.url)
-        publication = call(resting.url, awake.url, spool=None)
-
-    assert (resting.connections, len(publication.receipts)) == (1, 1)
-
-
 def test_each_broker_is_reported_once_when_none_accepted_the_message() -> None:
     dead, other = dead_url(), dead_url()
     call(dead)
@@ -183,14 +175,6 @@ def test_shuffled_brokers_share_the_load_and_listed_ones_do_not() -> None:
 
     assert min(shuffled) > 0  # fails by chance once in 8 million
     assert len(first.taken) - shuffled[0] == 4
-
-
-def test_shuffled_brokers_are_sticky_too() -> None:
-    with FakeBroker() as first, FakeBroker() as second:
-        for _ in range(10):
-            call(first.url, second.url, order="shuffled")
-
-    assert sorted([len(first.taken), len(second.taken)]) == [0, 10]
 
 
 def test_the_memory_contains_no_secret() -> None:

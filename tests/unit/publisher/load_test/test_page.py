@@ -10,13 +10,11 @@ import pytest
 
 from sam_pipeline.publisher.load_test.plan import FLOW_CONTROL, MATRIX
 from sam_pipeline.publisher.load_test.report.chart import (
-    STYLES,
     Axis,
     Panel,
     PlotLine,
     axis_for,
     even_ticks,
-    legend,
     number_text,
     svg,
 )
@@ -123,13 +121,6 @@ def test_the_page_needs_nothing_from_elsewhere_and_escapes_texts_from_a_broker()
     assert not re.findall(elsewhere, text)
     assert hostile not in text
     assert text.count("&lt;script&gt;") >= 3
-
-
-def test_lines_differ_without_colours() -> None:
-    assert len({style[1:] for style in STYLES}) == len(STYLES)
-    assert len({style.dashes for style in STYLES}) == len(STYLES)
-    drawn = legend([(str(number), number) for number in range(6)], "Producers:")
-    assert drawn.count("<li>") == 6
 
 
 def test_two_runs_are_beside_each_other_on_the_same_axes() -> None:

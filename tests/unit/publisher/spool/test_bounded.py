@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import threading
 from pathlib import Path
 
 import pytest
@@ -179,11 +180,18 @@ def test_the_count_of_another_spool_or_time_is_not_used(
 def test_a_process_that_keeps_the_count_locked_is_waited_for_but_not_for_long(
     spool: DirectoryQueue, count_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool_count, "PATIENCE_S", 0.05)
     with open(count_file) as held:
         fcntl.flock(held, fcntl.LOCK_EX)
+        release = threading.Timer(0.2, fcntl.flock, (held, fcntl.LOCK_UN))
+        release.start()
+        room_in(spool).add(metric_message())
+        assert json.loads(count_file.read_bytes())["messages"] == 2
+
+        release.join()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        monkeypatch.setattr(spool_count, "PATIENCE_S", 0.05)
         with pytest.raises(SpoolError, match="is full"):
-            room_in(spool, spool_max_messages=1).add(metric_message())
+            room_in(spool, spool_max_messages=2).add(metric_message())
 
 
 @pytest.mark.parametrize("state", ["a file", "a link"])
