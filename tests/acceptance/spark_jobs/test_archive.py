@@ -1,10 +1,10 @@
-"""Reports from the archive: without the database, on a cluster, and of pruned days."""
+"""Reports from the archive: without the database, and of pruned days."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +15,15 @@ from sam_pipeline.spark_jobs.config import find_java
 from sam_pipeline.sql.database.engine import make_engine
 from tests.services import missing
 from tests.services.postgres import PostgresServer, fresh_database
-from tests.services.process import HOST
-from tests.services.s3 import KEYS, running_s3
-from tests.services.spark_cluster import running_cluster
 from tests.support.commands import Workplace
-from tests.support.page import Page, shell
 from tests.support.reports.database import PROFILE, Grid
 from tests.support.reports.published import published_figures, published_timeline
 
-PAGE = Page("docs/reports.md")
 # Fixed once, because midnight may pass while the tests run.
 LAST = datetime.now(UTC).date() - timedelta(days=3)
 FIRST = LAST - timedelta(days=2)
 PERIOD = ("--from", str(FIRST), "--to", str(LAST))
 RUN = ("sam-report", "run", "--profile", "test.toml", *PERIOD, "--json")
-# A few hundred results: the second compiler of Java would only cost time.
-QUICK_EXECUTORS = "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1"
 
 
 @dataclass(frozen=True)
@@ -87,59 +80,6 @@ def test_files_alone_are_enough_to_compute_show_and_explain_days(
     workplace.succeed("sam-report", "site", *PERIOD, "--out", "pages")
     page = next((workplace.directory / "pages").rglob("*/A*.html")).read_text()
     assert "CRITICAL says" in page
-
-
-def test_the_commands_of_the_page_compute_show_and_explain_from_the_files(
-    archived: Archived, tmp_path: Path
-) -> None:
-    def here(text: str) -> str:
-        for of_page, ours in {
-            "s3a://sam-archive/site": f"file://{archived.root}",
-            "spark://spark.example.org:7077": "local[2]",
-            "critical.toml": "test.toml",
-            "--month 2026-10": " ".join(PERIOD),
-            "2026-10-07": str(FIRST),
-            "EXAMPLE-SITE": "A",
-        }.items():
-            text = text.replace(of_page, ours)
-        return text
-
-    database = f"sqlite:///{tmp_path}/figures.db"
-    workplace = Workplace(tmp_path, f"spool://{tmp_path}/queue", database)
-    workplace.write("test.toml", PROFILE)
-    [configuration] = PAGE.texts("toml", "From the archive")
-    workplace.write("figures.toml", here(configuration))
-
-    done = shell(workplace, *map(here, PAGE.texts("sh", "From the archive")))
-
-    assert done.code == 0, str(done)
-    assert published(database) == (archived.figures, archived.timeline)
-    assert "from the archive, version 1" in done.out
-
-
-def test_executors_of_a_cluster_read_from_s3_with_the_credentials_of_the_driver(
-    archived: Archived, tmp_path: Path
-) -> None:
-    with running_s3() as s3, running_cluster(workers=2) as cluster:
-        url = s3.new_bucket()
-        bucket, prefix = url.removeprefix("s3a://").split("/")
-        for path in archived.root.rglob("v*"):
-            name = f"{prefix}/{path.relative_to(archived.root)}"
-            s3.client().put_object(Bucket=bucket, Key=name, Body=path.read_bytes())
-        workplace = new_figures(tmp_path, archived.root)
-        environment = {**s3.environment, "SAM_ARCHIVE_URL": url, "SPARK_LOCAL_IP": HOST}
-        workplace = replace(workplace, environment=environment)
-
-        on_cluster = ("--master", cluster.url, "--conf", QUICK_EXECUTORS)
-        answer = workplace.succeed(*RUN, "--source", "archive", *on_cluster)
-
-        assert published(workplace.database) == (archived.figures, archived.timeline)
-        secret = KEYS["AWS_SECRET_ACCESS_KEY"]
-        logs = [path for path in cluster.directory.rglob("*") if path.is_file()]
-        logs = [path for path in logs if path.suffix in ("", ".log")]
-        assert logs
-        assert secret not in answer.out + answer.err
-        assert not [path for path in logs if secret.encode() in path.read_bytes()]
 
 
 def test_a_pruned_day_is_computed_and_explained_from_the_archive(tmp_path: Path) -> None:
@@ -208,26 +148,17 @@ def fill(database: str) -> None:
         grid.group(site, "NORTH", weight=3)
         for number in range(-1, 4):
             day = FIRST + timedelta(days=number)
-            for hour in range(24):
+            for hour in range(0, 24, 3):
                 status = ("OK", "OK", "CRITICAL", "WARNING", "UNKNOWN")[
                     (hour + number) * len(site + "x") % 5
                 ]
+                at = f"{hour:02}:{hour:02}"
                 for metric in ("CE ce.{} ping", "CE ce.{} submit", "SRM se.{} put"):
-                    at = f"{hour:02}:{hour:02}"
                     grid.result(metric.format(site), at, status, day=day)
-                grid.result(f"SRM se.{site} put", f"{hour:02}:30", "OK", day=day, vo="physics")
-    _downtime(grid, FIRST)
+                grid.result(f"SRM se.{site} put", f"{hour:02}:59", "OK", day=day, vo="physics")
+    times = {"startTime": f"{FIRST}T13:00:00Z", "endTime": f"{FIRST}T14:30:00Z"}
+    grid.downtime("13:00", "14:30", siteName="B", **times)
     grid.dispose()
-
-
-def _downtime(grid: Grid, day: date) -> None:
-    grid.downtime(
-        "13:00",
-        "14:30",
-        siteName="B",
-        startTime=f"{day}T13:00:00Z",
-        endTime=f"{day}T14:30:00Z",
-    )
 
 
 def published(database: str) -> tuple[set[Any], set[Any]]:

@@ -1,4 +1,4 @@
-"""Reports on a cluster: a standalone master with two workers, PostgreSQL, spark-submit."""
+"""Reports on a cluster: a standalone master with two workers, spark-submit, an archive in S3."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,25 @@ from typing import Any
 import pytest
 
 import sam_pipeline.spark_jobs
+from sam_pipeline.spark_jobs.compute.cluster.watcher import Watcher
 from sam_pipeline.spark_jobs.config import find_java
 from sam_pipeline.sql.database.engine import make_engine
+from tests.acceptance.spark_jobs.test_archive import (
+    FIRST,
+    PERIOD,
+    Archived,
+    new_figures,
+)
+from tests.acceptance.spark_jobs.test_archive import RUN as OF_ARCHIVE
+from tests.acceptance.spark_jobs.test_archive import archived as archived  # a fixture
+from tests.acceptance.spark_jobs.test_archive import published as figures_of
 from tests.services import missing
 from tests.services.postgres import as_role, fresh_database
 from tests.services.process import HOST
+from tests.services.s3 import KEYS, running_s3
 from tests.services.spark_cluster import Cluster, running_cluster
 from tests.support.commands import Workplace
+from tests.support.page import Page, shell
 from tests.support.reports.database import DAY, PROFILE, Grid
 from tests.support.reports.published import published_figures, published_timeline
 
@@ -29,6 +42,7 @@ RUN = ("run", "--profile", "test.toml", "--day", str(DAY), "--json")
 # A few hundred results: the second compiler of Java would only cost time.
 QUICK_EXECUTORS = "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1"
 TIMEOUT_S = 500.0
+PAGE = Page("docs/reports.md")
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +102,7 @@ def test_a_cluster_and_one_machine_compute_the_same_report(
 
 
 def run(workplace: Workplace, *more: str) -> Any:
-    answer = workplace.run("sam-report", *RUN, *more, timeout_s=TIMEOUT_S)
+    answer = workplace.process("sam-report", *RUN, *more, timeout_s=TIMEOUT_S)
     assert answer.code == 0, str(answer)
     return answer.json
 
@@ -137,3 +151,76 @@ def tasks_of_stages(events: Path) -> list[list[str]]:
                 executor = event["Task Info"]["Executor ID"]
                 stages.setdefault(event["Stage ID"], []).append(executor)
     return list(stages.values())
+
+
+def test_executors_of_a_cluster_read_from_s3_with_the_credentials_of_the_driver(
+    archived: Archived, cluster: Cluster, tmp_path: Path
+) -> None:
+    with running_s3() as s3:
+        url = s3.new_bucket()
+        bucket, prefix = url.removeprefix("s3a://").split("/")
+        for path in archived.root.rglob("v*"):
+            name = f"{prefix}/{path.relative_to(archived.root)}"
+            s3.client().put_object(Bucket=bucket, Key=name, Body=path.read_bytes())
+        workplace = new_figures(tmp_path, archived.root)
+        environment = {**s3.environment, "SAM_ARCHIVE_URL": url, "SPARK_LOCAL_IP": HOST}
+        workplace = replace(workplace, environment=environment)
+
+        on_cluster = ("--master", cluster.url, "--conf", QUICK_EXECUTORS)
+        answer = workplace.process(*OF_ARCHIVE, "--source", "archive", *on_cluster)
+
+        assert answer.code == 0, str(answer)
+        assert figures_of(workplace.database) == (archived.figures, archived.timeline)
+        secret = KEYS["AWS_SECRET_ACCESS_KEY"]
+        logs = [path for path in cluster.directory.rglob("*") if path.is_file()]
+        logs = [path for path in logs if path.suffix in ("", ".log")]
+        assert logs
+        assert secret not in answer.out + answer.err
+        assert not [path for path in logs if secret.encode() in path.read_bytes()]
+
+
+def test_the_commands_of_the_page_compute_show_and_explain_from_the_files(
+    archived: Archived, tmp_path: Path
+) -> None:
+    def here(text: str) -> str:
+        for of_page, ours in {
+            "s3a://sam-archive/site": f"file://{archived.root}",
+            "spark://spark.example.org:7077": "local[2]",
+            "critical.toml": "test.toml",
+            "--month 2026-10": " ".join(PERIOD),
+            "2026-10-07": str(FIRST),
+            "EXAMPLE-SITE": "A",
+        }.items():
+            text = text.replace(of_page, ours)
+        return text
+
+    database = f"sqlite:///{tmp_path}/figures.db"
+    workplace = Workplace(tmp_path, f"spool://{tmp_path}/queue", database)
+    workplace.write("test.toml", PROFILE)
+    [configuration] = PAGE.texts("toml", "From the archive")
+    workplace.write("figures.toml", here(configuration))
+
+    done = shell(workplace, *map(here, PAGE.texts("sh", "From the archive")))
+
+    assert done.code == 0, str(done)
+    assert figures_of(database) == (archived.figures, archived.timeline)
+    assert "from the archive, version 1" in done.out
+
+
+def test_a_run_without_a_free_worker_warns_and_ends_after_the_timeout(
+    workplace: Workplace,
+) -> None:
+    section = "[report]\nstart_timeout_s = 25\n"
+    workplace.write("sam.toml", f'[database]\nurl = "{workplace.database}"\n{section}')
+    with running_cluster(workers=0) as cluster:
+        gave_up = workplace.process(
+            *("sam-report", *RUN[:-1], "--master", cluster.url),
+            *("--conf", f"spark.driver.host={HOST}"),
+        )
+
+    assert gave_up.code == 69, str(gave_up)
+    *_, warning, error = gave_up.err.splitlines()
+    assert f"WARNING {Watcher.__module__}: {cluster.url}" in warning
+    assert error.startswith("sam-report: error: ")
+    assert "start_timeout_s" in error
+    assert gave_up.err.count("start_timeout_s") == 2

@@ -1,0 +1,228 @@
+"""More ways in which `sam-report run` ends: signals, full disks, a terminal, own directories.
+
+Most are in tests/acceptance/spark_jobs/test_run.py.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.spark_jobs.test_run import (
+    HERE,
+    RUN,
+    TIMEOUT_S,
+    add_result,
+    assert_nothing_is_left,
+    blocked,
+    processes,
+)
+from tests.acceptance.spark_jobs.test_run import workplace as workplace  # a fixture
+from tests.integration.spark_jobs.conftest import SamReport
+from tests.services.process import descendants
+from tests.support.commands import PROGRAMS, Workplace, embedded_workplace
+from tests.support.consumer.faults import fill_up
+from tests.support.reports.database import DAY, Grid, profile, url_of
+from tests.support.reports.published_days import publish
+from tests.support.reports.stored import query
+from tests.support.small_disk import small_disk
+from tests.support.waiting import eventually
+
+CTRL_C = b"\x03"
+GOOD, BAD = {"00:00": "OK"}, {"00:00": "CRITICAL"}
+
+
+def test_a_run_removes_its_files_those_in_directories_of_its_own_too(workplace: Workplace) -> None:
+    add_result(workplace)
+    local = workplace.directory / "local"
+    local.mkdir()
+
+    ran = workplace.process(*HERE, "--conf", f"spark.local.dir={local}")
+
+    assert (ran.code, ran.err) == (0, "")
+    assert os.listdir(local) == []
+    assert_nothing_is_left(workplace)
+
+
+def test_a_refused_run_removes_its_files_and_processes(workplace: Workplace) -> None:
+    add_result(workplace)
+    grid = Grid(workplace.database)
+    grid.result("SRM se.A put", "13:00", "OK", vo="other")
+    grid.dispose()
+
+    assert workplace.process(*HERE).code == 78
+    assert_nothing_is_left(workplace)
+
+
+def test_an_interrupted_run_fails_and_removes_its_files_and_processes(
+    workplace: Workplace,
+) -> None:
+    add_result(workplace)
+    with workplace.running(*HERE) as process, blocked(workplace, process):
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIMEOUT_S) == 130
+
+    assert_nothing_is_left(workplace)
+    log = (workplace.directory / "running.log").read_text()
+    assert log == "sam-report: error: interrupted\n"
+    assert query(workplace.database, "SELECT state FROM report_run") == [{"state": "failed"}]
+
+
+def test_a_run_terminated_while_spark_starts_removes_its_files_and_processes(
+    workplace: Workplace,
+) -> None:
+    with workplace.running(*HERE) as process:
+        eventually(lambda: "java" in processes(workplace).values(), TIMEOUT_S)
+        process.terminate()
+        assert process.wait(TIMEOUT_S) == 143
+
+    assert_nothing_is_left(workplace)
+    assert (workplace.directory / "running.log").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("environment", "wrong", "cause"),
+    [
+        ({}, ("--master", "local[x]"), "Could not parse Master URL: 'local[x]'"),
+        ({}, ("--conf", "spark.driver.memory=100m"), "INVALID_DRIVER_MEMORY"),
+        ({}, ("--conf", "spark.driver.memory=abc"), "Invalid maximum heap size"),
+        ({"JAVA_HOME": "/nowhere/java"}, (), "JAVA_HOME is /nowhere/java"),
+    ],
+)
+def test_wrong_settings_of_spark_are_one_line_with_the_innermost_cause(
+    workplace: Workplace, environment: dict[str, str], wrong: tuple[str, ...], cause: str
+) -> None:
+    workplace = replace(workplace, environment={**workplace.environment, **environment})
+
+    refused = workplace.process(*RUN, *wrong)
+
+    assert (refused.code, refused.out) == (69, ""), str(refused)
+    [line] = refused.err.splitlines()
+    assert line.startswith("sam-report: error: ") and cause.split(" is ")[-1] in line
+
+
+def test_ctrl_c_on_a_terminal_during_the_start_ends_it_with_one_line(workplace: Workplace) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(workplace.directory)
+        os.execve(PROGRAMS / RUN[0], RUN, workplace.clean_environment(RUN))
+    with open(terminal, "rb", buffering=0) as screen:
+        shown = screen.read(100)  # of the stage that begins
+        time.sleep(0.2)
+        os.write(terminal, CTRL_C)
+        while part := rest_of(screen):
+            shown += part
+    _, status = os.waitpid(pid, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert shown.decode().splitlines()[1:] == ["sam-report: error: interrupted"]
+
+
+def rest_of(screen: object) -> bytes:
+    try:
+        return screen.read(4096)  # type: ignore[attr-defined, no-any-return]
+    except OSError:  # the terminal is closed
+        return b""
+
+
+# The archive of classes that `sam-report warm-up` writes ------------------------------------------
+
+
+def test_a_run_uses_the_archive_of_warm_up_and_ignores_one_that_does_not_fit(
+    workplace: Workplace,
+) -> None:
+    add_result(workplace)
+    own_cache = {"XDG_CACHE_HOME": str(workplace.directory / "cache")}
+    workplace = replace(workplace, environment={**workplace.environment, **own_cache})
+    archive = workplace.directory / "cache" / "sam" / "spark.jsa"
+
+    made = workplace.process("sam-report", "warm-up")
+    with workplace.running(*HERE) as process:
+        eventually(lambda: is_mapped(archive, descendants(process.pid)), TIMEOUT_S)
+        code = process.wait(TIMEOUT_S)
+    archive.write_bytes(b"of another Java" * 1000)
+    ran = workplace.process(*HERE)
+
+    assert made.out.startswith(f"{archive}: ") and made.err == ""
+    assert [path.name for path in archive.parent.iterdir()] == ["spark.jsa"]
+    assert (code, (workplace.directory / "running.log").read_text()) == (0, "")
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+
+
+def is_mapped(file: Path, pids: list[int]) -> bool:
+    for pid in pids:
+        try:
+            if str(file) in Path(f"/proc/{pid}/maps").read_text():
+                return True
+        except OSError:  # it has just ended
+            continue
+    return False
+
+
+# Full disks ---------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_of_spark_is_named(workplace: Workplace) -> None:
+    add_result(workplace)
+    with small_disk(workplace.directory / "disk", "nr_inodes=10") as disk:
+        full = workplace.process(*HERE, "--conf", f"spark.local.dir={disk}")
+
+    assert full.code == 74, str(full)
+    [line] = full.err.splitlines()
+    assert str(disk) in line
+
+
+def test_a_full_disk_of_the_database_exits_74_and_leaves_the_old_report_whole(
+    tmp_path: Path,
+) -> None:
+    with small_disk(tmp_path / "small", "size=8m") as disk:
+        workplace = replace(embedded_workplace(tmp_path), database=f"sqlite:///{disk}/sam.db")
+        workplace.write_configuration()
+        grid = Grid(workplace.database)
+        grid.endpoint("A", "CE", "h1")
+        for hour in range(24):
+            grid.result("CE h1 ping", f"{hour:02}:00", "UNKNOWN")
+        publish(grid.engine, profile(tmp_path), DAY, {"A CE h1": BAD})
+        grid.dispose()
+        before = workplace.succeed("sam-report", "show", "--day", str(DAY), "--json").json
+        fill_up(disk / "ballast")
+
+        full = workplace.run("sam-report", "run", "--profile", "profile.toml", "--day", str(DAY))
+
+        (disk / "ballast").unlink()
+        assert full.code == 74, str(full)
+        error = full.err.splitlines()[-1]
+        assert error.startswith(f"sam-report: error: {workplace.database}: ")
+        assert "disk is full" in error
+        assert workplace.succeed("sam-report", "show", "--day", str(DAY), "--json").json == before
+
+
+@pytest.mark.parametrize("style", ["parquet", "json"])
+def test_a_full_disk_of_an_export_leaves_the_old_files_whole(tmp_path: Path, style: str) -> None:
+    grid = Grid(f"sqlite:///{tmp_path}/sam.db")
+    publish(grid.engine, profile(tmp_path), DAY, {"A CE h1": BAD, "A SRM h2": GOOD})
+    sam_report = SamReport(url_of(grid.engine), tmp_path)
+    grid.dispose()
+    with small_disk(tmp_path / "out", "size=512k") as out:
+        export = ("export", "--format", style, "--out", out, "--day", DAY)
+        sam_report(*export)
+
+        def contents() -> dict[Path, bytes]:
+            return {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+        before = contents()
+        status = os.statvfs(out)
+        (out / "ballast").write_bytes(bytes(status.f_bavail * status.f_frsize))
+
+        full = sam_report(*export, code=74)
+
+        assert full.out == "" and "No space left on device" in full.err
+        assert "existing files are unchanged" in full.err
+        (out / "ballast").unlink()
+        assert contents() == before
