@@ -28,7 +28,7 @@ from tests.kills.senders import Ledger, Senders, sending
 from tests.services.broker import StompServer
 from tests.services.postgres import PostgresServer, fresh_database
 from tests.services.process import free_ports
-from tests.support.brokers.backlog import backlog
+from tests.support.brokers.subscriber import backlog
 from tests.support.conservation import Account, account, keys_of
 from tests.support.consumer.daemon import Subscription, row_keys, site_of
 from tests.support.consumer.door import COMMITTED, KEPT, new_door, servlet_site

@@ -23,7 +23,7 @@ from tests.services.debian import booted_debian
 from tests.services.machine import Machine
 from tests.services.packages import built_packages
 from tests.services.process import HOST, wait_until
-from tests.support.brokers.backlog import backlog
+from tests.support.brokers.subscriber import backlog
 from tests.support.conservation import Account, account, keys_of
 from tests.support.network import own_network
 from tests.support.next_packages import REMARK, next_packages

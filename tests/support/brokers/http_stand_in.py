@@ -103,17 +103,13 @@ class HttpStandIn(StandIn):
     def _receive(self, connection: socket.socket) -> bytes:
         while not self._stopping.is_set():
             with suppress(TimeoutError):
-                data = connection.recv(65536)
-                if data:
+                if data := connection.recv(65536):
                     return data
                 break
         raise EOFError
 
     def _say(self, connection: socket.socket, answer: bytes) -> None:
-        if not self.drips:
-            connection.sendall(answer)
-            return
-        for byte in answer:
-            connection.sendall(bytes([byte]))
-            if self._stopping.wait(DRIP_S):
+        for part in [bytes([byte]) for byte in answer] if self.drips else [answer]:
+            connection.sendall(part)
+            if self.drips and self._stopping.wait(DRIP_S):
                 raise EOFError

@@ -74,12 +74,6 @@ class ProxyServer:
     def url_with(self, login: str) -> str:
         return f"http://{login}@{HOST}:{self.port}"
 
-    def lets_in(self, headers: Mapping[str, str]) -> bool:
-        if not self.user:
-            return True
-        login = b64encode(f"{self.user}:{self.password}".encode()).decode()
-        return headers.get("proxy-authorization") == f"Basic {login}"
-
     def connection_to(self, host: str, port: int) -> socket.socket:
         return socket.create_connection((self.hosts.get(host, host), port), QUIET_S)
 
@@ -126,6 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         proxy.asked.append(f"{self.command} {self.path}")
         proxy.headers.append(headers)
+        login = f"Basic {b64encode(f'{proxy.user}:{proxy.password}'.encode()).decode()}"
         if proxy.mute:
             proxy.stopping.wait()  # longer than any client waits
             self.close_connection = True
@@ -134,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif proxy.refuses:
             self._say(proxy.refuses, "Refused")
-        elif not proxy.lets_in(headers):
+        elif proxy.user and headers.get("proxy-authorization") != login:
             self._say(407, "Proxy Authentication Required", f"Proxy-Authenticate: {proxy.wants}")
         else:
             return True
@@ -164,12 +159,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._write("\r\n".join(head).encode("latin-1") + body)
 
     def _write(self, answer: bytes) -> None:
-        if not self.server.proxy.drips:
-            self.wfile.write(answer)
-            return
-        for byte in answer:
-            self.wfile.write(bytes([byte]))
-            if self.server.proxy.stopping.wait(DRIP_S):
+        drips = self.server.proxy.drips
+        for part in [bytes([byte]) for byte in answer] if drips else [answer]:
+            self.wfile.write(part)
+            if drips and self.server.proxy.stopping.wait(DRIP_S):
                 return
 
     def _relay(self, broker: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""A STOMP subscriber of a real broker, for messages published after it subscribed."""
+"""STOMP subscribers of a real broker that take nothing from its other consumers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from sam_pipeline.consumer.sources.stomp.dialects import dialect_of, subscribe_headers
 from sam_pipeline.schema.net.stomp_frame import Frame, FrameReader, encode
 
 WAIT_S = 20.0
+QUIET_S = 2.0
+"""The broker has sent everything if nothing arrives for this time."""
+PREFETCH = 1_000_000
 
 
 class Server(Protocol):
@@ -21,20 +25,48 @@ class Server(Protocol):
 
 
 @contextmanager
-def subscribed(server: Server, destination: str) -> Iterator[Iterator[Frame]]:
-    """The messages that arrive at a topic or queue from now on."""
+def _connected(
+    server: Server, **headers: str
+) -> Iterator[tuple[socket.socket, Iterator[Frame], str]]:
+    """A connection, what it receives, and the kind of the broker."""
     address = (server.host, server.port)
     with socket.create_connection(address, timeout=WAIT_S) as connection:
         frames = _frames(connection)
-        connection.sendall(encode("CONNECT", {"accept-version": "1.2", "host": "/"}))
-        assert next(frames).command == "CONNECTED"
+        login = {"accept-version": "1.2", "host": "/"}
+        connection.sendall(encode("CONNECT", login | headers))
+        connected = next(frames)
+        assert connected.command == "CONNECTED", connected
+        yield connection, frames, connected.headers["server"]
+
+
+def _frames(connection: socket.socket) -> Iterator[Frame]:
+    reader = FrameReader()
+    while data := connection.recv(1 << 20):
+        yield from reader.feed(data)
+
+
+@contextmanager
+def subscribed(server: Server, destination: str) -> Iterator[Iterator[Frame]]:
+    """The messages that arrive at a topic or queue from now on."""
+    with _connected(server) as (connection, frames, _):
         headers = {"id": "1", "destination": destination, "ack": "auto", "receipt": "subscribed"}
         connection.sendall(encode("SUBSCRIBE", headers))
         assert next(frames).command == "RECEIPT"
         yield (frame for frame in frames if frame.command == "MESSAGE")
 
 
-def _frames(connection: socket.socket) -> Iterator[Frame]:
-    reader = FrameReader()
-    while data := connection.recv(65536):
-        yield from reader.feed(data)
+def backlog(broker: Server, consumer: str, destination: str) -> list[bytes]:
+    """The bodies of all messages that the broker has for a durable subscription; none is acked."""
+    bodies = []
+    with _connected(broker, **{"client-id": consumer}) as (connection, frames, kind):
+        headers = subscribe_headers(dialect_of(kind), consumer, destination, PREFETCH)
+        ours = {**headers, "id": "1", "ack": "client-individual"}
+        connection.sendall(encode("SUBSCRIBE", ours))
+        connection.settimeout(QUIET_S)
+        try:
+            for frame in frames:
+                assert frame.command != "ERROR", frame
+                bodies.append(frame.body)
+        except TimeoutError:
+            return bodies
+    raise ConnectionError(f"{broker} closed the connection")

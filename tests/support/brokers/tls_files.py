@@ -30,6 +30,7 @@ from tests.services.broker import HostCertificate, StompServer
 HOST = "127.0.0.1"
 NOW = datetime.now(UTC)
 YEAR = timedelta(days=365)
+CLIENT = "wn17.example.org"
 TLS_1_1 = ssl.TLSVersion.TLSv1_1
 TLS_1_2 = ssl.TLSVersion.TLSv1_2
 TLS_1_3 = ssl.TLSVersion.TLSv1_3
@@ -61,48 +62,40 @@ class TlsFiles:
         subprocess.run(["openssl", "rehash", str(directory)], check=True, timeout=30)
         return directory
 
-    def host(self, name: str = HOST) -> trustme.LeafCert:
-        return self.ca.issue_cert(name)
+    def host(self, name: str = HOST, **dates: datetime) -> trustme.LeafCert:
+        return self.ca.issue_cert(name, **dates)
 
     def expired_host(self) -> trustme.LeafCert:
-        return self.ca.issue_cert(HOST, not_before=NOW - 2 * YEAR, not_after=NOW - YEAR)
+        return self.host(not_before=NOW - 2 * YEAR, not_after=NOW - YEAR)
 
     def future_host(self) -> trustme.LeafCert:
-        return self.ca.issue_cert(HOST, not_before=NOW + YEAR, not_after=NOW + 2 * YEAR)
+        return self.host(not_before=NOW + YEAR, not_after=NOW + 2 * YEAR)
 
     def client(
         self, begin: datetime | None = None, end: datetime | None = None
     ) -> trustme.LeafCert:
-        return self.ca.issue_cert(
-            "wn17.example.org", common_name="probe", not_before=begin, not_after=end
-        )
+        return self.ca.issue_cert(CLIENT, common_name="probe", not_before=begin, not_after=end)
 
     def expired_client(self) -> trustme.LeafCert:
         return self.client(NOW - 2 * YEAR, NOW - YEAR)
 
     def delegated_client(self) -> trustme.LeafCert:
         """Signed by an intermediate authority, which servers do not know by themselves."""
-        return self.ca.create_child_ca().issue_cert("wn17.example.org", common_name="proxy")
+        return self.ca.create_child_ca().issue_cert(CLIENT, common_name="proxy")
 
     def foreign_client(self) -> trustme.LeafCert:
-        return self.other.issue_cert("wn17.example.org", common_name="probe")
+        return self.other.issue_cert(CLIENT, common_name="probe")
 
-    def certificate_file(
-        self, certificate: trustme.LeafCert, name: str = "certificate.pem"
-    ) -> Path:
-        return self.file(name, certificate.cert_chain_pems[0].bytes(), 0o644)
+    def certificate_file(self, leaf: trustme.LeafCert, name: str = "certificate.pem") -> Path:
+        return self.file(name, leaf.cert_chain_pems[0].bytes(), 0o644)
 
-    def key_file(
-        self, certificate: trustme.LeafCert, mode: int = 0o600, name: str = "key.pem"
-    ) -> Path:
-        return self.file(name, certificate.private_key_pem.bytes(), mode)
+    def key_file(self, leaf: trustme.LeafCert, mode: int = 0o600, name: str = "key.pem") -> Path:
+        return self.file(name, leaf.private_key_pem.bytes(), mode)
 
-    def locked_key_file(
-        self, certificate: trustme.LeafCert, form: serialization.PrivateFormat
-    ) -> Path:
+    def locked_key_file(self, leaf: trustme.LeafCert, form: serialization.PrivateFormat) -> Path:
         """The key, encrypted with a passphrase."""
         lock = serialization.BestAvailableEncryption(b"passphrase")
-        key = _key(certificate.private_key_pem)
+        key = _key(leaf.private_key_pem)
         return self.file("key.pem", key.private_bytes(serialization.Encoding.PEM, form, lock))
 
     def x509_proxy(self, certificate: trustme.LeafCert, mode: int = 0o600) -> Path:
@@ -136,12 +129,17 @@ class TlsFiles:
     def host_certificate(self) -> HostCertificate:
         """The certificate of a real broker, and `ca` as the authority it trusts."""
         host = self.host()
+        lock = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())
+        key, leaf = _key(host.private_key_pem), _certificate(host.cert_chain_pems[0])
+        key_store = pkcs12.serialize_key_and_certificates(b"host", key, leaf, None, lock)
+        authority = pkcs12.PKCS12Certificate(_certificate(self.ca.cert_pem), b"grid-ca")
+        trust_store = pkcs12.serialize_java_truststore([authority], lock)
         return HostCertificate(
             ca_file=self.ca_file,
             certificate_file=self.certificate_file(host, "host.pem"),
             key_file=self.key_file(host, name="host-key.pem"),
-            key_store=self._key_store(host),
-            trust_store=self._trust_store(),
+            key_store=self.file("key-store.p12", key_store),
+            trust_store=self.file("trust-store.p12", trust_store),
             store_password=STORE_PASSWORD,
         )
 
@@ -161,30 +159,10 @@ class TlsFiles:
         for certificate in revoked:
             is_ca = isinstance(certificate, trustme.CA)
             pem = certificate.cert_pem if is_ca else certificate.cert_chain_pems[0]
-            number = _certificate(pem).serial_number
-            entry = x509.RevokedCertificateBuilder(number, NOW).build()
-            builder = builder.add_revoked_certificate(entry)
+            entry = x509.RevokedCertificateBuilder(_certificate(pem).serial_number, NOW)
+            builder = builder.add_revoked_certificate(entry.build())
         crl = builder.sign(_key(authority.private_key_pem), SHA256())
         return self.file(name, crl.public_bytes(serialization.Encoding.PEM))
-
-    def _key_store(self, host: trustme.LeafCert) -> Path:
-        """The certificate and key of a server in Java, encrypted with STORE_PASSWORD."""
-        certificate = _certificate(host.cert_chain_pems[0])
-        key = _key(host.private_key_pem)
-        return self.file(
-            "key-store.p12",
-            pkcs12.serialize_key_and_certificates(b"host", key, certificate, None, _STORE_LOCK),
-        )
-
-    def _trust_store(self) -> Path:
-        """The authority that a server in Java trusts, encrypted with STORE_PASSWORD."""
-        authority = pkcs12.PKCS12Certificate(_certificate(self.ca.cert_pem), b"grid-ca")
-        return self.file(
-            "trust-store.p12", pkcs12.serialize_java_truststore([authority], _STORE_LOCK)
-        )
-
-
-_STORE_LOCK = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())
 
 
 def _certificate(pem: trustme.Blob) -> x509.Certificate:
@@ -192,9 +170,8 @@ def _certificate(pem: trustme.Blob) -> x509.Certificate:
 
 
 def _key(pem: trustme.Blob) -> EllipticCurvePrivateKey:
-    return cast(
-        EllipticCurvePrivateKey, serialization.load_pem_private_key(pem.bytes(), password=None)
-    )
+    key = serialization.load_pem_private_key(pem.bytes(), password=None)
+    return cast(EllipticCurvePrivateKey, key)
 
 
 class TlsBroker(NamedTuple):
