@@ -7,7 +7,6 @@ NEED := tests/services/apt-need.sh
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$name" && break; done)
 JAVA := java=default-jre-headless
-JAVAC := javac=default-jdk-headless
 PLUGINS := /usr/lib/nagios/plugins/check_load=monitoring-plugins-basic
 POSTGRES := /usr/lib/postgresql/*/bin/postgres=postgresql
 MAVEN := mvn=maven
@@ -116,7 +115,6 @@ bench-publish: $(VENV)/.tested ## publisher: start-up, publishing, spooling
 	$(BIN)/python -m tests.benchmarks.records
 	$(BIN)/python -m tests.benchmarks.publish_start
 	$(BIN)/python -m tests.benchmarks.publish_send
-	$(BIN)/python -m tests.benchmarks.publish_door
 	$(BIN)/python -m tests.benchmarks.publish_spool
 
 bench-load: $(VENV)/.tested ## loading rows, compared with plain tables
@@ -124,12 +122,12 @@ bench-load: $(VENV)/.tested ## loading rows, compared with plain tables
 	$(BIN)/python -m tests.benchmarks.load
 
 bench-consume: $(VENV)/.tested ## consumer: throughput, latency, memory (QUICK=1: a short run)
-	@$(NEED) $(JAVA) $(JAVAC) $(POSTGRES) $(MAVEN) $(RABBITMQ)
+	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ)
 	$(BIN)/python -m tests.benchmarks.consume $(if $(QUICK),--quick)
 
 bench-storm: $(VENV)/.tested ## one-shot publishers: sessions a second, and spools instead (QUICK=1: a short run)
 	@$(NEED) $(JAVA) $(MAVEN) $(RABBITMQ)
-	$(BIN)/python -m tests.benchmarks.publish_storm $(if $(QUICK),--quick)
+	$(BIN)/python -m tests.benchmarks.storm $(if $(QUICK),--quick)
 
 bench-scale: $(VENV)/.tested-all ## what docs/scale.md is made of, into tests/simulation/measured.json: BROKER= QUICK=1
 	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ)
@@ -146,7 +144,6 @@ bench-report: $(VENV)/.tested ## reports, compared with psql, DuckDB and an empt
 bench-archive: $(VENV)/.tested ## the archive written, and reports from it, compared with DuckDB (QUICK=1: a short run)
 	@$(NEED) $(POSTGRES)
 	$(BIN)/python -m tests.benchmarks.archive $(if $(QUICK),--quick)
-	$(BIN)/python -m tests.benchmarks.archive_report $(if $(QUICK),--quick)
 
 bench-pages: $(VENV)/.tested ## the pages of reports: a month of 500 sites, a year of 60
 	@$(NEED) $(POSTGRES)

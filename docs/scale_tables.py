@@ -7,11 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from tests.simulation.costs import Measured, MeasuredKind, read_measured
-from tests.simulation.law import CORES
-from tests.simulation.one_shot import ONE_SHOT, SPOOLED, one_shot_costs
-from tests.simulation.plan import BROKER_CORES, consumer_rate, planned
-from tests.simulation.results import NAMES, RESULTS
+from tests.simulation.measured import CORES, MEASURED, NAMES, Measured, MeasuredKind, read_measured
+from tests.simulation.plan import BROKER_CORES, consumer_rate, one_shot_costs, planned
 
 Table = tuple[Iterable[str], Iterable[Iterable[str]]]
 """The head and the rows."""
@@ -35,7 +32,9 @@ def measured() -> Measured:
 
 @cache
 def results() -> Mapping[str, Any]:
-    document: Mapping[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    document: Mapping[str, Any] = json.loads(
+        MEASURED.with_name("results.json").read_text(encoding="utf-8")
+    )
     return document
 
 
@@ -179,10 +178,10 @@ def storm() -> Table:
         return (
             NAMES[kind.name],
             _count(own.limit),
-            _count(own.broker_us[ONE_SHOT]),
+            _count(own.session_us),
             _count(measured_storm["result"]["client_us"] / 1000),
             _count(measured_storm["drain"]["rate"]),
-            _count(own.broker_us[SPOOLED]),
+            _count(own.drained_us),
             _count(measured_storm["spooling"]["client_us"] / 1000),
         )
 
@@ -200,11 +199,11 @@ def storm() -> Table:
 def one_shot() -> Table:
     def row(kind: MeasuredKind, cores: int) -> Iterable[str]:
         own = one_shot_costs(kind)
-        drained = own.most(cores) * own.broker_us[ONE_SHOT] / own.broker_us[SPOOLED]
+        drained = own.most(cores) * own.session_us / own.drained_us
         return (
             NAMES[kind.name],
             str(cores),
-            _count(own.from_then_on(cores)),
+            _count(own.spool_from(cores)),
             _count(own.most(cores)),
             _count(drained),
         )

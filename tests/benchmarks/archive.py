@@ -1,167 +1,182 @@
-"""How fast a day is archived, compared with DuckDB writing the same rows.
+"""How fast a day is archived and reports are computed from the archive, compared with DuckDB.
 
-    python -m tests.benchmarks.archive [--quick] [--rounds R] [--sites N] …
+    python -m tests.benchmarks.archive [--part A]... [--quick] [--rounds R] [--sites N] …
 
-    ours    the process `sam-db archive --day D --force`: reads the day from a private PostgreSQL,
-            sorts it, and writes Parquet files, their digests and a manifest to a directory, fsynced
-    DuckDB  a process that runs `COPY (SELECT * … ORDER BY …) TO … (FORMAT parquet)` with the same
-            columns, order, compression and row groups, from a table in a file of its own, which has
-            the rows in the order in which they were measured
+    A  the process `sam-db archive --day D --force`: reads a day from a private PostgreSQL, sorts
+       it, and writes Parquet files, their digests and a manifest to a directory, fsynced / a
+       process that runs `COPY (SELECT * … ORDER BY …) TO … (FORMAT parquet)` with the same columns,
+       order, compression and row groups, from a table in a file of its own
+    B  the process `sam-report run --day --source archive` / a DuckDB process on the same files
 
-So DuckDB does not read from PostgreSQL, has the names in the rows already, and makes no digests.
-The two take turns, so that other load affects both, and the median of the ratios of each turn
-counts. First the rows of both files are compared. DuckDB without ORDER BY is shown, too.
+In part A, DuckDB does not read from PostgreSQL, has the names in the rows already, and makes no
+digests; the rows of both files are compared. The figures of part B go to a new SQLite database; no
+other database exists; first DuckDB's figures and timelines are compared with the published ones.
+The two of a comparison take turns, and the median of the ratios counts.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import platform
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 
 import duckdb
 
+from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.archive.layout import ROWS_PER_GROUP, SORTED_BY
-from sam_pipeline.sql.archive.manifest import RESULTS, newest
+from sam_pipeline.sql.archive.manifest import RESULTS, require_day
 from sam_pipeline.sql.archive.store import LocalStore
-from tests.benchmarks import report_process
-from tests.benchmarks.load import print_figure, print_load
-from tests.benchmarks.report_days import FILL_SETTINGS, Days, Size, fill
+from sam_pipeline.sql.database.engine import make_engine
+from sam_pipeline.sql.database.version import upgrade
+from tests.benchmarks import report
+from tests.benchmarks.common import (
+    Run,
+    arguments,
+    check,
+    environment,
+    print_load,
+    print_run_times,
+    print_runs,
+    run,
+)
+from tests.benchmarks.days import FILL_SETTINGS, Days, Size, fill
+from tests.oracle.duckdb_report import compute
 from tests.services.postgres import as_role, fresh_database, running_postgres
+from tests.services.process import HOST
 
-DUCKDB_BOUND = 3.0
-MEMORY_BOUND_MB = 1000.0
+WRITING_BOUND = 3.0
+WRITING_MEMORY_BOUND_MB = 1000.0
+READING_BOUND = 4.0
 
 SAM_DB = Path(sys.executable).with_name("sam-db")
-ROOT = Path(__file__).parents[2]
-COPY = (
-    "COPY (SELECT * FROM result{order}) TO 'duckdb.parquet'"
-    f" (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROWS_PER_GROUP})"
+COPY = f"""
+import duckdb
+with duckdb.connect("rows.duckdb", read_only=True) as database:
+    database.execute(
+        "COPY (SELECT * FROM result ORDER BY {", ".join(SORTED_BY)}, result_id) TO 'duckdb.parquet'"
+        " (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROWS_PER_GROUP})"
+    )
+"""
+CONTENT = """
+SELECT count(*), sum(hash(columns_of_row) % 1000003 * (n % 1000003)) FROM (
+    SELECT row_number() OVER () AS n,
+        row(result_id, host_name, status, summary, message_id) AS columns_of_row
+    FROM read_parquet(?, hive_partitioning = false)
 )
-ORDERED = f" ORDER BY {', '.join(SORTED_BY)}, result_id"
+"""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An archive of the last of these days."""
+
+    root: Path
+    days: Days
+    rounds: int
+
+    @property
+    def day(self) -> date:
+        return self.days.period.last
+
+    @property
+    def directory(self) -> Path:
+        return self.root.parent
+
+    def write(self, day: date | None = None) -> Run:
+        variables = {"SAM_DATABASE_URL": as_role(self.days.url, "archiver")}
+        command = [SAM_DB, "archive", "--day", str(day or self.day), "--force"]
+        variables["SAM_ARCHIVE_URL"] = str(self.root)
+        return run(command, environment(**variables), self.directory)
+
+    def files(self) -> list[str]:
+        manifest = require_day(LocalStore(self.root), self.day)
+        check("rows", manifest.rows, self.days.size.rows_a_day)
+        return [str(self.root / file.name) for file in manifest.of_kind(RESULTS)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = make_parser().parse_args(argv)
-    names = ("duckdb", "pyarrow", "psycopg2-binary")
-    programs = ", ".join(f"{name} {version(name)}" for name in names)
-    cores = os.cpu_count()
-    print(f"Python {platform.python_version()}, {programs}, {cores} cores, {args.rounds} turns")
-    print_load()
+    sizes = {"sites": 500, "endpoints": 20, "metrics": 10, "results": 48}
+    args = arguments(__doc__, argv, parts=PARTS, switches=["quick"], rounds=3, **sizes)
     sites = max(args.sites // 20, 1) if args.quick else args.sites
+    size = Size(sites, args.endpoints, args.metrics, args.results)
+    last_day = datetime.fromtimestamp(time.time(), UTC).date() - timedelta(days=3)
     with running_postgres(FILL_SETTINGS) as server, TemporaryDirectory() as name:
-        directory = Path(name)
-        last_day = datetime.fromtimestamp(time.time(), UTC).date() - timedelta(days=3)
-        size = Size(sites, args.endpoints, args.metrics, args.results)
-        began = time.perf_counter()
-        days = fill(fresh_database(server), directory, size, last_day, parquet=False)
-        print(f"{size}, filled in {time.perf_counter() - began:.0f} s", flush=True)
-        good = compare(days, directory, args.rounds)
+        days = fill(fresh_database(server), Path(name), size, last_day, parquet=False)
+        archive = Archive(Path(name, "archive"), days, args.rounds)
+        archive.root.mkdir()
+        archive.write()
+        good = [PARTS[part](archive) for part in args.part]
     print_load()
-    return 0 if good else 1
+    return 0 if all(good) else 1
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sites", type=int, default=500, help="(default: %(default)s)")
-    parser.add_argument("--endpoints", type=int, default=20, help="of a site (%(default)s)")
-    parser.add_argument("--metrics", type=int, default=10, help="of an endpoint (%(default)s)")
-    parser.add_argument("--results", type=int, default=48, help="of a metric a day (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each (%(default)s)")
-    parser.add_argument(
-        "--quick", action="store_true", help="a twentieth of the sites, for a quick check"
-    )
-    return parser
-
-
-def compare(days: Days, directory: Path, rounds: int) -> bool:
-    root = directory / "archive"
-    root.mkdir()
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("SAM_")},
-        "SAM_DATABASE_URL": as_role(days.url, "archiver"),
-        "SAM_ARCHIVE_URL": str(root),
-    }
-    day = days.period.last
-    archiver = [str(SAM_DB), "archive", "--day", str(day), "--force"]
-    report_process.run(archiver, environment, directory)
-    store = LocalStore(root)
-
-    def files() -> list[Path]:
-        manifest = newest(store, day)
-        assert manifest is not None
-        assert manifest.rows == days.size.rows_a_day
-        return [root / file.name for file in manifest.of_kind(RESULTS)]
-
-    fill_duckdb(directory, files())
-    ours, sorted_runs, plain = [], [], []
-    for _ in range(rounds):
-        ours.append(report_process.run(archiver, environment, directory))
-        sorted_runs.append(run_duckdb(directory, environment, ORDERED))
-        check_same(directory, files())
-        plain.append(run_duckdb(directory, environment, ""))
-    size = sum(file.stat().st_size for file in files()) / 1e6
-    print_figure("files of the archive, MB", f"{size:.1f}")
-    print_figure("file of DuckDB, MB", f"{(directory / 'duckdb.parquet').stat().st_size / 1e6:.1f}")
-    print_runs("sam-db archive", ours)
-    print_runs("DuckDB, sorted", sorted_runs)
-    print_runs("DuckDB, in the order of its table", plain)
-    ratio = median(a.seconds / b.seconds for a, b in zip(ours, sorted_runs, strict=True))
-    print_figure("sam-db archive / DuckDB, sorted", f"{ratio:.2f}", DUCKDB_BOUND, "<=")
-    unsorted = median(a.seconds / b.seconds for a, b in zip(ours, plain, strict=True))
-    print_figure("sam-db archive / DuckDB, unsorted", f"{unsorted:.2f}")
-    memory = max(run.together_mb for run in ours)
-    print_figure("memory of sam-db archive, MB", f"{memory:.0f}", MEMORY_BOUND_MB, "<=")
-    return ratio <= DUCKDB_BOUND and memory <= MEMORY_BOUND_MB
-
-
-def fill_duckdb(directory: Path, files: Sequence[Path]) -> None:
-    """Store the rows of the archive in a table, in the order in which they were measured."""
-    with duckdb.connect(str(directory / "rows.duckdb")) as database:
+def writing(archive: Archive) -> bool:
+    """Part A; DuckDB's table has the rows in the order in which they were measured."""
+    with duckdb.connect(str(archive.directory / "rows.duckdb")) as database:
         database.execute("SET memory_limit = '1GB'")
         database.execute(
             "CREATE TABLE result AS SELECT * FROM read_parquet(?, hive_partitioning = false)"
             " ORDER BY measured_at, result_id",
-            [list(map(str, files))],
+            [archive.files()],
         )
-
-
-def run_duckdb(directory: Path, environment: Mapping[str, str], order: str) -> report_process.Run:
-    (directory / "duckdb.parquet").unlink(missing_ok=True)
-    program = (
-        "import duckdb\n"
-        "with duckdb.connect('rows.duckdb', read_only=True) as database:\n"
-        f"    database.execute({COPY.format(order=order)!r})\n"
+    ours, of_duckdb = [], []
+    for _ in range(archive.rounds):
+        ours.append(archive.write())
+        of_duckdb.append(run([sys.executable, "-c", COPY], environment(), archive.directory))
+        with duckdb.connect() as database:
+            by_us = database.execute(CONTENT, [archive.files()]).fetchone()
+            by_duckdb = database.execute(CONTENT, [str(archive.directory / "duckdb.parquet")])
+            check("the rows", by_us, by_duckdb.fetchone())
+    print_runs("A  DuckDB", of_duckdb)
+    return all(
+        [
+            print_runs("sam-db archive", ours, WRITING_MEMORY_BOUND_MB),
+            print_run_times("sam-db archive / DuckDB", ours, of_duckdb, WRITING_BOUND),
+        ]
     )
-    return report_process.run([sys.executable, "-c", program], environment, directory)
 
 
-def check_same(directory: Path, files: Sequence[Path]) -> None:
-    """Stop unless both files have the same rows in the same order."""
-    query = (
-        "SELECT count(*), sum(hash(columns_of_row) % 1000003 * (n % 1000003)) FROM"
-        " (SELECT row_number() OVER () AS n, row(result_id, host_name, status, summary, message_id)"
-        " AS columns_of_row FROM read_parquet(?, hive_partitioning = false))"
+def reading(archive: Archive) -> bool:
+    """Part B."""
+    archive.write(archive.day - timedelta(days=1))  # the results that the day begins with
+    day = Period(archive.day, archive.day)
+    options = ("--archive", str(archive.root))
+    sam_report(archive, report.MASTER, day)
+    compute(archive.directory, day.first, day.last, archive=archive.root)
+    engine = make_engine(f"sqlite:///{archive.directory}/figures.db")
+    report.check_agreement(engine, archive.directory)
+    engine.dispose()
+    ours, of_duckdb = [], []
+    for _ in range(archive.rounds):
+        ours.append(sam_report(archive, report.MASTER, day))
+        of_duckdb.append(report.duckdb(archive.directory, day, *options))
+    print_runs("B  DuckDB", of_duckdb)
+    print_runs("sam-report run --source archive", ours)
+    return print_run_times("sam-report / DuckDB", ours, of_duckdb, READING_BOUND)
+
+
+PARTS: Mapping[str, Callable[[Archive], bool]] = {"A": writing, "B": reading}
+
+
+def sam_report(archive: Archive, master: str, period: Period) -> Run:
+    """Compute the period into a new database beside the archive."""
+    for old in archive.directory.glob("figures.db*"):
+        old.unlink()
+    url = f"sqlite:///{archive.directory}/figures.db"
+    engine = make_engine(url, create=True)
+    upgrade(engine)
+    engine.dispose()
+    options = ["--source", "archive", "--from", str(period.first), "--to", str(period.last)]
+    variables = {"SAM_ARCHIVE_URL": f"file://{archive.root}", "SPARK_LOCAL_IP": HOST}
+    return run(
+        [report.SAM_REPORT, "run", "--profile", "profile.toml", "--master", master, *options],
+        environment(SAM_DATABASE_URL=url, **variables),
+        archive.directory,
     )
-    with duckdb.connect() as database:
-        of_archive = database.execute(query, [list(map(str, files))]).fetchone()
-        of_duckdb = database.execute(query, [str(directory / "duckdb.parquet")]).fetchone()
-    if of_archive != of_duckdb:
-        raise SystemExit(f"the rows differ: {of_archive}, {of_duckdb}")
-
-
-def print_runs(title: str, runs: Sequence[report_process.Run]) -> None:
-    times = ", ".join(f"{run.seconds:.1f}" for run in runs)
-    memory = max(run.together_mb for run in runs)
-    print(f"  {title:42} {times} s, {memory:.0f} MB", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,47 +1,54 @@
-"""The HTTP door of `sam-consume`, compared with ActiveMQ's servlet and with messages by STOMP.
+"""The HTTP door of `sam-consume`, compared with messages by STOMP.
 
     python -m tests.benchmarks.door [--part A]... [--quick]
 
     A  posts of one record from 50 clients that keep their connections
-    B  the same from clients that connect for each post, like curl and sam-publish
-    C  posts of 100 records, compared with the same messages from a durable subscription
-    D  the time until an answer, at an even pace of 500 posts per second
-    E  memory with 2,000 connections
+    B  posts of 100 records, compared with the same messages from a durable subscription
+    C  the time until an answer, at an even pace of 500 posts per second
+    D  memory with 2,000 connections
+    E  `sam-publish send` through the door, compared with STOMP, until every record is a row
 
 Into a private PostgreSQL with durable commits; every answer has to be 200, and every record a row.
-Parts A and B also post to the servlet of ActiveMQ 5.18, which keeps the messages in a persistent
-queue. All clients run in one process beside the servers, and do not parse the answers. The
-contestants take turns, and the median of the ratios of each turn counts.
+The clients of parts A to D run in one process beside the servers: many connections in one thread,
+which look only for the end of an answer. The contestants take turns, and the median of the ratios
+of each turn counts.
 """
 
 from __future__ import annotations
 
-import argparse
-import base64
 import json
-import os
-import platform
+import re
+import selectors
+import socket
+import subprocess
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from statistics import median, quantiles
-from typing import NamedTuple
-from urllib.parse import quote_plus
+from typing import Any, NamedTuple
 
 from sam_pipeline.schema.messages.message import Message, new_message, new_message_id
 from sam_pipeline.schema.records.text import write_wlcg
-from tests.benchmarks.consume_drain import check
-from tests.benchmarks.consume_road import Consumer, Road, road, single
-from tests.benchmarks.consume_watch import Watch
-from tests.benchmarks.door_client import Connections, Posted, request
-from tests.benchmarks.load import print_figure, print_load, print_ratio
-from tests.services.activemq5 import running_activemq5
+from tests.benchmarks.common import (
+    Watch,
+    arguments,
+    check,
+    environment,
+    print_figure,
+    print_load,
+    print_ratio,
+    print_speed,
+    seconds,
+)
+from tests.benchmarks.road import DESTINATION, Consumer, Road, of, road, single
 from tests.services.postgres import as_role
-from tests.services.process import HOST, free_ports, port_is_open, wait_until
+from tests.services.process import HOST, free_ports, port_is_open
+from tests.support.waiting import eventually
 
 BROKER = "rabbitmq"
 """On the road by STOMP."""
@@ -49,12 +56,15 @@ CLIENTS = 50
 RECORDS = 100
 IDLE_CONNECTIONS = 2000
 PACE = 500
+TIMEOUT_S = 300.0
 
 SINGLE_BOUND = 2000
-SERVLET_BOUND = 3.0
 STOMP_BOUND = 0.5
+SEND_BOUND = 0.5
 P99_BOUND_S = 0.5
 MEMORY_BOUND_MB = 150
+
+_LENGTH = re.compile(rb"(?i)\r\nContent-Length: *(\d+)")
 
 
 class Sizes(NamedTuple):
@@ -69,6 +79,14 @@ FULL = Sizes(posts=30_000, rounds=5, pace_s=20)
 QUICK = Sizes(posts=6_000, rounds=2, pace_s=5)
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    args = arguments(__doc__, argv, parts=PARTS, switches=["quick"])
+    with road(BROKER) as new_road, door(new_road) as new_door:
+        good = [PARTS[part](new_door, QUICK if args.quick else FULL) for part in args.part]
+    print_load()
+    return 0 if all(good) else 1
+
+
 @dataclass
 class Door:
     """A running consumer with a door."""
@@ -77,13 +95,15 @@ class Door:
     consumer: Consumer
     road: Road
 
-    def post(self, messages: Sequence[Message], clients: int, are_kept: bool = True) -> Posted:
-        """Post the messages, and make sure that each was stored."""
+    def post(self, messages: Sequence[Message], clients: int) -> Posted:
+        """Post the messages with new ids, and make sure that each was stored."""
         before = new_message_id()
-        messages = [_renewed(message) for message in messages]
-        requests = [door_request(message) for message in messages]
-        with Connections(HOST, self.port, clients, are_kept) as connections:
-            posted = connections.post(requests)
+        messages = [
+            new_message("metricOutput", m.body.decode(), record_count=m.record_count)
+            for m in messages
+        ]
+        with Connections(self.port, clients) as connections:
+            posted = connections.post([door_request(message) for message in messages])
         check("answers 200", posted.statuses[200], len(messages))
         check("rows", self.road.commits(before).rows, sum(m.record_count or 0 for m in messages))
         return posted
@@ -103,143 +123,125 @@ def door(road: Road) -> Iterator[Door]:
     config.chmod(0o600)
     consumer = Consumer(directory, [])
     try:
-        wait_until(lambda: port_is_open(port), timeout_s=60)
+        eventually(lambda: port_is_open(port), timeout_s=60)
         yield Door(port, consumer, road)
     finally:
         consumer.end()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--part", action="append", choices=PARTS, help="default: all")
-    parser.add_argument("--quick", action="store_true", help="small sizes, for a quick check")
-    args = parser.parse_args(argv)
-    sizes = QUICK if args.quick else FULL
-    print(f"{sizes.posts} posts a turn, {sizes.rounds} turns and one that does not count")
-    print(f"Python {platform.python_version()}, {os.cpu_count()} cores")
-    print_load()
-    with road(BROKER) as new_road, door(new_road) as new_door:
-        good = [PARTS[part](new_door, sizes) for part in args.part or PARTS]
-    print_load()
-    return 0 if all(good) else 1
+# Parts ----------------------------------------------------------------------------------------
 
 
-def kept_connections(door: Door, sizes: Sizes) -> bool:
+def single_records(door: Door, sizes: Sizes) -> bool:
     """Part A."""
-    rate, is_faster = compare_with_servlet(door, sizes.posts, sizes.rounds, are_kept=True)
-    return rate >= SINGLE_BOUND and is_faster
-
-
-def new_connections(door: Door, sizes: Sizes) -> bool:
-    """Part B."""
-    _, is_faster = compare_with_servlet(door, sizes.posts // 5, sizes.rounds, are_kept=False)
-    return is_faster
-
-
-def compare_with_servlet(door: Door, posts: int, rounds: int, are_kept: bool) -> tuple[float, bool]:
-    """Posts of one record: the rate of the door, and whether its ratio is within the bound."""
-    ours, servlet = [], []
-    used: dict[str, list[float]] = defaultdict(list)
-    with running_activemq5() as broker:
-        login = base64.b64encode(f"{broker.user}:{broker.password}".encode()).decode()
-        for turn in range(rounds + 1):
-            messages = [single(door.road.results) for _ in range(posts)]
-            few = messages if are_kept else messages[: posts // 5]
-            pids = {"consumer": door.consumer.pid, "PostgreSQL": door.road.postgres.process.pid}
-            with Watch(**pids, servlet=broker.process.pid) as usage:
-                times = [time.time()]
-                posted = door.post(messages, CLIENTS, are_kept)
-                times.append(time.time())
-                by_servlet = post_to_servlet(broker.rest_port, login, few, are_kept)
-                times.append(time.time())
-            if turn:
-                ours.append(posted.took_s / len(messages))
-                servlet.append(by_servlet.took_s / len(few))
-                for name in pids:
-                    used[name].append(usage.used_s(name, *times[:2]) / len(messages))
-                used["servlet"].append(usage.used_s("servlet", *times[1:]) / len(few))
-    print(f"one record a post, {CLIENTS} {'kept' if are_kept else 'new'} connections at a time")
-    rate = 1 / median(ours)
-    print_figure("door, posts/s", f"{rate:.0f}", SINGLE_BOUND if are_kept else None)
-    print_figure("servlet, posts/s", f"{1 / median(servlet):.0f}")
-    for name, used_s in used.items():
-        print_figure(f"{name}, processor µs a post", f"{median(used_s) * 1e6:.0f}")
-    return rate, print_ratio("door / servlet", servlet, ours, SERVLET_BOUND)
+    post_s = []
+    for turn in range(sizes.rounds + 1):
+        posted = door.post([single(door.road.results) for _ in range(sizes.posts)], CLIENTS)
+        if turn:
+            post_s.append(posted.took_s / sizes.posts)
+    print(f"one record a post, {CLIENTS} connections")
+    return print_figure("posts/s", 1 / median(post_s), 0, least=SINGLE_BOUND)
 
 
 def many_records(door: Door, sizes: Sizes) -> bool:
-    """Part C."""
+    """Part B."""
     ours, by_stomp = [], []
     count = sizes.posts // 20
     for turn in range(sizes.rounds + 1):
-        posted = door.post([hundred(door.road) for _ in range(count)], CLIENTS)
-        after = door.road.publish(count, lambda results: hundred(door.road))
-        with door.road.consumer("--drain") as consumer:
-            check("messages by STOMP", consumer.wait()["messages"], count)
+        messages = [of(RECORDS)(door.road.results) for _ in range(count)]
+        posted = door.post(messages, CLIENTS)
+        after = door.road.publish(count, of(RECORDS))
+        check("messages by STOMP", door.road.drain()["messages"], count)
         commits = door.road.commits(after)
         if turn:
             ours.append(posted.took_s / (count * RECORDS))
-            rows = commits.rows - commits.first_rows
+            rows = commits.rows - commits.commits[0][1]
             by_stomp.append((commits.last - commits.first) / rows)
     print(f"{RECORDS} records a post, {CLIENTS} clients")
-    print_figure("door, records/s", f"{1 / median(ours):.0f}")
-    print_figure("STOMP, records/s", f"{1 / median(by_stomp):.0f}")
+    print_speed("door, records/s", ours)
+    print_speed("STOMP, records/s", by_stomp)
     return print_ratio("door / STOMP", by_stomp, ours, STOMP_BOUND)
 
 
 def answer_times(door: Door, sizes: Sizes) -> bool:
-    """Part D."""
+    """Part C."""
     requests = [door_request(single(door.road.results)) for _ in range(round(PACE * sizes.pace_s))]
-    with Connections(HOST, door.port, CLIENTS) as connections:
+    with Connections(door.port, CLIENTS) as connections:
         connections.post(requests[:PACE], PACE)
         posted = connections.post(requests[PACE:], PACE)
     check("answers 200", posted.statuses[200], len(requests) - PACE)
-    p99_s = quantiles(posted.answer_s, n=100)[-1]
     print(f"{PACE} posts/s for {sizes.pace_s:g} s, seconds from when each was due to its answer")
-    print_figure("answered, median, s", f"{median(posted.answer_s):.3f}")
-    print_figure("answered, p99, s", f"{p99_s:.3f}", P99_BOUND_S, "<=")
-    print_figure("answered, maximum, s", f"{max(posted.answer_s):.3f}")
-    return p99_s <= P99_BOUND_S
+    print_figure("answered, median, s", median(posted.answer_s), 3)
+    p99_s = quantiles(posted.answer_s, n=100)[-1]
+    return print_figure("answered, p99, s", p99_s, 3, most=P99_BOUND_S)
 
 
 def memory(door: Door, sizes: Sizes) -> bool:
-    """Part E."""
-    messages = [single(door.road.results) for _ in range(sizes.posts)]
+    """Part D."""
+    requests = [door_request(single(door.road.results)) for _ in range(sizes.posts)]
     with (
         Watch(consumer=door.consumer.pid) as usage,
-        Connections(HOST, door.port, IDLE_CONNECTIONS) as connections,
+        Connections(door.port, IDLE_CONNECTIONS) as connections,
     ):
-        requests = [door_request(message) for message in messages]
-        posted = connections.post(requests, None)
-        check("answers 200", posted.statuses[200], len(messages))
+        posted = connections.post(requests)
+        check("answers 200", posted.statuses[200], len(requests))
         door.post([single(door.road.results) for _ in range(sizes.posts)], CLIENTS)
-    peak_mb = usage.peak_mb["consumer"]
     print(f"{IDLE_CONNECTIONS} connections that post, then are idle while {CLIENTS} others post")
-    print_figure("peak, MB", f"{peak_mb:.0f}", MEMORY_BOUND_MB, "<=")
-    return peak_mb <= MEMORY_BOUND_MB
+    return print_figure("peak, MB", usage.peak_mb["consumer"], 0, most=MEMORY_BOUND_MB)
 
 
-PARTS: dict[str, Callable[[Door, Sizes], bool]] = {
-    "A": kept_connections,
-    "B": new_connections,
-    "C": many_records,
-    "D": answer_times,
-    "E": memory,
+def by_command(door: Door, sizes: Sizes) -> bool:
+    """Part E: one record per message and packed; a consumer reads the broker at the same time."""
+    road, good = door.road, []
+    urls = {"STOMP": road.broker.url, "door": f"sam+http://{HOST}:{door.port}"}
+    program = str(Path(sys.executable).with_name("sam-publish"))
+    home = environment(HOME=str(road.directory), STATE_DIRECTORY=str(road.directory / "state"))
+    with road.consumer() as consumer:
+        consumer.wait_until_subscribed()
+        for options in (["--one-per-message"], []):
+            row_s: dict[str, list[float]] = {name: [] for name in urls}
+            for turn in range(sizes.rounds + 1):
+                for name, url in urls.items():
+                    count, before = sizes.posts // 3, new_message_id()
+                    file = road.directory / "records"
+                    file.write_text("".join(map(write_wlcg, islice(road.results, count))))
+                    command = [program, "send", "--no-spool", *options, str(file), "--broker", url]
+                    command += ["--destination", DESTINATION, "--timeout", f"{TIMEOUT_S:g}"]
+
+                    def send(command: list[str] = command, count: int = count) -> None:
+                        subprocess.run(command, env=home, check=True, stdout=subprocess.DEVNULL)
+                        eventually(lambda: road.commits(before).rows >= count, TIMEOUT_S)  # noqa: B023
+
+                    taken_s = seconds(send)
+                    if turn:
+                        row_s[name].append(taken_s / count)
+            print(f"sam-publish send {' '.join(options)}, until every record is a row")
+            print_speed("by STOMP, records/s", row_s["STOMP"])
+            good.append(print_ratio("door / STOMP", row_s["STOMP"], row_s["door"], SEND_BOUND))
+        consumer.stop()
+    return all(good)
+
+
+PARTS: Mapping[str, Callable[[Door, Sizes], bool]] = {
+    "A": single_records,
+    "B": many_records,
+    "C": answer_times,
+    "D": memory,
+    "E": by_command,
 }
 
 
-# Messages and requests ------------------------------------------------------------------------
+# Requests -------------------------------------------------------------------------------------
 
 
-def hundred(road: Road) -> Message:
-    """A message of RECORDS records."""
-    body = "".join(map(write_wlcg, islice(road.results, RECORDS)))
-    return new_message("metricOutput", body, record_count=RECORDS)
+def request(path: str, body: bytes, *headers: str) -> bytes:
+    """A POST request that keeps the connection."""
+    lines = [f"POST {path} HTTP/1.1", f"Host: {HOST}", *headers, f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def door_request(message: Message) -> bytes:
     return request(
-        HOST,
         f"/v1/messages/{message.message_class}",
         message.body,
         "Content-Type: text/plain",
@@ -248,29 +250,83 @@ def door_request(message: Message) -> bytes:
     )
 
 
-def post_to_servlet(port: int, login: str, messages: Sequence[Message], are_kept: bool) -> Posted:
-    """Post persistent messages to a queue; clients that keep their connections have an id."""
-    requests = []
-    for number, message in enumerate(messages):
-        fields = {**message.headers, "body": message.body.decode()}
-        form = "&".join(f"{key}={quote_plus(value)}" for key, value in fields.items())
-        client_id = f"&clientId=bench-{number % CLIENTS}" if are_kept else ""
-        path = f"/api/message/bench?type=queue{client_id}"
-        form_type = "Content-Type: application/x-www-form-urlencoded"
-        requests.append(
-            request(HOST, path, form.encode(), f"Authorization: Basic {login}", form_type)
+@dataclass
+class Posted:
+    """What became of some requests; `answer_s` is counted from when each was due."""
+
+    took_s: float = 0.0
+    answer_s: list[float] = field(default_factory=list)
+    statuses: Counter[int] = field(default_factory=Counter)
+
+
+class Connections:
+    """Connections to one server, closed at the end of the block."""
+
+    def __init__(self, port: int, count: int) -> None:
+        self._port = port
+        self._count = count
+        self._selector = selectors.DefaultSelector()
+        self._idle: list[Any] = []
+
+    def __enter__(self) -> Connections:
+        for _ in range(self._count):
+            connection = socket.create_connection((HOST, self._port), timeout=TIMEOUT_S)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._selector.register(connection, selectors.EVENT_READ, bytearray())
+            self._idle.append(connection)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
+
+    def post(self, requests: Sequence[bytes], a_second: float | None = None) -> Posted:
+        """Send all requests, each as soon as a connection is free, or at an even pace."""
+        posted, began = Posted(), time.perf_counter()
+        waiting = deque(
+            (began + (number / a_second if a_second else 0), data)
+            for number, data in enumerate(requests)
         )
-    with Connections(HOST, port, CLIENTS, are_kept) as connections:
-        posted = connections.post(requests)
-    check("answers 200 of the servlet", posted.statuses[200], len(messages))
-    return posted
+        sent: dict[Any, float] = {}
+        while waiting or sent:
+            now = time.perf_counter()
+            while waiting and self._idle and waiting[0][0] <= now:
+                connection = self._idle.pop()
+                due_at, data = waiting.popleft()
+                connection.sendall(data)
+                sent[connection] = due_at if a_second else now
+            is_early = waiting and self._idle
+            wait_s = max(waiting[0][0] - time.perf_counter(), 0) if is_early else TIMEOUT_S
+            events = self._selector.select(wait_s)
+            if not events and not is_early:
+                raise SystemExit(f"no answer for {TIMEOUT_S:g} s")
+            for key, _ in events:
+                if status := _read(key.fileobj, key.data):
+                    posted.statuses[status] += 1
+                    posted.answer_s.append(time.perf_counter() - sent.pop(key.fileobj))
+                    self._idle.append(key.fileobj)
+        posted.took_s = time.perf_counter() - began
+        return posted
 
 
-def _renewed(message: Message) -> Message:
-    """The message with an id of now, by which its commit is found."""
-    return new_message(
-        message.message_class or "", message.body.decode(), record_count=message.record_count
-    )
+def _read(connection: Any, received: bytearray) -> int:
+    """Read on; returns the status of a complete answer, or 0."""
+    data = connection.recv(65536)
+    if not data:
+        raise SystemExit(f"the connection was closed after {bytes(received)!r}")
+    received += data
+    end = received.find(b"\r\n\r\n")
+    if end < 0:
+        return 0
+    length = _LENGTH.search(received, 0, end)
+    if not length:
+        raise SystemExit(f"an answer without a length: {bytes(received)!r}")
+    is_complete = len(received) >= end + 4 + int(length[1])
+    status = int(received[9:12]) if is_complete else 0
+    if status:
+        received.clear()
+    return status
 
 
 if __name__ == "__main__":

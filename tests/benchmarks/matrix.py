@@ -9,15 +9,15 @@ build/bench-matrix/comparison/PART/.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.benchmarks.common import ROOT, arguments
 from tests.services.brokers import BROKERS
 
-TARGET = Path(__file__).parents[2] / "build" / "bench-matrix"
+TARGET = ROOT / "build" / "bench-matrix"
 LOAD_TEST = (str(Path(sys.executable).with_name("sam-publish")), "load-test")
 LOST = 65
 
@@ -38,31 +38,22 @@ QUICK: Parts = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--broker", action="append", choices=BROKERS, help="default: all")
-    parser.add_argument("--quick", action="store_true", help="a part of it, for a quick check")
-    args = parser.parse_args(argv)
+    args = arguments(__doc__, argv, brokers=BROKERS, switches=["quick"])
     parts = QUICK if args.quick else FULL
-    names = args.broker or list(BROKERS)
-    lost = [load_test(name, parts) for name in names]
-    for part in parts if len(names) > 1 else ():
-        runs = [str(TARGET / name / part) for name in names]
-        target = TARGET / "comparison" / part
-        subprocess.run([*LOAD_TEST, "--compare", *runs, "--out", str(target)], check=True)
-    return 1 if any(lost) else 0
-
-
-def load_test(name: str, parts: Parts) -> bool:
-    """Test a private broker; return whether it lost messages."""
     codes = set()
-    with BROKERS[name]() as broker:
-        for part, options in parts.items():
-            out = ("--out", str(TARGET / name / part))
-            command = [*LOAD_TEST, "--broker", broker.url, *out, *options]
-            codes.add(subprocess.run(command).returncode)
+    for name in args.broker:
+        with BROKERS[name]() as broker:
+            for part, options in parts.items():
+                out = ("--out", str(TARGET / name / part))
+                command = [*LOAD_TEST, "--broker", broker.url, *out, *options]
+                codes.add(subprocess.run(command).returncode)
     if not codes <= {0, LOST}:
-        raise SystemExit(f"{name}: sam-publish load-test exited with {codes}")
-    return LOST in codes
+        raise SystemExit(f"sam-publish load-test exited with {codes}")
+    for part in parts if len(args.broker) > 1 else ():
+        runs = [str(TARGET / name / part) for name in args.broker]
+        target = str(TARGET / "comparison" / part)
+        subprocess.run([*LOAD_TEST, "--compare", *runs, "--out", target], check=True)
+    return 1 if LOST in codes else 0
 
 
 if __name__ == "__main__":

@@ -16,21 +16,17 @@ figures and timelines are compared with the published ones, to the second.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 
 from pyspark import SparkContext
-from sqlalchemy import make_url, text
+from sqlalchemy import Engine, make_url, text
 
 from sam_pipeline.spark_jobs.compute import job
 from sam_pipeline.spark_jobs.compute.cluster.start import Starter
@@ -38,9 +34,20 @@ from sam_pipeline.spark_jobs.config import prepare_workers
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period
 from sam_pipeline.sql.database.engine import make_engine, writing
-from tests.benchmarks import report_process
-from tests.benchmarks.load import print_figure, print_load, seconds
-from tests.benchmarks.report_days import FILL_SETTINGS, REPORT, Days, Size, fill
+from tests.benchmarks.common import (
+    ROOT,
+    Run,
+    arguments,
+    environment,
+    print_figure,
+    print_load,
+    print_run_times,
+    print_runs,
+    print_times,
+    run,
+    seconds,
+)
+from tests.benchmarks.days import FILL_SETTINGS, REPORT, Days, Size, fill
 from tests.oracle.duckdb_report import compute, read_figures, read_timeline
 from tests.services.postgres import (
     PostgresServer,
@@ -65,8 +72,13 @@ COPY = (
     " WHERE measured_at >= to_timestamp({}) AND measured_at < to_timestamp({}))"
     " TO STDOUT (FORMAT binary)"
 )
+SMALLEST = f"""
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("{MASTER}").config("spark.ui.enabled", "false").getOrCreate()
+spark.range(0, 2, 1, 2).mapInArrow(lambda batches: batches, "id long").collect()
+spark.stop()
+"""
 SAM_REPORT = Path(sys.executable).with_name("sam-report")
-ROOT = Path(__file__).parents[2]
 
 
 class World:
@@ -78,7 +90,14 @@ class World:
         self.rounds: int = args.rounds
         self.spark = spark
         self._server, self._directory = server, directory
-        self._sizes = sizes(args)
+        sites = max(args.sites // 20, 1) if args.quick else args.sites
+        day = Size(sites, args.endpoints, args.metrics, args.results)
+        self._sizes = {
+            DAY: day,
+            MONTH: replace(day, sites=max(sites // 10, 1), days=args.days),
+            HANDFUL: Size(sites=1, endpoints=2, metrics=1, results=2),
+            TEN_DAYS: replace(day, days=10),
+        }
         self._last_day = datetime.fromtimestamp(time.time(), UTC).date() - timedelta(days=1)
         self._filled: dict[str, Days] = {}
 
@@ -86,25 +105,23 @@ class World:
         if name not in self._filled:
             size, directory = self._sizes[name], self._directory / name
             directory.mkdir()
-            began = time.perf_counter()
             # DuckDB would need too much memory for ten days at once.
-            days = fill(
-                fresh_database(self._server),
-                directory,
-                size,
-                self._last_day,
-                parquet=name != TEN_DAYS,
-            )
-            print(f"{size}, filled in {time.perf_counter() - began:.0f} s", flush=True)
-            if name != TEN_DAYS:
-                check_agreement(days)
+            parquet = name != TEN_DAYS
+            database = fresh_database(self._server)
+            days = fill(database, directory, size, self._last_day, parquet=parquet)
+            if parquet:
+                forget_reports(days)
+                first, last = days.period.first, days.period.last
+                sam_report(days, "--from", str(first), "--to", str(last))
+                compute(directory, first, last)
+                check_agreement(days.engine, directory)
             self._filled[name] = days
         return self._filled[name]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = make_parser().parse_args(argv)
-    print_inputs(args.rounds)
+    sizes = {"sites": 500, "endpoints": 20, "metrics": 10, "results": 48, "days": 30}
+    args = arguments(__doc__, argv, parts=PARTS, switches=["quick"], rounds=3, **sizes)
     prepare_workers()
     with (
         running_postgres(FILL_SETTINGS) as server,
@@ -112,72 +129,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         Starter().start(MASTER, {}) as spark,
     ):
         world = World(server, Path(name), args, spark)
-        good = [PARTS[part](world) for part in args.part or PARTS]
+        good = [PARTS[part](world) for part in args.part]
     print_load()
     return 0 if all(good) else 1
-
-
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--part", action="append", choices=PARTS, help="default: all")
-    parser.add_argument("--sites", type=int, default=500, help="(default: %(default)s)")
-    parser.add_argument("--endpoints", type=int, default=20, help="of a site (%(default)s)")
-    parser.add_argument("--metrics", type=int, default=10, help="of an endpoint (%(default)s)")
-    parser.add_argument("--results", type=int, default=48, help="of a metric a day (%(default)s)")
-    parser.add_argument("--days", type=int, default=30, help="of part C (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each (%(default)s)")
-    parser.add_argument(
-        "--whole-day-before",
-        action="store_true",
-        help="store all results of the day before, too, instead of one of each instance",
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="a twentieth of the sites, for a quick check"
-    )
-    return parser
-
-
-def sizes(args: argparse.Namespace) -> dict[str, Size]:
-    sites = max(args.sites // 20, 1) if args.quick else args.sites
-    day = Size(
-        sites, args.endpoints, args.metrics, args.results, whole_day_before=args.whole_day_before
-    )
-    return {
-        DAY: day,
-        MONTH: replace(day, sites=max(sites // 10, 1), days=args.days),
-        HANDFUL: Size(sites=1, endpoints=2, metrics=1, results=2),
-        TEN_DAYS: replace(day, days=10),
-    }
-
-
-def print_inputs(rounds: int) -> None:
-    programs = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "duckdb", "pyarrow"))
-    print(f"Python {platform.python_version()}, {programs}, {os.cpu_count()} cores, {rounds} turns")
-    print_load()
 
 
 # Runs -------------------------------------------------------------------------------------------
 
 
-def warm_run(world: World, days: Days, period: Period | None = None) -> float:
-    """Seconds of the whole run of a period, as if it were the first one."""
+def warm_run(world: World, days: Days, *periods: Period) -> float:
+    """Seconds of the whole runs of some periods, as if the first one were the first ever."""
     forget_reports(days)
-    return _warm_run(world, days, period or days.period)
-
-
-def each_day(world: World, days: Days) -> float:
-    forget_reports(days)
-    return sum(_warm_run(world, days, Period(day, day)) for day in days.period.days())
-
-
-def _warm_run(world: World, days: Days, period: Period) -> float:
     profile = read_profile(days.profile_file)
     engine = make_engine(as_role(days.url, "reporter"))
-    run_s = seconds(
-        lambda: job.run(
-            world.spark, engine, [profile], period, 0, lambda: int(time.time()), lambda _: None
-        )
-    )
+
+    def compute_all() -> None:
+        for period in periods or [days.period]:
+            now = int(time.time())
+            job.run(world.spark, engine, [profile], period, 0, lambda: now, lambda _: None)  # noqa: B023
+
+    run_s = seconds(compute_all)
     engine.dispose()
     return run_s
 
@@ -185,15 +156,12 @@ def _warm_run(world: World, days: Days, period: Period) -> float:
 def copying(days: Days) -> float:
     """Seconds of two parallel psql that copy three columns, of half a day each, to nowhere."""
     url = make_url(days.url).set(drivername="postgresql").render_as_string(hide_password=False)
-    start, half = days.period.start, DAY_S // 2
+    psql = [find_programs() / "psql", "--no-psqlrc", url, "-c"]
 
     def copy() -> None:
         processes = [
-            subprocess.Popen(
-                [find_programs() / "psql", "--no-psqlrc", "-c", COPY.format(low, low + half), url],
-                stdout=subprocess.DEVNULL,
-            )
-            for low in (start, start + half)
+            subprocess.Popen([*psql, COPY.format(low, low + DAY_S // 2)], stdout=subprocess.DEVNULL)
+            for low in (days.period.start, days.period.start + DAY_S // 2)
         ]
         codes = [process.wait() for process in processes]
         if any(codes):
@@ -208,99 +176,67 @@ def forget_reports(days: Days) -> None:
         connection.execute(text("TRUNCATE run CASCADE"))
 
 
-def sam_report(days: Days, *period: str) -> report_process.Run:
-    command = [str(SAM_REPORT), "run", "--profile", "profile.toml", "--master", MASTER, *period]
-    return report_process.run(
-        command, _environment(SAM_DATABASE_URL=as_role(days.url, "reporter")), days.directory
-    )
+def sam_report(days: Days, *period: str) -> Run:
+    command = [SAM_REPORT, "run", "--profile", "profile.toml", "--master", MASTER, *period]
+    variables = environment(SAM_DATABASE_URL=as_role(days.url, "reporter"))
+    return run(command, variables, days.directory)
 
 
-def smallest_program() -> report_process.Run:
-    command = [sys.executable, "-m", "tests.benchmarks.report_smallest", MASTER]
-    return report_process.run(command, _environment(PYSPARK_PYTHON=sys.executable), ROOT)
+def duckdb(directory: Path, period: Period, *options: str) -> Run:
+    program = [sys.executable, "-m", "tests.oracle.duckdb_report", str(directory)]
+    return run([*program, str(period.first), str(period.last), *options], environment(), ROOT)
 
 
-def duckdb(days: Days) -> report_process.Run:
-    first, last = days.period.first, days.period.last
-    command = [
-        sys.executable,
-        "-m",
-        "tests.oracle.duckdb_report",
-        str(days.directory),
-        *map(str, (first, last)),
-    ]
-    return report_process.run(command, _environment(), ROOT)
-
-
-def _environment(**more: str) -> Mapping[str, str]:
-    others = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
-    return {**others, **more}
-
-
-def check_agreement(days: Days) -> None:
-    """Stop unless DuckDB and Spark compute the same figures and timelines."""
-    forget_reports(days)
-    sam_report(days, "--from", str(days.period.first), "--to", str(days.period.last))
-    compute(days.directory, days.period.first, days.period.last)
+def check_agreement(engine: Engine, directory: Path) -> None:
+    """Stop unless DuckDB and Spark computed the same figures and timelines."""
     for kind, published, of_duckdb in (
-        ("figures", published_figures(days.engine, REPORT), read_figures(days.directory)),
-        ("timelines", published_timeline(days.engine, REPORT), read_timeline(days.directory)),
+        ("figures", published_figures(engine, REPORT), read_figures(directory)),
+        ("timelines", published_timeline(engine, REPORT), read_timeline(directory)),
     ):
-        if published != of_duckdb:
+        if published != of_duckdb or not published:
             differing = sorted(map(str, published ^ of_duckdb))
-            raise SystemExit(
-                f"{kind} differ in {len(differing)} rows of {len(published)}, such as:\n"
-                + "\n".join(differing[:10])
-            )
+            raise SystemExit(f"{kind} differ:\n" + "\n".join(differing[:10]))
         print(f"{len(published)} rows of {kind}: DuckDB and Spark agree", flush=True)
 
 
-# Figures ----------------------------------------------------------------------------------------
+# Parts ------------------------------------------------------------------------------------------
 
 
 def part_a(world: World) -> bool:
     day = world.days(DAY)
     warm_run(world, day)
-    whole, copied = [], []
-    for _ in range(world.rounds):
-        whole.append(warm_run(world, day))
-        copied.append(copying(day))
-    print("A  one day in a warm process")
-    print_seconds("whole run, published", whole)
-    print_seconds("two psql copying", copied)
-    return print_ratio("whole run / two psql copying", whole, copied, COPY_BOUND)
+    turns = [(warm_run(world, day), copying(day)) for _ in range(world.rounds)]
+    whole_s, copied_s = zip(*turns, strict=True)
+    print_figure("A  one day in a warm process, s", min(whole_s))
+    return print_times("whole run / two psql copying", whole_s, copied_s, COPY_BOUND)
 
 
 def part_b(world: World) -> bool:
     day = world.days(DAY)
-    ours: list[report_process.Run] = []
-    of_duckdb: list[report_process.Run] = []
+    ours, of_duckdb = [], []
     for _ in range(world.rounds):
         forget_reports(day)
         ours.append(sam_report(day, "--day", str(day.period.last)))
-        of_duckdb.append(duckdb(day))
-    print("B  one day, processes from start to end")
+        of_duckdb.append(duckdb(day.directory, day.period))
+    print_runs("DuckDB", of_duckdb)
     return all(
         [
-            print_runs("sam-report run --day", ours, MEMORY_BOUND_MB),
-            print_runs("DuckDB", of_duckdb),
-            print_ratio_of_runs("sam-report / DuckDB", ours, of_duckdb, DUCKDB_BOUND),
+            print_runs("B  sam-report run --day", ours, MEMORY_BOUND_MB),
+            print_run_times("sam-report / DuckDB", ours, of_duckdb, DUCKDB_BOUND),
         ]
     )
 
 
 def part_c(world: World) -> bool:
     month = world.days(MONTH)
-    last = month.period.last
-    warm_run(world, month, Period(last, last))
-    at_once, by_day = [], []
-    for _ in range(world.rounds):
-        at_once.append(warm_run(world, month))
-        by_day.append(each_day(world, month))
-    print(f"C  {month.size.days} days in a warm process")
-    print_seconds("in one run", at_once)
-    print_seconds("day by day", by_day)
-    return print_ratio("in one run / day by day", at_once, by_day, MONTH_BOUND)
+    each_day = [Period(day, day) for day in month.period.days()]
+    warm_run(world, month, each_day[-1])
+    turns = [
+        (warm_run(world, month), warm_run(world, month, *each_day)) for _ in range(world.rounds)
+    ]
+    at_once_s, by_day_s = zip(*turns, strict=True)
+    print_figure(f"C  {month.size.days} days in a warm process, s", min(at_once_s))
+    return print_times("in one run / day by day", at_once_s, by_day_s, MONTH_BOUND)
 
 
 def part_d(world: World) -> bool:
@@ -309,11 +245,11 @@ def part_d(world: World) -> bool:
     for _ in range(world.rounds):
         forget_reports(handful)
         ours.append(sam_report(handful, "--day", str(handful.period.last)))
-        smallest.append(smallest_program())
-    print(f"D  {handful.size.rows_a_day} results, processes from start to end")
-    print_runs("sam-report run --day", ours)
+        variables = environment(PYSPARK_PYTHON=sys.executable)
+        smallest.append(run([sys.executable, "-c", SMALLEST], variables, ROOT))
+    print_runs(f"D  {handful.size.rows_a_day} results", ours)
     print_runs("the smallest program of DataFrames", smallest)
-    return print_ratio_of_runs("sam-report / the smallest", ours, smallest, SMALLEST_BOUND)
+    return print_run_times("sam-report / the smallest", ours, smallest, SMALLEST_BOUND)
 
 
 def part_e(world: World) -> bool:
@@ -325,54 +261,22 @@ def part_e(world: World) -> bool:
         at_once.append(sam_report(ten, "--from", first, "--to", last))
         forget_reports(ten)
         one.append(sam_report(ten, "--day", last))
-    print(f"E  {ten.size.days} days of the full size, processes from start to end")
     return all(
         [
-            print_runs("all days in one run", at_once, MEMORY_BOUND_MB),
+            print_runs("E  ten days in one run", at_once, MEMORY_BOUND_MB),
             print_runs("the last day", one, MEMORY_BOUND_MB),
-            print_ratio_of_runs("all days / the last day", at_once, one, TEN_DAYS_BOUND),
+            print_run_times("all days / the last day", at_once, one, TEN_DAYS_BOUND),
         ]
     )
 
 
-def print_runs(
-    title: str, runs: Sequence[report_process.Run], memory_bound_mb: float | None = None
-) -> bool:
-    """Print seconds, also by stage, and memory; whether the memory is in bounds."""
-    print_seconds(title, [run.seconds for run in runs])
-    if len(runs[0].stages) > 2:  # only `sam-report run` shows stages
-        for stage in runs[0].stages:
-            print_seconds(f"  {stage}", [run.stages.get(stage, 0.0) for run in runs])
-    largest = max(runs, key=lambda run: run.together_mb)
-    peaks = ", ".join(f"{name} {peak:.0f}" for name, peak in sorted(largest.largest_mb.items()))
-    memory_mb = largest.together_mb
-    print_figure(f"  memory, MB ({peaks})", f"{memory_mb:.0f}", memory_bound_mb, "<=")
-    return memory_bound_mb is None or memory_mb <= memory_bound_mb
-
-
-def print_ratio_of_runs(
-    title: str,
-    ours: Sequence[report_process.Run],
-    base: Sequence[report_process.Run],
-    bound: float,
-) -> bool:
-    return print_ratio(title, [run.seconds for run in ours], [run.seconds for run in base], bound)
-
-
-def print_seconds(title: str, turns_s: Sequence[float]) -> None:
-    """Print the median and the minimum."""
-    print_figure(f"{title}, s", f"{median(turns_s):.1f} ({min(turns_s):.1f})")
-
-
-def print_ratio(title: str, ours_s: Sequence[float], base_s: Sequence[float], bound: float) -> bool:
-    """Print the median of the turns' ratios, and the ratio of the best; whether it is in bounds."""
-    ratio = median(ours / base for ours, base in zip(ours_s, base_s, strict=True))
-    print_figure(title, f"{ratio:.2f} ({min(ours_s) / min(base_s):.2f})", bound, "<=")
-    return ratio <= bound
-
-
-Part = Callable[[World], bool]
-PARTS: dict[str, Part] = {"A": part_a, "B": part_b, "C": part_c, "D": part_d, "E": part_e}
+PARTS: Mapping[str, Callable[[World], bool]] = {
+    "A": part_a,
+    "B": part_b,
+    "C": part_c,
+    "D": part_d,
+    "E": part_e,
+}
 
 
 if __name__ == "__main__":

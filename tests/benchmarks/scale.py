@@ -1,140 +1,356 @@
 """Everything that docs/scale.md and the simulation know about speed, measured in one run.
 
-    python -m tests.benchmarks.scale [--broker NAME]... [--quick] [--into FILE]
-    python -m tests.benchmarks.scale --add-rounds 2           of part G, to a file of this machine
-    python -m tests.benchmarks.scale --waits                  of a file of this machine, again
+    python -m tests.benchmarks.scale [--broker NAME]... [--quick] [--rounds N] [--add]
 
-For each kind of broker: part G of bench-consume (processes and brokers), part C (lag) with the
-processor time of its parts, and the storm of one-shot publishers. The results replace those of the
-same kind in tests/simulation/measured.json, together with the date, the machine and the commit.
+For each kind of broker: drains of a backlog by 1, 2 and 4 processes of one shared name from 1, 2
+and 3 brokers; how evenly a broker delivers and how long a batch waits; lag at an even pace; and the
+storm of one-shot publishers. The results replace those of the same kind in
+tests/simulation/measured.json, with the date, the machine and the commit. With --add only drains
+are measured, and added to those of the file, which must be of this machine: more of them, less
+noise.
+
+Rates say how far this machine gets; the processor time for one message, of consumers, brokers and
+PostgreSQL, says where another machine would get to.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
+from itertools import accumulate, pairwise
 from pathlib import Path
+from resource import RUSAGE_THREAD, getrusage
+from statistics import mean, median
+from types import SimpleNamespace
 from typing import Any
 
-from tests.benchmarks import publish_storm
-from tests.benchmarks.consume_road import BROKERS, new_results, single, software
-from tests.benchmarks.consume_scale import (
-    BROKER_COUNTS,
-    LAG_RATES,
-    PREFETCH,
-    WARM_UPS,
-    Cell,
-    batches,
-    delivery_s,
-    fleet,
-    grid,
-    measured_grid,
-    paced,
-)
-from tests.benchmarks.load import print_load
-from tests.simulation.law import fitted, print_law
+from sqlalchemy import text
 
-MEASURED = Path(__file__).parents[1] / "simulation" / "measured.json"
+from sam_pipeline.sql.database.engine import make_engine, reading
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.load import load
+from tests.benchmarks import storm
+from tests.benchmarks.bare import STEP
+from tests.benchmarks.common import (
+    IDLE,
+    MACHINE,
+    TICKS_S,
+    Watch,
+    arguments,
+    check,
+    print_load,
+    processor_s,
+    run_s,
+    software,
+)
+from tests.benchmarks.lag import commit_lags, p99, send_evenly
+from tests.benchmarks.road import BARE, BARE_READS, DESTINATION, Road, new_results, roads, single
+from tests.services.brokers import BROKERS
+from tests.services.postgres import as_role
+from tests.simulation.measured import MEASURED, fitted, written
+from tests.support.waiting import eventually
+
+CONSUMERS: Sequence[int] = (1, 2, 4)
+BROKER_COUNTS: Sequence[int] = (1, 2, 3)
+LAG_RATES: Sequence[int] = (15, 1000)
 MESSAGES, QUICK_MESSAGES = 48_000, 24_000
 """Of a backlog."""
-ROUNDS = 3
-PACE_S = 12.0
-QUICK_PACE_S = 4.0
+ROUNDS, PACE_S, QUICK_PACE_S = 3, 12.0, 4.0
+BARE_TOPIC = "/topic/bare"
+SHARED = "/topic/VirtualTopic.grid.probe.metricOutput"
+"""A topic that every kind of broker can share."""
+PREFETCH = 1000
+FLOOD = 50_000
+"""Messages per second to send: more than any of the brokers accepts here."""
+WARM_UPS = 2
+"""Drains before those that count. A broker on Java takes two or three times the processor time for
+its first hundred thousand messages; each gets a whole backlog."""
+FIRST, LAST = 0.25, 0.75
+"""A drain is measured between the commits that reach these shares of its messages: before, brokers
+also fill the windows of the consumers; afterwards they have nothing left to deliver."""
+QUIET_S = 0.5
+PATIENCE_S = 120.0
+BATCHES = 102
+GROUPS = 50
+POSITIONS = text("""
+    SELECT (SELECT count(*) FROM metric_result), pg_current_wal_lsn() - '0/0'::pg_lsn,
+        pg_database_size(current_database())
+""")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--broker", action="append", choices=BROKERS, help="default: all")
-    parser.add_argument("--quick", action="store_true", help="small sizes, for a quick check")
-    parser.add_argument("--messages", type=int, help="of a backlog (default: 48000)")
-    rounds = parser.add_mutually_exclusive_group()
-    rounds.add_argument("--rounds", type=int, help="of part G (default: 3, or 1 with --quick)")
-    rounds.add_argument(
-        "--add-rounds", type=int, metavar="N", help="measure only part G, and add it to the file"
-    )
-    rounds.add_argument("--waits", action="store_true", help="measure only the waits again")
-    parser.add_argument("--into", type=Path, default=MEASURED, help="default: measured.json")
-    args = parser.parse_args(argv)
-    round_count = args.rounds or (1 if args.quick else ROUNDS)
-    messages = args.messages or (QUICK_MESSAGES if args.quick else MESSAGES)
-    if args.add_rounds:
-        add_rounds(args.into, args.broker, args.add_rounds)
-        return 0
-    if args.waits:
-        replace_waits(args.into, args.broker)
-        return 0
-    document = inputs(args.quick, messages)
-    print(json.dumps(document, indent=1), flush=True)
-    brokers = dict(json.loads(args.into.read_text())["brokers"]) if args.into.exists() else {}
-    for kind in args.broker or BROKERS:
-        with fleet(kind, max(BROKER_COUNTS)) as new_fleet:
-            print(f"\n{software(new_fleet.first.broker)}: processes and brokers", flush=True)
-            measured = {
-                "software": software(new_fleet.first.broker),
-                "measured_at": now(),
-                **measured_grid(new_fleet, messages, round_count),
-                "delivery_s": delivery_s(new_fleet, messages),
-            }
-            print_law(fitted([Cell(**cell) for cell in measured["cells"]]))
-            duration_s = QUICK_PACE_S if args.quick else PACE_S
-            measured["paces"] = [
-                paced(new_fleet, rate, max(duration_s, 200 / rate))._asdict() for rate in LAG_RATES
-            ]
-            document |= batches(new_fleet.first)
-        storm_sizes = publish_storm.QUICK if args.quick else publish_storm.FULL
-        brokers[kind] = {**measured, "storm": publish_storm.storm(kind, storm_sizes)}
-        args.into.write_text(json.dumps({**document, "brokers": brokers}, indent=1) + "\n")
+    args = arguments(__doc__, argv, brokers=BROKERS, switches=["quick", "add"], rounds=0)
+    rounds = args.rounds or (1 if args.quick else ROUNDS)
+    messages = QUICK_MESSAGES if args.quick else MESSAGES
+    document: dict[str, Any] = json.loads(MEASURED.read_text())
+    if args.add:
+        check("the machine of the file", document["machine"], machine())
+        document["load_before"] = max(document["load_before"], load_average())
+        document["measured_at"] = now()
+    else:
+        document = inputs(args.quick, messages) | {"brokers": document["brokers"]}
+    for kind in args.broker:
+        with roads(kind, max(BROKER_COUNTS)) as fleet:
+            measured = document["brokers"][kind] if args.add else {"cells": []}
+            measured |= {"software": software(fleet[0].broker), "measured_at": now()}
+            before = positions(fleet[0])
+            measured["cells"] += grid(fleet, document["backlog"], rounds)
+            rows, log, disk = (b - a for a, b in zip(before, positions(fleet[0]), strict=True))
+            if not args.add:
+                measured["log_bytes_per_row"] = round(log / rows)
+                measured["disk_bytes_per_row"] = round(disk / rows)
+                measured["delivery_s"] = delivery_s(fleet[0], messages)
+                pace_s = QUICK_PACE_S if args.quick else PACE_S
+                measured["paces"] = [
+                    paced(fleet[0], rate, max(pace_s, 200 / rate)) for rate in LAG_RATES
+                ]
+                document |= batches(fleet[0])
+        if not args.add:
+            measured["storm"] = storm.storm(kind, storm.QUICK if args.quick else storm.FULL)
+        law = fitted([SimpleNamespace(**cell) for cell in measured["cells"]])
+        for name, part in law.components().items():
+            print(f"  {name}: {part.alone_us:.1f} µs, contention {part.contention:.3f}")
+        document["brokers"][kind] = measured
+        MEASURED.write_text(written(document) + "\n")
         print_load()
     return 0
 
 
-def add_rounds(file: Path, kinds: Sequence[str] | None, rounds: int) -> None:
-    """Measure the grid of the file again, so that noise matters less: its cells are added."""
-    document = read_again(file)
-    for kind in kinds or document["brokers"]:
-        with fleet(kind, max(BROKER_COUNTS)) as new_fleet:
-            print(f"\n{software(new_fleet.first.broker)}: {rounds} more rounds", flush=True)
-            cells = grid(new_fleet, document["backlog"], rounds)
-        document["brokers"][kind]["cells"] += [cell._asdict() for cell in cells]
-        document["brokers"][kind]["measured_at"] = now()
-        file.write_text(json.dumps(document, indent=1) + "\n")
-        print_load()
+# Drains ---------------------------------------------------------------------------------------
 
 
-def replace_waits(file: Path, kinds: Sequence[str] | None) -> None:
-    """Measure again how evenly the brokers of the file deliver, and how long a batch waits."""
-    document = read_again(file)
-    for kind in kinds or document["brokers"]:
-        with fleet(kind, 1) as new_fleet:
-            print(f"\n{software(new_fleet.first.broker)}: waits", flush=True)
-            for _ in range(1 + WARM_UPS):
-                times = delivery_s(new_fleet, document["backlog"])
-            document["brokers"][kind]["delivery_s"] = times
-            document |= batches(new_fleet.first)
-        file.write_text(json.dumps(document, indent=1) + "\n")
-        print_load()
+def grid(fleet: Sequence[Road], messages: int, rounds: int) -> list[dict[str, Any]]:
+    """Every number of consumers with every number of brokers, on brokers that are warm."""
+    for shared in (False, True):  # all store messages for the consumer, however it is configured
+        configure(fleet, shared)
+        fleet[0].drain()
+    for _ in range(WARM_UPS):
+        drained(fleet, max(CONSUMERS), messages * len(fleet))
+    print("  the brokers are warm")
+    return [
+        drained(fleet[:brokers], consumers, messages)
+        for _ in range(rounds)
+        for brokers in BROKER_COUNTS
+        for consumers in CONSUMERS
+    ]
 
 
-def read_again(file: Path) -> dict[str, Any]:
-    """The figures of this machine, of which this run measures some."""
-    document: dict[str, Any] = json.loads(file.read_text())
-    if document["machine"] != machine():
-        raise SystemExit(f"{file} was measured on another machine: {document['machine']}")
-    document["measured_at"] = now()
-    document["load_before"] = max(document["load_before"], load_average())
-    return document
+def configure(fleet: Sequence[Road], shared: bool) -> None:
+    """Let the consumer read these brokers, in one process or in several."""
+    subscription = (
+        f'[[consumer.subscription]]\ndestination = "{SHARED if shared else DESTINATION}"\n'
+        f"shared = {str(shared).lower()}\n"
+    )
+    options = f"prefetch = {PREFETCH}\n" if shared else ""
+    fleet[0].configure([road.broker.url for road in fleet], subscription, options)
+
+
+def drained(fleet: Sequence[Road], consumers: int, messages: int) -> dict[str, Any]:
+    """Publish a backlog evenly to the brokers, and let the consumers drain it.
+
+    They are frozen until the last one has subscribed, so that all begin at the same time. Processor
+    time is in µs for one message.
+    """
+    first, expected = fleet[0], messages // len(fleet) * len(fleet)
+    configure(fleet, shared=True)
+    pids = {f"broker{number}": road.broker.process.pid for number, road in enumerate(fleet)}
+    used_before = sum(map(processor_s, pids.values()))
+    flood_s = messages // len(fleet) / FLOOD
+    after = min([send_evenly(road, FLOOD, flood_s, SHARED)[0] for road in fleet])
+    publish_s = (sum(map(processor_s, pids.values())) - used_before) / expected
+    with ExitStack() as stack:
+        members = []
+        for number in range(consumers):
+            member = stack.enter_context(first.consumer("--instance", str(number + 1)))
+            member.wait_until_subscribed()
+            os.kill(member.pid, signal.SIGSTOP)
+            members.append(member)
+        pids |= {f"consumer{number}": member.pid for number, member in enumerate(members)}
+
+        def used() -> tuple[float, float]:
+            """Of the main threads, which decode and load, and of all threads."""
+            return (
+                sum(main_thread_s(member.pid) for member in members),
+                sum(processor_s(member.pid) for member in members),
+            )
+
+        def is_done() -> bool:
+            """Without any work for a while; so it is not disturbed by our counting."""
+            before = used()[1]
+            time.sleep(QUIET_S)
+            is_quiet = used()[1] - before < 3 * TICKS_S
+            return is_quiet and first.commits(after).rows >= expected
+
+        with Watch(**pids, PostgreSQL=first.postgres.process.pid) as usage:
+            before, released = used(), time.time()
+            for member in members:
+                os.kill(member.pid, signal.SIGCONT)
+            eventually(is_done, timeout_s=PATIENCE_S)
+            main_s, all_s = (b - a for a, b in zip(before, used(), strict=True))
+        for member in members:
+            member.stop()
+    commits = first.commits(after)
+    check("rows", commits.rows, expected)
+    began, ended, rows, transactions = window(commits.commits, released)
+
+    def us(group: str) -> float:
+        names = [name for name in (*pids, "PostgreSQL", MACHINE, IDLE) if name.startswith(group)]
+        return sum(1e6 * usage.used_s(name, began, ended) / rows for name in names)
+
+    known = {
+        "consumer_us": us("consumer"),
+        "broker_us": us("broker"),
+        "postgresql_us": us("PostgreSQL"),
+    }
+    cell = {
+        "brokers": len(fleet),
+        "consumers": consumers,
+        "messages": messages,
+        "rate": rows / (ended - began),
+        **known,
+        "others_us": max(us(MACHINE) - sum(known.values()), 0.0),
+        "idle_us": us(IDLE),
+        "publish_us": 1e6 * publish_s,
+        "main_share": main_s / all_s,
+        "rows_per_transaction": rows / transactions,
+    }
+    print("  " + ", ".join(f"{name} {value:.4g}" for name, value in cell.items()), flush=True)
+    return cell
+
+
+def window(commits: Sequence[tuple[float, int]], released: float) -> tuple[float, float, int, int]:
+    """When the measured part of a drain began and ended, its rows and its transactions."""
+    reached = list(accumulate(rows for _, rows in commits))
+    inside = [
+        number
+        for number, (moment, _) in enumerate(commits)
+        if moment > released and FIRST <= reached[number] / reached[-1] <= LAST
+    ]
+    if len(inside) < 5:
+        raise SystemExit(f"only {len(inside)} transactions were measured: more messages are needed")
+    first, last = inside[0], inside[-1]
+    return commits[first][0], commits[last][0], reached[last] - reached[first], last - first
+
+
+def main_thread_s(pid: int) -> float:
+    stat = Path(f"/proc/{pid}/task/{pid}/stat").read_text(errors="replace")
+    return sum(map(int, stat.rpartition(")")[2].split()[11:13])) * TICKS_S
+
+
+# Lag and waits --------------------------------------------------------------------------------
+
+
+def paced(road: Road, a_second: int, duration_s: float) -> dict[str, Any]:
+    """A running daemon with messages at an even pace; times in s, processor time in µs for one."""
+    configure([road], shared=False)
+    with road.consumer() as consumer, road.watch(consumer.pid) as usage:
+        consumer.wait_until_subscribed()
+        send_evenly(road, a_second, 3.0)
+        began = time.time()
+        after, receipts = send_evenly(road, a_second, duration_s)
+        ended = time.time()
+        count = round(a_second * duration_s)
+        lags = commit_lags(road, after, count)
+        consumer.stop()
+    used_us = [
+        1e6 * usage.used_s(name, began, ended) / count
+        for name in ("consumer", "broker", "PostgreSQL", MACHINE)
+    ]
+    pace = {
+        "rate": a_second,
+        "messages": count,
+        "median_s": median(lags),
+        "p99_s": p99(lags),
+        "max_s": max(lags),
+        "receipt_median_s": median(receipts),
+        "receipt_p99_s": p99(receipts),
+        "consumer_us": used_us[0],
+        "broker_us": used_us[1],
+        "postgresql_us": used_us[2],
+        "others_us": max(used_us[3] - sum(used_us[:3]), 0.0),
+        "rows_per_transaction": count / len(road.commits(after).commits),
+    }
+    print("  " + ", ".join(f"{name} {value:.4g}" for name, value in pace.items()), flush=True)
+    return pace
+
+
+def delivery_s(road: Road, messages: int) -> list[float]:
+    """The times (s) in which a bare client receives STEP messages.
+
+    No broker delivers a subscription faster here, whoever reads.
+    """
+    way, *headers = BARE_READS[road.kind]
+
+    def read(count: int) -> str:
+        command = [sys.executable, BARE, "consume", str(road.broker.port), way, str(count), "bare"]
+        command += [f"destination:{BARE_TOPIC}", *headers]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    read(0)
+    send_evenly(road, FLOOD, messages / FLOOD, BARE_TOPIC)
+    moments = map(float, read(messages).splitlines()[1].split())
+    times = [after - before for before, after in pairwise(moments)]
+    print(f"  a bare client reads {STEP * len(times) / sum(times):.0f} messages/s", flush=True)
+    return grouped(times)
+
+
+def batches(road: Road) -> dict[str, Any]:
+    """Loads batches without a broker.
+
+    `round_trips` is how often the loading thread sleeps in one of them. `batch_waits_s` are the
+    times (s) less the processor time of that thread and of PostgreSQL: the flush of the log, minus
+    what both computed at the same time.
+    """
+    engine = make_engine(as_role(road.database, "loader"))
+    catalogue, results = Catalogue(engine), new_results()
+    waits, round_trips = [], []
+    for _ in range(BATCHES):
+        messages = [single(results) for _ in range(PREFETCH // 2)]
+        used_s = run_s(road.postgres.process.pid) + time.thread_time()
+        slept = getrusage(RUSAGE_THREAD).ru_nvcsw
+        began = time.perf_counter()
+        load(engine, catalogue, messages, datetime.now(UTC))
+        took_s = time.perf_counter() - began
+        round_trips.append(getrusage(RUSAGE_THREAD).ru_nvcsw - slept)
+        used_s = run_s(road.postgres.process.pid) + time.thread_time() - used_s
+        waits.append(max(took_s - used_s, 0.0))
+    fold_all(engine)
+    engine.dispose()
+    return {"round_trips": round(median(round_trips)), "batch_waits_s": grouped(waits[WARM_UPS:])}
+
+
+def grouped(times: Sequence[float]) -> list[float]:
+    """A shorter list with the same mean: sorted, then the mean of each of GROUPS equal parts."""
+    ordered = sorted(times)
+    limits = [len(ordered) * number // GROUPS for number in range(GROUPS + 1)]
+    return [mean(ordered[first:last]) for first, last in pairwise(limits)]
+
+
+# The document ---------------------------------------------------------------------------------
+
+
+def positions(road: Road) -> tuple[int, ...]:
+    """The number of results, the bytes written to the log, and the bytes of the database."""
+    with reading(road.engine) as connection:
+        return tuple(map(int, connection.execute(POSITIONS).one()))
 
 
 def inputs(quick: bool, messages: int) -> dict[str, Any]:
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=True
+    )
     return {
         "measured_at": now(),
-        "commit": commit(),
+        "commit": commit.stdout.strip(),
         "quick": quick,
         "load_before": load_average(),
         "machine": machine(),
@@ -150,11 +366,6 @@ def now() -> str:
 
 def load_average() -> float:
     return round(os.getloadavg()[0], 1)
-
-
-def commit() -> str:
-    command = ["git", "rev-parse", "--short=8", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def machine() -> Mapping[str, Any]:

@@ -1,28 +1,27 @@
-"""Scaling: the law, the model against measured runs, the large scenarios, and their plots.
+"""The model behind docs/scale.md: against the measured runs, and on bad days.
 
-    python -m tests.simulation law                          where each component saturates
     python -m tests.simulation validate                     the model against the measured runs
     python -m tests.simulation plan --rate 20000            brokers, consumers, cores, disks
     python -m tests.simulation scenarios [NAME]...          50,000 clients, 100,000 messages/s
-    python -m tests.simulation plots                        all of it, into docs/pictures/
+    python -m tests.simulation results                      all of it, for `make docs`
 
-All read tests/simulation/measured.json, which `make bench-scale` writes, and print what it was
-measured on. Exit 1 if the model is further off than its bounds.
+All read tests/simulation/measured.json, which `make bench-scale` writes. `results` writes
+results.json. Exit 1 if the model is further off than its bounds.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
+from pathlib import Path
 
-from tests.simulation.costs import Measured, MeasuredKind, read_measured
-from tests.simulation.law import print_law
-from tests.simulation.plan import BROKER_CORES, BUSY, Plan, planned
-from tests.simulation.scenarios import SCENARIOS
-from tests.simulation.validation import validate
+from tests.simulation.measured import Measured, MeasuredKind, read_measured, written
+from tests.simulation.plan import BROKER_CORES, BUSY, planned
+from tests.simulation.scenarios import SCENARIOS, Figures
+from tests.simulation.validation import Comparison, compared
 
+RESULTS = Path(__file__).with_name("results.json")
 KIND = "artemis"
 
 
@@ -30,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=("law", "validate", "plan", "scenarios", "plots"))
+    parser.add_argument("command", choices=("validate", "plan", "scenarios", "results"))
     parser.add_argument("scenario", nargs="*", help="default: all")
     parser.add_argument("--broker", default=KIND, help=f"of the scenarios (default: {KIND})")
     parser.add_argument("--rate", type=float, default=100_000, help="messages/s of a plan")
@@ -38,27 +37,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown := set(args.scenario) - set(SCENARIOS):
         parser.error(f"unknown scenarios: {', '.join(unknown)}; known: {', '.join(SCENARIOS)}")
     measured = read_measured()
-    measured.print_inputs()
-    if args.command == "law":
+    print(f"measured {measured.document['measured_at']}, load {measured.document['load_before']}")
+    if args.command == "plan":
         for kind in measured.kinds():
-            print(kind.document["software"])
-            print_law(kind.law)
-    elif args.command == "validate":
-        return print_validation(measured)
-    elif args.command == "plan":
-        for kind in measured.kinds():
-            print_plan(kind, planned(kind, args.rate))
-    elif args.command == "scenarios":
-        print_scenarios(measured.kind(args.broker), args.scenario or list(SCENARIOS))
-    else:
-        from tests.simulation.plots import draw_all
+            print_plan(kind, args.rate)
+        return 0
+    rows = validated(measured) if args.command in ("validate", "results") else []
+    if args.command != "validate":
+        outcomes = simulated(measured.kind(args.broker), args.scenario or list(SCENARIOS))
+        if args.command == "results":
+            rounded_figures = {
+                name: {key: rounded(value) for key, value in figures.items()}
+                for name, figures in outcomes.items()
+            }
+            document = {"measured_at": measured.document["measured_at"], "broker": args.broker}
+            pairs = [[*row[:3], rounded(row.measured), rounded(row.simulated)] for row in rows]
+            document |= {"validation": pairs, "scenarios": rounded_figures}
+            RESULTS.write_text(written(document) + "\n")
+    return 0 if all(row.is_good for row in rows) else 1
 
-        draw_all(measured, measured.kind(args.broker))
-    return 0
+
+def rounded(value: float) -> float:
+    return float(f"{value:.4g}")
 
 
-def print_validation(measured: Measured) -> int:
-    rows = validate(measured)
+def validated(measured: Measured) -> Sequence[Comparison]:
+    rows = [row for kind in measured.kinds() for row in compared(measured, kind)]
     print(f"  {'broker':10}{'run':>8}  {'figure':12}{'measured':>10}{'model':>10}{'off':>8}  bound")
     for row in rows:
         digits = 0 if row.measured > 100 else 3
@@ -67,10 +71,11 @@ def print_validation(measured: Measured) -> int:
             f"{row.simulated:10.{digits}f}{row.off:+8.0%}  {row.bound:.0%}"
             f"{'' if row.is_good else '  MISSED'}"
         )
-    return 0 if all(row.is_good for row in rows) else 1
+    return rows
 
 
-def print_plan(kind: MeasuredKind, plan: Plan) -> None:
+def print_plan(kind: MeasuredKind, rate: float) -> None:
+    plan = planned(kind, rate)
     print(
         f"  {kind.name}: {plan.rate:g} messages/s at {BUSY:.0%}: {plan.brokers} brokers of"
         f" {BROKER_CORES} cores, {plan.consumers} consumer processes, {plan.database_cores} cores"
@@ -79,14 +84,14 @@ def print_plan(kind: MeasuredKind, plan: Plan) -> None:
     )
 
 
-def print_scenarios(kind: MeasuredKind, names: Sequence[str]) -> None:
+def simulated(kind: MeasuredKind, names: Sequence[str]) -> dict[str, Figures]:
     print(f"simulated with {kind.document['software']}")
+    outcomes = {}
     for name in names:
-        began = time.perf_counter()
-        outcome = SCENARIOS[name](kind)
-        print(f"  {name} ({time.perf_counter() - began:.1f} s)")
-        for figure, value in outcome.figures.items():
-            print(f"    {figure:20}{value:16,.3f}".rstrip("0").rstrip("."), flush=True)
+        outcomes[name] = SCENARIOS[name](kind)
+        figures = (f"{key} {value:,.4g}" for key, value in outcomes[name].items())
+        print(f"  {name}: {', '.join(figures)}", flush=True)
+    return outcomes
 
 
 if __name__ == "__main__":

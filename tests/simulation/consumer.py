@@ -12,11 +12,13 @@ import simpy
 from sam_pipeline.consumer.core.backoff import growing_delays
 from sam_pipeline.consumer.core.inbox import BatchRule
 from sam_pipeline.schema.net.channel import RECEIVE_BYTES
-from tests.benchmarks.bare_consumer import STEP
-from tests.simulation.broker import Broker
-from tests.simulation.costs import FRAME_BYTES, Costs
-from tests.simulation.database import Database
+from tests.benchmarks.bare import STEP
 from tests.simulation.engine import Group, Ledger, Machine, Signal, Steps, total
+from tests.simulation.measured import Costs
+from tests.simulation.servers import Broker, Database
+
+FRAME_BYTES = 700
+"""Of a message that a broker sends, with its headers."""
 
 SWITCHING_S = 0.005
 """How long a thread of Python has the interpreter while others wait for it."""

@@ -1,4 +1,4 @@
-"""What the parts of the model are made of: machines with cores, messages, and the ledger."""
+"""What the parts of the model share: machines with cores, signals, messages, and the ledger."""
 
 from __future__ import annotations
 
@@ -60,12 +60,11 @@ class Signal:
 
 @dataclass(eq=False)
 class Group:
-    """Messages that travel together."""
+    """Messages that travel together; once `stored`, their rows are committed."""
 
     count: int
     made_at: float
     stored: bool = False
-    """Their rows are committed; the broker may not know that yet."""
 
     def split(self, count: int) -> Group:
         """Take this number of messages out."""

@@ -1,4 +1,4 @@
-"""How many brokers, consumers, cores and disks a rate takes, from the measured costs."""
+"""How many brokers, consumers, cores and disks a rate takes, and when a spool is the better way."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from statistics import mean
 from typing import NamedTuple
 
-from tests.simulation.costs import MeasuredKind
+from tests.simulation.measured import MeasuredKind
 
 BUSY = 0.7
 """The share of its capacity that a component is planned for; the rest catches up backlogs."""
@@ -14,6 +14,8 @@ BROKER_CORES = 8
 DATABASE_CORES = 16
 BATCH = 1000
 DAY_S = 86_400
+SMALL_SHARE = 0.1
+"""Up to this share of a broker's capacity, a session for each result needs no thought."""
 
 
 class Plan(NamedTuple):
@@ -32,16 +34,16 @@ class Plan(NamedTuple):
 
 
 def planned(kind: MeasuredKind, rate: float) -> Plan:
-    per_broker = broker_rate(kind)
-    per_database = kind.law.database.rate(DATABASE_CORES)
+    per_broker, per_consumer = broker_rate(kind), consumer_rate(kind)
+    law = kind.law.database
     brokers = math.ceil(rate / (BUSY * per_broker))
-    databases = math.ceil(rate / (BUSY * per_database))
-    consumers = math.ceil(rate / (BUSY * consumer_rate(kind)))
-    cores = databases * math.ceil(kind.law.database.cores(rate / databases) / BUSY)
+    databases = math.ceil(rate / (BUSY * law.rate(DATABASE_CORES)))
+    consumers = math.ceil(rate / (BUSY * per_consumer))
+    cores = databases * math.ceil(law.cores(rate / databases) / BUSY)
     reserves = {
         "brokers": brokers * per_broker,
-        "consumers": consumers * consumer_rate(kind),
-        "PostgreSQL": databases * kind.law.database.rate(cores / databases),
+        "consumers": consumers * per_consumer,
+        "PostgreSQL": databases * law.rate(cores / databases),
     }
     return Plan(
         rate,
@@ -55,9 +57,9 @@ def planned(kind: MeasuredKind, rate: float) -> Plan:
     )
 
 
-def broker_rate(kind: MeasuredKind, cores: int = BROKER_CORES) -> float:
+def broker_rate(kind: MeasuredKind) -> float:
     """What one broker gets to: all its cores, or one subscription as fast as it delivers it."""
-    return min(kind.law.broker.rate(cores), 1 / kind.costs().serial_s)
+    return min(kind.law.broker.rate(BROKER_CORES), 1 / kind.costs().serial_s)
 
 
 def consumer_rate(kind: MeasuredKind) -> float:
@@ -68,3 +70,27 @@ def consumer_rate(kind: MeasuredKind) -> float:
     costs = kind.costs(kind.most_consumers)
     a_batch_s = costs.load_batch + costs.transaction + mean(costs.batch_waits_s)
     return 1 / (costs.read + costs.load + costs.row + a_batch_s / BATCH)
+
+
+class OneShot(NamedTuple):
+    """One session for each result, or a spool that one process drains."""
+
+    session_us: float
+    """Processor time of the broker for one result."""
+    drained_us: float
+    limit: float
+    """Sessions a second that the broker accepted, sharing the machine with its clients."""
+
+    def most(self, cores: int) -> float:
+        """Sessions a second that a broker with these cores is planned for."""
+        return BUSY * cores * 1e6 / self.session_us
+
+    def spool_from(self, cores: int) -> float:
+        """Results a second from which on sessions take more than their share of a broker."""
+        return SMALL_SHARE * cores * 1e6 / self.session_us
+
+
+def one_shot_costs(kind: MeasuredKind) -> OneShot:
+    storm = kind.document["storm"]
+    fastest = max(storm["sessions"], key=lambda run: run["rate"])
+    return OneShot(fastest["broker_us"], storm["drain"]["broker_us"], fastest["rate"])

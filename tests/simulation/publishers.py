@@ -11,8 +11,8 @@ import simpy
 
 from sam_pipeline.publisher.delivery.drain import BATCH, IDLE_WAIT_S, MAX_WAIT_S, MIN_WAIT_S
 from sam_pipeline.publisher.delivery.memory import MAX_REST_S, MIN_REST_S
-from tests.simulation.broker import Broker
 from tests.simulation.engine import Group, Ledger, Steps
+from tests.simulation.servers import Broker
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,13 @@ first scenario, which has a grain of 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from tests.simulation.costs import MeasuredKind
+from tests.simulation.measured import MeasuredKind
 from tests.simulation.plan import BROKER_CORES, DATABASE_CORES, planned
 from tests.simulation.publishers import Clients, Habits
-from tests.simulation.world import Moment, World
+from tests.simulation.world import World
 
 CLIENTS = 50_000
 RATE = 100_000
@@ -26,7 +25,6 @@ MESSAGE_BYTES = 1000
 """Of a message at a broker, with its headers."""
 DISK_GB = 100
 """Of each broker, for messages."""
-
 MINUTE, HOUR = 60.0, 3600.0
 BASE_S = 40.0
 LOST_S = (2 * MINUTE, 7 * MINUTE)
@@ -34,15 +32,9 @@ AWAY_S = (2 * MINUTE, 12 * MINUTE)
 CUT_OFF_S = (1 * HOUR, 25 * HOUR)
 SITE_SHARE = 0.02
 """Of all clients: a site of 1000."""
-ENOUGH_SPOOL = 200_000
 
 
-class Outcome(NamedTuple):
-    """A run: its figures, and what the plots draw (s, messages)."""
-
-    name: str
-    figures: dict[str, float]
-    moments: Sequence[Moment]
+Figures = Mapping[str, float]
 
 
 def planned_world(kind: MeasuredKind, grain: int, disk_gb: float = DISK_GB) -> World:
@@ -79,76 +71,53 @@ def add_clients(
     return world.add_clients(equal, share * CLIENTS, rate, tick_s, habits)
 
 
-def base(kind: MeasuredKind) -> Outcome:
+def base(kind: MeasuredKind) -> Figures:
     """Forty seconds without any event."""
     world = planned_world(kind, grain=1)
     add_clients(world, kind, tick_s=0.5)
-    world.watch(1.0)
     world.run(BASE_S)
+    machines = {
+        "brokers_busy": [broker.machine for broker in world.brokers],
+        "consumers_busy": [world.consumer_machine],
+        "database_busy": [world.database.machine],
+    }
+    busy = {
+        name: sum(m.used_s for m in own) / sum(m.cores for m in own) / BASE_S
+        for name, own in machines.items()
+    }
     figures = {
         "brokers": world.brokers_count,
         "consumers": world.consumers_count,
         "rate": world.ledger.rows / BASE_S,
         "median_lag_s": world.ledger.lag_s(0.5, since=10.0, until=BASE_S - 5),
         "p99_lag_s": world.ledger.lag_s(0.99, since=10.0, until=BASE_S - 5),
-        **busy(world, BASE_S),
     }
-    return outcome("base", world, figures)
+    return figures | busy
 
 
-def broker_lost(kind: MeasuredKind) -> Outcome:
+def broker_lost(kind: MeasuredKind) -> Figures:
     """One broker is lost for five minutes."""
     world = planned_world(kind, grain=10)
     add_clients(world, kind, tick_s=2.0)
-    lost = world.brokers[0]
-    before: list[int] = []
-    world.at(LOST_S[0], lost.lose)
-    world.at(LOST_S[1], lost.back)
-    world.at(LOST_S[1], lambda: before.append(lost.confirmed))
-    world.watch(5.0)
-    world.run(12 * MINUTE)
-    figures = {
-        "waited_at_lost": world.grain * max(moment.backlogs[0] for moment in world.moments),
-        "repeated": world.grain * world.ledger.repeated,
-        "sent_to_lost_after": world.grain * (lost.confirmed - before[0]),
-        **recovery(world, *LOST_S),
-    }
-    return outcome("broker-lost", world, figures)
+    world.at(LOST_S[0], world.brokers[0].lose)
+    world.at(LOST_S[1], world.brokers[0].back)
+    return watched(world, 5.0, 12 * MINUTE, LOST_S)
 
 
-def database_away(kind: MeasuredKind) -> Outcome:
-    """The database is away for ten minutes, and the disks of the brokers have room for that."""
-    return away("database-away", kind, DISK_GB)
-
-
-def small_disks(kind: MeasuredKind) -> Outcome:
-    """The same with room for two and a half minutes: publishers wait, then they spool."""
-    away_s = AWAY_S[1] - AWAY_S[0]
-    need_gb = RATE * away_s * MESSAGE_BYTES / 1e9 / planned(kind, RATE).brokers
-    return away("small-disks", kind, need_gb / 4)
-
-
-def away(name: str, kind: MeasuredKind, disk_gb: float) -> Outcome:
-    world = planned_world(kind, grain=100, disk_gb=disk_gb)
+def database_away(kind: MeasuredKind, share_of_disk: float | None = None) -> Figures:
+    """The database is away for ten minutes; the disks of the brokers have room for all, or for a
+    share: then publishers wait, and spool.
+    """
+    need_gb = RATE * (AWAY_S[1] - AWAY_S[0]) * MESSAGE_BYTES / 1e9 / planned(kind, RATE).brokers
+    world = planned_world(kind, 100, share_of_disk * need_gb if share_of_disk else DISK_GB)
     add_clients(world, kind, tick_s=5.0)
     world.at(AWAY_S[0], lambda: setattr(world.database, "up", False))
     world.at(AWAY_S[1], lambda: setattr(world.database, "up", True))
-    world.watch(10.0)
-    world.run(1.25 * HOUR)
-    figures = {"disk_gb": disk_gb, **recovery(world, *AWAY_S)}
-    return outcome(name, world, figures)
+    return watched(world, 10.0, 1.25 * HOUR, AWAY_S)
 
 
-def cut_off(kind: MeasuredKind) -> Outcome:
-    """A site of 1000 clients reaches no broker for a day; their spools have room for that."""
-    return cut_off_site("cut-off", kind, ENOUGH_SPOOL)
-
-
-def cut_off_with_the_default_spool(kind: MeasuredKind) -> Outcome:
-    return cut_off_site("cut-off-default-spool", kind, Habits.spool_max_messages)
-
-
-def cut_off_site(name: str, kind: MeasuredKind, spool_max_messages: float) -> Outcome:
+def cut_off(kind: MeasuredKind, spool_max_messages: float = Habits.spool_max_messages) -> Figures:
+    """A site of 1000 clients reaches no broker for a day."""
     world = planned_world(kind, grain=1000, disk_gb=10 * DISK_GB)
     add_clients(world, kind, tick_s=60.0, groups=GROUPS // 3, share=1 - SITE_SHARE)
     site = add_clients(world, kind, 60.0, 1, SITE_SHARE, spool_max_messages)
@@ -159,70 +128,36 @@ def cut_off_site(name: str, kind: MeasuredKind, spool_max_messages: float) -> Ou
 
     world.at(CUT_OFF_S[0], lambda: reach(False))
     world.at(CUT_OFF_S[1], lambda: reach(True))
-    world.watch(5 * MINUTE)
-    world.run(30 * HOUR)
-    return outcome(name, world, recovery(world, *CUT_OFF_S))
+    return watched(world, 5 * MINUTE, 30 * HOUR, CUT_OFF_S)
 
 
-SCENARIOS: dict[str, Callable[[MeasuredKind], Outcome]] = {
+SCENARIOS: Mapping[str, Callable[[MeasuredKind], Figures]] = {
     "base": base,
     "broker-lost": broker_lost,
     "database-away": database_away,
-    "small-disks": small_disks,
-    "cut-off": cut_off,
-    "cut-off-default-spool": cut_off_with_the_default_spool,
+    "small-disks": partial(database_away, share_of_disk=0.25),
+    "cut-off": partial(cut_off, spool_max_messages=200_000),
+    "cut-off-default-spool": cut_off,
 }
 
 
-def busy(world: World, duration_s: float) -> dict[str, float]:
-    """The share of their processor time that the components used."""
-    machines = {
-        "brokers_busy": [broker.machine for broker in world.brokers],
-        "consumers_busy": [world.consumer_machine],
-        "database_busy": [world.database.machine],
-    }
-    return {
-        name: sum(machine.used_s for machine in own)
-        / sum(machine.cores for machine in own)
-        / duration_s
-        for name, own in machines.items()
-    }
+def watched(world: World, every_s: float, until_s: float, event_s: tuple[float, float]) -> Figures:
+    """The worst state, and how long it took from the end of the event until nothing more waited
+    than before it.
 
-
-def recovery(world: World, began_s: float, since_s: float) -> dict[str, float]:
-    """The worst state, and how long it took from `since_s` until nothing more waited than before.
-
-    What waited before `began_s` differs from moment to moment, by a half at most.
+    What waited before the event differs from moment to moment, by a half at most.
     """
-    moments, grain = world.moments, world.grain
+    world.watch(every_s)
+    world.run(until_s)
+    moments, (began_s, since_s) = world.moments, event_s
     usual = 1.5 * max(m.backlog for m in moments if m.at < began_s)
     spooled = max(m.spooled for m in moments)
     waiting = [m.at for m in moments if m.backlog > usual or m.spooled > 0.01 * spooled]
-    until = max([*waiting, since_s])
-    catching_up = [m for m in moments if since_s <= m.at <= until]
-    rates = [(b.rows - a.rows) / (b.at - a.at) for a, b in pairwise(catching_up)]
+    caught_up_at = max([*waiting, since_s])
     return {
-        "backlog": grain * max(m.backlog for m in moments),
-        "spooled": grain * spooled,
-        "refused": grain * moments[-1].refused,
-        "caught_up": until < moments[-1].at,
-        "caught_up_s": until - since_s,
-        "catch_up_rate": grain * max(rates, default=0.0),
-        "longest_lag_s": world.ledger.lag_s(1.0),
+        "backlog": max(m.backlog for m in moments),
+        "spooled": spooled,
+        "refused": moments[-1].refused,
+        "caught_up": caught_up_at < moments[-1].at,
+        "caught_up_s": caught_up_at - since_s,
     }
-
-
-def outcome(name: str, world: World, figures: dict[str, float]) -> Outcome:
-    """With counts of real messages."""
-    grain = world.grain
-    moments = [
-        moment._replace(
-            made=grain * moment.made,
-            rows=grain * moment.rows,
-            refused=grain * moment.refused,
-            spooled=grain * moment.spooled,
-            backlogs=tuple(grain * backlog for backlog in moment.backlogs),
-        )
-        for moment in world.moments
-    ]
-    return Outcome(name, figures, moments)

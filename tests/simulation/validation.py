@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tests.simulation.costs import TICK_S, Measured, MeasuredKind
 from tests.simulation.engine import Group, Steps
+from tests.simulation.measured import TICK_S, Measured, MeasuredKind
 from tests.simulation.world import World
 
 RATE_BOUND = 0.15
@@ -36,10 +36,6 @@ class Comparison(NamedTuple):
         return abs(self.off) <= self.bound
 
 
-def validate(measured: Measured) -> Sequence[Comparison]:
-    return [row for kind in measured.kinds() for row in compared(measured, kind)]
-
-
 def compared(measured: Measured, kind: MeasuredKind) -> Iterator[Comparison]:
     for (brokers, consumers), cells in kind.grid.items():
         middle = sorted(cells, key=lambda cell: cell.rate)[len(cells) // 2]
@@ -48,8 +44,7 @@ def compared(measured: Measured, kind: MeasuredKind) -> Iterator[Comparison]:
         yield Comparison(kind.name, run, "messages/s", middle.rate, rate, RATE_BOUND)
     for pace in kind.paces:
         lag_s = paced(measured, kind, pace)
-        run = f"{pace.rate}/s"
-        yield Comparison(kind.name, run, "p99 lag, s", pace.p99_s, lag_s, LAG_BOUND)
+        yield Comparison(kind.name, f"{pace.rate}/s", "p99 lag, s", pace.p99_s, lag_s, LAG_BOUND)
 
 
 def drained(measured: Measured, kind: MeasuredKind, cell: Any) -> float:
@@ -59,7 +54,7 @@ def drained(measured: Measured, kind: MeasuredKind, cell: Any) -> float:
         cell.brokers,
         cell.consumers,
         shared_cores=measured.cores,
-        prefetch=measured.prefetch,
+        prefetch=int(measured.document["prefetch"]),
     )
     world.add_backlog(cell.messages)
     world.add_load(cell.others_us * cell.rate / 1e6)
@@ -80,7 +75,7 @@ def paced(measured: Measured, kind: MeasuredKind, pace: Any) -> float:
     """The p99 lag of messages that are sent at an even pace."""
     world = World(kind.costs(), 1, 1, shared_cores=measured.cores)
     world.add_load(pace.others_us * pace.rate / 1e6)
-    (broker,) = world.brokers
+    [broker], ledger = world.brokers, world.ledger
 
     def send() -> Steps:
         sent = 0
@@ -89,16 +84,16 @@ def paced(measured: Measured, kind: MeasuredKind, pace: Any) -> float:
             if due > sent:
                 half_a_group_s = (due - sent - 1) / pace.rate / 2
                 group = Group(due - sent, world.env.now - half_a_group_s)
-                world.ledger.made += group.count
+                ledger.made += group.count
                 world.env.process(send_one(group))
             sent = due
             yield world.env.timeout(TICK_S)
 
     def send_one(group: Group) -> Steps:
-        world.ledger.sending += group.count
+        ledger.sending += group.count
         yield from broker.send(group, timeout_s=60.0)
-        world.ledger.sending -= group.count
+        ledger.sending -= group.count
 
     world.env.process(send())
     world.run(until_s=PACED_S + WARM_UP_S)
-    return world.ledger.lag_s(0.99, since=WARM_UP_S, until=PACED_S)
+    return ledger.lag_s(0.99, since=WARM_UP_S, until=PACED_S)

@@ -10,12 +10,11 @@ from typing import NamedTuple
 import simpy
 
 from sam_pipeline.consumer.core.inbox import BatchRule
-from tests.simulation.broker import Broker
 from tests.simulation.consumer import Consumer
-from tests.simulation.costs import Costs
-from tests.simulation.database import Database
 from tests.simulation.engine import QUANTUM_S, Group, Ledger, Machine, Steps
+from tests.simulation.measured import Costs
 from tests.simulation.publishers import Clients, Habits
+from tests.simulation.servers import Broker, Database
 
 RULE = BatchRule(size=2000, age_s=0.1)
 """The default of the consumer."""
@@ -23,17 +22,14 @@ BACKLOG_GROUP = 100
 
 
 class Moment(NamedTuple):
-    """The state of a world at a time (s); counts are since the beginning."""
+    """The state of a world at a time (s), in real messages; counts are since the beginning."""
 
     at: float
-    made: int
     rows: int
     refused: int
     spooled: int
     backlogs: tuple[int, ...]
     """Of each broker."""
-    lag_s: float
-    """Of the rows committed since the moment before, on average; nan if there are none."""
 
     @property
     def backlog(self) -> int:
@@ -67,40 +63,20 @@ class World:
     clients: list[Clients] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        self.env = simpy.Environment()
+        self.env = env = simpy.Environment()
+        self.chance = chance = random.Random(self.seed)
         costs = self.costs.times(self.grain)
         rule = RULE._replace(age_s=RULE.age_s * self.grain, silence_s=RULE.silence_s * self.grain)
-        self.chance = random.Random(self.seed)
         shared = self._machine(self.shared_cores) if self.shared_cores else None
-        self.database = Database(
-            self.env, shared or self._machine(self.database_cores), costs, self.chance
-        )
+        self.database = Database(env, shared or self._machine(self.database_cores), costs, chance)
         self.brokers = [
-            Broker(
-                self.env,
-                f"broker {number}",
-                shared or self._machine(self.broker_cores),
-                costs,
-                self.chance,
-                self.capacity,
-            )
-            for number in range(1, self.brokers_count + 1)
+            Broker(env, shared or self._machine(self.broker_cores), costs, chance, self.capacity)
+            for _ in range(self.brokers_count)
         ]
-        self.consumer_machine = shared or self._machine(self.consumers_count)
-        self.consumers = [
-            Consumer(
-                self.env,
-                self.consumer_machine,
-                costs,
-                self.brokers,
-                self.database,
-                self.ledger,
-                self.chance,
-                self.prefetch,
-                rule,
-            )
-            for _ in range(self.consumers_count)
-        ]
+        self.consumer_machine = machine = shared or self._machine(self.consumers_count)
+        world = (self.brokers, self.database, self.ledger, chance, self.prefetch, rule)
+        for _ in range(self.consumers_count):
+            Consumer(env, machine, costs, *world)
 
     def add_backlog(self, messages: int) -> None:
         """Messages that wait at the brokers from the beginning."""
@@ -118,21 +94,12 @@ class World:
         As with thousands of shuffled lists, each broker is the first one of equally many, and the
         clients of one broker have different second ones.
         """
-        added = [
-            Clients(
-                self.env,
-                self._order(number),
-                self.ledger,
-                self.chance,
-                clients=clients / groups,
-                rate=rate / groups,
-                tick_s=tick_s,
-                habits=habits,
-            )
-            for number in range(groups)
-        ]
-        self.clients += added
-        return added
+        own = {"clients": clients / groups, "rate": rate / groups, "tick_s": tick_s}
+        for number in range(groups):
+            order = self._order(number)
+            new = Clients(self.env, order, self.ledger, self.chance, habits=habits, **own)
+            self.clients.append(new)
+        return self.clients[-groups:]
 
     def add_load(self, cores: float) -> None:
         """Other programs on the shared machine, which get this many cores whoever else waits."""
@@ -162,23 +129,11 @@ class World:
         """Note the state again and again."""
 
         def note() -> Steps:
-            seen = 0
             while True:
-                news = self.ledger.lags[seen:]
-                seen = len(self.ledger.lags)
-                count = sum(group_count for _, group_count, _ in news)
-                lag_s = sum(c * lag for _, c, lag in news) / count if count else float("nan")
-                self.moments.append(
-                    Moment(
-                        self.env.now,
-                        self.ledger.made,
-                        self.ledger.rows,
-                        self.ledger.refused,
-                        self.spooled,
-                        tuple(broker.backlog for broker in self.brokers),
-                        lag_s,
-                    )
-                )
+                counts = (self.ledger.rows, self.ledger.refused, self.spooled)
+                rows, refused, spooled = (self.grain * count for count in counts)
+                backlogs = tuple(self.grain * broker.backlog for broker in self.brokers)
+                self.moments.append(Moment(self.env.now, rows, refused, spooled, backlogs))
                 yield self.env.timeout(every_s)
 
         self.env.process(note())

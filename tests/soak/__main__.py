@@ -3,7 +3,7 @@
     python -m tests.soak run --hours 10              adds to build/soak/log.jsonl
     python -m tests.soak run --minutes 20 --brokers artemis rabbitmq --seed 7
     python -m tests.soak totals                      of all runs in the log
-    python -m tests.soak chart docs/pictures/soak.svg
+    python -m tests.soak growth                      of memory and open files in the last run
 
 A run exits with 1 if a record was lost or stored twice, a program failed, or memory or descriptors
 of a process grew; then its logs are kept. SIGINT ends it early, after it has accounted for what was
@@ -13,7 +13,6 @@ sent. A killed run counts up to its last finished window.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import shutil
 import signal
@@ -21,24 +20,23 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from itertools import cycle
+from itertools import combinations, cycle
 from pathlib import Path
 
 from tests.services import ServiceMissing
 from tests.services.brokers import BROKERS
 from tests.services.process import ServerDied
-from tests.soak.chart import write_chart
 from tests.soak.events import events
+from tests.soak.growth import growth_lines, leaks
 from tests.soak.log import END, RUN, SAMPLE, WINDOW, SoakLog, totals
 from tests.soak.samples import sampling
-from tests.soak.stage import pairs, standing
-from tests.soak.verdict import growth_lines, leaks
-from tests.soak.window import Soak, entry_of, missing_answers, redelivered_since
+from tests.soak.stage import standing
+from tests.soak.window import Soak, entry_of, missing_answers
 
 LOG = Path("build/soak/log.jsonl")
 RATE = 700.0
 """Leaves half of one processor to others on a machine with two."""
-WINDOW_S = 90.0
+WINDOW_MINUTES = 1.5
 """All three pairs of brokers have their turn in the first tenth of an hour."""
 
 
@@ -47,21 +45,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     log = SoakLog(args.log)
     if args.command == "totals":
         print(totals(list(log.entries(WINDOW, END))))
-        return 0
-    if args.command == "chart":
-        run = args.run or log.runs()[-1]["run"]
-        write_chart(args.file, list(log.entries(SAMPLE, WINDOW, run=run)))
-        print("\n".join(growth_lines(log, run)))
-        return 0
-    try:
-        return _run(args, log)
-    except ServiceMissing as reason:
-        print(reason, file=sys.stderr)
-        return 1
+    elif args.command == "growth":
+        print("\n".join(growth_lines(log, log.runs()[-1]["run"])))
+    else:
+        try:
+            return _run(args, log)
+        except ServiceMissing as reason:
+            print(reason, file=sys.stderr)
+            return 1
+    return 0
 
 
 def _run(args: argparse.Namespace, log: SoakLog) -> int:
-    _remove_leftovers(log)
     run = 1 + max((entry["run"] for entry in log.runs()), default=0)
     seed = random.randrange(10**6) if args.seed is None else args.seed
     duration_s = 60 * args.minutes if args.minutes else 3600 * args.hours
@@ -69,27 +64,16 @@ def _run(args: argparse.Namespace, log: SoakLog) -> int:
     directory = Path(tempfile.mkdtemp(prefix="sam-soak-"))
     directory.chmod(0o711)
     tempfile.tempdir = str(directory)
-    log.append(
-        RUN,
-        run,
-        began=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        pid=os.getpid(),
-        directory=directory,
-        seed=seed,
-        hours=duration_s / 3600,
-        rate=args.rate,
-    )
-    print(
-        f"run {run}, seed {seed}, {duration_s / 3600:g} hours, {args.rate:g} records/s", flush=True
-    )
+    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    log.append(RUN, run, began=began, seed=seed, hours=duration_s / 3600, rate=args.rate)
+    print(f"run {run}, seed {seed}, {duration_s / 3600:g} hours, {args.rate:g} records/s")
     problems = _windows(args, log, run, seed, duration_s, directory)
     problems += leaks(log, run)
     log.append(END, run, problems=problems)
     print("\n".join(growth_lines(log, run)))
-    print("this run")
-    print(totals(list(log.entries(WINDOW, END, run=run))))
-    print("all runs")
-    print(totals(list(log.entries(WINDOW, END))), flush=True)
+    for title, of_run in (("this run", run), ("all runs", None)):
+        print(title)
+        print(totals(list(log.entries(WINDOW, END, run=of_run))), flush=True)
     if problems:
         print(f"FAILED, logs in {directory}")
         return 1
@@ -102,7 +86,7 @@ def _windows(
 ) -> list[str]:
     """Run windows until the time is over, and log each; the problems, after which it stops."""
     problems: list[str] = []
-    turns = cycle([tuple(args.brokers)] if args.brokers else pairs())
+    turns = cycle([tuple(args.brokers)] if args.brokers else combinations(BROKERS, 2))
     try:
         with standing(directory) as stage:
             soak = Soak(stage, args.rate, seed)
@@ -115,46 +99,22 @@ def _windows(
                     window_s = min(args.window_minutes * 60, max(0.0, ends_at - began))
                     chosen = events(f"{seed}-{number}")
                     window, reading = soak.window(number, brokers, chosen, window_s)
-                    redelivered = redelivered_since(stage, window.batch)
-                    seconds = time.monotonic() - began
-                    entry = entry_of(window, reading, seconds, redelivered)
+                    entry = entry_of(window, reading, time.monotonic() - began)
                     log.append(WINDOW, run, **entry)
                     problems += [f"window {number}: {text}" for text in reading.problems]
                     problems += soak.forget(window)
-                    _show(entry)
+                    shown = ("brokers", "seconds", "messages", "records", "lost", "twice")
+                    print(f"  window {number}:", {name: entry[name] for name in shown}, flush=True)
                     if problems or soak.ending.is_set() or time.monotonic() >= ends_at:
                         break
                 if not problems:
                     problems += soak.last(window).problems
                     problems += stage.stop_publishers()
                     if not soak.ending.is_set():
-                        problems += [
-                            f"no message was posted with success: {answer}"
-                            for answer in missing_answers(window.ledger)
-                        ]
+                        problems += missing_answers(window.ledger)
     except (AssertionError, ServerDied, TimeoutError) as failure:
         problems.append(f"{type(failure).__name__}: {failure}")
     return problems
-
-
-def _show(entry: dict[str, object]) -> None:
-    faults = entry["faults"]
-    assert isinstance(faults, dict)
-    bad = ", ".join(f"{entry[name]} {name}" for name in ("lost", "twice", "unknown"))
-    print(
-        f"  window {entry['window']}, {' and '.join(entry['brokers'])}:"  # type: ignore[arg-type]
-        f" {entry['seconds']} s, {entry['messages']} messages, {entry['records']} records,"
-        f" {sum(faults.values())} faults and pauses, {bad}",
-        flush=True,
-    )
-
-
-def _remove_leftovers(log: SoakLog) -> None:
-    """Remove the files of runs that were killed."""
-    ended = {entry["run"] for entry in log.entries(END)}
-    for entry in log.runs():
-        if entry["run"] not in ended and not Path(f"/proc/{entry['pid']}").exists():
-            shutil.rmtree(entry["directory"], ignore_errors=True)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -167,20 +127,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     length.add_argument("--minutes", type=float, help="instead of --hours")
     run.add_argument("--rate", type=float, default=RATE, help="records/s (default %(default)g)")
     run.add_argument("--seed", type=int, help="the events to repeat (default: random)")
-    run.add_argument(
-        "--brokers", nargs=2, choices=BROKERS, help="the kinds of the two brokers (default: all)"
-    )
-    run.add_argument(
-        "--window-minutes",
-        type=float,
-        default=WINDOW_S / 60,
-        help="load between two accounts of all records (default %(default)g)",
-    )
-    chart = commands.add_parser("chart", help="draw a run as an SVG file")
-    chart.add_argument("file", type=Path)
-    chart.add_argument("--run", type=int, help="(default: the last one)")
+    run.add_argument("--brokers", nargs=2, choices=BROKERS, help="two brokers (default: all)")
+    run.add_argument("--window-minutes", type=float, default=WINDOW_MINUTES, help="of load")
+    last_run = commands.add_parser("growth", help="of the processes of the last run")
     all_runs = commands.add_parser("totals", help="print the sums of all runs")
-    for command in (run, chart, all_runs):
+    for command in (run, last_run, all_runs):
         command.add_argument("--log", type=Path, default=LOG, help="(default %(default)s)")
     return parser.parse_args(argv)
 

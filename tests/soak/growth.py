@@ -7,11 +7,13 @@ the median of the slopes between all blocks (Theil and Sen) with its confidence 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import sqrt
 from statistics import median
+
+from tests.soak.log import SAMPLE, SoakLog
 
 Sample = tuple[float, float]
 """A time in seconds, and a size in any unit."""
@@ -24,6 +26,9 @@ Z = 2.576
 """Quantile of the normal distribution: one life in 200 exceeds it without growing."""
 TOLERANCE = 0.02
 """Of the median size: a growth that is smaller, over the whole life, is no leak."""
+TOOL = "this tool"
+"""Our own process: it is shown, because its memory must not grow with the number of messages."""
+SERIES = {"rss": ("memory", "MB", 1e6), "descriptors": ("open files", "", 1.0)}
 
 
 @dataclass(frozen=True)
@@ -76,8 +81,34 @@ def _blocks(samples: Sequence[Sample]) -> list[Sample]:
     for time, size in samples:
         if time >= begin:
             parts[min(BLOCKS - 1, int((time - begin) / length_s))].append((time, size))
+    return [(median(t for t, _ in part), median(y for _, y in part)) for part in parts if part]
+
+
+def leaks(log: SoakLog, run: int) -> list[str]:
+    """One sentence for each series of the product that grows."""
     return [
-        (median(time for time, _ in part), median(size for _, size in part))
-        for part in parts
-        if part
+        f"a leak: {name}: {shown}"
+        for name, shown, result in growths(log, run)
+        if result and result.is_leak and not name.startswith(TOOL)
     ]
+
+
+def growth_lines(log: SoakLog, run: int) -> list[str]:
+    """One line for each series."""
+    return [f"  {name:46}{shown}" for name, shown, _ in growths(log, run)]
+
+
+def growths(log: SoakLog, run: int) -> Iterator[tuple[str, str, Growth | None]]:
+    """Process and quantity, what to show, and the growth if the process lived long enough."""
+    samples = list(log.entries(SAMPLE, run=run))
+    for key, (quantity, unit, divisor) in SERIES.items():
+        for name in samples[-1][key] if samples else ():
+            sizes = ((entry["at_s"], entry[key].get(name)) for entry in samples)
+            result = growth([(at_s, size / divisor) for at_s, size in sizes if size is not None])
+            shown = "lived too short for a judgement"
+            if result:
+                shown = (
+                    f"median {result.size:.1f} {unit}, slope {result.slope:+.2f}/h (at least"
+                    f" {result.lowest_slope:+.2f}), noise {result.noise:.2f}"
+                )
+            yield f"{name}, {quantity}", shown, result

@@ -6,17 +6,21 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg2
 
+from tests.soak.growth import TOOL
 from tests.soak.stage import Stage, metric
-from tests.soak.verdict import TOOL
 from tests.soak.window import Soak
 
 EVERY_S = 10.0
 QUERY_TIMEOUT_S = 3
+QUERY = """
+SELECT coalesce(max(batch_id), %s), coalesce(sum(messages), 0), pg_database_size(current_database())
+FROM loaded_batch WHERE batch_id > %s
+"""
 
 
 @contextmanager
@@ -43,25 +47,20 @@ def sampling(soak: Soak, write: Callable[[dict[str, object]], None]) -> Iterator
 def _database(stage: Stage, batch: int) -> tuple[dict[str, object], int]:
     """The size, and the messages that were committed since the batch."""
     server = stage.postgres
-    name = stage.site.database.rpartition("/")[2]
     try:
         connection = psycopg2.connect(
             host=server.host,
             port=server.port,
             user=server.user,
             password=server.password,
-            dbname=name,
+            dbname=stage.site.database.rpartition("/")[2],
             connect_timeout=QUERY_TIMEOUT_S,
             options=f"-c statement_timeout={1000 * QUERY_TIMEOUT_S}",
             # A frozen server answers nothing, not even that it is late.
             tcp_user_timeout=1000 * QUERY_TIMEOUT_S,
         )
         with connection, connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT coalesce(max(batch_id), %s), coalesce(sum(messages), 0),"
-                " pg_database_size(current_database()) FROM loaded_batch WHERE batch_id > %s",
-                (batch, batch),
-            )
+            cursor.execute(QUERY, (batch, batch))
             [(last, messages, size)] = cursor.fetchall()
         connection.close()
     except psycopg2.Error:
@@ -73,49 +72,30 @@ def _database(stage: Stage, batch: int) -> tuple[dict[str, object], int]:
 
 def _processes(stage: Stage) -> dict[str, object]:
     """Resident memory in bytes, and open descriptors, of the steady processes and of this one."""
-    pids = {name: process.pid for name, process in stage.steady.items()}
-    pids[TOOL] = os.getpid()
-    return {
-        "rss": {name: _resident_bytes(pid) for name, pid in pids.items()},
-        "descriptors": {name: _descriptors(pid) for name, pid in pids.items()},
-    }
+    pids = {name: process.pid for name, process in stage.steady.items()} | {TOOL: os.getpid()}
+    rss, descriptors = dict.fromkeys(pids), dict.fromkeys(pids)
+    for name, pid in pids.items():
+        with suppress(OSError, IndexError):
+            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            rss[name] = pages * os.sysconf("SC_PAGE_SIZE")
+            descriptors[name] = len(os.listdir(f"/proc/{pid}/fd"))
+    return {"rss": rss, "descriptors": descriptors}
 
 
 def _load(soak: Soak) -> dict[str, object]:
     stage = soak.stage
-    [_, port] = stage.metrics_ports
-    files = [path for spool in stage.spools for path in _files(spool.path)]
-    stores = [path for name in stage.brokers for path in _files(stage.brokers[name].directory)]
     return {
         "published": soak.published,
-        "lag_s": metric(port, "lag_seconds"),
-        "spool_messages": len(files),
-        "spool_bytes": sum(map(_size, files)),
-        "broker_bytes": sum(map(_size, stores)),
+        "lag_s": metric(stage.metrics_ports[1], "lag_seconds"),
+        "spool_bytes": sum(_size(spool.path) for spool in stage.spools),
+        "broker_bytes": sum(_size(stage.brokers[name].directory) for name in stage.brokers),
     }
 
 
-def _resident_bytes(pid: int) -> int | None:
-    try:
-        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
-    except (OSError, IndexError):
-        return None
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _descriptors(pid: int) -> int | None:
-    try:
-        return len(os.listdir(f"/proc/{pid}/fd"))
-    except OSError:
-        return None
-
-
-def _files(directory: Path) -> list[Path]:
-    return [Path(folder) / name for folder, _, names in os.walk(directory) for name in names]
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:  # removed since
-        return 0
+def _size(directory: Path) -> int:
+    size = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with suppress(OSError):  # removed since
+                size += Path(folder, name).stat().st_size
+    return size

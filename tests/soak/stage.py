@@ -19,7 +19,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,6 @@ from tests.support.commands import PROGRAMS
 from tests.support.consumer.daemon import Daemon, Subscription, running, site_of
 from tests.support.consumer.door import Door, new_door, servlet_site
 from tests.support.consumer.site import Site
-from tests.support.page import Page
 
 CONNECTED_S = 300.0
 """The time in which a consumer connects again: it tries less often the longer a broker is away."""
@@ -149,7 +147,7 @@ class Stage:
         owner = as_role(self.site.database, "owner")
         done = subprocess.run(
             [str(PROGRAMS / "sam-db"), "prune", "--keep-results", f"{keep_days}d", "--json"],
-            env={**_clean_environment(), "SAM_DATABASE_URL": owner},
+            env={**clean_environment(), "SAM_DATABASE_URL": owner},
             cwd=self.directory,
             capture_output=True,
             text=True,
@@ -228,19 +226,8 @@ def standing(directory: Path) -> Iterator[Stage]:
             "send": stack.enter_context(_publisher(crowd, "send", ["send", *options], group)),
         }
         stage = Stage(
-            directory=directory,
-            group=group,
-            postgres=postgres,
-            brokers=brokers,
-            proxies=proxies,
-            scene=scene,
-            site=site,
-            metrics_ports=(ports[0], ports[1]),
-            doors=doors,
-            destinations=(destinations[0], destinations[1]),
-            steady=steady,
-            consumer=consumer,
-            pair=tuple(brokers),
+            *(directory, group, postgres, brokers, proxies, scene, site, (ports[0], ports[1])),
+            *(doors, (destinations[0], destinations[1]), steady, consumer, tuple(brokers)),
         )
         stage.change_pair(stage.pair)  # all three know the subscriptions from now on
         yield stage
@@ -260,16 +247,12 @@ def metric(port: int, name: str, broker: str = "") -> float | None:
     return float(found[1]) if found else None
 
 
-def pairs() -> list[tuple[str, ...]]:
-    return list(combinations(BROKERS, 2))
-
-
 def add_class(database: str) -> None:
     """The class of docs/new-class.md, as its page shows."""
+    page = Path(__file__).parents[2] / "docs" / "new-class.md"
+    after = page.read_text(encoding="utf-8").partition("On PostgreSQL")[2]
+    statements = after.partition("```sql\n")[2].partition("```")[0]
     engine = make_engine(database)
-    [statements] = [
-        block for block in Page("docs/new-class.md").texts("sql", "On PostgreSQL") if block
-    ]
     try:
         with engine.begin() as connection:
             connection.exec_driver_sql("SET LOCAL ROLE sam_owner")
@@ -278,8 +261,8 @@ def add_class(database: str) -> None:
         engine.dispose()
 
 
-def environment_of_publishers() -> dict[str, str]:
-    return _clean_environment()
+def clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
 
 
 @contextmanager
@@ -294,7 +277,7 @@ def _publisher(
             stdout=subprocess.DEVNULL,
             stderr=log,
             cwd=directory,
-            env={**_clean_environment(), "STATE_DIRECTORY": str(directory / "state" / name)},
+            env={**clean_environment(), "STATE_DIRECTORY": str(directory / "state" / name)},
             process_group=group,
         )
     try:
@@ -305,18 +288,10 @@ def _publisher(
 
 
 def _write_publisher(directory: Path, destination: str) -> None:
-    lines = (
-        "[publisher]",
-        f'destination = "{destination}"',
-        f'spool = "{directory / SPOOL}"',
-        f"spool_max_messages = {MANY}",
-        "",
+    (directory / "sam.toml").write_text(
+        f'[publisher]\ndestination = "{destination}"\nspool = "{directory / SPOOL}"\n'
+        f"spool_max_messages = {MANY}\n"
     )
-    (directory / "sam.toml").write_text("\n".join(lines))
-
-
-def _clean_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
 
 
 def _made(directory: Path) -> Path:

@@ -24,8 +24,8 @@ from tests.kills.soak import LAST
 from tests.soak.crowd import Crowd
 from tests.soak.events import Event, cause, pausable
 from tests.soak.records import CLASSES, WRONG_DETAILS, keys_in, midnight_of
-from tests.soak.stage import Stage, environment_of_publishers
-from tests.support.brokers.backlog import backlog
+from tests.soak.stage import Stage, clean_environment
+from tests.support.brokers.subscriber import backlog
 from tests.support.conservation import Account, account, grow_old
 from tests.support.consumer.door import COMMITTED, KEPT
 
@@ -66,11 +66,12 @@ class Window:
 class Reading:
     """How many records of a window are where, and the account of them."""
 
-    rows: int
     letters: int
     spool: int
     messages: int
     """Different message ids of rows and dead letters."""
+    redelivered: int
+    """Rows that changed nothing, since the window began."""
     account: Account
     problems: tuple[str, ...]
 
@@ -175,39 +176,21 @@ class Soak:
         """One-shot publishers, HTTP clients and the crowd, whose records have the window's day."""
         stage, first = self.stage, int(window.midnight.timestamp())
         doors = stage.doors
-        senders = Senders(
-            stage.directory / "commands",
-            environment_of_publishers(),
-            [*stage.pair_urls, doors["door"].url, doors["servlet"].url],
-            window.ledger,
-            window.prefix,
-            first,
-            stage.group,
-        )
+        of_window = (window.ledger, window.prefix, first)
+        home, environment = stage.directory / "commands", clean_environment()
+        urls = [*stage.pair_urls, doors["door"].url, doors["servlet"].url]
+        senders = Senders(home, environment, urls, *of_window, stage.group)
         killed, steady = stage.destinations
         posters = [
-            Poster(
-                doors[name],
-                steady if name in ("steadydoor", "relay") else killed,
-                window.ledger,
-                window.prefix,
-                first,
-            )
-            for name in doors
+            Poster(door, steady if name in ("steadydoor", "relay") else killed, *of_window)
+            for name, door in doors.items()
         ]
         send = stage.steady["send"].stdin
         assert send
-        crowd = Crowd(
-            stage.directory / "crowd",
-            environment_of_publishers(),
-            [*stage.pair_urls, *stage.pair_urls, doors["steadydoor"].url, doors["relay"].url],
-            self.rate,
-            window.ledger,
-            window.prefix,
-            window.midnight,
-            stage.group,
-            send,
-        )
+        urls = [*stage.pair_urls, *stage.pair_urls, doors["steadydoor"].url, doors["relay"].url]
+        of_day = (window.ledger, window.prefix, window.midnight)
+        home = stage.directory / "crowd"
+        crowd = Crowd(home, environment, urls, self.rate, *of_day, stage.group, send)
         return senders, posters, crowd
 
     def _settled(self, window: Window, senders: Senders) -> Reading:
@@ -274,12 +257,11 @@ class Soak:
             for problem, found in checks.items()
             if found
         )
-        return Reading(len(rows), len(letters), len(spool), len(ids), result, problems)
+        redelivered = int(stage.query(_REDELIVERED, batch=window.batch)[0][0])
+        return Reading(len(letters), len(spool), len(ids), redelivered, result, problems)
 
 
-def entry_of(
-    window: Window, reading: Reading, seconds: float, redelivered: int
-) -> dict[str, object]:
+def entry_of(window: Window, reading: Reading, seconds: float) -> dict[str, object]:
     """The line of the log for a finished window."""
     ledger = window.ledger
     return {
@@ -290,10 +272,8 @@ def entry_of(
         "messages": reading.messages,
         "records": len(ledger.accepted),
         "uncertain": len(ledger.uncertain - ledger.accepted),
-        "rows": reading.rows,
         "dead_letters": reading.letters,
-        "spool": reading.spool,
-        "redelivered": redelivered,
+        "redelivered": reading.redelivered,
         "lost": len(reading.account.lost),
         "twice": len(reading.account.twice),
         "unknown": len(reading.account.unknown),
@@ -305,12 +285,7 @@ def entry_of(
     }
 
 
-def redelivered_since(stage: Stage, batch: int) -> int:
-    """Rows of later batches that changed nothing."""
-    return int(stage.query(_REDELIVERED, batch=batch)[0][0])
-
-
 def missing_answers(ledger: Ledger) -> list[str]:
-    """The answers that every window should have seen."""
+    """A problem for each answer that every window should have seen."""
     expected = (f"door, {COMMITTED}", f"servlet, {KEPT}", f"steadydoor, {COMMITTED}")
-    return [answer for answer in expected if not ledger.answers[answer]]
+    return [f"no message was posted with success: {a}" for a in expected if not ledger.answers[a]]

@@ -1,4 +1,9 @@
-"""The service times of the model, from tests/simulation/measured.json."""
+"""What `make bench-scale` measured, the law fitted to it, and the service times of the model.
+
+A component that needs `d` of processor time for a message, when one process is at work, needs
+`d (1 + s (n - 1))` when n are: they wait for the same locks and caches. On n cores it gets to
+`n / (d (1 + s (n - 1)))` messages a second, which is Amdahl's law.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +11,104 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from statistics import mean
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tests.benchmarks.bare_consumer import STEP
-from tests.simulation.law import Law, fitted, non_negative
+from tests.benchmarks.bare import STEP
 
 MEASURED = Path(__file__).with_name("measured.json")
-FRAME_BYTES = 700
-"""Of a message that a broker sends, with its headers."""
+NAMES = {"activemq": "ActiveMQ", "artemis": "Artemis", "rabbitmq": "RabbitMQ"}
+CORES = (2, 4, 8, 16, 32)
+TICK_S = 0.005
+"""How often the sender of the runs at an even pace sends what is due."""
 QUIET_LOAD = 2.0
 """The load average up to which figures are final."""
+
+
+@dataclass(frozen=True)
+class Amdahl:
+    """Processor time for a message, by the number of processes that are at work."""
+
+    alone_us: float
+    contention: float
+    """The share by which each further process makes a message dearer."""
+
+    def us(self, processes: float) -> float:
+        return self.alone_us * self.contended(processes)
+
+    def contended(self, processes: float) -> float:
+        """How many times as much a message takes as with one process."""
+        return 1 + self.contention * (max(processes, 1) - 1)
+
+    def rate(self, cores: float) -> float:
+        """Messages a second, if all cores are at work."""
+        return cores * 1e6 / self.us(cores)
+
+    def cores(self, rate: float) -> float:
+        """How many cores this rate takes; infinite if none suffice."""
+        left = 1e6 - rate * self.alone_us * self.contention
+        return rate * self.alone_us * (1 - self.contention) / left if left > 0 else float("inf")
+
+
+@dataclass(frozen=True)
+class Law:
+    """What the drains with one kind of broker say; `deliver` and `publish_us` are of the broker."""
+
+    consumer: Amdahl
+    deliver: Amdahl
+    publish_us: float
+    database: Amdahl
+
+    @property
+    def broker(self) -> Amdahl:
+        """For storing a message and sending it to one consumer."""
+        both = self.deliver.alone_us + self.publish_us
+        return Amdahl(both, self.deliver.contention * self.deliver.alone_us / both)
+
+    def components(self) -> dict[str, Amdahl]:
+        return {"consumer": self.consumer, "broker": self.broker, "PostgreSQL": self.database}
+
+    def on_one_machine(self, cores: int) -> tuple[float, str]:
+        """The rate of all components on one machine, and which of them uses most of it."""
+        used = {name: part.us(cores / 2) for name, part in self.components().items()}
+        return cores * 1e6 / sum(used.values()), max(used, key=lambda name: used[name])
+
+
+def fitted(cells: Sequence[Any]) -> Law:
+    """Least squares over the drains with one kind of broker."""
+    consumers = [cell.consumers for cell in cells]
+    return Law(
+        consumer=fitted_amdahl(consumers, [cell.consumer_us for cell in cells]),
+        deliver=fitted_amdahl(consumers, [cell.broker_us for cell in cells]),
+        publish_us=float(np.median([cell.publish_us for cell in cells])),
+        database=fitted_amdahl(consumers, [cell.postgresql_us for cell in cells]),
+    )
+
+
+def fitted_amdahl(processes: Sequence[int], used_us: Sequence[float]) -> Amdahl:
+    others = np.array(processes, float) - 1
+    alone, slope = non_negative(np.column_stack([np.ones_like(others), others]), np.array(used_us))
+    return Amdahl(alone, slope / alone)
+
+
+def non_negative(terms: NDArray[np.float64], values: NDArray[np.float64]) -> tuple[float, ...]:
+    """The least squares without negative figures: the best of those in which some are 0."""
+    width = terms.shape[1]
+    best, best_error = np.zeros(width), np.inf
+    for size in range(1, width + 1):
+        for chosen in combinations(range(width), size):
+            found = np.linalg.lstsq(terms[:, chosen], values, rcond=None)[0]
+            error = float(np.sum((terms[:, chosen] @ found - values) ** 2))
+            if (found >= 0).all() and error < best_error * (1 - 1e-9):
+                best, best_error = np.zeros(width), error
+                best[list(chosen)] = found
+    return tuple(map(float, best))
 
 
 @dataclass(frozen=True)
@@ -73,12 +161,11 @@ class Costs:
 
 @dataclass(frozen=True)
 class MeasuredKind:
-    """What was measured with one kind of broker."""
+    """What was measured with one kind of broker; `shared` is the whole document."""
 
     name: str
     document: Mapping[str, Any]
-    round_trips: int
-    batch_waits_s: Sequence[float]
+    shared: Mapping[str, Any]
 
     @cached_property
     def cells(self) -> Sequence[Any]:
@@ -134,7 +221,7 @@ class MeasuredKind:
         burst_us = fast.broker_us - law.publish_us - law.deliver.alone_us
         return Costs(
             publish=law.publish_us / 1e6,
-            publish_burst=max(burst_us, 0) * in_a_tick(fast.rate) / 1e6,
+            publish_burst=max(burst_us, 0) * max(fast.rate * TICK_S, 1.0) / 1e6,
             receipt_s=fast.receipt_median_s,
             deliver=law.deliver.us(consumers) / 1e6,
             delivery_s=self.document["delivery_s"],
@@ -143,18 +230,9 @@ class MeasuredKind:
             load_batch=load_batch / 1e6,
             row=row * law.database.contended(consumers) / 1e6,
             transaction=transaction / 1e6,
-            round_trips=self.round_trips,
-            batch_waits_s=self.batch_waits_s,
+            round_trips=self.shared["round_trips"],
+            batch_waits_s=self.shared["batch_waits_s"],
         )
-
-
-TICK_S = 0.005
-"""How often the sender of the runs at an even pace sends what is due."""
-
-
-def in_a_tick(rate: float) -> float:
-    """Messages that the sender of the runs at an even pace sends together."""
-    return max(rate * TICK_S, 1.0)
 
 
 def message_and_batch(sizes: tuple[float, float], used: tuple[float, float]) -> tuple[float, ...]:
@@ -177,25 +255,27 @@ class Measured:
         """Whether the run was short, or other programs used the machine."""
         return bool(self.document["quick"]) or self.document["load_before"] > QUIET_LOAD
 
-    @property
-    def prefetch(self) -> int:
-        return int(self.document["prefetch"])
-
     def kinds(self) -> Sequence[MeasuredKind]:
         return [self.kind(name) for name in self.document["brokers"]]
 
     def kind(self, name: str) -> MeasuredKind:
-        kind, shared = self.document["brokers"][name], self.document
-        return MeasuredKind(name, kind, shared["round_trips"], shared["batch_waits_s"])
-
-    def print_inputs(self) -> None:
-        """The inputs, in a few lines."""
-        document, machine = self.document, self.document["machine"]
-        size = "small sizes" if document["quick"] else "full sizes"
-        print(f"measured {document['measured_at']} at commit {document['commit']}, {size},")
-        print(f"load average {document['load_before']} before; {machine['cores']} cores,")
-        print(f"{machine['processor']}, {machine['memory_gb']} GB of memory, {machine['system']}")
+        return MeasuredKind(name, self.document["brokers"][name], self.document)
 
 
 def read_measured(path: Path = MEASURED) -> Measured:
     return Measured(json.loads(path.read_text()))
+
+
+def written(document: Mapping[str, Any], indent: str = "") -> str:
+    """JSON with one line for each record, or for each column of the cells."""
+    lines = []
+    for key, value in document.items():
+        if isinstance(value, dict) and any(isinstance(v, (dict, list)) for v in value.values()):
+            text = written(value, indent + " ")
+        elif isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+            records = (f"{indent}  {json.dumps(record)}" for record in value)
+            text = "[\n" + ",\n".join(records) + f"\n{indent} ]"
+        else:
+            text = json.dumps(value)
+        lines.append(f"{indent} {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"

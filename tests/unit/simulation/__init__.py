@@ -1,1 +1,0 @@
-"""Tests of the model, and of what was measured for it."""
