@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,10 +145,6 @@ def made(config: ConsumerConfig, kind: str, *destinations: str) -> SubscriptionR
     return SubscriptionRecords(config)
 
 
-def left(config: ConsumerConfig) -> list[str]:
-    return [item.stored_in for item in left_behind(config, SubscriptionRecords(config).all())]
-
-
 def test_what_is_deleted_is_forgotten_and_what_is_repeated_is_written_once(tmp_path: Path) -> None:
     config = config_of(tmp_path, METRICS)
     records = made(config, RABBITMQ, METRICS, METRICS)
@@ -164,27 +161,24 @@ def test_what_is_deleted_is_forgotten_and_what_is_repeated_is_written_once(tmp_p
     assert [item.destination for item in records.all()] == [SHARED]
 
 
-def test_another_virtual_host_leaves_the_subscription_behind(tmp_path: Path) -> None:
-    made(config_of(tmp_path, METRICS), RABBITMQ, METRICS)
-
-    assert left(config_of(tmp_path, METRICS)) == []
-    assert left(config_of(tmp_path, METRICS, vhost="b")) == ["site-a.grid.probe.metricOutput"]
-
-
 @pytest.mark.parametrize(
-    ("kind", "behind"),
+    ("kind", "destination", "changes", "behind"),
     [
-        (RABBITMQ, []),  # the same queue
-        (ARTEMIS, ["site-a.site-a.VirtualTopic.x"]),
-        (ACTIVEMQ, ["site-a.VirtualTopic.x"]),
+        (RABBITMQ, METRICS, {}, []),
+        (RABBITMQ, METRICS, {"vhost": "b"}, ["site-a.grid.probe.metricOutput"]),
+        (RABBITMQ, SHARED, {"shared": True}, []),  # the same queue
+        (ARTEMIS, SHARED, {"shared": True}, ["site-a.site-a.VirtualTopic.x"]),
+        (ACTIVEMQ, SHARED, {"shared": True}, ["site-a.VirtualTopic.x"]),
     ],
 )
-def test_sharing_leaves_the_subscription_of_one_process_behind(
-    tmp_path: Path, kind: str, behind: list[str]
+def test_another_virtual_host_or_sharing_leaves_the_subscription_behind(
+    tmp_path: Path, kind: str, destination: str, changes: dict[str, Any], behind: list[str]
 ) -> None:
-    made(config_of(tmp_path, SHARED), kind, SHARED)
+    made(config_of(tmp_path, destination), kind, destination)
 
-    assert left(config_of(tmp_path, SHARED, shared=True)) == behind
+    config = config_of(tmp_path, destination, **changes)
+    records = SubscriptionRecords(config).all()
+    assert [item.stored_in for item in left_behind(config, records)] == behind
 
 
 def test_another_selector_is_refused_and_the_same_is_not(tmp_path: Path) -> None:

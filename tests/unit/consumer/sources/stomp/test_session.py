@@ -57,7 +57,7 @@ def logged_in(broker: FakeBroker, inbox: Inbox, **settings: Any) -> ConsumingSes
 @contextmanager
 def served(
     broker: FakeBroker, inbox: Inbox, *subscriptions: Subscription, **settings: Any
-) -> Iterator[list[SessionLost]]:
+) -> Iterator[tuple[ConsumingSession, list[SessionLost]]]:
     """A subscribed session that is served inside the block; the error that ended it, if any."""
     session, stop = logged_in(broker, inbox, **settings), threading.Event()
     session.subscribe("site-a", subscriptions or [METRICS])
@@ -73,7 +73,7 @@ def served(
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        yield lost
+        yield session, lost
     finally:
         stop.set()
         thread.join(SOON_S)
@@ -243,10 +243,9 @@ def test_a_login_that_fails_gives_the_reason(
     assert broker.subscriptions == []
 
 
-def test_the_body_of_an_error_is_reported(inbox: Inbox) -> None:
-    faults = {"forbids_subscribing": "not_found", "explains": "no queue 'nosuch'"}
+def test_the_body_of_an_error_is_reported(broker: FakeBroker, inbox: Inbox) -> None:
+    broker.forbids_subscribing, broker.explains = "not_found", "no queue 'nosuch'"
     with (
-        FakeBroker(server=ACTIVEMQ, **faults) as broker,  # type: ignore[arg-type]
         closing(logged_in(broker, inbox)) as session,
         pytest.raises(SubscriptionRefused, match="not_found: no queue 'nosuch'"),
     ):
@@ -290,7 +289,7 @@ def test_while_the_inbox_is_full_a_silent_broker_is_not_lost_and_gets_heart_beat
 ) -> None:
     full = Inbox(1)
     broker.heart_beat = "100,100"
-    with served(broker, full, heart_beat_s=0.1) as lost:
+    with served(broker, full, heart_beat_s=0.1) as (_, lost):
         broker.deliver("0", "a0")
         eventually(lambda: len(full) == 1)
         before = len(broker.all_of(HEART_BEAT))
@@ -331,7 +330,7 @@ def test_a_frame_without_a_known_end_is_delivered_by_the_last_attempt_and_acked_
     for turn in (1, 2):
         with (
             FakeBroker(server=ACTIVEMQ) as broker,
-            served(broker, inbox, is_last_attempt=is_last_attempt) as lost,
+            served(broker, inbox, is_last_attempt=is_last_attempt) as (_, lost),
         ):
             broker.deliver("0", "good")
             broker.deliver("0", "bad", "body", content_length="2")
@@ -353,7 +352,7 @@ def test_a_heart_beat_within_a_frame_shows_that_its_length_is_faked(
     broker: FakeBroker, inbox: Inbox, monkeypatch: pytest.MonkeyPatch, faked: dict[str, str]
 ) -> None:
     monkeypatch.setattr(stomp_session, "PAUSE_S", 0.1)
-    with served(broker, inbox, is_last_attempt=lambda broker, message_id: True) as lost:
+    with served(broker, inbox, is_last_attempt=lambda broker, message_id: True) as (_, lost):
         broker.deliver("0", "bad", "body", **faked)
         for _ in range(2):
             time.sleep(0.3)
@@ -372,7 +371,7 @@ def test_a_heart_beat_within_a_frame_shows_that_its_length_is_faked(
 def test_bytes_that_are_no_frame_belong_to_the_message_before_them(
     broker: FakeBroker, inbox: Inbox
 ) -> None:
-    with served(broker, inbox, is_last_attempt=lambda broker, message_id: True) as lost:
+    with served(broker, inbox, is_last_attempt=lambda broker, message_id: True) as (_, lost):
         broker.deliver("0", "bad", "bo\0dy")
         batch = take(inbox)
         acknowledge(batch)
@@ -384,21 +383,13 @@ def test_bytes_that_are_no_frame_belong_to_the_message_before_them(
     assert "no STOMP frame begins 'dy" in str(lost[0])
 
 
-def test_a_session_knows_that_it_is_amid_a_message(
+def test_a_link_is_amid_a_message_until_all_of_it_has_arrived(
     broker: FakeBroker, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stomp_session, "PAUSE_S", 0.1)
-    session, stop = logged_in(broker, inbox), threading.Event()
-    session.subscribe("site-a", [METRICS])
-    thread = threading.Thread(target=session.serve, args=(stop,))
-    thread.start()
-    try:
+    with served(broker, inbox) as (session, _):
         broker.push(b"MESSAGE\nsubscription:0\nack:1\nmessage-id:1\ncontent-length:4\n\nbo")
         eventually(lambda: session.is_amid_a_message)
         broker.push(b"dy\0")
         take(inbox)
         assert not session.is_amid_a_message
-    finally:
-        stop.set()
-        thread.join(SOON_S)
-        session.close()
