@@ -1,13 +1,20 @@
-"""The pages of docs/: tables that are generated are current, and links lead somewhere."""
+"""The pages of docs/: generated tables are current, links lead somewhere, the example is whole."""
 
 from __future__ import annotations
 
 import re
+import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from docs.tables import DOCS, TABLES, generated, named
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
+from sam_pipeline.publisher.settings.broker_config import BrokerTable
+from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.settings.copy_config import CopyTable
 
 PAGES = sorted(DOCS.glob("*.md"))
 
@@ -36,16 +43,24 @@ def test_links_lead_to_files_and_headings(path: Path) -> None:
             assert anchor in headings(target), f"{name}#{anchor}"
 
 
-@pytest.mark.parametrize("path", [DOCS / "reports.md", DOCS.parent / "README.md"])
-def test_the_pages_show_small_pictures_of_a_month_and_of_a_site(path: Path) -> None:
-    names = re.findall(r"^!\[.+\]\((.+\.png)\)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    pictures = [path.parent / name for name in names]
+def test_the_example_for_production_shows_every_key_and_no_other() -> None:
+    """deploy/sam.toml, with the keys and tables that are comments there."""
+    text = (DOCS.parent / "deploy" / "sam.toml").read_text()
+    example = tomllib.loads(re.sub(r"^# (?=\w+ = |\[\[)", "", text, flags=re.MULTILINE))
+    consumer, publisher = example["consumer"], example["publisher"]
 
-    assert [picture.stem for picture in pictures] == ["month", "site"]
-    for picture in pictures:
-        content = picture.read_bytes()
-        assert content.startswith(b"\x89PNG")
-        assert len(content) <= 150_000
+    for own, tables in (
+        ({field.name: field.metadata for field in fields(ConsumerConfig)}, [consumer]),
+        (
+            {field.name: field.metadata for field in fields(SubscriptionConfig)},
+            consumer["subscription"],
+        ),
+        (PublisherConfig.metadata(), [publisher]),
+        (BrokerTable.metadata(), publisher["broker"]),
+        ({**CopyTable.metadata(), "broker": {"key": None}}, publisher["copy"]),
+    ):
+        keys = {about.get("key", name) for name, about in own.items()} - {None}
+        assert {key for table in tables for key in table} == keys
 
 
 def headings(path: Path) -> set[str]:

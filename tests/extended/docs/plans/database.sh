@@ -1,0 +1,88 @@
+#: place postgresql
+#: needs other
+hosts() { psql -XAtq -h "${2:-$PGHOST}" -p "${3:-$PGPORT}" -d "$1" -c "SELECT hostName FROM metricOutput ORDER BY 1" | tr '\n' ' '; }
+records() { for host in a b c; do
+    sam-publish -q result --metric m --status OK --host $host --flavour CE --timestamp "$1" --details "a line"
+done; sam-consume -q run --drain; }
+sql() { psql -X -q -d sam -v ON_ERROR_STOP=1 -f "$1"; }
+records 2026-11-20T12:00:00Z
+#: run sh 1
+
+# Queries
+#: write sql 1 1.sql
+#: write sql 2 2.sql
+#: write sql 3 3.sql
+#: write sql 4 4.sql
+#: write sql 5 5.sql
+#: write sql 6 6.sql
+for number in 1 2 3 4 5 6; do sql $number.sql > shown; [ -s shown ]; done
+
+# Back up, and restore on another server and beside the old database
+#: run sh 2
+#: replace -h new.example.org => -h {other_host} -p {other_port}
+#: run sh 3
+same "$(hosts sam {other_host} {other_port})" "a b c "
+#: run sh 4
+pg_restore -d postgres --create --exit-on-error sam.dump
+same "$(hosts sam) $(hosts sam_before)" "a b c  a b c "
+dropdb sam_before
+
+# Operators, publishers
+#: replace 72dda39ded94b3d664bab245a837c397c56eb8f7f5e457308ff50827769fbacd => $(sam-db audit --verify --json | grep -oE '[0-9a-f]{64}')
+sam-db prune --keep-results 3000d
+#: run bash 1 2
+printf 'name = "critical"\nvalidity_s = "off"\n[flavours.CE]\nmetrics = ["m"]\n' > critical.toml
+printf '[report]\nprofiles = ["critical.toml"]\n' >> sam.toml
+#: replace nagios-cern => uid:$(id -u)
+#: run bash 3
+same "$(hosts sam)" ""
+records 2026-11-20T12:00:00Z
+
+# Grafana
+#: write sql 7 7.sql
+#: write sql 8 8.sql
+sql 7.sql
+PGUSER=grafana PGPASSWORD='choose one' psql -X -d sam -v ON_ERROR_STOP=1 -f 8.sql
+exits 3 env PGUSER=grafana PGPASSWORD='choose one' psql -X -d sam -v ON_ERROR_STOP=1 -f <(echo 'SELECT * FROM dead_letter;')
+
+# An index of our own, settings
+#: write sql 9 9.sql
+sql 9.sql
+sam-db check
+#: write sql 10 10.sql
+sql 10.sql
+eventually sh -c 'psql -XAt -c "SHOW max_wal_size" sam | grep 8GB'
+sam-db check
+psql -q -c "ALTER DATABASE sam SET synchronous_commit = off" sam
+exits 78 sam-db check
+psql -q -c "ALTER DATABASE sam RESET synchronous_commit" -c "ALTER SYSTEM RESET ALL" sam
+#: run sh 5 5
+
+# A query by time reads the partitions of its days, and a result takes 200 bytes
+psql -XAt -c "EXPLAIN SELECT 1 FROM metricOutput WHERE timestamp >= '2026-11-20T00:00:00Z'" sam > plan
+grep -q metric_result_20261120 plan
+size="SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relname ~ '^metric_result(_[0-9]+)?$'"
+before=$(psql -XAt -c "$size" sam)
+psql -q sam <<'END'
+INSERT INTO metricOutput (hostName, serviceFlavour, metricName, metricStatus, timestamp, gatheredAt,
+    summaryData, messageId)
+SELECT format('ce%s.example.org', n % 100), 'CE', 'org.example.Ping', 'OK',
+    timestamptz '2026-11-01 00:00:00Z' + n * interval '1 second', 'wn17.example.org',
+    format('job finished in %s s', n), '06411f9a9d9c00-000000000000000000'
+FROM generate_series(1, 10000) AS n
+END
+bytes=$((($(psql -XAt -c "$size" sam) - before) / 10000))
+[ $bytes -gt 140 ] && [ $bytes -lt 290 ]
+
+# A standby
+#: skip sh 6: it needs a second machine; tests/integration/sql has a standby and its promotion
+#: skip sql 11: of the standby
+
+# SQLite
+export SAM_DATABASE_URL=sqlite:///sam.db
+sam-db upgrade
+records 2026-11-20T12:00:00Z
+#: run sh 7
+shows ok
+#: run sh 8
+same "$(sqlite3 sam.db 'SELECT count(*) FROM metricOutput')" 3

@@ -1,0 +1,38 @@
+#: place postgresql
+record() { printf 'environmentId: 6f9619ff-8b86-d011-b42d-00c04fc964ff\nname: %s\nvalue: %s\ntimestamp: 2026-11-20T12:00:00Z\nEOT\n' "$1" "$2"; }
+rows() { psql -XAt -c 'SELECT name FROM metricEnvironment ORDER BY name' sam | tr '\n' ' '; }
+letters() { psql -XAt -c "SELECT reason || ' ' || state FROM dead_letter" sam; }
+psql -q -c "CREATE ROLE consumer_of_docs LOGIN PASSWORD 'let-me-in' IN ROLE sam_loader" sam
+consumer() { SAM_DATABASE_URL="postgresql+psycopg2://consumer_of_docs:let-me-in@$PGHOST:$PGPORT/sam" "$@"; }
+consumer start sam-consume run
+record EARLY early | sam-publish send --class metricEnvironment
+refused() { [ "$(letters)" = "unknown-class open" ]; }
+eventually refused
+#: write sql 1 metric_environment.sql
+#: run sh 1 3
+loaded() { [ "$(rows)" = "LD_LIBRARY_PATH " ]; }
+eventually loaded
+consumer true
+#: replace sam-consume dead-letter => consumer sam-consume dead-letter
+#: run sh 4
+same "$(rows)" "EARLY LD_LIBRARY_PATH "
+same "$(letters)" "unknown-class replayed"
+kill $STARTED && wait $STARTED
+
+# A duplicate changes nothing, a bad record is a dead letter, and the loader may not read
+{ record EARLY again; record '' empty; } | sam-publish send --class metricenvironment
+exits 65 consumer sam-consume run --drain
+same "$(psql -XAt -c "SELECT value FROM metricEnvironment WHERE name = 'EARLY'" sam)" early
+for statement in 'SELECT * FROM metricEnvironment' 'DELETE FROM metric_environment'; do
+    exits 1 env PGUSER=consumer_of_docs PGPASSWORD=let-me-in psql -X -q -c "$statement" sam
+done
+shows "permission denied"
+
+# On SQLite
+export SAM_DATABASE_URL=sqlite:///sam.db
+command sam-db upgrade
+#: write sql 2 metric_environment.sql
+#: run sh 2
+record EARLY early | sam-publish send --class metricEnvironment
+sam-consume run --drain
+same "$(sqlite3 sam.db 'SELECT name FROM metricEnvironment')" EARLY

@@ -1,0 +1,2 @@
+#: place sqlite
+#: valid sam-consume toml 1

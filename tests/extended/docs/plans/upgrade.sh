@@ -1,0 +1,3 @@
+#: place sqlite
+#: run sh 1 2 4
+#: skip sh 3: of installed packages; tests/extended/installed/test_upgrade.py
