@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime, time
+
 import pytest
 from sqlalchemy import Engine, text
 
 from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.errors import DatabaseRefused
+from sam_pipeline.sql.loading.letters.dead_letter import LetterFilter
 from sam_pipeline.sql.removal.pruning import sqlite as prune_sqlite
 from sam_pipeline.sql.removal.pruning.partitions import partitions
 from tests.support.builders import metric_result
+from tests.support.database.dialects import only_on
+from tests.support.database.letters import list_dead_letters
 from tests.support.database.old_results import (
     TODAY,
     changed_days,
@@ -22,31 +30,48 @@ from tests.support.database.old_results import (
     results_by_age,
     results_of,
 )
+from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import insert, query, site_group
 
 ALL, NEWEST = 6, 2
 """The number of results of a day: all, or only the newest of each instance."""
 
 
-def test_exactly_the_days_before_the_bound_are_removed(engine: Engine) -> None:
+@pytest.mark.parametrize("batch_rows", [4, None])
+def test_exactly_the_days_before_the_bounds_are_removed_and_a_dry_run_counts_them(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, batch_rows: int | None
+) -> None:
+    if batch_rows:  # batches that span days leave nothing behind
+        monkeypatch.setattr(prune_sqlite, "BATCH_ROWS", batch_rows)
     fill(engine, range(6))
+    forget_changes(engine)
+    before = everything(engine)
 
-    prune_now(engine, results=3)
+    counted = prune_now(engine, results=3, details=1, dry_run=True)
+    assert everything(engine) == before
+    pruned = prune_now(engine, results=3, details=1)
 
     assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: ALL, 4: NEWEST}
-    assert horizon(engine) == days_ago(3)
-
-
-def test_batches_that_span_days_leave_nothing_behind(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prune_sqlite, "BATCH_ROWS", 4)
-    fill(engine, range(6))
-
-    prune_now(engine, results=2, details=1)
-
-    assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: NEWEST}
     assert details_by_age(engine) == {0: ALL, 1: ALL}
+    assert (horizon(engine), changed_days(engine)) == (days_ago(3), set())
+    for told, done in ((counted.results, pruned.results), (counted.details, pruned.details)):
+        assert (told.rows, told.partitions) == (done.rows, done.partitions)
+        assert (done.rows or 0) + (done.partitions or 0) > 0
+    with reading(engine) as connection:
+        kept = {(each.parent, (TODAY - each.day).days) for each in partitions(connection)}
+    if engine.dialect.name == "postgresql":  # emptied partitions are dropped
+        assert {age for parent, age in kept if parent == "metric_result" and age >= 0} == {
+            *range(5)
+        }
+        of_details = {age for parent, age in kept if parent == "metric_result_detail" and age >= 0}
+        assert of_details == {0, 1}
+        assert (pruned.results.partitions, pruned.details.partitions) == (2, 4)
+        assert pruned.results.bytes and pruned.details.bytes
+    assert (pruned.left, pruned.not_dropped) == ((), ())
+    after = everything(engine)
+    again = prune_now(engine, results=3, details=1)
+    assert everything(engine) == after
+    assert not any((again.results.rows, again.results.partitions, again.details.partitions))
 
 
 def test_the_last_pruned_day_keeps_the_newest_result_of_each_instance(engine: Engine) -> None:
@@ -97,7 +122,7 @@ def test_the_input_of_the_next_report_is_unchanged(engine: Engine) -> None:
         )
         ORDER BY result_id
     """
-    start = {"start": _second(engine, f"{days_ago(2)}T00:00:00Z")}
+    start = {"start": int(datetime.combine(days_ago(2), time(), UTC).timestamp())}
     before = query(engine, inputs, **start), query(engine, "SELECT * FROM current_status")
 
     prune_now(engine, results=2, details=1)
@@ -107,49 +132,26 @@ def test_the_input_of_the_next_report_is_unchanged(engine: Engine) -> None:
     assert sorted(query(engine, "SELECT * FROM current_status")) == sorted(before[1])
 
 
-def test_no_day_is_marked_as_changed(engine: Engine) -> None:
-    fill(engine, range(5))
-    forget_changes(engine)
-
-    prune_now(engine, results=2, details=1)
-
-    assert changed_days(engine) == set()
-
-
-def test_changes_of_pruned_days_are_deleted(engine: Engine) -> None:
+def test_details_have_an_age_of_their_own_and_changes_of_pruned_days_are_deleted(
+    engine: Engine,
+) -> None:
     fill(engine, range(1, 5))
     assert changed_days(engine) >= {str(days_ago(age)) for age in range(1, 5)}
 
-    prune_now(engine, results=2)
-
-    assert {day for day in changed_days(engine) if day < str(days_ago(1))} == {str(days_ago(2))}
-
-
-def test_details_have_an_age_of_their_own(engine: Engine) -> None:
-    fill(engine, range(5))
-
     prune_now(engine, details=2)
-
-    assert results_by_age(engine) == dict.fromkeys(range(5), ALL)
-    assert details_by_age(engine) == dict.fromkeys(range(3), ALL)
+    assert results_by_age(engine) == dict.fromkeys(range(1, 5), ALL)
+    assert details_by_age(engine) == {1: ALL, 2: ALL}
     assert horizon(engine) is None
-
-
-def test_details_are_removed_with_their_results(engine: Engine) -> None:
-    fill(engine, range(5))
-
     prune_now(engine, results=2, details=4)
 
-    assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: NEWEST}
-    assert details_by_age(engine) == {0: ALL, 1: ALL, 2: ALL}
+    assert {day for day in changed_days(engine) if day < str(days_ago(1))} == {str(days_ago(2))}
 
 
 def test_the_claims_about_a_row_are_removed_together_with_the_results(engine: Engine) -> None:
     fill(engine, range(6))
     for group, age in (("old", 5), ("old", 4), ("contested", 5), ("contested", 1)):
         received = f"{days_ago(age)}T12:00:00Z"
-        row = site_group(groupName=group, weight=age, receivedAt=received)
-        insert(engine, "siteGroup", row)
+        insert(engine, "siteGroup", site_group(groupName=group, weight=age, receivedAt=received))
 
     prune_now(engine, results=3)
 
@@ -157,112 +159,128 @@ def test_the_claims_about_a_row_are_removed_together_with_the_results(engine: En
     assert len(query(engine, "SELECT groupName FROM siteGroup")) == 2
 
 
-def test_pruning_again_changes_nothing(engine: Engine) -> None:
-    fill(engine, range(5))
-    prune_now(engine, results=2, details=1)
-    before = everything(engine)
-
-    pruned = prune_now(engine, results=2, details=1)
-
-    assert everything(engine) == before
-    assert not pruned.results.rows and not pruned.results.partitions
-    assert not pruned.details.rows and not pruned.details.partitions
-
-
-def test_a_later_prune_removes_what_an_earlier_one_kept(engine: Engine) -> None:
+def test_late_results_of_pruned_days_are_kept_until_the_next_prune(engine: Engine) -> None:
+    """The horizon never moves back, and the current status does not change."""
+    prune_now(engine, results=7)
+    assert horizon(engine) == days_ago(7)  # also of an empty database
+    insert(engine, "metricOutput", *results_of(days_ago(6), metricStatus="WARNING"))
     fill(engine, range(6))
+    status = "SELECT host_name, status, since, measured_at FROM current_status ORDER BY host_name"
+    before = query(engine, status)
     prune_now(engine, results=4)
     assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: ALL, 4: ALL, 5: NEWEST}
-
-    prune_now(engine, results=2)
-
+    prune_now(engine, results=2)  # removes what the earlier one kept
     assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: NEWEST}
-    assert horizon(engine) == days_ago(2)
-
-
-def test_the_horizon_never_moves_back_and_late_results_are_kept(engine: Engine) -> None:
-    fill(engine, range(6))
-    prune_now(engine, results=2)
-    insert(engine, "metricOutput", *results_of(days_ago(4)), *results_of(days_ago(7)))
+    critical = results_of(days_ago(8), metricStatus="CRITICAL")
+    late = results_of(days_ago(4), gatheredAt="late.example.org")
+    insert(engine, "metricOutput", *critical, *late)
 
     prune_now(engine, results=5)
 
     assert horizon(engine) == days_ago(2)
     assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: NEWEST, 4: ALL}
-
-
-def test_a_dry_run_counts_and_removes_nothing(engine: Engine) -> None:
-    fill(engine, range(6))
-    before = everything(engine)
-
-    counted = prune_now(engine, results=3, details=1, dry_run=True)
-
-    assert everything(engine) == before
-    pruned = prune_now(engine, results=3, details=1)
-    assert counted.results.rows == pruned.results.rows
-    assert counted.details.rows == pruned.details.rows
-    assert counted.results.partitions == pruned.results.partitions
-    assert counted.details.partitions == pruned.details.partitions
-    assert (pruned.results.rows or 0) + (pruned.results.partitions or 0) > 0
-
-
-def test_a_late_result_of_a_pruned_day_is_loaded_and_pruned_next_time(engine: Engine) -> None:
-    fill(engine, range(6))
-    prune_now(engine, results=2)
-
-    insert(engine, "metricOutput", *results_of(days_ago(5)), *results_of(days_ago(3)))
-    assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: ALL, 5: ALL}
-
+    assert query(engine, status) == before
     prune_now(engine, results=2)
     assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: NEWEST}
 
 
-def test_late_results_of_pruned_days_do_not_change_the_current_status(engine: Engine) -> None:
-    insert(engine, "metricOutput", *results_of(days_ago(6), metricStatus="WARNING"))
-    fill(engine, range(6))
-    status = "SELECT host_name, status, since, measured_at FROM current_status ORDER BY host_name"
-    before = query(engine, status)
-    prune_now(engine, results=2)
+# Audit rows and settled dead letters
 
-    insert(
-        engine,
-        "metricOutput",
-        *results_of(days_ago(8), metricStatus="CRITICAL"),
-        *results_of(days_ago(4), gatheredAt="late.example.org"),
+
+def moments(engine: Engine, ages: Iterable[int]) -> list[dict[str, object]]:
+    """Three times on the day of each age, as the tables store them."""
+    of_day = (time(0, 0, 0), time(12, 0, 0), time(23, 59, 59))
+    times = [datetime.combine(days_ago(age), at, UTC) for age in ages for at in of_day]
+    if engine.dialect.name == "sqlite":
+        return [{"at": int(moment.timestamp())} for moment in times]
+    return [{"at": moment} for moment in times]
+
+
+BATCH = text("""
+    INSERT INTO loaded_batch (
+        loaded_at, consumer, host, process_id, brokers, messages, rows, dead_letters, checks
     )
-
-    assert query(engine, status) == before
-    assert before[0][1:3] == ("OK", f"{days_ago(5)}T00:00:00Z")
-
-
-def test_an_empty_database_gets_a_horizon(engine: Engine) -> None:
-    prune_now(engine, results=2, details=1)
-
-    assert horizon(engine) == days_ago(2)
-
-
-def test_emptied_partitions_are_dropped(engine: Engine) -> None:
-    fill(engine, range(6))
-
-    pruned = prune_now(engine, results=3, details=1)
-
-    with reading(engine) as connection:
-        remaining = {
-            (partition.parent, (TODAY - partition.day).days) for partition in partitions(connection)
-        }
-    results = {age for parent, age in remaining if parent == "metric_result" and age >= 0}
-    details = {age for parent, age in remaining if parent == "metric_result_detail" and age >= 0}
-    if engine.dialect.name == "postgresql":
-        assert (results, details) == ({0, 1, 2, 3, 4}, {0, 1})
-        assert (pruned.results.partitions, pruned.details.partitions) == (2, 4)
-        assert pruned.results.bytes and pruned.details.bytes
-    assert (pruned.left, pruned.not_dropped) == ((), ())
+    VALUES (:at, 'site-a', 'h', 1, '{}', 1, 1, 0, 0)
+""")
+LETTER = text("""
+    INSERT INTO dead_letter (
+        message_id, record_number, message_class, reason, error, headers, body,
+        body_bytes, body_digest, received_at, changed_at, state
+    )
+    VALUES (
+        :id, 0, 'metricOutput', 'bad-status', '', '{}', :body, 0, :body, :long_ago, :at, :state
+    )
+""")
 
 
-def _second(engine: Engine, moment: str) -> int:
-    epoch = {
-        "sqlite": "SELECT unixepoch(:moment)",
-        "postgresql": "SELECT CAST(extract(epoch FROM CAST(:moment AS timestamptz)) AS bigint)",
-    }
+def load_batches(engine: Engine, *ages: int) -> None:
     with writing(engine) as connection:
-        return int(connection.scalar(text(epoch[engine.dialect.name]), {"moment": moment}) or 0)
+        connection.execute(BATCH, moments(engine, ages))
+
+
+def settle_letters(engine: Engine, state: str, *ages: int) -> None:
+    """Dead letters received long ago and settled on these days."""
+    values = {"long_ago": moments(engine, [1000])[0]["at"], "state": state, "body": b""}
+    with writing(engine) as connection:
+        for number, moment in enumerate(moments(engine, ages)):
+            connection.execute(LETTER, {**values, **moment, "id": f"{state}-{number}"})
+
+
+def batches_by_age(engine: Engine) -> Counter[int]:
+    rows = query(engine, "SELECT loaded_at FROM load_audit")
+    return Counter((TODAY - datetime.fromisoformat(moment).date()).days for (moment,) in rows)
+
+
+def letters_by_state(engine: Engine) -> Counter[str]:
+    return Counter(letter.state for letter in list_dead_letters(engine, LetterFilter(state=None)))
+
+
+def test_audit_rows_of_days_before_the_bound_are_removed(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prune_sqlite, "BATCH_ROWS", 4)
+    load_batches(engine, 0, 1, 2, 3, 4, 9, 500)
+    settle_letters(engine, "dropped", 500)
+    prune_now(engine, results=1, details=1)  # kinds without an age are kept
+    assert batches_by_age(engine).total() == 21
+
+    counted = prune_now(engine, audit=3, dry_run=True)
+    pruned = prune_now(engine, audit=3)
+
+    assert batches_by_age(engine) == dict.fromkeys(range(4), 3)
+    assert counted.audit.rows == pruned.audit.rows == 9
+    assert prune_now(engine, audit=3).audit.rows == 0
+    assert letters_by_state(engine) == {"dropped": 3}
+    if engine.dialect.name == "postgresql":
+        with acting_as("loader", engine) as loader, pytest.raises(DatabaseRefused):
+            prune_now(loader, audit=1)
+
+
+def test_settled_letters_are_removed_by_the_day_of_settling_when_they_cannot_be_restored(
+    engine: Engine,
+) -> None:
+    settle_letters(engine, "open", 300)
+    settle_letters(engine, "replayed", 2, 3, 8, 11)
+    settle_letters(engine, "dropped", 2, 7, 8, 9, 10, 12)
+
+    pruned = prune_now(engine, letters=9)
+    assert letters_by_state(engine) == {"open": 3, "replayed": 9, "dropped": 12}
+    assert pruned.dead_letters.rows == 9
+    counted = prune_now(engine, letters=2, dry_run=True)
+    prune_now(engine, letters=2)
+
+    assert letters_by_state(engine) == {"open": 3, "replayed": 3, "dropped": 6}
+    assert counted.dead_letters.rows == 12
+
+
+@only_on("postgresql")  # SQLite has one writer at a time
+def test_a_loader_does_not_wait_for_a_prune(engine: Engine) -> None:
+    """A new batch arrives while the deletion of old ones is not committed."""
+    load_batches(engine, 5, 6)
+    with writing(engine) as connection:
+        connection.execute(text("DELETE FROM loaded_batch"))
+        with writing(engine) as loader:
+            loader.execute(text("SET LOCAL lock_timeout = '2s'"))
+            loader.execute(BATCH, moments(engine, [0])[:1])
+
+    assert batches_by_age(engine) == {0: 1}
