@@ -1,14 +1,16 @@
-"""Dead letters from end to end: an operator lists, shows, edits, replays and drops them."""
+"""Dead letters from end to end: an operator finds, shows, edits, replays and drops them."""
 
 from __future__ import annotations
 
 import os
 import pty
 import re
-import shutil
+import shlex
 import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,16 +18,26 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.schema.messages.message import new_message
+from sam_pipeline.consumer.commands.look.find import time_of_id
+from sam_pipeline.schema.identity.identity import IDENTITY, uid_identity
+from sam_pipeline.schema.messages.message import Message, new_message, new_message_id
+from sam_pipeline.schema.net.stomp.headers import REJECTED
+from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.load import load
-from tests.services.postgres import PostgresServer, as_role, fresh_database
-from tests.support.commands import PROGRAMS, Answer, Workplace, embedded, embedded_workplace
+from tests.services.postgres import PostgresServer, as_role, drop_database, new_url
+from tests.support.brokers.fake_broker import closed_port
+from tests.support.builders import metric_message, metric_result
+from tests.support.commands import PROGRAMS, Answer, Workplace
+from tests.support.consumer.site import fill_spool
+from tests.support.database.own_class import make_class
+from tests.support.database.with_schema import with_schema
 from tests.support.reports.stored import execute, query
+from tests.support.waiting import eventually
 
 USAGE, BAD_DATA, NO_INPUT, NO_PERMISSION = 64, 65, 66, 77
-
+OURS = uid_identity(os.getuid())
 GOOD = """\
 hostName: ce01.example.org
 serviceFlavour: CE
@@ -35,165 +47,264 @@ timestamp: 2024-02-28T12:00:00Z
 EOT
 """
 BAD = GOOD.replace("metricStatus: OK", "metricStatus: SPLENDID")
-ESCAPES = "\x1b[2J"
+RAIN = "sky: blue\nEOT\n"
 
 
-@pytest.fixture(scope="module")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return embedded(tmp_path_factory.mktemp("empty")).directory / "sam.db"
-
-
-@pytest.fixture
-def small(tmp_path: Path, empty_database: Path) -> Workplace:
-    """A workplace with a spool and SQLite."""
-    shutil.copy(empty_database, tmp_path)
-    return embedded_workplace(tmp_path)
+def made(directory: Path, database: str) -> Workplace:
+    with_schema(database).dispose()
+    spool = f"spool://{directory}/spool"
+    return Workplace(directory, broker=spool, database=database).write_configuration()
 
 
 @pytest.fixture
-def big(tmp_path: Path, postgres: PostgresServer) -> Workplace:
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
+    """A workplace with a spool and SQLite, and its own directory for temporary files."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    return made(tmp_path, f"sqlite:///{tmp_path}/sam.db")
+
+
+@pytest.fixture
+def big(tmp_path: Path, postgres: PostgresServer) -> Iterator[Workplace]:
     """A workplace on PostgreSQL, with each program under its role."""
-    workplace = Workplace(
-        tmp_path, broker=f"spool://{tmp_path}/spool", database=fresh_database(postgres)
-    ).write_configuration()
-    workplace.succeed("sam-db", "upgrade")
-    return workplace
+    url = new_url(postgres)
+    yield made(tmp_path, url)
+    drop_database(postgres, url)
 
 
 @pytest.fixture(params=["small", "big"])
-def workplace(request: pytest.FixtureRequest) -> Workplace:
-    workplace: Workplace = request.getfixturevalue(request.param)
-    return workplace
+def place(request: pytest.FixtureRequest) -> Workplace:
+    place: Workplace = request.getfixturevalue(request.param)
+    return place
 
 
-def test_a_bad_record_is_found_fixed_and_loaded(workplace: Workplace) -> None:
-    file = workplace.write("message.txt", BAD)
-    workplace.succeed("sam-publish", "send", "--raw", file)
-    assert workplace.run("sam-consume", "run", "--drain").code == BAD_DATA
-    [letter] = listed(workplace)
+def dead_letter(place: Workplace, *arguments: str, stdin: str = "") -> Answer:
+    return place.run("sam-consume", "dead-letter", *arguments, stdin=stdin)
+
+
+def listed(place: Workplace, *arguments: str) -> list[dict[str, Any]]:
+    answer = place.succeed("sam-consume", "dead-letter", "list", *arguments, "--json")
+    letters: list[dict[str, Any]] = answer.json
+    return letters
+
+
+def park(place: Workplace, *bodies: str, message_class: str = "metricOutput") -> list[str]:
+    """Load messages that all become dead letters; the ids of all open ones."""
+    engine = make_engine(as_role(place.database, "loader"))
+    messages = [new_message(message_class, body) for body in bodies]
+    loaded = load(engine, Catalogue(engine), messages, datetime.now(UTC))
+    engine.dispose()
+    assert (loaded.rows, sum(loaded.dead_letters.values())) == (0, len(bodies))
+    return [str(letter["dead_letter_id"]) for letter in listed(place)]
+
+
+def drained(place: Workplace, *messages: Message) -> Answer:
+    """The answer of a drain that found dead letters among these messages."""
+    fill_spool(place.directory / "spool", messages)
+    answer = place.run("sam-consume", "run", "--drain")
+    assert answer.code == BAD_DATA, str(answer)
+    return answer
+
+
+def statuses(place: Workplace) -> list[str]:
+    rows = query(place.database, "SELECT metricStatus AS status FROM metricOutput")
+    return [row["status"] for row in rows]
+
+
+def cells(answer: Answer) -> list[list[str]]:
+    """The rows of a table, up to the error column."""
+    return [re.split(r"  +", line.strip())[:3] for line in answer.out.splitlines()[2:]]
+
+
+def make_rain(place: Workplace) -> None:
+    """A class of one column, `sky`."""
+    engine = make_engine(place.database)
+    make_class(engine, "rain", sky="text")
+    engine.dispose()
+    if not place.database.startswith("sqlite"):
+        execute(place.database, "GRANT INSERT ON rain TO sam_loader")
+
+
+def break_class(place: Workplace) -> str:
+    """Drop the trigger of metricOutput; the statement that creates it again."""
+    statement = "SELECT sql FROM sqlite_schema WHERE name = 'metricOutput_insert'"
+    drop = "DROP TRIGGER metricOutput_insert"
+    if not place.database.startswith("sqlite"):
+        definition = "SELECT pg_get_triggerdef(oid) AS sql FROM pg_trigger"
+        statement = f"{definition} WHERE tgname = 'metricoutput_insert'"
+        drop += " ON metricOutput"
+    [row] = query(place.database, statement)
+    execute(place.database, drop)
+    return str(row["sql"])
+
+
+def test_a_bad_record_is_found_fixed_and_loaded(place: Workplace) -> None:
+    assert listed(place) == []
+    message = new_message("metricOutput", BAD, headers={"JMSXUserID": "probe", "samUser": "nagios"})
+    answer = drained(place, message, metric_message(), metric_message())
+    assert "1 row, 1 duplicate, 1 dead letter (bad-status: 1)" in answer.out
+    [letter] = listed(place)
     number = str(letter["dead_letter_id"])
+    shown = dead_letter(place, "show", number, "--json").json
+    table = dead_letter(place, "list", "--reason", "bad-status").out
+
+    edit = dead_letter(place, "edit", number, "--body", "-", "--replay", "--json", stdin=GOOD)
+
+    spool = f"spool://{place.directory}/spool"
     assert (letter["message_class"], letter["reason"]) == ("metricOutput", "bad-status")
+    assert (letter["broker"], letter["login"], letter["claimed_user"]) == (spool, "probe", "nagios")
     assert "SPLENDID" in letter["error"]
-
-    answer = dead_letter(workplace, "edit", number, "--body", "-", "--replay", "--json", stdin=GOOD)
-
-    assert answer.code == 0, str(answer)
-    edited = answer.json
-    assert (edited["edited_from"], edited["replayed"]["outcome"]) == (int(number), "loaded")
-    assert statuses(workplace) == ["OK"]
-    assert listed(workplace) == []
-    old, new = dead_letter(workplace, "show", number, str(edited["dead_letter_id"]), "--json").json
+    assert (shown["body"], shown["publisher"], shown["record_number"]) == (BAD, OURS, 1)
+    assert shown["headers"] == {**message.headers, IDENTITY: OURS}
+    header, _, line = table.splitlines()
+    assert header.split() == ["id", "time", "class", "reason", "sender", "broker", "error"]
+    assert f"{OURS}, nagios" in line and f"{spool} as probe" in line
+    edited = edit.json
+    assert (edit.code, edited["edited_from"], edited["replayed"]["outcome"]) == (
+        0,
+        int(number),
+        "loaded",
+    )
+    assert statuses(place) == ["OK", "OK"]
+    assert listed(place) == []
+    old, new = dead_letter(place, "show", number, str(edited["dead_letter_id"]), "--json").json
     assert (old["state"], old["edited_as"], old["body"]) == ("dropped", new["dead_letter_id"], BAD)
     assert (new["state"], new["edited_from"], new["body"]) == ("replayed", int(number), GOOD)
 
 
-def test_a_repeated_replay_reports_the_outcome_of_each_letter(workplace: Workplace) -> None:
-    for name in ("rain", "snow"):
-        park(workplace, "sky: blue\nEOT\n", message_class=name)
-    rain, snow = (str(letter["dead_letter_id"]) for letter in listed(workplace))
-    make_class(workplace, "rain")
+def test_a_repeated_replay_reports_the_outcome_of_each_letter(place: Workplace) -> None:
+    [rain] = park(place, RAIN, message_class="rain")
+    [_, snow] = park(place, RAIN, message_class="snow")
+    still_open = dead_letter(place, "replay", "--all")
+    make_rain(place)
 
-    first = dead_letter(workplace, "replay", "--all")
-    again = dead_letter(workplace, "replay", rain, snow)
+    first = dead_letter(place, "replay", "--all")
+    again = dead_letter(place, "replay", rain, snow)
 
-    assert (first.code, again.code) == (BAD_DATA, BAD_DATA)
+    assert [answer.code for answer in (still_open, first, again)] == [BAD_DATA] * 3
     assert cells(first) == [[rain, "loaded"], [snow, "failed", "unknown-class"]]
     assert cells(again)[0] == [rain, "skipped", "already replayed"]
     assert "2 dead letters, 1 loaded, 1 failed" in first.err
-    assert dead_letter(workplace, "replay", rain).code == 0
-    assert query(workplace.database, "SELECT sky FROM kept_rain") == [{"sky": "blue"}]
+    assert dead_letter(place, "replay", "--class", "RAIN").code == 0
+    assert query(place.database, "SELECT sky FROM rain") == [{"sky": "blue"}]
 
 
-def test_dropped_letters_are_counted_and_never_loaded(workplace: Workplace) -> None:
-    park(workplace, BAD, BAD.replace("ce01", "ce02"))
-    first, second = (str(letter["dead_letter_id"]) for letter in listed(workplace))
+def test_dropped_letters_are_counted_and_never_loaded_unless_they_are_restored(
+    place: Workplace,
+) -> None:
+    [rain] = park(place, RAIN, message_class="rain")
+    [_, bad] = park(place, BAD)
+    old = dead_letter(place, "drop", "--reason", "bad-status", "--older-than", "30d", "--json")
+    dead_letter(place, "edit", bad, "--body", "-", stdin=GOOD)
 
-    by_age = dead_letter(
-        workplace, "drop", "--reason", "bad-status", "--older-than", "30d", "--json"
+    dropped = dead_letter(place, "drop", "--all")
+    again = dead_letter(place, "drop", rain, bad)
+    replayed = dead_letter(place, "replay", rain, "--json")
+    states = [letter["state"] for letter in listed(place, "--state", "any")]
+    restored = dead_letter(place, "restore", rain, bad, "--json")
+    make_rain(place)
+
+    assert old.json == {"dropped": 0, "not_open": 0}
+    assert dropped.out == "dropped 2 dead letters\n"
+    assert again.out.startswith("dropped 0 dead letters, 2 were ")
+    assert (replayed.code, replayed.json[0]["state"], states) == (
+        BAD_DATA,
+        "dropped",
+        ["dropped"] * 3,
     )
-    all_dropped = dead_letter(workplace, "drop", "--all")
-
-    assert by_age.json == {"dropped": 0, "not_open": 0}
-    assert all_dropped.out == "dropped 2 dead letters\n"
-    again = dead_letter(workplace, "drop", first, second)
-    assert again.out.startswith("dropped 0 dead letters, 2 ")
-    replayed = dead_letter(workplace, "replay", first, "--json")
-    assert (replayed.code, replayed.json[0]["state"]) == (BAD_DATA, "dropped")
-    assert [letter["state"] for letter in listed(workplace, "--state", "any")] == [
-        "dropped",
-        "dropped",
-    ]
+    assert (restored.code, restored.json["restored"]) == (0, 1)  # another has replaced the bad one
+    assert dead_letter(place, "drop", bad).out.startswith("dropped 0 dead letters, 1 was ")
+    assert cells(dead_letter(place, "replay", rain)) == [[rain, "loaded"]]
 
 
-def test_a_misspelt_reason_or_class_drops_nothing_and_names_the_nearest(small: Workplace) -> None:
-    park(small, BAD)
+def test_a_replay_says_which_dead_letters_replace_a_message(place: Workplace) -> None:
+    repair = break_class(place)
+    drained(place, new_message("metricOutput", GOOD + BAD, record_count=2))
+    [parked] = listed(place)
+    execute(place.database, repair)
 
-    by_reason = dead_letter(small, "drop", "--reason", "bad-satus")
-    by_class = dead_letter(small, "drop", "--class", "metricOuput")
+    replayed = dead_letter(place, "replay", str(parked["dead_letter_id"]))
 
-    assert (by_reason.code, by_class.code) == (USAGE, USAGE)
-    assert "did you mean bad-status?" in by_reason.err
-    assert "unknown-class" in by_reason.err
-    assert "did you mean metricOutput?" in by_class.err
-    assert [letter["state"] for letter in listed(small)] == ["open"]
-
-
-def test_a_letter_that_was_dropped_by_mistake_is_restored_and_replayed(
-    workplace: Workplace,
-) -> None:
-    park(workplace, "sky: blue\nEOT\n", message_class="rain")
-    park(workplace, BAD)
-    rain, bad = (str(letter["dead_letter_id"]) for letter in listed(workplace))
-    dead_letter(workplace, "edit", bad, "--body", "-", stdin=GOOD)
-    assert dead_letter(workplace, "drop", rain).code == 0
-
-    restored = dead_letter(workplace, "restore", "--all", "--json")
-    edited = dead_letter(workplace, "restore", bad)
-
-    assert (restored.code, restored.json["restored"]) == (0, 1)
-    assert edited.out.startswith("restored 0 dead letters, 1 ")  # another letter has replaced it
-    make_class(workplace, "rain")
-    assert cells(dead_letter(workplace, "replay", rain)) == [[rain, "loaded"]]
-
-
-def test_a_replay_says_which_dead_letters_replace_a_message(
-    workplace: Workplace,
-) -> None:
-    repair = break_class(workplace)
-    workplace.succeed("sam-publish", "send", "--raw", workplace.write("two.txt", GOOD + BAD))
-    assert workplace.run("sam-consume", "run", "--drain").code == BAD_DATA
-    [parked] = listed(workplace)
-    execute(workplace.database, repair)
-
-    replayed = dead_letter(workplace, "replay", str(parked["dead_letter_id"]))
-
-    assert replayed.code == BAD_DATA
-    [new] = listed(workplace)
-    assert new["reason"] == "bad-status"
-    [[number, outcome, text]] = cells(replayed)
+    assert (parked["reason"], replayed.code) == ("class-broken", BAD_DATA)
+    [new] = listed(place)
+    [[number, outcome, words]] = cells(replayed)
     assert (number, outcome) == (str(parked["dead_letter_id"]), "replaced")
-    assert text.endswith(f" {new['dead_letter_id']}")
-    assert statuses(workplace) == ["OK"]
+    assert (new["reason"], words.endswith(f" {new['dead_letter_id']}")) == ("bad-status", True)
+    assert statuses(place) == ["OK"]
 
 
-def test_long_lists_and_letters_are_cut_unless_all_of_them_is_asked_for(small: Workplace) -> None:
-    with_details = f"{BAD.removesuffix('EOT' + chr(10))}detailsData: {'x' * 50_000}\nEOT\n"
-    park(small, *(with_details.replace("ce01", f"ce{number}") for number in range(6)))
-    park(small, *(BAD.replace("ce01", f"wn{number}") for number in range(54)))
-    assert len(listed(small)) == 60
+def test_the_daemon_loads_parked_messages_once_their_class_is_repaired(big: Workplace) -> None:
+    place = big
+    repair, log = break_class(place), place.directory / "running.log"
+    with place.running("sam-consume", "run"):
+        fill_spool(place.directory / "spool", [new_message("metricOutput", GOOD)])
+        eventually(lambda: len(listed(place)) == 1)
+        execute(place.database, repair)
+        eventually(lambda: "replaying messages" in log.read_text())  # after the commit
 
-    newest = dead_letter(small, "list")
-    shown = dead_letter(small, "show", "--reason", "bad-status")
-
-    assert len(cells(newest)) == 50
-    assert "the newest 50 of 60" in newest.err
-    assert len(cells(dead_letter(small, "list", "--all"))) == 60
-    assert len(shown.out) < 100_000
-    assert "--all" in shown.err
-    assert len(dead_letter(small, "show", "--all").out) > 300_000
+    assert [letter["state"] for letter in listed(place, "--state", "any")] == ["replayed"]
+    assert statuses(place) == ["OK"]
+    [error] = [line for line in log.read_text().splitlines() if " ERROR " in line]
+    assert "class metricOutput is broken" in error
+    assert "class metricOutput works again" in log.read_text()
 
 
-def test_a_list_on_a_terminal_goes_through_the_pager_unless_all_is_wanted(small: Workplace) -> None:
+def test_ten_thousand_parked_messages_are_replayed_in_reasonable_time(place: Workplace) -> None:
+    """The table is filled with copies of one letter, which is quicker than loading them."""
+    repair = break_class(place)
+    park(place, GOOD)
+    columns = (
+        "record_number, message_class, reason, error, headers, body, body_bytes, body_digest,"
+        " received_at, changed_at"
+    )
+    execute(
+        place.database,
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)"
+        f" INSERT INTO dead_letter (message_id, {columns})"
+        f" SELECT message_id || i, {columns} FROM dead_letter CROSS JOIN n",
+    )
+    execute(place.database, repair)
+
+    began = time.monotonic()
+    answer = dead_letter(place, "replay", "--reason", "class-broken", "--json")
+
+    assert answer.code == 0, str(answer)[-2000:]
+    assert [replayed["outcome"] for replayed in answer.json] == ["loaded"] * 10_001
+    assert time.monotonic() - began < 120  # 5 s on a busy laptop
+    assert listed(place) == []
+
+
+def test_letters_are_counted_by_sender_read_in_portions_and_cut_unless_all_are_wanted(
+    place: Workplace,
+) -> None:
+    long = f"{BAD.removesuffix('EOT' + chr(10))}detailsData: {'x' * 50_000}\nEOT\n"
+    bodies = [long.replace("ce01", f"ce{number}") for number in range(6)]
+    bodies += [BAD.replace("ce01", f"wn{number}") for number in range(54)]
+    origin = {"samUser": "nagios", "samHost": "wn17.example.org"}
+    drained(place, *(new_message("metricOutput", body, headers=origin) for body in bodies))
+
+    [group] = dead_letter(place, "list", "--by", "sender", "--json").json
+    first = listed(place, "--after", "0", "--limit", "2")
+    rest = listed(place, "--after", str(first[-1]["dead_letter_id"]))
+    newest, few = dead_letter(place, "list"), dead_letter(place, "list", "--limit", "2")
+    shown = dead_letter(place, "show", "--reason", "bad-status")
+
+    assert (group["letters"], group["sender"], group["known_by"]) == (60, OURS, "established")
+    ids = [letter["dead_letter_id"] for letter in [*first, *rest]]
+    assert (len(first), ids, ids[-1]) == (2, sorted(set(ids)), group["example_id"])
+    assert {letter["claimed_user"] for letter in rest} == {"nagios"}
+    assert {letter["claimed_host"] for letter in rest} == {"wn17.example.org"}
+    assert (len(cells(newest)), "the newest 50 of 60" in newest.err) == (50, True)
+    assert f"{OURS}, nagios@wn17.example.org (claimed)" in newest.out
+    assert [int(row[0]) for row in cells(few)] == ids[-2:]
+    assert len(cells(dead_letter(place, "list", "--all"))) == 60
+    assert len(shown.out) < 100_000 and "--all" in shown.err
+    assert len(dead_letter(place, "show", "--all").out) > 300_000
+
+
+def test_a_list_on_a_terminal_goes_through_the_pager_unless_all_is_wanted(
+    small: Workplace,
+) -> None:
     park(small, *(BAD.replace("ce01", f"wn{number}") for number in range(3)))
 
     def on_a_terminal(*arguments: str) -> str:
@@ -201,10 +312,14 @@ def test_a_list_on_a_terminal_goes_through_the_pager_unless_all_is_wanted(small:
         command = [PROGRAMS / "sam-consume", "dead-letter", *arguments]
         environment = {**small.clean_environment(), "PAGER": "sed 's/^/paged: /'"}
         try:
-            done = subprocess.run(
-                command, cwd=small.directory, env=environment, stdout=follower, timeout=60
+            subprocess.run(
+                command,
+                cwd=small.directory,
+                env=environment,
+                stdout=follower,
+                timeout=60,
+                check=True,
             )
-            assert done.returncode == 0
             return os.read(leader, 100_000).decode()
         finally:
             os.close(leader)
@@ -215,278 +330,173 @@ def test_a_list_on_a_terminal_goes_through_the_pager_unless_all_is_wanted(small:
     assert "paged" not in on_a_terminal("list", "--all")
 
 
-def test_letters_are_counted_by_sender_and_read_in_portions(workplace: Workplace) -> None:
-    workplace = replace(workplace, environment={**workplace.environment, "LOGNAME": "nagios"})
-    bodies = [BAD.replace("ce01", f"wn{number}") for number in range(3)]
-    files = [workplace.write(f"{number}.txt", body) for number, body in enumerate(bodies)]
-    workplace.succeed("sam-publish", "send", "--raw", *files)
-    assert workplace.run("sam-consume", "run", "--drain").code == BAD_DATA
-
-    [group] = dead_letter(workplace, "list", "--by", "sender", "--json").json
-    first = listed(workplace, "--after", "0", "--limit", "2")
-    rest = listed(workplace, "--after", str(first[-1]["dead_letter_id"]))
-
-    assert group["letters"] == 3
-    assert (group["sender"], group["known_by"]) == (f"uid:{os.getuid()}", "established")
-    ids = [letter["dead_letter_id"] for letter in [*first, *rest]]
-    assert (len(first), ids[-1]) == (2, group["example_id"])
-    assert ids == sorted(set(ids))
-    assert {letter["claimed_user"] for letter in [*first, *rest]} == {"nagios"}
-    assert {letter["claimed_host"] for letter in first} == {os.uname().nodename}
-    table = dead_letter(workplace, "list").out
-    assert f"uid:{os.getuid()}, nagios@{os.uname().nodename} (claimed)" in table
-
-
-def test_the_daemon_loads_parked_messages_once_their_class_is_repaired(
-    workplace: Workplace,
-) -> None:
-    repair = break_class(workplace)
-    workplace.succeed("sam-publish", "send", stdin=GOOD)
-
-    with workplace.running("sam-consume", "run"):
-        eventually(lambda: count(workplace, "open") == 1)
-        execute(workplace.database, repair)
-        eventually(lambda: count(workplace, "replayed") == 1)
-        log = workplace.directory / "running.log"
-        eventually(lambda: "replaying messages" in log.read_text())  # after the commit
-
-    assert statuses(workplace) == ["OK"]
-
-
-def test_ten_thousand_parked_messages_are_replayed_in_reasonable_time(workplace: Workplace) -> None:
-    """The table is filled with copies of one letter, which is quicker than loading them."""
-    repair = break_class(workplace)
-    park(workplace, GOOD)
-    execute(workplace.database, copies(10_000))
-    execute(workplace.database, repair)
-
-    began = time.monotonic()
-    answer = dead_letter(workplace, "replay", "--reason", "class-broken", "--json")
-
-    assert answer.code == 0, str(answer)[-2000:]
-    assert [replayed["outcome"] for replayed in answer.json] == ["loaded"] * 10_001
-    assert time.monotonic() - began < 60  # 5 s on a busy laptop
-    assert count(workplace, "open") == 0
-
-
 def test_a_missing_privilege_is_reported(big: Workplace) -> None:
     park(big, BAD)
     file = big.write("history.txt", GOOD)
-    execute(big.database, "REVOKE UPDATE (state) ON dead_letter FROM sam_loader")
-    execute(big.database, "REVOKE UPDATE (reason) ON dead_letter FROM sam_loader")
-    execute(big.database, "REVOKE UPDATE (error) ON dead_letter FROM sam_loader")
-    execute(big.database, "REVOKE UPDATE (changed_at) ON dead_letter FROM sam_loader")
+    for right in ("UPDATE (state)", "UPDATE (reason)", "UPDATE (error)", "UPDATE (changed_at)"):
+        execute(big.database, f"REVOKE {right} ON dead_letter FROM sam_loader")
     execute(big.database, "REVOKE INSERT ON metricOutput FROM sam_loader")
     execute(big.database, "REVOKE EXECUTE ON FUNCTION metricOutput_load FROM sam_loader")
     as_loader = replace(big, environment={"SAM_DATABASE_URL": as_role(big.database, "loader")})
 
-    replayed = dead_letter(big, "replay", "--all")
-    dropped = dead_letter(big, "drop", "--all")
-    imported = as_loader.run("sam-db", "import", "records", file)
+    answers = [dead_letter(big, "replay", "--all"), dead_letter(big, "drop", "--all")]
+    answers.append(as_loader.run("sam-db", "import", "records", file))
 
-    for answer in (replayed, dropped, imported):
-        assert answer.code == NO_PERMISSION, str(answer)
-        assert "permission denied" in answer.err
+    for answer in answers:
+        assert (answer.code, "permission denied" in answer.err) == (NO_PERMISSION, True)
     assert [letter["state"] for letter in listed(big)] == ["open"]
 
 
-def test_an_edited_body_becomes_a_new_letter(small: Workplace) -> None:
-    park(small, BAD)
-    [letter] = listed(small)
-    number = str(letter["dead_letter_id"])
-    small = with_editor(small, "sed -i s/SPLENDID/WARNING/")
+def with_editor(place: Workplace, editor: str) -> Workplace:
+    """The workplace with this `$VISUAL`."""
+    return replace(place, environment={"VISUAL": editor, "EDITOR": ""})
 
-    answer = dead_letter(small, "edit", number, "--replay")
 
-    assert answer.code == 0, str(answer)
-    assert f"dead letter {number} was replaced by" in answer.out
-    assert statuses(small) == ["WARNING"]
-    assert left_behind(small) == []
+def left_behind(place: Workplace) -> list[Path]:
+    return sorted((place.directory / "tmp").glob("sam-dead-letter-*"))
+
+
+def test_a_body_or_a_header_that_is_edited_becomes_a_new_letter(small: Workplace) -> None:
+    [bad] = park(small, BAD)
+    [_, misnamed] = park(small, GOOD, message_class="metricoutputt")
+    header = ("--header", "messageClass=metricOutput")
+
+    in_editor = with_editor(small, "sed -i s/SPLENDID/WARNING/")
+    by_hand = dead_letter(in_editor, "edit", bad, "--replay")
+    by_option = dead_letter(with_editor(small, "false"), "edit", misnamed, *header, "--replay")
+
+    assert (by_hand.code, by_option.code) == (0, 0), str(by_hand)
+    assert f"dead letter {bad} was replaced by" in by_hand.out
+    assert (statuses(small), left_behind(small)) == (["WARNING"], [])  # the worse one of the two
 
 
 @pytest.mark.parametrize(
-    ("editor", "stem"),
-    [("true", "nothing changed"), ("false", "status 1"), ("no-such-editor", "No such file")],
+    ("editor", "options", "code", "words"),
+    [
+        ("true", "", USAGE, "nothing changed"),
+        ("false", "", USAGE, "status 1"),
+        ("no-such-editor", "", USAGE, "No such file"),
+        ("", "", USAGE, "--body"),
+        ("", "--body absent.txt", NO_INPUT, "absent.txt"),
+    ],
 )
-def test_an_editor_that_changes_nothing_changes_nothing(
-    small: Workplace, editor: str, stem: str
+def test_an_edit_that_fails_changes_nothing(
+    small: Workplace, editor: str, options: str, code: int, words: str
 ) -> None:
-    park(small, BAD)
-    before = listed(small, "--state", "any")
+    [number] = park(small, BAD)
 
-    answer = dead_letter(with_editor(small, editor), "edit", str(before[0]["dead_letter_id"]))
+    answer = dead_letter(with_editor(small, editor), "edit", number, *options.split())
 
-    assert answer.code == USAGE, str(answer)
-    assert stem in answer.err
-    assert listed(small, "--state", "any") == before
+    assert (answer.code, words in answer.err) == (code, True), str(answer)
+    assert [letter["state"] for letter in listed(small, "--state", "any")] == ["open"]
     assert left_behind(small) == []
 
 
 def test_an_edit_that_cannot_be_stored_is_kept_in_a_file(small: Workplace) -> None:
-    park(small, BAD)
-    [letter] = listed(small)
-    number = str(letter["dead_letter_id"])
-    dropping = small.write(
-        "editor",
-        f"""#!/bin/sh
-sed -i s/SPLENDID/WARNING/ "$1"
-sam-consume -q dead-letter drop {number}
-""",
-    )
-    dropping.chmod(0o700)
+    [number] = park(small, BAD)
+    drop = f"sam-consume -q dead-letter drop {number}\n"
+    editor = small.write("editor", f'#!/bin/sh\nsed -i s/SPLENDID/WARNING/ "$1"\n{drop}')
+    editor.chmod(0o700)
 
-    answer = dead_letter(with_editor(small, str(dropping)), "edit", number)
+    answer = dead_letter(with_editor(small, str(editor)), "edit", number)
 
-    assert answer.code == USAGE, str(answer)
-    assert "is dropped" in answer.err
+    assert (answer.code, "is dropped" in answer.err) == (USAGE, True), str(answer)
     [file] = left_behind(small)
     assert str(file) in answer.err
     assert "WARNING" in file.read_text()
 
 
-def test_headers_alone_are_edited_without_an_editor(small: Workplace) -> None:
-    workplace = with_editor(small, "false")
-    park(workplace, GOOD, message_class="metricoutputt")
-    [letter] = listed(workplace)
-
-    answer = dead_letter(
-        workplace,
-        "edit",
-        str(letter["dead_letter_id"]),
-        "--header",
-        "messageClass=metricOutput",
-        "--replay",
-    )
-
-    assert answer.code == 0, str(answer)
-    assert statuses(workplace) == ["OK"]
-
-
-def test_a_limited_list_reports_how_many_letters_there_are(small: Workplace) -> None:
-    park(small, *(BAD.replace("ce01", f"ce{at:02}") for at in range(5)))
-    numbers = [letter["dead_letter_id"] for letter in listed(small)]
-
-    answer = dead_letter(small, "list", "--limit", "2")
-
-    assert [int(row[0]) for row in cells(answer)] == numbers[-2:]
-    assert "the newest 2 of 5" in answer.err
-
-
 def test_terminal_escapes_in_a_message_are_shown_escaped(small: Workplace) -> None:
-    park(small, BAD.replace("SPLENDID", ESCAPES))
+    park(small, BAD.replace("SPLENDID", "\x1b[2J"))
 
     shown = dead_letter(small, "show", "--all").out + dead_letter(small, "list").out
 
-    assert "\x1b" not in shown
-    assert r"\x1b[2J" in shown
+    assert "\x1b" not in shown and r"\x1b[2J" in shown
 
 
-def test_a_missing_body_file_and_a_missing_editor_are_reported(small: Workplace) -> None:
+@pytest.mark.parametrize(
+    ("typed", "code", "words"),
+    [
+        *((name, USAGE, "select letters by") for name in ("replay", "drop", "show")),
+        ("drop 1 --all", USAGE, "select letters by"),
+        ("list 1 --reason empty", USAGE, "select letters by"),
+        ("drop --older-than 30", USAGE, "1d to 99999d"),
+        ("show 0", USAGE, "is not a whole number"),
+        ("show 9223372036854775808", USAGE, "is not a whole number"),
+        ("edit 1 --header x", USAGE, "NAME=VALUE"),
+        ("list --limit 0", USAGE, "is not a whole number"),
+        ("drop --reason tpyo", USAGE, "is not a reason"),
+        ("drop --reason bad-satus", USAGE, "did you mean bad-status?"),
+        ("list --reason ''", USAGE, "the reasons are bad-frame"),
+        ("drop --class metricOuput", USAGE, "did you mean metric"),
+        ("drop --class ''", USAGE, "no dead letter has this class"),
+        ("list --state closed", USAGE, "invalid choice"),
+        *((f"{name} 4711", NO_INPUT, "4711") for name in ("show", "list", "drop", "restore")),
+        ("replay 4711", NO_INPUT, "no dead letter 4711"),
+        ("edit --body - 4711", NO_INPUT, "no dead letter 4711"),
+    ],
+)
+def test_an_invalid_selection_is_refused(
+    small: Workplace, typed: str, code: int, words: str
+) -> None:
     park(small, BAD)
-    number = str(listed(small)[0]["dead_letter_id"])
 
-    missing = dead_letter(small, "edit", number, "--body", "absent.txt")
-    nothing = dead_letter(with_editor(small, ""), "edit", number)
+    answer = dead_letter(small, *shlex.split(typed))
 
-    assert (missing.code, nothing.code) == (NO_INPUT, USAGE)
-    assert "absent.txt" in missing.err
-    assert "--body" in nothing.err
+    assert (answer.code, words in answer.err) == (code, True), str(answer)
+    assert [letter["state"] for letter in listed(small)] == ["open"]
 
 
-def dead_letter(workplace: Workplace, *arguments: str, stdin: str = "") -> Answer:
-    return workplace.run("sam-consume", "dead-letter", *arguments, stdin=stdin)
+def test_several_messages_are_found_wherever_they_are(place: Workplace) -> None:
+    queue = DirectoryQueue(place.directory / "spool")
+    both = metric_message(metric_result(), metric_result(metricStatus="FINE"))
+    drained(place, both)
+    waiting, unknown = metric_message(), new_message_id()
+    queue.add(waiting)
+    down = f"--flavour CE --json --broker stomp://127.0.0.1:{closed_port()}".split()
+    result = ["result", "--metric", "m", "--status", "OK", "--host", "a.example.org"]
+    spooled = place.succeed("sam-publish", *result, *down).json["messages"][0]["message_id"]
+
+    ids = [both.message_id, waiting.message_id, spooled]
+    answer = place.run("sam-consume", "find", "--days", "3653", "--json", *ids, unknown)
+
+    assert answer.code == NO_INPUT
+    first, second, third, last = answer.json
+    assert first["rows"][0]["key"]["hostName"] == "ce01.example.org"
+    assert [letter["reason"] for letter in first["dead_letters"]] == ["bad-status"]
+    assert [element["state"] for element in second["spool"]] == ["waiting"]
+    [element] = third["spool"]
+    assert Path(element["file"]).is_file()
+    assert element["headers"]["samProgram"].endswith(" result")
+    assert (last["message_id"], last["found"]) == (unknown, False)
+    assert str(queue.path) in last["searched"]["spools"]
+    assert place.run("sam-consume", "find", *ids).code == 0
+    assert queue.count() == 1
 
 
-def listed(workplace: Workplace, *arguments: str) -> list[dict[str, Any]]:
-    answer = workplace.succeed("sam-consume", "dead-letter", "list", *arguments, "--json")
-    letters: list[dict[str, Any]] = answer.json
-    return letters
+def test_a_host_without_a_database_has_only_spools(tmp_path: Path) -> None:
+    place = Workplace(tmp_path, broker="", database="sqlite://")
+    place.write("sam.toml", f'[consumer]\nname = "r"\nbrokers = ["spool://{tmp_path}/in"]\n')
+    message = metric_message()
+    rejected = tmp_path / "state" / "sam" / "consume-r.rejected"
+    rejected.parent.mkdir(parents=True)
+    DirectoryQueue(rejected).add(Message({**message.headers, REJECTED: "no address"}, message.body))
+
+    answer = place.run("sam-consume", "find", message.message_id)
+    missing = place.run("sam-consume", "find", new_message_id())
+
+    assert (answer.code, missing.code) == (0, NO_INPUT)
+    assert "rejected: no address" in answer.out
+    assert "no database is configured" in missing.out
+    of_ours = time_of_id(new_message_id())
+    assert of_ours is not None and of_ours.year >= 2024
+    assert time_of_id("sha256:0660f557bd1ea3") is None
+    assert time_of_id("ffffffffffffff-3da37507d44158f917") is None
 
 
-def park(workplace: Workplace, *bodies: str, message_class: str = "metricOutput") -> None:
-    """Load messages that all become dead letters, without a process because there are many."""
-    engine = make_engine(as_role(workplace.database, "loader"))
-    messages = [new_message(message_class, body) for body in bodies]
-    loaded = load(engine, Catalogue(engine), messages, datetime.now(UTC))
-    engine.dispose()
-    assert (loaded.rows, sum(loaded.dead_letters.values())) == (0, len(bodies))
+def test_a_program_whose_log_is_full_keeps_its_exit_code(tmp_path: Path) -> None:
+    arguments = ["--config", str(tmp_path / "none.toml"), "check"]
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "sam_pipeline.consumer", *arguments]
 
-
-def statuses(workplace: Workplace) -> list[str]:
-    rows = query(workplace.database, "SELECT metricStatus AS status FROM metricOutput")
-    return [row["status"] for row in rows]
-
-
-def count(workplace: Workplace, state: str) -> int:
-    statement = "SELECT count(*) AS n FROM dead_letter WHERE state = :state"
-    return int(query(workplace.database, statement, state=state)[0]["n"])
-
-
-def cells(answer: Answer) -> list[list[str]]:
-    """The rows of a table, up to the error column."""
-    return [re.split(r"  +", line.strip())[:3] for line in answer.out.splitlines()[2:]]
-
-
-def break_class(workplace: Workplace) -> str:
-    """Drop the trigger of metricOutput; the statement that creates it again."""
-    if workplace.database.startswith("sqlite"):
-        statement = "SELECT sql FROM sqlite_schema WHERE name = 'metricOutput_insert'"
-        drop = "DROP TRIGGER metricOutput_insert"
-    else:
-        statement = (
-            "SELECT pg_get_triggerdef(oid) AS sql FROM pg_trigger"
-            " WHERE tgname = 'metricoutput_insert'"
-        )
-        drop = "DROP TRIGGER metricOutput_insert ON metricOutput"
-    [row] = query(workplace.database, statement)
-    execute(workplace.database, drop)
-    return str(row["sql"])
-
-
-def make_class(workplace: Workplace, name: str) -> None:
-    """A class of one column, `sky`."""
-    execute(workplace.database, f"CREATE TABLE kept_{name} (sky text)")
-    execute(workplace.database, f"CREATE VIEW {name} AS SELECT sky FROM kept_{name}")
-    trigger = f"CREATE TRIGGER {name}_insert INSTEAD OF INSERT ON {name}"
-    insert = f"INSERT INTO kept_{name} VALUES (NEW.sky);"
-    if workplace.database.startswith("sqlite"):
-        execute(workplace.database, f"{trigger} BEGIN {insert} END")
-        return
-    execute(
-        workplace.database,
-        f"CREATE FUNCTION {name}_insert() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
-        f" AS $$ BEGIN {insert} RETURN NEW; END $$",
-    )
-    execute(workplace.database, f"{trigger} FOR EACH ROW EXECUTE FUNCTION {name}_insert()")
-    execute(workplace.database, f"GRANT INSERT ON {name} TO sam_loader")
-
-
-def copies(number: int) -> str:
-    """The statement that copies the only letter, with a new message id for each copy."""
-    series = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {}) "
-    return (
-        "INSERT INTO dead_letter (message_id, record_number, message_class, reason, error, headers,"
-        " body, body_bytes, body_digest, received_at, changed_at) "
-        + series.format(number)
-        + "SELECT message_id || i, record_number, message_class, reason, error, headers, body,"
-        " body_bytes, body_digest, received_at, changed_at FROM dead_letter CROSS JOIN n"
-    )
-
-
-def with_editor(workplace: Workplace, editor: str) -> Workplace:
-    """The workplace with this `$VISUAL` and its own directory for temporary files."""
-    temporary = workplace.directory / "tmp"
-    temporary.mkdir(exist_ok=True)
-    environment = {"VISUAL": editor, "EDITOR": "", "TMPDIR": str(temporary)}
-    return replace(workplace, environment={**workplace.environment, **environment})
-
-
-def left_behind(workplace: Workplace) -> list[Path]:
-    return sorted((workplace.directory / "tmp").glob("sam-dead-letter-*"))
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 90.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
-        time.sleep(0.1)
+        assert subprocess.run(command, stderr=full, timeout=60).returncode == 78

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
-import socket
+import ssl
 import subprocess
 import sys
-import urllib.error
-import urllib.request
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.services.postgres import PostgresServer, fresh_database
-from tests.services.process import free_ports, wait_until
+from sam_pipeline.schema.times import format_time
+from tests.services.process import free_ports
 from tests.services.systemd import Systemd
-from tests.support.commands import Answer, Workplace, embedded
-from tests.support.reports.stored import query
+from tests.support.brokers.tls_files import TlsFiles
+from tests.support.commands import Workplace, embedded
+from tests.support.consumer.site import Site, results
+from tests.support.waiting import eventually
 
-SOON_S = 60.0
-BUG = 70
-UNAVAILABLE = 69
-RESULT = ["--metric", "org.example.Ping", "--status", "OK", "--flavour", "CE"]
+BUG, UNAVAILABLE = 70, 69
+WARNING, CRITICAL = 1, 2
+TOKEN = "correct-horse"
 
 
 @pytest.fixture
@@ -37,36 +41,96 @@ def systemd(tmp_path: Path) -> Iterator[Systemd]:
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, systemd: Systemd) -> Workplace:
+def place(tmp_path: Path, systemd: Systemd) -> Workplace:
     """A workplace with a spool and SQLite, under a service manager."""
     return replace(embedded(tmp_path), environment={"NOTIFY_SOCKET": systemd.address})
 
 
-def state_of(workplace: Workplace) -> str:
-    return str(workplace.run("sam-consume", "status", "--json").json["state"])
+@pytest.fixture
+def site(place: Workplace) -> Site:
+    """The same."""
+    return Site(place.directory / "sam.toml", place.database, place.name, "state/sam")
 
 
-def publish(workplace: Workplace, host: str = "ce01.example.org") -> None:
-    workplace.succeed("sam-publish", "result", *RESULT, "--host", host)
+def configured(directory: Path, settings: str) -> Workplace:
+    place = replace(embedded(directory), consumer_settings=settings)
+    return place.write_configuration()
 
 
-def rows(workplace: Workplace) -> int:
-    return int(query(workplace.database, "SELECT count(*) AS n FROM metricOutput")[0]["n"])
+def state(place: Workplace) -> dict[str, Any]:
+    """The content of the state file; empty until the daemon writes it."""
+    with suppress(FileNotFoundError):
+        text = (place.directory / "state/sam/consume-acceptance.state.json").read_text()
+        return dict(json.loads(text))
+    return {}
 
 
-def settings(workplace: Workplace, line: str) -> None:
-    file = workplace.directory / "sam.toml"
-    file.write_text(file.read_text().replace("[consumer]\n", f"[consumer]\n{line}\n"))
+def notifications(systemd: Systemd, name: str) -> int:
+    return sum(message.startswith(name) for message in systemd.all_heard())
+
+
+def test_a_daemon_reports_start_load_reload_and_stop_to_systemd_and_to_commands(
+    place: Workplace, systemd: Systemd, site: Site
+) -> None:
+    assert place.run("sam-consume", "status").code == UNAVAILABLE
+    with place.running("sam-consume", "run") as daemon:
+        eventually(lambda: notifications(systemd, "WATCHDOG=1") >= 2)
+        site.fill(*results(1))
+        eventually(lambda: state(place).get("rows") == 1)
+        status = place.succeed("sam-consume", "status").out
+        plugin = place.succeed("check_sam_consumer").out
+        daemon.send_signal(signal.SIGHUP)
+        eventually(lambda: notifications(systemd, "READY=1\n") == 2)
+        eventually(lambda: "running" in place.run("sam-consume", "status").out)
+        assert notifications(systemd, "STOPPING=1") == 0
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(60) == 0
+
+    assert status.startswith("acceptance: running\n") and "metricOutput     1" in status
+    assert plugin.startswith("SAM CONSUMER OK - acceptance")
+    messages = [message for message in systemd.all_heard() if message != "WATCHDOG=1"]
+    assert messages[0].startswith("READY=1\nSTATUS=running; ")
+    assert messages[-1].startswith("STOPPING=1\n")
+    assert notifications(systemd, "RELOADING=1\n") == 1
+    assert "stopped: ended at" in place.run("sam-consume", "status").out
+
+
+def test_a_killed_daemon_is_not_taken_for_a_running_one(place: Workplace) -> None:
+    with place.running("sam-consume", "run"):  # killed at the end of the block
+        eventually(lambda: state(place).get("waiting_since", "") is None)
+    gone = place.run("sam-consume", "status")
+
+    assert (gone.code, "does not exist, last report at" in gone.out) == (UNAVAILABLE, True)
+    assert place.run("check_sam_consumer").code == CRITICAL
+
+
+BROKEN = """
+import sys, threading, time
+from sam_pipeline.consumer.cli import main
+from sam_pipeline.consumer.sinks.database import DatabaseSink
+
+def hang(*_):
+    time.sleep(3600)
+
+def fail_beside():
+    time.sleep(1)
+    raise ValueError("of a thread beside")
+
+if {hangs}:
+    DatabaseSink.load = hang
+else:
+    threading.Thread(target=fail_beside, daemon=True).start()
+sys.exit(main(["run"]))
+"""
+"""`sam-consume run` whose main loop hangs, or one of whose threads raises an error."""
 
 
 @contextmanager
-def broken(workplace: Workplace, defect: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A daemon with one defect."""
+def broken(place: Workplace, hangs: bool) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", BROKEN.format(hangs=hangs)]
+    environment = place.clean_environment()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.consumer.stuck_daemon", defect],
-        cwd=workplace.directory,
-        env={**workplace.clean_environment(), "PYTHONPATH": str(Path(__file__).parents[3])},
-        stderr=subprocess.DEVNULL,
+        command, cwd=place.directory, env=environment, stderr=subprocess.DEVNULL
     )
     try:
         yield process
@@ -75,222 +139,153 @@ def broken(workplace: Workplace, defect: str) -> Iterator[subprocess.Popen[bytes
         process.wait()
 
 
-def test_status_distinguishes_a_running_daemon_from_a_killed_one(workplace: Workplace) -> None:
-    assert workplace.run("sam-consume", "status").code == UNAVAILABLE
-    with workplace.running("sam-consume", "run") as daemon:
-        publish(workplace)
-        wait_until(lambda: rows(workplace) == 1, SOON_S)
-        wait_until(lambda: written_state(workplace).get("rows") == 1, SOON_S)
-
-        status = workplace.succeed("sam-consume", "status")
-        assert status.out.startswith("acceptance: running\n")
-        assert "metricOutput     1" in status.out
-        assert workplace.succeed("check_sam_consumer").out.startswith(
-            "SAM CONSUMER OK - acceptance"
-        )
-
-        daemon.send_signal(signal.SIGKILL)
-        daemon.wait()
-        gone = workplace.run("sam-consume", "status")
-
-    assert (gone.code, "does not exist, last report at" in gone.out) == (UNAVAILABLE, True)
-    assert workplace.run("check_sam_consumer").code == 2
-
-
-def written_state(workplace: Workplace) -> dict[str, Any]:
-    """The content of the state file; empty until the daemon writes it."""
-    try:
-        text = (workplace.directory / "state/sam/consume-acceptance.state.json").read_text()
-    except FileNotFoundError:
-        return {}
-    document = json.loads(text)
-    assert isinstance(document, dict)
-    return document
-
-
-def test_systemd_is_notified_of_start_watchdog_and_stop(
-    workplace: Workplace, systemd: Systemd
-) -> None:
-    with workplace.running("sam-consume", "run") as daemon:
-        wait_until(lambda: pings(systemd) >= 3, SOON_S)
-        daemon.send_signal(signal.SIGTERM)
-        assert daemon.wait(SOON_S) == 0
-
-    messages = [message for message in systemd.all_heard() if message != "WATCHDOG=1"]
-    assert messages[0].startswith("READY=1\nSTATUS=running; ")
-    assert messages[-1].startswith("STOPPING=1\n")
-    assert "stopped: ended at" in workplace.run("sam-consume", "status").out
-
-
-def test_a_reload_is_not_reported_as_a_stop(workplace: Workplace, systemd: Systemd) -> None:
-    with workplace.running("sam-consume", "run") as daemon:
-        wait_until(lambda: notifications_of(systemd, "READY=1") == 1, SOON_S)
-        daemon.send_signal(signal.SIGHUP)
-        wait_until(lambda: notifications_of(systemd, "READY=1") == 2, SOON_S)
-
-        assert notifications_of(systemd, "RELOADING=1") == 1
-        assert notifications_of(systemd, "STOPPING=1") == 0
-        wait_until(lambda: state_of(workplace) == "running", SOON_S)
-
-
-def pings(systemd: Systemd) -> int:
-    return systemd.all_heard().count("WATCHDOG=1")
-
-
-def notifications_of(systemd: Systemd, state: str) -> int:
-    return sum(message.startswith(f"{state}\n") for message in systemd.all_heard())
-
-
 def test_a_stuck_main_loop_does_not_ping_the_watchdog(
-    workplace: Workplace, systemd: Systemd
+    place: Workplace, systemd: Systemd, site: Site
 ) -> None:
-    with broken(workplace, "hanging"):
-        wait_until(lambda: pings(systemd) >= 2, SOON_S)
-        publish(workplace)
-        wait_until(lambda: written_state(workplace).get("held_messages") == 1, SOON_S)
-        written = written_state(workplace)["written_at"]
-        before = pings(systemd)
-        # The thread that writes the state is still alive.
-        wait_until(lambda: written_state(workplace)["written_at"] > written, SOON_S)
-        written = written_state(workplace)["written_at"]
-        wait_until(lambda: written_state(workplace)["written_at"] > written, SOON_S)
+    with broken(place, hangs=True):
+        eventually(lambda: notifications(systemd, "WATCHDOG=1") >= 2)
+        site.fill(*results(1))
+        eventually(lambda: state(place).get("held_messages") == 1)
+        before = notifications(systemd, "WATCHDOG=1")
+        for _ in range(2):  # the thread that writes the state is still alive
+            written = state(place)["written_at"]
+            eventually(lambda: state(place)["written_at"] > written)  # noqa: B023
 
-        assert pings(systemd) <= before + 1  # from the turn before it hung
-        assert written_state(workplace)["messages"] == 0
+        assert notifications(systemd, "WATCHDOG=1") <= before + 1  # from the turn before it hung
+        assert state(place)["messages"] == 0
 
 
-def test_an_exception_in_any_thread_ends_the_daemon(workplace: Workplace) -> None:
-    with broken(workplace, "failing") as daemon:
-        assert daemon.wait(SOON_S) == BUG
+def test_an_exception_in_any_thread_ends_the_daemon(place: Workplace) -> None:
+    with broken(place, hangs=False) as daemon:
+        assert daemon.wait(60) == BUG
 
-    assert "ended (of a thread beside)" in workplace.run("sam-consume", "status").out
+    assert "ended (of a thread beside)" in place.run("sam-consume", "status").out
 
 
-def test_a_full_log_does_not_stop_delivery_and_dropped_lines_are_counted(
-    workplace: Workplace,
+@pytest.mark.parametrize("log", ["a full disk", "a closed pipe"])
+def test_a_log_that_cannot_be_written_does_not_stop_delivery(
+    place: Workplace, site: Site, log: str
 ) -> None:
+    reader, stderr = os.pipe()
+    if log == "a full disk":
+        os.close(stderr)
+        stderr = os.open("/dev/full", os.O_WRONLY)
     command = [sys.executable, "-m", "sam_pipeline.consumer", "-v", "run"]
-    with open("/dev/full", "wb") as full:
-        daemon = subprocess.Popen(
-            command, cwd=workplace.directory, env=workplace.clean_environment(), stderr=full
-        )
-    try:
-        publish(workplace)
-        wait_until(lambda: rows(workplace) == 1, SOON_S)
-        wait_until(lambda: written_state(workplace).get("rows") == 1, SOON_S)
-
-        assert written_state(workplace)["log_lines_dropped"] > 0
-        daemon.send_signal(signal.SIGTERM)
-        assert daemon.wait(SOON_S) == 0
-    finally:
-        daemon.kill()
-        daemon.wait()
+    environment = place.clean_environment()
+    with subprocess.Popen(command, cwd=place.directory, env=environment, stderr=stderr) as daemon:
+        os.close(reader)
+        os.close(stderr)
+        site.fill(*results(1))
+        eventually(lambda: state(place).get("rows") == 1)
+        dropped = state(place)["log_lines_dropped"]
+        daemon.terminate()
+        assert daemon.wait(60) == 0
+    assert dropped > 0
 
 
-def test_a_closed_log_pipe_does_not_stop_delivery(workplace: Workplace) -> None:
-    reader, writer = os.pipe()
-    command = [sys.executable, "-m", "sam_pipeline.consumer", "run"]
-    daemon = subprocess.Popen(
-        command, cwd=workplace.directory, env=workplace.clean_environment(), stderr=writer
-    )
-    os.close(reader)
-    os.close(writer)
-    try:
-        publish(workplace)
-        wait_until(lambda: rows(workplace) == 1, SOON_S)
+def test_metrics_are_scraped_over_https_with_a_token(tmp_path: Path) -> None:
+    tls, (port,) = TlsFiles(tmp_path), free_ports(1)
+    host = tls.host()
+    tls.certificate_file(host, "host.pem")
+    tls.key_file(host, name="host-key.pem")
+    tls.file("token", f"{TOKEN}\n".encode())
+    settings = f"""
+metrics_listen = "0.0.0.0:{port}"
+metrics_certificate_file = "host.pem"
+metrics_key_file = "host-key.pem"
+metrics_token_file = "token"
+"""
+    place = configured(tmp_path, settings)
+    context = ssl.create_default_context(cafile=str(tls.ca_file))
 
-        daemon.send_signal(signal.SIGTERM)
-        assert daemon.wait(SOON_S) == 0
-    finally:
-        daemon.kill()
-        daemon.wait()
+    def scraped(scheme: str = "https", **headers: str) -> str:
+        request = Request(f"{scheme}://127.0.0.1:{port}/metrics", headers=headers)
+        with suppress(URLError), urlopen(request, timeout=30, context=context) as answer:
+            return str(answer.read().decode())
+        return ""
 
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    with place.running("sam-consume", "run"):
+        eventually(lambda: "_expiry_timestamp_seconds{" in scraped(**bearer))
 
-def test_the_metrics_port_reports_loaded_rows_and_health(workplace: Workplace) -> None:
-    (port,) = free_ports(1)
-    settings(workplace, f'metrics_listen = "127.0.0.1:{port}"')
-    with workplace.running("sam-consume", "run"):
-        wait_until(lambda: get(port, "/readyz")[0] == 200, SOON_S)
-        publish(workplace)
-        name = "sam_consume_rows_total"
-        wait_until(
-            lambda: f'{name}{{class="metricOutput"}} 1.0' in get(port, "/metrics")[1], SOON_S
-        )
-
-        assert get(port, "/healthz") == (200, "running\n")
+        assert f'_expiry_timestamp_seconds{{file="{tmp_path}/host.pem"}}' in scraped(**bearer)
+        assert (scraped(), scraped(Authorization="Bearer x")) == ("", "")
+    assert TOKEN not in (tmp_path / "running.log").read_text()
 
 
-def test_a_daemon_whose_metrics_port_is_in_use_loads_and_says_so(workplace: Workplace) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        settings(workplace, f'metrics_listen = "127.0.0.1:{other.getsockname()[1]}"')
-        with workplace.running("sam-consume", "run"):
-            publish(workplace)
-            wait_until(lambda: rows(workplace) == 1, SOON_S)
+def test_classes_and_sites_that_stop_are_noticed(tmp_path: Path) -> None:
+    silence = "[[consumer.silence]]\n{}\nminutes = 0.05\n"
+    rules = [silence.format('class = "metricOutput"'), silence.format('site = "*"')]
+    place = configured(tmp_path, "\n".join(rules))
+    endpoint = {"siteName": "S", "hostName": "ce01.example.org", "serviceFlavour": "CE"}
+    endpoint["validFrom"] = "2026-01-01T00:00:00Z"
+    place.succeed("sam-publish", "send", "--class", "serviceEndpoint", stdin=json.dumps(endpoint))
+    record = {**endpoint, "metricName": "m", "metricStatus": "OK"}
+    with place.running("sam-consume", "run"):
+        record["timestamp"] = format_time(datetime.now(UTC))
+        place.succeed("sam-publish", "send", stdin=json.dumps(record))
+        eventually(lambda: state(place).get("silent", {}).get("site") == 1)
+        eventually(lambda: state(place)["silent"]["class"] == 1)
 
-    [error] = [
-        line
-        for line in (workplace.directory / "running.log").read_text().splitlines()
-        if " ERROR " in line
-    ]
-    assert "metrics_listen" in error
-    assert "another program" in error
+        plugin = place.run("check_sam_consumer")
 
-
-def get(port: int, path: str) -> tuple[int, str]:
-    """Status and text of the answer; (0, "") while nothing listens."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=SOON_S) as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-    except OSError:
-        return 0, ""
+    assert plugin.code == CRITICAL
+    assert "metricOutput" in plugin.out and "1 site" in plugin.out
 
 
-def test_a_daemon_that_cannot_commit_is_not_healthy(
-    tmp_path: Path, postgres: PostgresServer
-) -> None:
-    workplace = Workplace(
-        tmp_path, broker=f"spool://{tmp_path / 'spool'}", database=fresh_database(postgres)
-    ).write_configuration()
-    workplace.succeed("sam-db", "upgrade")
-    (port,) = free_ports(1)
-    settings(workplace, f'metrics_listen = "127.0.0.1:{port}"')
-    try:
-        with workplace.running("sam-consume", "run"):
-            wait_until(lambda: get(port, "/readyz")[0] == 200, SOON_S)
-            postgres.kill()
-            publish(workplace)
-            wait_until(lambda: get(port, "/readyz")[0] == 503, SOON_S)
-            wait_until(lambda: written_state(workplace)["waiting_since"] is not None, SOON_S)
+def test_certificates_that_expire_are_reported_by_every_command(tmp_path: Path) -> None:
+    tls, now = TlsFiles(tmp_path), datetime.now(UTC)
+    soon = tls.client(now - timedelta(days=300), now + timedelta(days=10))
+    tls.certificate_file(soon, "soon.pem")
+    tls.key_file(soon, name="soon-key.pem")
+    tls.certificate_file(tls.expired_host(), "expired.pem")
+    files = 'certificate_file = "soon.pem"\nkey_file = "soon-key.pem"\nca_file = "ca.pem"'
+    place = configured(tmp_path, files)
 
-            status = workplace.run("sam-consume", "status")
-            assert status.code == UNAVAILABLE
-            assert "waiting: unable to commit" in status.out
-            wait_until(lambda: written_state(workplace)["held_messages"] == 1, SOON_S)
-            assert get(port, "/healthz")[0] == 200
-            warned = workplace.run("check_sam_consumer")
-            assert (warned.code, "unable to commit" in warned.out) == (1, True), str(warned)
-            alarmed = workplace.run("check_sam_consumer", "--critical-age", "0")
-            assert alarmed.code == 2, str(alarmed)
+    checked = place.succeed("sam-consume", "check")
+    with place.running("sam-consume", "run"):
+        eventually(lambda: state(place).get("certificates"))
+        shown = place.succeed("sam-consume", "status").out
+        plugin = place.run("check_sam_consumer")
+        (tmp_path / "soon.pem").write_bytes((tmp_path / "expired.pem").read_bytes())
+    expired = place.run("sam-consume", "check")
 
-            postgres.restart()
-            wait_until(lambda: get(port, "/readyz")[0] == 200, SOON_S)
-            wait_until(lambda: written_state(workplace)["rows"] == 1, SOON_S)
-    finally:
-        if not postgres.process.running:
-            postgres.restart()
+    assert re.search(r"soon\.pem +\S+ +10", checked.out) and "ca.pem" in checked.out
+    assert re.search(r"soon\.pem: 10 days left", shown)
+    assert (plugin.code, "soon.pem expires" in plugin.out) == (WARNING, True), str(plugin)
+    assert (expired.code, "expired" in expired.err) == (78, True)
 
 
-def test_examples_in_the_help_of_the_plugin_are_valid_commands(workplace: Workplace) -> None:
-    text = workplace.succeed("check_sam_consumer", "--help").out
-    examples = [line.split() for line in text.splitlines() if line.startswith("  check_sam_")]
-    assert examples
+def test_one_probe_of_a_thousand_that_stops_is_noticed_and_named(tmp_path: Path) -> None:
+    interval, probes, stopped = timedelta(seconds=6), range(1000), 7
+    place = embedded(tmp_path)
 
-    for command in examples:
-        answer: Answer = workplace.run(*command)
-        assert "usage" not in answer.out, str(answer)
-        assert "arguments" not in answer.out, str(answer)
+    def report(numbers: list[int], moment: datetime) -> None:
+        record = {"serviceFlavour": "CE", "metricName": "org.example.Ping", "metricStatus": "OK"}
+        record["timestamp"] = format_time(moment)
+        records = [{"hostName": f"ce{number:04}.example.org", **record} for number in numbers]
+        place.succeed("sam-publish", "send", stdin=json.dumps(records))
+
+    def silent() -> int:
+        return int(state(place)["silent"]["probe"])
+
+    with place.running("sam-consume", "run"):
+        eventually(lambda: state(place).get("coverage") is not None)
+        began = datetime.now(UTC).replace(microsecond=0)
+        for age in (4, 3, 2, 1, 0):
+            report([*probes], began - age * interval)
+        next_at = began + interval
+        while not silent() and datetime.now(UTC) < began + 10 * interval:
+            if datetime.now(UTC) >= next_at:
+                report([number for number in probes if number != stopped], next_at)
+                next_at += interval
+            assert silent() <= 1
+            time.sleep(0.2)
+        [silence] = state(place)["silences"]
+        plugin = place.run("check_sam_consumer")
+        report([*probes], datetime.now(UTC))
+        eventually(lambda: silent() == 0)
+        assert place.run("check_sam_consumer").code == 0
+
+    assert f"ce{stopped:04}.example.org CE org.example.Ping" in silence["name"]
+    assert (plugin.code, silence["name"] in plugin.out) == (WARNING, True), str(plugin)

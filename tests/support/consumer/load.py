@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 from sam_pipeline.schema.messages.message import Message
 from tests.services.broker import StompServer
@@ -26,8 +27,17 @@ PAUSE_S = 0.1
 AGAIN_S = 0.1
 END_S = 60.0
 
+BAD_EVERY = 20
+
 Records = Callable[[str, range], list[Message]]
 """Builds messages with keys of this prefix and these numbers."""
+
+
+def with_bad_ones(prefix: str, numbers: range) -> list[Message]:
+    """Records of which every twentieth has a status that does not exist."""
+    good = numbered(prefix, (number for number in numbers if number % BAD_EVERY))
+    bad = (number for number in numbers if not number % BAD_EVERY)
+    return [*good, *numbered(f"bad-{prefix}", bad, metricStatus="SPLENDID")]
 
 
 @dataclass
@@ -42,6 +52,8 @@ class Load:
     """The number of chunks that were resent, which the broker may have twice."""
     records: Records = numbered
     pause_s: float = PAUSE_S
+    into: Callable[[Message], object] | None = None
+    """Stores a message instead of the broker, in a spool."""
 
     def wait_for_more(self, count: int = 50) -> None:
         """Wait until `count` more records are confirmed."""
@@ -60,8 +72,7 @@ class Load:
         deadline = time.monotonic() + END_S
         while True:
             try:
-                host, port = self.broker.host, self.broker.port
-                publish(host, port, self.destination, messages)
+                self._send(messages)
                 break
             except OSError:
                 self.again += 1
@@ -69,13 +80,18 @@ class Load:
                 time.sleep(AGAIN_S)
         self.accepted += [key_of(message.body) for message in messages]
 
+    def _send(self, messages: list[Message]) -> None:
+        if self.into is None:
+            publish(self.broker.host, self.broker.port, self.destination, messages)
+            return
+        for message in messages:
+            self.into(message)
+
 
 @contextmanager
-def offering(
-    broker: StompServer, destination: str, records: Records = numbered, pause_s: float = PAUSE_S
-) -> Iterator[Load]:
+def offering(broker: StompServer, destination: str, **settings: Any) -> Iterator[Load]:
     """Load the broker inside the block; on leaving it the last chunk is confirmed."""
-    load = Load(broker, destination, records=records, pause_s=pause_s)
+    load = Load(broker, destination, **settings)
     ending = threading.Event()
     failed: list[BaseException] = []
 
