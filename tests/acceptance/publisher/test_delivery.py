@@ -109,9 +109,7 @@ def test_json_lines_and_gzip_are_read_from_pipes(place: Workplace) -> None:
 
 
 @pytest.mark.parametrize("write", [write_wlcg, as_line], ids=["text", "JSON"])
-def test_records_from_a_pipe_are_published_while_it_is_open(
-    place: Workplace, write: Callable[[Record], str]
-) -> None:
+def test_an_open_pipe_is_published_from(place: Workplace, write: Callable[[Record], str]) -> None:
     with (
         FakeBroker() as broker,
         started(place, "send", "--broker", broker.url, "--flush-s", "0.1") as process,
@@ -143,9 +141,7 @@ def test_the_first_records_are_confirmed_before_the_last_ones_are_read(place: Wo
     assert "(40001 records)" in out
 
 
-def test_a_terminated_send_spools_what_it_has_read_and_names_half_a_record(
-    place: Workplace,
-) -> None:
+def test_a_terminated_send_spools_what_it_has_read_and_names_the_rest(place: Workplace) -> None:
     record = write_wlcg(metric_result())
     with started(place, "send", "--flush-s", "60") as process:
         say(process, record + record + record[:-6])
@@ -168,9 +164,7 @@ def unread_bytes(process: subprocess.Popen[str]) -> int:
 
 
 @pytest.mark.parametrize("command", [" ".join(RESULT[1:]), "send", "send --raw"])
-def test_a_terminated_call_spools_what_a_silent_broker_has_not_confirmed(
-    place: Workplace, command: str
-) -> None:
+def test_a_terminated_call_spools_what_is_not_confirmed(place: Workplace, command: str) -> None:
     with (
         FakeBroker(mute=True) as broker,
         started(place, *command.split(), "--broker", broker.url, "--timeout", "60") as process,

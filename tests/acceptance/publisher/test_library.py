@@ -76,9 +76,7 @@ def test_a_publisher_that_is_never_closed_leaves_its_records_in_the_spool_with_a
     assert f"{records} record" in warning and "close()" in warning
 
 
-def test_a_publisher_that_is_never_closed_says_that_its_records_are_lost_without_a_spool(
-    tmp_path: Path,
-) -> None:
+def test_a_publisher_that_is_never_closed_loses_records_without_a_spool(tmp_path: Path) -> None:
     assert "1 of its 1 records are lost" in python(tmp_path, START).stderr
 
 
@@ -103,9 +101,7 @@ def test_a_forked_child_cannot_use_or_close_the_publisher(tmp_path: Path) -> Non
         assert (len(broker.taken), broker.connections) == (2, 1)
 
 
-def test_every_exported_name_exists_and_importing_the_package_loads_no_slow_module(
-    tmp_path: Path,
-) -> None:
+def test_every_exported_name_exists_and_importing_loads_no_slow_module(tmp_path: Path) -> None:
     slow = {"dataclasses", "http.client", "logging", "socket", "ssl", "subprocess", "tempfile"}
     script = (
         "import sys; from sam_pipeline import publisher;"
@@ -116,9 +112,7 @@ def test_every_exported_name_exists_and_importing_the_package_loads_no_slow_modu
     assert python(tmp_path, script).stdout == "[]\n"
 
 
-def test_processes_that_write_the_memory_of_brokers_never_leave_a_partial_file(
-    tmp_path: Path,
-) -> None:
+def test_processes_that_write_the_memory_never_leave_a_partial_file(tmp_path: Path) -> None:
     broker = parse_broker("stomp://msg.example.org")
     children = set()
     for number in range(4):

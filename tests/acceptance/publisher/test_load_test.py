@@ -76,9 +76,7 @@ def exists(broker: StompServer, name: str) -> bool:
     return frames[0].command == "RECEIPT"
 
 
-def test_every_message_arrives_and_nothing_is_left_at_the_broker(
-    place: Workplace, broker: StompServer
-) -> None:
+def test_every_message_arrives_and_nothing_is_left(place: Workplace, broker: StompServer) -> None:
     done = load_test(place, broker.url, *SMALL, *BOTH)
 
     assert done.code == 0, str(done)
@@ -160,9 +158,7 @@ def test_killed_it_leaves_no_subscription_either(
         eventually(lambda: not queues(rabbitmq) & left)
 
 
-def test_flow_control_shows_while_one_consumer_is_slow(
-    place: Workplace, rabbitmq: RabbitMQServer
-) -> None:
+def test_flow_control_shows_a_slow_consumer(place: Workplace, rabbitmq: RabbitMQServer) -> None:
     options = ("--scenario", "flow-control", "--seconds", "2", "--no-persistent")
     done = load_test(place, rabbitmq.url, *options, "--messages", "20000")
 
@@ -181,9 +177,7 @@ def test_flow_control_shows_while_one_consumer_is_slow(
     assert one["delivered"] + one["late"] == one["expected"]
 
 
-def test_another_host_or_a_broker_that_is_away_is_refused_before_anything_is_sent(
-    place: Workplace,
-) -> None:
+def test_another_host_or_a_broker_that_is_away_is_refused(place: Workplace) -> None:
     refused = load_test(place, "stomp://192.0.2.1:61613", *SMALL)
 
     assert (refused.code, "--yes-this-broker 192.0.2.1" in refused.err) == (64, True)

@@ -126,9 +126,7 @@ def test_results_reach_the_broker_while_a_bad_line_is_named(place: Workplace) ->
     assert metrics(place) == []
 
 
-def test_while_the_spool_is_full_nothing_is_lost_and_nothing_more_is_read(
-    place: Workplace,
-) -> None:
+def test_while_the_spool_is_full_nothing_is_lost_nor_read(place: Workplace) -> None:
     small = {"SAM_PUBLISHER_SPOOL_MAX_MESSAGES": "1"}
     options = ("--flush-s", "0.1")
     with (
@@ -185,9 +183,7 @@ LINES = (
 
 
 @pytest.mark.parametrize("document", [XML, JSON, LINES], ids=["xml", "json", "lines"])
-def test_all_forms_on_standard_input_become_the_same_records(
-    place: Workplace, document: str
-) -> None:
+def test_all_forms_of_input_become_the_same_records(place: Workplace, document: str) -> None:
     options = ("--site", "SITE-A", "--vo", "ops", "--gathered-at", "nagios1")
 
     place.succeed(*PASSIVE, *options, stdin=document)

@@ -126,9 +126,7 @@ def test_a_failure_of_ours_keeps_the_exit_code_of_the_plugin_and_says_that_the_r
         f"mkdir gone; cd gone; rmdir ../gone; RUN {CRITICAL}",
     ],
 )
-def test_a_closed_or_full_output_or_no_directory_loses_neither_exit_code_nor_result(
-    host: Host, line: str
-) -> None:
+def test_a_closed_or_full_output_or_no_directory_loses_nothing(host: Host, line: str) -> None:
     done = host.shell(line.replace("RUN", host.to_queue))
 
     assert done.returncode == 2, done.stderr

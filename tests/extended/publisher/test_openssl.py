@@ -49,9 +49,7 @@ def test_authorities_and_revocation_lists_may_share_a_hashed_directory(files: Tl
 @pytest.mark.parametrize(
     "form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL], ids=["PKCS#8", "traditional"]
 )
-def test_a_key_with_a_passphrase_is_reported_without_a_prompt(
-    files: TlsFiles, form: PrivateFormat
-) -> None:
+def test_a_key_with_a_passphrase_causes_no_prompt(files: TlsFiles, form: PrivateFormat) -> None:
     client = files.client()
     settings = {
         "ca_file": files.ca_file,

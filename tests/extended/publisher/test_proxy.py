@@ -75,9 +75,7 @@ def test_a_message_reaches_a_subscriber_through_the_proxy_with_its_login_alone(
     assert proxy.asked[asked_before].startswith(asked)
 
 
-def test_many_requests_reach_a_door_through_a_proxy_that_closes_after_each(
-    proxy: TinyProxy, tmp_path: Path
-) -> None:
+def test_many_requests_reach_a_door_through_the_proxy(proxy: TinyProxy, tmp_path: Path) -> None:
     password = secret(tmp_path / "password", PASSWORD)
     config = PublisherConfig(proxy=proxy.url_with(USER), proxy_password_file=password)
     asked_before = len(proxy.asked)

@@ -162,9 +162,7 @@ def test_an_upgrade_while_the_plugin_runs_loses_no_result(
     assert node.spool.count() == 1
 
 
-def test_a_file_that_is_overwritten_while_the_plugin_runs_reports_the_loss(
-    pyz: Path, tmp_path: Path
-) -> None:
+def test_a_file_that_is_overwritten_meanwhile_reports_the_loss(pyz: Path, tmp_path: Path) -> None:
     copy = shutil.copy(pyz, tmp_path)
     overwrite = f"head -c 1000000 /dev/zero > {copy}; exit 1"
 
@@ -194,9 +192,7 @@ def test_the_one_file_signs_through_openssl(tmp_path: Path, python: str, pyz: Pa
 
 
 @pytest.mark.parametrize("program", ["missing", "too old"])
-def test_without_anything_that_signs_the_check_says_so(
-    tmp_path: Path, program: str, pyz: Path
-) -> None:
+def test_without_anything_that_signs_check_says_so(tmp_path: Path, program: str, pyz: Path) -> None:
     """OpenSSL 1.1, for instance of Enterprise Linux 8, can't sign with Ed25519 in one call."""
     node, key = WorkerNode(tmp_path, sys.executable, "-S", pyz), tmp_path / "nagios1.pem"
     make_key(key)

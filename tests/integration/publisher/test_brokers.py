@@ -201,9 +201,7 @@ def test_over_a_faulty_connection_nothing_is_lost_and_ids_stay(
         assert len(arrived) > len(sent), "what was stored before the fault is there twice"
 
 
-def test_headers_that_a_broker_would_act_on_stop_neither_their_message_nor_the_next(
-    broker: StompServer, name: str
-) -> None:
+def test_headers_that_a_broker_would_act_on_stop_no_message(broker: StompServer, name: str) -> None:
     # Each of them made a broker lose its message, delay it, stop its queue or end the connection.
     names = ["priority", "timestamp", "expires", "ack", "type", "transformation", "amq-msg-type"]
     names += ["AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_CRON", "_AMQ_DUPL_ID", "_AMQ_ROUTING_TYPE"]
@@ -334,9 +332,7 @@ def proof_of(server: StompServer, destination: str) -> str:
     return round_trip(address, PublisherConfig(), message, Deadline.after(30))
 
 
-def test_round_trips_succeed_and_consume_nothing_from_a_queue(
-    broker: StompServer, name: str
-) -> None:
+def test_round_trips_succeed_and_consume_nothing(broker: StompServer, name: str) -> None:
     assert proof_of(broker, f"/topic/{name}") == proof_of(broker, f"/queue/{name}") == "round trip"
     standing = messages(2, destination=f"/queue/{name}")
     publish(standing, config_for(broker.url))

@@ -122,9 +122,7 @@ def test_plain_http_goes_through_a_proxy_and_https_through_a_tunnel_with_a_token
     assert proxy.asked == [plain, plain, tunnel, tunnel]
 
 
-def test_a_sender_needs_a_known_token_or_certificate_and_a_door_that_is_not_revoked(
-    secured: Secured, tmp_path: Path
-) -> None:
+def test_a_sender_needs_credentials_and_a_valid_door(secured: Secured, tmp_path: Path) -> None:
     files, trusting = secured.files, secured.trusting
     unknown = secret(tmp_path / "token", "a-token-of-another-door")
     revoked = files.revocation_list(secured.host)
@@ -143,9 +141,7 @@ def test_a_sender_needs_a_known_token_or_certificate_and_a_door_that_is_not_revo
     assert len(publish(messages(5, "certificate"), config).receipts) == 5
 
 
-def test_a_signature_is_valid_behind_the_door_and_what_the_policy_forbids_is_rejected(
-    tmp_path: Path,
-) -> None:
+def test_a_signature_is_valid_behind_the_door_and_its_absence_is_rejected(tmp_path: Path) -> None:
     key = tmp_path / "nagios1.pem"
     make_key(key)
     policy = tmp_path / "publishers.toml"
@@ -161,9 +157,7 @@ def test_a_signature_is_valid_behind_the_door_and_what_the_policy_forbids_is_rej
     assert all(rejection.reason.startswith("403 ") for rejection in unsigned.rejections)
 
 
-def test_check_shows_where_the_door_stores_messages(
-    secured: Secured, door: DoorSite, tmp_path: Path
-) -> None:
+def test_check_shows_where_a_door_stores(secured: Secured, door: DoorSite, tmp_path: Path) -> None:
     files = {"TOKEN_FILE": secured.token, "CA_FILE": secured.files.ca_file}
     environment = {f"SAM_PUBLISHER_{name}": str(path) for name, path in files.items()}
     place = Workplace(tmp_path, "", "", environment=environment)

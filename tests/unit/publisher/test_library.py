@@ -47,9 +47,7 @@ def only_element(spool: DirectoryQueue) -> Message:
 # Records
 
 
-def test_a_record_gets_the_configured_values_and_the_time_and_host_that_it_lacks(
-    spool: DirectoryQueue,
-) -> None:
+def test_a_record_gets_the_values_time_and_host_that_it_lacks(spool: DirectoryQueue) -> None:
     shared = {"site": "SITE-A", "vo": "ops", "gathered_at": "wn9.example.org", "flavour": "SE"}
     record = {"METRICNAME": "m", "metricStatus": "OK", "hostName": "ce01", "serviceType": "CE"}
     with FakeBroker() as broker:
@@ -127,9 +125,7 @@ def test_what_is_not_a_record_is_refused_with_its_key_and_type_and_the_others_ar
         publish_record({}, config_for())
 
 
-def test_a_result_of_a_clock_that_was_never_set_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_result_of_a_clock_that_was_not_set_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(times, "NOT_BEFORE", datetime(9000, 1, 1, tzinfo=UTC))
 
     with pytest.raises(ClockNotSet, match="set the clock"):
@@ -266,9 +262,7 @@ def test_each_thread_may_have_its_own_publisher() -> None:
 # Publishers that were never closed
 
 
-def test_a_publisher_that_was_dropped_spools_its_records_and_warns(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_dropped_publisher_spools_its_records_and_warns(caplog: pytest.LogCaptureFixture) -> None:
     with FakeBroker() as broker:
         publisher = Publisher(config_for(broker.url), spool_mode="2770")
         for _ in range(150):

@@ -60,9 +60,7 @@ def test_a_name_with_several_addresses_is_several_brokers(
     assert [address.ip for address in addresses_of(NAMED, SOON)] == used
 
 
-def test_an_unavailable_address_does_not_affect_the_others_of_the_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_unavailable_address_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:
     resolves_to(monkeypatch, "127.0.0.9", HOST)
 
     with FakeBroker() as broker:
@@ -73,9 +71,7 @@ def test_an_unavailable_address_does_not_affect_the_others_of_the_name(
     assert str(publication.receipts[0].address) == f"{url} ({HOST})"
 
 
-def test_a_hanging_resolver_leaves_time_for_the_next_broker(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_hanging_resolver_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
 
     def hang(host: str, port: int, *arguments: Any) -> Any:
@@ -182,9 +178,7 @@ def test_a_message_is_confirmed_once_its_element_exists_until_the_queue_is_full(
     assert [spool.read(name) for name in spool.names()] == sent[:60]
 
 
-def test_a_preview_and_a_round_trip_leave_nothing_behind(
-    spool: DirectoryQueue, at: BrokerAddress
-) -> None:
+def test_preview_and_round_trip_leave_nothing(spool: DirectoryQueue, at: BrokerAddress) -> None:
     message = metric_message()
 
     shown = spool_transport.preview(at.broker, PublisherConfig(), message)

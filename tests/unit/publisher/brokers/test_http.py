@@ -149,9 +149,7 @@ ENDLESS = f"{NOT_HTTP}longer than 1048576 bytes"
         *("401", "407", "429", "302", "text", "RabbitMQ", "AMS", "HTML", "unprintable"),
     ],
 )
-def test_an_answer_that_is_incomplete_or_for_any_request_makes_the_broker_unavailable(
-    answer: bytes, stem: str
-) -> None:
+def test_a_bad_answer_makes_the_broker_unavailable(answer: bytes, stem: str) -> None:
     reason = refused(HttpStandIn(always(answer), closes_when_idle=True)).reason
 
     assert reason.startswith(stem)
@@ -169,9 +167,7 @@ def test_a_dripping_answer_ends_at_the_deadline() -> None:
         assert not session.is_open
 
 
-def test_a_login_goes_with_every_request_and_is_in_no_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_login_goes_with_each_request_and_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAM_PUBLISHER_PASSWORD", "canary-ß")
     server = HttpStandIn(always(reply(401)))
 

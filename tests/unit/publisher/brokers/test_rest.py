@@ -113,9 +113,7 @@ def test_many_messages_share_a_connection_and_a_broker_session_that_is_ended() -
         (message_to("topic"), "'topic' is neither /topic/NAME"),
     ],
 )
-def test_a_message_that_the_servlet_would_change_is_never_posted(
-    message: Message, stem: str
-) -> None:
+def test_what_the_servlet_would_change_is_never_posted(message: Message, stem: str) -> None:
     with answering(SENT) as server:
         assert stem in rejection_of(servlet(server), message)
 
@@ -308,9 +306,7 @@ def test_ams_needs_a_token_and_a_wrong_one_is_not_shown(
     assert "canary" not in repr(caught.value)
 
 
-def test_a_tls_connection_closed_while_idle_is_opened_again(
-    ams: AmsStandIn, ams_config: PublisherConfig
-) -> None:
+def test_a_tls_connection_closed_is_reopened(ams: AmsStandIn, ams_config: PublisherConfig) -> None:
     ams.closes_when_idle = True
     address, deadline = BrokerAddress(parse_broker(ams.url), HOST), Deadline.after(30)
 

@@ -160,9 +160,7 @@ HEADERS = ("priority", "ack", "JMSXUserID", "_AMQ_DUPL_ID", "messageClass", "a b
         ("key make a --directory missing", 78, "missing"),
     ],
 )
-def test_a_call_that_can_not_work_says_why_and_stores_nothing(
-    line: str, code: int, stem: str
-) -> None:
+def test_a_call_that_can_not_work_says_why(line: str, code: int, stem: str) -> None:
     Path("good").write_text(GOOD)
 
     answer = sam_publish(*shlex.split(line.replace("RESULT", " ".join(RESULT))), code=code)
@@ -285,9 +283,7 @@ def test_all_messages_of_a_call_share_its_time_limit() -> None:
     assert len(spooled(SPOOL)) == 2
 
 
-def test_time_spent_reading_does_not_count_against_the_time_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_time_spent_reading_does_not_count_as_publishing(monkeypatch: pytest.MonkeyPatch) -> None:
     def slowly(*arguments: Any) -> Iterator[Found]:
         time.sleep(0.6)
         yield from read_files(*arguments)
@@ -318,9 +314,7 @@ def test_the_configuration_names_brokers_class_destination_and_spool() -> None:
 
 
 @pytest.mark.parametrize("command", ["result", "send", "send --raw", "passive"])
-def test_each_command_says_where_its_messages_come_from(
-    monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+def test_each_command_names_itself_as_origin(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setenv("LOGNAME", "nagios")
     line = f"[{int(time.time())}] PROCESS_HOST_CHECK_RESULT;ce01;0;OK\n"
     arguments = RESULT if command == "result" else command.split()
@@ -430,9 +424,7 @@ def test_the_spool_may_be_left_alone(monkeypatch: pytest.MonkeyPatch, setting: s
     assert (len(broker.taken), spooled(SPOOL)) == (3, [])
 
 
-def test_run_does_not_wait_for_a_reader_that_has_stopped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_run_does_not_wait_for_a_reader_that_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_command, "READER_PATIENCE_S", 0.1)
     reading, writing = os.pipe()
     with open(reading, "rb"), open(writing, "w") as output:

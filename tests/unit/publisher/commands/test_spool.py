@@ -154,9 +154,7 @@ def test_status_reports_counts_and_limits(spool: DirectoryQueue) -> None:
     assert f"not for      {SERVLET}: 1" in run("status").out
 
 
-def test_status_reports_the_total_number_of_dropped_messages(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_status_reports_the_number_of_dropped_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAM_PUBLISHER_SPOOL_MAX_MESSAGES", "1")
     monkeypatch.setenv("SAM_PUBLISHER_SPOOL_WHEN_FULL", "drop-oldest")
     for _ in range(3):
@@ -169,9 +167,7 @@ def test_status_reports_the_total_number_of_dropped_messages(
 # Removing and repairing
 
 
-def test_elements_are_dropped_by_name_and_by_message_id_wherever_they_are(
-    spool: DirectoryQueue,
-) -> None:
+def test_elements_are_dropped_by_name_and_by_message_id(spool: DirectoryQueue) -> None:
     message = metric_message()
     twice = [spool.add(message), spool.add(message)]
     named, aside, kept = spool.add(metric_message()), set_aside(spool), spool.add(metric_message())
@@ -221,9 +217,7 @@ def test_an_intact_spool_has_no_problems(spool: DirectoryQueue) -> None:
     assert json_of("verify") == []
 
 
-def test_verify_reports_every_problem_and_repair_sets_damaged_elements_aside(
-    spool: DirectoryQueue,
-) -> None:
+def test_verify_reports_every_problem_and_repair_mends_what_it_can(spool: DirectoryQueue) -> None:
     names = sorted(spool.add(metric_message()) for _ in range(6))
     directory = names[0].split("/")[0]
     damage(spool, names[0])

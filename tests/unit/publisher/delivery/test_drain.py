@@ -91,9 +91,7 @@ def locks(spool: DirectoryQueue) -> list[Path]:
 # In passing
 
 
-def test_the_next_call_drains_the_spool_after_its_own_message_on_the_same_connection(
-    spool: DirectoryQueue,
-) -> None:
+def test_the_next_call_drains_the_spool_on_the_same_connection(spool: DirectoryQueue) -> None:
     waiting, (message,) = filled(spool, 2), messages(1)
     publish(elsewhere := messages(1, destination="/queue/mine"), config_for())
 
@@ -106,9 +104,7 @@ def test_the_next_call_drains_the_spool_after_its_own_message_on_the_same_connec
     assert (broker.connections, publication.drained, spooled()) == (1, 3, [])
 
 
-def test_a_drain_that_fails_does_not_fail_the_call_and_loses_nothing(
-    spool: DirectoryQueue,
-) -> None:
+def test_a_drain_that_fails_does_not_fail_the_call(spool: DirectoryQueue) -> None:
     waiting = filled(spool, 3)
 
     with FakeBroker(drops_after=2) as broker:
@@ -143,9 +139,7 @@ def test_one_process_at_a_time_drains_during_a_publish(spool: DirectoryQueue) ->
     assert (drained, spool.count()) == (0, 3)
 
 
-def test_an_element_rejected_during_a_publish_stays_locked_until_its_lock_expires(
-    spool: DirectoryQueue,
-) -> None:
+def test_an_element_rejected_in_passing_stays_locked_for_a_while(spool: DirectoryQueue) -> None:
     (waiting,) = filled(spool, 1)
 
     with FakeBroker(rejects=refusing(waiting)) as broker:
@@ -204,9 +198,7 @@ def test_an_element_too_large_for_one_broker_waits_for_another_without_an_error(
 # By command
 
 
-def test_a_drain_falls_back_to_the_next_broker_with_the_remaining_messages(
-    spool: DirectoryQueue,
-) -> None:
+def test_a_drain_falls_back_to_the_next_broker_with_the_rest(spool: DirectoryQueue) -> None:
     waiting = filled(spool, 260)
 
     with FakeBroker(drops_after=230) as first, FakeBroker() as second:
@@ -229,9 +221,7 @@ def test_a_drain_without_broker_keeps_everything_and_an_empty_spool_asks_none(
     assert spool.count() == 2
 
 
-def test_locked_and_rejected_elements_stay_and_the_others_are_sent(
-    spool: DirectoryQueue, scripted: Scripted
-) -> None:
+def test_locked_and_rejected_elements_stay_alone(spool: DirectoryQueue, scripted: Scripted) -> None:
     waiting, names = filled(spool, 6), list(spool.names())
     spool.lock(names[0])
     scripted.refuses = lambda message: "no" if message.message_id == waiting[2] else ""
@@ -245,9 +235,7 @@ def test_locked_and_rejected_elements_stay_and_the_others_are_sent(
     assert len(locks(spool)) == 1
 
 
-def test_an_element_of_a_foreign_writer_gets_our_class_and_destination(
-    spool: DirectoryQueue,
-) -> None:
+def test_a_foreign_element_gets_our_class_and_destination(spool: DirectoryQueue) -> None:
     spool.add(Message({"message-id": "ID:1"}, metric_message().body))
 
     with FakeBroker() as broker:
@@ -326,9 +314,7 @@ def test_an_element_to_where_nobody_can_subscribe_is_set_aside_with_the_reason(
     assert "did you mean /topic/x?" in reason.read_text()
 
 
-def test_a_batch_ends_before_its_locks_expire_even_with_a_long_timeout(
-    spool: DirectoryQueue, scripted: Scripted
-) -> None:
+def test_a_batch_ends_before_its_locks_expire(spool: DirectoryQueue, scripted: Scripted) -> None:
     filled(spool, 1)
 
     drain(config_for(ANY, timeout_s=86400))
@@ -349,9 +335,7 @@ def test_an_interrupted_drain_leaves_no_lock(spool: DirectoryQueue, scripted: Sc
     assert (locks(spool), spool.count()) == ([], 3)
 
 
-def test_a_drain_leaves_no_empty_directories_but_the_newest(
-    spool: DirectoryQueue, scripted: Scripted
-) -> None:
+def test_a_drain_leaves_no_empty_directories(spool: DirectoryQueue, scripted: Scripted) -> None:
     filled(spool, 1)
     (directory,) = spool.path.iterdir()
     directory.rename(spool.path / "00000000")
@@ -424,9 +408,7 @@ def test_a_drain_loop_retries_a_rejected_message_later(
 @pytest.mark.parametrize(
     ("waiting", "waits"), [(0, [1, 2, 4, 4, 4, 4, 4]), (1, [1, 2, 4, 8, 16, 30, 30])]
 )
-def test_a_drain_loop_backs_off_while_nothing_can_be_sent(
-    spool: DirectoryQueue, waiting: int, waits: list[float]
-) -> None:
+def test_a_drain_loop_backs_off(spool: DirectoryQueue, waiting: int, waits: list[float]) -> None:
     filled(spool, waiting)
     rounds = Rounds(len(waits))
 

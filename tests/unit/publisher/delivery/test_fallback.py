@@ -191,9 +191,7 @@ def test_a_message_too_large_for_one_broker_waits_for_another_that_is_away() -> 
     [metric_message(destination="/topics/grid.x"), sized(4 * 1024 * 1024 + 1)],
     ids=["destination", "size"],
 )
-def test_nothing_is_sent_or_spooled_if_no_consumer_could_load_one_of_the_messages(
-    message: Message,
-) -> None:
+def test_nothing_is_sent_or_spooled_if_no_consumer_could_load_one(message: Message) -> None:
     with FakeBroker() as broker, pytest.raises(MessageRefused):
         publish([*messages(1), message], config_for(broker.url))
 

@@ -58,9 +58,7 @@ def test_what_does_not_fit_into_the_spool_waits_for_room(spool: DirectoryQueue) 
     assert (spool.count(), len(termination.waits)) == (1, 1)
 
 
-def test_a_copy_whose_spool_can_not_be_used_neither_loses_nor_doubles_anything(
-    tmp_path: Path,
-) -> None:
+def test_a_copy_whose_spool_fails_neither_loses_nor_doubles_anything(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("in the way")
     copy = CopyTable("b", ("spool:///dev/null/x",), spool=tmp_path / "b")
     config = PublisherConfig(spool=tmp_path / "a", copy=(copy,), state=tmp_path / "state")

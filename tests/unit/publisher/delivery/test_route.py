@@ -95,9 +95,7 @@ def test_a_failed_broker_is_not_tried_while_the_spool_accepts_messages() -> None
 @pytest.mark.parametrize(
     "settings", [{"spool": None}, {"require_broker": True}, {"spool_max_messages": 1}], ids=str
 )
-def test_a_paused_broker_is_tried_where_the_message_would_be_refused_otherwise(
-    settings: dict[str, Any],
-) -> None:
+def test_a_paused_broker_is_tried_if_the_message_would_be_lost(settings: dict[str, Any]) -> None:
     with FakeBroker(refuses_login="not now") as broker:
         call(broker.url)
         broker.refuses_login = ""

@@ -80,9 +80,7 @@ def test_crlf_and_a_body_that_looks_like_headers_are_read() -> None:
         ({"timestamp_in_ms": "1700000000125"}, 1_700_000_000_125_000),  # its plugin
     ],
 )
-def test_the_time_of_the_broker_is_read_in_every_unit(
-    headers: dict[str, str], broker_us: int
-) -> None:
+def test_the_time_of_the_broker_may_be_in_any_unit(headers: dict[str, str], broker_us: int) -> None:
     _, (arrival,), _ = read(message(0, **headers))
 
     assert arrival.broker_us == broker_us
@@ -163,9 +161,7 @@ def test_duplicates_are_counted_at_one_consumer_and_between_two_of_a_queue() -> 
 
 
 @pytest.mark.parametrize("message", [(0, 16), (2, 0), (0, 10**12)])
-def test_a_message_that_nobody_sends_is_refused_and_needs_no_memory(
-    message: tuple[int, int],
-) -> None:
+def test_a_message_that_nobody_sends_needs_no_memory(message: tuple[int, int]) -> None:
     with pytest.raises(IndexError):
         arrivals([10, 10], message)
 

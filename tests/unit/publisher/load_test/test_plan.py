@@ -80,9 +80,7 @@ def test_the_producers_share_the_messages(producers: int, messages: int) -> None
         (("out/activemq/matrix", "out/artemis/matrix"), ["activemq", "artemis"]),
     ],
 )
-def test_a_run_is_named_by_what_makes_its_directory_different(
-    directories: tuple[str, str], names: list[str]
-) -> None:
+def test_a_run_is_named_by_its_directory(directories: tuple[str, str], names: list[str]) -> None:
     assert run_names([Path(directory) for directory in directories]) == names
 
 
@@ -174,8 +172,6 @@ def test_the_name_must_be_that_of_the_broker(names: dict[str, list[str]], confir
         (["stomp://no-such-host.invalid"], None, "name resolution failed"),
     ],
 )
-def test_what_can_not_be_tested_is_refused(
-    brokers: list[str], proxy: str | None, stem: str
-) -> None:
+def test_what_can_not_be_tested_is_named(brokers: list[str], proxy: str | None, stem: str) -> None:
     with pytest.raises((PublishUsage, BrokerUnavailable), match=stem):
         target(*brokers, **({"proxy": proxy} if proxy else {}))

@@ -72,9 +72,7 @@ def test_writers_come_and_go(reading: Reading) -> None:
     assert reading.lines() == expected
 
 
-def test_what_one_writer_leaves_unfinished_does_not_spoil_the_line_of_the_next(
-    reading: Reading,
-) -> None:
+def test_what_one_writer_leaves_unfinished_does_not_spoil_the_next(reading: Reading) -> None:
     reading.write(b"whole\nha")
     eventually(lambda: len(reading.found) >= 2)  # its end was noticed
     reading.write(b"next\n")
@@ -84,9 +82,7 @@ def test_what_one_writer_leaves_unfinished_does_not_spoil_the_line_of_the_next(
     assert half == InputLine(2, b"ha", TRUNCATED)
 
 
-def test_a_line_may_be_longer_than_the_pipe_but_an_endless_one_takes_little_memory(
-    reading: Reading,
-) -> None:
+def test_a_line_may_be_long_but_an_endless_one_takes_little_memory(reading: Reading) -> None:
     reading.write(b"x" * 500_000 + b"\n")
     reading.write(*[b"x" * (MAX_LINE_BYTES // 5)] * 20, b"\nnext\n")
 
@@ -120,9 +116,7 @@ def test_a_pause_follows_what_was_read(reading: Reading) -> None:
     assert isinstance(reading.found[1], Pause)
 
 
-def test_a_new_fifo_has_the_mode_whatever_the_umask_is_and_an_existing_one_keeps_it(
-    tmp_path: Path,
-) -> None:
+def test_a_new_fifo_has_the_mode_and_an_existing_one_keeps_its_own(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "old", 0o600)
     before = os.umask(0o077)
     try:

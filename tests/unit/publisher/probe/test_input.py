@@ -122,9 +122,7 @@ GROUP = "siteName: S\ngroupName: G\ngroupType: T\n"
         ("downtime", "startTime: 2026-01-01\nendTime: 2026-01-02\n", "missing-key"),
     ],
 )
-def test_records_of_built_in_classes_are_checked_as_by_the_consumer(
-    message_class: str, record: str, reason: str
-) -> None:
+def test_records_of_our_classes_are_checked(message_class: str, record: str, reason: str) -> None:
     valid = f"{GROUP}validFrom: 2026-01-31\nEOT\n"
 
     found = read(f"{valid}{record}EOT\n", message_class)
@@ -201,9 +199,7 @@ def test_an_array_without_an_end_is_refused_after_its_complete_objects() -> None
 
 
 @pytest.mark.parametrize("body", [WLCG, JSON_FORMS["lines"]], ids=["wlcg", "lines"])
-def test_of_a_truncated_gzip_the_complete_records_are_read_and_the_rest_is_refused(
-    body: str,
-) -> None:
+def test_of_a_truncated_gzip_the_complete_records_are_read(body: str) -> None:
     *items, refused = read(gzip.compress(body.encode())[:-60])
 
     assert isinstance(refused, RefusedRecord)

@@ -57,9 +57,7 @@ def test_a_bad_line_is_refused_by_its_number_and_the_others_are_records() -> Non
     assert sum(isinstance(item, dict) for item in found) == 2
 
 
-def test_a_line_without_an_end_is_not_half_a_result_and_pauses_are_passed_on(
-    tmp_path: Path,
-) -> None:
+def test_a_line_without_an_end_is_refused_and_pauses_are_passed_on(tmp_path: Path) -> None:
     lines = [InputLine(1, GOOD, TRUNCATED), Pause(), InputLine(2, GOOD, TOO_LARGE)]
 
     found = [*RESULTS.of_lines("f", lines)]
@@ -81,9 +79,7 @@ def test_a_line_without_an_end_is_not_half_a_result_and_pauses_are_passed_on(
         (b"<checkresults/>", "empty"),
     ],
 )
-def test_a_document_that_can_not_be_read_is_refused_as_a_whole(
-    tmp_path: Path, content: bytes, reason: str
-) -> None:
+def test_a_bad_document_is_refused_as_a_whole(tmp_path: Path, content: bytes, reason: str) -> None:
     assert refusals(of_file(tmp_path, content)) == [(1, reason)]
 
 
@@ -122,9 +118,7 @@ TOKENS = st.sampled_from([*WORDS, b"PROCESS_HOST_CHECK_RESULT", b" ", b"\0"])
 
 
 @given(st.lists(st.lists(TOKENS, max_size=14).map(b"".join) | st.just(GOOD) | st.binary()))
-def test_each_line_is_one_row_for_the_consumer_or_refused_by_its_number(
-    bodies: list[bytes],
-) -> None:
+def test_each_line_is_a_row_for_the_consumer_or_refused_by_number(bodies: list[bytes]) -> None:
     bodies = [body.replace(b"\n", b"") for body in bodies]
     lines = [*Lines().cut(b"".join(body + b"\n" for body in bodies))]
 

@@ -104,9 +104,7 @@ def test_the_brokers_are_those_of_the_list_then_those_of_the_tables() -> None:
     assert only.host[0] == "a"
 
 
-def test_each_broker_has_its_own_trust_and_proxy_and_falls_back_to_those_of_the_section(
-    tmp_path: Path,
-) -> None:
+def test_each_broker_has_its_own_trust_and_proxy_or_that_of_the_section(tmp_path: Path) -> None:
     ours, theirs = secret(tmp_path / "ours.pem"), secret(tmp_path / "theirs.pem")
     config = loaded(
         f'ca_file = "{ours}"\ncertificate_file = "{ours}"\nproxy = "http://sam@proxy:3128"\n'

@@ -27,9 +27,7 @@ def test_the_version_is_that_of_the_package() -> None:
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == VERSION
 
 
-def test_the_library_names_the_script_except_in_messages_that_somebody_else_made(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_library_names_the_script_in_what_it_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/opt/probes/check_ping.py", "-H", "a"])
 
     with Publisher(config_for()) as publisher:
@@ -47,9 +45,7 @@ def test_the_library_names_the_script_except_in_messages_that_somebody_else_made
     assert command_origin("send", {})[PROGRAM].endswith(" send")
 
 
-def test_without_a_login_name_in_the_environment_it_is_that_of_the_account(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_login_name_is_otherwise_that_of_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
     assert origin_of("a", {})[USER] == pwd.getpwuid(os.getuid()).pw_name
     assert origin_of("a", {"USER": "nagios"})[USER] == "nagios"
     assert origin_of("a", {"LOGNAME": "probe", "USER": "nagios"})[USER] == "probe"
@@ -58,9 +54,7 @@ def test_without_a_login_name_in_the_environment_it_is_that_of_the_account(
     assert origin_of("a", {})[USER] == "uid 4000000000"
 
 
-def test_a_directory_service_that_does_not_answer_costs_little_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_silent_directory_service_costs_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
     monkeypatch.setattr(origin, "USER_TIMEOUT_S", 0.05)
     monkeypatch.setattr(pwd, "getpwuid", lambda _: over.wait(60))

@@ -30,9 +30,7 @@ def discovered(directory: Path) -> Path:
     return secret(directory / f"bt_u{os.geteuid()}", "discovered")
 
 
-def test_a_password_comes_from_the_variable_then_the_file_then_the_credential(
-    tmp_path: Path,
-) -> None:
+def test_a_password_comes_from_variable_file_or_credential(tmp_path: Path) -> None:
     file = secret(tmp_path / "file", "of-file")
     secret(tmp_path / "credentials" / secrets.PASSWORD_CREDENTIAL, "of-credential")
     environ = {"CREDENTIALS_DIRECTORY": str(tmp_path / "credentials")}
@@ -69,9 +67,7 @@ def test_a_token_comes_from_our_own_sources_and_then_from_wlcg_discovery(tmp_pat
     assert tokens == [*(f"of-{source}" for source in of), "discovered"]
 
 
-def test_a_missing_bearer_token_file_is_an_error_even_if_another_token_exists(
-    tmp_path: Path,
-) -> None:
+def test_a_missing_bearer_token_file_is_an_error_beside_other_tokens(tmp_path: Path) -> None:
     discovered(tmp_path)
     environ = {"BEARER_TOKEN_FILE": "/missing", "XDG_RUNTIME_DIR": str(tmp_path)}
 
@@ -183,9 +179,7 @@ def test_a_certificate_with_its_key_is_a_secret_but_one_without_is_not(tmp_path:
     assert problem_of_certificate(both) is None
 
 
-def test_a_password_is_sent_with_a_user_and_never_in_plain_text_to_another_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_password_never_goes_in_plain_text_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(secrets.PASSWORD, "canary")
     plain = parse_broker("stomp://sam@msg.example.org")
 

@@ -96,9 +96,7 @@ def test_the_library_signs_also_what_it_spools_when_it_was_dropped(config: Publi
     assert spooled_signers(Path("spool")) == ["nagios1"]
 
 
-def test_what_was_spooled_is_sent_later_as_it_was_then_signed_or_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_was_spooled_is_sent_as_it_was_signed_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever can write to a spool must not be able to make a publisher sign."""
     sam_publish(*RESULT)
     with monkeypatch.context() as patch:
@@ -116,9 +114,7 @@ def test_what_was_spooled_is_sent_later_as_it_was_then_signed_or_not(
     assert [bool(signature) for signature in before] == [True, False]
 
 
-def test_a_lost_message_is_sent_again_with_its_id_and_its_signature(
-    config: PublisherConfig,
-) -> None:
+def test_a_lost_message_is_sent_again_with_its_signature(config: PublisherConfig) -> None:
     with pytest.raises(NoBrokerTookIt) as lost:
         publish(messages(1), config._replace(spool=None, brokers=(dead_url(),)))
     with FakeBroker() as broker:
@@ -161,9 +157,7 @@ def test_a_key_is_made_shown_and_named_by_the_check() -> None:
 
 
 @pytest.mark.parametrize("spoil", ["missing", "text", "readable"])
-def test_with_a_key_that_cannot_be_used_nothing_is_sent_unsigned(
-    config: PublisherConfig, spoil: str
-) -> None:
+def test_with_a_bad_key_nothing_is_sent_unsigned(config: PublisherConfig, spoil: str) -> None:
     if spoil == "missing":
         KEY.unlink()
     elif spoil == "text":

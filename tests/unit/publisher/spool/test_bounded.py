@@ -195,9 +195,7 @@ def test_a_process_that_keeps_the_count_locked_is_waited_for_but_not_for_long(
 
 
 @pytest.mark.parametrize("state", ["a file", "a link"])
-def test_a_count_that_can_not_be_written_only_costs_a_count(
-    spool: DirectoryQueue, state: str
-) -> None:
+def test_a_count_that_can_not_be_written_costs_a_count(spool: DirectoryQueue, state: str) -> None:
     directory, victim = spool.path.with_name("state"), spool.path.with_name("victim")
     victim.write_text("precious")
     if state == "a file":
