@@ -7,7 +7,6 @@ import pty
 import re
 import shlex
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -302,10 +301,10 @@ def test_letters_are_counted_by_sender_read_in_portions_and_cut_unless_all_are_w
     assert len(dead_letter(place, "show", "--all").out) > 300_000
 
 
-def test_a_list_on_a_terminal_goes_through_the_pager_unless_all_is_wanted(
+def test_a_terminal_gets_a_pager_unless_all_is_wanted_and_no_escapes_of_a_message(
     small: Workplace,
 ) -> None:
-    park(small, *(BAD.replace("ce01", f"wn{number}") for number in range(3)))
+    park(small, *(BAD.replace("SPLENDID", f"\x1b[2J{number}") for number in range(3)))
 
     def on_a_terminal(*arguments: str) -> str:
         leader, follower = pty.openpty()
@@ -327,7 +326,9 @@ def test_a_list_on_a_terminal_goes_through_the_pager_unless_all_is_wanted(
 
     assert on_a_terminal("list").count("paged: ") == 5
     assert on_a_terminal("show", "1").startswith("paged: dead_letter_id: 1")
-    assert "paged" not in on_a_terminal("list", "--all")
+    everything = on_a_terminal("list", "--all") + on_a_terminal("show", "--all")
+    assert "paged" not in everything
+    assert "\x1b" not in everything and r"\x1b[2J" in everything
 
 
 def test_a_missing_privilege_is_reported(big: Workplace) -> None:
@@ -404,14 +405,6 @@ def test_an_edit_that_cannot_be_stored_is_kept_in_a_file(small: Workplace) -> No
     [file] = left_behind(small)
     assert str(file) in answer.err
     assert "WARNING" in file.read_text()
-
-
-def test_terminal_escapes_in_a_message_are_shown_escaped(small: Workplace) -> None:
-    park(small, BAD.replace("SPLENDID", "\x1b[2J"))
-
-    shown = dead_letter(small, "show", "--all").out + dead_letter(small, "list").out
-
-    assert "\x1b" not in shown and r"\x1b[2J" in shown
 
 
 @pytest.mark.parametrize(
@@ -492,11 +485,3 @@ def test_a_host_without_a_database_has_only_spools(tmp_path: Path) -> None:
     assert of_ours is not None and of_ours.year >= 2024
     assert time_of_id("sha256:0660f557bd1ea3") is None
     assert time_of_id("ffffffffffffff-3da37507d44158f917") is None
-
-
-def test_a_program_whose_log_is_full_keeps_its_exit_code(tmp_path: Path) -> None:
-    arguments = ["--config", str(tmp_path / "none.toml"), "check"]
-    with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "sam_pipeline.consumer", *arguments]
-
-        assert subprocess.run(command, stderr=full, timeout=60).returncode == 78

@@ -82,22 +82,6 @@ def test_results_in_an_nstream_spool_are_loaded(small_site: Site) -> None:
     assert not list(spool.glob("*/*"))
 
 
-def test_an_nstream_result_without_flavour_is_a_dead_letter_that_can_be_replayed(
-    small_site: Site,
-) -> None:
-    spool = describe(small_site, 'format = "nstream"')
-    nstream_enqueue(spool, nstream_result(tags=""), None)
-
-    drained = small_site.drain()
-    shown = small_site.json("dead-letter", "show", "1")
-    [replayed] = small_site.json("dead-letter", "replay", "1", code=65)
-
-    assert (drained.code, drained.summary["dead_letters"]) == (65, {"missing-key": 1})
-    assert (shown["message_class"], shown["headers"]["samFormat"]) == ("metricOutput", "nstream")
-    # The replay reads it as nstream again, not as text without keys.
-    assert replayed["reason"] == "missing-key"
-
-
 def test_keys_are_renamed_for_a_custom_class(small_site: Site) -> None:
     describe(small_site, 'class = "diskUsage"\nrename = { node = "machine", "used %" = "percent" }')
     engine = make_engine(small_site.database)

@@ -16,7 +16,6 @@ from sam_pipeline.schema.messages.message import DESTINATION, MESSAGE_ID, Messag
 from sam_pipeline.schema.net.stomp.headers import REJECTED
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.activemq import ActiveMQServer
-from tests.services.artemis import ArtemisServer
 from tests.services.broker import StompServer
 from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.fake_broker import FakeBroker
@@ -24,7 +23,7 @@ from tests.support.brokers.queue_reader import ids, received
 from tests.support.consumer.daemon import Subscription, site_of
 from tests.support.consumer.door import PATH, Door, listening, new_door
 from tests.support.consumer.publisher import publish
-from tests.support.consumer.site import Site, eventually, make_site, results, subscribe
+from tests.support.consumer.site import Site, eventually, results
 from tests.support.http_client import HttpAnswer
 from tests.support.invoke import invoke
 
@@ -130,26 +129,6 @@ def test_a_bridge_carries_every_message_as_it_was(
         assert copy.body == message.body
         assert message.headers.items() - {("messageClass", "")} <= copy.headers.items()
     assert bridge.drain().summary["messages"] == 0, "acked at the source"
-
-
-def test_what_a_bridge_carries_twice_is_stored_once(
-    tmp_path: Path, activemq: ActiveMQServer, artemis: ArtemisServer
-) -> None:
-    topic, loading = f"/topic/grid.probe.{uuid.uuid4().hex}", tmp_path / "loader"
-    bridge = site_of(tmp_path, [activemq.url], Subscription(topic))
-    loading.mkdir()
-    loader = make_site(loading, f"sqlite:///{loading}/sam.db", [artemis.url], topic)
-    subscribe(activemq, bridge.name, topic)
-    subscribe(artemis, loader.name, topic)
-    sent = results(COUNT)
-    publish(activemq.host, activemq.port, topic, [*sent, *sent])
-
-    moved = bridge.run("run", "--drain", "--to", artemis.url)
-    loaded = loader.drain()
-
-    assert (moved.returncode, loaded.code) == (0, 0)
-    assert (loaded.summary["rows"], loaded.summary["duplicates"]) == (COUNT, COUNT)
-    assert loader.rows() == COUNT
 
 
 @pytest.mark.parametrize(

@@ -196,18 +196,6 @@ def test_refusals_are_counted_by_a_limited_number_of_publishers() -> None:
     assert counts[OTHERS] == {"not-authorised": 2 * MAX_REFUSALS}
 
 
-def test_rows_and_duplicates_are_counted_by_class() -> None:
-    tally = Tally()
-    rows = Counter({"metricOutput": 2, "downtime": 1})
-
-    tally.add([delivery()], Tally(rows_by_class=rows, duplicates_by_class=Counter(metricOutput=1)))
-
-    assert tally.as_json()["classes"] == [
-        {"class": "metricOutput", "rows": 2, "duplicates": 1},
-        {"class": "downtime", "rows": 1, "duplicates": 0},
-    ]
-
-
 def test_not_everything_is_loaded_while_a_record_or_message_is_kept_elsewhere() -> None:
     letter = Counter({"bad-status": 1})
     kept = [Tally(summarised_dead_letters=1), Tally(rejected=1), Tally(damaged=1)]

@@ -12,16 +12,14 @@ from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.core.source import Source
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.monitoring.observer import Observer
-from sam_pipeline.consumer.monitoring.reporter import STATUS_TICKS, Reporter, reporting
+from sam_pipeline.consumer.monitoring.reporter import STATUS_TICKS, Reporter
 from sam_pipeline.consumer.monitoring.state_file import read_state
 from sam_pipeline.consumer.process.signals import StopRequest
-from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.schema.program.systemd import Notifier
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.systemd import Systemd
 from tests.support.builders import metric_message
 from tests.support.consumer.doubles import FakeSource
-from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -59,16 +57,6 @@ class Daemon:
 @pytest.fixture
 def daemon(tmp_path: Path, systemd: Systemd, notifier: Notifier) -> Daemon:
     return Daemon(tmp_path, systemd, notifier)
-
-
-def test_an_abstract_address_is_supported() -> None:
-    with Systemd("@sam-test-abstract") as systemd:
-        notifier = Notifier(systemd.address)
-        notifier.send("RELOADING=1", "MONOTONIC_USEC=17")
-        notifier.send("READY=1", "STATUS=running")
-        notifier.close()
-
-        assert systemd.heard() == ["RELOADING=1\nMONOTONIC_USEC=17", "READY=1\nSTATUS=running"]
 
 
 @pytest.mark.parametrize("address", [None, "", "/nowhere/notify"])
@@ -139,35 +127,6 @@ def test_a_missing_broker_and_the_elements_of_a_spool_are_reported(
     assert read_state([tmp_path], "site-a").spool_elements == 3
 
 
-def config_of(directory: Path, systemd: Systemd) -> ConsumerConfig:
-    return ConsumerConfig(
-        ("spool:///in",), "site-a", state_directory=directory, notify_socket=systemd.address
-    )
-
-
-def test_a_reload_is_reported_and_then_that_it_is_ready_again(
-    tmp_path: Path, systemd: Systemd
-) -> None:
-    config = config_of(tmp_path, systemd)
-    request, state = StopRequest(), State()
-    state.can_commit()
-    observer = Observer("site-a", state, Inbox(1), [], {})
-
-    with reporting(observer, request, config):
-        eventually(lambda: "READY=1" in "".join(systemd.all_heard()))
-        request.reload()
-    assert read_state([tmp_path], "site-a").ended_at is None
-    assert request.restarts()
-    with reporting(observer, request, config):
-        eventually(lambda: "".join(systemd.all_heard()).count("READY=1") == 2)
-        request.end()
-
-    states = [line.split("\n")[0] for line in systemd.all_heard()]
-    assert "RELOADING=1\nMONOTONIC_USEC=" in "".join(systemd.all_heard())
-    assert states == ["READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
-    assert read_state([tmp_path], "site-a").ended_at is not None
-
-
 def test_a_state_file_that_cannot_be_written_is_reported_once_and_stops_nothing(
     daemon: Daemon, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -177,15 +136,3 @@ def test_a_state_file_that_cannot_be_written_is_reported_once_and_stops_nothing(
     daemon.tick()
 
     assert caplog.text.count("sam-consume status` will be out of date") == 1
-
-
-def test_the_end_is_reported_with_its_reason(tmp_path: Path, systemd: Systemd) -> None:
-    config = config_of(tmp_path, systemd)
-    observer = Observer("site-a", State(), Inbox(1), [], {})
-
-    with pytest.raises(OSError, match="disk"), reporting(observer, StopRequest(), config):
-        raise OSError("the disk is gone")
-
-    ended = read_state([tmp_path], "site-a")
-    assert ended.ended_at is not None
-    assert ended.ended_because == "the disk is gone"

@@ -149,16 +149,6 @@ def test_a_port_of_another_program_or_host_is_an_error(listeners: Listeners, por
     assert connects(port)
 
 
-def test_a_name_is_heard_at_each_of_its_addresses(port: int) -> None:
-    addresses = {item[4][0] for item in socket.getaddrinfo("localhost", port)}
-    sockets = listening_sockets("localhost", port)
-
-    assert {item.getsockname()[0] for item in sockets} <= addresses
-    assert connects(port)
-    for item in sockets:
-        item.close()
-
-
 def test_the_socket_of_systemd_is_used_instead_of_a_new_one(port: int) -> None:
     with socket.create_server((HOST, port)) as systemd:
         listeners = Listeners([systemd.dup()])
