@@ -68,7 +68,7 @@ def send_frame(destination: str, message_id: str, lines: bytes = b"", body: byte
     return b"".join([head.encode(), lines, b"\n", body, b"\0"])
 
 
-def test_a_frame_with_a_wrong_length_is_never_a_row_and_never_lost_once_confirmed(
+def test_a_wrong_length_is_a_dead_letter(
     tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
     site = subscribed_site(tmp_path, broker, destination)
@@ -89,7 +89,7 @@ def test_a_frame_with_a_wrong_length_is_never_a_row_and_never_lost_once_confirme
     assert "first" in site.column("SELECT messageId FROM metricOutput"), "of repeated headers"
 
 
-def test_what_cannot_be_taken_whole_is_a_dead_letter_and_the_next_message_is_loaded(
+def test_a_large_part_is_a_dead_letter(
     tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
     site = subscribed_site(tmp_path, broker, destination)

@@ -40,9 +40,7 @@ def site(tmp_path: Path, postgres_url: str, broker: StompServer, destination: st
     return site
 
 
-def test_messages_sent_while_the_consumer_is_stopped_are_loaded_once(
-    site: Site, broker: StompServer, destination: str
-) -> None:
+def test_stored_messages_are_loaded_once(site: Site, broker: StompServer, destination: str) -> None:
     messages = numbered("m", range(500))
     publish(broker.host, broker.port, destination, [*messages, *messages[:50]])
 
@@ -52,9 +50,7 @@ def test_messages_sent_while_the_consumer_is_stopped_are_loaded_once(
     assert (second.code, second.summary["messages"], site.rows()) == (0, 0, 500)
 
 
-def test_a_consumer_killed_again_and_again_or_stopped_loses_nothing(
-    site: Site, broker: StompServer, destination: str
-) -> None:
+def test_kills_and_stops_lose_nothing(site: Site, broker: StompServer, destination: str) -> None:
     publish(broker.host, broker.port, destination, numbered("m", range(3000)))
     for kill in (1, 2):
         with running(site):  # killed by SIGKILL at the end of the block
@@ -109,7 +105,7 @@ def test_messages_redelivered_after_lost_acks_change_nothing(
     assert (stopped.code, stopped.messages) == (0, 81)
 
 
-def test_after_a_network_partition_the_backlog_is_loaded(
+def test_after_a_partition_the_backlog_is_loaded(
     tmp_path: Path, broker: StompServer, destination: str
 ) -> None:
     with FaultProxy(broker.port) as proxy:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,55 +71,41 @@ def test_the_certificate_that_is_configured_is_shown_over_tls_also_through_a_pro
 
 
 @pytest.mark.parametrize(
-    ("server", "ours", "problem"),
+    ("fault", "problem"),
     [
-        ({"wants_ours": True}, lambda files: {"ca_file": files.ca_file}, "(certificate_file): "),
-        (
-            {"wants_ours": True},
-            lambda files: keys_of(files, files.foreign_client()),
-            "certificate.pem: ",
-        ),
-        (
-            {},
-            lambda files: {"ca_file": files.file("other.pem", files.other.cert_pem.bytes())},
-            "untrusted CA (ca_file): ",
-        ),
-        ({"host": "msg.example.org"}, keys_of, "not for 127.0.0.1"),
-        ({"expired": True}, keys_of, "its certificate has expired"),
-        ({"revoked": True}, keys_of, "it is revoked"),
-        ({"in_crl": True}, keys_of, "its certificate is revoked"),
+        ("no certificate", "(certificate_file): "),
+        ("a foreign certificate", "certificate.pem: "),
+        ("a foreign authority", "untrusted CA (ca_file): "),
+        ("another host", "not for 127.0.0.1"),
+        ("an expired host", "its certificate has expired"),
+        ("a revoked client", "it is revoked"),
+        ("a revoked host", "its certificate is revoked"),
     ],
 )
 def test_a_problem_of_tls_is_named_and_nothing_is_sent(
-    tmp_path: Path,
-    files: TlsFiles,
-    server: dict[str, Any],
-    ours: Callable[[TlsFiles], dict[str, Path]],
-    problem: str,
+    tmp_path: Path, files: TlsFiles, fault: str, problem: str
 ) -> None:
-    host = files.expired_host() if "expired" in server else files.host(server.get("host", HOST))
-    client = files.client()
-    keys = keys_of(files, client) if "revoked" in server else ours(files)
-    if "in_crl" in server:
+    host = files.host("msg.example.org" if fault == "another host" else HOST)
+    host = files.expired_host() if fault == "an expired host" else host
+    client = files.foreign_client() if fault == "a foreign certificate" else files.client()
+    keys = keys_of(files, client)
+    if fault == "no certificate":
+        keys = {"ca_file": files.ca_file}
+    if fault == "a foreign authority":
+        keys["ca_file"] = files.file("other.pem", files.other.cert_pem.bytes())
+    if fault == "a revoked host":
         keys["crl_file"] = files.revocation_list(host)
-    context = files.server(
-        host,
-        wants_ours="wants_ours" in server,
-        revoked=client if "revoked" in server else None,
-    )
+    revoked = client if fault == "a revoked client" else None
+    context = files.server(host, wants_ours=True, revoked=revoked)
     with FakeBroker(server=ACTIVEMQ, tls=context) as broker:
-        site = site_of(tmp_path, [broker.url], METRICS, **keys)
-
-        code, document = checked(site)
+        code, document = checked(site_of(tmp_path, [broker.url], METRICS, **keys))
 
     assert (code, broker.logins) == (78, [])
     assert problem in document["problems"][0]
 
 
 @on_brokers("rabbitmq")
-def test_messages_arrive_through_a_proxy_that_wants_a_login(
-    tmp_path: Path, broker: StompServer
-) -> None:
+def test_messages_arrive_through_a_proxy_with_a_login(tmp_path: Path, broker: StompServer) -> None:
     destination = f"/topic/grid.{uuid.uuid4().hex}"
     password = tmp_path / "proxy-password"
     password.write_text("proxy-secret")

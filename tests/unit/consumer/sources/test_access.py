@@ -48,9 +48,7 @@ def certificate(tmp_path: Path) -> bytes:
     "authorization",
     [f"Bearer {TOKEN}", f"bearer  {TOKEN} ", basic(f"nagios1:{TOKEN}")],
 )
-def test_a_token_gives_its_name_and_a_certificate_its_subject(
-    authorization: str, certificate: bytes
-) -> None:
+def test_tokens_and_certificates_are_identities(authorization: str, certificate: bytes) -> None:
     assert access().identity(authorization, None) == "token:nagios1"
     assert access().identity(authorization, certificate) == "token:nagios1"
     assert access().identity("", certificate).startswith("cert:CN=probe,")
@@ -63,9 +61,7 @@ def test_a_token_gives_its_name_and_a_certificate_its_subject(
         *(basic(TOKEN), "Basic %%%", basic("nagios1:\xff"), f"Digest {TOKEN}", TOKEN),
     ],
 )
-def test_a_wrong_token_is_refused_also_where_none_is_needed(
-    authorization: str, certificate: bytes
-) -> None:
+def test_a_wrong_token_is_always_refused(authorization: str, certificate: bytes) -> None:
     for client in (None, certificate):
         with pytest.raises(HttpProblem) as caught:
             access(anonymous=True).identity(authorization, client)

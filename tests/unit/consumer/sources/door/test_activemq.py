@@ -82,21 +82,17 @@ def test_a_form_that_is_decoded_in_pieces_has_the_same_fields(fields: str, lengt
         ("y", "destination=", "/topic/y"),
     ],
 )
-def test_a_destination_is_named_by_the_path_or_a_parameter(
-    path: str, query: str, destination: str
-) -> None:
+def test_path_or_parameter_names_the_destination(path: str, query: str, destination: str) -> None:
     assert message_of(path, query).headers["destination"] == destination
 
 
 @pytest.mark.parametrize(
     ("query", "content_type", "body", "expected", "stated"),
     [
-        *(("", "text/plain", data, data, "text/plain") for data in (b"a\r\n\nb", b"", b"\xff\0")),
-        ("", "application/json", b"{}", b"{}", "application/json"),
+        ("", "text/plain", b"\xff\0\r\n", b"\xff\0\r\n", "text/plain"),
         ("content-type=text/plain", "application/json", b"{}", b"{}", "text/plain"),
         ("samKey=nagios1", "application/json", b"{}", b"{}", None),  # its headers are signed
         ("", "", b"hostName: a\n", b"hostName: a\n", None),
-        ("body=a+b", "text/plain", b"other", b"a b", None),
         ("", 'text/plain; charset="ISO-8859-1"', b"\xfc", b"\xc3\xbc", "text/plain; charset=utf-8"),
     ],
 )
@@ -105,8 +101,7 @@ def test_a_body_that_is_not_a_form_is_taken_with_its_type(
 ) -> None:
     message = message_of(query=query, content_type=content_type, body=body)
 
-    assert message.body == expected
-    assert message.headers.get("content-type") == stated
+    assert (message.body, message.headers.get("content-type")) == (expected, stated)
 
 
 @pytest.mark.parametrize("charset", ["klingon", "utf-16", "ascii", "punycode"])
@@ -150,9 +145,7 @@ def test_a_client_that_unsubscribes_sends_no_message() -> None:
     content_type=st.sampled_from([FORM, "", "text/plain", "a/b; charset=hex", "a; charset=utf-16"]),
     body=st.binary(max_size=20),
 )
-def test_any_request_is_a_message_or_a_problem(
-    path: str, query: str, content_type: str, body: bytes
-) -> None:
+def test_any_request_has_an_answer(path: str, query: str, content_type: str, body: bytes) -> None:
     try:
         message = message_of(path, query, content_type, body)
     except HttpProblem as problem:

@@ -98,7 +98,7 @@ def tapped(dialect: BrokerDialect, destination: str, **added: str) -> dict[str, 
         (CLASSIC, "/queue/x", {"destination": "/queue/x", "browser": "true"}),
     ],
 )
-def test_a_tap_takes_no_messages_and_leaves_nothing_behind(
+def test_a_tap_leaves_no_trace(
     dialect: BrokerDialect, destination: str, expected: dict[str, str]
 ) -> None:
     headers = tapped(dialect, destination, selector="site = 'A'", durable="true")
@@ -119,9 +119,7 @@ def test_a_tap_takes_no_messages_and_leaves_nothing_behind(
         (CLASSIC, "/topic/x,queue://y"),
     ],
 )
-def test_what_cannot_be_read_without_taking_it_is_refused(
-    dialect: BrokerDialect, destination: str
-) -> None:
+def test_a_tap_refuses_what_it_would_take(dialect: BrokerDialect, destination: str) -> None:
     with pytest.raises(SubscriptionRefused):
         tapped(dialect, destination)
 

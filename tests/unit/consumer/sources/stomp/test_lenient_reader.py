@@ -106,7 +106,7 @@ def test_a_malformed_head_is_a_fault_and_the_body_is_whole(
     st.sampled_from([b"\n", b"\r\n"]),
     st.lists(st.integers(1000, 90_000), min_size=1, max_size=4),
 )
-def test_of_a_long_head_the_headers_that_matter_and_the_beginning_are_kept(
+def test_a_long_head_is_kept_as_far_as_it_matters(
     before: int, end: bytes, sizes: list[int]
 ) -> None:
     others = [b"h%d:" % number + b"x" * 9000 for number in range(30)]
@@ -205,7 +205,7 @@ def test_a_large_body_or_header_takes_little_memory(begin: bytes) -> None:
         (b"80000", b"body\0" + b"x" * 90_000, "does not end after its 80000 bytes"),
     ],
 )
-def test_a_message_whose_end_is_not_known_is_an_error_with_what_there_is_of_it(
+def test_a_message_without_a_known_end_is_an_error(
     length: bytes, body: bytes, problem: str
 ) -> None:
     head = b"MESSAGE\n" + OURS + b"content-length:" + length + b"\n\n"
@@ -251,9 +251,7 @@ def test_an_error_is_read_however_it_is_spelt() -> None:
 
 
 @given(st.binary(max_size=200), PIECES, st.booleans())
-def test_arbitrary_bytes_raise_only_the_documented_error(
-    data: bytes, sizes: list[int], wary: bool
-) -> None:
+def test_any_bytes_are_frames_or_an_error(data: bytes, sizes: list[int], wary: bool) -> None:
     reader = LenientReader(50)
     if wary:
         reader.be_wary()
@@ -271,9 +269,7 @@ def test_arbitrary_bytes_raise_only_the_documented_error(
     st.lists(st.one_of(st.integers(1, 40), st.just(200_000)), min_size=1, max_size=5),
     st.booleans(),
 )
-def test_frames_like_earlier_ones_are_read_as_the_first_ones_were(
-    data: bytes, sizes: list[int], wary: bool
-) -> None:
+def test_later_frames_are_read_like_the_first(data: bytes, sizes: list[int], wary: bool) -> None:
     def outcome(reader: LenientReader) -> tuple[list[object], str]:
         frames: list[Frame] = []
         problem = ""

@@ -1,4 +1,4 @@
-"""Links and sources: addresses behind a name, reconnects, and subscriptions that are refused."""
+"""Links, sources and round trips: addresses behind a name, reconnects, refused subscriptions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from sam_pipeline.consumer.core.backoff import growing_delays
 from sam_pipeline.consumer.core.inbox import Inbox, acknowledge
 from sam_pipeline.consumer.sources.stomp import source as stomp
 from sam_pipeline.consumer.sources.stomp.link import LIVED_S, Address, StompLink, StompSettings
+from sam_pipeline.consumer.sources.stomp.round_trip import round_trips, sent_to
 from sam_pipeline.consumer.sources.stomp.session import Subscription
 from sam_pipeline.consumer.sources.stomp.source import StompSource
 from sam_pipeline.schema.messages.foreign import Stamp
-from sam_pipeline.schema.net.broker_url import Broker
+from sam_pipeline.schema.net.broker_url import Broker, parse_broker
 from sam_pipeline.schema.net.stomp_session import CLOSED, SessionLost
-from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.brokers.fake_broker import FakeBroker, closed_port
 from tests.support.waiting import SOON_S, eventually
 from tests.unit.consumer.sources.stomp.test_session import (
     ACTIVEMQ,
@@ -122,7 +123,7 @@ def test_a_lost_connection_is_opened_again_and_its_deliveries_are_discarded(
 
 
 @pytest.mark.parametrize(("lived_s", "sequences"), [(LIVED_S - 1, 1), (LIVED_S, 4)])
-def test_delays_grow_unless_a_session_lasted_a_while(
+def test_delays_grow_after_short_sessions(
     broker: FakeBroker, inbox: Inbox, lived_s: float, sequences: int
 ) -> None:
     made: list[Iterator[float]] = []
@@ -143,9 +144,7 @@ def test_delays_grow_unless_a_session_lasted_a_while(
     assert len(made) == sequences
 
 
-def test_a_broker_that_stays_away_is_logged_once(
-    inbox: Inbox, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_absent_broker_is_logged_once(inbox: Inbox, caplog: pytest.LogCaptureFixture) -> None:
     with FakeBroker() as broker:
         nobody = broker.address
     attempts: list[Address] = []
@@ -218,9 +217,7 @@ def test_a_name_server_that_hangs_costs_one_thread_and_no_reconnect(
     assert {thread for thread in threading.enumerate() if not thread.daemon} <= foreground
 
 
-def test_an_address_removed_from_a_name_is_not_tried_again(
-    broker: FakeBroker, inbox: Inbox
-) -> None:
+def test_an_address_without_its_name_is_not_tried_again(broker: FakeBroker, inbox: Inbox) -> None:
     addresses = [broker.address]
     source = source_of(lambda: addresses)
     with running(source, inbox):
@@ -234,9 +231,7 @@ def test_an_address_removed_from_a_name_is_not_tried_again(
         assert not thread.is_alive()
 
 
-def test_an_address_that_two_urls_lead_to_is_consumed_once(
-    broker: FakeBroker, inbox: Inbox
-) -> None:
+def test_an_address_of_two_urls_is_consumed_once(broker: FakeBroker, inbox: Inbox) -> None:
     owners: dict[Address, str] = {}
     one, two = (
         source_of(lambda: [broker.address], host=f"{name}.example.org", owners=owners)
@@ -261,9 +256,7 @@ def test_a_refused_destination_does_not_affect_the_others(broker: FakeBroker, in
         assert len(take(inbox)) == 1
 
 
-def test_a_corrected_password_is_used_at_the_next_attempt(
-    inbox: Inbox, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_corrected_password_is_used_soon(inbox: Inbox, caplog: pytest.LogCaptureFixture) -> None:
     passwords = ["wrong"]
     settings = StompSettings("site-a", (METRICS,), user="sam", password=lambda: passwords[-1])
     with FakeBroker(server=ACTIVEMQ, refuses_login="password is invalid") as broker:
@@ -319,3 +312,56 @@ def test_a_broker_that_recovers_is_used_again_within_ten_seconds() -> None:
     delays = growing_delays(uniform=lambda least, most: most)
 
     assert max(next(delays) for _ in range(50)) < 10
+
+
+@pytest.mark.parametrize(
+    ("destination", "covered"),
+    [
+        ("/topic/grid.probe.metricOutput", "/topic/grid.probe.metricOutput"),
+        ("/topic/grid.probe.*", "/topic/grid.probe.sam-check"),
+        ("/topic/grid.*.metricOutput", "/topic/grid.sam-check.metricOutput"),
+        ("/topic/*.*", "/topic/sam-check.sam-check"),
+        ("/topic/grid.>", "/topic/grid.sam-check"),
+        ("/topic/grid.#", "/topic/grid.sam-check"),
+        ("/topic/a*b.c#", "/topic/a*b.c#"),
+    ],
+)
+def test_a_check_uses_a_destination_of_the_wildcard(destination: str, covered: str) -> None:
+    assert sent_to(destination) == covered
+
+
+def test_each_destination_is_checked_on_a_subscription_that_ends_with_the_connection() -> None:
+    with FakeBroker(server=ACTIVEMQ) as broker:
+        settings = StompSettings("site-a", (METRICS, METRICS), client_id="site-a-check-1")
+
+        trips = list(round_trips(parse_broker(broker.url), settings))
+
+    assert [trip.proven for trip in trips] == ["round trip"] * 2
+    # A broker may not have forgotten the last session when the next one begins.
+    client_ids = [login.headers["client-id"] for login in broker.logins]
+    assert len(set(client_ids)) == 2
+    assert all(client_id.startswith("site-a-check-1-") for client_id in client_ids)
+    assert {frame.headers["messageClass"] for frame in broker.taken} == {"sam-check"}
+    assert not any("activemq.subscriptionName" in frame.headers for frame in broker.subscriptions)
+
+
+@pytest.mark.parametrize(
+    ("vouches", "stem"), [(True, "publishers can set JMSXUserID"), (False, "")]
+)
+def test_a_broker_that_lets_users_lie_must_not_vouch(vouches: bool, stem: str) -> None:
+    with FakeBroker(server=ACTIVEMQ) as broker:
+        names = (str(parse_broker(broker.url)),) * vouches
+        settings = StompSettings("site-a", (METRICS,), vouches=names)
+
+        (trip,) = round_trips(parse_broker(broker.url), settings)
+
+    assert stem in (trip.problem or "")
+    assert (trip.proven is None) == vouches
+
+
+def test_an_unreachable_broker_is_a_problem_of_each_destination() -> None:
+    broker = parse_broker(f"stomp://127.0.0.1:{closed_port()}")
+
+    (trip,) = round_trips(broker, SETTINGS)
+
+    assert (trip.proven, "connection refused" in str(trip.problem)) == (None, True)

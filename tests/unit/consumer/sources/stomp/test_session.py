@@ -90,9 +90,7 @@ def take(inbox: Inbox, count: int = 1) -> list[Delivery]:
     return batch
 
 
-def test_a_session_identifies_itself_and_subscribes_durably(
-    broker: FakeBroker, inbox: Inbox
-) -> None:
+def test_a_session_logs_in_and_subscribes_durably(broker: FakeBroker, inbox: Inbox) -> None:
     others = [
         METRICS._replace(destination="/topic/a", prefetch=None),
         METRICS._replace(destination="/topic/b", prefetch=7000),
@@ -112,9 +110,7 @@ def test_a_session_identifies_itself_and_subscribes_durably(
     assert delivery.session.batch_size == 1000
 
 
-def test_a_message_keeps_its_headers_but_not_those_of_the_session(
-    broker: FakeBroker, inbox: Inbox
-) -> None:
+def test_a_message_has_no_headers_of_the_session(broker: FakeBroker, inbox: Inbox) -> None:
     with served(broker, inbox):
         broker.deliver("0", "7", "body", destination="/x", a="b")
         (delivery,) = take(inbox)
@@ -158,9 +154,7 @@ def test_who_sent_a_message_says_a_vouching_broker_or_its_relay(
     assert identity_of(delivery.message) == identity
 
 
-def test_a_paused_session_stays_connected_and_reads_on_later(
-    broker: FakeBroker, inbox: Inbox
-) -> None:
+def test_a_paused_session_reads_on_later(broker: FakeBroker, inbox: Inbox) -> None:
     inbox.pause(AT, 0.6)
     ends = time.monotonic() + 0.5
     with served(broker, inbox):
@@ -186,9 +180,7 @@ def test_long_heads_take_room_in_the_inbox(broker: FakeBroker) -> None:
         assert 10_000 < inbox.size_bytes < 11_000
 
 
-def test_acks_of_a_batch_are_one_transaction_with_the_last_of_each_subscription_in_order(
-    broker: FakeBroker, inbox: Inbox
-) -> None:
+def test_a_batch_is_acked_in_one_transaction_in_order(broker: FakeBroker, inbox: Inbox) -> None:
     with served(broker, inbox, METRICS, SITES):
         for subscription, ack in [("0", "a1"), ("1", "b1"), ("0", "a2"), ("1", "b2"), ("0", "a3")]:
             broker.deliver(subscription, ack)
@@ -203,9 +195,7 @@ def test_acks_of_a_batch_are_one_transaction_with_the_last_of_each_subscription_
     assert {frame.headers["transaction"] for frame in sent} == {"ack-1"}
 
 
-def test_acks_given_before_the_stop_are_sent_and_later_ones_ignored(
-    broker: FakeBroker, inbox: Inbox
-) -> None:
+def test_acks_before_the_stop_are_sent_and_no_others(broker: FakeBroker, inbox: Inbox) -> None:
     with served(broker, inbox):
         broker.deliver("0", "a1")
         acknowledge(take(inbox))
@@ -230,7 +220,7 @@ def test_acks_given_before_the_stop_are_sent_and_later_ones_ignored(
         ({"server": "apollo/1.7"}, "unsupported kind of broker: apollo"),
     ],
 )
-def test_a_login_that_fails_gives_the_reason(
+def test_a_failed_login_gives_the_reason(
     inbox: Inbox, faults: dict[str, Any], problem: str
 ) -> None:
     with (
@@ -284,9 +274,7 @@ def test_a_broker_that_falls_silent_is_disconnected(broker: FakeBroker, inbox: I
     assert broker.heard(HEART_BEAT)
 
 
-def test_while_the_inbox_is_full_a_silent_broker_is_not_lost_and_gets_heart_beats(
-    broker: FakeBroker,
-) -> None:
+def test_while_the_inbox_is_full_the_broker_is_not_lost(broker: FakeBroker) -> None:
     full = Inbox(1)
     broker.heart_beat = "100,100"
     with served(broker, full, heart_beat_s=0.1) as (_, lost):
@@ -303,7 +291,7 @@ def test_while_the_inbox_is_full_a_silent_broker_is_not_lost_and_gets_heart_beat
 
 
 @pytest.mark.parametrize("unknown", [{"subscription": "9", "ack": "a1"}, {"subscription": "0"}, {}])
-def test_a_message_that_cannot_be_acked_by_itself_is_acked_with_the_next_one(
+def test_a_message_without_an_ack_id(
     broker: FakeBroker, inbox: Inbox, unknown: dict[str, str]
 ) -> None:
     with served(broker, inbox):
@@ -318,9 +306,7 @@ def test_a_message_that_cannot_be_acked_by_itself_is_acked_with_the_next_one(
     assert "without a known" in batch[0].message.headers["samRefusedText"]
 
 
-def test_a_frame_without_a_known_end_is_delivered_by_the_last_attempt_and_acked_before_the_end(
-    inbox: Inbox,
-) -> None:
+def test_a_frame_without_a_known_end_is_delivered_at_the_last_attempt(inbox: Inbox) -> None:
     attempts: list[tuple[str, str]] = []
 
     def is_last_attempt(broker: str, message_id: str) -> bool:
@@ -368,9 +354,7 @@ def test_a_heart_beat_within_a_frame_shows_that_its_length_is_faked(
     assert ("samRefused" in batch[0].message.headers) == bool(faked)
 
 
-def test_bytes_that_are_no_frame_belong_to_the_message_before_them(
-    broker: FakeBroker, inbox: Inbox
-) -> None:
+def test_bytes_that_are_no_frame_belong_to_the_one_before(broker: FakeBroker, inbox: Inbox) -> None:
     with served(broker, inbox, is_last_attempt=lambda broker, message_id: True) as (_, lost):
         broker.deliver("0", "bad", "bo\0dy")
         batch = take(inbox)
