@@ -27,7 +27,6 @@ from tests.support.builders import metric_result
 from tests.support.database.sql_rows import downtime, insert, query, service_endpoint, stored
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-TODAY = NOW.date()
 
 
 def rows(**changes: str) -> list[Row]:
@@ -36,42 +35,32 @@ def rows(**changes: str) -> list[Row]:
 
 def counted(engine: Engine) -> list[tuple[str, ...]]:
     """The downtimes that reports read."""
-    return query(
-        engine,
-        "SELECT downtime_id, host_name, start_time, end_time FROM report_downtime ORDER BY 2",
-    )
+    columns = "downtime_id, host_name, start_time, end_time"
+    return query(engine, f"SELECT {columns} FROM report_downtime ORDER BY 2")
 
 
-def days(*numbers: int) -> set[date]:
-    return {date(2026, 11, number) for number in numbers}
-
-
-def test_an_announced_downtime_counts_and_shows_its_author(engine: Engine) -> None:
-    [change] = announce(engine, rows(description="power cut (jane)"), NOW).changes
-
-    [row] = stored(engine, "downtime")
-    assert counted(engine) == [
-        ("D1", "ce01.example.org", "2026-11-20T08:00:00Z", "2026-11-20T10:00:00Z")
-    ]
-    assert (row["description"], source_of(row)) == ("power cut (jane)", "by hand")
-    operator = operator_identity(login_name())
-    assert query(engine, "SELECT publisher FROM downtime") == [(operator,)]
-    assert change.days(TODAY) == days(20)
-
-
-def test_announcing_the_same_id_again_moves_the_downtime_even_within_a_second(
+def test_a_downtime_is_announced_moved_ended_and_cancelled_even_within_a_second(
     engine: Engine,
 ) -> None:
-    announce(engine, rows(), NOW)
+    announce(engine, [*rows(description="power cut (jane)"), *rows(hostName="se01")], NOW)
+    host, start, end = "ce01.example.org", "2026-11-20T08:00:00Z", "2026-11-20T10:00:00Z"
+    assert counted(engine) == [("D1", host, start, end), ("D1", "se01", start, end)]
+    operator = operator_identity(login_name())
+    assert query(engine, "SELECT DISTINCT publisher FROM downtime") == [(operator,)]
 
-    [change] = announce(
-        engine, rows(startTime="2026-11-17T23:59:59Z", endTime="2026-11-19T00:00:00Z"), NOW
-    ).changes
+    moved = {"startTime": "2026-11-17T23:59:59Z", "endTime": "2026-11-19T00:00:00Z"}
+    [change] = announce(engine, rows(description="power cut (jane)", **moved), NOW).changes
+    assert counted(engine)[0] == ("D1", host, *moved.values())
+    assert change.days(NOW.date()) == {date(2026, 11, number) for number in (17, 18, 20)}
 
-    assert counted(engine) == [
-        ("D1", "ce01.example.org", "2026-11-17T23:59:59Z", "2026-11-19T00:00:00Z")
-    ]
-    assert change.days(TODAY) == days(17, 18, 20)
+    announce(engine, rows(description="power cut (jane)"), NOW)
+    cancel(engine, ["D1"], "2026-11-20T09:00:00Z", "ended (joe)", NOW)
+    assert {row[3] for row in counted(engine)} == {"2026-11-20T09:00:00Z"}
+    cancel(engine, ["D1"], None, "cancelled: wrong site (joe)", NOW)
+    assert counted(engine) == []
+    texts = [row["description"] for row in stored(engine, "downtime") if row["hostName"] == host]
+    assert texts == ["power cut (jane); ended (joe); cancelled: wrong site (joe)"]
+    assert cancel(engine, ["D1"], None, "cancelled (joe)", NOW).changes == []
 
 
 def test_a_downtime_announced_in_the_future_can_be_changed(engine: Engine) -> None:
@@ -83,31 +72,10 @@ def test_a_downtime_announced_in_the_future_can_be_changed(engine: Engine) -> No
     assert [row["timestamp"] for row in stored(engine, "downtime")] == ["2026-12-24T00:00:01Z"]
 
 
-def test_a_cancelled_downtime_does_not_count(engine: Engine) -> None:
-    announce(engine, rows(description="power cut (jane)"), NOW)
-
-    [change] = cancel(engine, ["D1"], None, "cancelled: wrong site (joe)", NOW).changes
-
-    [row] = stored(engine, "downtime")
-    assert counted(engine) == []
-    assert str(row["description"]).split("; ") == [
-        "power cut (jane)",
-        "cancelled: wrong site (joe)",
-    ]
-    assert change.days(TODAY) == days(20)
-    assert cancel(engine, ["D1"], None, "cancelled (joe)", NOW).changes == []
-
-
-def test_a_downtime_ended_early_counts_until_its_new_end(engine: Engine) -> None:
-    announce(engine, [*rows(), *rows(hostName="se01")], NOW)
-
-    cancel(engine, ["D1"], "2026-11-20T09:00:00Z", "ended (joe)", NOW)
-
-    assert {row[3] for row in counted(engine)} == {"2026-11-20T09:00:00Z"}
-
-
 @pytest.mark.parametrize("end", ["2026-11-20T08:00:00Z", "2026-11-20T10:00:00Z"])
-def test_an_end_outside_the_downtime_changes_nothing(engine: Engine, end: str) -> None:
+def test_an_end_outside_the_downtime_or_an_unknown_id_changes_nothing(
+    engine: Engine, end: str
+) -> None:
     announce(engine, rows(), NOW)
     long = {"startTime": "2026-11-19T00:00:00Z", "endTime": "2026-11-21T00:00:00Z"}
     announce(engine, rows(downtimeId="D2", **long), NOW)
@@ -115,50 +83,23 @@ def test_an_end_outside_the_downtime_changes_nothing(engine: Engine, end: str) -
 
     with pytest.raises(DowntimeRefused, match=f"D1 .*{end}"):
         cancel(engine, ["D2", "D1"], end, "ended (joe)", NOW)
+    with pytest.raises(NoSuchDowntime, match="no downtime D9"):
+        cancel(engine, ["D1", "D9"], None, "cancelled (joe)", NOW)
 
     assert counted(engine) == before
 
 
-def test_an_unknown_id_keeps_the_others_from_being_cancelled(engine: Engine) -> None:
-    announce(engine, rows(), NOW)
-
-    with pytest.raises(NoSuchDowntime, match="no downtime D9"):
-        cancel(engine, ["D1", "D9"], None, "cancelled (joe)", NOW)
-
-    assert len(counted(engine)) == 1
-
-
-def test_future_days_are_not_due(engine: Engine) -> None:
-    [change] = announce(
-        engine, rows(startTime="2026-11-19T12:00:00Z", endTime="2027-01-01T00:00:00Z"), NOW
-    ).changes
-    [later] = announce(
-        engine,
-        rows(downtimeId="D2", startTime="2026-11-21T00:00:00Z", endTime="2026-11-22T00:00:00Z"),
-        NOW,
-    ).changes
-
-    assert change.days(TODAY) == days(19, 20)
-    assert later.days(TODAY) == set()
-
-
 def test_names_missing_from_the_topology_give_warnings(engine: Engine) -> None:
     insert(engine, "serviceEndpoint", service_endpoint())
-
-    def warnings(**names: str) -> list[str]:
-        return unknown_names(engine, rows(**names))
-
-    assert (
-        warnings() == warnings(serviceFlavour="") == warnings(serviceFlavour="", hostName="") == []
-    )
+    for names in ({}, {"serviceFlavour": ""}, {"serviceFlavour": "", "hostName": ""}):
+        assert unknown_names(engine, rows(**names)) == []
     for names, missing in (
         ({"siteName": "X"}, "site X "),
         ({"hostName": "x"}, "site EXAMPLE-LCG2 with host x "),
         ({"hostName": "", "serviceFlavour": "F"}, "site EXAMPLE-LCG2 with flavour F "),
     ):
-        [warning] = warnings(**names)
-        assert warning.startswith(missing)
-        assert "topology" in warning
+        [warning] = unknown_names(engine, rows(**names))
+        assert warning.startswith(missing) and "topology" in warning
 
 
 def test_the_list_is_sorted_by_time_and_shows_the_source(engine: Engine) -> None:
