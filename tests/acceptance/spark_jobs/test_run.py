@@ -25,7 +25,7 @@ from tests.services.process import HOST, alive, free_ports
 from tests.support.commands import Workplace, embedded
 from tests.support.reports.database import DAY, PROFILE, Grid, profile
 from tests.support.reports.published_days import publish
-from tests.support.reports.stored import query
+from tests.support.reports.stored import execute, query
 from tests.support.waiting import eventually
 
 RUN = ("sam-report", "run", "-q", "--profile", "test.toml", "--day", str(DAY))
@@ -104,8 +104,6 @@ def blocked(workplace: Workplace, process: subprocess.Popen[bytes]) -> Iterator[
 
         eventually(waits, TIMEOUT_S)
         yield
-    with writing(engine) as connection:
-        connection.execute(text("DROP TRIGGER on_insert ON timeline_segment"))
     engine.dispose()
 
 
@@ -208,6 +206,7 @@ def test_a_killed_run_changes_nothing_and_the_next_one_completes(workplace: Work
         process.wait()
     after_the_kill = shown(workplace)
     assert_nothing_is_left(workplace)
+    execute(database, "DROP TRIGGER on_insert ON timeline_segment")
     completed = workplace.succeed(*DUE)
 
     assert after_the_kill == before

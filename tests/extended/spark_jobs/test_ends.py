@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import pty
 import signal
+import sqlite3
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -190,17 +192,34 @@ def test_a_full_disk_of_the_database_exits_74_and_leaves_the_old_report_whole(
             grid.result("CE h1 ping", f"{hour:02}:00", "UNKNOWN")
         publish(grid.engine, profile(tmp_path), DAY, {"A CE h1": BAD})
         grid.dispose()
-        before = workplace.succeed("sam-report", "show", "--day", str(DAY), "--json").json
-        fill_up(disk / "ballast")
+        show = ("sam-report", "show", "--day", str(DAY), "--json")
+        before = workplace.process(*show).json
+        with (
+            workplace.running(*RUN[:-3], "profile.toml", *RUN[-2:]) as process,
+            closing(sqlite3.connect(disk / "sam.db", isolation_level=None)) as connection,
+        ):
 
-        full = workplace.run("sam-report", "run", "--profile", "profile.toml", "--day", str(DAY))
+            def has_begun() -> bool:
+                """If so, its writes are blocked."""
+                connection.execute("BEGIN IMMEDIATE")
+                running = "SELECT count(*) FROM run WHERE state = 'running'"
+                [begun] = connection.execute(running).fetchone()
+                if not begun:
+                    connection.execute("ROLLBACK")
+                return bool(begun)
+
+            eventually(has_begun, TIMEOUT_S)
+            fill_up(disk / "ballast")
+            connection.execute("ROLLBACK")
+            code = process.wait(TIMEOUT_S)
 
         (disk / "ballast").unlink()
-        assert full.code == 74, str(full)
-        error = full.err.splitlines()[-1]
+        log = (tmp_path / "running.log").read_text()
+        assert code == 74, log
+        error = log.splitlines()[-1]
         assert error.startswith(f"sam-report: error: {workplace.database}: ")
         assert "disk is full" in error
-        assert workplace.succeed("sam-report", "show", "--day", str(DAY), "--json").json == before
+        assert workplace.process(*show).json == before
 
 
 @pytest.mark.parametrize("style", ["parquet", "json"])
