@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import count, repeat
 from pathlib import Path
@@ -46,14 +47,18 @@ class Scene:
     `events` is what happened; `on_failure` is called before a failure is raised.
     """
 
-    def __init__(self, directory: Path, size: int, batch_size: int = 1000) -> None:
+    def __init__(self, directory: Path, size: int, batch_size: int = 1000, deaths: int = 0) -> None:
         self.events: list[str] = []
         self.sessions = [Connection(name, self.events) for name in ("spool:///in", "stomp://a:1")]
         self.failures: list[Exception] = []
         self.pauses: dict[str, float] = {}
         self.stop = threading.Event()
         self.inbox = Inbox(max(size, 1))
-        self.inbox.put([delivery(self.sessions[number % 2], number) for number in range(size)])
+        batch = [delivery(self.sessions[number % 2], number) for number in range(size)]
+        self.inbox.put(batch)
+        for _ in range(deaths):  # earlier processes died while they decoded the batch
+            with suppress(KeyboardInterrupt), Attempts(directory / "attempts").decoding(batch):
+                raise KeyboardInterrupt
         self.state = State()
         self.on_failure: Callable[[], object] = lambda: None
         patience = Patience(self.stop, lambda: repeat(0.0), self.state)
@@ -95,6 +100,12 @@ def test_every_delivery_is_acked_in_order_after_the_commit_of_its_batch(tmp_path
     events = Scene(tmp_path, 3, batch_size=2).run()
 
     assert events == ["commit 2", "ack 0", "ack 1", "commit 1", "ack 2"]
+
+
+def test_a_batch_that_killed_the_process_is_committed_and_acked_in_parts(tmp_path: Path) -> None:
+    events = Scene(tmp_path, 3, deaths=2).run()
+
+    assert events == ["commit 1", "ack 0", "commit 1", "ack 1", "commit 1", "ack 2"]
 
 
 def test_nothing_is_acked_while_the_database_is_unavailable(tmp_path: Path) -> None:
