@@ -269,6 +269,7 @@ def test_a_call_ends_at_its_deadline_or_returns_or_raises_normally() -> None:
     over.set()
 
     assert within(soon(), int, "7") == 7
+    assert 0 < Deadline.after(10).share(4).remaining() <= 2.5
     with pytest.raises(ValueError, match="invalid literal"):
         within(soon(), int, "seven")
 

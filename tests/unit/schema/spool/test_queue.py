@@ -284,7 +284,7 @@ def test_a_name_in_use_is_skipped(queue: DirectoryQueue, monkeypatch: pytest.Mon
     ("code", "advice", "exit_code"),
     [
         (errno.ENOSPC, "no space or no inodes", 74),
-        (errno.EDQUOT, "quota", 74),
+        (errno.EDQUOT, "quota is used up", 74),
         (errno.ESTALE, "mount it again", 74),
         (errno.EIO, "file server failed", 74),
         (errno.EROFS, "mount it writable", 74),
@@ -301,6 +301,7 @@ def test_a_refusal_has_size_path_reason_and_advice(
         queue.add(message)
 
     assert f"{len(serialise(message))} bytes to the spool {queue.path}: " in str(refusal.value)
+    assert str(refusal.value).count(advice) == 1
     assert refusal.value.exit_code == exit_code
     assert files_of(queue) == []
 
