@@ -23,8 +23,6 @@ from typing import NamedTuple
 from sam_pipeline.schema.net.stomp_frame import FrameReader, encode
 from tests.support.brokers.stand_in import HOST, POLL_S, StandIn
 
-HEART_BEATS = "heart-beats"
-"""A value of `eats`, besides the commands."""
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: on for 0 s."""
 
@@ -39,7 +37,6 @@ class _Way(NamedTuple):
     source: socket.socket
     target: socket.socket
     client: socket.socket
-    flow: threading.Event
     number: int
 
 
@@ -57,11 +54,9 @@ class FaultProxy(StandIn):
     mute: bool = False
     """Answers are dropped."""
     eats: str = ""
-    """Frames of this command are dropped; with HEART_BEATS everything but frames is."""
+    """Frames of this command are dropped."""
     resets_at: str = ""
     """The connection is reset instead of forwarding the first frame of this command."""
-    halves: str = ""
-    """The first frame of this command is cut in the middle, and nothing follows it."""
     resets_after: int | None = None
     """The connection is reset once the client has sent this many bytes; later bytes are dropped."""
     spoils: int = 1000
@@ -73,10 +68,10 @@ class FaultProxy(StandIn):
     """Seen so far, by command; only counted where the proxy parses frames."""
 
     def __post_init__(self) -> None:
-        self._asking, self._answering = threading.Event(), threading.Event()
+        self._flows = threading.Event()
+        self._flows.set()
         self._cut = 0
         """Connections before this number are to be reset."""
-        self.heal()
 
     @property
     def url(self) -> str:
@@ -88,20 +83,14 @@ class FaultProxy(StandIn):
 
     def black_hole(self) -> None:
         """Forward nothing in either direction from now on, like a failed router."""
-        self._asking.clear()
-        self._answering.clear()
-
-    def freeze_answers(self) -> None:
-        """Forward no answers from now on; the broker still receives everything."""
-        self._answering.clear()
+        self._flows.clear()
 
     def heal(self) -> None:
         """Forward everything again, the delayed bytes first, as TCP would do."""
-        self._asking.set()
-        self._answering.set()
+        self._flows.set()
 
     def _serve(self, client: socket.socket, number: int) -> None:
-        while not self._asking.wait(POLL_S) and not self._stopping.is_set():
+        while not self._flows.wait(POLL_S) and not self._stopping.is_set():
             pass
         try:
             if self._stopping.is_set() or _gave_up(client):
@@ -113,8 +102,8 @@ class FaultProxy(StandIn):
         for end in (client, broker):
             end.settimeout(POLL_S)
         spoiled = number < self.spoils
-        asks = _Way(client, broker, client, self._asking, number)
-        answers = _Way(broker, client, client, self._answering, number)
+        asks = _Way(client, broker, client, number)
+        answers = _Way(broker, client, client, number)
         self._start(self._pump, asks, self._asked if spoiled else iter)
         self._pump(answers, self._answered if spoiled else iter)
 
@@ -133,7 +122,7 @@ class FaultProxy(StandIn):
     def _push(self, way: _Way, chunk: bytes) -> None:
         unsent = memoryview(chunk)
         while unsent and self._goes_on(way):
-            if way.flow.wait(POLL_S):
+            if self._flows.wait(POLL_S):
                 with suppress(TimeoutError):
                     unsent = unsent[way.target.send(unsent) :]
 
@@ -175,7 +164,7 @@ class FaultProxy(StandIn):
                 yield bytes([byte])
 
     def _spoiled(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        if not (self.eats or self.resets_at or self.halves):
+        if not (self.eats or self.resets_at):
             yield from chunks
             return
         reader = FrameReader()
@@ -184,12 +173,8 @@ class FaultProxy(StandIn):
                 self.frames[frame.command] += 1
                 if frame.command == self.resets_at:
                     raise Cut
-                encoded = encode(frame.command, frame.headers, frame.body)
-                if frame.command == self.halves:
-                    yield encoded[: len(encoded) // 2]
-                    self._stopping.wait()
-                elif frame.command != self.eats:
-                    yield encoded
+                if frame.command != self.eats:
+                    yield encode(frame.command, frame.headers, frame.body)
 
 
 def _gave_up(client: socket.socket) -> bool:

@@ -45,9 +45,7 @@ def stored(door: OpenDoor, metric: str) -> int:
 
 
 @pytest.mark.parametrize("bad", BAD_REQUESTS, ids=[bad.name for bad in BAD_REQUESTS])
-def test_a_bad_request_gets_its_problem_and_the_good_one_beside_it_is_stored(
-    door: OpenDoor, bad: BadRequest
-) -> None:
+def test_a_bad_request_gets_its_problem_beside_a_good_one(door: OpenDoor, bad: BadRequest) -> None:
     before = len(door.stored)
     metric = f"org.sam.Beside.{bad.name}"
 

@@ -73,9 +73,7 @@ def test_status_counts_requests_and_connections(tmp_path: Path) -> None:
         assert "3 requests (200: 2, 404: 1), 1 connection\n" in site.site.run("status").stdout
 
 
-def test_a_door_without_its_library_is_one_clear_line_and_without_a_door_it_is_not_needed(
-    tmp_path: Path,
-) -> None:
+def test_a_door_without_its_library_is_one_clear_line(tmp_path: Path) -> None:
     site = site_of(tmp_path, [new_door().listen_url], name="door")
 
     for arguments in (["run"], ["run", "--to", f"spool://{tmp_path}/out"], ["check"]):
@@ -97,9 +95,7 @@ def test_a_port_of_another_program_is_a_problem(tmp_path: Path) -> None:
     assert "in use" in problem
 
 
-def test_nrdp_clients_are_answered_in_their_format_when_their_results_are_stored(
-    tmp_path: Path,
-) -> None:
+def test_nrdp_clients_are_answered_when_their_results_are_stored(tmp_path: Path) -> None:
     token = make_token(tmp_path / "tokens", "nagios1")
     with door_site(tmp_path, tokens_file="tokens", require_identity=True) as door:
 

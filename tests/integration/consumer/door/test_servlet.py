@@ -181,9 +181,7 @@ def test_what_the_servlet_refuses_is_refused(
 
 
 @pytest.mark.parametrize("message_id", ["i" * 5000, "a\r\nSet-Cookie: b", "ü\0"])
-def test_the_id_of_a_message_does_not_harm_the_answer(
-    door: Door, name: str, message_id: str
-) -> None:
+def test_the_id_of_a_message_is_harmless_in_answers(door: Door, name: str, message_id: str) -> None:
     status, text, shown = answer_of(door.port, form(body="x", samMessageId=message_id), name)
 
     assert (status, text) == (200, SENT)
@@ -241,9 +239,7 @@ def rest_url(door: Door) -> str:
     return f"activemq-rest+http://{HOST}:{door.port}"
 
 
-def test_a_sender_offers_what_the_broker_behind_the_door_refuses_to_the_next_broker(
-    tmp_path: Path,
-) -> None:
+def test_what_the_broker_behind_the_door_refuses_goes_to_the_next(tmp_path: Path) -> None:
     def rejects(frame: Frame) -> str:
         return "too large" if frame.body == b"refused" else ""
 
