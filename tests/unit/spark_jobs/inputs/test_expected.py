@@ -96,7 +96,13 @@ MONITORED = {"valid_from": START - 100, "monitored": "Y"}
             ([{"production": flag, "monitored": flag}], "A CE h1")
             for flag in (None, "Y", "1", "true")
         ),
+        ([{"valid_from": START - 50, "production": "N", "valid_to": START}, MONITORED], "A CE h1"),
+        ([{"production": "N", "valid_from": START - 50}, {}], "A CE h1"),
+        ([{"valid_to": START}, {"site": "B"}], "B CE h1"),  # it moves
         ([{"vo": "ops"}, {"vo": "physics", "host_name": "h2"}], "A CE h1"),
+        # A newer row of another VO does not govern, nor that of a VO those of all.
+        ([{"vo": "ops", "valid_from": START - 50}, {"vo": "physics", "monitored": "N"}], "A CE h1"),
+        ([{"valid_from": START - 50}, {"vo": "ops", "monitored": "N"}], "A CE h1"),
         ([{"service_flavour": "SRM"}], ""),  # the profile does not name it
         ([{}, {"site": "B"}], "A CE h1, B CE h1"),
     ],
