@@ -16,7 +16,6 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from sam_pipeline.spark_jobs.pages.site_tree import write_site
 from sam_pipeline.spark_jobs.pages.verdict import MISSED, OF_FIGURES
-from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import reading, writing
 from tests.services import missing
 from tests.support.reports import bad_month
@@ -37,7 +36,6 @@ KINDS = (
 # Of processor time, so that a busy machine changes little; where all is quiet less than a second.
 DRAWN_WITHIN_S = 3
 # The page had 18 nearly equal chapters of 1000 pixels each.
-BAD_PAGE_PX = 4500
 AXE = files("axe_playwright_python") / "axe.min.js"
 DRAWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 OVERFLOW = "document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth"
@@ -195,55 +193,6 @@ def test_the_box_filters_a_long_table_by_name_or_group(
     assert sites == [f"SITE-{number:03d}" for number in range(20, 25)]
 
 
-@pytest.mark.parametrize("width", [1280, 400])
-def test_a_whole_month_fits_the_screen_without_scrolling_sideways(
-    browser: Browser, out: Path, width: int
-) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 800})
-    for name in ("index.html", "groups/federation.html"):
-        page.goto((out / f"{MONTH}/{name}").as_uri())
-        table = page.locator(".scroll:has(.matrix)")
-        assert table.evaluate("element => element.scrollWidth - element.clientWidth") <= 0
-        heights = table.locator("tbody th").evaluate_all("cells => cells.map(c => c.clientHeight)")
-        assert max(heights) < 50
-    page.context.close()
-
-
-def test_on_a_phone_the_sites_of_a_group_fit_and_the_matrix_comes_before_its_legend(
-    phone: Page, out: Path
-) -> None:
-    phone.goto((out / f"{MONTH}/groups/federation.html").as_uri())
-
-    for table in phone.locator(".scroll:has(.members)").all():
-        assert table.evaluate("element => element.scrollWidth - element.clientWidth") <= 0
-    matrix, legend = (phone.locator(name).bounding_box() for name in (".matrix", ".legend"))
-    assert matrix and legend and matrix["y"] < legend["y"]
-
-
-@pytest.mark.parametrize("end", [date(2026, 11, 1), date(2026, 12, 1)])
-def test_the_names_of_reports_leave_room_for_few_months(
-    page: Page, tmp_path: Path, end: date
-) -> None:
-    grid = Grid(f"sqlite:///{tmp_path}/sam.db")
-    days = Period(date(2026, 11, 1), end)
-    with writing(grid.engine) as connection:
-        write_month(connection, profile(tmp_path), days.first, Size(2, len(list(days.days())), 1))
-    with reading(grid.reader) as connection:
-        write_site(connection, None, days, tmp_path)
-    grid.dispose()
-    page.goto((tmp_path / "index.html").as_uri())
-
-    name, words = (page.locator(f".overview tbody th {tag}") for tag in ("a", "small"))
-    head, link, counts = (
-        found.bounding_box() for found in (page.locator(".overview tbody th"), name, words)
-    )
-    assert head and link and counts
-    assert head["width"] < 400
-    assert counts["x"] == link["x"]
-    assert words.evaluate("element => element.scrollWidth <= element.clientWidth")
-    assert page.locator(".overview .chart").count() == (end.month - 11)
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_missed_targets_stand_out_most_even_to_those_who_see_no_colours(
     page: Page, out: Path, scheme: Literal["light", "dark"]
@@ -260,22 +209,6 @@ def test_missed_targets_stand_out_most_even_to_those_who_see_no_colours(
 
     missed = contrasts.pop(MISSED.kind)
     assert missed > 1.8 * max(contrasts.values())
-
-
-def test_on_a_phone_a_site_has_its_name_its_figure_and_a_square_for_each_day(
-    phone: Page, out: Path
-) -> None:
-    phone.goto((out / f"{MONTH}/index.html").as_uri())
-    row = phone.locator(".matrix tr", has=phone.get_by_role("link", name=BAD_SITE))
-    cells = [cell.bounding_box() for cell in row.locator("td:visible").all()]
-    figure, *squares = [cell for cell in cells if cell]
-
-    assert len(squares) == 30
-    assert len({square["y"] for square in squares}) == 1
-    assert all(10 < square["width"] < 14 for square in squares)
-    assert figure["y"] < squares[0]["y"]
-    row.locator("td.x a").first.click()
-    phone.wait_for_url(f"**/{BAD_SITE}.html#2026-11-*")
 
 
 def test_a_link_to_a_day_opens_it(page: Page, out: Path) -> None:
@@ -297,20 +230,6 @@ def test_every_day_of_a_bad_site_is_opened_by_its_anchor_without_scripts(
         phone.goto(f"{bad_site.as_uri()}#{day}")
         assert phone.locator(f"[id='{day}'] table.timeline").first.is_visible()
         assert phone.locator(f"[id='{day}'] .causes").first.is_visible()
-
-
-def test_a_bad_site_has_few_screens_and_lanes_of_metrics_on_the_hours_of_their_endpoint(
-    page: Page, bad_site: Path
-) -> None:
-    page.goto(f"{bad_site.as_uri()}#{bad_month.LAST_BAD}")
-    day = page.locator(f"[id='{bad_month.LAST_BAD}']")
-
-    day.locator(".metrics summary").click()
-
-    boxes = [day.locator(f"tr.{level} svg").bounding_box() for level in ("endpoint", "metric")]
-    assert page.evaluate("document.scrollingElement.scrollHeight") < BAD_PAGE_PX
-    [(left, right), of_metric] = [(box["x"], box["x"] + box["width"]) for box in boxes if box]
-    assert of_metric == (pytest.approx(left, abs=2), pytest.approx(right, abs=2))
 
 
 def test_the_keyboard_leads_from_a_red_day_to_the_failing_result(page: Page, out: Path) -> None:
@@ -339,19 +258,6 @@ def test_each_sheet_of_paper_says_what_it_shows_and_its_number(
         assert sheet.split("\n")[0].strip() == title
         assert f"page {number} of {len(sheets)}" in sheet
         assert name == "index.html" or re.search(r"computed 2026-\d\d-\d\d \d\d:\d\d UTC", sheet)
-
-
-def test_on_paper_each_sheet_of_a_matrix_has_its_heads(
-    page: Page, large: tuple[Path, Path]
-) -> None:
-    page.goto(large[0].as_uri())
-    page.evaluate("document.querySelectorAll('tbody tr:nth-child(n+50)').forEach(r => r.remove())")
-
-    sheets = [sheet for sheet in printed(page) if "SITE-" in sheet]
-
-    assert len(sheets) > 1
-    assert all(re.search(r"Site +Availa.*Not known", sheet) for sheet in sheets)
-    assert all(re.search(r"01 +02 .* 30 +31\n", sheet) for sheet in sheets)
 
 
 def test_on_paper_bad_days_are_a_list_and_only_the_day_of_the_link_is_unfolded(

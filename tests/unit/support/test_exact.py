@@ -10,7 +10,7 @@ from itertools import combinations, permutations
 
 import pytest
 
-from tests.oracle.batch import Batch, drawn_batch, named
+from tests.oracle.batch import Batch, drawn_batch
 from tests.oracle.check import differences, smallest
 from tests.oracle.oracle import AND, OR, STATUSES
 from tests.worlds.drawn import drawn
@@ -150,19 +150,6 @@ def test_every_status_and_every_kind_of_setting_occurs(batches: list[Batch]) -> 
     operations = [table for profile in drawn_profiles for table in profile.operations.values()]
     assert any(result not in (a, b) for table in operations for a, b, result in table)
     assert all({a for a, _, _ in table} == set(AND) == set(OR) for table in operations)
-
-
-def test_two_worlds_of_a_batch_share_no_names(batches: list[Batch]) -> None:
-    def names(world: World) -> set[str]:
-        rows = [*world.endpoints, *world.downtimes, *world.results, *world.exclusions]
-        attributes = ("site", "host", "monitoring_host")
-        of_rows = {getattr(row, name, "") for row in rows for name in attributes}
-        return (of_rows | {row.group_name for row in world.site_groups}) - {""}
-
-    world = batches[0].worlds[-1]
-
-    assert names(world)
-    assert names(named(world, "w1")).isdisjoint(names(named(world, "w2")))
 
 
 def test_a_failing_world_is_reduced_to_what_makes_it_fail(batches: list[Batch]) -> None:

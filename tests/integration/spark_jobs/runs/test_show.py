@@ -22,7 +22,7 @@ from sam_pipeline.spark_jobs.rules.groups import Member
 from tests.integration.spark_jobs.conftest import SamReport
 from tests.support.commands import Answer
 from tests.support.database.dialects import only_on
-from tests.support.database.sql_rows import insert, query, service_endpoint, site_contact
+from tests.support.database.sql_rows import insert, service_endpoint, site_contact
 from tests.support.reports.database import DAY, Grid
 from tests.support.reports.published_days import Timeline, publish
 
@@ -126,25 +126,6 @@ def test_each_site_and_group_is_compared_with_its_own_targets(
     # A site has the targets of its newest groups of the period.
     publish(engine, tiers, NEXT, days, [Member("tier", "3", "A", 0)])
     assert missed(sam_report, *BOTH)["A"] == []
-
-
-def test_a_group_expects_only_the_sites_with_an_endpoint_of_the_report(
-    engine: Engine, report: Profile, sam_report: SamReport, tmp_path: Path
-) -> None:
-    """Site A is the only one with endpoints of the report; B may belong to another one."""
-    names = (("Mixed", "A", 3), ("Mixed", "B", 0), ("Others", "B", 0))
-    members = [Member("federation", *name) for name in names]
-    publish(engine, report, DAY, {"A CE h1": GOOD}, members)
-
-    [shown] = sam_report("show", *OF_DAY, "--level", "group", "--json").json
-    groups = next(pages(sam_report, tmp_path).rglob("groups/federation.html")).read_text()
-
-    columns = "group_name, sites_expected, sites_known"
-    for view in ("group_availability", "group_month"):
-        assert query(engine, f"SELECT {columns} FROM {view}") == [("Mixed", 1, 1)]
-    assert query(engine, "SELECT site, weight FROM report_group_site") == [("A", 3)]
-    assert (shown["group_name"], shown["sites_expected"], shown["missed"]) == ("Mixed", 1, [])
-    assert "1 of 1" in groups and "Others" not in groups
 
 
 # Months ------------------------------------------------------------------------------------------
@@ -251,28 +232,6 @@ def test_the_third_month_in_a_row_below_a_target_is_marked_in_tables_and_on_page
     assert (out / "index.html").read_text().count("three bad months in a row") == 1
 
 
-def test_pages_and_profile_show_say_what_counted_and_since_when(
-    engine: Engine, sam_report: SamReport, tmp_path: Path
-) -> None:
-    publish(engine, written(tmp_path), DAY, {"A CE a1": GOOD})
-    publish(engine, written(tmp_path, PROFILE.replace("ops", "<b>")), NEXT, {"A CE a1": GOOD})
-
-    page = (pages(sam_report, tmp_path) / "test" / MONTH / "index.html").read_text()
-    lines = sam_report("profile", "show", *BOTH).out.splitlines()
-    newest, earlier = sam_report("profile", "show", "--json", *BOTH).json
-
-    top, counts = page.split('id="what-counts"')
-    of_newest, of_earlier = counts.split("</section>")[0].split(str(DAY))
-    assert "Up when CE or SRM" in top
-    assert "<dd>CE or SRM</dd>" in of_newest and "VO &lt;b&gt;" in of_newest
-    assert "VO ops" in of_earlier and "Metrics of CE" not in of_earlier
-    assert lines[0] == f"test, {NEXT}"
-    assert any(line.split() == ["Up", "when", "CE", "or", "SRM"] for line in lines)
-    assert any(line.startswith(f"different on {DAY}") for line in lines)
-    assert [entry["what"] for entry in earlier["counts"]] == ["Results"]
-    assert (newest["first_day"], earlier["last_day"]) == (f"{NEXT}", f"{DAY}")
-
-
 # Trends ------------------------------------------------------------------------------------------
 
 
@@ -331,26 +290,6 @@ def test_changes_of_several_days_add_up_and_midnight_is_not_a_change(flapping: S
             f"{DAY}T06:00:00Z",
             f"{DAY}T07:00:00Z",
         ]
-
-
-def test_the_table_of_trends_has_the_statuses_that_occur_and_counts_all_rows(
-    flapping: SamReport,
-) -> None:
-    lines = flapping("trends", "--level", "endpoint", *BOTH, "--top", "1").out.splitlines()
-    of_a = flapping("trends", "--level", "endpoint", "--site", "A", *BOTH).out.splitlines()
-    before = flapping("trends", "--day", "2026-11-01")
-
-    assert lines[0].startswith(f"test, {DAY} to {NEXT}")
-    assert f"until {NEXT}T23:59:59Z" in lines[0]
-    assert lines[2].split() == [
-        *("site", "service_flavour", "host_name", "changes", "first_change", "last_change"),
-        *("ok_s", "warning_s", "critical_s", "missing_s"),
-    ]
-    assert lines[4].split()[:4] == ["B", "CE", "h3", "4"]
-    assert lines[-1].startswith("2 of 4 endpoints changed") and lines[-1].endswith(" 1")
-    assert of_a[4].split()[:3] == ["A", "CE", "h1"]
-    assert of_a[-1].startswith("1 of 2 endpoints")
-    assert before.out == "" and "nothing is published for 2026-11-01" in before.err
 
 
 # Incidents ---------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from sam_pipeline.spark_jobs.compute.cluster.causes import cause, failure, is_stack
+from sam_pipeline.spark_jobs.compute.cluster.causes import cause, failure
 from sam_pipeline.spark_jobs.compute.cluster.master import require_master
 from sam_pipeline.spark_jobs.compute.cluster.watcher import Step, Tasks, WorkerWait
 from sam_pipeline.spark_jobs.errors import SparkDiskFull, SparkFailed
@@ -54,19 +54,6 @@ def test_the_innermost_cause_is_a_message_and_never_a_line_of_a_stack(
     text: str, innermost: str
 ) -> None:
     assert cause(text) == innermost
-
-
-def test_lines_of_a_trace_of_java_are_known_from_others() -> None:
-    lines = [
-        FRAME,
-        "\t... 12 more",
-        "Caused by: java.io.IOException: broken",
-        "java.util.concurrent.RejectedExecutionException: Task rejected",
-        'Exception in thread "main" java.lang.Error: x',
-    ]
-
-    assert all(map(is_stack, lines))
-    assert not any(map(is_stack, ["WARNING: sun.misc.Unsafe is deprecated", "at noon", ""]))
 
 
 def test_a_full_disk_of_spark_is_an_error_of_its_own() -> None:

@@ -156,18 +156,6 @@ def test_missing_and_earlier_results_are_explained(
     assert line
 
 
-def test_the_cause_of_a_time_without_results_shows_its_start_and_end(stored: StoredDay) -> None:
-    fill(stored, "00:00-12:00 MISSING; 12:00-24:00 OK")
-    stored.segment("endpoint", "SRM h2", "12:00-24:00 MISSING")
-    stored.segment("metric", "SRM h2 put", "12:00-24:00 MISSING")
-
-    grouped = "\n".join(cause_lines(stored.day(), ALL))
-
-    assert "1 x MISSING CE submit 00:00:00-12:00:00 at h1: no result" in grouped
-    assert "1 x MISSING SRM put 12:00:00-24:00:00 at h2: no result" in grouped
-    assert "1 x MISSING CE submit, 00:00:00 to 12:00:00 at h1" in "\n".join(ticket_of(stored))
-
-
 def test_a_threshold_shows_the_status_it_changed_and_its_rule(
     stored: StoredDay, tmp_path: Path
 ) -> None:
@@ -317,21 +305,6 @@ def test_causes_have_a_line_each_in_text_json_and_ticket(stored: StoredDay) -> N
     assert written[-1] == "  sam-report explain --report test --day 2026-11-14 --site A"
 
 
-def test_a_ticket_says_that_a_site_outside_all_functions_has_no_figure(stored: StoredDay) -> None:
-    for level, names in (("metric", "OTHER h3 probe"), ("endpoint", "OTHER h3"), ("service", "")):
-        stored.segment(level, names or "OTHER", "00:00-24:00 CRITICAL")
-    [compute, *others] = stored.profile.flavours
-    other = replace(compute, name="OTHER", metrics=("probe",))
-    stored.profile = replace(stored.profile, flavours=(compute, *others, other))
-
-    written = ticket_of(stored)
-
-    assert written[1].startswith("no figure")
-    assert not any("availability" in line for line in written[2:])
-    assert f"{WITHOUT_EFFECT}: 1 failure, 1 cause:" in written
-    assert "  1 x CRITICAL OTHER probe, 00:00:00 to 24:00:00 at h3" in written
-
-
 def test_a_ticket_wraps_long_names_and_reasons_without_losing_any(tmp_path: Path) -> None:
     host, metric = f"se01.{'long-name.' * 4}example.org", "org.sam.SRM-Put-With-A-Long-Name"
     stored = StoredDay(tmp_path, ('"submit"', f'"{metric}"'))
@@ -368,18 +341,6 @@ def test_a_ticket_is_short_for_any_day(stored: StoredDay) -> None:
         assert 30 < len(written) <= 40
         assert any(line.strip().startswith("… and ") for line in written)
         assert "sam-report explain" in written[-1]
-
-
-def test_an_explanation_can_be_limited_to_a_flavour_or_host(stored: StoredDay) -> None:
-    fill(stored, "00:00-24:00 CRITICAL")
-    for level, name in (("endpoint", "SRM h2"), ("service", "SRM"), ("function", "storage")):
-        stored.segment(level, name, "00:00-24:00 CRITICAL")
-
-    text = text_of(stored, Selection("A", "SRM"))
-
-    assert "SRM h2 (AND of its metrics)" in text
-    assert "CE h1 (AND of its metrics)" not in text
-    assert "because function compute is CRITICAL" in text  # the whole site is always explained
 
 
 @pytest.mark.parametrize("site", ["SITE-A", "=SUM(A1) <b>&/../x", "-x", "it's", "$(reboot)", "ä b"])

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from sam_pipeline.spark_jobs.rules.bad_months import ends_bad_row, is_bad, months_in_a_row
-from sam_pipeline.spark_jobs.rules.days import in_ranges
 from sam_pipeline.spark_jobs.rules.figures import Figure, Targets
 from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded, short
@@ -177,11 +176,3 @@ def test_three_successive_months_must_be_bad_over_the_turn_of_a_year(
 
     assert months_in_a_row(january) == [january, december, november]
     assert ends_bad_row(january, {months[int(number)] for number in bad.split()}) == in_a_row
-
-
-def test_successive_days_are_printed_as_ranges() -> None:
-    days = [date(2026, 11, number) for number in (1, 2, 3, 5, 29, 30)]
-
-    assert in_ranges(days) == "2026-11-01 to 2026-11-03, 2026-11-05, 2026-11-29 to 2026-11-30"
-    assert in_ranges([date(2026, 10, 31), date(2026, 11, 1)]) == "2026-10-31 to 2026-11-01"
-    assert in_ranges([]) == ""
