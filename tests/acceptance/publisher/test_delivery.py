@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import gzip
 import json
 import signal
 import subprocess
@@ -92,20 +91,6 @@ def test_details_from_a_closed_standard_input_are_empty(place: Workplace) -> Non
         subprocess.run(["sh", "-c", line], cwd=place.directory, env=environment, check=True)
 
     assert b"detailsData" not in broker.taken[0].body
-
-
-def test_json_lines_and_gzip_are_read_from_pipes(place: Workplace) -> None:
-    lines = "".join(as_line(metric_result(hostName=f"h{at}")) for at in range(150))
-    halves = [half.encode() for half in (lines[: len(lines) // 2], lines[len(lines) // 2 :])]
-    place.write("results.jsonl", lines)
-    (place.directory / "results.jsonl.gz").write_bytes(b"".join(map(gzip.compress, halves)))
-
-    for name in ("results.jsonl", "results.jsonl.gz"):
-        with FakeBroker() as broker:
-            line = f"cat {name} | sam-publish send --broker {broker.url}"
-            environment = place.clean_environment()
-            subprocess.run(["sh", "-c", line], cwd=place.directory, env=environment, check=True)
-        assert [frame.headers["recordCount"] for frame in broker.taken] == ["100", "50"]
 
 
 @pytest.mark.parametrize("write", [write_wlcg, as_line], ids=["text", "JSON"])

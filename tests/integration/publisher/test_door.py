@@ -13,32 +13,18 @@ from trustme import LeafCert
 
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.publisher.delivery.drain import drain
-from sam_pipeline.schema.identity.identity import IDENTITY
-from sam_pipeline.schema.identity.keys import load_signer, make_key
 from sam_pipeline.schema.identity.tokens import make_token
 from sam_pipeline.schema.messages.message import Message, pack
 from sam_pipeline.schema.records.text import Record, write_wlcg
-from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fault_proxy import FaultProxy
 from tests.support.brokers.proxy_server import ProxyServer
 from tests.support.brokers.tls_files import HOST, TlsFiles
 from tests.support.builders import metric_message, metric_result
-from tests.support.commands import PROGRAMS, Workplace
-from tests.support.consumer.door import listening, new_door, servlet_site
+from tests.support.commands import PROGRAMS
+from tests.support.consumer.door import listening
 from tests.support.consumer.door_site import DoorSite, door_site
 from tests.support.publishing import ids, secret
 from tests.support.waiting import eventually
-
-POLICY = """\
-mode = "enforce"
-[[publisher]]
-name = "nagios1"
-is = ["key:nagios1"]
-classes = ["metricOutput"]
-hosts = ["*"]
-keys = ["{}"]
-signed = true
-"""
 
 
 @pytest.fixture(scope="module")
@@ -141,36 +127,6 @@ def test_a_sender_needs_credentials_and_a_valid_door(secured: Secured, tmp_path:
     assert len(publish(messages(5, "certificate"), config).receipts) == 5
 
 
-def test_a_signature_is_valid_behind_the_door_and_its_absence_is_rejected(tmp_path: Path) -> None:
-    key = tmp_path / "nagios1.pem"
-    make_key(key)
-    policy = tmp_path / "publishers.toml"
-    policy.write_text(POLICY.format(load_signer(key).public_key()))
-
-    with door_site(tmp_path, consumer={"publishers": str(policy)}) as door:
-        config = config_for(door, spool=tmp_path / "spool")
-        signed = publish(messages(3, "signed"), config._replace(signing_key_file=key))
-        unsigned = publish(messages(3, "unsigned"), config)
-
-        assert door.rows("signed") == door.rows() == 3
-    assert (len(signed.receipts), len(unsigned.rejections)) == (3, 3)
-    assert all(rejection.reason.startswith("403 ") for rejection in unsigned.rejections)
-
-
-def test_check_shows_where_a_door_stores(secured: Secured, door: DoorSite, tmp_path: Path) -> None:
-    files = {"TOKEN_FILE": secured.token, "CA_FILE": secured.files.ca_file}
-    environment = {f"SAM_PUBLISHER_{name}": str(path) for name, path in files.items()}
-    place = Workplace(tmp_path, "", "", environment=environment)
-    urls = (secured.site.door.url, door.door.url)
-
-    options = (f"--broker={url}" for url in urls)
-    trips = place.succeed("sam-publish", "check", "--connect", "--json", *options).json["brokers"]
-
-    assert [trip["broker"] for trip in trips] == list(urls)
-    assert {trip["proven"] for trip in trips} == {"confirmed: stored in the database"}
-    assert [trip["anybody_may_publish"] for trip in trips] == [False, True]
-
-
 @pytest.mark.parametrize(
     ("fault", "timeout_s", "some_are_confirmed"),
     [
@@ -202,28 +158,6 @@ def test_over_a_faulty_connection_nothing_is_lost_and_nothing_stored_twice(
     assert sorted(confirmed + spooled) == sorted(ids(sent))
     assert totals.sent == len(spooled) > 0
     assert door.rows(metric) == 400
-
-
-def test_a_servlet_keeps_the_headers_of_messages_and_says_where_they_are(tmp_path: Path) -> None:
-    door, queue = new_door(), DirectoryQueue(tmp_path / "out")
-    sent = [
-        metric_message(result, destination="/queue/in.box", nagios_host="n1")
-        for result in results(20, "servlet")
-    ]
-
-    with listening(servlet_site(tmp_path / "servlet", door), door, "--to", f"spool://{queue.path}"):
-        publication = publish(sent, PublisherConfig(brokers=(door.url,)))
-        stored = [queue.read(name) for name in queue.names() if queue.lock(name)]
-        place = Workplace(tmp_path, "", "")
-        check = place.succeed("sam-publish", "check", "--connect", "--broker", door.url)
-
-    assert len(publication.receipts) == 20
-    kept = [
-        Message({k: v for k, v in message.headers.items() if k != IDENTITY}, message.body)
-        for message in stored
-    ]
-    assert kept == sent
-    assert "confirmed: stored in the spool" in check.out
 
 
 def test_after_a_crash_of_the_door_every_message_is_stored_once(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from sam_pipeline.publisher import (
     publish_record,
 )
 from sam_pipeline.schema import times
-from sam_pipeline.schema.errors import ClockNotSet, MessageRefused
+from sam_pipeline.schema.errors import ClockNotSet
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.text import ReadRecord, read_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
@@ -133,19 +133,6 @@ def test_a_result_of_a_clock_that_was_not_set_is_refused(monkeypatch: pytest.Mon
     assert spooled() == []
 
 
-def test_details_that_are_too_large_are_shortened(caplog: pytest.LogCaptureFixture) -> None:
-    with FakeBroker() as broker, Publisher(config_for(broker.url)) as publisher:
-        publisher.add(metric_result(voName="first"))
-        publisher.add(metric_result(detailsData="x" * 5_000_000))
-        publisher.add(metric_result(voName="last"))
-
-    first, large, last = (frame.body for frame in broker.taken)
-    assert b"first" in first and b"last" in last
-    assert len(large) <= 4 * 1024 * 1024
-    assert b"bytes were left out here]\nEOT\n" in large
-    assert "were left out" in caplog.text
-
-
 # Blocks and batches
 
 
@@ -224,22 +211,6 @@ def test_a_connection_that_ended_between_two_batches_is_opened_again() -> None:
 
     assert (broker.ids, broker.connections) == (ids([first, second]), 2)
     assert (publisher.published, publisher.last.failures) == (2, ())
-
-
-def test_the_next_broker_gets_the_remaining_records_when_one_fails() -> None:
-    first, second = messages(2)
-
-    with (
-        FakeBroker() as other,
-        FakeBroker(drops_after=1) as breaking,
-        Publisher(config_for(breaking.url, other.url)) as publisher,
-    ):
-        publisher.add_message(first)
-        publisher.flush()
-        publisher.add_message(second)
-        publisher.flush()
-
-    assert (breaking.ids, other.ids) == (ids([first]), ids([second]))
 
 
 def test_each_thread_may_have_its_own_publisher() -> None:
@@ -339,12 +310,3 @@ def test_a_bad_setting_is_an_error(config: PublisherConfig | None) -> None:
         Publisher(config, message_class="disk usage")
     with pytest.raises(ConfigError, match="order: expected listed or shuffled"):
         Publisher(order="random")
-
-
-def test_a_message_to_where_nobody_can_subscribe_is_refused_and_the_others_are_sent() -> None:
-    with FakeBroker() as broker, Publisher(config_for(broker.url)) as publisher:
-        publisher.add_message(metric_message())
-        with pytest.raises(MessageRefused, match=r"did you mean /topic/grid\.x\?"):
-            publisher.add_message(metric_message(destination="/topics/grid.x"))
-
-    assert len(broker.taken) == 1

@@ -221,14 +221,3 @@ def test_a_proxy_keeps_the_connection_only_if_it_says_so(
                 session.request(ASK, soon())
 
     assert proxy.connections == connections
-
-
-@pytest.mark.parametrize("status", [407, 503])
-def test_a_refusal_of_the_proxy_names_the_proxy(status: int) -> None:
-    with HttpStandIn(always(reply(status))) as proxy:
-        config = PublisherConfig(proxy=f"http://{HOST}:{proxy.port}")
-        with (
-            session_through(proxy, config) as session,
-            pytest.raises(BrokerUnavailable, match=f"proxy {config.proxy}.*{status}"),
-        ):
-            session.request(ASK, soon())

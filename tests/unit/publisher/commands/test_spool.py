@@ -96,14 +96,6 @@ def test_list_prints_one_line_per_element_up_to_the_limit(spool: DirectoryQueue)
     assert SERVLET in lines[2] and "limit of 200000" in lines[2]
 
 
-def test_list_keeps_control_characters_from_the_terminal(spool: DirectoryQueue) -> None:
-    spool.add(Message({"messageClass": "\x1b[2Jevil"}, b""))
-
-    text = run("list").out
-
-    assert "evil" in text and "\x1b" not in text
-
-
 def test_show_finds_an_element_by_its_name_and_by_its_message_id(spool: DirectoryQueue) -> None:
     first, second = metric_message(), metric_message(note="x: y")
     name = spool.add(first)

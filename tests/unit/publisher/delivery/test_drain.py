@@ -335,17 +335,6 @@ def test_an_interrupted_drain_leaves_no_lock(spool: DirectoryQueue, scripted: Sc
     assert (locks(spool), spool.count()) == ([], 3)
 
 
-def test_a_drain_leaves_no_empty_directories(spool: DirectoryQueue, scripted: Scripted) -> None:
-    filled(spool, 1)
-    (directory,) = spool.path.iterdir()
-    directory.rename(spool.path / "00000000")
-    filled(spool, 1)
-
-    drain(config_for(ANY))
-
-    assert len(list(spool.path.iterdir())) == 1
-
-
 def test_a_drain_stops_after_the_current_batch_on_request(
     spool: DirectoryQueue, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from sam_pipeline.publisher import NoBrokerTookIt, Publication, PublisherConfig,
 from sam_pipeline.publisher.delivery.memory import FILE, Memory
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.stand_in import HOST
-from tests.support.publishing import dead_url, messages, secret, spooled
+from tests.support.publishing import dead_url, messages, spooled
 
 real_getaddrinfo = socket.getaddrinfo
 
@@ -173,16 +173,6 @@ def test_shuffled_brokers_share_the_load_and_listed_ones_do_not() -> None:
 
     assert min(shuffled) > 0  # fails by chance once in 8 million
     assert len(first.taken) - shuffled[0] == 4
-
-
-def test_the_memory_contains_no_secret() -> None:
-    with FakeBroker(refuses_login="no") as broker:
-        url = broker.url.replace("//", "//somebody@")
-        call(url, password_file=secret(Path("password")))
-
-    text = Path("state", FILE).read_text()
-    assert "canary" not in text
-    assert "somebody" not in text
 
 
 def test_a_broker_that_hangs_is_paused() -> None:

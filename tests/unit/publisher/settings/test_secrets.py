@@ -220,18 +220,6 @@ def test_a_rotated_secret_is_used_at_the_next_connect(tmp_path: Path) -> None:
     assert logins == ["Basic c2FtOm9sZA==", "Basic c2FtOm5ldw=="]
 
 
-def test_the_sources_of_secrets_are_shown_without_their_values(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv(secrets.PASSWORD, "canary")
-    config = PublisherConfig(
-        token_file=secret(tmp_path / "token", mode=0o644),
-        proxy_password_file=secret(tmp_path / "proxy"),
-    )
-
-    assert config.has_secrets() == {"password": True, "token": False, "proxy password": True}
-
-
 def test_the_text_of_a_configuration_shows_no_password_of_a_url() -> None:
     urls = (f"stomp://sam:{PASSWORD}@msg.example.org:61613", f"sam:{PASSWORD}@msg", "stomp://b")
     config = PublisherConfig(urls, proxy=f"http://u:{PASSWORD}@p:3128")
