@@ -37,36 +37,28 @@ def strike(scene: Scene, fault: Fault) -> float:
     return scene.wait_for_commit()
 
 
-def _kill_consumer(scene: Scene, fault: Fault) -> None:
+def _kill_consumer(scene: Scene, _: Fault) -> None:
     scene.kill_consumer()
     scene.start_consumer()
 
 
-def _kill_servlet(scene: Scene, fault: Fault) -> None:
+def _kill_servlet(scene: Scene, _: Fault) -> None:
     scene.kill_servlet()
     scene.start_servlet()
 
 
-def _reload(scene: Scene, fault: Fault) -> None:
+def _reload(scene: Scene, _: Fault) -> None:
     """Both start again with the same configuration, in the same process."""
     for daemon in (scene.daemon, scene.servlet):
         daemon.wait_for(STARTING)  # earlier, before it handles signals, SIGHUP would end it
         daemon.process.send_signal(signal.SIGHUP)
 
 
-def _kill_broker(scene: Scene, fault: Fault) -> None:
-    scene.brokers[fault.broker].restart()
-
-
-def _kill_brokers(scene: Scene, fault: Fault) -> None:
+def _kill_brokers(scene: Scene, _: Fault) -> None:
     for broker in scene.brokers:
         broker.kill()
     for broker in scene.brokers:
         broker.restart()
-
-
-def _kill_database(scene: Scene, fault: Fault) -> None:
-    scene.postgres.restart()
 
 
 def _kill_all(scene: Scene, fault: Fault) -> None:
@@ -79,7 +71,7 @@ def _kill_all(scene: Scene, fault: Fault) -> None:
     scene.start_consumer()
 
 
-def _kill_consumer_without_database(scene: Scene, fault: Fault) -> None:
+def _kill_consumer_without_database(scene: Scene, _: Fault) -> None:
     """An ack before the commit loses the batch that waits for the database."""
     scene.postgres.kill()
     scene.daemon.wait_for(WAITING)
@@ -89,48 +81,39 @@ def _kill_consumer_without_database(scene: Scene, fault: Fault) -> None:
     scene.start_consumer()
 
 
-def _kill_consumer_with_frozen_database(scene: Scene, fault: Fault) -> None:
+def _kill_consumer_with_frozen_database(scene: Scene, _: Fault) -> None:
     with scene.postgres.process.frozen():
         time.sleep(HAND_S)
         scene.kill_consumer()
     scene.start_consumer()
 
 
-def _freeze_consumer(scene: Scene, fault: Fault) -> None:
-    """Brokers, HTTP clients, and whoever waits for its locks, see one that does not answer."""
-    scene.daemon.process.send_signal(signal.SIGSTOP)
-    time.sleep(fault.freeze_s)
-    scene.daemon.process.send_signal(signal.SIGCONT)
+def _freeze(*names: str) -> Callable[[Scene, Fault], None]:
+    """HTTP clients, and whoever waits for a lock of these, see one that does not answer."""
 
+    def freeze(scene: Scene, fault: Fault) -> None:
+        with ExitStack() as stack:
+            for name in names:
+                if name == "brokers":
+                    for broker in scene.brokers:
+                        stack.enter_context(broker.frozen())
+                elif name == "broker":
+                    stack.enter_context(scene.brokers[fault.broker].frozen())
+                elif name == "database":
+                    stack.enter_context(scene.postgres.process.frozen())
+                else:
+                    process = getattr(scene, name).process
+                    process.send_signal(signal.SIGSTOP)
+                    stack.callback(process.send_signal, signal.SIGCONT)
+            time.sleep(fault.freeze_s)
 
-def _freeze_servlet(scene: Scene, fault: Fault) -> None:
-    scene.servlet.process.send_signal(signal.SIGSTOP)
-    time.sleep(fault.freeze_s)
-    scene.servlet.process.send_signal(signal.SIGCONT)
+    return freeze
 
 
 def _freeze_and_kill_consumer(scene: Scene, fault: Fault) -> None:
     scene.daemon.process.send_signal(signal.SIGSTOP)
     time.sleep(fault.freeze_s)
     _kill_consumer(scene, fault)
-
-
-def _freeze_broker(scene: Scene, fault: Fault) -> None:
-    with scene.brokers[fault.broker].frozen():
-        time.sleep(fault.freeze_s)
-
-
-def _freeze_brokers(scene: Scene, fault: Fault) -> None:
-    """Publishers have only the spool."""
-    with ExitStack() as stack:
-        for broker in scene.brokers:
-            stack.enter_context(broker.frozen())
-        time.sleep(fault.freeze_s)
-
-
-def _freeze_database(scene: Scene, fault: Fault) -> None:
-    with scene.postgres.process.frozen():
-        time.sleep(fault.freeze_s)
 
 
 KILL_ALL = "all killed"
@@ -144,17 +127,17 @@ FAULTS: Mapping[str, tuple[int, Callable[[Scene, Fault], None]]] = {
     "consumer killed": (4, _kill_consumer),
     KILL_SERVLET: (3, _kill_servlet),
     RELOAD: (2, _reload),
-    "a broker killed": (2, _kill_broker),
+    "a broker killed": (2, lambda scene, fault: scene.brokers[fault.broker].restart()),
     "both brokers killed": (1, _kill_brokers),
-    "database killed": (2, _kill_database),
+    "database killed": (2, lambda scene, fault: scene.postgres.restart()),
     KILL_ALL: (1, _kill_all),
     KILL_IN_OUTAGE: (3, _kill_consumer_without_database),
     "consumer killed while its database is frozen": (2, _kill_consumer_with_frozen_database),
-    "consumer frozen": (1, _freeze_consumer),
+    "consumer frozen": (1, _freeze("daemon")),
     "consumer frozen, then killed": (1, _freeze_and_kill_consumer),
-    "servlet frozen": (1, _freeze_servlet),
-    FREEZE_BROKER: (1, _freeze_broker),
-    "both brokers frozen": (1, _freeze_brokers),
-    FREEZE_DATABASE: (1, _freeze_database),
+    "servlet frozen": (1, _freeze("servlet")),
+    FREEZE_BROKER: (1, _freeze("broker")),
+    "both brokers frozen": (1, _freeze("brokers")),
+    FREEZE_DATABASE: (1, _freeze("database")),
 }
 """By name: how often, relative to the others, and what happens."""

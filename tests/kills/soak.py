@@ -1,6 +1,6 @@
 """`sam-publish` processes and HTTP clients send while everything is killed and frozen under load.
 
-    figures = soak(directory, brokers, postgres, few_faults(), seed=7)
+    figures = soak(directory, brokers, postgres, faults, seed=7)
     assert not figures.problems
 
 They send to two brokers, to the consumer that reads these, by HTTP, and to the servlet, another
@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import random
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -42,56 +41,18 @@ QUIET_S = 5.0
 LAST = 5
 """Records that are sent to the brokers, and into the spool, when the consumer has ended."""
 
-_REPEATED = "SELECT coalesce(sum(duplicates), 0) FROM loaded_batch"
-
 
 @dataclass
 class Figures:
     """The results of a soak, in records."""
 
     published: int
-    uncertain: int
     rows: int
     dead_letters: int
     spool: int
     backlog: int
-    again: int
-    """Rows that were redelivered and existed already."""
     account: Account
-    commands: Counter[str]
-    answers: Counter[str]
-    faults: Counter[str]
-    back_s: dict[str, list[float]]
-    """Seconds from the end of a fault to the next commit, by fault."""
     problems: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        records = {
-            "published": self.published,
-            "perhaps published, without a confirmation": self.uncertain,
-            "rows": self.rows,
-            "dead letters": self.dead_letters,
-            "in the spool": self.spool,
-            "at the brokers": self.backlog,
-            "rows redelivered": self.again,
-            "lost": len(self.account.lost),
-            "twice": len(self.account.twice),
-            "never published": len(self.account.unknown),
-        }
-        lines = [
-            f"  {'records':46}{'number':>8}",
-            *(f"  {name:46}{number:8}" for name, number in records.items()),
-            f"  {'commands of sam-publish':46}{'number':>8}",
-            *(f"  {name:46}{number:8}" for name, number in sorted(self.commands.items())),
-            f"  {'answers to HTTP clients':46}{'number':>8}",
-            *(f"  {name:46}{number:8}" for name, number in sorted(self.answers.items())),
-            f"  {'faults':46}{'number':>8}  first commit after (median, at most)",
-        ]
-        for name, took_s in sorted(self.back_s.items()):
-            middle = sorted(took_s)[len(took_s) // 2]
-            number = self.faults[name]
-            lines.append(f"  {name:46}{number:8}  {middle:.1f} s, {max(took_s):.1f} s")
-        return "\n".join([*lines, *(f"  PROBLEM: {problem}" for problem in self.problems)])
 
 
 def soak(
@@ -108,7 +69,6 @@ def soak(
     """
     destination = f"/topic/grid.probe.{uuid.uuid4().hex}"
     urls = [broker.url for broker in brokers]
-    struck, back_s = Counter[str](), dict[str, list[float]]()
     door, servlet = new_door("door"), new_door("servlet")
     site = site_of(
         directory,
@@ -126,14 +86,13 @@ def soak(
         scene.daemon.wait_until_subscribed(*urls)
         with sending(kinds, senders.ledger, seed):
             for fault in faults:
-                back_s.setdefault(fault.name, []).append(strike(scene, fault))
-                struck[fault.name] += 1
+                strike(scene, fault)
         senders.drain(random.Random(seed))
         scene.stop(scene.servlet)
         scene.wait_until_quiet(QUIET_S)
         scene.stop(scene.daemon)
     _send_last(replace(senders, urls=urls))
-    return _figures(site, brokers, destination, senders.ledger, struck, back_s)
+    return _figures(site, brokers, destination, senders.ledger)
 
 
 def _senders(site: Site, urls: Sequence[str], destination: str) -> Senders:
@@ -159,8 +118,6 @@ def _figures(
     brokers: Sequence[StompServer],
     destination: str,
     ledger: Ledger,
-    faults: Counter[str],
-    back_s: dict[str, list[float]],
 ) -> Figures:
     """Read what exists where, and compare it with what was published."""
     rows = row_keys(site)
@@ -171,19 +128,13 @@ def _figures(
     held = [key for body in bodies for key in keys_of(body)]
     figures = Figures(
         published=len(ledger.accepted),
-        uncertain=len(ledger.uncertain - ledger.accepted),
         rows=len(rows),
         dead_letters=len(letters),
         spool=len(spool),
         backlog=len(held),
-        again=int(site.scalar(_REPEATED)),
         account=account(
             ledger.accepted, ledger.uncertain, stored=[*rows, *letters], waiting=[*spool, *held]
         ),
-        commands=ledger.commands,
-        answers=ledger.answers,
-        faults=faults,
-        back_s=back_s,
     )
     checks = {
         "lost": figures.account.lost,

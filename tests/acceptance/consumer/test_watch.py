@@ -72,10 +72,32 @@ def notifications(systemd: Systemd, name: str) -> int:
 def test_a_daemon_reports_start_load_reload_and_stop_to_systemd_and_to_commands(
     place: Workplace, systemd: Systemd, site: Site
 ) -> None:
+    tls, (port,) = TlsFiles(place.directory), free_ports(1)
+    host = tls.host()
+    token = tls.file("token", f"{TOKEN}\n".encode())
+    site.configure(
+        f"""
+metrics_listen = "0.0.0.0:{port}"
+metrics_certificate_file = "{tls.certificate_file(host)}"
+metrics_key_file = "{tls.key_file(host)}"
+metrics_token_file = "{token}"
+"""
+    )
+
+    def scraped(token: str) -> str:
+        context = ssl.create_default_context(cafile=str(tls.ca_file))
+        headers = {"Authorization": f"Bearer {token}"}
+        request = Request(f"https://127.0.0.1:{port}/metrics", headers=headers)
+        with suppress(URLError), urlopen(request, timeout=30, context=context) as answer:
+            return str(answer.read().decode())
+        return ""
+
     assert place.run("sam-consume", "status").code == UNAVAILABLE
     with place.running("sam-consume", "run") as daemon:
         eventually(lambda: notifications(systemd, "WATCHDOG=1") >= 2)
         site.fill(*results(1))
+        eventually(lambda: 'rows_total{class="metricOutput"} 1.0' in scraped(TOKEN))
+        refused = scraped("x")
         eventually(lambda: state(place).get("rows") == 1)
         status = place.succeed("sam-consume", "status").out
         plugin = place.succeed("check_sam_consumer").out
@@ -86,6 +108,8 @@ def test_a_daemon_reports_start_load_reload_and_stop_to_systemd_and_to_commands(
         daemon.send_signal(signal.SIGTERM)
         assert daemon.wait(60) == 0
 
+    assert refused == ""
+    assert TOKEN not in (place.directory / "running.log").read_text()
     assert status.startswith("acceptance: running\n") and "metricOutput     1" in status
     assert plugin.startswith("SAM CONSUMER OK - acceptance")
     messages = [message for message in systemd.all_heard() if message != "WATCHDOG=1"]
@@ -181,36 +205,6 @@ def test_a_log_that_cannot_be_written_does_not_stop_delivery(
         daemon.terminate()
         assert daemon.wait(60) == 0
     assert dropped > 0
-
-
-def test_metrics_are_scraped_over_https_with_a_token(tmp_path: Path) -> None:
-    tls, (port,) = TlsFiles(tmp_path), free_ports(1)
-    host = tls.host()
-    tls.certificate_file(host, "host.pem")
-    tls.key_file(host, name="host-key.pem")
-    tls.file("token", f"{TOKEN}\n".encode())
-    settings = f"""
-metrics_listen = "0.0.0.0:{port}"
-metrics_certificate_file = "host.pem"
-metrics_key_file = "host-key.pem"
-metrics_token_file = "token"
-"""
-    place = configured(tmp_path, settings)
-    context = ssl.create_default_context(cafile=str(tls.ca_file))
-
-    def scraped(scheme: str = "https", **headers: str) -> str:
-        request = Request(f"{scheme}://127.0.0.1:{port}/metrics", headers=headers)
-        with suppress(URLError), urlopen(request, timeout=30, context=context) as answer:
-            return str(answer.read().decode())
-        return ""
-
-    bearer = {"Authorization": f"Bearer {TOKEN}"}
-    with place.running("sam-consume", "run"):
-        eventually(lambda: "_expiry_timestamp_seconds{" in scraped(**bearer))
-
-        assert f'_expiry_timestamp_seconds{{file="{tmp_path}/host.pem"}}' in scraped(**bearer)
-        assert (scraped(), scraped(Authorization="Bearer x")) == ("", "")
-    assert TOKEN not in (tmp_path / "running.log").read_text()
 
 
 def test_classes_and_sites_that_stop_are_noticed(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.activemq import ActiveMQServer
 from tests.services.artemis import ArtemisServer
 from tests.services.broker import StompServer
-from tests.services.postgres import as_role
 from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.choice import on_brokers
 from tests.support.brokers.fake_broker import closed_port
@@ -294,31 +293,6 @@ def test_without_a_database_the_built_in_classes_are_known(small_site: Site) -> 
     assert len(first["rows"]) == 2
     assert first["ignored_keys"] == {"colour": 1}
     assert (second["is_undecided"], second["dead_letters"]) == (True, [])
-
-
-def test_a_dry_run_beside_the_daemon_takes_no_message_from_it(
-    tmp_path: Path, postgres_url: str, rabbitmq: RabbitMQServer
-) -> None:
-    topic, log, errors = f"/topic/{uuid.uuid4().hex}", tmp_path / "log", tmp_path / "dry.log"
-    site = make_site(tmp_path, postgres_url, [rabbitmq.url], topic)
-    reader = Site(tmp_path / "dry.toml", site.database, site.name)
-    logins = [as_role(postgres_url, role) for role in ("loader", "reader")]
-    reader.config.write_text(site.config.read_text().replace(*logins))
-    reader.config.chmod(0o600)
-    command = reader.command("run", "--dry-run", "--json", "--count", "50")
-    with site.daemon(log=log), errors.open("w") as stderr:
-        eventually(lambda: "subscribed as" in log.read_text())
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
-        eventually(lambda: "subscribed as" in errors.read_text())
-        publish(rabbitmq.host, rabbitmq.port, topic, results(50))
-        output, _ = process.communicate(timeout=60)
-        site.wait_for_rows(50)
-
-    shown = [json.loads(line) for line in output.splitlines()]
-    assert process.returncode == 0
-    assert [len(document["rows"]) for document in shown] == [1] * 50
-    assert shown[0]["rows"][0]["values"]["hostname"] == "ce01.example.org"
-    assert site.scalar("SELECT sum(messages) FROM load_audit") == site.rows() == 50
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge, answering
 from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome
+from sam_pipeline.consumer.core.tap import TapInbox
 from tests.support.consumer.doubles import BROKER, FakeSession, delivery, sized
 
 SOON_S = 30.0
@@ -125,6 +126,18 @@ def test_the_messages_of_a_lost_session_are_discarded_and_leave_their_room() -> 
 
     assert (inbox.has_room, inbox.size_bytes) == (True, 20)
     assert inbox.take(BatchRule(10, 0, 0), wait_s=0) == [kept]
+
+
+def test_the_inbox_of_a_look_leaves_messages_out_instead_of_waiting() -> None:
+    session = FakeSession()
+    inbox, choosy = TapInbox(max_messages=2), TapInbox(lambda message: False, max_messages=2)
+    for item in (inbox, choosy):
+        for _ in range(5):
+            item.put([delivery(session)])
+        item.discard(session)  # messages of a lost session are shown all the same
+
+    assert (len(inbox), inbox.left_out, inbox.has_room_for(BROKER)) == (2, 3, True)
+    assert (len(choosy), choosy.left_out) == (0, 0)
 
 
 def test_the_failure_of_a_thread_ends_the_loop_even_while_it_waits() -> None:

@@ -150,7 +150,8 @@ def test_refusals_of_sources_are_counted_without_any_message(tmp_path: Path) -> 
     scene = Scene(tmp_path, 0)
     scene.inbox.count_refusal("a", "not-authorised")
 
-    scene.run()
+    for _ in range(2):
+        scene.run()
 
     assert scene.state.tally.refusals == {("a", "not-authorised"): 1}
 

@@ -277,23 +277,19 @@ def test_each_instance_has_its_own_port() -> None:
         address_of(base._replace(port=65535), 1)
 
 
-def test_only_a_reader_with_the_token_is_served(guarded: Daemon) -> None:
-    paths = "/metrics", "/healthz", "/readyz", "/other"
-    codes = [guarded.get(path)[0] for path in paths]
-    wrong = {guarded.get(path, t)[0] for path in paths for t in (None, "", "x", f"{TOKEN}x", "é")}
-
-    assert (codes, wrong) == ([200, 200, 200, 404], {401})
-
-
-def test_the_token_is_read_from_its_file_and_without_it_nobody_is_served(
+def test_only_a_reader_with_the_token_is_served_and_nobody_while_it_cannot_be_read(
     guarded: Daemon, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert guarded.tls
+    paths, wrong = ("/metrics", "/healthz", "/readyz", "/other"), (None, "", "x", f"{TOKEN}x", "é")
+    served = [guarded.get(path)[0] for path in paths]
+    refused = {guarded.get(path, token)[0] for path in paths for token in wrong}
     codes = []
     for content in (b"new\n", b""):
         guarded.tls.file("token", content)
         codes.append([guarded.get("/metrics", token)[0] for token in (TOKEN, "new", "")])
 
+    assert (served, refused) == ([200, 200, 200, 404], {401})
     assert codes == [[401, 200, 401], [401, 401, 401]]
     assert "metrics_token_file" in caplog.text and TOKEN not in caplog.text
 

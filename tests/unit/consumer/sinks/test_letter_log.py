@@ -129,12 +129,3 @@ def test_a_class_that_is_broken_and_works_in_turn_is_two_lines_a_minute(scene: S
         scene.log.write_due()
 
     assert [line.split()[0] for line in scene.lines()] == ["ERROR", "INFO"] * 2
-
-
-def test_an_outage_that_began_again_is_logged_when_the_minute_is_over(scene: Scene) -> None:
-    scene.log.add([letter(1, BROKEN)])
-    scene.log.class_works("metricOutput")
-    scene.log.add([letter(2, BROKEN)])
-    scene.lines()
-
-    assert [line.split()[0] for line in scene.lines(EVERY_S)] == ["ERROR"]
