@@ -3,59 +3,54 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from sqlalchemy import Engine, text
 
-from sam_pipeline.schema.times import parse_time
+from sam_pipeline.schema.program.command import NO_INPUT, OK, USAGE
+from sam_pipeline.schema.times import format_time, parse_time
+from sam_pipeline.sql.cli import main
 from sam_pipeline.sql.database.engine import writing
-from sam_pipeline.sql.errors import DatabaseRefused, NoSuchPublisher
+from sam_pipeline.sql.errors import DatabaseRefused
 from sam_pipeline.sql.loading.fold import fold_all, take_changes
-from sam_pipeline.sql.loading.publishers import name_publishers, publisher_ids
+from sam_pipeline.sql.loading.publishers import name_publishers
 from sam_pipeline.sql.operations.log import operations
 from sam_pipeline.sql.removal.pruning.prune import prune
 from sam_pipeline.sql.removal.pruning.request import Bounds
 from sam_pipeline.sql.removal.revoking.revoke import Revoked, revoke
+from tests.oracle.databases import DIALECTS, Databases
+from tests.services.postgres import PostgresServer, drop_database, new_url
 from tests.support.builders import metric_result
 from tests.support.database.dialects import only_on
+from tests.support.database.letters import list_dead_letters, load_now
+from tests.support.database.own_class import run
 from tests.support.database.roles import acting_as
+from tests.support.database.sam_db import url_of
 from tests.support.database.sql_rows import (
+    EXAMPLES,
+    WINNING,
     Values,
     downtime,
     insert,
+    message_of,
     query,
     service_endpoint,
     site_contact,
     site_group,
     stored,
 )
+from tests.support.database.statement_worlds import Act, arriving, assert_same, facts_after, without
+from tests.support.waiting import eventually
+from tests.worlds.statements import FORGER as FORGER_OF_WORLDS
+from tests.worlds.statements import HONEST, OTHER_FORGER, PROBES, random_worlds
 
 FORGER, OWNER, FRIEND = "broker:stomp://b:61613/forger", "key:owner", "key:friend"
 SINCE = "2026-11-21T00:00:00Z"
 EARLIER, LATER, LAST = "2026-11-20T23:00:00Z", "2026-11-21T01:00:00Z", "2026-11-21T02:00:00Z"
 TODAY = datetime.now(UTC).date()
-NEVER = date(2026, 11, 1)
-
-KINDS: Mapping[str, tuple[Values, Values]] = {
-    "metricOutput": (
-        metric_result(metricStatus="OK", summaryData="fine", detailsData="all is well"),
-        metric_result(metricStatus="CRITICAL", summaryData="forged", detailsData="all is lost"),
-    ),
-    "serviceEndpoint": (service_endpoint(), service_endpoint(validTo="2026-11-01T00:00:00Z")),
-    "siteGroup": (site_group(weight="3"), site_group(weight="0", validTo="2026-11-02T00:00:00Z")),
-    "siteContact": (
-        site_contact(),
-        site_contact(contact="forger@example.org", timestamp="2026-11-19T00:00:00Z"),
-    ),
-    "downtime": (
-        downtime(),
-        downtime(endTime="2026-11-20T08:00:00Z", timestamp="9999-12-31T00:00:00Z"),
-    ),
-}
-"""What the owner of a row says, and what a forger says about it."""
 
 
 def say(engine: Engine, publisher: str, view: str, row: Values, at: str) -> None:
@@ -64,20 +59,20 @@ def say(engine: Engine, publisher: str, view: str, row: Values, at: str) -> None
     insert(engine, view, {**row, **about})
 
 
+def say_all(engine: Engine, publisher: str, at: str, forged: bool = False) -> None:
+    for view, row in EXAMPLES.items():
+        say(engine, publisher, view, {**row, **WINNING[view]} if forged else row, at)
+
+
 def revoked(engine: Engine, publisher: str = FORGER, since: str = SINCE, **more: object) -> Revoked:
     until = more.pop("until", None)
     end = parse_time(str(until)) if until else None
     return revoke(engine, publisher, parse_time(since), end, **more)  # type: ignore[arg-type]
 
 
-def say_all(engine: Engine, publisher: str, at: str, forged: bool = False) -> None:
-    for view, rows in KINDS.items():
-        say(engine, publisher, view, rows[forged], at)
-
-
 def state(engine: Engine) -> object:
     """What readers see of all classes, with who said it and when, and the claims."""
-    rows = {view: sorted(map(str, query(engine, f"SELECT * FROM {view}"))) for view in KINDS}
+    rows = {view: sorted(map(str, query(engine, f"SELECT * FROM {view}"))) for view in EXAMPLES}
     claims = query(
         engine, "SELECT class, key, message_id, record FROM claim ORDER BY class, claim_id"
     )
@@ -86,20 +81,31 @@ def state(engine: Engine) -> object:
 
 def counts(result: Revoked) -> set[tuple[int, int]]:
     """How much was removed and recomputed, in all classes."""
-    assert set(result.classes) <= set(KINDS)
     return {(withdrawn.removed, withdrawn.recomputed) for withdrawn in result.classes.values()}
 
 
-def test_what_a_forger_displaced_is_back(engine: Engine) -> None:
+def test_what_a_forger_displaced_is_back_with_the_claims_of_others(engine: Engine) -> None:
+    """And a dry run counts the same and changes nothing."""
     say_all(engine, OWNER, EARLIER)
+    say_all(engine, FRIEND, EARLIER)
     before = state(engine)
     say_all(engine, FORGER, LATER, forged=True)
-    assert state(engine) != before
+    forged = state(engine)
+    assert forged != before
+    tried = revoked(engine, dry_run=True)
+    assert state(engine) == forged
+    assert list(operations(engine)) == []
 
-    result = revoked(engine)
+    result = revoked(engine, until=LAST)
 
+    assert result == tried
     assert state(engine) == before
     assert counts(result) == {(1, 1)}
+    assert result.classes.keys() == EXAMPLES.keys()
+    [operation] = operations(engine)
+    assert operation.command == "revoke"
+    for word in (FORGER, SINCE, LAST):
+        assert word in operation.arguments
 
 
 def test_what_a_forger_squatted_belongs_to_whom_it_was_refused(engine: Engine) -> None:
@@ -108,7 +114,7 @@ def test_what_a_forger_squatted_belongs_to_whom_it_was_refused(engine: Engine) -
 
     revoked(engine)
 
-    for view, (row, _) in KINDS.items():
+    for view, row in EXAMPLES.items():
         assert query(engine, f"SELECT publisher FROM {view}") == [(OWNER,)]
         weight = {"weight": 3} if view == "siteGroup" else {}
         assert stored(engine, view) == [{**row, **weight, "messageId": f"{OWNER} {LAST}"}]
@@ -116,51 +122,20 @@ def test_what_a_forger_squatted_belongs_to_whom_it_was_refused(engine: Engine) -
 
 
 def test_what_nobody_else_said_is_gone(engine: Engine) -> None:
-    say_all(engine, FORGER, LATER, forged=True)
-
-    assert counts(revoked(engine)) == {(1, 0)}
-
-    assert [stored(engine, view) for view in KINDS] == [[]] * len(KINDS)
-    assert query(engine, "SELECT * FROM metric_result_detail") == []
-    assert counts(revoked(engine)) == set()
-
-
-def test_what_was_said_outside_of_the_period_stays(engine: Engine) -> None:
     say_all(engine, FORGER, EARLIER)
     before = state(engine)
     say_all(engine, FORGER, LATER, forged=True)
     changed = state(engine)
-
-    assert counts(revoked(engine, since=LAST)) == set()
-    assert counts(revoked(engine, until=LATER)) == set()
+    assert counts(revoked(engine, since=LAST)) == counts(revoked(engine, until=LATER)) == set()
     assert state(engine) == changed
+
     revoked(engine, until=LAST)
+    assert state(engine) == before  # said outside of the period
+    assert counts(revoked(engine, since=EARLIER)) == {(1, 0)}
 
-    assert state(engine) == before
-
-
-def test_others_who_contest_a_row_keep_their_claims(engine: Engine) -> None:
-    say_all(engine, OWNER, EARLIER)
-    say_all(engine, FRIEND, EARLIER)
-    before = state(engine)
-    say_all(engine, FORGER, LATER, forged=True)
-
-    revoked(engine)
-
-    assert state(engine) == before
-    assert len(query(engine, "SELECT * FROM claim")) == 2 * len(KINDS)
-
-
-def test_a_dry_run_counts_the_same_and_changes_nothing(engine: Engine) -> None:
-    say_all(engine, OWNER, EARLIER)
-    say_all(engine, FORGER, LATER, forged=True)
-    before = state(engine)
-
-    tried = revoked(engine, dry_run=True)
-
-    assert state(engine) == before
-    assert list(operations(engine)) == []
-    assert revoked(engine) == tried
+    assert [stored(engine, view) for view in EXAMPLES] == [[]] * len(EXAMPLES)
+    assert query(engine, "SELECT * FROM metric_result_detail") == []
+    assert counts(revoked(engine)) == set()
 
 
 def test_the_current_status_is_that_of_the_remaining_results(engine: Engine) -> None:
@@ -170,12 +145,11 @@ def test_the_current_status_is_that_of_the_remaining_results(engine: Engine) -> 
     fold_all(engine)
     current = "SELECT status, since, measured_at, summary FROM current_status"
     before = query(engine, current)
-    forged = [
+    for row in (
         metric_result(timestamp=times[2], metricStatus="CRITICAL"),
         metric_result(timestamp="2026-11-20T15:00:00Z", metricStatus="WARNING"),
         metric_result(timestamp="2026-11-20T15:00:00Z", metricName="org.example.Forged"),
-    ]
-    for row in forged:
+    ):
         say(engine, FORGER, "metricOutput", row, LATER)
     fold_all(engine)
     assert len(query(engine, current)) == 2
@@ -192,25 +166,16 @@ def test_the_current_status_is_that_of_the_remaining_results(engine: Engine) -> 
     assert (status, since, measured_at) == ("OK", times[1], "2026-11-20T16:00:00Z")
 
 
+# Days that are due ----------------------------------------------------------------------------
+
+
+def november(*days: int) -> list[date]:
+    return [date(2026, 11, 1) + timedelta(days=day - 1) for day in days]
+
+
 def due(engine: Engine) -> list[date]:
     rows = query(engine, "SELECT day FROM report_changed_day WHERE change_no IS NULL ORDER BY 1")
     return [date.fromisoformat(str(day)) for (day,) in rows]
-
-
-def reported(engine: Engine) -> None:
-    """Results begin on November 2, and a run has read all changes since."""
-    first = metric_result(timestamp="2026-11-02T00:00:00Z", hostName="other.example.org")
-    say(engine, OWNER, "metricOutput", first, EARLIER)
-    fold_all(engine)
-    days = [f"{date(2026, 11, 2) + timedelta(days=n)}" for n in range((TODAY - NEVER).days)]
-    with writing(engine) as connection:
-        for day in days:
-            connection.execute(
-                text("INSERT INTO changed_day (day) VALUES (:day) ON CONFLICT DO NOTHING"),
-                {"day": day},
-            )
-    with writing(engine) as connection:
-        take_changes(connection)
 
 
 def all_read(engine: Engine) -> None:
@@ -219,53 +184,72 @@ def all_read(engine: Engine) -> None:
         take_changes(connection)
 
 
+@pytest.fixture
+def reported(engine: Engine) -> Engine:
+    """Results begin on November 2, and a run has read all changes since."""
+    first = metric_result(timestamp="2026-11-02T00:00:00Z", hostName="other.example.org")
+    say(engine, OWNER, "metricOutput", first, EARLIER)
+    fold_all(engine)
+    for day in november(*range(2, (TODAY - date(2026, 10, 31)).days + 1)):
+        run(engine, f"INSERT INTO changed_day (day) VALUES ('{day}') ON CONFLICT DO NOTHING")
+    all_read(engine)
+    return engine
+
+
 @pytest.mark.parametrize(
     ("view", "row", "forged", "expected"),
     [
         (
-            "serviceEndpoint",
-            service_endpoint(),
+            *("serviceEndpoint", service_endpoint()),
             service_endpoint(validTo="2026-11-10T12:00:00Z"),
-            [
-                date(2026, 11, 11) + timedelta(days=n)
-                for n in range((TODAY - date(2026, 11, 10)).days)
-            ],
+            november(*range(11, (TODAY - date(2026, 10, 31)).days + 1)),
         ),
         (
-            "siteGroup",
-            site_group(validTo="2026-11-10T00:00:00Z"),
+            *("siteGroup", site_group(validTo="2026-11-10T00:00:00Z")),
             site_group(validTo="2026-11-08T00:00:00Z"),
-            [date(2026, 11, 8), date(2026, 11, 9)],
+            november(8, 9),
         ),
         (
-            "downtime",
-            downtime(),
+            *("downtime", downtime()),
             downtime(endTime="2026-11-21T12:00:00Z", timestamp="2026-11-19T00:00:00Z"),
-            [date(2026, 11, 21)],
+            november(21),
         ),
         (
-            "metricOutput",
-            metric_result(timestamp="2026-11-05T10:00:00Z", metricStatus="OK"),
+            *("metricOutput", metric_result(timestamp="2026-11-05T10:00:00Z")),
             metric_result(timestamp="2026-11-05T10:00:00Z", metricStatus="CRITICAL"),
-            [date(2026, 11, 5), date(2026, 11, 6)],
+            november(5, 6),
         ),
-        ("siteContact", site_contact(), KINDS["siteContact"][1], []),
+        ("siteContact", site_contact(), site_contact(timestamp="2026-11-19T00:00:00Z"), []),
     ],
 )
 def test_exactly_the_days_that_change_are_due(
-    engine: Engine, view: str, row: Values, forged: Values, expected: list[date]
+    reported: Engine, view: str, row: Values, forged: Values, expected: list[date]
 ) -> None:
-    reported(engine)
-    say(engine, OWNER, view, row, EARLIER)
-    say(engine, FORGER, view, forged, LATER)
-    all_read(engine)
-    assert due(engine) == []
+    say(reported, OWNER, view, row, EARLIER)
+    say(reported, FORGER, view, forged, LATER)
+    all_read(reported)
+    assert due(reported) == []
 
-    result = revoked(engine)
+    result = revoked(reported)
 
     assert result.due_days == expected
-    fold_all(engine)
-    assert due(engine) == expected
+    fold_all(reported)
+    assert due(reported) == expected
+
+
+def test_marks_of_others_stay_and_sealed_months_are_named(reported: Engine) -> None:
+    say(reported, FORGER, "metricOutput", metric_result(timestamp="2026-11-05T10:00:00Z"), LATER)
+    say(reported, OWNER, "serviceEndpoint", service_endpoint(), EARLIER)
+    all_read(reported)
+    say(reported, OWNER, "metricOutput", metric_result(timestamp="2026-11-09T10:00:00Z"), LATER)
+    now = 0 if reported.dialect.name == "sqlite" else "now()"
+    for month in ("2026-10", "2026-11"):
+        run(reported, f"INSERT INTO seal VALUES ('critical', '{month}', 1, 'jane', {now})")
+
+    result = revoked(reported)
+
+    assert due(reported) == november(5, 6, 9, 10)
+    assert result.sealed == [("critical", "2026-11")]
 
 
 def test_results_begin_on_the_day_of_the_first_remaining_one(engine: Engine) -> None:
@@ -274,11 +258,10 @@ def test_results_begin_on_the_day_of_the_first_remaining_one(engine: Engine) -> 
         say(engine, publisher, "metricOutput", row, LATER)
     all_read(engine)
 
-    result = revoked(engine)
+    assert revoked(engine).due_days == november(10, 11)
 
-    assert result.due_days == [date(2026, 11, 10), date(2026, 11, 11)]
     days = query(engine, "SELECT day FROM report_changed_day ORDER BY 1")
-    assert [f"{day}" for (day,) in days] == [f"2026-11-{day}" for day in ("09", "10", "11")]
+    assert [f"{day}" for (day,) in days] == [f"{day}" for day in november(9, 10, 11)]
 
 
 def test_a_pruned_result_does_not_come_back(engine: Engine) -> None:
@@ -296,18 +279,7 @@ def test_a_pruned_result_does_not_come_back(engine: Engine) -> None:
     ]
 
 
-def test_marks_of_others_stay(engine: Engine) -> None:
-    reported(engine)
-    say(engine, FORGER, "metricOutput", metric_result(timestamp="2026-11-05T10:00:00Z"), LATER)
-    all_read(engine)
-    other = metric_result(timestamp="2026-11-09T10:00:00Z")
-    say(engine, OWNER, "serviceEndpoint", service_endpoint(), EARLIER)
-    all_read(engine)
-    say(engine, OWNER, "metricOutput", other, LATER)
-
-    revoked(engine)
-
-    assert due(engine) == [date(2026, 11, day) for day in (5, 6, 9, 10)]
+# Whose, and by whom ---------------------------------------------------------------------------
 
 
 def test_a_name_stands_for_all_of_its_identities(engine: Engine) -> None:
@@ -323,66 +295,41 @@ def test_a_name_stands_for_all_of_its_identities(engine: Engine) -> None:
     assert query(engine, "SELECT publisher FROM metricOutput") == [(OWNER,)]
 
 
-def test_an_unknown_publisher_is_refused_with_the_nearest_name(engine: Engine) -> None:
-    with writing(engine) as connection:
-        publisher_ids(connection, [OWNER])
-
-    with pytest.raises(NoSuchPublisher, match="key:owner"):
-        revoked(engine, "key:ownr")
-
-
 def test_open_dead_letters_of_the_period_are_dropped(engine: Engine) -> None:
-    with writing(engine) as connection:
-        ids = publisher_ids(connection, [FORGER, OWNER])
-    moments = {"sqlite": lambda t: int(parse_time(t).timestamp()), "postgresql": parse_time}
-    moment = moments[engine.dialect.name]
-    for number, (publisher, at) in enumerate([(FORGER, EARLIER), (FORGER, LATER), (OWNER, LATER)]):
-        with writing(engine) as connection:
-            connection.execute(
-                text("""
-                    INSERT INTO dead_letter (
-                        message_id, record_number, message_class, reason, error, headers, body,
-                        body_bytes, body_digest, received_at, changed_at, publisher_id
-                    )
-                    VALUES (:id, 0, 'c', 'r', 'e', '{}', :body, 1, :body, :at, :at, :publisher_id)
-                """),
-                {
-                    "id": f"{number}",
-                    "body": b"x",
-                    "at": moment(at),
-                    "publisher_id": ids[publisher],
-                },
-            )
+    for publisher, at in ((FORGER, EARLIER), (FORGER, LATER), (OWNER, LATER)):
+        bad = message_of("siteContact", {"siteName": "A"}, sender=publisher)
+        load_now(engine, bad, now=parse_time(at))
 
     assert revoked(engine).dead_letters == 1
 
-    rows = query(engine, "SELECT message_id FROM dead_letter WHERE state = 'dropped'")
-    assert rows == [("1",)]
+    open_ones = [(one.publisher, one.received_at) for one in list_dead_letters(engine)]
+    assert open_ones == [(FORGER, parse_time(EARLIER)), (OWNER, parse_time(LATER))]
 
 
-def test_a_revocation_is_an_operation(engine: Engine) -> None:
-    say(engine, FORGER, "siteContact", site_contact(), LATER)
+def test_the_command_prints_what_it_restores(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SAM_DATABASE_URL", url_of(engine))
+    day = TODAY - timedelta(days=1)
+    for publisher, status in ((OWNER, "OK"), (FORGER, "CRITICAL")):
+        row = metric_result(metricStatus=status, timestamp=f"{day}T12:00:00Z")
+        insert(engine, "metricOutput", {**row, "publisher": publisher})
+    command = ["revoke", "--since", f"{day}T00:00Z", "--publisher", FORGER]
 
-    revoked(engine, until=LAST)
-
-    [operation] = operations(engine)
-    assert operation.command == "revoke"
-    assert FORGER in operation.arguments
-    assert SINCE in operation.arguments and LAST in operation.arguments
-
-
-def test_sealed_months_of_due_days_are_named(engine: Engine) -> None:
-    reported(engine)
-    say(engine, FORGER, "metricOutput", metric_result(timestamp="2026-11-05T10:00:00Z"), LATER)
-    with writing(engine) as connection:
-        for month in ("2026-10", "2026-11"):
-            now = 0 if engine.dialect.name == "sqlite" else datetime.now(UTC)
-            connection.execute(
-                text("INSERT INTO seal VALUES ('critical', :month, 1, 'jane', :now)"),
-                {"month": month, "now": now},
-            )
-
-    assert revoked(engine).sealed == [("critical", "2026-11")]
+    assert main([*command[:-1], "key:ownr"]) == NO_INPUT
+    assert OWNER in capsys.readouterr().err  # the nearest name
+    with pytest.raises(SystemExit) as caught:
+        main([*command, "--until", f"{day}T00:00Z"])
+    assert caught.value.code == USAGE
+    assert main([*command, "--dry-run"]) == OK
+    assert [row["metricStatus"] for row in stored(engine, "metricOutput")] == ["CRITICAL"]
+    assert main(command) == OK
+    assert [row["metricStatus"] for row in stored(engine, "metricOutput")] == ["OK"]
+    printed = capsys.readouterr().out
+    assert "metricOutput: 1 record revoked" in printed
+    assert f"due: {day} {TODAY}" in printed
+    assert main(command) == OK
+    assert "nothing to revoke" in capsys.readouterr().out
 
 
 @only_on("postgresql")
@@ -398,27 +345,87 @@ def test_only_the_owner_revokes(engine: Engine, role: str) -> None:
 
 @only_on("postgresql")
 def test_a_statement_that_is_being_stored_is_not_lost(engine: Engine) -> None:
-    row, forged = KINDS["metricOutput"]
+    forged = metric_result(metricStatus="CRITICAL", summaryData="forged")
     say(engine, FORGER, "metricOutput", forged, LATER)
-    about = {"publisher": OWNER, "messageId": "m-2", "receivedAt": LAST}
-    values = {**row, **about}
+    values = {**metric_result(), "publisher": OWNER, "messageId": "m-2", "receivedAt": LAST}
     names, bound = ", ".join(values), ", ".join(f":{name}" for name in values)
     loading = text(f"INSERT INTO metricOutput ({names}) VALUES ({bound})")
+    waiting = """
+        SELECT count(*) FROM pg_stat_activity
+        WHERE wait_event_type = 'Lock' AND datname = current_database()
+    """
 
     with ThreadPoolExecutor() as pool:
         with writing(engine) as loader:
             loader.execute(loading, values)
             revocation = pool.submit(revoked, engine)
-            wait_for_lock(engine)
+            eventually(lambda: query(engine, waiting) != [(0,)])
         revocation.result(timeout=60)
 
     assert query(engine, "SELECT publisher, metricStatus FROM metricOutput") == [(OWNER, "OK")]
 
 
-def wait_for_lock(engine: Engine) -> None:
-    """Wait until another session waits for a lock."""
-    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-    deadline = time.monotonic() + 30
-    while query(engine, waiting) == [(0,)]:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+# Random worlds --------------------------------------------------------------------------------
+
+WORLDS = 50
+
+
+@pytest.fixture(scope="module")
+def databases(
+    postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Databases]:
+    url = new_url(postgres)
+    yield Databases(tmp_path_factory.mktemp("worlds"), url)
+    drop_database(postgres, url)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_what_arrives_after_a_revocation_meets_a_world_without_the_forger(
+    databases: Databases, dialect: str
+) -> None:
+    """And another forger can be revoked from there."""
+    before = random_worlds(2, WORLDS, (*HONEST, FORGER_OF_WORLDS, OTHER_FORGER))
+    after = random_worlds(3, WORLDS, (PROBES, OTHER_FORGER))
+    acts = (arriving(before), revoking(), arriving(after), revoking(OTHER_FORGER))
+
+    found = facts_after(databases, dialect, *acts)
+
+    honest = [without(worlds, FORGER_OF_WORLDS, OTHER_FORGER) for worlds in (before, after)]
+    expected = facts_after(databases, dialect, *map(arriving, honest))
+    together = [[*first, *then] for first, then in zip(before, after, strict=True)]
+    assert_same(found, expected, together)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_what_a_publisher_said_before_its_key_leaked_and_after_it_was_replaced_stays(
+    databases: Databases, dialect: str
+) -> None:
+    publishers = (PROBES, FORGER_OF_WORLDS)
+    before, leaked = (random_worlds(seed, WORLDS, publishers) for seed in (4, 5))
+    after = random_worlds(6, WORLDS, publishers, numbers=(2,))  # no redelivery of what leaked
+    leak: list[str] = []
+
+    def note_the_time(engine: Engine) -> None:
+        """What arrived before belongs to an earlier second than what arrives later."""
+        time.sleep(1)
+        leak.append(format_time(datetime.now(UTC)))
+
+    found = facts_after(
+        *(databases, dialect, arriving(before), note_the_time, arriving(leaked), note_the_time),
+        arriving(after),
+        lambda engine: revoking(FORGER_OF_WORLDS, *leak)(engine),
+    )
+
+    honest = (before, without(leaked, FORGER_OF_WORLDS), after)
+    expected = facts_after(databases, dialect, *map(arriving, honest))
+    together = [[*a, *b, *c] for a, b, c in zip(before, leaked, after, strict=True)]
+    assert_same(found, expected, together)
+
+
+def revoking(
+    publisher: str = FORGER_OF_WORLDS, since: str = "2000-01-01T00:00:00Z", until: str = ""
+) -> Act:
+    def act(engine: Engine) -> None:
+        revoked(engine, publisher, since, until=until)
+
+    return act
