@@ -72,15 +72,6 @@ def test_sql_prints_the_whole_schema_without_a_database(file: Path, sam_db: SamD
     assert sam_db.document("upgrade")["applied"] == []
 
 
-def test_sql_answers_in_json(sam_db: SamDb) -> None:
-    answer = sam_db.document("sql", "--dialect", "postgresql", "--from", "0001")
-
-    facts = answer["dialect"], answer["from"], answer["version"]
-    assert facts == ("postgresql", "0001", wanted_version())
-    assert "CREATE TABLE alembic_version" not in answer["script"]
-    assert "GRANT" in answer["script"]
-
-
 def test_classes_are_listed_with_their_columns(database: Path, sam_db: SamDb) -> None:
     classes = {row["class"]: row["columns"] for row in sam_db.document("classes")}
 

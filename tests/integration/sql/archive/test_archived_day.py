@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -122,12 +121,6 @@ def test_columns_and_digest_are_those_of_the_layout_and_of_a_run(
     keys = instances.key[[number[one] for one in ids.tolist()]]
     assert len(rows) == 12
     assert manifest.digests[RESULTS] == f"{digest_of_results(keys, pack(second, status)):016x}"
-
-
-def test_the_page_lists_all_columns() -> None:
-    page = (Path(__file__).parents[4] / "docs/archive.md").read_text()
-
-    assert {n for schema in SCHEMAS.values() for n in schema.names if f"`{n}`" not in page} == set()
 
 
 def test_large_days_are_sorted_in_runs_and_cut_into_files(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -253,17 +252,6 @@ def test_another_version_or_schema_is_not_repaired(own_engine: Engine) -> None:
     with pytest.raises(SchemaMismatch, match="9999"):
         repair(own_engine)
     assert "report_seal" not in inspect(own_engine).get_view_names()
-
-
-@on_postgresql
-def test_of_two_repairs_at_once_one_finds_nothing_to_do(postgresql: Engine) -> None:
-    run(postgresql, "DROP VIEW report_seal")
-
-    with ThreadPoolExecutor(2) as pool:
-        repairs = list(pool.map(repair, [postgresql] * 2))
-
-    assert min(len(repaired.done) for repaired in repairs) == 0
-    assert find_problems(postgresql) == []
 
 
 def test_the_command_prints_changes_and_remaining_problems(

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
 
+from sam_pipeline.schema.records.classes import SERVICE_ENDPOINT
 from sam_pipeline.sql.commands.imports.feed_command import rows_of_feed
 from sam_pipeline.sql.database.engine import make_engine, writing
 from sam_pipeline.sql.errors import BadInput, DatabaseRefused, FeedUnavailable, ImportRunning
 from sam_pipeline.sql.imports.feed_changes import FeedChanges, FeedSnapshot, Window
 from sam_pipeline.sql.imports.feed_import import apply_snapshot
+from sam_pipeline.sql.imports.feed_rows import FeedRows
+from sam_pipeline.sql.imports.gocdb import read_endpoints
 from sam_pipeline.sql.imports.http.download import downloaded
 from sam_pipeline.sql.imports.http.feed_config import FeedConfig
-from sam_pipeline.sql.topology.view_rows import source_of
+from sam_pipeline.sql.topology.view_rows import insert_rows, source_of
 from tests.integration.sql.imports.conftest import START
 from tests.support import feed_server
 from tests.support.database.dialects import only_on
 from tests.support.database.gocdb_files import (
     document,
     endpoint_elements,
+    endpoints_of,
     nested_downtime,
     service_endpoint,
     site,
     write,
 )
+from tests.support.database.gocdb_files import downtime as downtime_element
 from tests.support.database.own_class import run
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import insert, stored
@@ -282,3 +289,68 @@ def test_two_imports_into_one_database_do_not_mix_and_their_role_loads_nothing_e
     assert stored(engine, "serviceEndpoint") == []
     with pytest.raises(DatabaseRefused, match="permission denied"):
         run(importer, "INSERT INTO metricOutput (hostName) VALUES ('h')")
+
+
+def test_a_snapshot_becomes_rows_of_the_class_views(engine: Engine, tmp_path: Path) -> None:
+    """Texts are stored unchanged, so that a repeat changes nothing."""
+    description = "two\nlines,\ta tab, Ž, \u202e and 'quotes'; --  \n"
+    name = "A 'B' & <C>; select"
+    url = "https://ce/?a=1&b=%20\\"
+    endpoint = {"host": "CE01.Example.org", "site": name, "monitored": "N", "url": url}
+    announced = downtime_element(
+        "5001G0", START, START + 86_400, site=name, description=description
+    )
+    documents = {
+        "endpoints": document(service_endpoint(**endpoint)),
+        "groups": document(site(name, scopes=["EGI"])),
+        "downtimes": document(announced),
+    }
+    files = {name: [write(tmp_path / name, text)] for name, text in documents.items()}
+
+    def take(at: str, **options: bool) -> list[FeedChanges]:
+        source, rows = rows_of_feed("gocdb", files)
+        return apply_snapshot(engine, rows, FeedSnapshot(source, at, NOW, None, WINDOW), **options)
+
+    assert [change.new for change in take(day(1), dry_run=True)] == [1] * 4
+    assert [stored(engine, name) for name in CLASSES] == [[], [], []]
+    take(day(1))
+
+    again = take(day(2))
+
+    assert [(change.unchanged, change.rows) for change in again] == [(1, ())] * 4
+    source = {"siteName": name, "messageId": f"gocdb:{day(1)}"}
+    place = {**source, "hostName": "ce01.example.org", "serviceFlavour": "CE"}
+    flags = {"production": "Y", "monitored": "N", "serviceURI": url}
+    assert stored(engine, "serviceEndpoint") == [{**place, **flags, "validFrom": day(1)}]
+    member = {**source, "validFrom": day(1)}
+    assert sorted(stored(engine, "siteGroup"), key=lambda row: row["groupType"]) == [
+        {**member, "groupName": "NGI_SI", "groupType": "NGI"},
+        {**member, "groupName": "EGI", "groupType": "scope"},
+    ]
+    [row] = stored(engine, "downtime")
+    assert row.pop("description").split() == description.split()
+    times = {"startTime": "2026-11-05T00:00:00Z", "endTime": "2026-11-06T00:00:00Z"}
+    kind = {"downtimeId": "5001G0", "classification": "SCHEDULED", "severity": "OUTAGE"}
+    assert row == {**place, **times, **kind, "timestamp": day(1)}
+
+
+def test_imports_at_once_run_one_after_another_and_wait_for_loaders(
+    engine: Engine, tmp_path: Path
+) -> None:
+    hosts = [f"h{number:04}.example.org" for number in range(2_000)]
+    exports = FeedRows(read_endpoints([write(tmp_path / "x.xml", endpoints_of(hosts))]), {}, None)
+
+    def run() -> tuple[int, int]:
+        [changes] = apply_snapshot(engine, exports, FeedSnapshot("gocdb", day(1), NOW))
+        return changes.new, changes.unchanged
+
+    place = {"siteName": "A", "hostName": "a", "serviceFlavour": "CE", "validFrom": day(2)}
+    with ThreadPoolExecutor(3) as pool:
+        with writing(engine) as connection:
+            insert_rows(connection, SERVICE_ENDPOINT, [place])
+            counted = [pool.submit(run) for _ in range(3)]
+            threading.Event().wait(0.3)
+            assert not any(each.done() for each in counted)
+        found = sorted(each.result() for each in counted)
+
+    assert found == [(0, 2_000), (0, 2_000), (2_000, 0)]

@@ -19,10 +19,9 @@ from sam_pipeline.sql.topology.downtime import (
     announce,
     announcement,
     cancel,
-    list_downtimes,
     unknown_names,
 )
-from sam_pipeline.sql.topology.view_rows import Row, source_of
+from sam_pipeline.sql.topology.view_rows import Row
 from tests.support.builders import metric_result
 from tests.support.database.sql_rows import downtime, insert, query, service_endpoint, stored
 
@@ -100,17 +99,6 @@ def test_names_missing_from_the_topology_give_warnings(engine: Engine) -> None:
     ):
         [warning] = unknown_names(engine, rows(**names))
         assert warning.startswith(missing) and "topology" in warning
-
-
-def test_the_list_is_sorted_by_time_and_shows_the_source(engine: Engine) -> None:
-    insert(engine, "downtime", downtime(downtimeId="M1", messageId="m-1"))
-    insert(engine, "downtime", downtime(downtimeId="1G0", messageId="gocdb:2026-11-20T00:00:00Z"))
-    early = format_time(NOW - timedelta(days=400))
-    announce(engine, rows(downtimeId="H1", startTime=early), NOW)
-
-    listed = [(row["downtimeId"], source_of(row)) for row in list_downtimes(engine)]
-
-    assert listed == [("H1", "by hand"), ("1G0", "gocdb"), ("M1", "message")]
 
 
 def test_exactly_the_affected_days_are_due_again(engine: Engine) -> None:

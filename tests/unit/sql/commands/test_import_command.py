@@ -251,14 +251,3 @@ def test_all_problems_of_a_header_are_reported(sam_db: SamDb) -> None:
     assert read_header([*header, "siteName"], DOWNTIME, "d.csv", ",")[-1] == "siteName"
     empty = sam_db(*TABLE, write(sam_db, "g.csv", ""))
     assert (empty.code, "missing: siteName" in empty.err) == (BAD_DATA, True)
-
-
-def test_contacts_of_sites_are_imported_as_records_and_as_a_table(sam_db: SamDb) -> None:
-    record = "siteName: A\ncontact: Ann\ntimestamp: 2026-11-01T00:00:00Z\nEOT\n"
-    table = "siteName,contact,timestamp\nA,Bob,2026-11-02T00:00:00Z\n"
-    of_contacts = ("--class", "siteContact")
-
-    sam_db.document(*IMPORT, *of_contacts, write(sam_db, "c.txt", record))
-    sam_db.document("import", "csv", *of_contacts, write(sam_db, "c.csv", table))
-
-    assert rows(sam_db, "report_site_contact", "site, contact") == [("A", "Bob")]

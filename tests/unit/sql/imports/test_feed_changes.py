@@ -184,8 +184,7 @@ endpoints = st.dictionaries(
 
 @given(st.lists(endpoints, max_size=6), endpoints)
 def test_the_topology_matches_each_snapshot_and_the_past_is_kept(
-    snapshots: Sequence[Mapping[str, Mapping[str, str]]],
-    foreign: Mapping[str, Mapping[str, str]],
+    snapshots: Sequence[Mapping[str, Mapping[str, str]]], foreign: Mapping[str, Mapping[str, str]]
 ) -> None:
     others = {f"other-{host}": details for host, details in foreign.items()}
     message = {"validFrom": "2026-01-01T00:00:00Z", "messageId": "m-1"}

@@ -1,9 +1,8 @@
-"""The schema files of both dialects, and what every connection promises."""
+"""What every connection promises."""
 
 from __future__ import annotations
 
 import os
-import re
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,7 +12,6 @@ import pytest
 from sqlalchemy import Engine, text
 
 from sam_pipeline.sql.database.engine import make_engine, reading
-from sam_pipeline.sql.database.script import present_state
 from sam_pipeline.sql.database.version import current_version
 from sam_pipeline.sql.errors import DatabaseMissing, DatabaseRefused
 from tests.services.postgres import PostgresServer
@@ -21,58 +19,8 @@ from tests.support.database.dialects import only_on
 from tests.support.database.own_class import run
 from tests.support.database.sql_rows import query
 
-ONLY_ON_SQLITE = re.compile(
-    r"new_(result|claim|change|instance)(_insert)?|lost_(claims|result|result_update)|folded"
-    r"|result_source_insert|metric_result_(replace|worsen|delete)|fold_news(_insert)?"
-    r"|unfolded_(result|day|status)|operation_delete"
-)
-"""In place of functions of PostgreSQL, or of a trigger for several events."""
-ONLY_ON_POSTGRESQL = re.compile(
-    # Statement triggers, and triggers that keep what a role may not change.
-    r"\w+(_begin|_end)|published_run_change|run_change|\w+_figure_insert"
-    r"|(group_site|timeline_segment|report_change_row)_insert"
-)
-OBJECT = re.compile(r"^CREATE (TABLE|VIEW|INDEX|TRIGGER) (\w+)", re.MULTILINE)
-UNCOMMENTED = """
-    SELECT relname FROM pg_class
-    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v')
-        AND NOT relispartition
-        AND relname <> 'alembic_version' AND obj_description(oid, 'pg_class') IS NULL
-    UNION ALL
-    SELECT proname FROM pg_proc
-    WHERE pronamespace = 'public'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL
-    UNION ALL
-    SELECT tgname FROM pg_trigger
-    WHERE NOT tgisinternal AND obj_description(oid, 'pg_trigger') IS NULL
-"""
 NOTICED_S = 60
 """The time within which a program notices that the database is silent."""
-
-
-def test_both_dialects_have_the_same_objects_in_the_same_order() -> None:
-    objects = {
-        dialect: [
-            (kind, name)
-            for script in present_state(dialect)
-            for kind, name in OBJECT.findall(script)
-            if not ONLY_ON_SQLITE.fullmatch(name) and not ONLY_ON_POSTGRESQL.fullmatch(name)
-        ]
-        for dialect in ("sqlite", "postgresql")
-    }
-
-    assert objects["sqlite"] == objects["postgresql"]
-    assert len(objects["sqlite"]) > 50
-
-
-@only_on("postgresql")
-def test_every_object_has_a_comment(engine: Engine) -> None:
-    assert query(engine, UNCOMMENTED) == []
-    for script in present_state("sqlite"):
-        lines = script.splitlines()
-        for number, line in enumerate(lines):
-            if line.startswith("CREATE "):
-                before = list(filter(None, lines[max(number - 2, 0) : number]))
-                assert before[-1].startswith("--"), line
 
 
 @only_on("postgresql")
@@ -101,9 +49,7 @@ def test_an_unusable_database_of_a_server_is_reported_without_the_password(
 
 
 @only_on("sqlite")
-def test_commits_to_a_file_survive_a_power_failure_and_readers_do_not_block(
-    engine: Engine,
-) -> None:
+def test_commits_to_a_file_survive_a_power_failure_and_readers_do_not_block(engine: Engine) -> None:
     assert query(engine, "PRAGMA synchronous") == [(2,)]  # FULL
     with closing(engine.connect()) as reader:
         reader.execute(text("SELECT * FROM run")).all()
