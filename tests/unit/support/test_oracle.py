@@ -1,6 +1,7 @@
 """Checks the oracle against figures calculated by hand, since it judges the reports.
 
-Timelines calculated by hand are in tests/unit/spark_jobs/compute/test_folding.py.
+Timelines calculated by hand are in tests/unit/spark_jobs/compute/test_folding.py, and thresholds in
+tests/unit/spark_jobs/profiles/test_thresholds.py.
 """
 
 from __future__ import annotations
@@ -14,19 +15,11 @@ from typing import Any
 import pytest
 
 from tests.oracle.oracle import (
-    AND,
-    CODE,
     DAY_S,
-    OR,
-    STATUS_OF,
     DayReport,
     Trend,
     day_report,
-    fold,
-    is_outside,
-    judged,
     period,
-    ranked,
     rounded,
     trend,
 )
@@ -164,58 +157,7 @@ def test_the_validity_of_a_metric_overrides_that_of_the_profile_and_goes_on_past
     assert seconds(day)["MISSING"] == DAY_S - 3600 - 360
 
 
-@pytest.mark.parametrize(
-    ("limits", "alerting", "quiet"),
-    [
-        ("10", [-1, 11], [0, 5, 10]),
-        ("10:", [9], [10, 1000]),
-        ("~:10", [11], [10, -1000]),
-        ("10:20", [9, 21], [10, 20]),
-        ("@10:20", [10, 15, 20], [9, 21]),
-        ("@10", [0, 10], [-1, 11]),
-        ("-2.5:2.5", [-3, 3], [-2, 2]),
-    ],
-)
-def test_a_range_triggers_outside_its_bounds(
-    limits: str, alerting: list[int], quiet: list[int]
-) -> None:
-    """As the plugin guidelines define it; ARGO does the opposite."""
-    assert all(is_outside(limits, Fraction(value)) for value in alerting)
-    assert not any(is_outside(limits, Fraction(value)) for value in quiet)
-
-
 SLOW = Threshold("ping", "time", warning="30", critical="60")
-OF_FLAVOUR = replace(SLOW, flavour="CE", warning="50", critical="80")
-OF_HOST = replace(SLOW, host="ce01", warning="~:50", critical="~:100")
-
-
-@pytest.mark.parametrize(
-    ("status", "data", "rules", "judgement"),
-    [
-        ("OK", "time=30s;30;60;0", [SLOW], "OK"),
-        ("OK", "time=30.001s", [SLOW], "WARNING"),
-        ("OK", "size=99 time=61", [SLOW], "CRITICAL"),
-        ("CRITICAL", "time=31", [SLOW], "WARNING"),  # the level replaces a worse status, too
-        ("CRITICAL", "time=5", [SLOW], "CRITICAL"),
-        ("UNKNOWN", "", [SLOW], "UNKNOWN"),
-        ("OK", "uptime=99", [SLOW], "OK"),
-        ("OK", "time=U", [SLOW], "OK"),
-        ("OK", "'time'=99ms", [SLOW], "CRITICAL"),
-        ("OK", "time=70", [OF_FLAVOUR], "WARNING"),
-        ("OK", "time=70", [SLOW, OF_FLAVOUR], "WARNING"),
-        ("OK", "time=70", [replace(OF_FLAVOUR, warning="75"), SLOW], "OK"),
-        ("OK", "time=70", [replace(OF_FLAVOUR, flavour="SRM"), SLOW], "CRITICAL"),
-        ("OK", "time=70", [replace(SLOW, metric="put")], "OK"),
-        ("OK", "time=70", [OF_HOST, replace(OF_FLAVOUR, critical="20")], "WARNING"),
-        ("OK", "time=70", [OF_HOST, replace(OF_HOST, flavour="CE", warning="", critical="")], "OK"),
-    ],
-)
-def test_the_most_specific_threshold_replaces_the_status_where_it_triggers(
-    status: str, data: str, rules: list[Threshold], judgement: str
-) -> None:
-    measured = result(status, performance_data=data)
-
-    assert judged(measured, replace(PROFILE, thresholds=tuple(rules))) == judgement
 
 
 def test_thresholds_apply_to_the_worse_of_two_copies_and_before_the_worse_of_two_results() -> None:
@@ -341,34 +283,3 @@ def test_a_group_is_the_weighted_mean_of_the_sites_that_have_a_value() -> None:
     assert f.availability == Decimal("62.50000")  # (3 * 50 + 1 * 100) / 4
     assert (f.sites_expected, f.sites_known) == (3, 2)
     assert g.availability == Decimal("50.49505")  # 100 to 1
-
-
-# Any two different states make UNKNOWN, which is neither of the two.
-DISAGREE = tuple((a, b, a if a == b else "UNKNOWN") for a in AND for b in AND if a <= b)
-
-
-@pytest.mark.parametrize(
-    ("operation", "children", "expected"),
-    [
-        (AND, ("OK", "WARNING"), "WARNING"),
-        (AND, ("WARNING", "UNKNOWN"), "UNKNOWN"),
-        (AND, ("UNKNOWN", "MISSING"), "MISSING"),
-        (AND, ("MISSING", "DOWNTIME"), "DOWNTIME"),
-        (AND, ("DOWNTIME", "CRITICAL"), "CRITICAL"),
-        (OR, ("CRITICAL", "OK"), "OK"),
-        (OR, ("CRITICAL", "WARNING"), "WARNING"),
-        (OR, ("CRITICAL", "UNKNOWN"), "CRITICAL"),
-        (OR, ("UNKNOWN", "DOWNTIME"), "UNKNOWN"),
-        (OR, ("DOWNTIME", "MISSING"), "DOWNTIME"),
-        (DISAGREE, ("OK", "CRITICAL", "OK"), "UNKNOWN"),
-        (DISAGREE, ("CRITICAL", "CRITICAL", "EXCLUDED"), "CRITICAL"),
-        (DISAGREE, ("EXCLUDED", "EXCLUDED"), "EXCLUDED"),
-    ],
-)
-def test_folds_follow_the_truth_tables(
-    operation: Any, children: tuple[str, ...], expected: str
-) -> None:
-    table = operation if operation is DISAGREE else ranked(operation)
-    for order in (children, children[::-1]):
-        states = [bytes([CODE[child]]) for child in order]
-        assert STATUS_OF[fold(table, states)[0]] == expected
