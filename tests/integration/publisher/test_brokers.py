@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -395,7 +394,7 @@ def test_check_proves_the_way_to_each_broker_and_notes_where_anybody_may_publish
     assert of_servlet["brokers"][0]["proven"].startswith("confirmed; ")
 
 
-# Certificates, virtual hosts, two sets of brokers
+# Certificates, virtual hosts
 
 
 def test_a_broker_over_tls_takes_messages_and_load_tests_with_our_certificate_alone(
@@ -450,41 +449,3 @@ def test_a_login_of_one_virtual_host_publishes_there_and_nowhere_else(
     result = ("result", "--metric", "m", "--status", "OK", "--host", "h", "--flavour", "CE")
     place.succeed("sam-publish", *result, "--destination", f"/queue/{name}")
     assert rabbitmq.queue_of(vhost, name)["durable"]
-
-
-@pytest.mark.parametrize("down", [0, 1], ids=["section", "copy"])
-def test_a_set_of_brokers_that_freezes_neither_delays_nor_duplicates_the_other(
-    activemq: ActiveMQServer, rabbitmq: RabbitMQServer, tmp_path: Path, name: str, down: int
-) -> None:
-    servers: tuple[StompServer, StompServer] = (activemq, rabbitmq)
-    records = [metric_result(hostName=f"ce{number}") for number in range(20)]
-    (tmp_path / "results").write_text("".join(f"{json.dumps(record)}\n" for record in records))
-    published = []
-    with FaultProxy(activemq.port) as one, FaultProxy(rabbitmq.port) as other:
-        place = Workplace(tmp_path, "", "")
-        place.write(
-            "sam.toml",
-            f'[publisher]\nbrokers = ["{one.url}"]\ntimeout_s = 2\nstate = "state"\n'
-            f'[[publisher.copy]]\nname = "region"\nbrokers = ["{other.url}"]\n',
-        )
-        for faulty in (False, True, True, False):
-            if faulty:
-                (one, other)[down].black_hole()
-            else:
-                (one, other)[down].heal()
-                for path in (tmp_path / "state").rglob("brokers.json"):
-                    path.unlink()  # otherwise the broker rests
-            send = ("send", "--one-per-message", "--json", "results")
-            answer = place.succeed("sam-publish", *send, "--destination", f"/queue/{name}")
-            published += answer.json["messages"]
-        place.succeed("sam-publish", "spool", "drain")
-
-    every = {message["message_id"] for message in published}
-    spools = (tmp_path / "state/spool", tmp_path / "state/copies/region/spool")
-    for number, (server, spool) in enumerate(zip(servers, spools, strict=True)):
-        outcomes = {m["outcome"] for m in published if (m["copy"] is not None) == number}
-        assert outcomes == ({"published", "spooled"} if number == down else {"published"})
-        delivered = received_ids(server, f"/queue/{name}", every)
-        conserved(every, delivered, DirectoryQueue(spool))
-        if number != down:  # the other may have got those whose receipts did not arrive
-            assert len(delivered) == len(every) == 80

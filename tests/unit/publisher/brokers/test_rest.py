@@ -335,32 +335,6 @@ def test_a_check_of_ams_needs_a_topic_that_exists(
 # What a dry run prints
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "activemq-rest+http://sam@broker.example.org/api/message",
-        "rabbitmq-api+https://sam@broker.example.org/%2F/amq.topic",
-        "ams+https://broker.example.org/v1/projects/P",
-    ],
-)
-def test_a_preview_is_the_request_with_hidden_secrets(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SAM_PUBLISHER_PASSWORD", "canary")
-    monkeypatch.setenv("SAM_PUBLISHER_TOKEN", "canary")
-    broker, message = parse_broker(url), message_to()
-
-    shown = kind_of(broker).preview(broker, PublisherConfig((url,)), message)
-
-    head, _, body = shown.partition(b"\r\n\r\n")
-    lines = head.decode().split("\r\n")
-    assert lines[0].startswith("POST /") and lines[0].endswith(" HTTP/1.1")
-    assert f"Content-Length: {len(body) - 1}" in lines
-    assert any(line.endswith(": ***") for line in lines)
-    assert message.message_id in body.decode()
-    assert not any(text in shown for text in (b"canary", base64.b64encode(b"sam:canary")))
-
-
 def test_a_preview_is_what_is_sent_or_the_reason_why_it_can_not_be() -> None:
     message, config = message_to(), PublisherConfig()
     with answering(ROUTED) as server:

@@ -91,9 +91,10 @@ def test_what_fits_is_unchanged() -> None:
     assert fitted_record(record, REST, {}) is record
 
 
-def test_what_has_no_details_to_shorten_is_refused() -> None:
+@pytest.mark.parametrize("details", [{}, {"detailsData": "short"}])
+def test_what_is_too_large_without_its_details_is_refused(details: dict[str, str]) -> None:
     with pytest.raises(MessageRefused, match=r"5000\d\d\d bytes") as refused:
-        fitted(metric_message(metric_result(performanceData="x" * 5_000_000)), STOMP)
+        fitted(metric_message(metric_result(performanceData="x" * 5_000_000, **details)), STOMP)
 
     assert refused.value.reason == "too-large"
 
