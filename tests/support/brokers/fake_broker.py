@@ -23,7 +23,6 @@ from sam_pipeline.schema.net.stomp_frame import Frame as Frame
 from sam_pipeline.schema.net.stomp_frame import FrameError, FrameReader, encode
 from tests.support.brokers.stand_in import HOST, POLL_S, StandIn
 from tests.support.waiting import eventually
-from tests.support.waiting import eventually as wait_for  # noqa: F401
 
 DRIP_S = 0.2
 HANDSHAKE_S = 5.0

@@ -148,5 +148,6 @@ def test_processes_share_messages_without_overlap_and_take_those_of_a_killed_one
             publish(broker.host, broker.port, name, numbered(f"later {name}", range(100)))
         site.wait_for_rows(1200)
 
+    assert site.run("run", "--instance=0").returncode == 64
     assert {*site.column(query)} == {f"{site.name}@1", f"{site.name}@2"}
     assert site.scalar("SELECT sum(messages) FROM loaded_batch") == 1200

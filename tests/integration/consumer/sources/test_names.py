@@ -16,7 +16,6 @@ import pytest
 
 from tests.services.activemq import ActiveMQServer
 from tests.services.broker import StompServer
-from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.choice import on_brokers
 from tests.support.conservation import consumed, key_of, numbered
 from tests.support.consumer.daemon import (
@@ -37,9 +36,9 @@ def destination() -> str:
     return f"/topic/grid.probe.{uuid.uuid4().hex}"
 
 
-def running_elsewhere(site: Site, *options: str) -> AbstractContextManager[Daemon]:
+def running_elsewhere(site: Site) -> AbstractContextManager[Daemon]:
     """A daemon as on another machine, where the lock of the first one does not exist."""
-    return running(replace(site, state="state-elsewhere"), *options, log="elsewhere.log")
+    return running(replace(site, state="state-elsewhere"), log="elsewhere.log")
 
 
 def test_a_frozen_consumer_loses_its_name_to_another_machine_and_its_own_machine_refuses_it(
@@ -91,21 +90,3 @@ def test_a_second_consumer_on_another_machine_is_refused_until_the_first_is_gone
             site.wait_for_rows(200)
             assert second.stop().code == 0
     consumed([key_of(message.body) for message in messages], row_keys(site))
-
-
-def test_consumers_on_two_machines_may_share_a_name_if_the_subscription_is_shared(
-    tmp_path: Path, rabbitmq: RabbitMQServer, destination: str, postgres_url: str
-) -> None:
-    shared = Subscription(destination, shared=True)
-    site = site_of(tmp_path, [rabbitmq.url], shared, database=postgres_url)
-    with running(site) as first, running_elsewhere(site) as second:
-        first.wait_until_subscribed(rabbitmq.url)
-        second.wait_until_subscribed(rabbitmq.url)
-        publish(rabbitmq.host, rabbitmq.port, destination, numbered("shared", range(200)))
-        site.wait_for_rows(200)
-
-        assert first.stop().messages + second.stop().messages == 200
-    site.edit("shared = true", "shared = false")
-    refused = site.run("run", "--instance", "2")
-    assert (refused.returncode, "needs shared = true" in refused.stderr) == (78, True)
-    assert site.run("run", "--instance=0").returncode == 64

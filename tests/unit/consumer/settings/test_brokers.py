@@ -59,7 +59,7 @@ def problems_of(directory: Path, *tables: dict[str, Any], **common: Any) -> str:
     return "\n".join(caught.value.problems)
 
 
-def test_a_broker_of_another_owner_never_gets_our_password_or_certificate(
+def test_another_owner_never_gets_our_credentials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SAM_CONSUMER_PASSWORD", "of the section")
@@ -111,7 +111,7 @@ def test_a_table_chooses_the_subscriptions_of_its_broker(tmp_path: Path) -> None
     assert [item.destination for item in at_other] == [SITES]
 
 
-def test_a_proxy_of_a_table_gets_only_the_password_of_that_table(
+def test_a_proxy_gets_the_password_of_its_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SAM_CONSUMER_PROXY_PASSWORD", "of the section")
@@ -125,9 +125,7 @@ def test_a_proxy_of_a_table_gets_only_the_password_of_that_table(
     assert "[[consumer.broker]] proxy" in str(theirs)
 
 
-def test_the_proxy_of_the_environment_is_used_unless_a_key_says_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_names_a_proxy_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://squid:3128")
 
     config = loaded(tmp_path, {"url": OTHER, "proxy": "none"})
@@ -157,9 +155,7 @@ def test_the_proxy_of_the_environment_is_used_unless_a_key_says_otherwise(
         ({"url": OTHER, "headers": {"selector": ""}}, "expected a name and a value"),
     ],
 )
-def test_a_bad_table_is_a_problem_of_the_configuration(
-    tmp_path: Path, table: dict[str, Any], stem: str
-) -> None:
+def test_a_bad_table_is_a_problem(tmp_path: Path, table: dict[str, Any], stem: str) -> None:
     problems = problems_of(tmp_path, table)
 
     assert stem in problems

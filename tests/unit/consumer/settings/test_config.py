@@ -142,9 +142,7 @@ def test_a_spool_or_a_door_needs_neither_name_nor_subscription(tmp_path: Path) -
         (SPOOL + "max_future_s = 1e99\n", ["whole number"]),
     ],
 )
-def test_all_problems_of_a_section_are_reported_at_once(
-    tmp_path: Path, text: str, stems: list[str]
-) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path, text: str, stems: list[str]) -> None:
     problems = problems_of(tmp_path, text)
 
     assert [stem for stem in stems if stem not in problems] == [], problems
@@ -248,6 +246,8 @@ def test_asking_for_the_status_needs_no_secret_but_a_good_name(tmp_path: Path) -
         assert load_identity(args_of(tmp_path, text, instance)).process_name == name
     with pytest.raises(ConfigError, match="password_file"):
         load_consumer(args_of(tmp_path, text))
+    with pytest.raises(ConfigError, match="needs shared = true"):
+        load_consumer(args_of(tmp_path, COMPLETE), 2)
     with pytest.raises(ConfigError, match="expected letters, digits"):
         load_identity(args_of(tmp_path, text.replace("site-a", "site a")))
 
@@ -288,9 +288,7 @@ TOKENS, CERTIFICATE = 'tokens_file = "tokens"\n', 'certificate_file = "host.pem"
         (SECURE, f"{CERTIFICATE}require_identity = false", ""),
     ],
 )
-def test_a_door_must_be_passable_and_its_openness_a_decision(
-    tmp_path: Path, url: str, door: str, stem: str
-) -> None:
+def test_a_door_is_passable_or_a_problem(tmp_path: Path, url: str, door: str, stem: str) -> None:
     text = f'[consumer]\nbrokers = ["{url}"]\n[consumer.door]\n{door}\n'
     if stem:
         assert stem in problems_of(tmp_path, text)
