@@ -1,0 +1,244 @@
+"""The operation log: what operators do, as a chain, in the transaction of the change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
+
+from sam_pipeline.schema.login import login_name
+from sam_pipeline.schema.program.command import BAD_DATA, OK, USAGE
+from sam_pipeline.schema.times import parse_time
+from sam_pipeline.spark_jobs.inputs.announced import METRIC, Exclusion
+from sam_pipeline.spark_jobs.runs import exclusions
+from sam_pipeline.sql.cli import main
+from sam_pipeline.sql.database.engine import write_transaction, writing
+from sam_pipeline.sql.errors import PERMISSION_DENIED, DatabaseRefused
+from sam_pipeline.sql.loading.letters.dead_letter import (
+    LetterFilter,
+    drop_dead_letters,
+    restore_dead_letters,
+)
+from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
+from sam_pipeline.sql.loading.replay import replay_dead_letters
+from sam_pipeline.sql.operations.chain import RecordedOperation, broken_links
+from sam_pipeline.sql.operations.log import operations
+from sam_pipeline.sql.operations.record import record_operation
+from sam_pipeline.sql.removal.pruning.prune import prune
+from sam_pipeline.sql.removal.pruning.request import Bounds
+from sam_pipeline.sql.topology.downtime import announce, announcement, cancel
+from tests.support.builders import NOW, metric_message, metric_result
+from tests.support.database.dialects import only_on
+from tests.support.database.letters import load_now, only_letter
+from tests.support.database.own_class import run
+from tests.support.database.roles import acting_as
+from tests.support.database.sam_db import url_of
+from tests.support.database.sql_rows import downtime
+
+ARGUMENTS = {"report": 'a "new" report', "reason": "Größe\n2\x00"}
+
+
+def record(engine: Engine, command: str = "prune") -> None:
+    with writing(engine) as connection:
+        record_operation(connection, command, ARGUMENTS)
+
+
+def chain(engine: Engine) -> list[RecordedOperation]:
+    with acting_as("reader", engine) as reader:
+        return list(operations(reader))
+
+
+def recorded(engine: Engine) -> list[tuple[str, dict[str, str]]]:
+    """Commands and arguments, oldest first."""
+    return [(entry.command, json.loads(entry.arguments)) for entry in chain(engine)]
+
+
+# The chain ------------------------------------------------------------------------------------
+
+
+def test_an_operation_has_a_time_both_logins_and_its_arguments(engine: Engine) -> None:
+    began = datetime.now(UTC).replace(microsecond=0)
+
+    with acting_as("reporter", engine) as reporter:
+        record(reporter, "seal")
+
+    [operation] = chain(engine)
+    assert (operation.operation_id, operation.command) == (1, "seal")
+    assert json.loads(operation.arguments) == ARGUMENTS
+    assert began <= parse_time(operation.happened_at) <= datetime.now(UTC)
+    assert operation.os_login == login_name()
+    on_sqlite = engine.dialect.name == "sqlite"
+    assert operation.database_login == ("" if on_sqlite else "reporter_login")
+
+
+def test_concurrent_operations_are_a_chain_without_gaps_even_after_a_rollback(
+    engine: Engine,
+) -> None:
+    with pytest.raises(ZeroDivisionError), writing(engine) as connection:
+        record_operation(connection, "seal", {})
+        raise ZeroDivisionError
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(record, [engine] * 8, timeout=60))
+
+    assert [operation.operation_id for operation in chain(engine)] == [*range(1, 9)]
+    assert list(broken_links(chain(engine))) == []
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE operation SET command = 'x'", "DELETE FROM operation", "TRUNCATE operation"]
+)
+def test_not_even_the_owner_changes_operations(engine: Engine, change: str) -> None:
+    record(engine)
+
+    with pytest.raises(DBAPIError), write_transaction(engine) as connection:
+        connection.execute(text(change))
+
+    assert len(chain(engine)) == 1
+
+
+@only_on("postgresql")
+@pytest.mark.parametrize("role", ["loader", "reporter", "reader"])
+def test_no_role_writes_the_table_itself(engine: Engine, role: str) -> None:
+    values = "(1, now(), 'x', 'x', 'x', '{}', '', '')"
+
+    with (
+        acting_as(role, engine) as acting,
+        pytest.raises(DatabaseRefused, match=PERMISSION_DENIED),
+        writing(acting) as connection,
+    ):
+        connection.execute(text(f"INSERT INTO operation VALUES {values}"))
+
+
+def test_the_audit_command_shows_that_operations_were_changed_or_removed(
+    own_engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SAM_DATABASE_URL", url_of(own_engine))
+    for command in ("downtime add", "downtime cancel", "prune"):
+        record(own_engine, command)
+
+    def printed(*arguments: str, code: int = OK) -> str:
+        assert main(["audit", *arguments]) == code
+        return capsys.readouterr().out
+
+    listed = json.loads(printed("--json"))
+    assert [entry["command"] for entry in listed] == ["downtime add", "downtime cancel", "prune"]
+    assert listed[0]["arguments"] == ARGUMENTS
+    table = printed("--limit", "1")
+    assert "prune" in table and "downtime" not in table
+    verified = json.loads(printed("--verify", "--json"))
+    digest = listed[-1]["digest"]
+    assert verified | {"operations": 3, "problems": [], "digest": digest} == verified
+    printed("--verify", "--expect", digest)
+    with pytest.raises(SystemExit) as caught:
+        main(["audit", "--expect", "x"])
+    assert caught.value.code == USAGE
+
+    on_sqlite = own_engine.dialect.name == "sqlite"
+    on = "" if on_sqlite else " ON operation"
+    delete = ["DROP TRIGGER operation_delete"] if on_sqlite else []
+    run(own_engine, f"DROP TRIGGER operation_change{on}", *delete)
+    run(own_engine, "DELETE FROM operation WHERE operation_id = 3")
+    printed("--verify")
+    printed("--verify", "--expect", digest, code=BAD_DATA)
+    run(own_engine, "UPDATE operation SET os_login = 'joe' WHERE operation_id = 2")
+    assert printed("--verify", code=BAD_DATA).startswith("operation 2: ")
+
+
+# What is recorded -----------------------------------------------------------------------------
+
+
+def test_what_is_done_to_dead_letters_is_recorded(engine: Engine) -> None:
+    load_now(engine, metric_message(metric_result(metricStatus="FINE")))
+    letter = only_letter(engine).dead_letter_id
+    selected = LetterFilter(ids=[letter], state=None)
+    of_class = LetterFilter(message_class="metricOutput", received_before=datetime.now(UTC))
+    with acting_as("loader", engine) as loader:
+        drop_dead_letters(loader, selected, NOW)
+        drop_dead_letters(loader, selected, NOW)  # nothing is open any more
+        restore_dead_letters(loader, selected, NOW)
+        edited = edit_dead_letter(loader, letter, NOW, metric_message(metric_result()).body)
+        list(replay_dead_letters(loader, [letter, edited], lambda: NOW))
+    load_now(engine, metric_message(metric_result(metricStatus="FINE")))
+    with acting_as("loader", engine) as loader:
+        drop_dead_letters(loader, of_class, NOW)
+
+    *of_letter, (_, of_selection) = recorded(engine)
+    assert of_letter == [
+        ("dead-letter drop", {"ids": str(letter), "letters": "1"}),
+        ("dead-letter restore", {"ids": str(letter), "letters": "1"}),
+        ("dead-letter edit", {"id": str(letter), "edited_as": str(edited)}),
+        ("dead-letter replay", {"ids": str(edited)}),
+    ]
+    assert of_selection.keys() == {"class", "received_before", "letters"}
+
+
+def announce_and_cancel(engine: Engine) -> None:
+    rows = announcement({name: str(value) for name, value in downtime().items()}, NOW)
+    announce(engine, rows, NOW)
+    cancel(engine, ["D1"], None, "wrong site", NOW)
+    cancel(engine, ["D1"], None, "again", NOW)  # it is cancelled already
+
+
+def exclude(engine: Engine) -> None:
+    exclusion = Exclusion(0, METRIC, "", "m", "A", "", "", 0, 3600, "broken probe", "jane")
+    with acting_as("reporter", engine) as reporter:
+        with writing(reporter) as connection:
+            number = exclusions.add(connection, exclusion, 7200)
+        with writing(reporter) as connection:
+            exclusions.remove(connection, number, "joe", "repaired", 10800)
+
+
+EXCLUDED = {
+    "kind": "metric",
+    "metric_name": "m",
+    "site": "A",
+    "reason": "broken probe",
+    "who": "jane",
+    "start": "1970-01-01T00:00:00Z",
+    "end": "1970-01-01T01:00:00Z",
+}
+
+
+@pytest.mark.parametrize(
+    ("act", "expected"),
+    [
+        (
+            announce_and_cancel,
+            [
+                ("downtime add", {"downtimeId": "D1", "siteName": "EXAMPLE-LCG2"}),
+                ("downtime cancel", {"downtimeId": "D1", "endTime": "2026-11-20T08:00:00Z"}),
+            ],
+        ),
+        (
+            exclude,
+            [
+                ("exclusion add", EXCLUDED),
+                ("exclusion remove", {"who": "joe", "reason": "repaired"}),
+            ],
+        ),
+    ],
+)
+def test_downtimes_and_exclusions_are_recorded_with_their_values(
+    engine: Engine, act: Callable[[Engine], None], expected: list[tuple[str, dict[str, str]]]
+) -> None:
+    act(engine)
+
+    assert [command for command, _ in recorded(engine)] == [command for command, _ in expected]
+    for (_, arguments), (_, some) in zip(recorded(engine), expected, strict=True):
+        assert some.items() <= arguments.items()
+
+
+@pytest.mark.parametrize("kind", ["results", "details", "audit", "dead_letters"])
+def test_a_prune_is_recorded_but_not_its_dry_run(engine: Engine, kind: str) -> None:
+    bounds = Bounds(**{kind: date(2026, 1, 1)})
+    prune(engine, bounds, dry_run=True)
+
+    prune(engine, bounds)
+
+    assert recorded(engine) == [("prune", {f"{kind}_before": "2026-01-01"})]
