@@ -1,0 +1,265 @@
+"""The bounds of loading: transactions, dead letters of a sender, bodies, and the cache for COPY."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import date, timedelta
+
+import pytest
+
+from sam_pipeline.schema.messages.decode import Row
+from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
+from sam_pipeline.sql.database.partitions import MAX_DAYS
+from sam_pipeline.sql.loading import staging
+from sam_pipeline.sql.loading.batch import (
+    MAX_RECORDS,
+    Batch,
+    PendingRow,
+    RecordFailure,
+    ViewBatch,
+    split_batch,
+)
+from sam_pipeline.sql.loading.catalogue import ClassView
+from sam_pipeline.sql.loading.letters.body import COMPRESSED_FROM, original_body, stored_body
+from sam_pipeline.sql.loading.letters.quota import (
+    LONGEST_SAMPLE,
+    MOST_SAMPLES,
+    MOST_SENDERS,
+    OTHERS,
+    FloodSummary,
+    LetterQuota,
+    Ration,
+    Sender,
+    sender_of,
+)
+from sam_pipeline.sql.loading.staging import copy_text
+from tests.support.builders import NOW, metric_message
+
+# What a transaction stores ------------------------------------------------------------------------
+
+RESULTS = ClassView("metricoutput", ("hostname", "timestamp"), "messageid")
+NOTES = ClassView("note", ("timestamp",), None)
+MESSAGE, OTHER = metric_message(), metric_message()
+
+
+def days(number: int) -> list[str]:
+    return [f"{date(2016, 12, 1) + timedelta(days=n)}T12:00:00Z" for n in range(number)]
+
+
+def batch_of(*times: str, view: ClassView = RESULTS, failures: int = 0) -> Batch:
+    """A row for each time, in two messages in turn."""
+    rows = [
+        PendingRow(message, message.message_id, "anonymous", Row(number, b"", {"timestamp": time}))
+        for number, (time, message) in enumerate(
+            zip(times, [MESSAGE, OTHER] * len(times), strict=False)
+        )
+    ]
+    refused = [RecordFailure(MESSAGE, n, "bad-status", "", b"") for n in range(failures)]
+    return Batch({view.name: ViewBatch(view, [MESSAGE, OTHER], rows, refused)}, size=2)
+
+
+def rows_of(pieces: Sequence[Batch]) -> list[PendingRow]:
+    return [row for piece in pieces for part in piece.by_view.values() for row in part.rows]
+
+
+def test_a_batch_of_a_few_days_or_of_another_class_is_one_transaction() -> None:
+    for batch in (batch_of(*days(MAX_DAYS) * 2), batch_of(*days(400), view=NOTES)):
+        assert split_batch(batch) == [batch]
+        by_day = RESULTS.name in batch.by_view
+        assert batch.days == ({day[:10] for day in days(MAX_DAYS)} if by_day else frozenset())
+
+
+def test_no_transaction_has_more_than_fifty_days() -> None:
+    batch = batch_of(*reversed(days(3640) * 2))
+    before = rows_of([batch])
+
+    pieces = split_batch(batch)
+
+    assert (MAX_DAYS, len(pieces)) == (50, 73)
+    for piece in pieces:
+        assert len(piece.days) <= MAX_DAYS
+        assert {row.row.values["timestamp"][:10] for row in rows_of([piece])} == piece.days
+    assert sorted(rows_of(pieces), key=id) == sorted(before, key=id)
+
+
+def test_no_transaction_has_more_than_ten_thousand_records() -> None:
+    pieces = split_batch(batch_of(*days(1) * 25_000))
+
+    assert MAX_RECORDS == 10_000
+    assert [len(rows_of([piece])) for piece in pieces] == [10_000, 10_000, 5_000]
+
+
+def test_the_failures_of_all_messages_are_in_the_last_transaction() -> None:
+    *pieces, last = split_batch(batch_of(*days(120), failures=30))
+
+    assert [part.failures for piece in pieces for part in piece.by_view.values()] == [[], []]
+    assert len(last.by_view[RESULTS.name].failures) == 30
+    assert (last.size, [piece.size for piece in pieces]) == (2, [0, 0])
+
+
+# The dead letters of a sender ---------------------------------------------------------------------
+
+SOURCE = "stomp://broker.example.org:61613"
+
+
+def message(user: str = "") -> Message:
+    return Message({"JMSXUserID": user}, b"x")
+
+
+def ration_of(quota: LetterQuota, hours_later: int = 0, source: str = SOURCE) -> Ration:
+    return quota.begin(NOW + timedelta(hours=hours_later), lambda message: source)
+
+
+def admitted(ration: Ration, letters: int, user: str = "", size_bytes: int = 1) -> int:
+    return sum(ration.admits(message(user), size_bytes) for _ in range(letters))
+
+
+@pytest.mark.parametrize(("size_bytes", "expected"), [(1, 5), (40, 2), (101, 0)])
+def test_a_sender_has_a_limit_on_letters_and_on_bytes(size_bytes: int, expected: int) -> None:
+    """What was rolled back has used nothing."""
+    quota = LetterQuota(5, 100)
+
+    assert [admitted(ration_of(quota), 20, "", size_bytes) for _ in range(3)] == [expected] * 3
+
+
+def test_what_was_committed_counts_until_the_hour_ends() -> None:
+    quota = LetterQuota(5, 100)
+    ration = ration_of(quota)
+    admitted(ration, 3)
+    ration.commit()
+
+    assert admitted(ration_of(quota), 20) == 2
+    assert admitted(ration_of(quota, hours_later=1), 20) == 5
+
+
+def test_a_letter_that_had_been_stored_before_uses_nothing() -> None:
+    ration = ration_of(LetterQuota(5, 100))
+    admitted(ration, 5, size_bytes=20)
+
+    ration.give_back(message(), 20)
+
+    assert admitted(ration, 20, size_bytes=20) == 1
+
+
+def test_senders_of_one_source_and_of_others_have_limits_of_their_own() -> None:
+    quota = LetterQuota(5, 100)
+    ration = ration_of(quota)
+    assert [admitted(ration, 20, user) for user in ("a", "b", "a")] == [5, 5, 0]
+    ration.commit()
+
+    assert admitted(ration_of(quota, source="spool:///var/spool/sam-in"), 20, "a") == 5
+    for headers, user in (({"user-id": "bob"}, "bob"), ({"user": "carol"}, "")):
+        assert sender_of(Message(headers, b""), SOURCE) == Sender(SOURCE, user)
+
+
+def test_forged_names_beyond_the_first_hundred_share_one_limit() -> None:
+    ration = ration_of(LetterQuota(5, 100))
+
+    stored = sum(admitted(ration, 20, f"user{number}") for number in range(1000))
+
+    assert stored == 5 * (MOST_SENDERS + 1)
+    ration.summarise(message("user999"), "id", "no-key", b"x")
+    assert [sender.user for sender in ration.summaries] == [OTHERS]
+
+
+def summary_of(count: int, reason: str) -> FloodSummary:
+    summary = FloodSummary(Sender(SOURCE, "alice (and: others) 3"), NOW)
+    for number in range(count):
+        summary.add(str(number), reason, b"some\nbody")
+    return summary
+
+
+def test_a_stored_summary_is_continued() -> None:
+    first, second, again = (summary_of(*of) for of in ((3, "no-key"), (2, "bad-status"), (0, "")))
+    second.add("more", "no-key", b"x")
+
+    second.add_stored(str(first))
+    again.add_stored(str(second))
+
+    assert second.counts == {"no-key": 4, "bad-status": 2}
+    assert [sample.split()[0] for sample in second.samples] == [*"012", "0", "1", "more"]
+    assert str(again) == str(second)
+
+
+def test_a_summary_is_bounded_and_each_sample_is_one_line() -> None:
+    summary = FloodSummary(Sender(SOURCE, "evil\nname" * 1000), NOW)
+    for _ in range(1000):
+        summary.add("id", "no-key", b"\x1b[31m\nEOT\n\xff" * 1000)
+
+    first, *samples = str(summary).split("\n")
+
+    assert first.startswith("1000 ") and "no-key 1000" in first
+    assert len(samples) == MOST_SAMPLES
+    assert all(line.isprintable() and len(line) <= LONGEST_SAMPLE for line in [first, *samples])
+    assert len(summary.message_id) < 100
+
+
+@pytest.mark.parametrize(
+    ("body", "compressed"),
+    [
+        (b"x" * (COMPRESSED_FROM - 1), False),
+        (b"x" * COMPRESSED_FROM, True),
+        (os.urandom(5000), False),
+        (b"", False),
+    ],
+    ids=["short", "long", "random", "empty"],
+)
+def test_only_bodies_that_become_shorter_are_compressed(body: bytes, compressed: bool) -> None:
+    stored = stored_body(body)
+
+    assert stored.compressed is compressed
+    assert stored.body_bytes == len(body)
+    assert original_body(stored) == body
+    # A body never becomes longer than the table says.
+    assert not compressed or len(original_body(stored._replace(body_bytes=10))) == 10
+
+
+# COPY: the text is the same with and without the cache --------------------------------------------
+
+COLUMNS = tuple(key.lower() for key in METRIC_OUTPUT.keys)
+VIEW = ClassView("metricoutput", COLUMNS, "messageid", "publisher", bulk=True)
+ROW = {"hostname": "CE01", "serviceflavour": "CE", "metricname": "M", "metricstatus": "ok"}
+ODD = "tab\t, line\n, return\r and back\\slash"
+ESCAPED = r"tab\t, line\n, return\r and back\\slash"
+N = r"\N"
+
+
+@pytest.mark.parametrize(
+    ("row", "line"),
+    [
+        (ROW, ["ce01|CE|M|||||||||||uid:7", "", "", "OK", N, N, N, N, "id"]),
+        (
+            {"servicetype": "SE", "gatheredat": ODD, "role": ODD, "detailsdata": ODD},
+            [f"|SE|||||SE||||{ESCAPED}|||uid:7", ESCAPED, "", "", N, N, N, ESCAPED, "id"],
+        ),
+        (
+            {"servicetype": "SE", "serviceflavour": "", "summarydata": "", "monitoringhost": "m"},
+            ["||||||SE|||||||uid:7", "", "m", "", N, "", N, N, "id"],
+        ),
+        (  # which PostgreSQL refuses
+            {"servicetype": "SE", "summarydata": "\0", "detailsdata": "\0\n"},
+            ["|SE|||||SE|||||||uid:7", "", "", "", N, "\0", N, "\0\\n", "id"],
+        ),
+    ],
+)
+def test_a_metric_result_is_one_line_with_its_names_joined(
+    row: dict[str, str], line: list[str]
+) -> None:
+    expected = "\t".join(line).replace("|", "\x1f") + "\n"
+
+    for _ in range(2):  # joined, then from the cache
+        assert copy_text(VIEW, [(row, "id", "uid:7")]).decode() == expected
+
+
+def test_the_cache_of_constant_fields_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "_MAX_CACHED", 50)
+    monkeypatch.setattr(staging, "_constant_fields", staging._ConstantFields())
+
+    for number in range(120):
+        names = (f"M{number}", "M" * 1000)
+        copy_text(VIEW, [({**ROW, "metricname": name}, "id", "uid:7") for name in names])
+
+    assert 0 < len(staging._constant_fields) <= 50
+    assert all(len(fields) <= 1000 for fields in staging._constant_fields.values())
