@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from deploy.pyz.build import build
 from tests.extended.docs.page import PLANS, ROOT, Plan, pages
-from tests.services import missing, needed, postgres
+from tests.services import PRIVILEGED, missing, needed, postgres
 from tests.services.postgres import find_programs, running_postgres
 from tests.services.process import free_ports
+from tests.support.accounts import open_directory
 from tests.support.brokers.tls_files import TlsFiles
 from tests.support.commands import PROGRAMS, Workplace, embedded
 from tests.support.database.gocdb_files import (
@@ -185,4 +187,19 @@ def other(directory: Path) -> Iterator[dict[str, str]]:
         yield {"other_host": server.host, "other_port": str(server.port)}
 
 
-NEEDS = {"tls": tls, "feeds": feeds, "nginx": nginx, "other": other}
+@contextmanager
+def farm(directory: Path) -> Iterator[dict[str, str]]:
+    """A node with the directories of docs/farm.md, which other accounts can enter, and a build."""
+    del directory
+    if os.geteuid() != 0:
+        missing("other accounts", PRIVILEGED)
+    with open_directory() as node:
+        (node / "build").mkdir()
+        build(node / "build" / "sam-publish.pyz")
+        for name in ("node", "shared"):
+            (node / name).mkdir()
+            (node / name).chmod(0o1777)
+        yield {"farm": str(node)}
+
+
+NEEDS = {"farm": farm, "tls": tls, "feeds": feeds, "nginx": nginx, "other": other}

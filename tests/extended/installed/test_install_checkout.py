@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.installed.installation import (
+from tests.extended.installed.installation import (
     PAGE,
     REMOVE_CHECKOUT,
     UPGRADE_CHECKOUT,
@@ -15,8 +15,8 @@ from tests.acceptance.installed.installation import (
 )
 from tests.services import needed
 from tests.services.machine import Machine, booted_copy
-from tests.services.process import wait_until
 from tests.support.network import own_network
+from tests.support.waiting import eventually
 
 (INSTALL,) = PAGE.texts("sh", "A checkout")
 SERVICES = PAGE.texts("sh", "Services")
@@ -68,7 +68,7 @@ def test_its_services_start(machine: Machine) -> None:
         machine.succeed(block)
 
     journal = "journalctl -u sam-report"
-    wait_until(lambda: "nothing is due" in machine.succeed(journal), timeout_s=60)
+    eventually(lambda: "nothing is due" in machine.succeed(journal), timeout_s=60)
     assert machine.succeed("systemctl is-active sam-consume") == "active\n"
 
 
@@ -77,7 +77,7 @@ def test_an_upgrade_loses_no_result_that_is_published_meanwhile(machine: Machine
 
     machine.succeed(f"{stop}\n{PUBLISH}\n{rest}")
 
-    wait_until(lambda: machine.succeed(ROWS) == "1\n", timeout_s=60)
+    eventually(lambda: machine.succeed(ROWS) == "1\n", timeout_s=60)
     assert machine.succeed("systemctl is-active sam-consume") == "active\n"
 
 

@@ -17,18 +17,19 @@ import psycopg2
 import pytest
 
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from tests.services import ServiceMissing, missing, needed
+from tests.extended.installed.installation import packages_or_missing
+from tests.services import needed
 from tests.services.activemq import ActiveMQServer, running_activemq
 from tests.services.debian import booted_debian
 from tests.services.machine import Machine
-from tests.services.packages import built_packages
-from tests.services.process import HOST, wait_until
+from tests.services.process import HOST
 from tests.support.brokers.subscriber import backlog
 from tests.support.conservation import Account, account, keys_of
 from tests.support.network import own_network
 from tests.support.next_packages import REMARK, next_packages
 from tests.support.next_packages import VERSION as NEXT
 from tests.support.page import Page
+from tests.support.waiting import eventually
 
 PAGE = Page("docs/upgrade.md")
 (INSTALL,) = PAGE.texts("sh", "Packages of another release")
@@ -168,7 +169,7 @@ class Host:
         """Until each of these publishers has published something."""
         for name in names:
             before = len(self.ledger(name))
-            wait_until(lambda: len(self.ledger(name)) > before, WAIT_S)  # noqa: B023
+            eventually(lambda: len(self.ledger(name)) > before, WAIT_S)  # noqa: B023
 
     def ledger(self, pattern: str = "p*") -> dict[str, str]:
         """The exit code of `sam-publish` for each key."""
@@ -192,7 +193,7 @@ class Host:
         ledger = self.ledger()
         assert {key for key, code in ledger.items() if code != "0"} == set(), self.log()
         try:
-            wait_until(lambda: self.account().is_balanced, WAIT_S)
+            eventually(lambda: self.account().is_balanced, WAIT_S)
         except TimeoutError:
             pytest.fail(f"{self.account()}\n{self.machine.succeed(JOURNAL)}")
         rows, letters = self.stored()
@@ -214,7 +215,7 @@ class Host:
         """The consumer waits in the middle of a batch, until the connection is closed."""
         with closing(self.connect()) as connection:
             connection.cursor().execute(LOCK)
-            wait_until(lambda: bool(self.select(WAITING)), WAIT_S)
+            eventually(lambda: bool(self.select(WAITING)), WAIT_S)
             yield connection
 
 
@@ -222,12 +223,9 @@ class Host:
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     """Where the packages of this release are installed, and the consumer runs."""
     shared = {}
-    for release, build in (("release", built_packages), ("next", next_packages)):
+    for release, build in (("release", packages_or_missing), ("next", next_packages)):
         shared[release] = tmp_path_factory.mktemp(release)
-        try:
-            packages = build(*NAMES)
-        except ServiceMissing as reason:
-            missing(reason.name, reason.how_to_get_it)
+        packages = build(*NAMES)
         for name in NAMES:
             shutil.copy(packages[name, "deb"], shared[release])
     with ExitStack() as stack:
@@ -259,16 +257,16 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 def test_the_units_need_nothing_that_a_bare_debian_lacks(host: Host) -> None:
     assert host.machine.succeed(f"systemd-analyze verify {UNITS}") == ""
     host.machine.succeed("systemctl reload sam-consume")
-    wait_until(lambda: host.property("ActiveState") == "active", WAIT_S)
+    eventually(lambda: host.property("ActiveState") == "active", WAIT_S)
 
 
 def test_restarts_in_the_middle_of_a_batch_lose_nothing(host: Host) -> None:
     with host.publishing():
         with host.batch_in_progress() as lock:
             host.machine.succeed("systemctl restart --no-block sam-consume")
-            wait_until(lambda: host.property("ActiveState") == "deactivating", WAIT_S)
+            eventually(lambda: host.property("ActiveState") == "deactivating", WAIT_S)
             lock.close()
-        wait_until(lambda: host.property("ActiveState") == "active", WAIT_S)
+        eventually(lambda: host.property("ActiveState") == "active", WAIT_S)
 
         with host.batch_in_progress():
             host.machine.succeed("systemctl restart postgresql sam-consume")

@@ -23,7 +23,7 @@ COLUMNS = 80
 
 
 def build(directory: Path, **environment: str) -> Path:
-    command = [sys.executable, "-m", "deploy.manual", directory]
+    command = [sys.executable, "-m", "deploy.manual", str(directory)]
     subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, check=True)
     return directory
 
@@ -60,18 +60,13 @@ def is_named(option: str, text: str) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_formatter_has_a_warning(manual: Path, page: str) -> None:
+def test_no_formatter_has_a_warning_and_a_page_fits_in_a_terminal(manual: Path, page: str) -> None:
     path = manual / page
+    text = rendered(path)
 
     assert run("man", "--warnings", "-E", "UTF-8", "-l", path).stderr == ""
     assert run("groff", "-ww", "-mandoc", "-Tutf8", path).stderr == ""
     assert run("mandoc", "-Tlint", "-W", "warning", path).stdout == ""
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_fits_in_a_terminal(manual: Path, page: str) -> None:
-    text = rendered(manual / page)
-
     assert [line for line in text.splitlines() if len(line) > COLUMNS] == []
     assert BUILD_DAY in text
 

@@ -13,14 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.services import ServiceMissing, missing, needed
+from tests.extended.installed.installation import (
+    PAGE,
+    REMOVE_RPM,
+    UPGRADE_RPM,
+    packages_or_missing,
+)
+from tests.services import needed
 from tests.services.machine import Machine, booted_machine
-from tests.services.packages import Packages, built_packages
+from tests.services.packages import NAMES, Packages
 from tests.support.network import own_network
 from tests.support.next_packages import REMARK, next_packages
 from tests.support.next_packages import VERSION as NEXT
 
-NAMES = ("sam-publish", "sam-pipeline", "sam-pipeline-reports")
+(INSTALL,) = PAGE.texts("sh", "rpm packages")
 DATABASE = "--dbpath=/var/lib/rpm-of-this-test"
 OF_DEBIAN = (
     *("/bin/sh", "/usr/bin/python3", "python3 = 3.11", "python(abi) = 3.11", "systemd = 252"),
@@ -81,10 +87,7 @@ class Host:
 
 @pytest.fixture(scope="module")
 def packages() -> Packages:
-    try:
-        return built_packages()
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
+    return packages_or_missing()
 
 
 @pytest.fixture(scope="module")
@@ -141,15 +144,9 @@ def test_no_file_belongs_to_two_packages_and_no_directory_of_others_to_ours(
     directories = {line.split(maxsplit=1)[1] for line in lines if line.startswith("d")}
 
     assert len(set(files)) == len(files)
+    configured = [query(packages[name, "rpm"], "--configfiles") for name in NAMES]
+    assert configured == [["/etc/sam/sam.toml"], [], []]
     assert [path for path in directories if "/sam" not in path] == []
-
-
-def test_the_configuration_file_is_marked_as_one(packages: Packages) -> None:
-    marked = {name: query(packages[name, "rpm"], "--configfiles") for name in NAMES}
-
-    assert marked["sam-publish"] == ["/etc/sam/sam.toml"]
-    assert not marked["sam-pipeline"]
-    assert not marked["sam-pipeline-reports"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -163,17 +160,6 @@ def test_scripts_start_and_enable_nothing(packages: Packages, name: str) -> None
     assert set(commands) == {"daemon-reload", "try-restart", "stop"}
 
 
-def test_an_empty_root_lacks_what_the_packages_require(packages: Packages, tmp_path: Path) -> None:
-    command = ["rpm", "--root", str(tmp_path), DATABASE, "--install", "--force-debian"]
-    done = subprocess.run(
-        [*command, str(packages["sam-pipeline", "rpm"])], capture_output=True, text=True
-    )
-
-    assert done.returncode != 0
-    for need in ("sam-publish = ", "python(abi) = 3.11", "glibc >= "):
-        assert need in done.stderr
-
-
 def test_the_files_are_those_of_the_packages_and_nothing_is_enabled(host: Host) -> None:
     assert host.rpm(f"--verify --noconfig {' '.join(NAMES)}") == ""
     assert host.machine.succeed("stat -c '%U:%G %a' /var/spool/sam /var/lib/sam") == (
@@ -182,29 +168,21 @@ def test_the_files_are_those_of_the_packages_and_nothing_is_enabled(host: Host) 
     assert host.machine.succeed("find /etc/systemd/system -name 'sam-*'") == ""
 
 
-def test_a_published_result_becomes_a_row(host: Host) -> None:
+def test_a_published_result_becomes_a_row_and_one_waits_for_a_broker(host: Host) -> None:
     machine = host.machine
     machine.succeed("runuser -u sam -- sam-db upgrade && runuser -u sam -- sam-db check")
-
     machine.succeed(f"runuser -u sam -- sam-publish result {RESULT}")
     machine.succeed("runuser -u sam -- sam-consume run --drain")
-
     assert host.rows() == 1
 
+    machine.succeed(f"runuser -u sam -- sam-publish result --broker {NOBODY} {RESULT}")
+    assert " 1 " in machine.succeed("check_sam_publisher || test $? -le 2")
+    machine.succeed("runuser -u sam -- sam-publish spool drain")
+    machine.succeed("runuser -u sam -- sam-consume run --drain")
 
-def test_a_result_waits_in_the_spool_for_a_broker(host: Host) -> None:
-    host.machine.succeed(f"runuser -u sam -- sam-publish result --broker {NOBODY} {RESULT}")
-
-    assert " 1 " in host.machine.succeed("check_sam_publisher || test $? -le 2")
-    host.machine.succeed("runuser -u sam -- sam-publish spool drain")
-    host.machine.succeed("runuser -u sam -- sam-consume run --drain")
-
-
-def test_the_consumer_runs_as_a_service_that_its_check_finds(host: Host) -> None:
-    host.machine.succeed("systemctl start sam-consume")
-
+    machine.succeed("systemctl start sam-consume")
     assert host.property("ActiveState") == "active"
-    assert "OK" in host.machine.succeed("check_sam_consumer")
+    assert "OK" in machine.succeed("check_sam_consumer")
 
 
 def test_reports_need_only_their_package(host: Host, packages: Packages) -> None:
@@ -243,3 +221,12 @@ def test_a_removal_stops_and_keeps_configuration_state_and_spool(host: Host) -> 
     assert CONFIGURATION in (host.machine.files / "etc/sam/sam.toml.rpmsave").read_text()
     programs = "/opt/sam /usr/bin/sam-* /usr/lib/systemd/system/sam-*"
     assert host.machine.succeed(f"ls -d {programs} 2>/dev/null || true") == ""
+
+
+def test_the_page_names_all_packages(packages: Packages) -> None:
+    """No test has a distribution with dnf."""
+    [install] = [line for line in INSTALL.splitlines() if line.startswith("dnf")]
+
+    assert install.split()[-1] == UPGRADE_RPM.splitlines()[0].split()[-1] == "./sam-*.rpm"
+    assert len(list(packages.directory.glob("sam-*.rpm"))) == len(NAMES)
+    assert REMOVE_RPM.splitlines()[0].split()[3:] == [*NAMES]

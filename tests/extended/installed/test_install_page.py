@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sam_pipeline.schema.records.classes import BUILT_IN
-from tests.acceptance.installed.installation import (
+from tests.extended.installed.installation import (
     PAGE,
     REMOVE_DEB,
     REMOVE_REST,
@@ -20,15 +20,15 @@ from tests.acceptance.installed.installation import (
     UPGRADE_DEB,
     check_installed,
     check_removed,
+    packages_or_missing,
 )
-from tests.services import ServiceMissing, missing, needed
+from tests.services import needed
 from tests.services.activemq import running_activemq
 from tests.services.debian import booted_debian
 from tests.services.machine import Machine
-from tests.services.packages import built_packages
-from tests.services.process import wait_until
 from tests.support.network import own_network
 from tests.support.page import Page
+from tests.support.waiting import eventually
 
 (INSTALL,) = PAGE.texts("sh", "Debian packages")
 (WORKER,) = PAGE.texts("sh", "Worker nodes")
@@ -70,11 +70,7 @@ class Host:
 @pytest.fixture(scope="module")
 def bare() -> Iterator[Host]:
     """Where the programs are installed, and nothing else has been done."""
-    try:
-        packages = built_packages().directory
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
-    shared = {"packages": packages}
+    shared = {"packages": packages_or_missing().directory}
     with (
         own_network(),
         needed(running_activemq()) as broker,
@@ -103,7 +99,7 @@ def test_the_page_leads_to_a_service_that_stores_the_first_result(host: Host) ->
     publish, query, look = PAGE.texts("sh", "First result")
     assert "published" in host.machine.succeed(publish)
 
-    wait_until(lambda: host.rows() == 1, timeout_s=60)
+    eventually(lambda: host.rows() == 1, timeout_s=60)
 
     assert "ce01.example.org | org.example.Ping | OK" in host.machine.succeed(query)
     monitoring = host.machine.succeed(look)
@@ -117,8 +113,8 @@ def test_the_first_report_is_in_the_terminal_and_in_pages(host: Host) -> None:
     publish, compute = PAGE.texts("sh", "First report")
     (figures,) = PAGE.texts("text", "First report")
     host.follow(publish)
-    wait_until(lambda: host.rows() == 4, timeout_s=60)
-    wait_until(lambda: host.rows(view="serviceendpoint") == 1, timeout_s=60)
+    eventually(lambda: host.rows() == 4, timeout_s=60)
+    eventually(lambda: host.rows(view="serviceendpoint") == 1, timeout_s=60)
 
     [printed] = host.follow(compute)
 
@@ -132,9 +128,9 @@ def test_the_first_report_is_in_the_terminal_and_in_pages(host: Host) -> None:
 def test_a_warning_of_the_service_is_one_of_the_journal_with_one_timestamp(host: Host) -> None:
     host.machine.succeed("systemctl stop postgresql")
     host.machine.succeed(f"{PUBLISH} --status WARNING")
-    wait_until(lambda: bool(host.journal("-p warning")), timeout_s=60)
+    eventually(lambda: bool(host.journal("-p warning")), timeout_s=60)
     host.machine.succeed("systemctl start postgresql")
-    wait_until(lambda: host.rows("metricstatus = 'WARNING'") == 1, timeout_s=60)
+    eventually(lambda: host.rows("metricstatus = 'WARNING'") == 1, timeout_s=60)
 
     entries = host.journal()
     priority_of = {entry["MESSAGE"]: entry["PRIORITY"] for entry in entries}
@@ -151,7 +147,7 @@ def test_a_reload_reads_the_configuration_without_a_new_process(host: Host) -> N
     host.machine.succeed("systemctl reload sam-consume")
 
     url = "http://127.0.0.1:9465/readyz"
-    wait_until(lambda: host.machine.shell(f"curl -sf {url}").returncode == 0, timeout_s=60)
+    eventually(lambda: host.machine.shell(f"curl -sf {url}").returncode == 0, timeout_s=60)
     assert host.property("MainPID") == process
     assert host.property("NRestarts") == "0"
 
@@ -169,10 +165,10 @@ def test_probes_of_another_account_share_a_spool_with_the_service(host: Host) ->
         """
     )
 
-    wait_until(lambda: host.rows("metricstatus = 'CRITICAL'") == 2, timeout_s=60)
+    eventually(lambda: host.rows("metricstatus = 'CRITICAL'") == 2, timeout_s=60)
 
     # The spool may be read before the broker has answered.
-    wait_until(lambda: "running" in host.machine.shell("sam-consume status").stdout, timeout_s=60)
+    eventually(lambda: "running" in host.machine.shell("sam-consume status").stdout, timeout_s=60)
 
 
 def test_systemd_starts_the_service_when_a_sender_is_at_its_door(host: Host) -> None:
@@ -209,7 +205,7 @@ def test_an_upgrade_loses_no_result_that_is_published_meanwhile(host: Host) -> N
 
     host.machine.succeed(f"{install}\n{PUBLISH} --status UNKNOWN\n{rest}")
 
-    wait_until(lambda: host.rows("metricstatus = 'UNKNOWN'") == 1, timeout_s=60)
+    eventually(lambda: host.rows("metricstatus = 'UNKNOWN'") == 1, timeout_s=60)
     assert host.property("ActiveState") == "active"
 
 
@@ -237,13 +233,3 @@ def test_a_worker_node_publishes_for_a_group_and_drains_its_spool(bare: Host) ->
     assert bare.machine.succeed("cd /; runuser -u nagios -- check_sam_publisher")
     bare.machine.succeed("systemctl start sam-publish-drain")
     assert bare.machine.succeed(spooled) == ""
-
-
-def test_every_command_of_the_page_is_run() -> None:
-    """Those of rpm packages and of a checkout in their own files."""
-    sections = {block.section for block in PAGE.blocks if block.language == "sh"}
-
-    ways = {"Debian packages", "rpm packages", "A checkout"}
-    later = {"First result", "First report", "Worker nodes", "Upgrade", "Removal"}
-    assert sections == {*ways, *SECTIONS, *later}
-    assert {block.language for block in PAGE.blocks} == {"sh", "text"}

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.services import ServiceMissing, missing
-from tests.services.packages import BUILD, NAMES, ROOT, Packages, built_packages
+from tests.extended.installed.installation import packages_or_missing
+from tests.services import missing
+from tests.services.packages import BUILD, NAMES, ROOT, Packages
 
 MAX_PUBLISHER_BYTES = 5_000_000
 SMALL = NAMES[:2]
@@ -24,10 +25,7 @@ LINT = BUILD.parent / "lint"
 
 @pytest.fixture(scope="module")
 def packages() -> Packages:
-    try:
-        return built_packages()
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
+    return packages_or_missing()
 
 
 def field(package: Path, name: str) -> str:
@@ -38,34 +36,22 @@ def output(*command: str | Path) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def test_the_publisher_is_small_and_for_every_architecture(packages: Packages) -> None:
+def test_the_publisher_is_small_needs_only_python_and_is_configured_by_comments(
+    packages: Packages, tmp_path: Path
+) -> None:
     publisher = packages["sam-publish", "deb"]
+    output("dpkg-deb", "--extract", publisher, tmp_path)
+    needs = field(publisher, "Depends").split(", ")
+    lines = (tmp_path / "etc/sam/sam.toml").read_text().splitlines()
 
     assert publisher.stat().st_size <= MAX_PUBLISHER_BYTES
     assert packages["sam-publish", "rpm"].stat().st_size <= MAX_PUBLISHER_BYTES
     assert field(publisher, "Architecture") == "all"
     assert packages["sam-publish", "rpm"].name.endswith(".noarch.rpm")
-
-
-def test_the_publisher_needs_python_and_no_package_of_python(packages: Packages) -> None:
-    needs = field(packages["sam-publish", "deb"], "Depends").split(", ")
-
     assert "python3 (>= 3.9)" in needs
     assert not [need for need in needs if need.startswith("python3-")]
-
-
-def test_the_publisher_can_be_unpacked_by_the_oldest_dpkg(packages: Packages) -> None:
-    members = output("ar", "t", packages["sam-publish", "deb"]).split()
-
-    assert members == ["debian-binary", "control.tar.xz", "data.tar.xz"]
-
-
-def test_the_configuration_of_the_publisher_is_commented(
-    packages: Packages, tmp_path: Path
-) -> None:
-    output("dpkg-deb", "--extract", packages["sam-publish", "deb"], tmp_path)
-
-    lines = (tmp_path / "etc/sam/sam.toml").read_text().splitlines()
+    members = ["debian-binary", "control.tar.xz", "data.tar.xz"]  # those of the oldest dpkg
+    assert output("ar", "t", publisher).split() == members
     assert any("brokers" in line for line in lines)
     assert not [line for line in lines if line and not line.startswith("#")]
 
@@ -113,33 +99,23 @@ def normal(name: str) -> str:
     return re.sub(r"[-_]+", "-", name).lower()
 
 
-def test_lintian_finds_no_error(packages: Packages) -> None:
-    if shutil.which("lintian") is None:
-        missing("lintian", "make test-services")
-    files = [str(packages[name, "deb"]) for name in SMALL]
-    command = ["lintian", "--allow-root", "--fail-on", "error", *files]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+@pytest.mark.parametrize(
+    ("suffix", "command"),
+    [
+        ("deb", ["lintian", "--allow-root", "--fail-on", "error"]),
+        ("rpm", ["rpmlint", "--config", str(LINT / "rpmlint.toml")]),
+    ],
+)
+def test_the_linter_of_the_format_finds_no_error(
+    packages: Packages, suffix: str, command: list[str]
+) -> None:
+    if shutil.which(command[0]) is None:
+        missing(command[0], "make test-services")
+    files = [str(packages[name, suffix]) for name in SMALL]
+
+    done = subprocess.run([*command, *files], stdout=subprocess.PIPE, text=True)
 
     assert done.returncode == 0, done.stdout
-
-
-def test_rpmlint_finds_no_error(packages: Packages) -> None:
-    if shutil.which("rpmlint") is None:
-        missing("rpmlint", "make test-services")
-    files = [str(packages[name, "rpm"]) for name in SMALL]
-    command = ["rpmlint", "--config", str(LINT / "rpmlint.toml"), *files]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-
-    assert done.returncode == 0, done.stdout
-    assert " 0 errors, " in done.stdout
-
-
-@pytest.mark.parametrize("path", sorted(LINT.glob("*-overrides")), ids=lambda path: path.name)
-def test_each_override_has_a_reason(path: Path) -> None:
-    blocks = re.findall(r"((?:^#.*\n)*)((?:^[^#\n].*\n)+)", path.read_text(), re.MULTILINE)
-
-    assert blocks
-    assert all(reason for reason, _ in blocks)
 
 
 def test_another_build_elsewhere_and_later_gives_the_same_bytes(
@@ -158,10 +134,6 @@ def test_another_build_elsewhere_and_later_gives_the_same_bytes(
     )
 
     built = sorted(target.iterdir())
+    originals = {path.name: packages.directory / path.name for path in built}
     assert len(built) == 2 * len(SMALL)
-    differ = [path.name for path in built if path.read_bytes() != original(packages, path)]
-    assert differ == []
-
-
-def original(packages: Packages, path: Path) -> bytes:
-    return (packages.directory / path.name).read_bytes()
+    assert [p.name for p in built if p.read_bytes() != originals[p.name].read_bytes()] == []

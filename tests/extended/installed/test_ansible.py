@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.services import ServiceMissing, missing
+from tests.extended.installed.installation import packages_or_missing
+from tests.services import needed
 from tests.services.debian import booted_debian
 from tests.services.machine import ENVIRONMENT, Machine
-from tests.services.packages import built_packages
-from tests.services.process import wait_until
 from tests.support.network import own_network
 from tests.support.page import ROOT, Page
+from tests.support.waiting import eventually
 
 WORKER, SERVICE = "worker1.example.org", "sam.example.org"
 SECRET = "hidden-password"
@@ -81,20 +81,16 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control]:
     for name, text in zip(("hosts.yml", "site.yml"), page.texts("yaml"), strict=True):
         (directory / name).write_text(text)
     shutil.copytree(ROOT / "deploy" / "ansible" / "roles", directory / "roles")
-    try:
-        packages = built_packages("sam-publish", "sam-pipeline")
-        (directory / "packages").symlink_to(packages.directory)
-        with own_network(), booted_debian() as machine:
-            machine.succeed("apt-get install -qq -y python3 >/dev/null")
-            setting = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
-            entered = shlex.join(["env", "-i", *setting, *machine.enter()])
-            (directory / "enter").write_text(
-                f'#!/bin/sh\nfor command; do :; done\nexec {entered} sh -c "$command"\n'
-            )
-            (directory / "enter").chmod(0o755)
-            yield Control(directory, machine, page)
-    except ServiceMissing as reason:
-        missing(reason.name, reason.how_to_get_it)
+    packages = packages_or_missing("sam-publish", "sam-pipeline")
+    (directory / "packages").symlink_to(packages.directory)
+    with own_network(), needed(booted_debian()) as machine:
+        machine.succeed("apt-get install -qq -y python3 >/dev/null")
+        setting = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
+        entered = shlex.join(["env", "-i", *setting, *machine.enter()])
+        enter = f'#!/bin/sh\nfor command; do :; done\nexec {entered} sh -c "$command"\n'
+        (directory / "enter").write_text(enter)
+        (directory / "enter").chmod(0o755)
+        yield Control(directory, machine, page)
 
 
 @pytest.fixture(scope="module")
@@ -133,18 +129,12 @@ def test_a_service_host_loads_messages(control: Control, installed: str) -> None
 
     assert counts(installed)["failed"] == 0, installed
     assert SECRET not in installed
+    # Fragments of earlier calls are removed, those of others stay.
+    assert machine.succeed("ls /etc/sam/conf.d").split() == ["10-consumer.toml", "90-others.toml"]
     assert machine.succeed("stat -c '%a %U' /etc/credstore/*").strip() == "600 root"
     assert machine.succeed("systemctl is-enabled sam-consume").strip() == "enabled"
     machine.succeed(f"{PUBLISHED} --broker spool:///var/lib/sam/in")
-    wait_until(lambda: "1 row," in machine.shell(STATUS).stdout, 60)
-
-
-def test_fragments_of_earlier_calls_are_removed_and_those_of_others_stay(
-    control: Control, installed: str
-) -> None:
-    fragments = control.machine.succeed("ls /etc/sam/conf.d").split()
-
-    assert fragments == ["10-consumer.toml", "90-others.toml"], installed
+    eventually(lambda: "1 row," in machine.shell(STATUS).stdout, 60)
 
 
 def test_a_second_call_changes_nothing(control: Control, installed: str) -> None:
@@ -165,7 +155,7 @@ def test_changed_fragments_reach_the_running_service_unless_they_are_wrong(
     main_pid = "systemctl show --property MainPID --value sam-consume"
     before = machine.succeed(main_pid)
     # It cannot reach the page's broker.
-    wait_until(lambda: "site-a: degraded" in machine.shell(STATUS).stdout, 60)
+    eventually(lambda: "site-a: degraded" in machine.shell(STATUS).stdout, 60)
 
     wrong = control.play(SERVICE, sam_fragments={"a": database, "b": consumer + "nam = 1\n"})
     kept = machine.succeed("journalctl --unit sam-consume")
@@ -175,11 +165,11 @@ def test_changed_fragments_reach_the_running_service_unless_they_are_wrong(
     assert "/etc/sam/conf.d/b.toml:5: [consumer] unknown key nam" in wrong
     assert "SIGHUP" not in kept
     assert counts(good)["failed"] == 0, good
-    wait_until(lambda: "site-a: running" in machine.shell(STATUS).stdout, 60)
+    eventually(lambda: "site-a: running" in machine.shell(STATUS).stdout, 60)
     assert machine.succeed(main_pid) == before, installed
 
 
-def test_the_page_names_every_variable_of_the_role(control: Control) -> None:
+def test_the_page_names_every_variable_of_the_role() -> None:
     defaults = (ROOT / "deploy/ansible/roles/sam/defaults/main.yml").read_text()
     specification = (ROOT / "deploy/ansible/roles/sam/meta/argument_specs.yml").read_text()
 
@@ -188,4 +178,3 @@ def test_the_page_names_every_variable_of_the_role(control: Control) -> None:
     assert re.findall(r"^      (sam_\w+):", specification, re.MULTILINE) == variables
     page = (ROOT / "docs" / "ansible.md").read_text()
     assert re.findall(r"^\| `(sam_\w+)`", page, re.MULTILINE) == variables
-    assert control.page.unused("sh", "yaml") == []

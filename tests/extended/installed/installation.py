@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import tomllib
 
+from tests.services import ServiceMissing, missing
 from tests.services.machine import Machine
+from tests.services.packages import Packages, built_packages
 from tests.support.page import ROOT, Page
 
 PAGE = Page("docs/install.md")
@@ -19,6 +21,14 @@ PACKAGES = tomllib.loads((ROOT / "deploy/packages/packages.toml").read_text())
 PROGRAMS = {name for facts in PACKAGES.values() for name in facts.get("programs", "").split()}
 UNITS = {path.name for path in ROOT.glob("deploy/systemd/*/sam-*") if path.is_file()}
 EXAMPLE = (ROOT / "deploy/sam.toml").read_text()
+
+
+def packages_or_missing(*names: str) -> Packages:
+    """The packages of these names, or of all; the test is skipped, or fails, without them."""
+    try:
+        return built_packages(*names)
+    except ServiceMissing as reason:
+        missing(reason.name, reason.how_to_get_it)
 
 
 def check_installed(machine: Machine) -> None:
