@@ -25,11 +25,7 @@ def broken(operations: Sequence[RecordedOperation]) -> list[int]:
 
 
 def test_an_untouched_chain_is_unbroken() -> None:
-    assert broken(chain(5)) == []
-
-
-def test_no_operations_are_an_unbroken_chain() -> None:
-    assert broken([]) == []
+    assert broken(chain(5)) == broken([]) == []
 
 
 @pytest.mark.parametrize(
@@ -49,15 +45,12 @@ def test_an_operation_that_was_replaced_with_a_valid_digest_breaks_the_next_one(
     operations[1] = changed._replace(digest=digest)
 
     assert broken(operations) == [3]
+    assert digest_of("ab", "c") != digest_of("a", "bc")  # texts cannot be shifted between fields
 
 
-@pytest.mark.parametrize("removed", [0, 1, 2])
-def test_a_removed_operation_breaks_the_chain(removed: int) -> None:
-    operations = chain(4)
-    del operations[removed]
+def test_a_removed_operation_breaks_the_chain() -> None:
+    for removed in range(3):
+        operations = chain(4)
+        del operations[removed]
 
-    assert broken(operations) == [removed + 2]
-
-
-def test_texts_cannot_be_shifted_between_fields() -> None:
-    assert digest_of("ab", "c") != digest_of("a", "bc")
+        assert broken(operations) == [removed + 2]
