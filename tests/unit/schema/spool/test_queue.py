@@ -214,17 +214,18 @@ def test_other_names_are_ignored(queue: DirectoryQueue, tmp_path: Path) -> None:
     assert not queue.has_elements()
 
 
-def test_a_new_queue_is_durable_with_every_directory_above_it(
+def test_a_new_queue_is_private_and_durable_with_every_directory_above_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
     monkeypatch.setattr(disk, "sync_directory", lambda path: synced.append(path))
 
-    DirectoryQueue(tmp_path / "a" / "b" / "spool").add(metric_message())
+    name = DirectoryQueue(tmp_path / "a" / "b" / "spool").add(metric_message())
 
     parents = [tmp_path, tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "spool"]
     assert synced == [str(path) for path in parents]
     assert stat.S_IMODE(parents[-1].stat().st_mode) == 0o700
+    assert stat.S_IMODE((parents[-1] / name).stat().st_mode) == 0o600
 
 
 def test_a_directory_removed_by_another_process_is_created_again(
