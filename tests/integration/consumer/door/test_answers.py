@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 
 import pytest
@@ -19,7 +20,7 @@ from sam_pipeline.schema.identity.identity import ANONYMOUS
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
 from sam_pipeline.schema.spool.element import serialise
 from tests.support.builders import metric_message
-from tests.support.consumer.bad_requests import GOOD, post
+from tests.support.consumer.bad_requests import CHUNKS, GOOD, post
 from tests.support.consumer.open_door import open_door
 from tests.support.http_client import LINES, HttpAnswer
 from tests.support.raw_http import request
@@ -263,22 +264,53 @@ def test_a_request_without_messages_or_of_another_content_type_is_refused() -> N
         assert (answer.status, answer.headers["accept-post"]) == (415, LINES)
 
 
-def test_a_slow_head_or_body_is_answered_with_what_was_stored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+LARGE = ("Content-Length", "50000")
+SLOW = {
+    "a silent head": (post()[:40], b""),
+    "a dripping head": (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: ", b"y"),
+    "a silent body": (post(LARGE, body=None) + b"hostName", b""),
+    "a dripping body": (post(LARGE, body=None), b"x"),
+    "dripping chunks": (post(CHUNKS, body=None), b"1\r\nx\r\n"),
+    "a line and a half": (
+        request("POST", "/v1/messages", ("Content-Type", LINES), LARGE)
+        + lines_of(metric_message())
+        + b'{"body',
+        b"",
+    ),
+}
+"""The bytes at the beginning, and those that follow again and again."""
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_a_slow_client_is_answered_in_time(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    if "head" in name:
+        monkeypatch.setattr(server, "HEAD_S", 0.3)
     monkeypatch.setattr(body, "GRACE_S", 0.3)
-    monkeypatch.setattr(server, "HEAD_S", 0.3)
-    begin = lines_of(metric_message()) + b'{"body'
-    fields = [("Content-Type", LINES), ("Content-Length", "100000")]
-    with open_door() as door, door.storing(), door.connect() as lines, door.connect() as idle:
-        lines.send(request("POST", "/v1/messages", *fields) + begin)
-        assert (statuses(lines.answer()), lines.at_end) == ([200, 408], True)
-        for slow in (post(("Content-Length", "100000"), body=None) + b"x", READY[:-4]):
-            with door.connect() as connection:
-                connection.send(slow)
-                assert (connection.answer().status, connection.at_end) == (408, True)
+    begin, more = SLOW[name]
+    with open_door() as door, door.storing(), door.connect() as slow, door.connect() as idle:
+        slow.send(begin)
+
+        def is_answered() -> bool:
+            slow.send(more)
+            assert door.answer(posted(1)).status == 200
+            return bool(select.select([slow.socket], [], [], 0.02)[0])
+
+        eventually(is_answered)
+        answer = slow.answer()
+        assert 408 in (answer.status, *(statuses(answer) if answer.status == 200 else []))
+        assert slow.at_end
         idle.send(READY)
         assert idle.answer().status == 200
+
+
+def test_a_client_that_reads_no_answers_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "ANSWER_S", 0.3)
+    with open_door() as door, door.connect() as deaf:
+        deaf.socket.settimeout(0.5)
+        with pytest.raises(OSError):
+            while True:
+                deaf.socket.sendall(request("GET", "/v1/openapi.json") * 100)
+        eventually(lambda: door.state.connections[door.source.name] == 0)
 
 
 def test_connections_beyond_the_limit_are_refused() -> None:

@@ -1,14 +1,12 @@
-"""Clients that are slow, silent or very many cost a door little, and good ones nothing."""
+"""Clients that are very many, or send very much, cost a door little."""
 
 from __future__ import annotations
 
 import resource
-import select
-import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,64 +21,14 @@ from tests.support.http_client import LINES
 from tests.support.raw_http import Field, request
 from tests.support.waiting import eventually
 
-LIMIT_S = 10.0
-"""For the head of a request, for a body that does not arrive, and for an answer nobody reads."""
-DRIP_S = 0.2
 WITHIN_S = 60.0
-"""Within this time good requests are answered, and slow ones are ended."""
+"""Within this time good requests are answered, also on a busy machine."""
 
 IDLE = 1200
 MAX_CONNECTIONS = IDLE + 20
 MAX_MB = 150
 USUAL_FILES = 1024
 """The usual soft limit on open files."""
-
-A_CHUNK = ("Transfer-Encoding", "chunked")
-A_LARGE_BODY = ("Content-Length", str(MIB))
-
-
-SLOW: Mapping[str, tuple[bytes, bytes]] = {
-    "a silent head": (post()[:40], b""),
-    "a dripping head": (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: ", b"y"),
-    "a silent body": (post(A_LARGE_BODY, body=None) + b"hostName", b""),
-    "a body that stops": (post(A_LARGE_BODY, body=None) + b"x" * 100_000, b""),
-    "a dripping body": (post(A_LARGE_BODY, body=None), b"x" * 20),
-    "dripping chunks": (post(A_CHUNK, body=None), b"1\r\nx\r\n"),
-}
-"""The bytes at the beginning, and those of every DRIP_S."""
-
-
-def test_slow_clients_end_in_time_and_good_requests_beside_them_are_stored(tmp_path: Path) -> None:
-    with door_site(tmp_path) as door, ExitStack() as stack:
-        deaf = stack.enter_context(door.connect(timeout_s=1))
-        with suppress(TimeoutError):  # the peer reads no more either
-            while True:
-                deaf.socket.sendall(request("GET", "/v1/openapi.json") * 100)
-        slow = {name: stack.enter_context(door.connect()) for name in SLOW}
-        for name, connection in slow.items():
-            connection.send(SLOW[name][0])
-        began = time.monotonic()
-        ended: dict[str, float] = {}
-        good = 0
-        while len(ended) < len(slow) and time.monotonic() - began < WITHIN_S:
-            good += 1
-            ask_good(door)
-            time.sleep(DRIP_S)
-            for name in slow.keys() - ended.keys():
-                if select.select([slow[name].socket], [], [], 0)[0]:
-                    ended[name] = time.monotonic() - began
-                else:
-                    slow[name].send(SLOW[name][1])
-        statuses = {
-            name: [answer.status for answer in connection.answers()]
-            for name, connection in slow.items()
-        }
-
-        assert statuses == {name: [408] for name in SLOW}
-        assert min(ended.values()) > LIMIT_S - 1, ended
-        eventually(lambda: connections_of(door) == 0)  # the deaf one was closed, too
-        assert door.rows() == good
-        assert peak_mb(door.daemon.process.pid) < MAX_MB
 
 
 def test_more_idle_connections_than_files_may_usually_be_open_cost_little(tmp_path: Path) -> None:
@@ -143,14 +91,6 @@ def ask_good(door: DoorSite) -> None:
         connection.send(post(body=wlcg(record)))
         answer = connection.answer()
     assert (answer.status, answer.document["rows"]) == (200, 1)
-
-
-def connections_of(door: DoorSite) -> int:
-    """The connections that the door's machine has open at its port, other than listening."""
-    listening = f"{socket.htonl(0x7F000001):08X}:{door.door.port:04X}"
-    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    established = "01"
-    return sum(line.split()[1] == listening and line.split()[3] == established for line in lines)
 
 
 def threads(door: DoorSite) -> int:
