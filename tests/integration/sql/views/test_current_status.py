@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -114,11 +114,6 @@ def changed_now(engine: Engine) -> set[str]:
     }
 
 
-def all_days(engine: Engine) -> set[str]:
-    fold(engine)
-    return {str(day) for (day,) in query(engine, "SELECT day FROM report_changed_day")}
-
-
 def take(engine: Engine) -> int:
     with writing(engine) as connection:
         return take_changes(connection)
@@ -133,8 +128,8 @@ def set_horizon(engine: Engine, day: str) -> None:
     run(engine, f"INSERT INTO horizon (day) VALUES ('{day}')")
 
 
-def result_at(time: str, **changes: str | None) -> Record:
-    return metric_result(timestamp=time, **changes)
+def results_at(engine: Engine, *times: str, **changes: str) -> None:
+    insert(engine, "metricOutput", *(metric_result(timestamp=at, **changes) for at in times))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -182,28 +177,22 @@ def fold_some(engine: Engine, at_most: int) -> None:
     run(engine, f"INSERT INTO fold_news (at_most) VALUES ({at_most})")
 
 
-def folded_until(engine: Engine) -> object:
-    [(measured_at,)] = query(engine, "SELECT measured_at FROM instance_status")
-    return measured_at
-
-
 @only_on("sqlite")
 @pytest.mark.parametrize("deleted", [0, 1, 2, 3, 4])
 def test_a_fold_takes_the_oldest_changes_even_where_results_were_deleted(
     engine: Engine, deleted: int
 ) -> None:
-    for day in (1, 2, 3):
-        insert(engine, "metricOutput", result_at(f"2026-03-0{day}T12:00:00Z"))
+    results_at(engine, *(f"2026-03-0{day}T12:00:00Z" for day in (1, 2, 3)))
     fold_some(engine, 2)
-    assert folded_until(engine) == 1_772_452_800
+    assert query(engine, "SELECT measured_at FROM instance_status") == [(1_772_452_800,)]
     run(engine, f"DELETE FROM metric_result WHERE result_id > 3 - {deleted}")
 
-    late = result_at("2026-03-04T12:00:00Z", metricStatus="CRITICAL")
-    insert(engine, "metricOutput", late)
+    late = "2026-03-04T12:00:00Z"
+    results_at(engine, late, metricStatus="CRITICAL")
 
     for _ in range(2):
         [(shown_status, _)] = shown(engine).values()
-        assert shown_status == ("CRITICAL", late["timestamp"], late["timestamp"])
+        assert shown_status == ("CRITICAL", late, late)
         fold_all(engine)
 
 
@@ -223,23 +212,22 @@ def natural_key(row: Record) -> tuple[str, ...]:
 
 
 def test_a_status_keeps_its_since_when_older_results_are_deleted(engine: Engine) -> None:
-    for day, status in ((1, "CRITICAL"), (2, "OK"), (3, "OK"), (9, "OK")):
-        insert(
-            engine,
-            "metricOutput",
-            result_at(f"2026-03-0{day}T12:00:00Z", metricStatus=status),
-        )
+    results_at(engine, "2026-03-01T12:00:00Z", metricStatus="CRITICAL")
+    results_at(engine, *(f"2026-03-0{day}T12:00:00Z" for day in (2, 3, 9)))
     fold(engine)
     time = 1_773_014_400 if engine.dialect.name == "sqlite" else "'2026-03-09T00:00:00Z'"
     run(engine, f"DELETE FROM metric_result WHERE measured_at < {time}")
     set_horizon(engine, "2026-03-09")
 
     # A late result at the time before `since`, which must be computed again.
-    insert(engine, "metricOutput", result_at("2026-03-01T12:00:00Z", gatheredAt="b"))
+    results_at(engine, "2026-03-01T12:00:00Z", gatheredAt="b")
     fold(engine)
 
     [(shown_status, _)] = shown(engine).values()
     assert shown_status == ("OK", "2026-03-02T12:00:00Z", "2026-03-09T12:00:00Z")
+
+
+# Days that changed ----------------------------------------------------------------------------
 
 
 def test_a_repeated_result_marks_no_day(engine: Engine) -> None:
@@ -253,48 +241,44 @@ def test_a_repeated_result_marks_no_day(engine: Engine) -> None:
 
 def test_changes_are_numbered_upwards(engine: Engine) -> None:
     announce(engine, metric_result()["hostName"])
-    insert(engine, "metricOutput", result_at("2026-03-01T12:00:00Z"))
+    results_at(engine, "2026-03-01T12:00:00Z")
     first = take(engine)
     assert take(engine) == first + 1
-    insert(engine, "metricOutput", result_at("2026-03-02T12:00:00Z"))
+    results_at(engine, "2026-03-02T12:00:00Z")
     last = take(engine)
 
     rows = query(engine, "SELECT day, change_no FROM report_changed_day ORDER BY day")
 
-    assert [(str(day), change_no) for day, change_no in rows] == [
-        ("2026-03-01", first),
-        ("2026-03-02", last),
-        ("2026-03-03", last),
-    ]
+    numbers = {"2026-03-01": first, "2026-03-02": last, "2026-03-03": last}
+    assert {str(day): change_no for day, change_no in rows} == numbers
 
 
 def test_no_day_before_the_horizon_or_in_the_future_is_marked(engine: Engine) -> None:
     set_horizon(engine, "2026-03-05")
-    today = datetime.now(UTC)
-    insert(
-        engine,
-        "metricOutput",
-        result_at("2026-03-03T12:00:00Z"),
-        result_at("2026-03-04T12:00:00Z"),
-        result_at(f"{today - timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"),
-        result_at(f"{today:%Y-%m-%dT%H:%M:%SZ}"),
-        result_at(f"{today + timedelta(days=3):%Y-%m-%dT%H:%M:%SZ}"),
-    )
+    now = datetime.now(UTC)
+    recent = [f"{now + timedelta(days=days):%Y-%m-%dT%H:%M:%SZ}" for days in (-1, 0, 3)]
 
-    yesterday = today.date() - timedelta(days=1)
-    assert changed(engine) == {"2026-03-05", str(yesterday), str(today.date())}
+    results_at(engine, "2026-03-03T12:00:00Z", "2026-03-04T12:00:00Z", *recent)
+
+    assert changed(engine) == {"2026-03-05", recent[0][:10], recent[1][:10]}
 
 
 @pytest.fixture
 def march(engine: Engine) -> Engine:
     """A database with its first result on 1 March 2026, after a `take`."""
-    insert(engine, "metricOutput", result_at("2026-03-01T12:00:00Z"))
+    results_at(engine, "2026-03-01T12:00:00Z")
     take(engine)
     return engine
 
 
 def today() -> str:
     return str(datetime.now(UTC).date())
+
+
+TOPOLOGY: Mapping[str, Callable[..., Values]] = {
+    "serviceEndpoint": service_endpoint,
+    "siteGroup": site_group,
+}
 
 
 @pytest.mark.parametrize(
@@ -309,36 +293,25 @@ def today() -> str:
         ("2999-01-01T00:00:00Z", None, set()),
     ],
 )
-@pytest.mark.parametrize(
-    ("view", "row"), [("serviceEndpoint", service_endpoint), ("siteGroup", site_group)]
-)
+@pytest.mark.parametrize("view", TOPOLOGY)
 def test_topology_marks_the_days_at_whose_midnight_it_is_valid(
-    march: Engine,
-    view: str,
-    row: Callable[..., Values],
-    start: str,
-    end: str | None,
-    expected: set[str] | str,
+    march: Engine, view: str, start: str, end: str | None, expected: set[str] | str
 ) -> None:
-    insert(march, view, row(validFrom=start, validTo=end))
+    insert(march, view, TOPOLOGY[view](validFrom=start, validTo=end))
 
     expected_days = days("2026-03-03", today()) if expected == "to today" else expected
     assert changed(march) == expected_days
 
 
-@pytest.mark.parametrize(
-    ("view", "row"), [("serviceEndpoint", service_endpoint), ("siteGroup", site_group)]
-)
-def test_a_changed_end_marks_the_days_between_both_ends(
-    march: Engine, view: str, row: Callable[..., Values]
-) -> None:
+@pytest.mark.parametrize("view", TOPOLOGY)
+def test_a_changed_end_marks_the_days_between_both_ends(march: Engine, view: str) -> None:
     for end, expected in (
         (None, days("2026-03-02", today())),
         ("2026-03-09T00:00:00Z", days("2026-03-09", today())),
         ("2026-03-06T12:00:00Z", days("2026-03-07", "2026-03-08")),
         ("2026-03-08T00:00:00Z", set()),
     ):
-        insert(march, view, row(validFrom="2026-03-02T00:00:00Z", validTo=end))
+        insert(march, view, TOPOLOGY[view](validFrom="2026-03-02T00:00:00Z", validTo=end))
         assert changed(march) == expected
         take(march)
 
@@ -360,17 +333,15 @@ def test_no_day_is_marked_before_the_first_results(engine: Engine) -> None:
     insert(engine, "serviceEndpoint", service_endpoint())
     insert(engine, "siteGroup", site_group())
     insert(engine, "downtime", downtime())
+    fold_all(engine)
 
-    assert all_days(engine) == set()
+    assert query(engine, "SELECT day FROM report_changed_day") == []
 
 
 def test_topology_marks_no_day_before_the_horizon(march: Engine) -> None:
     set_horizon(march, "2026-03-04")
 
-    insert(
-        march,
-        "serviceEndpoint",
-        service_endpoint(validFrom="2026-03-01T00:00:00Z", validTo="2026-03-06T00:00:00Z"),
-    )
+    period = {"validFrom": "2026-03-01T00:00:00Z", "validTo": "2026-03-06T00:00:00Z"}
+    insert(march, "serviceEndpoint", service_endpoint(**period))
 
     assert changed(march) == days("2026-03-04", "2026-03-05")
