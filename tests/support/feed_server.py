@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -179,16 +179,22 @@ def serving(directory: Path, *, requires_certificate: bool = True) -> Iterator[F
         thread.join()
 
 
-def send(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
-    """Answer with the reply."""
+def send(handler: BaseHTTPRequestHandler, reply: Reply, whole: bool = True) -> None:
+    """Answer with the reply, or with half of it and the end of the connection."""
+    if not whole:
+        handler.close_connection = True
+        reply = reply._replace(status=200)
     handler.send_response(reply.status)
+    headers = dict(reply.headers)
     if reply.status != 304:
-        handler.send_header("Content-Type", reply.content_type)
-        handler.send_header("Content-Length", str(len(reply.body)))
-    for name, value in reply.headers.items():
-        handler.send_header(name, value)
+        headers["Content-Type"] = reply.content_type
+        if "Transfer-Encoding" not in headers:
+            headers.setdefault("Content-Length", str(len(reply.body)))
+    for name, value in headers.items():
+        if value:
+            handler.send_header(name, value)
     handler.end_headers()
-    handler.wfile.write(reply.body)
+    handler.wfile.write(reply.body if whole else reply.body[: len(reply.body) // 2])
 
 
 def status(code: int, **headers: str) -> Fault:
@@ -213,37 +219,32 @@ def truncated_gzip(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
 
 def bomb(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
     """A small answer that becomes 100 MB."""
-    body = gzip.compress(b"<results>" + b" " * 100_000_000)
-    send(handler, reply._replace(body=body, headers={"Content-Encoding": "gzip"}))
+    as_gzip(handler, reply._replace(body=b"<results>" + b" " * 100_000_000))
 
 
 def truncated(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
-    """Half of the body, then the end of the connection."""
-    _begin(handler, ("Content-Length", str(len(reply.body))))
-    handler.wfile.write(reply.body[: len(reply.body) // 2])
+    send(handler, reply, whole=False)
 
 
 def truncated_without_length(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
     """Like `truncated`, but only the end of the connection is the end of the body."""
-    _begin(handler)
-    handler.wfile.write(reply.body[: len(reply.body) // 2])
+    send(handler, reply._replace(headers={"Content-Length": ""}), whole=False)
 
 
 def truncated_chunks(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
-    _begin(handler, ("Transfer-Encoding", "chunked"))
-    half = reply.body[: len(reply.body) // 2]
-    handler.wfile.write(b"%x\r\n%s\r\n" % (len(half), half))
+    chunk = b"%x\r\n%s\r\n" % (len(reply.body), reply.body)
+    chunked = reply._replace(body=chunk * 2, headers={"Transfer-Encoding": "chunked"})
+    send(handler, chunked, whole=False)
 
 
 def dribble(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
     """A byte now and then, for longer than anybody waits."""
-    _begin(handler, ("Content-Length", str(len(reply.body))))
-    try:
+    size = {"Content-Length": str(len(reply.body))}
+    send(handler, Reply(200, headers=size))
+    with suppress(OSError):
         for byte in reply.body:
             handler.wfile.write(bytes([byte]))
             time.sleep(0.05)
-    except OSError:
-        pass
 
 
 def hang_up(handler: BaseHTTPRequestHandler, _: Reply) -> None:
@@ -270,11 +271,3 @@ def vo_feed(vo: str, sites: Mapping[str, Sequence[tuple[str, str]]], *groups: st
     )
     head = f"<title>{vo} topology</title><last_update>2026-11-01T00:00:00Z</last_update>"
     return f"{DECLARATION}<root>{head}<vo>{vo}</vo>\n{text}</root>\n"
-
-
-def _begin(handler: BaseHTTPRequestHandler, *headers: tuple[str, str]) -> None:
-    handler.close_connection = True
-    handler.send_response(200)
-    for name, value in (("Content-Type", XML), ("Connection", "close"), *headers):
-        handler.send_header(name, value)
-    handler.end_headers()

@@ -1,4 +1,4 @@
-"""Documents in the format of GOCDB's programmatic interface."""
+"""Documents in the format of GOCDB's programmatic interface, and some of what nobody reads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
+START, END = 1_763_971_200, 1_763_985_600
 
 
 def service_endpoint(
@@ -22,28 +23,18 @@ def service_endpoint(
     return f"""  <SERVICE_ENDPOINT PRIMARY_KEY="{key}">
     <PRIMARY_KEY>{key}</PRIMARY_KEY>
     <HOSTNAME>{escape(host)}</HOSTNAME>
-    <GOCDB_PORTAL_URL>https://gocdb.example.org/portal/index.php?Page_Type=Service&amp;id=101</GOCDB_PORTAL_URL>
     <BETA>N</BETA>
     <SERVICE_TYPE>{escape(flavour)}</SERVICE_TYPE>
     <CORE/>
     <IN_PRODUCTION>{production}</IN_PRODUCTION>
     <NODE_MONITORED>{monitored}</NODE_MONITORED>
     <SITENAME>{escape(site)}</SITENAME>
-    <COUNTRY_NAME>Slovenia</COUNTRY_NAME>
     <ROC_NAME>NGI_SI</ROC_NAME>
     <URL>{escape(url)}</URL>
-    <ENDPOINTS>
-      <ENDPOINT>
-        <ID>7</ID>
-        <NAME>inner</NAME>
-        <URL>inner.example.org:1</URL>
-        <ENDPOINT_MONITORED>N</ENDPOINT_MONITORED>
-      </ENDPOINT>
-    </ENDPOINTS>
-    <SCOPES>
-      <SCOPE>EGI</SCOPE>
-    </SCOPES>
-    <EXTENSIONS/>
+    <ENDPOINTS><ENDPOINT>
+      <URL>inner.example.org:1</URL><ENDPOINT_MONITORED>N</ENDPOINT_MONITORED>
+    </ENDPOINT></ENDPOINTS>
+    <SCOPES><SCOPE>EGI</SCOPE></SCOPES>
   </SERVICE_ENDPOINT>
 """
 
@@ -57,27 +48,22 @@ def site(
     <PRIMARY_KEY>14G0</PRIMARY_KEY>
     <SHORT_NAME>{escape(name)}</SHORT_NAME>
     <OFFICIAL_NAME>A site</OFFICIAL_NAME>
-    <COUNTRY>Slovenia</COUNTRY>
     <ROC>{escape(ngi)}</ROC>
-    <CERTIFICATION_STATUS>Certified</CERTIFICATION_STATUS>
     <SCOPES>{tags}</SCOPES>
-    <EXTENSIONS/>
   </SITE>
 """
 
 
 def listed_site(name: str = "EXAMPLE-LCG2", ngi: str = "NGI_SI") -> str:
     """An element of get_site_list."""
-    return (
-        f'  <SITE ID="14" PRIMARY_KEY="14G0" NAME={quoteattr(name)} COUNTRY="Slovenia"'
-        f' COUNTRY_CODE="SI" ROC={quoteattr(ngi)} SUBGRID="" GIIS_URL=""/>\n'
-    )
+    names = f"NAME={quoteattr(name)} ROC={quoteattr(ngi)}"
+    return f'  <SITE ID="14" PRIMARY_KEY="14G0" {names} COUNTRY_CODE="SI" SUBGRID=""/>\n'
 
 
 def downtime(
     key: str = "5001G0",
-    start: int = 1_763_971_200,
-    end: int = 1_763_985_600,
+    start: int = START,
+    end: int = END,
     host: str = "ce01.example.org",
     flavour: str = "CE",
     site: str = "EXAMPLE-LCG2",
@@ -85,33 +71,21 @@ def downtime(
     description: str = "new switches",
 ) -> str:
     """An element of get_downtime: one for each service."""
-    return f"""  <DOWNTIME ID="5001" PRIMARY_KEY="{key}" CLASSIFICATION="SCHEDULED">
-    <PRIMARY_KEY>{key}</PRIMARY_KEY>
-{_service(host, flavour, site)}
-{_times(start, end, severity, description)}
-  </DOWNTIME>
-"""
+    inner = _service(host, flavour, site) + _times(start, end, severity, description)
+    return _downtime(key, inner)
 
 
 def nested_downtime(
     *services: tuple[str, str],
     key: str = "5001G0",
-    start: int = 1_763_971_200,
-    end: int = 1_763_985_600,
+    start: int = START,
+    end: int = END,
     site: str = "EXAMPLE-LCG2",
-    severity: str = "OUTAGE",
-    description: str = "new switches",
 ) -> str:
     """An element of get_downtime_nested_services; `services` are hosts and flavours."""
-    inner = "".join(
-        f"<SERVICE><PRIMARY_KEY>101G0</PRIMARY_KEY>{_service(host, flavour, site)}</SERVICE>"
-        for host, flavour in services
-    )
-    return f"""  <DOWNTIME ID="5001" PRIMARY_KEY="{key}" CLASSIFICATION="SCHEDULED">
-{_times(start, end, severity, description)}
-    <SERVICES>{inner}</SERVICES>
-  </DOWNTIME>
-"""
+    inner = "".join(f"<SERVICE>{_service(*service, site)}</SERVICE>" for service in services)
+    times = _times(start, end, "OUTAGE", "new switches")
+    return _downtime(key, f"{times}<SERVICES>{inner}</SERVICES>")
 
 
 def document(*elements: str) -> str:
@@ -138,19 +112,18 @@ def endpoints_of(names: Iterable[str]) -> str:
     return document(*(service_endpoint(host=name) for name in names))
 
 
+def _downtime(key: str, inner: str) -> str:
+    head = f'<DOWNTIME ID="5001" PRIMARY_KEY="{key}" CLASSIFICATION="SCHEDULED">'
+    return f"  {head}<PRIMARY_KEY>{key}</PRIMARY_KEY>\n{inner}\n  </DOWNTIME>\n"
+
+
 def _service(host: str, flavour: str, site: str) -> str:
-    return f"""    <HOSTNAME>{escape(host)}</HOSTNAME>
-    <SERVICE_TYPE>{escape(flavour)}</SERVICE_TYPE>
-    <ENDPOINT>{escape(host)}{escape(flavour)}</ENDPOINT>
-    <HOSTED_BY>{escape(site)}</HOSTED_BY>
-    <AFFECTED_ENDPOINTS/>"""
+    return f"""<HOSTNAME>{escape(host)}</HOSTNAME><SERVICE_TYPE>{escape(flavour)}</SERVICE_TYPE>
+<ENDPOINT>{escape(host)}{escape(flavour)}</ENDPOINT><HOSTED_BY>{escape(site)}</HOSTED_BY>"""
 
 
 def _times(start: int, end: int, severity: str, description: str) -> str:
-    return f"""    <SEVERITY>{severity}</SEVERITY>
-    <DESCRIPTION>{escape(description)}</DESCRIPTION>
-    <INSERT_DATE>1763712000</INSERT_DATE>
-    <START_DATE>{start}</START_DATE>
-    <END_DATE>{end}</END_DATE>
-    <FORMATED_START_DATE>2025-11-24 09:00</FORMATED_START_DATE>
-    <FORMATED_END_DATE>2025-11-24 13:00</FORMATED_END_DATE>"""
+    return f"""<SEVERITY>{severity}</SEVERITY><DESCRIPTION>{escape(description)}</DESCRIPTION>
+<START_DATE>{start}</START_DATE><END_DATE>{end}</END_DATE>
+<FORMATED_START_DATE>2025-11-24 09:00</FORMATED_START_DATE>
+<FORMATED_END_DATE>2025-11-24 13:00</FORMATED_END_DATE>"""

@@ -6,10 +6,9 @@ import re
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, inspect, make_url
+from sqlalchemy import Engine, inspect
 
 from sam_pipeline.sql.checks.check import find_problems
 from sam_pipeline.sql.checks.problem import REPAIR_COMMAND, Problem
@@ -17,12 +16,12 @@ from sam_pipeline.sql.checks.repair import repair
 from sam_pipeline.sql.database.engine import make_engine, reading
 from sam_pipeline.sql.database.roles import ROLES_COMMAND
 from sam_pipeline.sql.database.version import access_script
-from tests.services.postgres import PASSWORD, PostgresServer, as_role
+from tests.services.postgres import PostgresServer, as_role
 from tests.services.psql import run_psql
 from tests.support.builders import metric_result
 from tests.support.database.dialects import only_on
 from tests.support.database.own_class import run
-from tests.support.database.sam_db import sam_db_on, url_of
+from tests.support.database.sam_db import url_of
 from tests.support.database.sql_rows import insert, query
 
 on_postgresql = only_on("postgresql", "own_url")
@@ -368,20 +367,3 @@ def test_a_setting_that_can_lose_data_is_found_wherever_it_is_set(
         reset = "ALL" if where == "SYSTEM" else setting.split()[0]
         postgres.execute(f"ALTER {target} RESET {reset}")
         postgres.execute("SELECT pg_reload_conf()")
-
-
-@on_postgresql
-def test_a_server_that_may_be_reached_in_plain_text_is_noted(
-    own_engine: Engine, tmp_path: Path
-) -> None:
-    url = make_url(url_of(own_engine))
-    login = f"postgresql://{url.username}:{url.password}@/{url.database}"
-    hosts = f"host={url.host}:{url.port}&host=db.example.org:{url.port}"  # the second is not asked
-    sam_db = sam_db_on(own_engine, tmp_path, SAM_DATABASE_URL=f"{login}?{hosts}")
-
-    as_text, as_json = sam_db("check"), sam_db("check", "--json")
-
-    (note,) = as_json.json["notes"]
-    assert f"note: {note}\n" in as_text.err
-    assert "?sslmode=verify-full" in note
-    assert PASSWORD not in as_text.out + as_text.err

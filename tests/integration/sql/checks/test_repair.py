@@ -85,27 +85,6 @@ def test_a_repair_reports_its_changes_and_a_second_one_makes_none(own_engine: En
 
 
 @on_postgresql
-def test_objects_that_need_a_missing_table_are_logged_and_all_others_repaired(
-    postgresql: Engine, caplog: pytest.LogCaptureFixture
-) -> None:
-    comments = "SELECT description FROM pg_description WHERE objoid >= 16384 ORDER BY 1"
-    before = query(postgresql, comments)
-    run(postgresql, "DROP VIEW report_seal", "DROP FUNCTION downtime_stage CASCADE")
-    repair(postgresql)
-    assert query(postgresql, comments) == before  # a recreated object has its comment
-    run(postgresql, "DROP TABLE report_change_row CASCADE")
-    run(postgresql, "DROP TRIGGER downtime_insert ON downtime")
-
-    with caplog.at_level(logging.WARNING):
-        repaired = repair(postgresql)
-
-    assert repaired.done == ["created trigger downtime_insert on downtime"]
-    assert 'relation "report_change_row" does not exist' in caplog.text
-    texts = {problem.text.rpartition(": ")[2] for problem in repaired.problems}
-    assert {"table report_change_row is missing", "view report_change is missing"} <= texts
-
-
-@on_postgresql
 def test_a_view_is_replaced_beneath_the_views_of_a_site(postgresql: Engine, grafana: None) -> None:
     run(
         postgresql,

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 import pytest
 from sqlalchemy import Engine, make_url
 
-from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.sql.checks.check import find_problems
 from sam_pipeline.sql.checks.repair import repair
 from sam_pipeline.sql.database.engine import make_engine
@@ -135,17 +134,6 @@ def test_databases_created_at_once_share_the_roles(server: PostgresServer) -> No
     for engine in map(make_engine, urls):
         assert find_problems(engine) == []
         engine.dispose()
-
-
-def test_an_upgrade_into_another_schema_is_refused(server: PostgresServer, url: str) -> None:
-    url_with_schema = login(server, url, "elsewhere")
-    server.execute("CREATE SCHEMA elsewhere AUTHORIZATION elsewhere", make_url(url).database or "")
-    engine = make_engine(url_with_schema)
-
-    with pytest.raises(ConfigError, match="schema is elsewhere, not public"):
-        upgrade(engine)
-
-    engine.dispose()
 
 
 DROPPING = [f"DROP {kind} {role}" for role in ROLES for kind in ("OWNED BY", "ROLE")]

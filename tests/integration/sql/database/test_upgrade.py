@@ -29,12 +29,11 @@ from sam_pipeline.sql.database.version import (
     versions,
     wanted_version,
 )
-from sam_pipeline.sql.errors import DatabaseAway, SchemaMismatch, StatementFailed
+from sam_pipeline.sql.errors import DatabaseAway, SchemaMismatch
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.load import load
 from tests.services.psql import run_psql
 from tests.support.database.dialects import only_on
-from tests.support.database.own_class import run
 from tests.support.database.sam_db import url_of
 from tests.support.database.sql_rows import EXAMPLES, insert, query, stored
 from tests.support.database.upgrade_process import upgrade_at_once
@@ -118,18 +117,6 @@ def assert_refused(engine: Engine, *versions: str) -> None:
         answer = invoke(*command, env=environment)
         assert answer.code == CONFIG, str(answer)
         assert all(version in answer.err for version in versions), str(answer)
-
-
-def test_a_failed_upgrade_leaves_nothing_behind(bare_engine: Engine) -> None:
-    run(bare_engine, "CREATE TABLE group_figure (in_the_way integer)")
-
-    with pytest.raises(StatementFailed, match="group_figure"):
-        upgrade(bare_engine)
-
-    assert current_version(bare_engine) is None
-    run(bare_engine, "DROP TABLE group_figure")
-    assert upgrade(bare_engine) == versions()
-    assert find_problems(bare_engine) == []
 
 
 # Kills itself, as a power failure would, before a statement that contains the argument.

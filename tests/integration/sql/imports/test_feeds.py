@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +28,6 @@ from tests.support.database.gocdb_files import (
     document,
     endpoint_elements,
     endpoints_of,
-    nested_downtime,
     service_endpoint,
     site,
     write,
@@ -45,7 +43,6 @@ from tests.support.feed_server import Fault, FeedServer, as_json, vo_feed
 NOW = "2026-11-20T00:00:00Z"
 WINDOW = Window("2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z")
 CLASSES = ("serviceEndpoint", "siteGroup", "downtime")
-METHODS = ("get_service_endpoint", "get_site", "get_downtime_nested_services")
 
 
 def day(number: int) -> str:
@@ -227,51 +224,6 @@ def test_feeds_of_several_owners_leave_each_others_rows_alone(
     owners = {("own", source.partition(":")[2], source) for source in feeds}
     assert everything == {("shared", "", "message"), *owners}
     assert len(groups) - len(left) == 3  # of the two VOs and of CRIC
-
-
-def test_random_histories_over_http_equal_those_of_files(
-    engine: Engine, importer: Engine, server: FeedServer, tmp_path: Path
-) -> None:
-    """With failures in between, with and without validators."""
-    dice = random.Random(23)
-    other = with_schema(f"sqlite:///{tmp_path / 'files.db'}")
-    feed = feed_of(server)
-    hosts = [f"h{number}" for number in range(30)]
-    for number in range(1, 9):
-        exports = {
-            "get_service_endpoint": [
-                service_endpoint(host=host, production=dice.choice("YYN"))
-                for host in dice.sample(hosts, dice.randint(5, 30))
-            ],
-            "get_site": [
-                site(name, dice.choice(["NGI_A", "NGI_B"]), dice.sample(["EGI", "tier2"], 1))
-                for name in dice.sample(["A", "B", "C"], dice.randint(1, 3))
-            ],
-            "get_downtime_nested_services": [
-                nested_downtime(
-                    (host, "CE"), key=host, start=START + dice.randint(0, 3), end=START + 9
-                )
-                for host in dice.sample(hosts, dice.randint(0, 12))
-            ],
-        }
-        server.elements = exports
-        server.has_validators = dice.random() < 0.7
-        server.faults.extend(dice.choices([None, feed_server.page_of_an_error], [8, 1], k=6))
-        try:
-            import_feed(importer, feed, tmp_path, day(number), accept_shrinking=True)
-        except BadInput:
-            server.faults.clear()
-            import_feed(importer, feed, tmp_path, day(number), accept_shrinking=True)
-        server.faults.clear()
-        files = {
-            name: [write(tmp_path / f"{method}.xml", document(*exports[method]))]
-            for name, method in zip(("endpoints", "groups", "downtimes"), METHODS, strict=True)
-        }
-        source, rows = rows_of_feed("gocdb", files)
-        apply_snapshot(other, rows, FeedSnapshot(source, day(number), NOW, None, WINDOW, True))
-
-        assert contents(engine) == contents(other)
-    other.dispose()
 
 
 @only_on("postgresql")

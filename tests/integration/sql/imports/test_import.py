@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import operator_identity
@@ -25,7 +25,7 @@ from sam_pipeline.schema.records.input_file import InputFile
 from sam_pipeline.schema.records.splitter import Position
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.database.engine import reading
-from sam_pipeline.sql.imports.checkpoint import NOT_RESUMABLE, Checkpoint, ImportTotals, size_of
+from sam_pipeline.sql.imports.checkpoint import Checkpoint, ImportTotals, size_of
 from sam_pipeline.sql.imports.records import Import, limits_of_history, usable_view
 from sam_pipeline.sql.imports.table import Imported, import_table, opened_table
 from sam_pipeline.sql.loading.catalogue import Catalogue
@@ -123,6 +123,9 @@ def test_every_record_becomes_a_row_or_a_dead_letter_once(engine: Engine, histor
     line = int(content.headers["importLine"])
     assert b"".join(lines[line - 1 :]).startswith(content.body)
 
+    operator = operator_identity(login_name())
+    assert query(engine, "SELECT DISTINCT publisher FROM metricOutput") == [(operator,)]
+
     again = run(engine, history)
 
     assert (again.records, again.resumed, again.dead_letters) == (RECORDS, 0, {})
@@ -206,41 +209,6 @@ def test_a_checkpoint_of_a_recreated_database_is_ignored(own_engine: Engine, his
 
     assert before == (Position(1, 1, 1), ImportTotals(1, 1, resumed=1))
     assert after == (Position(), ImportTotals())
-
-
-def test_an_import_that_cannot_identify_the_server_is_only_not_resumable(
-    engine: Engine, history: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("sam_pipeline.sql.imports.checkpoint._POSTGRESQL", text("SELECT hidden()"))
-
-    run(engine, history)
-
-    assert is_complete(engine)
-    assert (NOT_RESUMABLE in caplog.text) == (engine.dialect.name == "postgresql")
-
-
-def test_records_of_any_class_and_values_of_any_kind_are_imported(
-    engine: Engine, tmp_path: Path
-) -> None:
-    records = [
-        metric_result(hostName=name, detailsData='a\n"b"\tü €\nEOT\nx', siteName="'; SELECT 1")
-        for name in ("a", "b")
-    ]
-    path, groups = tmp_path / "records.json", tmp_path / "groups.txt"
-    path.write_text("\n".join(map(json.dumps, records)))
-    groups.write_text(
-        "siteName: A\ngroupName: N\ngroupType: t\nvalidFrom: 2010-01-01T00:00:00Z\nEOT\n"
-    )
-
-    run(engine, path)
-    assert run(engine, groups, class_name="siteGroup").rows == 1
-
-    rows = stored(engine, "metricOutput")
-    assert [row["detailsData"] for row in rows] == [records[0]["detailsData"]] * 2
-    assert all(str(row["messageId"]).startswith("import-") for row in rows)
-    operator = operator_identity(login_name())
-    assert query(engine, "SELECT DISTINCT publisher FROM metricOutput") == [(operator,)]
-    assert [row["siteName"] for row in stored(engine, "siteGroup")] == ["A"]
 
 
 def test_a_class_that_breaks_makes_no_dead_letters(own_engine: Engine, history: Path) -> None:

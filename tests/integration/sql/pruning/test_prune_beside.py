@@ -178,18 +178,6 @@ def test_a_partition_that_a_loader_is_about_to_fill_is_not_dropped(engine: Engin
     assert results_by_age(engine)[5] == 1
 
 
-def test_concurrent_prunes_have_the_same_effect_as_one(engine: Engine) -> None:
-    fill(engine, range(8))
-
-    with ThreadPoolExecutor(3) as pool:
-        for done in [pool.submit(prune, engine, bounds_of(TODAY, 3, 1)) for _ in range(3)]:
-            done.result(timeout=60)
-
-    prune_now(engine, results=3, details=1)
-    assert results_by_age(engine) == PRUNED
-    assert details_by_age(engine) == {0: 6, 1: 6}
-
-
 def test_a_prune_stopped_after_any_step_is_completed_by_the_next(engine: Engine) -> None:
     class Stopped(Exception):
         pass
