@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
-from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.database.engine import reading
 from tests.support.builders import metric_result
 from tests.support.database.letters import load_now
-from tests.support.database.own_class import run
 from tests.support.database.sql_rows import (
     EXAMPLES,
     LOSING,
@@ -28,15 +24,8 @@ from tests.support.database.sql_rows import (
 )
 
 VICTIM, FORGER = "key:nagios-cern", "key:forger"
-TABLES = {
-    "metricOutput": ("metric_result_detail", "metric_result"),
-    "serviceEndpoint": ("endpoint_membership",),
-    "siteGroup": ("site_group_member",),
-    "siteContact": ("site_contact",),
-    "downtime": ("announced_downtime",),
-}
 SAID = """
-    SELECT c.class, p.identity, c.record, c.message_id, c.received_at
+    SELECT c.class, p.identity, c.record
     FROM claim AS c JOIN publisher AS p ON p.publisher_id = c.publisher_id
     ORDER BY c.claim_id
 """
@@ -46,7 +35,7 @@ def claims(engine: Engine) -> list[tuple[str, str, Mapping[str, Any]]]:
     """The class, the identity and the record of each claim, with keys in lower case."""
     return [
         (name, identity, {key.lower(): value for key, value in json.loads(record).items()})
-        for name, identity, record, *_ in query(engine, SAID)
+        for name, identity, record in query(engine, SAID)
     ]
 
 
@@ -93,28 +82,6 @@ def test_the_row_and_the_statement_that_differs_from_it_are_kept_whichever_wins(
     assert {key for key in forged if true.get(key) != forged[key]} == {
         key.lower() for key in outcome[view]
     }
-
-
-@pytest.mark.parametrize("view", EXAMPLES)
-def test_the_claims_about_a_row_inserted_in_their_order_make_the_same_row(
-    engine: Engine, view: str
-) -> None:
-    load_now(engine, message_of(view, EXAMPLES[view], sender=VICTIM))
-    for change in (LOSING, WINNING):
-        load_now(engine, message_of(view, {**EXAMPLES[view], **change[view]}, sender=FORGER))
-    row = query(engine, f"SELECT * FROM {view}")
-    with reading(engine) as connection:
-        said = connection.execute(text(SAID)).all()
-    kept = claims(engine)
-    run(engine, *(f"DELETE FROM {table}" for table in (*TABLES[view], "claim")))
-
-    for _, identity, record, message_id, at in said:
-        moment = format_time(datetime.fromtimestamp(at, UTC)) if isinstance(at, int) else f"{at}"
-        facts = {"messageId": message_id, "publisher": identity, "receivedAt": moment}
-        insert(engine, view, {**json.loads(record), **facts})
-
-    assert query(engine, f"SELECT * FROM {view}") == row
-    assert claims(engine) == kept
 
 
 def test_a_row_shows_who_sent_it_and_when_it_arrived(engine: Engine) -> None:

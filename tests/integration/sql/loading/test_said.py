@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -158,45 +157,3 @@ def test_the_same_stream_loads_under_the_suggested_policy(
     stranger = message_of("metricOutput", metric_result(), sender="uid:11")
     loaded(second, [stranger], authority=authority)
     assert [letter.reason for letter in list_dead_letters(second)] == ["not-authorised"]
-
-
-def random_stream(rng: random.Random) -> Iterator[Message]:
-    """Messages of three identities about few names, which often contradict each other."""
-    hosts, sites = ["a.example.org", "b.example.org", None], ["SITE-1", "SITE *", None]
-    for _ in range(rng.randrange(3, 15)):
-        first, last = sorted(f"2026-11-{rng.randrange(10, 16)}T00:00:00Z" for _ in range(2))
-        site, host = rng.choice(sites), rng.choice(hosts)
-        some_site, some_host = site or "SITE-2", host or "c.example.org"
-        rows = {
-            "metricOutput": metric_result(
-                siteName=site,
-                hostName=some_host,
-                timestamp=first,
-                metricStatus=rng.choice(["OK", "CRITICAL"]),
-                monitoringHost=rng.choice(["nagios1", "nagios2", None]),
-            ),
-            "serviceEndpoint": service_endpoint(
-                siteName=some_site,
-                hostName=some_host,
-                validFrom=first,
-                validTo=rng.choice([last, None]),
-            ),
-            "downtime": downtime(siteName=some_site, hostName=host, startTime=first, endTime=last),
-            "siteGroup": site_group(siteName=some_site, weight=str(rng.randrange(9))),
-        }
-        identity = rng.choice(["uid:1", "anonymous", "broker:stomp://b:1/CN=*.example.org"])
-        message_class = rng.choice([*rows])
-        yield message_of(message_class, rows[message_class], sender=identity)
-
-
-def test_random_streams_load_under_their_suggested_policies(tmp_path: Path) -> None:
-    for seed in range(10):
-        stream = list(random_stream(random.Random(seed)))
-        first, second = (with_schema(f"sqlite:///{tmp_path}/{seed}-{of}.db") for of in (1, 2))
-        loaded(first, stream)
-
-        loaded(second, stream, authority=suggested(first, tmp_path))
-
-        assert [letter.error for letter in list_dead_letters(second)] == [], f"seed {seed}"
-        first.dispose()
-        second.dispose()
