@@ -112,7 +112,6 @@ fuzz: $(VENV)/.tested ## millions of damaged records, frames, spool elements and
 
 bench-publish: $(VENV)/.tested ## publisher: start-up, publishing, spooling
 	@$(NEED) $(JAVA) $(MAVEN) $(RABBITMQ)
-	$(BIN)/python -m tests.benchmarks.records
 	$(BIN)/python -m tests.benchmarks.publish_start
 	$(BIN)/python -m tests.benchmarks.publish_send
 	$(BIN)/python -m tests.benchmarks.publish_spool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -25,11 +26,11 @@ from sam_pipeline.schema.records.text import Record, write_wlcg
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import make_engine, reading
 from sam_pipeline.sql.database.version import upgrade
-from tests.benchmarks import records
 from tests.benchmarks.common import Watch, software
 from tests.benchmarks.load import SETTINGS
 from tests.services.brokers import BROKERS
 from tests.services.postgres import PostgresServer, as_role, fresh_database, running_postgres
+from tests.support.builders import metric_result
 from tests.support.consumer.publisher import publish
 
 DESTINATION = "/topic/grid.probe.metricOutput"
@@ -226,15 +227,18 @@ def road(kind: str) -> Iterator[Road]:
 
 def new_results() -> Iterator[Record]:
     """New results without end, of the same metric instances in turn."""
-    number = 0
-    while True:
-        moment, source = divmod(number, SOURCES)
-        yield {
-            **records.record(100_000 + number),
-            "metricName": f"org.sam.CE-Job{source // 200}",
-            "timestamp": format_time(FIRST_MOMENT + timedelta(seconds=10 * moment)),
-        }
-        number += 1
+    for number in itertools.count(100_000):
+        moment, source = divmod(number - 100_000, SOURCES)
+        yield metric_result(
+            hostName=f"ce{source % 200:02}.example.org",
+            metricName=f"org.sam.CE-Job{source // 200}",
+            siteName=f"EXAMPLE-LCG{source % 50}",
+            summaryData=f"job finished in {number} s",
+            timestamp=format_time(FIRST_MOMENT + timedelta(seconds=10 * moment)),
+            voFqan="/ops/Role=lcgadmin",
+            performanceData=f"time={number}s;400;600;0",
+            detailsData=f"job {number} was sent\nand came back",
+        )
 
 
 def of(count: int) -> Maker:

@@ -17,11 +17,10 @@ from tests.simulation.measured import (
     non_negative,
     read_measured,
 )
+from tests.simulation.model import Habits, World
 from tests.simulation.plan import BUSY, broker_rate, consumer_rate, planned
-from tests.simulation.publishers import Habits
 from tests.simulation.scenarios import SCENARIOS
 from tests.simulation.validation import LAG_BOUND, RATE_BOUND, drained
-from tests.simulation.world import World
 
 COSTS = Costs(
     publish=40e-6,

@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tests.simulation.measured import MeasuredKind
+from tests.simulation.model import Clients, Habits, World
 from tests.simulation.plan import BROKER_CORES, DATABASE_CORES, planned
-from tests.simulation.publishers import Clients, Habits
-from tests.simulation.world import World
 
 CLIENTS = 50_000
 RATE = 100_000

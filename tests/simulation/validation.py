@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tests.simulation.engine import Group, Steps
 from tests.simulation.measured import TICK_S, Measured, MeasuredKind
-from tests.simulation.world import World
+from tests.simulation.model import Group, Steps, World
 
 RATE_BOUND = 0.15
 LAG_BOUND = 0.30
