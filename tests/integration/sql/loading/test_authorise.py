@@ -104,19 +104,22 @@ def test_what_a_publisher_may_not_say_is_a_letter_and_its_neighbours_are_rows(
         assert word in only_letter(engine).error
 
 
-@pytest.mark.parametrize("identity", ["broker:stomp://mb1:61613/eve", ""])
-def test_a_sender_that_the_policy_does_not_know_is_refused(engine: Engine, identity: str) -> None:
-    loaded = load_now(engine, policy_of(), result("ce.alice.org", identity))
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        (result("ce.alice.org", "broker:stomp://mb1:61613/eve"), "broker:stomp://mb1:61613/eve"),
+        (result("ce.alice.org", ""), "anonymous"),
+        (result("ce.mallory.org", serviceFlavour="CE,SE"), "alice"),
+    ],
+    ids=["unknown", "anonymous", "several flavours"],
+)
+def test_a_refused_record_is_one_letter_and_counted(
+    engine: Engine, message: Message, name: str
+) -> None:
+    loaded = load_now(engine, policy_of(), message)
 
     assert reasons(engine) == [(1, NOT_AUTHORISED)]
-    assert loaded.refusals == {(identity or "anonymous", NOT_AUTHORISED): 1}
-
-
-def test_a_record_for_several_flavours_is_one_letter(engine: Engine) -> None:
-    loaded = load_now(engine, policy_of(), result("ce.mallory.org", serviceFlavour="CE,SE"))
-
-    assert reasons(engine) == [(1, NOT_AUTHORISED)]
-    assert loaded.refusals.total() == 1
+    assert loaded.refusals == {(name, NOT_AUTHORISED): 1}
 
 
 def test_a_policy_that_observes_changes_no_row_and_counts(engine: Engine) -> None:

@@ -102,25 +102,6 @@ def test_results_that_differ_under_one_message_id_are_all_stored(engine: Engine)
     assert {row["timestamp"] for row in rows} == {record["timestamp"] for record in records}
 
 
-def test_copies_by_two_monitoring_hosts_are_two_rows_in_any_order(engine: Engine) -> None:
-    """So excluding one of the hosts leaves the result of the other, be it better or worse."""
-    sent = [
-        metric_message(metric_result(metricStatus=status), nagios_host=host)
-        for status in ("OK", "CRITICAL", "WARNING")
-        for host in ("nagios1", "nagios2")
-        if (status, host) != ("CRITICAL", "nagios2")
-    ]
-
-    load_now(engine, *sent)
-    load_now(engine, *reversed(sent))
-
-    rows = stored(engine, "metricOutput")
-    assert sorted((row["monitoringHost"], row["metricStatus"]) for row in rows) == [
-        ("nagios1", "CRITICAL"),
-        ("nagios2", "WARNING"),
-    ]
-
-
 def test_a_redelivered_batch_changes_nothing(engine: Engine) -> None:
     batch = [metric_message(metric_result(), BAD), new_message(CHECK_CLASS, "hello")]
 
@@ -401,27 +382,21 @@ def test_an_import_writes_a_row_with_its_file_and_counts(engine: Engine, tmp_pat
 
 def test_poison_is_kept_whole_and_not_parsed_until_a_replay(engine: Engine) -> None:
     poison, harmless = metric_message(metric_result(metricName="kills")), metric_message()
+    check, unknown = new_message(CHECK_CLASS, ""), new_message("nowhere", "a: b\nEOT\n")
+    bad = [message.message_id for message in (poison, check, unknown)]
 
-    loaded = load_now(engine, poison, harmless, poison=(poison.message_id,))
+    loaded = load_now(engine, poison, harmless, check, unknown, poison=bad)
 
-    assert loaded.dead_letters == {"poison": 1}
+    assert (loaded.dead_letters, loaded.checks) == ({"poison": 3}, 0)
     assert [row["messageId"] for row in stored(engine, "metricOutput")] == [harmless.message_id]
-    letter = only_letter(engine)
-    assert (letter.message_id, letter.record_number) == (poison.message_id, 0)
-    assert (letter.reason, letter.error) == ("poison", POISON_TEXT)
+    letter, *others = list_dead_letters(engine)
+    assert [letter.message_id, *(other.message_id for other in others)] == bad
+    assert (letter.record_number, letter.reason, letter.error) == (0, "poison", POISON_TEXT)
     content = show_dead_letter(engine, letter.dead_letter_id)
     assert (content.headers, content.body) == (poison.headers, poison.body)
     [replayed] = replay_dead_letters(engine, [letter.dead_letter_id], lambda: NOW)
     assert replayed.state == "replayed"
     assert len(stored(engine, "metricOutput")) == 2
-
-
-def test_poison_of_any_class_is_kept_even_a_check(engine: Engine) -> None:
-    check, unknown = new_message(CHECK_CLASS, ""), new_message("nowhere", "a: b\nEOT\n")
-
-    loaded = load_now(engine, check, unknown, poison=(check.message_id, unknown.message_id))
-
-    assert (loaded.dead_letters, loaded.checks) == ({"poison": 2}, 0)
 
 
 # A class or the database is broken ----------------------------------------------------------------
