@@ -218,7 +218,7 @@ def loaded(url: str, doors: Sequence[str], seed: int) -> tuple[dict[str, Any], l
 
 
 @pytest.mark.parametrize("doors", [[door] for door in DOORS] + [[*DOORS]], ids="+".join)
-def test_every_door_leaves_the_same_contents(
+def test_every_door_of_postgresql_leaves_the_contents_of_sqlite(
     postgres_url: str, tmp_path: Path, doors: list[str]
 ) -> None:
     seed = len(doors)
