@@ -301,53 +301,6 @@ def test_letters_are_counted_by_sender_read_in_portions_and_cut_unless_all_are_w
     assert len(dead_letter(place, "show", "--all").out) > 300_000
 
 
-def test_a_terminal_gets_a_pager_unless_all_is_wanted_and_no_escapes_of_a_message(
-    small: Workplace,
-) -> None:
-    park(small, *(BAD.replace("SPLENDID", f"\x1b[2J{number}") for number in range(3)))
-
-    def on_a_terminal(*arguments: str) -> str:
-        leader, follower = pty.openpty()
-        command = [PROGRAMS / "sam-consume", "dead-letter", *arguments]
-        environment = {**small.clean_environment(), "PAGER": "sed 's/^/paged: /'"}
-        try:
-            subprocess.run(
-                command,
-                cwd=small.directory,
-                env=environment,
-                stdout=follower,
-                timeout=60,
-                check=True,
-            )
-            return os.read(leader, 100_000).decode()
-        finally:
-            os.close(leader)
-            os.close(follower)
-
-    assert on_a_terminal("list").count("paged: ") == 5
-    assert on_a_terminal("show", "1").startswith("paged: dead_letter_id: 1")
-    everything = on_a_terminal("list", "--all") + on_a_terminal("show", "--all")
-    assert "paged" not in everything
-    assert "\x1b" not in everything and r"\x1b[2J" in everything
-
-
-def test_a_missing_privilege_is_reported(big: Workplace) -> None:
-    park(big, BAD)
-    file = big.write("history.txt", GOOD)
-    for right in ("UPDATE (state)", "UPDATE (reason)", "UPDATE (error)", "UPDATE (changed_at)"):
-        execute(big.database, f"REVOKE {right} ON dead_letter FROM sam_loader")
-    execute(big.database, "REVOKE INSERT ON metricOutput FROM sam_loader")
-    execute(big.database, "REVOKE EXECUTE ON FUNCTION metricOutput_load FROM sam_loader")
-    as_loader = replace(big, environment={"SAM_DATABASE_URL": as_role(big.database, "loader")})
-
-    answers = [dead_letter(big, "replay", "--all"), dead_letter(big, "drop", "--all")]
-    answers.append(as_loader.run("sam-db", "import", "records", file))
-
-    for answer in answers:
-        assert (answer.code, "permission denied" in answer.err) == (NO_PERMISSION, True)
-    assert [letter["state"] for letter in listed(big)] == ["open"]
-
-
 def with_editor(place: Workplace, editor: str) -> Workplace:
     """The workplace with this `$VISUAL`."""
     return replace(place, environment={"VISUAL": editor, "EDITOR": ""})
@@ -485,3 +438,19 @@ def test_a_host_without_a_database_has_only_spools(tmp_path: Path) -> None:
     assert of_ours is not None and of_ours.year >= 2024
     assert time_of_id("sha256:0660f557bd1ea3") is None
     assert time_of_id("ffffffffffffff-3da37507d44158f917") is None
+
+
+def test_a_terminal_gets_a_pager_unless_all_is_wanted(small: Workplace) -> None:
+    park(small, BAD)
+    environment = {**small.clean_environment(), "PAGER": "sed 's/^/paged: /'"}
+    shown = []
+    for arguments in (["list"], ["show", "1"], ["list", "--all"]):
+        leader, follower = pty.openpty()
+        command = [PROGRAMS / "sam-consume", "dead-letter", *arguments]
+        place = {"cwd": small.directory, "env": environment}
+        subprocess.run(command, stdout=follower, timeout=60, check=True, **place)  # type: ignore[call-overload]
+        os.close(follower)
+        shown.append(os.read(leader, 100_000).decode())
+        os.close(leader)
+
+    assert [text.startswith("paged: ") for text in shown] == [True, True, False]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-from tests.kills.faults import FREEZE_BROKER, KILL_ALL, KILL_IN_OUTAGE, KILL_SERVLET, RELOAD, Fault
+from tests.kills.faults import FREEZE_BROKER, KILL_ALL, KILL_IN_OUTAGE, RELOAD, Fault
 from tests.kills.soak import soak
 from tests.services import needed
 from tests.services.activemq import running_activemq
@@ -20,7 +20,6 @@ SEED = 6
 FAULTS = [
     Fault(KILL_IN_OUTAGE, 0.1),
     Fault(FREEZE_BROKER, 0.3, freeze_s=2.0),
-    Fault(KILL_SERVLET, 0.1),
     Fault(RELOAD, 0.0),
     Fault(KILL_ALL, 0.2),
 ]

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.activemq import ActiveMQServer
 from tests.services.artemis import ArtemisServer
 from tests.services.broker import StompServer
@@ -185,19 +184,6 @@ def test_a_spool_is_shown_and_left_as_it_is_without_controlling_the_terminal(
     assert not {"\x1b", "\x07", "\u202e"} & set(output)
     assert sorted(path.rglob("*")) == before
     assert not path.with_name("spool.bad").exists()
-
-
-def test_a_tap_follows_a_spool_and_shows_only_the_wanted_classes(small_site: Site) -> None:
-    small_site.fill(*results(2))
-    command = small_site.command("tap", "--json", "--count", "1", "--class", "SERVICE*")
-    wanted = Message({"messageClass": "serviceEndpoint"}, b"siteName: A\nEOT\n")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        name = DirectoryQueue(small_site.config.with_name("spool")).add(wanted)
-        output, _ = process.communicate(timeout=60)
-
-    [shown] = documents(output)
-    assert shown["class"] == "serviceEndpoint"
-    assert name in DirectoryQueue(small_site.config.with_name("spool")).names()
 
 
 @pytest.mark.parametrize(

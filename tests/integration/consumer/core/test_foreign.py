@@ -11,10 +11,8 @@ from dirq.QueueSimple import QueueSimple
 from messaging.message import Message as ForeignMessage
 from messaging.queue.dqs import DQS
 
-from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.sql.database.engine import make_engine
 from tests.support.consumer.site import Site
-from tests.support.database.own_class import make_class
 from tests.support.database.sql_rows import query
 
 DETAILS = "line one\nline two " + "x" * 9000
@@ -80,24 +78,6 @@ def test_results_in_an_nstream_spool_are_loaded(small_site: Site) -> None:
         (host, "SRMv2", METRIC, "OK", time, None, "no job finished", DETAILS, None),
     ]
     assert not list(spool.glob("*/*"))
-
-
-def test_keys_are_renamed_for_a_custom_class(small_site: Site) -> None:
-    describe(small_site, 'class = "diskUsage"\nrename = { node = "machine", "used %" = "percent" }')
-    engine = make_engine(small_site.database)
-    make_class(engine, "diskUsage", machine="text", percent="text")
-    as_json = json.dumps({"NODE": "a.example.org", "used %": 91}).encode()
-    small_site.fill(
-        Message({}, b"node: b.example.org\npercent: 7\nEOT\n"),
-        Message({"content-type": "application/json"}, as_json),
-    )
-
-    drained = small_site.drain()
-
-    assert (drained.code, drained.summary["rows"]) == (0, 2), drained.log
-    rows = query(engine, "SELECT machine, percent FROM diskUsage ORDER BY machine")
-    engine.dispose()
-    assert rows == [("a.example.org", "91"), ("b.example.org", "7")]
 
 
 def test_a_message_above_a_limit_is_stored_whole_and_loaded_once_the_limit_is_raised(

@@ -20,7 +20,7 @@ from sam_pipeline.consumer.errors import SourceTaken
 from sam_pipeline.consumer.silence.coverage import Coverage, nothing_covered
 from sam_pipeline.consumer.sinks import held_name, probe_watch
 from sam_pipeline.consumer.sinks.database import DatabaseSink
-from sam_pipeline.consumer.sinks.held_name import MAX_APPLICATION, HeldName, application_name
+from sam_pipeline.consumer.sinks.held_name import HeldName
 from sam_pipeline.consumer.sinks.probe_watch import ProbeWatch
 from sam_pipeline.consumer.sinks.spool import SpoolSink
 from sam_pipeline.consumer.sinks.upkeep import make_tasks, run_due
@@ -249,12 +249,3 @@ def test_a_login_that_may_not_load_does_not_stop_a_consumer_and_is_named_once(
     held.hold()
     with pytest.raises(SourceTaken):
         other.hold()
-
-
-@pytest.mark.parametrize("name", ["site-a", "x" * 80])
-def test_a_long_name_leaves_room_for_host_and_process(name: str) -> None:
-    shown = application_name(name, "ce.example.org", 4711)
-
-    assert shown.startswith(f"sam-consume {name[:30]}")
-    assert shown.endswith("@ce.example.org 4711")
-    assert len(shown) <= MAX_APPLICATION

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -92,22 +90,6 @@ def test_a_death_without_pending_messages_is_not_attributed_to_any(
             raise Killed
 
     assert list(Attempts(path).parts(deliveries)) == [deliveries]
-
-
-def test_a_full_disk_is_reported_once_and_stops_nothing(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    attempts = Attempts(path)
-    monkeypatch.setattr(os, "write", fail)
-    for _ in range(3):
-        with attempts.decoding(batch(3)):
-            pass
-
-    [warning] = caplog.messages
-    assert str(path) in warning
 
 
 def test_a_message_that_was_finally_loaded_is_trusted_again(path: Path) -> None:

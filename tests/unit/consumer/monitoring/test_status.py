@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -79,14 +78,6 @@ def test_a_written_state_is_read_back_by_everyone(tmp_path: Path) -> None:
     assert read_state([tmp_path / "new"], "site-a@2") == written
     [file] = (tmp_path / "new").iterdir()
     assert (file.name, file.stat().st_mode & 0o777) == ("consume-site-a@2.state.json", 0o644)
-
-
-def test_of_two_state_files_that_of_the_running_process_counts(tmp_path: Path) -> None:
-    old, new = tmp_path / "old", tmp_path / "new"
-    write_state(old, snapshot(messages=1))
-    write_state(new, snapshot(process_start=1, written_at=NOW + SECOND))
-
-    assert read_state([new, old], "site-a").messages == 1
 
 
 @pytest.mark.parametrize(
@@ -266,17 +257,6 @@ def test_the_plugin_gives_performance_data_or_one_document(home: Home) -> None:
     assert (document["code"], document["state"], document["backlog"]) == (1, "WARNING", 10)
 
 
-@pytest.mark.parametrize(("kind", "code"), [("class", 2), ("site", 1), ("probe", 1)])
-def test_the_plugin_names_what_is_silent(home: Home, kind: str, code: int) -> None:
-    silences = tuple(Silence(kind, f"thing-{number}", NOW, 450) for number in range(5))
-    home.says(silent={"class": 0, "site": 0, "probe": 0, kind: 12}, silences=silences)
-
-    answer = home.check(*QUIET)
-
-    assert answer.code == code
-    assert "thing-0, thing-1, thing-2, …" in answer.out and "12 " in answer.out
-
-
 def test_status_lists_what_is_silent(home: Home) -> None:
     silence = Silence("probe", "ce01 CE org.example.Ping", NOW, 450)
     texts = []
@@ -328,7 +308,9 @@ def test_the_plugin_is_unknown_without_state_or_configuration_or_after_a_usage_e
     assert [*codes, home.check().code] == [3, 3, 3]
 
 
-def test_line_ends_in_the_state_do_not_add_lines_to_the_plugin_output(home: Home) -> None:
-    home.says(brokers=(replace(AWAY, missing=("evil | broker\nCRITICAL",)),))
+def test_of_two_state_files_that_of_the_running_process_counts(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    write_state(old, snapshot(messages=1))
+    write_state(new, snapshot(process_start=1, written_at=NOW + SECOND))
 
-    assert home.check().out.count("|") == 1
+    assert read_state([new, old], "site-a").messages == 1

@@ -84,13 +84,6 @@ def test_the_end_of_the_process_does_not_wait_for_the_minute(scene: Scene) -> No
     assert "id-2" in line
 
 
-def test_letters_of_different_senders_or_classes_are_marked(scene: Scene) -> None:
-    scene.log.add([letter(1), letter(2, user="other")])
-    scene.log.add([letter(3, "too-old"), letter(4, "too-old", name="downtime")])
-
-    assert all("and others" in line for line in scene.lines())
-
-
 def test_a_line_has_broker_message_identity_and_claimed_origin_as_fields(scene: Scene) -> None:
     origin = Origin("wn17.example.org", "sam-publish/0.1.0 result", "nagios")
     scene.log.add([letter(1)._replace(identity="key:nagios1", origin=origin)])
