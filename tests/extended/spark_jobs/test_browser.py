@@ -9,13 +9,11 @@ from collections.abc import Iterator
 from datetime import date
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from sam_pipeline.spark_jobs.pages.site_tree import write_site
-from sam_pipeline.spark_jobs.pages.verdict import MISSED, OF_FIGURES
 from sam_pipeline.sql.database.engine import reading, writing
 from tests.services import missing
 from tests.support.reports import bad_month
@@ -193,35 +191,6 @@ def test_the_box_filters_a_long_table_by_name_or_group(
     assert sites == [f"SITE-{number:03d}" for number in range(20, 25)]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_missed_targets_stand_out_most_even_to_those_who_see_no_colours(
-    page: Page, out: Path, scheme: Literal["light", "dark"]
-) -> None:
-    page.emulate_media(color_scheme=scheme)
-    page.goto((out / f"{MONTH}/index.html").as_uri())
-    background = "element => getComputedStyle(element).backgroundColor"
-    ground = page.locator("body").evaluate(background)
-
-    contrasts = {
-        kind.kind: contrast(page.locator(f".swatch.{kind.kind}").first.evaluate(background), ground)
-        for kind in OF_FIGURES
-    }
-
-    missed = contrasts.pop(MISSED.kind)
-    assert missed > 1.8 * max(contrasts.values())
-
-
-def test_a_link_to_a_day_opens_it(page: Page, out: Path) -> None:
-    page.goto((out / f"{MONTH}/SITE-004.html").as_uri())
-    folded = page.locator("details.day:not([open])").first
-    day = folded.locator("[id]").get_attribute("id")
-    assert not page.locator(f"[id='{day}'] table.timeline").is_visible()
-
-    page.goto((out / f"{MONTH}/SITE-004.html").as_uri() + f"#{day}")
-
-    assert page.locator(f"[id='{day}'] table.timeline").is_visible()
-
-
 def test_every_day_of_a_bad_site_is_opened_by_its_anchor_without_scripts(
     phone: Page, bad_site: Path
 ) -> None:
@@ -245,21 +214,6 @@ def test_the_keyboard_leads_from_a_red_day_to_the_failing_result(page: Page, out
     assert summary.is_visible()
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_each_sheet_of_paper_says_what_it_shows_and_its_number(
-    page: Page, out: Path, name: str
-) -> None:
-    page.goto((out / name).as_uri())
-    title = page.title()
-
-    sheets = printed(page)
-
-    for number, sheet in enumerate(sheets, 1):
-        assert sheet.split("\n")[0].strip() == title
-        assert f"page {number} of {len(sheets)}" in sheet
-        assert name == "index.html" or re.search(r"computed 2026-\d\d-\d\d \d\d:\d\d UTC", sheet)
-
-
 def test_on_paper_bad_days_are_a_list_and_only_the_day_of_the_link_is_unfolded(
     page: Page, out: Path
 ) -> None:
@@ -278,18 +232,6 @@ def test_on_paper_bad_days_are_a_list_and_only_the_day_of_the_link_is_unfolded(
     assert page.locator("details.day .anchor:visible").count() == 1
     [sheet] = [sheet for sheet in printed(page) if "Avail." in sheet]
     assert re.search(r"Avail\..*\n(.*\n)*? *site +SITE", sheet)
-
-
-def contrast(one: str, other: str) -> float:
-    """The contrast of two colours as WCAG defines it."""
-
-    def luminance(colour: str) -> float:
-        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
-        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-        return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-    darker, lighter = sorted((luminance(one), luminance(other)))
-    return (lighter + 0.05) / (darker + 0.05)
 
 
 def printed(page: Page) -> list[str]:

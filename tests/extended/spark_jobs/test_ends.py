@@ -52,16 +52,6 @@ def test_a_run_removes_its_files_those_in_directories_of_its_own_too(workplace: 
     assert_nothing_is_left(workplace)
 
 
-def test_a_refused_run_removes_its_files_and_processes(workplace: Workplace) -> None:
-    add_result(workplace)
-    grid = Grid(workplace.database)
-    grid.result("SRM se.A put", "13:00", "OK", vo="other")
-    grid.dispose()
-
-    assert workplace.process(*HERE).code == 78
-    assert_nothing_is_left(workplace)
-
-
 def test_an_interrupted_run_fails_and_removes_its_files_and_processes(
     workplace: Workplace,
 ) -> None:
@@ -92,8 +82,6 @@ def test_a_run_terminated_while_spark_starts_removes_its_files_and_processes(
     ("environment", "wrong", "cause"),
     [
         ({}, ("--master", "local[x]"), "Could not parse Master URL: 'local[x]'"),
-        ({}, ("--conf", "spark.driver.memory=100m"), "INVALID_DRIVER_MEMORY"),
-        ({}, ("--conf", "spark.driver.memory=abc"), "Invalid maximum heap size"),
         ({"JAVA_HOME": "/nowhere/java"}, (), "JAVA_HOME is /nowhere/java"),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sam_pipeline.spark_jobs.compute.counts import ResultCounts, added_up, count
-from sam_pipeline.spark_jobs.compute.plan import COUNTS, REASONS, Links, Plan
+from sam_pipeline.spark_jobs.compute.plan import COUNTS, REASONS, Plan
 from sam_pipeline.spark_jobs.compute.planning import instance_groups, make_plan, site_groups
 from sam_pipeline.spark_jobs.compute.sources.instances import Instances
 from sam_pipeline.spark_jobs.compute.stretches import Stretches, pack
@@ -89,20 +89,6 @@ def at(instance: int, second: int, status: int = OK, results: int = 1) -> Stretc
 def counts(of_plan: Plan, known: Instances, *stretches: Stretches) -> ResultCounts:
     together = Stretches(*map(np.concatenate, zip(*stretches, strict=True)))
     return count(of_plan, of_plan.days[0], together, known.vo, known.key)[1]
-
-
-def test_links_lead_from_a_number_to_none_or_several() -> None:
-    links = Links(np.array([0, 2, 2, 3]), np.array([8, 9, 7]))
-
-    position, end = links.follow(np.array([2, 0, 1, 0]))
-
-    assert list(zip(position.tolist(), end.tolist(), strict=True)) == [
-        (0, 7),
-        (1, 8),
-        (1, 9),
-        (3, 8),
-        (3, 9),
-    ]
 
 
 def test_an_instance_reports_on_its_metric_at_every_site_of_its_endpoint() -> None:

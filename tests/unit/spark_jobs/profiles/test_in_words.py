@@ -64,7 +64,6 @@ unknown = 5
     ("top", "rest", "heading", "words"),
     [
         ("", FUNCTIONS, "Up when", "(CE or ARC-CE) and (SRM or WEBDAV)"),
-        ("", "", "Up when", "CE and ARC-CE and SRM and WEBDAV"),
         ('functions_operation = "OR"', FUNCTIONS, "Up when", "(CE or ARC-CE) or (SRM or WEBDAV)"),
         ("", '[functions.x]\nflavours = ["CE", "SRM"]\n', "Up when", "CE or SRM"),
         ("", '[functions.x]\nflavours = ["CE"]\n', "Metrics of WEBDAV", "…does not count…"),
