@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from tests.services.process import HOST, free_ports, port_is_open
 from tests.support.consumer.daemon import Daemon, running
-from tests.support.consumer.site import Site, eventually
+from tests.support.consumer.site import Site
 from tests.support.http_client import HttpClient
+from tests.support.waiting import eventually
 
 PATH = "/v1/messages"
 COMMITTED, KEPT = 200, 202

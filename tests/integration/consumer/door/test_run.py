@@ -76,7 +76,7 @@ def test_status_counts_requests_and_connections(tmp_path: Path) -> None:
 def test_a_door_without_its_library_is_one_clear_line(tmp_path: Path) -> None:
     site = site_of(tmp_path, [new_door().listen_url], name="door")
 
-    for arguments in (["run"], ["run", "--to", f"spool://{tmp_path}/out"], ["check"]):
+    for arguments in (["run"], ["check"]):
         done = without_aiohttp(site, *arguments)
         assert done.returncode == CONFIG
         lines = [line for line in done.stderr.splitlines() if "aiohttp" in line]

@@ -51,12 +51,12 @@ def test_stored_messages_are_loaded_once(site: Site, broker: StompServer, destin
 
 
 def test_kills_and_stops_lose_nothing(site: Site, broker: StompServer, destination: str) -> None:
-    publish(broker.host, broker.port, destination, numbered("m", range(3000)))
+    publish(broker.host, broker.port, destination, numbered("m", range(1500)))
     for kill in (1, 2):
         with running(site):  # killed by SIGKILL at the end of the block
-            site.wait_for_rows(kill * 400)
+            site.wait_for_rows(kill * 200)
     before = site.rows()
-    publish(broker.host, broker.port, destination, numbered("n", range(1000)))
+    publish(broker.host, broker.port, destination, numbered("n", range(500)))
     with running(site) as daemon:
         site.wait_for_rows(before + 1)  # of what was killed, everything has come again
         stopped = daemon.stop()
@@ -64,8 +64,8 @@ def test_kills_and_stops_lose_nothing(site: Site, broker: StompServer, destinati
 
     drained = site.drain()
 
-    assert (stopped.code, drained.code, site.rows()) == (0, 0, 4000)
-    assert drained.summary["messages"] == 4000 - loaded, "SIGTERM acks all that is committed"
+    assert (stopped.code, drained.code, site.rows()) == (0, 0, 2000)
+    assert drained.summary["messages"] == 2000 - loaded, "SIGTERM acks all that is committed"
 
 
 def test_two_brokers_and_a_spool_are_consumed_at_once_and_a_third_is_reported(

@@ -163,21 +163,6 @@ def test_an_absent_broker_is_logged_once(inbox: Inbox, caplog: pytest.LogCapture
         SETTINGS.open_channel(Broker("stomp", *nobody), nobody)
 
 
-def test_a_name_without_addresses_is_looked_up_again(broker: FakeBroker, inbox: Inbox) -> None:
-    failures = [socket.gaierror(-2, "Name or service not known")] * 3
-
-    def resolve() -> Sequence[Address]:
-        if failures:
-            raise failures.pop()
-        return [broker.address]
-
-    source = source_of(resolve)
-    with running(source, inbox):
-        eventually(lambda: not source.missing())
-
-    assert not failures
-
-
 def test_a_name_server_that_hangs_costs_one_thread_and_no_reconnect(
     broker: FakeBroker,
     inbox: Inbox,
