@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,21 @@ MEMORY = Path("/dev/shm")
 SETTINGS = {"timezone": "Asia/Kolkata", "full_page_writes": "off", "max_wal_size": "64MB"}
 
 
-@pytest.fixture(scope="session")
-def durable_postgres() -> Iterator[PostgresServer]:
+@contextmanager
+def running_durable_postgres() -> Iterator[PostgresServer]:
     """It syncs, unlike the shared server: in memory, where that takes no time, if there is room."""
     with pytest.MonkeyPatch.context() as patch:
         if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 2e9:
             patch.setattr(tempfile, "tempdir", str(MEMORY))
         starting = needed(running_postgres(SETTINGS))
         server = starting.__enter__()
-    yield server
-    starting.__exit__(None, None, None)
+    try:
+        yield server
+    finally:
+        starting.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def durable_postgres() -> Iterator[PostgresServer]:
+    with running_durable_postgres() as server:
+        yield server

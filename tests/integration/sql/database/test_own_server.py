@@ -14,8 +14,9 @@ from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.database.roles import ROLES, ROLES_COMMAND
 from sam_pipeline.sql.database.version import access_script, upgrade
 from sam_pipeline.sql.errors import DatabaseRefused
-from tests.services import needed, postgres
-from tests.services.postgres import PostgresServer, fresh_database, running_postgres
+from tests.integration.sql.conftest import running_durable_postgres
+from tests.services import postgres
+from tests.services.postgres import PostgresServer, fresh_database
 from tests.services.psql import run_psql
 from tests.support.database.own_class import run
 from tests.support.database.sam_db import url_of
@@ -25,7 +26,7 @@ from tests.support.database.upgrade_process import upgrade_at_once
 
 @pytest.fixture(scope="module")
 def new_server() -> Iterator[PostgresServer]:
-    with needed(running_postgres()) as server:
+    with running_durable_postgres() as server:
         for role in postgres.ROLES:
             server.execute(f"DROP ROLE {role}_login")
             server.execute(f"DROP ROLE sam_{role}")
@@ -127,7 +128,7 @@ def test_an_owner_without_createrole_upgrades_and_names_the_command_for_an_admin
 
 
 def test_databases_created_at_once_share_the_roles(server: PostgresServer) -> None:
-    urls = [fresh_database(server) for _ in range(3)]
+    urls = [fresh_database(server) for _ in range(2)]
 
     upgrade_at_once(urls)
 

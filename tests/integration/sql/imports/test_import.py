@@ -278,7 +278,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         assert answer["rows"] + answer["duplicates"] == records
         return int(process.stderr.splitlines()[-1])
 
-    assert memory_mb(8_000) < memory_mb(2_000) + 10
+    assert memory_mb(6_000) < memory_mb(1_000) + 10
 
 
 # Tables

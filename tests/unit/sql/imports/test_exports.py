@@ -149,23 +149,6 @@ def test_formatted_times_are_used_where_epoch_seconds_are_missing(file: Path) ->
     assert (row["startTime"], row["endTime"]) == ("2025-11-24T09:00:00Z", "2025-11-24T13:00:00Z")
 
 
-@pytest.mark.parametrize(
-    ("elements", "problem"),
-    [
-        ([downtime(start=END, end=START)], "before startTime"),
-        ([downtime(key="")], "has no PRIMARY_KEY"),
-        ([downtime(host="", site="")], "hostName or siteName"),
-        ([downtime(severity="")], "needs severity"),
-        ([downtime().replace(f"{START}", "soon")], "'soon' is not a time"),
-        ([downtime(), downtime(end=END + 60)], "two versions"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_an_invalid_downtime_is_refused(file: Path, elements: list[str], problem: str) -> None:
-    with pytest.raises(BadInput, match=problem):
-        read_downtimes([write(file, *map(page, elements))])
-
-
 # CRIC
 
 CE = {
@@ -228,30 +211,6 @@ def test_a_federation_groups_its_sites(file: Path) -> None:
             read_federations(file)
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ('{"ce": {"rcsite": "A"', "not valid JSON"),
-        ("", "not valid JSON"),
-        ("[" * 100_000, "not valid JSON"),
-        ('{"ce": {}, "ce": {}}', "'ce' appears twice"),
-        ("[]", "must be an object of named objects"),
-        ('{"error": "no such query"}', "error: must be an object"),
-        ('{"ce": {"rcsite": 1}}', "ce: rcsite must be a string"),
-        ('{"ce": {"rcsite": "A", "protocols": [1]}}', "ce: protocols must be an object"),
-        ('{"ce": {"rcsite": "A", "endpoint": "http://[x"}}', "ce: endpoint"),
-        ('{"ce": {"type": "CE", "endpoint": "h"}}', "ce: .*siteName"),
-        ('{"ce": {"rcsite": "A", "endpoint": "h"}}', "ce: .*serviceFlavour"),
-    ],
-    ids=lambda text: text[:60],
-)
-def test_a_bad_export_of_cric_is_refused_as_a_whole(file: Path, text: str, problem: str) -> None:
-    file.write_text(text)
-
-    with pytest.raises(BadInput, match=problem):
-        read_services(file)
-
-
 # VO feeds
 
 SITE = '<atp_site name="SITE-A">{}</atp_site>'
@@ -294,25 +253,6 @@ def test_of_a_service_that_appears_twice_the_one_in_production_counts(file: Path
     assert (row.get("production"), row["serviceURI"]) == (None, "ce01:2")
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (feed(vo=""), "must name one VO"),
-        (feed(vo="<vo>atlas</vo><vo>cms</vo>"), "must name one VO"),
-        (feed(vo="<vo>a:b</vo>"), "must name one VO"),
-        (feed(SITE.format(SERVICE.format(' production_status="maybe"'))), "1: production_status"),
-        (feed('<atp_site><service hostname="h" flavour="CE"/></atp_site>'), "line 1: .*siteName"),
-        (feed(SITE.format('<service flavour="CE"/>')), "line 1: .*hostName"),
-        (feed(SITE.format('<group name="T2"/>')), "line 1: .*groupType"),
-        (feed(SITE.format(""))[:-9], "the file ends here"),
-        ("<html><body>Maintenance</body></html>", "begins with <html>"),
-    ],
-)
-def test_a_bad_feed_is_refused_as_a_whole(file: Path, text: str, problem: str) -> None:
-    with pytest.raises(BadInput, match=problem):
-        read_vo_feed(write(file, text))
-
-
 # Files of XML
 
 BOMB = """<?xml version="1.0"?>
@@ -349,9 +289,44 @@ def test_consecutive_documents_are_read_as_one(
     assert (second.get("x"), second.text, second.findtext("D")) == ("1", "a", "b & <c>")
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
+DOWNTIME_OF = {"two versions": page(downtime()) + page(downtime(end=END + 60))} | {
+    problem: document(element)
+    for problem, element in {
+        "before startTime": downtime(start=END, end=START),
+        "has no PRIMARY_KEY": downtime(key=""),
+        "hostName or siteName": downtime(host="", site=""),
+        "needs severity": downtime(severity=""),
+        "'soon' is not a time": downtime().replace(f"{START}", "soon"),
+    }.items()
+}
+REFUSED: dict[Callable[[Path], object], list[tuple[str, str]]] = {
+    lambda path: read_downtimes([path]): [(text, problem) for problem, text in DOWNTIME_OF.items()],
+    read_services: [
+        ('{"ce": {"rcsite": "A"', "not valid JSON"),
+        ("", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ('{"ce": {}, "ce": {}}', "'ce' appears twice"),
+        ("[]", "must be an object of named objects"),
+        ('{"error": "no such query"}', "error: must be an object"),
+        ('{"ce": {"rcsite": 1}}', "ce: rcsite must be a string"),
+        ('{"ce": {"rcsite": "A", "protocols": [1]}}', "ce: protocols must be an object"),
+        ('{"ce": {"rcsite": "A", "endpoint": "http://[x"}}', "ce: endpoint"),
+        ('{"ce": {"type": "CE", "endpoint": "h"}}', "ce: .*siteName"),
+        ('{"ce": {"rcsite": "A", "endpoint": "h"}}', "ce: .*serviceFlavour"),
+    ],
+    read_vo_feed: [
+        (feed(vo=""), "must name one VO"),
+        (feed(vo="<vo>atlas</vo><vo>cms</vo>"), "must name one VO"),
+        (feed(vo="<vo>a:b</vo>"), "must name one VO"),
+        (feed(SITE.format(SERVICE.format(' production_status="maybe"'))), "1: production_status"),
+        (feed('<atp_site><service hostname="h" flavour="CE"/></atp_site>'), "line 1: .*siteName"),
+        (feed(SITE.format('<service flavour="CE"/>')), "line 1: .*hostName"),
+        (feed(SITE.format('<group name="T2"/>')), "line 1: .*groupType"),
+        (feed(SITE.format(""))[:-9], "the file ends here"),
+        ("<html><body>Maintenance</body></html>", "begins with <html>"),
+    ],
+    tags: [
+        # A document type is refused before anything is expanded.
         *((text, "has a document type") for text in (BOMB, EXTERNAL, EXTERNAL_DTD)),
         (f"<results/>\n{BOMB[22:]}", "line 2: has a document type"),
         ("", "line 1: the file ends here"),
@@ -363,14 +338,20 @@ def test_consecutive_documents_are_read_as_one(
         ("<results/>\n<error>no such method</error>", "line 2: begins with <error>"),
         ('<?xml version="1.0" encoding="x-none"?><results/>', "unknown encoding"),
     ],
-    ids=lambda text: text[:40],
+}
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "problem"),
+    [(read, *case) for read, cases in REFUSED.items() for case in cases],
 )
-def test_any_other_file_is_refused_with_its_line(file: Path, text: str, problem: str) -> None:
-    """A document type before anything is expanded."""
+def test_a_bad_file_is_refused_as_a_whole(
+    file: Path, read: Callable[[Path], object], text: str, problem: str
+) -> None:
     file.write_text(text)
 
     with pytest.raises(BadInput, match=problem) as caught:
-        tags(file)
+        read(file)
 
     assert caught.value.exit_code == BAD_DATA
 
