@@ -181,13 +181,16 @@ def test_all_files_that_cannot_be_read_are_reported_with_all_other_problems(plac
     problems = place.problems()
 
     # The name that is missing may be in a file that can't be read.
+    files = [
+        "broken.toml:3",
+        "bytes.toml:2",
+        "directory.toml",
+        "good.toml:1",
+        "link.toml",
+        "pipe.toml",
+    ]
     assert [problem.partition(": ")[0] for problem in problems] == [
-        "conf.d/broken.toml:3",
-        "conf.d/bytes.toml:2",
-        "conf.d/directory.toml",
-        "conf.d/good.toml:1",
-        "conf.d/link.toml",
-        "conf.d/pipe.toml",
+        *(f"conf.d/{file}" for file in files),
         "sam.toml:2",
     ]
     assert "is not UTF-8 (byte 0xe9)" in problems[1]
@@ -221,12 +224,21 @@ def test_only_toml_files_beside_a_sam_toml_are_fragments(
     assert place.load().eager is False
 
 
-def test_a_named_file_must_exist_and_be_readable_but_no_file_is_needed(tmp_path: Path) -> None:
+def test_a_named_file_must_be_readable_and_without_any_the_searched_places_are_reported(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert load(env={"SAM_CONSUMER_NAME": "a", "HOME": "/dev/null"}).name == "a"
     none = str(tmp_path / "none.toml")
     for arguments in ((none,), (None, {"SAM_CONFIG": none})):
         assert "no such configuration file" in refused(*arguments)[0]
     assert "not a regular file" in refused(str(tmp_path))[0]
+
+    monkeypatch.chdir(tmp_path)
+    missing_key, searched = refused(None, {"XDG_CONFIG_HOME": "/x"})
+    assert missing_key == "[consumer] name is missing"
+    assert f"{tmp_path}/sam.toml, /x/sam/sam.toml, /etc/sam/sam.toml" in searched
+    place.write("[consumer]\n")
+    assert place.problems() == ["sam.toml:1: [consumer] name is missing"]
 
 
 def test_a_default_file_that_cannot_be_read_is_skipped_with_one_warning(
@@ -250,52 +262,26 @@ def test_a_default_file_that_cannot_be_read_is_skipped_with_one_warning(
     assert caplog.messages[-1].startswith("./sam.toml: ")
 
 
-def test_a_missing_key_is_reported_with_the_places_that_were_searched(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    missing_key, searched = refused(None, {"XDG_CONFIG_HOME": "/x"})
-
-    assert missing_key == "[consumer] name is missing"
-    assert f"{tmp_path}/sam.toml, /x/sam/sam.toml, /etc/sam/sam.toml" in searched
-    place.write("[consumer]\n")
-    assert place.problems() == ["sam.toml:1: [consumer] name is missing"]
-
-
 def test_unknown_variables_are_problems_that_name_the_nearest_one() -> None:
-    env = {
-        "SAM_CONSUMER_NAM": "a",
-        "SAM_CONSUMER_NAME": "a",
-        "SAM_DATABASE_URI": "x",
-        "SAM_PUBLSHER_SPOOL": "x",
-        "SAM_0123456789": "",
-        "SAMPLE": "x",
-        "SAM_PUBLISHER_ANYTHING": "checked by the publisher",
-        "SAM_CONSUMER_PASSWORD": "secret",
-        "SAM_CONSUMER_WORDS": "a=b",
-    }
-
-    in_file, *problems = refused(None, env)
-
-    assert in_file.startswith("SAM_CONSUMER_WORDS: can only be set in the file")
-    assert problems == [
-        "SAM_CONSUMER_NAM: unknown variable (did you mean SAM_CONSUMER_NAME?)",
-        "SAM_DATABASE_URI: unknown variable (did you mean SAM_DATABASE_URL?)",
-        "SAM_PUBLSHER_SPOOL: unknown variable (did you mean SAM_PUBLISHER_SPOOL?)",
-        "SAM_0123456789: unknown variable: names with SAM_ are reserved",
-    ]
-
-
-def test_every_variable_of_the_small_sections_is_known_to_all_programs() -> None:
     sections = {"database": DatabaseConfig, "report": ReportConfig}
-    variables = {
+    known = {
         f"SAM_{section}_{field.key}".upper()
         for section, config_class in sections.items()
         for field in fields_of(config_class)
+    } | {"SAM_CONSUMER_NAME", "SAM_CONSUMER_PASSWORD", "SAM_PUBLISHER_ANYTHING", "SAMPLE"}
+    meant = {
+        "SAM_CONSUMER_NAM": " (did you mean SAM_CONSUMER_NAME?)",
+        "SAM_DATABASE_URI": " (did you mean SAM_DATABASE_URL?)",
+        "SAM_PUBLSHER_SPOOL": " (did you mean SAM_PUBLISHER_SPOOL?)",
+        "SAM_0123456789": ": names with SAM_ are reserved",
     }
+    env = dict.fromkeys(known, "x")
 
-    assert load(env={"SAM_CONSUMER_NAME": "a", **dict.fromkeys(variables, "x")}).name == "a"
+    assert load(env=env).name == "x"
+    in_file, *problems = refused(None, {**env, **meant, "SAM_CONSUMER_WORDS": "a=b"})
+
+    assert in_file.startswith("SAM_CONSUMER_WORDS: can only be set in the file")
+    assert problems == [f"{name}: unknown variable{text}" for name, text in meant.items()]
 
 
 def test_valid_values_and_the_origin_of_each_key_are_known_despite_invalid_ones(
@@ -349,47 +335,34 @@ words = { token = "metricName" }
 
 
 @pytest.mark.parametrize("name", SECRETS)
-@pytest.mark.parametrize("in_fragment", [False, True])
+@pytest.mark.parametrize("fragment", [False, True])
 def test_a_file_with_a_secret_that_others_may_read_is_refused(
-    place: Place, name: str, in_fragment: bool
+    place: Place, name: str, fragment: bool
 ) -> None:
-    text = f"[{name}]\n{SECRETS[name]}"
-    place.write(**{"a" if in_fragment else "main": text})
-    place.main.chmod(0o644)
-    (place.fragments / "a.toml").exists() and (place.fragments / "a.toml").chmod(0o644)
+    place.write(**{"a" if fragment else "main": f"[{name}]\n{SECRETS[name]}"})
+    for file in (place.main, *place.fragments.iterdir()):
+        file.chmod(0o644)
 
     problems = place.problems()
 
     (problem,) = [line for line in problems if "chmod 600" in line]
-    assert problem.startswith("conf.d/a.toml:" if in_fragment else "sam.toml:")
-    assert "0644" in problem
-    assert "hidden" not in str(problems)
+    assert problem.startswith("conf.d/a.toml:" if fragment else "sam.toml:")
+    assert "0644" in problem and "hidden" not in str(problems)
 
 
-def test_files_without_secrets_may_be_read_by_all(place: Place) -> None:
-    place.write(NOT_SECRET)
-    place.main.chmod(0o644)
-    assert place.load().name == "a"
-
-    place.write(f"[database]\n{SECRET}\n", a='consumer.name = "a"\n')
-    place.main.chmod(0o600)
-    (place.fragments / "a.toml").chmod(0o644)
-    assert place.load().name == "a"
-
-
-OF_ROOT = (0o640,) if os.geteuid() == 0 else ()
-"""A service may read a file of root by its group."""
-
-
-@pytest.mark.parametrize("mode", [0o600, 0o400, 0o604, *OF_ROOT])
-def test_a_file_with_a_secret_that_only_its_owner_may_read_is_accepted(
-    place: Place, mode: int
+def test_files_without_secrets_may_be_read_by_all_and_with_secrets_by_their_owner(
+    place: Place,
 ) -> None:
-    place.write(f"[consumer]\nname = 'a'\n[database]\n{SECRET}\n")
-    place.main.chmod(mode)
-    env = {"SAM_CONFIG": str(place.main), "SAM_DATABASE_URL": "sqlite:////var/lib/sam/sam.db"}
+    def load_with(mode: int, main: str, fragment: str = "") -> str:
+        place.write(main, a=fragment)
+        place.main.chmod(mode)
+        (place.fragments / "a.toml").chmod(0o644)
+        return place.load({"SAM_DATABASE_URL": "sqlite:////var/lib/sam/sam.db"}).name
 
-    if mode == 0o604:
-        assert "0604" in refused(None, env)[0]
-    else:
-        assert load(None, env).name == "a"
+    secret, name = f"[database]\n{SECRET}\n", 'consumer.name = "a"\n'
+    assert load_with(0o644, NOT_SECRET) == load_with(0o600, secret, name) == "a"
+    # A service may read a file of root by its group.
+    for mode in (0o600, 0o400, *([0o640] if os.geteuid() == 0 else [])):
+        assert load_with(mode, name + secret) == "a"
+    place.main.chmod(0o604)
+    assert "0604" in place.problems()[0]
