@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import trustme
@@ -164,27 +165,19 @@ def test_the_url_of_a_proxy_may_leave_out_scheme_and_port(url: str, expected: Pr
     assert str(parse_proxy("[2001:db8::1]", "x")) == "proxy http://[2001:db8::1]:80 (x)"
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        f"https://u:{SECRET}@p:3128",
-        f"socks5://u:{SECRET}@p:1080",
-        f"http://u:{SECRET}@p:port",
-        f"http://u:{SECRET}@p:99999",
-        f"http://u:{SECRET}@:3128",
-        f"http://u:{SECRET}/x@p:3128",
-        f"http://u:12/{SECRET}@p:3128",  # host u, port 12, if one does not look
-        f"http://u:12#{SECRET}@p:3128",
-        f"http://u:12?{SECRET}@p:3128",
-        f"http://u:{SECRET}@[p:3128",
-        f"http://u:{SECRET}\u2100@p:3128",
-        f"u:12/{SECRET}@p",
-    ],
-)
+UNUSABLE = """
+https://u:{}@p:3128 socks5://u:{}@p:1080 http://u:{}@p:port http://u:{}@p:99999 http://u:{}@:3128
+http://u:{}/x@p:3128 http://u:12/{}@p:3128 http://u:12#{}@p:3128 http://u:12?{}@p:3128
+http://u:{}@[p:3128 http://u:{}\u2100@p:3128 u:12/{}@p
+"""
+"""Some look like host u, port 12."""
+
+
+@pytest.mark.parametrize("url", UNUSABLE.split())
 def test_an_unusable_proxy_makes_brokers_unavailable_and_its_password_is_not_shown(
     monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
-    monkeypatch.setenv("http_proxy", url)
+    monkeypatch.setenv("http_proxy", url.format(SECRET))
 
     with pytest.raises(BrokerUnavailable, match=r"^stomp://.*: http_proxy: ") as refusal:
         PublisherConfig().proxy_for(parse_broker(STOMP))
@@ -198,44 +191,35 @@ def test_a_broker_is_reached_by_a_name_that_only_the_proxy_resolves(
 ) -> None:
     """STOMP goes by CONNECT, REST over HTTP by absolute URIs."""
     server = request.getfixturevalue(kind)
-    asked: list[str] = []
-    real = socket.getaddrinfo
-
-    def listen(host: Any, *rest: Any, **keywords: Any) -> Any:
-        asked.append(str(host))
-        return real(host, *rest, **keywords)
-
+    look_up = Mock(wraps=socket.getaddrinfo)
     with ProxyServer(hosts=KNOWN) as proxy:
-        monkeypatch.setattr(socket, "getaddrinfo", listen)
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
         config = PublisherConfig((by_name(server),), proxy=proxy.url)
         publication = publish([metric_message(), metric_message()], config)
 
-    port = server.url.rpartition(":")[2] if kind == "broker" else server.port
+    at = f"{NAME}:{server.url.rpartition(':')[2] if kind == 'broker' else server.port}"
+    asked = [call.args[0] for call in look_up.call_args_list]
     assert len(publication.receipts) == 2
     assert (NAME in asked, HOST in asked) == (False, True)
-    assert proxy.headers[0]["host"] == f"{NAME}:{port}"
+    assert proxy.headers[0]["host"] == at
     if kind == "broker":
-        assert proxy.asked == [f"CONNECT {NAME}:{port}"]
+        assert proxy.asked == [f"CONNECT {at}"]
         assert len(server.taken) == 2
     else:
-        assert all(line.startswith(f"POST http://{NAME}:{port}/api/") for line in proxy.asked)
+        assert all(line.startswith(f"POST http://{at}/api/") for line in proxy.asked)
         first = server.asked[0]
         assert first.target.startswith("/api/message/grid.probe.metricOutput?type=topic")
-        assert first.headers["host"] == f"{NAME}:{port}"
+        assert first.headers["host"] == at
         assert first.form["body"].startswith("hostName: ce01.example.org\n")
 
 
-def test_stomp_over_tls_passes_a_proxy_and_the_name_in_the_url_is_checked(
-    tmp_path: Path,
-) -> None:
+def test_stomp_over_tls_passes_a_proxy_and_the_name_in_the_url_is_checked(tmp_path: Path) -> None:
     authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    hosts = {**KNOWN, "localhost": HOST}
 
-    with (
-        FakeBroker(tls=context) as broker,
-        ProxyServer(hosts={**KNOWN, "localhost": HOST}) as proxy,
-    ):
+    with FakeBroker(tls=context) as broker, ProxyServer(hosts=hosts) as proxy:
         settings: dict[str, Any] = {"proxy": proxy.url, "ca_file": tmp_path / "ca.pem"}
         right = broker.url.replace(HOST, "localhost")
         publication = publish([metric_message()], PublisherConfig((right,), **settings))
@@ -302,12 +286,18 @@ def test_a_407_is_explained(
     assert b64encode(f"u:{SECRET}".encode()).decode() not in failure
 
 
-@pytest.mark.parametrize("scheme", ["stomp", "activemq-rest+http"])
-def test_a_broker_that_the_proxy_cannot_reach_is_reported_as_502_of_the_proxy(scheme: str) -> None:
+@both_ways
+def test_a_proxy_that_cannot_be_reached_or_cannot_reach_the_broker_is_named(url: str) -> None:
+    down, unknown = f"http://{HOST}:{closed_port()}", "http://proxy.invalid:3128"
     with ProxyServer(hosts=KNOWN) as proxy:
-        failure = failure_of(f"{scheme}://{NAME}:{closed_port()}", proxy.url)
+        away = f"{url.partition(':')[0]}://{NAME}:{closed_port()}"
+        assert f"proxy {proxy.url} {SOURCE} answered 502 Bad" in failure_of(away, proxy.url)
 
-    assert failure.startswith(f"proxy {proxy.url} {SOURCE} answered 502 Bad Gateway")
+    assert failure_of(url, down) == f"proxy {down} {SOURCE}: connection refused"
+    assert f"proxy {unknown} {SOURCE}: name resolution failed" in failure_of(url, unknown)
+    with black_hole() as hole:
+        failure = failure_of(url, hole.replace("stomp", "http"), timeout_s=0.3)
+    assert failure.endswith("no answer in time")
 
 
 CUT_PAGE = b"HTTP/1.1 407 No\r\nProxy-Authenticate: Basic\r\nContent-Length: 900\r\n\r\n<html"
@@ -315,19 +305,19 @@ AND_MORE = b"HTTP/1.1 200 OK\r\n\r\nCONNECTED\nversion:1.2\n\n\0"
 ENDLESS = {"drips": True, "says": b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1000}
 
 
+GARBAGE = (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", b"\0" * 70_000, b"HTTP/1.1 2000 OK\r\n\r\n", b"HTTP/1.1")
+
+
 @pytest.mark.parametrize(
     ("urls", "trouble", "begin", "stem"),
     [
         ((STOMP,), {"refuses": 403}, "PROXY answered 403 Refused", "no_proxy"),
         ((REST, RABBIT), {"refuses": 403}, "403 Refused", "PROXY"),  # perhaps of the broker
-        ((STOMP, REST), {"mute": True}, "PROXY: no answer in time", ""),
-        ((STOMP, REST), {"drips": True, "refuses": 403}, "PROXY: no answer in time", ""),
-        ((STOMP, REST), ENDLESS, "PROXY: no answer in time", ""),
-        ((STOMP, REST), {"says": b"SSH-2.0-OpenSSH_9.2\r\n\r\n"}, "PROXY: ", ""),
-        ((STOMP, REST), {"says": b"\0" * 70_000}, "PROXY: ", ""),
-        ((STOMP, REST), {"says": b"HTTP/1.1 2000 OK\r\n\r\n"}, "PROXY: ", ""),
-        ((STOMP, REST), {"says": b"HTTP/1.1"}, "PROXY: ", ""),
-        ((STOMP, REST), {"says": b"\r\n\r\n"}, "PROXY: ", ""),
+        *(
+            ((STOMP, REST), trouble, "PROXY: no answer in time", "")
+            for trouble in ({"mute": True}, {"drips": True, "refuses": 403}, ENDLESS)
+        ),
+        *(((STOMP, REST), {"says": says}, "PROXY: ", "") for says in (*GARBAGE, b"\r\n\r\n")),
         ((REST,), {"says": CUT_PAGE}, "PROXY answered 407 No: ", "it requires a login"),
         ((STOMP,), {"says": AND_MORE}, "PROXY: ", "more than its answer to CONNECT"),
     ],
@@ -341,52 +331,26 @@ def test_a_proxy_that_refuses_or_stalls_or_answers_garbage_is_named(
             slow = "no answer" in begin
             failure = failure_of(url, proxy.url, timeout_s=0.3 if slow else 5.0)
 
-        shown = f"proxy {proxy.url} {SOURCE}"
-        assert failure.startswith(begin.replace("PROXY", shown))
+        assert failure.startswith(begin.replace("PROXY", f"proxy {proxy.url} {SOURCE}"))
         assert stem.replace("PROXY", f"proxy {proxy.url}") in failure
-        assert failure.isprintable()
-        assert len(failure) < 500
+        assert failure.isprintable() and len(failure) < 500
 
 
-@both_ways
-def test_a_proxy_that_cannot_be_reached_is_named(url: str) -> None:
-    down = f"http://{HOST}:{closed_port()}"
-
-    assert failure_of(url, down) == f"proxy {down} {SOURCE}: connection refused"
-    unknown = failure_of(url, "http://proxy.invalid:3128")
-    assert unknown.startswith(f"proxy http://proxy.invalid:3128 {SOURCE}: name resolution failed")
-    with black_hole() as hole:
-        failure = failure_of(url, hole.replace("stomp", "http"), timeout_s=0.3)
-    assert failure.endswith("no answer in time")
-
-
-def test_all_addresses_of_a_proxy_are_tried(
+def test_all_addresses_of_a_proxy_are_tried_and_none_for_a_broker_listed_in_no_proxy(
     monkeypatch: pytest.MonkeyPatch, broker: FakeBroker
 ) -> None:
+    real, stream = socket.getaddrinfo, (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+
+    def answer(host: str, *rest: Any, **keywords: Any) -> Any:
+        two = [(*stream, (ip, proxy.port)) for ip in ("127.0.0.9", HOST)]
+        return two if host == "proxy.invalid" else real(host, *rest, **keywords)
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
     with ProxyServer(hosts=KNOWN) as proxy:
-        addresses = [
-            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, proxy.port))
-            for ip in ("127.0.0.9", HOST)
-        ]
-        real = socket.getaddrinfo
-
-        def answer(host: str, *rest: Any, **keywords: Any) -> Any:
-            return addresses if host == "proxy.invalid" else real(host, *rest, **keywords)
-
-        monkeypatch.setattr(socket, "getaddrinfo", answer)
-        config = PublisherConfig((by_name(broker),), proxy=f"http://proxy.invalid:{proxy.port}")
-        publication = publish([metric_message()], config)
-
-    assert len(publication.receipts) == 1
-
-
-def test_a_broker_listed_in_no_proxy_is_reached_directly(
-    monkeypatch: pytest.MonkeyPatch, broker: FakeBroker
-) -> None:
-    with ProxyServer() as proxy:
-        monkeypatch.setenv("http_proxy", proxy.url)
+        url = f"http://proxy.invalid:{proxy.port}"
+        publish([metric_message()], PublisherConfig((by_name(broker),), proxy=url))
+        monkeypatch.setenv("http_proxy", url)
         monkeypatch.setenv("no_proxy", "127.0.0.0/8")
         publish([metric_message()], PublisherConfig((broker.url,)))
 
-    assert len(broker.taken) == 1
-    assert proxy.asked == []
+    assert (len(broker.taken), len(proxy.asked)) == (2, 1)
