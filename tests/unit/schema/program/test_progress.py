@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 from sam_pipeline.schema.program.progress import Progress
 
@@ -10,28 +11,24 @@ HALF = "[############............]  50%"
 ERASE = "\x1b[K"
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def progress_on(
-    stream: io.StringIO, seconds: list[float], name: str = "", total: int | None = None
-) -> Progress:
-    return Progress(name, total, "records", stream, clock=iter(seconds).__next__)
+def progress_at(seconds: list[float], *name_and_total: Any) -> tuple[Progress, io.StringIO]:
+    """Progress on a terminal, with a clock of these readings."""
+    stream = io.StringIO()
+    stream.isatty = lambda: True  # type: ignore[method-assign]
+    clock = iter(seconds).__next__
+    return Progress(*name_and_total, "records", stream, clock=clock), stream
 
 
 def test_share_and_rate_of_a_command_that_takes_longer_than_two_seconds() -> None:
-    drained, file = Terminal(), Terminal()
-    of_total = progress_on(drained, [0, 1, 3], "drained", 1000)
-    of_file = progress_on(file, [0, 2, 4], "a.txt")
+    of_total, drained = progress_at([0, 1, 3], "drained", 1000)
+    of_file, file = progress_at([0, 2, 4], "a.txt", None)
 
     of_total.show(100)  # too soon
     of_total.show(500)
     of_file.show(3000, share=0.5, skipped=1000)
     of_file.show(5000, share=None)
-    of_total.end()
-    of_file.end()
+    for progress in (of_total, of_file):
+        progress.end()
 
     line = f"\rdrained {HALF}  500 of 1 000 records, 167 a second{ERASE}"
     assert drained.getvalue() == f"{line}\r{ERASE}"
@@ -42,17 +39,14 @@ def test_share_and_rate_of_a_command_that_takes_longer_than_two_seconds() -> Non
 
 
 def test_a_stage_has_its_share_and_duration_on_a_terminal_alone() -> None:
-    terminal, file = Terminal(), io.StringIO()
-    for stream in (terminal, file):
-        progress = progress_on(stream, [0, 1, 2.5, 3, 5])
-        progress.stage("reading")
-        progress.stage("folding")
-        progress.share(0.5)
-        progress.interrupt()
-        progress.end()
+    progress, terminal = progress_at([0, 1, 2.5, 3, 5], "", None)
+    silent = Progress("", None, "records", file := io.StringIO())
+    for each in (progress, silent):
+        each.stage("reading")
+        each.stage("folding")
+        each.share(0.5)
+        each.interrupt()
+        each.end()
 
-    begun = "  folding … "
-    assert terminal.getvalue() == (
-        f"  reading … 1.5 s\n{begun}\r{begun}{HALF}{ERASE}\n\r{begun}2.0 s{ERASE}\n"
-    )
-    assert file.getvalue() == ""
+    line = f"  folding … \r  folding … {HALF}{ERASE}\n\r  folding … 2.0 s{ERASE}\n"
+    assert (terminal.getvalue(), file.getvalue()) == (f"  reading … 1.5 s\n{line}", "")
