@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -26,6 +25,7 @@ from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.load import load
 from tests.oracle.batch import FIGURE_LEVELS, Batch, Facts, spans
 from tests.oracle.oracle import STATUSES, GroupFigures, Segment, Trend
+from tests.support.reports.stored import moment_of, percentages
 from tests.worlds.model import Exclusion, World, midnight
 from tests.worlds.profile_file import to_toml
 from tests.worlds.records import (
@@ -146,21 +146,21 @@ def stored_facts(engine: Engine, first_day: date) -> Iterator[tuple[tuple[str, .
     timelines: dict[tuple[str, ...], list[Segment]] = {}
     for row in _rows(engine, "status_timeline"):
         fact = ("timeline", *_names(row, row["level"]))
-        segment = Segment(_time(row["start_time"]), _time(row["end_time"]), row["status"])
+        segment = Segment(moment_of(row["start_time"]), moment_of(row["end_time"]), row["status"])
         timelines.setdefault(fact, []).append(segment)
     for fact, segments in timelines.items():
         yield fact, spans(sorted(segments, key=lambda segment: segment.start), start)
     for level in FIGURE_LEVELS:
         for row in _rows(engine, f"{level[:-1]}_availability"):
             seconds = {status: int(row[f"{status.lower()}_s"]) for status in STATUSES}
-            yield ("figures", *_names(row, level[:-1])), (seconds, *_percentages(row))
+            yield ("figures", *_names(row, level[:-1])), (seconds, *percentages(row))
     for row in _rows(engine, "group_availability"):
-        means = GroupFigures(*_percentages(row), row["sites_expected"], row["sites_known"])
+        means = GroupFigures(*percentages(row), row["sites_expected"], row["sites_known"])
         group = (row["group_type"], row["group_name"])
         yield ("group", row["report"], str(row["day"]), *group), means
     for row in _rows(engine, "status_trend"):
         first, last = row["first_change"], row["last_change"]
-        changes = Trend(row["changes"], first and _time(first), last and _time(last))
+        changes = Trend(row["changes"], first and moment_of(first), last and moment_of(last))
         yield ("trend", *_names(row, row["level"])), changes
 
 
@@ -199,17 +199,3 @@ def _rows(engine: Engine, view: str) -> Sequence[Mapping[str, Any]]:
 def _names(row: Mapping[str, Any], level: str) -> tuple[str, ...]:
     """The level as the oracle names it, the report, the day, and the names of the thing."""
     return (f"{level}s", row["report"], str(row["day"]), *(row[name] for name in NAMES[level]))
-
-
-def _percentages(row: Mapping[str, Any]) -> tuple[Decimal | None, Decimal | None]:
-    return _decimal(row["availability"]), _decimal(row["reliability"])
-
-
-def _decimal(value: Any) -> Decimal | None:
-    return None if value is None else Decimal(str(value)).quantize(Decimal("0.00001"))
-
-
-def _time(value: Any) -> datetime:
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-    assert isinstance(moment, datetime)
-    return moment.astimezone(UTC)

@@ -123,7 +123,7 @@ def test_reports_from_the_archive_equal_those_from_the_database(
     monkeypatch.setattr(storage, "_INSTANCE_DAYS_AT_ONCE", number * 500)
     batch = drawn_batch(OF_ARCHIVE, number, 20)
     arrangement = Arrangement(
-        number, cores=1 + number, instances_per_task=(50_000, 300, 40)[number]
+        number, cores=1 + number, instances_per_task=(50_000, 300, 100)[number]
     )
     store = local_store(tmp_path)
     with databases.empty(DIALECTS[number % 2]) as engine:

@@ -52,7 +52,9 @@ class StoredReport:
         rows = self._rows("status_timeline", day, "AND level = :level", level=level[:-1])
         segments_by_key: dict[Key, list[Segment]] = {}
         for row in rows:
-            segment = Segment(_time(row["start_time"]), _time(row["end_time"]), row["status"])
+            segment = Segment(
+                moment_of(row["start_time"]), moment_of(row["end_time"]), row["status"]
+            )
             segments_by_key.setdefault(self._key(row, TIMELINE_KEYS[level]), []).append(segment)
         return {
             key: tuple(sorted(segments, key=lambda segment: segment.start))
@@ -110,7 +112,8 @@ def _decimal(value: Any) -> Decimal | None:
     return None if value is None else Decimal(str(value)).quantize(Decimal("0.00001"))
 
 
-def _time(value: Any) -> datetime:
+def moment_of(value: Any) -> datetime:
+    """A time in UTC, from either database."""
     moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     assert isinstance(moment, datetime)
     return moment.astimezone(UTC)

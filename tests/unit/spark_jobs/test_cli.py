@@ -89,13 +89,10 @@ def test_other_periods_are_refused(arguments: str, message: str) -> None:
         requested(*arguments.split())
 
 
-TOMORROW = (datetime.now(UTC) + timedelta(days=1)).date()
-
-
 @pytest.mark.parametrize(
     ("code", "arguments", "message"),
     [
-        (64, f"run --day {TOMORROW}", "is in the future"),
+        (64, "run --day TOMORROW", "is in the future"),
         (64, "show --day 2026-11-14 --report nightly", "no report nightly"),
         (66, "run --profile no.toml --day 2026-11-14", "no.toml: No such file or directory"),
         (69, "warm-up", "apt-get install default-jre-headless"),
@@ -107,7 +104,10 @@ TOMORROW = (datetime.now(UTC) + timedelta(days=1)).date()
     ],
 )
 def test_wrong_arguments_are_refused(here: Path, code: int, arguments: str, message: str) -> None:
-    assert message in run(here, *arguments.split(), code=code).err
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).date()
+    command = arguments.replace("TOMORROW", str(tomorrow)).split()
+
+    assert message in run(here, *command, code=code).err
 
 
 def test_a_broken_setup_is_one_line(here: Path) -> None:

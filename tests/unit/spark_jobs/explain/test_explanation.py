@@ -107,14 +107,16 @@ def test_only_the_children_that_decide_are_named_and_when(stored: StoredDay) -> 
     # A profile's own operation may fold CRITICAL and OK to WARNING, which no child has.
     day = "00:00-08:00 CRITICAL", "08:00-12:00 WARNING", "12:00-24:00 OK"
     stored.segment("site", "", *day)
-    stored.segment("function", "compute", "00:00-04:00 CRITICAL", "04:00-24:00 OK")
-    stored.segment("function", "storage", "00:00-04:00 WARNING", "04:00-12:00 CRITICAL")
+    compute = "00:00-04:00 CRITICAL; 04:00-10:00 OK; 10:00-12:00 WARNING; 12:00-24:00 OK"
+    storage = "00:00-04:00 WARNING; 04:00-10:00 CRITICAL; 10:00-12:00 UNKNOWN"
+    stored.segment("function", "compute", *compute.split("; "))
+    stored.segment("function", "storage", *storage.split("; "))
 
     [site, *_] = stored.day().things
 
     assert [[(d.names[-1], d.start) for d in reason.deciding] for reason in site.reasons] == [
         [("compute", at("00:00")), ("storage", at("04:00"))],
-        [("storage", at("04:00"))],
+        [("storage", at("04:00")), ("compute", at("10:00"))],
     ]
     assert "because function storage is CRITICAL 04:00:00-08:00:00" in text_of(stored)
 
@@ -154,6 +156,18 @@ def test_missing_and_earlier_results_are_explained(
     [line] = {line for line in lines(stored) if all(part in line for part in expected.split("|"))}
     assert "21:00:00Z" not in text_of(stored)
     assert line
+
+
+def test_the_cause_of_a_time_without_results_shows_its_start_and_end(stored: StoredDay) -> None:
+    fill(stored, "00:00-12:00 MISSING; 12:00-24:00 OK")
+    stored.segment("endpoint", "SRM h2", "12:00-24:00 MISSING")
+    stored.segment("metric", "SRM h2 put", "12:00-24:00 MISSING")
+
+    grouped = "\n".join(cause_lines(stored.day(), ALL))
+
+    assert "1 x MISSING CE submit 00:00:00-12:00:00 at h1: no result" in grouped
+    assert "1 x MISSING SRM put 12:00:00-24:00:00 at h2: no result" in grouped
+    assert "1 x MISSING CE submit, 00:00:00 to 12:00:00 at h1" in "\n".join(ticket_of(stored))
 
 
 def test_a_threshold_shows_the_status_it_changed_and_its_rule(
