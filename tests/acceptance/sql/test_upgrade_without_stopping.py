@@ -85,44 +85,38 @@ def values(programs: Workplace, statement: str) -> list[Any]:
     return [value for row in query(programs.database, statement) for value in row.values()]
 
 
-def test_old_programs_work_with_the_new_schema(old: Workplace) -> None:
+def test_programs_of_both_versions_work_before_and_after_the_upgrade(old: Workplace) -> None:
     new = next_of(old)
-    assert succeed(new, "sam-db", "upgrade", "--json").json["applied"] == ["0002"]
-    publish(old, contact(1), notice(1), *numbered("example", range(3)))
+    publish(old, contact(1, phone="+41"), *numbered("example", range(3)))
+    checked = new.process("sam-db", "check", "--json")
+    assert problems(checked) == []
+    assert COMPATIBLE.format("0002") in checked.json["notes"][0]
+    assert "run `sam-db upgrade` when all programs are updated" in checked.json["notes"][0]
+    assert new.process("sam-db", "repair").code == CONFIG
+    succeed(new, "sam-consume", "run", "--drain")
+    succeed(new, "sam-report", "now")
+    assert values(old, "SELECT contact FROM siteContact") == ["Person 1"]
+    assert problems(old.run("sam-db", "check", "--json")) == []
 
+    assert succeed(new, "sam-db", "upgrade", "--json").json["applied"] == ["0002"]
+    publish(old, contact(2), notice(2), *numbered("later", range(3)))
     checked = old.run("sam-db", "check", "--json")
     assert problems(checked) == []
     assert COMPATIBLE.format("0001") in checked.json["notes"][0]
-    assert COMPATIBLE.format("0001") in old.succeed("sam-db", "current").out
+    current = old.succeed("sam-db", "current", "--json").json
+    assert (current["version"], current["compatible"]) == ("0002", True)
     assert old.succeed("sam-db", "upgrade", "--json").json["applied"] == []
     repaired = old.run("sam-db", "repair")
     assert (repaired.code, "0002" in repaired.err) == (CONFIG, True)
     drained = old.succeed("sam-consume", "run", "--drain")
     assert COMPATIBLE.format("0001") in drained.err
     old.succeed("sam-report", "now")
-    assert values(old, "SELECT count(*) FROM metricOutput") == [3]
-    assert values(old, "SELECT notice FROM siteNotice") == ["n1"]
-    assert values(old, "SELECT phone FROM siteContact") == [None]
+
+    assert values(old, "SELECT count(*) FROM metricOutput") == [6]
+    assert values(old, "SELECT notice FROM siteNotice") == ["n2"]
+    assert values(old, "SELECT phone FROM siteContact") == [None, None]
     assert values(old, "SELECT count(*) FROM dead_letter") == [0]
     assert problems(new.process("sam-db", "check", "--json")) == []  # nothing has its old form
-
-
-def test_new_programs_work_with_the_old_schema(old: Workplace) -> None:
-    new = next_of(old)
-    publish(old, contact(1, phone="+41"), *numbered("example", range(3)))
-
-    checked = new.process("sam-db", "check", "--json")
-    assert problems(checked) == []
-    assert COMPATIBLE.format("0002") in checked.json["notes"][0]
-    assert "run `sam-db upgrade` when all programs are updated" in checked.json["notes"][0]
-    assert succeed(new, "sam-db", "current", "--json").json["compatible"] is True
-    assert new.process("sam-db", "repair").code == CONFIG
-    succeed(new, "sam-consume", "run", "--drain")
-    succeed(new, "sam-report", "now")
-    assert values(old, "SELECT count(*) FROM metricOutput") == [3]
-    assert values(old, "SELECT contact FROM siteContact") == ["Person 1"]
-    assert values(old, "SELECT count(*) FROM dead_letter") == [0]
-    assert problems(old.run("sam-db", "check", "--json")) == []
 
 
 @contextmanager
