@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,6 @@ from sam_pipeline.schema.identity.policy_file import load_policy
 from sam_pipeline.schema.identity.suggestion import WIDTH, Said, suggested_policy
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
-TODAY = NOW.date()
 RESULTS = Said(
     "uid:1000",
     "metricOutput",
@@ -28,11 +28,9 @@ RESULTS = Said(
     NOW,
     NOW,
 )
+NONE: frozenset[str] = frozenset()
 TOPOLOGY = replace(
-    RESULTS,
-    message_class="serviceEndpoint",
-    new_hosts=frozenset(),
-    monitoring_hosts=frozenset({""}),
+    RESULTS, message_class="serviceEndpoint", new_hosts=NONE, monitoring_hosts=frozenset({""})
 )
 KEY = "ed25519:MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE="
 PRESENT = f"""
@@ -60,43 +58,31 @@ def suggested(file: Path, said: Iterable[Said], present: Policy | None = None) -
 
 
 def allows(
-    policy: Policy,
-    identity: str,
-    message_class: str,
-    sites: Iterable[str] = (),
-    today: date = TODAY,
-    **row: str,
+    policy: Policy, identity: str, message_class: str, sites: Iterable[str] = (), **row: str
 ) -> bool:
     publisher = policy.publisher_of(identity)
-    return refusal(publisher, message_class, row, set(sites), today) is None
+    return refusal(publisher, message_class, row, set(sites), NOW.date()) is None
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"identity": "uid:1001"},
-        {"message_class": "downtime"},
-        {"sites": ["SITE-B"]},
-        {"sites": [], "hostName": "ce01.example.org"},
-        {"monitoringHost": "other.example.org"},
-    ],
-    ids=str,
+OTHERS: tuple[dict[str, Any], ...] = (
+    {"identity": "uid:1001"},
+    {"message_class": "downtime"},
+    {"sites": ["SITE-B"]},
+    {"sites": [], "hostName": "ce01.example.org"},
+    {"monitoringHost": "other.example.org"},
 )
-def test_what_was_said_is_allowed_and_nothing_else(file: Path, change: dict[str, str]) -> None:
+
+
+def test_what_was_said_is_allowed_and_nothing_else(file: Path) -> None:
     policy = suggested(file, [RESULTS])
-    said = {
-        "identity": "uid:1000",
-        "message_class": "metricOutput",
-        "sites": ["SITE-A"],
-        "hostName": "CE01.example.org",
-        "monitoringHost": "nagios.example.org",
-    }
+    said: dict[str, Any] = {"identity": "uid:1000", "message_class": "metricOutput"}
+    said |= {"hostName": "CE01.example.org", "monitoringHost": "nagios.example.org"}
 
     assert policy.mode == OBSERVE
-    assert allows(policy, **said)  # type: ignore[arg-type]
-    new = {**said, "hostName": "new.example.org", "sites": []}
-    assert allows(policy, **new)  # type: ignore[arg-type]
-    assert not allows(policy, **{**said, **change})  # type: ignore[arg-type]
+    assert allows(policy, **said, sites=["SITE-A"])
+    assert allows(policy, **{**said, "hostName": "new.example.org"}, sites=[])
+    for change in OTHERS:
+        assert not allows(policy, **{**said, "sites": ["SITE-A"], **change})
 
 
 def test_the_classes_of_one_identity_are_one_publisher(file: Path) -> None:
@@ -139,15 +125,10 @@ def test_operators_and_unknown_keys_get_no_publisher_and_long_lists_have_lines(f
 @given(user=st.text(min_size=1), site=st.text(min_size=1), host=st.text(min_size=1))
 def test_any_name_is_taken_literally(file: Path, user: str, site: str, host: str) -> None:
     identity, host = f"broker:stomp://b:1/{user}", host.lower()
-    said = replace(
-        RESULTS,
-        identity=identity,
-        sites=frozenset({site}),
-        hosts=frozenset({host}),
-        new_hosts=frozenset({host}),
-        monitoring_hosts=frozenset({host}),
+    names = {name: frozenset({host}) for name in ("hosts", "new_hosts", "monitoring_hosts")}
+    policy = suggested(
+        file, [replace(RESULTS, identity=identity, sites=frozenset({site}), **names)]
     )
-    policy = suggested(file, [said])
 
     row = {"hostName": host, "monitoringHost": host}
     assert allows(policy, identity, "metricOutput", [site], **row)
