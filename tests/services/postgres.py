@@ -98,17 +98,6 @@ def running_postgres(settings: Mapping[str, str] | None = None) -> Iterator[Post
             server.process.kill()
 
 
-@contextlib.contextmanager
-def running_copy(directory: Path) -> Iterator[PostgresServer]:
-    """A server on a copy of another server's files, in `directory`/data, until the block ends."""
-    server = _server(find_programs(), directory, server_account(), SETTINGS)
-    try:
-        server.process.start()
-        yield server
-    finally:
-        server.process.kill()
-
-
 def fresh_database(server: PostgresServer) -> str:
     """The URL of a new, empty database."""
     url = new_url(server)

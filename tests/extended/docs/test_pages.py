@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 import uuid
@@ -32,6 +33,7 @@ from tests.support.database.gocdb_files import (
     site,
 )
 from tests.support.feed_server import XML, as_json, serving, vo_feed
+from tests.support.waiting import eventually
 
 TIMEOUT_S = 400
 BROKERS = ("activemq", "artemis", "rabbitmq")
@@ -202,4 +204,23 @@ def farm(directory: Path) -> Iterator[dict[str, str]]:
         yield {"farm": str(node)}
 
 
-NEEDS = {"farm": farm, "tls": tls, "feeds": feeds, "nginx": nginx, "other": other}
+@contextmanager
+def standby(directory: Path) -> Iterator[dict[str, str]]:
+    """A directory for a PostgreSQL that the plan starts, which the server's account can enter."""
+    del directory
+    with open_directory() as place:
+        yield {"standby": str(place)}
+        lock = place / "data" / "postmaster.pid"
+        if lock.exists():
+            os.kill(int(lock.read_text().split()[0]), signal.SIGQUIT)
+            eventually(lambda: not lock.exists())
+
+
+NEEDS = {
+    "farm": farm,
+    "standby": standby,
+    "tls": tls,
+    "feeds": feeds,
+    "nginx": nginx,
+    "other": other,
+}

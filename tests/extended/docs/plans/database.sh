@@ -1,5 +1,5 @@
 #: place postgresql
-#: needs other
+#: needs other standby
 hosts() { psql -XAtq -h "${2:-$PGHOST}" -p "${3:-$PGPORT}" -d "$1" -c "SELECT hostName FROM metricOutput ORDER BY 1" | tr '\n' ' '; }
 records() { for host in a b c; do
     sam-publish -q result --metric m --status OK --host $host --flavour CE --timestamp "$1" --details "a line"
@@ -74,9 +74,24 @@ END
 bytes=$((($(psql -XAt -c "$size" sam) - before) / 10000))
 [ $bytes -gt 140 ] && [ $bytes -lt 290 ]
 
-# A standby
-#: skip sh 6: it needs a second machine; tests/integration/sql has a standby and its promotion
-#: skip sql 11: of the standby
+# A standby is read, and promoted
+#: replace primary.example.org => $PGHOST
+#: replace -D standby => -D {standby}/data
+#: run sh 6
+as_postgres() { if [ $(id -u) = 0 ]; then runuser -u postgres -- "$@"; else "$@"; fi; }
+[ $(id -u) != 0 ] || chown -R postgres {standby}
+as_postgres $(command -v pg_ctl) -D {standby}/data -o "-p {port1} -k ''" -l {standby}/log -w start
+stored=$(hosts sam)
+same "$(hosts sam $PGHOST {port1})" "$stored"
+there=$(sed -n 's/^url = "\(.*\)"/\1/p' sam.toml | sed "s/:$PGPORT/:{port1}/")
+sam-publish -q result --metric m --status OK --host z --flavour CE
+exits 69 env SAM_DATABASE_URL=$there sam-consume run --drain --timeout 1
+grep -qE "during recovery|read-only" out.log
+#: write sql 11 11.sql
+PGPORT={port1} sql 11.sql
+eventually env SAM_DATABASE_URL=$there sam-consume run --drain
+same "$(hosts sam $PGHOST {port1})" "${stored}z "
+same "$(hosts sam)" "$stored"
 
 # SQLite
 export SAM_DATABASE_URL=sqlite:///sam.db
