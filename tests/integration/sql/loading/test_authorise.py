@@ -139,21 +139,27 @@ def test_a_policy_that_observes_changes_no_row_and_counts(engine: Engine) -> Non
 
 
 def test_the_topology_of_the_day_decides_which_site_a_result_is_about(engine: Engine) -> None:
+    """A host belongs to no site on the day at whose beginning it leaves."""
     moved = "2026-11-20T00:00:00Z"
     insert(
         engine,
         "serviceEndpoint",
         membership("ALICE-T1", "ce.shared.org", validTo=moved),
         membership("MALLORY-T2", "ce.shared.org", validFrom=moved),
+        membership("MALLORY-T2", "ce.alice.org", validTo=moved),
     )
-    before = result("ce.shared.org", timestamp="2026-11-19T23:59:59Z", siteName="MALLORY-T2")
-    after = result("ce.shared.org", timestamp="2026-11-20T00:00:00Z", siteName="ALICE-T1")
+    before = {"timestamp": "2026-11-19T23:59:59Z", "siteName": "MALLORY-T2"}
+    after = {"timestamp": "2026-11-20T00:00:00Z", "siteName": "ALICE-T1"}
 
-    load_now(engine, policy_of(), before, after)
+    messages = [
+        result(host, **when)
+        for host in ("ce.shared.org", "ce.alice.org")
+        for when in (before, after)
+    ]
+    load_now(engine, policy_of(), *messages)
 
-    [row] = stored(engine, "metricOutput")
-    assert row["timestamp"] == "2026-11-19T23:59:59Z"
-    assert reasons(engine) == [(1, NOT_AUTHORISED)]
+    ids = {row["messageId"] for row in stored(engine, "metricOutput")}
+    assert [message.message_id in ids for message in messages] == [True, False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -238,13 +244,15 @@ def test_very_long_names_are_refused_and_not_remembered(engine: Engine) -> None:
 
 
 def test_a_publisher_that_must_sign_has_only_its_keys(engine: Engine) -> None:
+    """An unsigned message is one letter, whatever is in it."""
     signing = rule("alice", identities=("broker:*/alice", "key:alice"), signed=True)
+    records = metric_result(hostName="ce.alice.org"), metric_result(metricStatus="FINE")
+    unsigned, signed = (metric_message(*records, **{IDENTITY: i}) for i in (ALICE, "key:alice"))
 
-    load_now(engine, policy_of(signing), results(["ce.alice.org", "se.alice.org"]))
-    load_now(engine, policy_of(signing), result("ce.alice.org", "key:alice"))
+    load_now(engine, policy_of(signing), unsigned, signed)
 
     assert hosts(engine) == ["ce.alice.org"]
-    assert reasons(engine) == [(0, UNSIGNED)]
+    assert sorted(reasons(engine)) == [(0, UNSIGNED), (2, "bad-status")]
 
 
 def replay(engine: Engine, policy: Policy, *numbers: int) -> Replayed:

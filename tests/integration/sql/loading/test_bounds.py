@@ -19,9 +19,9 @@ from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.batch import Batch
 from sam_pipeline.sql.loading.insert import Inserted
 from tests.support.builders import NOW, metric_message, metric_result
-from tests.support.database.letters import list_dead_letters, load_now
+from tests.support.database.letters import list_dead_letters, load_now, reasons
 from tests.support.database.own_class import add_trigger, make_class, run
-from tests.support.database.sql_rows import query
+from tests.support.database.sql_rows import name_too_long_for, query
 from tests.support.database.with_schema import with_schema
 
 LIMITS = Limits(max_records=100_000)
@@ -45,16 +45,18 @@ def in_one_day(number: int, **changes: str) -> list[Record]:
 
 
 def test_a_message_with_very_many_records_takes_several_transactions(engine: Engine) -> None:
-    message = metric_message(*in_one_day(12_000), metric_result(metricStatus="FINE"))
+    """A record that the database refuses in the first one is a dead letter as well."""
+    refused = metric_result(metricName=name_too_long_for("metric", engine))
+    message = metric_message(refused, *in_one_day(12_000), metric_result(metricStatus="FINE"))
     for expected in (1, 0):  # a repeat changes nothing
         loaded = load_now(engine, message, audit=AUDIT, limits=LIMITS)
 
         counts = loaded.rows, loaded.duplicates, loaded.refused, loaded.dead_letters.total()
-        assert counts == (12_000 * expected, 12_000 * (1 - expected), 1, expected)
+        assert counts == (12_000 * expected, 12_000 * (1 - expected), 2, 2 * expected)
         assert query(engine, COUNT) == [(12_000, 12_000)]
-        assert len(list_dead_letters(engine)) == 1
+        assert reasons(engine) == [(1, "refused-by-database"), (12_002, "bad-status")]
     assert query(engine, AUDITED) == [
-        (0, 10_000, 0), (1, 2_000, 1), (0, 0, 0), (1, 0, 0),
+        (0, 9_999, 0), (1, 2_001, 2), (0, 0, 0), (1, 0, 0),
     ]  # fmt: skip
     brokers = query(engine, "SELECT brokers FROM load_audit ORDER BY batch_id")
     assert brokers == [("{}",), ('{"a": 1}',)] * 2

@@ -37,6 +37,7 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
     drop_dead_letters,
     number_of_dead_letters,
     open_by_reason,
+    restore_dead_letters,
     show_dead_letter,
 )
 from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
@@ -339,6 +340,7 @@ def test_an_edited_letter_can_be_edited_again_and_every_edition_is_kept(engine: 
     assert classes == ["metricoutputt", "metricOutput", "metricOutput"]
     assert editions[2].body == b"good"
     assert numbers(list_dead_letters(engine)) == [third]
+    assert restore_dead_letters(engine, LetterFilter(ids=[first, second], state=None), NOW) == 0
     drop(engine, LetterFilter())
     for number, body, why in (
         (first, b"other", f"dead letter {second}"),
