@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
@@ -12,22 +11,12 @@ import pytest
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.tokens import Tokens, load_tokens, make_token
 
-Write = Callable[[str], Path]
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "tokens"
-
-
-@pytest.fixture
-def write(path: Path) -> Write:
-    def write(text: str) -> Path:
-        path.touch(0o600)
-        path.write_text(text)
-        return path
-
-    return write
+    path = tmp_path / "tokens"
+    path.touch(0o600)
+    return path
 
 
 def line(name: str, token: str) -> str:
@@ -35,6 +24,7 @@ def line(name: str, token: str) -> str:
 
 
 def test_a_new_token_is_known_by_its_name_and_is_not_in_the_file(path: Path) -> None:
+    path.unlink()
     first, second, again = (make_token(path, f"nagios-{name}") for name in "aba")
 
     tokens = load_tokens(path)
@@ -47,15 +37,15 @@ def test_a_new_token_is_known_by_its_name_and_is_not_in_the_file(path: Path) -> 
     assert Tokens().name_of(first) is None
 
 
-def test_tokens_whose_digests_begin_alike_are_not_confused(write: Write) -> None:
+def test_tokens_whose_digests_begin_alike_are_not_confused(path: Path) -> None:
     start = sha256(b"mine").hexdigest()[:8]
-    path = write(f"other {start}{'0' * 56}\n{line('me', 'mine')}last {start}{'f' * 56}\n")
+    path.write_text(f"other {start}{'0' * 56}\n{line('me', 'mine')}last {start}{'f' * 56}\n")
 
     assert load_tokens(path).name_of("mine") == "me"
 
 
-def test_comments_and_blank_lines_are_kept_and_ignored(write: Write) -> None:
-    path = write(f"# of site A\n\n  \n{line('nagios-a', 'one')}# the end, without a line feed")
+def test_comments_and_blank_lines_are_kept_and_ignored(path: Path) -> None:
+    path.write_text(f"# of site A\n\n  \n{line('nagios-a', 'one')}# the end, without a line feed")
     token = make_token(path, "nagios-b")
 
     tokens = load_tokens(path)
@@ -64,10 +54,10 @@ def test_comments_and_blank_lines_are_kept_and_ignored(write: Write) -> None:
     assert path.read_text().startswith("# of site A\n")
 
 
-def test_all_problems_of_the_file_are_reported_with_their_lines(write: Write) -> None:
+def test_all_problems_of_the_file_are_reported_with_their_lines(path: Path) -> None:
     good = line("good", "secret")
     text = f"{good}name-only\n-x {'0' * 64}\nshort {'0' * 63}\nmany {'1' * 64} more\n{good}"
-    path = write(text)
+    path.write_text(text)
 
     with pytest.raises(ConfigError) as caught:
         load_tokens(path)
@@ -79,14 +69,13 @@ def test_all_problems_of_the_file_are_reported_with_their_lines(write: Write) ->
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o660])
-def test_a_file_that_other_users_can_read_is_refused(write: Write, mode: int) -> None:
-    path = write(line("nagios-a", "secret"))
+def test_a_file_that_other_users_can_read_is_refused(path: Path, mode: int) -> None:
+    path.write_text(line("nagios-a", "secret"))
     path.chmod(mode)
 
-    with pytest.raises(ConfigError):
-        load_tokens(path)
-    with pytest.raises(ConfigError):
-        make_token(path, "nagios-b")
+    for use in (load_tokens, lambda path: make_token(path, "nagios-b")):
+        with pytest.raises(ConfigError):
+            use(path)
 
 
 def test_two_commands_at_once_lose_no_token(path: Path) -> None:

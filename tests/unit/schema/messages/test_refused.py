@@ -20,16 +20,16 @@ from sam_pipeline.schema.messages.refused import (
 HEADERS = {CLASS: "metricOutput"}
 
 
-def body_of(*pieces: bytes, limit: int) -> LimitedBody:
+def message_of(*pieces: bytes, limit: int, **headers: str) -> Message:
     body = LimitedBody(limit)
     for piece in pieces:
         body.add(piece)
-    return body
+    return body.message({**HEADERS, **headers})
 
 
 @pytest.mark.parametrize("pieces", [[], [b"a"], [b"ab", b"", b"cd"], [b"a" * KEPT_BYTES]])
 def test_a_body_within_the_limit_or_that_can_be_kept_is_whole(pieces: list[bytes]) -> None:
-    message = body_of(*pieces, limit=4).message(HEADERS)
+    message = message_of(*pieces, limit=4)
 
     assert message == Message(HEADERS, b"".join(pieces))
     assert refusal_of(message) is None
@@ -38,33 +38,24 @@ def test_a_body_within_the_limit_or_that_can_be_kept_is_whole(pieces: list[bytes
 def test_of_a_larger_body_the_beginning_the_length_and_the_digest_are_kept() -> None:
     pieces = [b"a" * KEPT_BYTES, b"b" * KEPT_BYTES, b"c"]
 
-    message = body_of(*pieces, limit=2 * KEPT_BYTES).message({**HEADERS, MESSAGE_ID: "m-1"})
+    message = message_of(*pieces, limit=2 * KEPT_BYTES, **{MESSAGE_ID: "m-1"})
 
     refusal = refusal_of(message)
-    assert refusal is not None
-    assert refusal.reason == TOO_LARGE
+    assert refusal and refusal.reason == TOO_LARGE
     assert f"{2 * KEPT_BYTES + 1} bytes" in refusal.text
     assert hashlib.sha256(b"".join(pieces)).hexdigest() in refusal.text
     assert message.body == pieces[0]
     assert (message.message_id, message.message_class) == ("m-1", "metricOutput")
-
-
-def test_two_large_bodies_without_an_id_that_begin_alike_are_two_messages() -> None:
-    first, second = (
-        body_of(bytes(KEPT_BYTES), end, limit=KEPT_BYTES).message(HEADERS) for end in (b"1", b"2")
-    )
-
-    assert first.body == second.body
-    assert first.message_id != second.message_id
+    # Two without an id that begin alike are two messages.
+    first, other = (message_of(bytes(KEPT_BYTES), end, limit=KEPT_BYTES) for end in (b"1", b"2"))
+    assert first.body == other.body
+    assert first.message_id != other.message_id
 
 
 def test_a_mark_keeps_headers_and_body_and_is_a_bad_frame_if_its_reason_is_unknown() -> None:
     marked = mark_refused(Message(HEADERS, b"body"), BAD_FRAME, "not UTF-8")
-    unknown = refusal_of(Message({**HEADERS, REFUSED: "because"}, b""))
+    refusal, unknown = refusal_of(marked), refusal_of(Message({**HEADERS, REFUSED: "because"}, b""))
 
-    refusal = refusal_of(marked)
-    assert refusal is not None
-    assert (refusal.reason, refusal.text) == (BAD_FRAME, "not UTF-8")
+    assert refusal and (refusal.reason, refusal.text) == (BAD_FRAME, "not UTF-8")
     assert (marked.message_class, marked.body) == ("metricOutput", b"body")
-    assert unknown is not None
-    assert unknown.reason == BAD_FRAME
+    assert unknown and unknown.reason == BAD_FRAME
