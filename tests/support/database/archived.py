@@ -22,6 +22,7 @@ from tests.support.database.sql_rows import Values, downtime, insert, service_en
 
 DAY = date(2026, 11, 20)
 BEFORE, AFTER = DAY - timedelta(days=1), DAY + timedelta(days=1)
+TIMES = ("00:00:00", "06:00:00", "12:00:00", "23:59:59")
 HOSTS = ("ce02.example.org", "ce01.example.org", "se01.example.org")
 EXCLUSION = """
 INSERT INTO exclusion (
@@ -60,7 +61,7 @@ def results_of(day: date) -> Iterator[Values]:
                 **metric_result(
                     hostName=host,
                     metricStatus=("OK", "CRITICAL", "WARNING", "UNKNOWN")[number],
-                    timestamp=f"{day}T{6 * number:02}:00:00Z",
+                    timestamp=f"{day}T{TIMES[number]}Z",
                     detailsData=f'two\nlines, "quoted" \\N {host}' if number else None,
                     summaryData="été, \ttab" if number else None,
                     performanceData="time=10s;;; size=1MB" if number == 2 else None,
