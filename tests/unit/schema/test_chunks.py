@@ -17,7 +17,6 @@ from sam_pipeline.schema.times import NOT_BEFORE, require_set_clock
 
 def test_a_list_is_bounded_by_count_and_by_bytes() -> None:
     items = ["a", "b", "c", "dddd", "ee", "f", "ggggggg", "h"]
-
     assert [" ".join(chunk) for chunk in chunks(items, len, 3, 5)] == [
         *("a b c", "dddd", "ee f", "ggggggg", "h")
     ]

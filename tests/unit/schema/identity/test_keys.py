@@ -57,7 +57,6 @@ def test_a_new_key_is_pkcs8_for_its_owner_alone(tmp_path: Path) -> None:
 def test_a_key_of_other_tools_with_text_around_it_is_read(tmp_path: Path) -> None:
     key = Ed25519PrivateKey.generate()
     text = b"of nagios1\r\n" + pkcs8(key).replace(b"\n", b"\r\n")
-
     assert read_seed(stored(tmp_path / "nagios1.pem", text)) == key.private_bytes_raw()
 
 

@@ -154,14 +154,12 @@ SIMILAR = [
 def test_an_identity_matches_its_own_text_and_a_star_but_not_what_is_merely_similar() -> None:
     matches = {case: publisher_of(case[0], ("key:other",), (case[1],)) for case in MATCHING}
     similar = {case: publisher_of(case[0], (case[1],)) for case in SIMILAR}
-
     assert matches == dict.fromkeys(MATCHING, "2")
     assert similar == dict.fromkeys(SIMILAR, "")
 
 
 def test_an_exact_identity_comes_before_patterns_and_these_in_the_order_of_the_file() -> None:
     lists = ("broker:*", "uid:1"), ("broker:*/alice",), ("broker:x/alice",)
-
     assert publisher_of("broker:x/alice", *lists) == "3"
     assert publisher_of("broker:y/alice", *lists) == "1"
     assert publisher_of("broker:y/alice", *reversed(lists)) == "2"
@@ -261,11 +259,8 @@ until = "soon"
     ],
     ids=["name", "identity", "key", "no keys", "no key identity", "key alone", "operator"],
 )
-def test_publishers_that_do_not_fit_together_are_a_problem(
-    file: Path, old: str, new: str, place: str
-) -> None:
+def test_publishers_must_fit_together(file: Path, old: str, new: str, place: str) -> None:
     [problem] = problems_of(file, COMPLETE.replace(old, new))
-
     assert problem.startswith(place)
 
 
@@ -282,9 +277,7 @@ def test_the_present_policy_stays_while_the_file_has_problems(file: Path) -> Non
 
 
 @pytest.mark.parametrize("removed", [False, True])
-def test_a_policy_that_was_read_again_or_removed_is_to_be_recorded(
-    file: Path, removed: bool
-) -> None:
+def test_a_policy_read_again_or_removed_is_to_be_recorded(file: Path, removed: bool) -> None:
     file.write_text(COMPLETE)
     holder, empty = PolicyHolder(file), PolicyHolder()
     at_start = holder.is_recorded

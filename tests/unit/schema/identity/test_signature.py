@@ -81,7 +81,6 @@ def changed(message: Message, headers: Mapping[str, str], body: bytes | None = N
 
 def test_a_signed_message_has_the_identity_of_its_key(signer: Signer) -> None:
     signed = sign(MESSAGE, signer, NOW)
-
     assert verified(signed, signer) == "nagios1"
     assert signed.body == MESSAGE.body
     assert MESSAGE.headers.items() <= signed.headers.items()
@@ -159,15 +158,11 @@ def test_a_covered_header_that_was_removed_or_added_is_noticed(signer: Signer, n
     ],
     ids=str,
 )
-def test_a_malformed_signature_and_a_replay_into_another_class_or_destination_are_bad(
-    signer: Signer, change: Mapping[str, str]
-) -> None:
+def test_a_malformed_signature_or_replay_is_bad(signer: Signer, change: Mapping[str, str]) -> None:
     assert reason_of(changed(sign(MESSAGE, signer, NOW), change), signer) == BAD_SIGNATURE
 
 
-def test_headers_and_the_form_of_a_destination_that_brokers_change_do_not_matter(
-    signer: Signer,
-) -> None:
+def test_headers_and_forms_that_brokers_change_do_not_matter(signer: Signer) -> None:
     signed = sign(changed(MESSAGE, {"samRename": ""}), signer, NOW)
     headers = {**signed.headers, "X-Other": "changed", "message-id": "ID:1", "timestamp": "1"}
     for name in ("persistent", "samRename"):
@@ -182,7 +177,6 @@ def test_no_value_can_pass_for_two_lines() -> None:
     one = changed(MESSAGE, {CLASS: "metricOutput\ngrid.probe.metricOutput", DESTINATION: ""})
     other = changed(MESSAGE, {CLASS: "metricOutput", DESTINATION: "grid.probe.metricOutput\n"})
     literal = changed(one, {CLASS: "metricOutput\\ngrid.probe.metricOutput"})
-
     assert len({covered_bytes(one), covered_bytes(other), covered_bytes(literal)}) == 3
 
 
@@ -201,7 +195,6 @@ def test_a_signature_expires_at_the_second_and_is_not_of_the_far_future(signer: 
 def test_a_signature_needs_a_time(signer: Signer, signed_at: str) -> None:
     message = changed(MESSAGE, {KEY_NAME: signer.name, SIGNED_AT: signed_at})
     signature = b2a_base64(signer.sign(covered_bytes(message)), newline=False).decode()
-
     assert reason_of(changed(message, {SIGNATURE: signature}), signer) == BAD_SIGNATURE
 
 
@@ -216,9 +209,7 @@ def test_without_a_key_or_with_an_unknown_one_a_message_is_unsigned(signer: Sign
     assert reason_of(changed(MESSAGE, {KEY_NAME: signer.name}), signer) == BAD_SIGNATURE
 
 
-def test_the_signature_of_another_key_is_bad_but_while_a_key_is_replaced_both_verify(
-    signer: Signer, tmp_path: Path
-) -> None:
+def test_while_a_key_is_replaced_both_keys_verify(signer: Signer, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     make_key(tmp_path / "new" / "nagios1.pem")
     new = load_signer(tmp_path / "new" / "nagios1.pem")

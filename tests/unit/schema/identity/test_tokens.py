@@ -40,7 +40,6 @@ def test_a_new_token_is_known_by_its_name_and_is_not_in_the_file(path: Path) -> 
 def test_tokens_whose_digests_begin_alike_are_not_confused(path: Path) -> None:
     start = sha256(b"mine").hexdigest()[:8]
     path.write_text(f"other {start}{'0' * 56}\n{line('me', 'mine')}last {start}{'f' * 56}\n")
-
     assert load_tokens(path).name_of("mine") == "me"
 
 
@@ -81,6 +80,5 @@ def test_a_file_that_other_users_can_read_is_refused(path: Path, mode: int) -> N
 def test_two_commands_at_once_lose_no_token(path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         made = dict(pool.map(lambda n: (make_token(path, f"n{n}"), f"n{n}"), range(20)))
-
     tokens = load_tokens(path)
     assert {token: tokens.name_of(token) for token in made} == made

@@ -98,7 +98,6 @@ def test_any_text_in_the_headers_gives_a_row_or_a_reason(text: str) -> None:
     body = metric_message().body
     for headers in ({RENAME: text}, {FORMAT: text}, {RENAME: text, FORMAT: "nstream"}):
         outcome = decoded(body, **headers)
-
         assert len(outcome.rows) + len(outcome.bad) == 1
 
 
@@ -182,9 +181,7 @@ def flavours(text: bytes) -> bytes:
         (json.dumps([{"metric": "x"}] * 4).encode(), {FORMAT: "nstream"}),
     ],
 )
-def test_a_message_of_too_many_records_or_bytes_is_refused_whole(
-    body: bytes, headers: dict[str, str]
-) -> None:
+def test_a_message_above_a_limit_is_refused_whole(body: bytes, headers: dict[str, str]) -> None:
     for limits, reason in (
         (Limits(max_records=3), "too-many-records"),
         (Limits(max_message_bytes=len(body) - 1), "too-large"),

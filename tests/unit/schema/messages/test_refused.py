@@ -1,4 +1,4 @@
-"""Messages that a source could not take whole."""
+"""Messages that a source could not take whole, and the names of destinations."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 
 import pytest
 
+from sam_pipeline.schema.messages.destination import name_of_destination, problem_of_destination
 from sam_pipeline.schema.messages.message import CLASS, MESSAGE_ID, Message
 from sam_pipeline.schema.messages.refused import (
     BAD_FRAME,
@@ -30,7 +31,6 @@ def message_of(*pieces: bytes, limit: int, **headers: str) -> Message:
 @pytest.mark.parametrize("pieces", [[], [b"a"], [b"ab", b"", b"cd"], [b"a" * KEPT_BYTES]])
 def test_a_body_within_the_limit_or_that_can_be_kept_is_whole(pieces: list[bytes]) -> None:
     message = message_of(*pieces, limit=4)
-
     assert message == Message(HEADERS, b"".join(pieces))
     assert refusal_of(message) is None
 
@@ -59,3 +59,62 @@ def test_a_mark_keeps_headers_and_body_and_is_a_bad_frame_if_its_reason_is_unkno
     assert refusal and (refusal.reason, refusal.text) == (BAD_FRAME, "not UTF-8")
     assert (marked.message_class, marked.body) == ("metricOutput", b"body")
     assert unknown and unknown.reason == BAD_FRAME
+
+
+GOOD = (
+    *("/topic/grid.probe.metricOutput", "/queue/Consumer.site-a.VirtualTopic.x", "/topic/a#b"),
+    *("/topic/x::site-a", "/topic/site/probes", "/queue/m\u00e9trique", "/amq/queue/own"),
+    "/exchange/grid/key",
+)
+NAMES = ("", "/", "a b", " ", "a\nb", "a\0", "a\u00a0b", "a\u202eb")
+
+
+@pytest.mark.parametrize("destination", GOOD)
+def test_a_topic_a_queue_and_the_forms_of_rabbitmq_are_destinations(destination: str) -> None:
+    assert problem_of_destination(destination) is None
+
+
+MEANT = {
+    "/topics/a.b": "/topic/a.b",
+    "topic/a.b": "/topic/a.b",
+    "/Topic/x": "/topic/x",
+    " /queues/x ": "/queue/x",
+    "topic://x": "/topic/x",
+    "a.b": "/topic/a.b",
+    "/topic//x/": "/topic/x",
+    **dict.fromkeys(("", "/", "/topic", "/dsub/x", "/exchanges/a/b"), ""),
+}
+
+
+@pytest.mark.parametrize("destination", MEANT)
+def test_a_near_miss_names_what_was_meant_and_any_other_text_is_refused(destination: str) -> None:
+    problem, meant = problem_of_destination(destination) or "", MEANT[destination]
+    assert (f"did you mean {meant}?" if meant else "/topic/NAME") in problem
+    assert ("did you mean" in problem) == bool(meant)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_empty_name_and_blanks_are_refused_at_both_ends(name: str) -> None:
+    assert problem_of_destination(f"/topic/{name}")
+    assert problem_of_destination(f"/topic/{name}", wildcards=True)
+
+
+@pytest.mark.parametrize("destination", ["/topic/*", "/topic/a.*.b", "/queue/a.>", "/topic/a.#"])
+def test_a_wildcard_can_only_be_subscribed_to(destination: str) -> None:
+    assert "wildcard" in str(problem_of_destination(destination))
+    assert problem_of_destination(destination, wildcards=True) is None
+
+
+DELIVERED = {
+    "/topic/grid.probe.x": "grid.probe.x",
+    "/amq/queue/x": "x",
+    "/exchange/amq.topic/x.y": "x.y",
+    "x": "x",
+    "/queue/Consumer.site-a.VirtualTopic.x.y": "VirtualTopic.x.y",
+    "/queue/Consumer.a.b.VirtualTopic.x": "Consumer.a.b.VirtualTopic.x",
+    "/queue/Consumer.VirtualTopic.x": "Consumer.VirtualTopic.x",
+}
+
+
+def test_a_destination_has_the_same_name_however_a_broker_delivers() -> None:
+    assert {text: name_of_destination(text) for text in DELIVERED} == DELIVERED

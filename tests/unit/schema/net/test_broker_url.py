@@ -67,7 +67,6 @@ def test_a_url_names_one_broker_and_is_shown_without_its_user(url: str) -> None:
 def test_a_bad_url_is_refused_with_a_reason(url: str, stem: str) -> None:
     with pytest.raises(ValueError, match=re.escape(stem)) as refusal:
         parse_broker(url)
-
     assert "canary" not in str(refusal.value)
 
 

@@ -1,12 +1,22 @@
-"""STOMP frames: encoding prevents injection, decoding enforces limits."""
+"""STOMP frames: encoding prevents injection, decoding enforces limits, senders add headers."""
 
 from __future__ import annotations
+
+from contextlib import closing
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sam_pipeline.schema.net.channel import connect
+from sam_pipeline.schema.net.deadline import Deadline
+from sam_pipeline.schema.net.stomp.sender import StompSender
+from sam_pipeline.schema.net.stomp.session import SendingSession
 from sam_pipeline.schema.net.stomp_frame import Frame, FrameError, FrameReader, encode
+from sam_pipeline.schema.net.stomp_session import VIRTUAL_HOST
+from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.brokers.stand_in import HOST
+from tests.support.builders import metric_message
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
 NAMES = TEXT.filter(lambda name: name not in ("", "content-length"))
@@ -35,16 +45,12 @@ def test_encoded_frames_are_read_back_from_any_chunks(
 ) -> None:
     headers = {**headers, "content-length": str(len(body))}
     data = encode(command, headers, body)
-
     frames = frames_of(*cut(data + b"\n" + data, sizes))
-
     assert frames == [Frame(command, headers, body)] * 2
 
 
 @given(st.sampled_from([b"", b"MESSAGE\n"]), st.binary(max_size=200), PIECES)
-def test_arbitrary_bytes_raise_only_the_documented_error(
-    start: bytes, data: bytes, sizes: list[int]
-) -> None:
+def test_any_bytes_raise_only_a_frame_error(start: bytes, data: bytes, sizes: list[int]) -> None:
     reader = FrameReader(max_head_bytes=50, max_body_bytes=50)
 
     try:
@@ -120,7 +126,6 @@ def test_a_frame_is_read_as_written(data: bytes, frames: list[Frame]) -> None:
 def test_a_malformed_frame_is_an_error_with_a_reason(data: bytes, stem: str) -> None:
     with pytest.raises(FrameError) as caught:
         frames_of(data)
-
     assert stem.replace("\\\\", "\\") in str(caught.value)
 
 
@@ -139,3 +144,31 @@ def test_frames_before_an_error_and_beyond_the_requested_one_are_kept() -> None:
         frames.extend(reader.feed(RECEIPT % 3 + b"garbage"))
 
     assert [frame.headers["receipt-id"] for frame in (first, *frames)] == ["1", "2", "3"]
+
+
+def session_at(broker: FakeBroker, deadline: Deadline, vhost: str | None) -> SendingSession:
+    channel = connect(HOST, int(broker.url.rpartition(":")[2]), deadline)
+    return SendingSession(channel, None, None, None, deadline, vhost)
+
+
+def test_connect_names_the_virtual_host() -> None:
+    deadline = Deadline.after(5)
+    with FakeBroker() as broker:
+        for vhost in ("monitoring", None):
+            session_at(broker, deadline, vhost).close()
+
+    assert [login.headers["host"] for login in broker.logins] == ["monitoring", VIRTUAL_HOST]
+
+
+def test_the_headers_of_a_sender_are_in_every_send() -> None:
+    messages = [metric_message(destination="/queue/x") for _ in range(3)]
+    deadline = Deadline.after(5)
+    with (
+        FakeBroker() as broker,
+        closing(
+            StompSender(lambda until: session_at(broker, until, None), deadline, {"expires": "9"})
+        ) as sender,
+    ):
+        assert sorted(sender.send(messages, deadline)) == [0, 1, 2]
+
+    assert [frame.headers["expires"] for frame in broker.taken] == ["9"] * 3

@@ -39,9 +39,7 @@ def parser() -> argparse.ArgumentParser:
 @pytest.mark.parametrize("argv", [["--json", "do"], ["do", "--json"]])
 def test_common_options_work_before_and_after_the_subcommand(argv: list[str]) -> None:
     action = Mock(return_value=0)
-
     command.run("sam-x", parser(), argv, action)
-
     [args] = action.call_args.args
     assert (args.json, args.config, args.verbosity, args.log_format) == (True, None, 0, "text")
 
@@ -83,9 +81,7 @@ def test_a_usage_error_exits_64_and_says_what_was_probably_meant(
     assert "mean" not in capsys.readouterr().err
 
 
-def test_errors_are_lines_with_an_exit_code_and_a_bug_exits_70(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_errors_are_lines_and_a_bug_exits_70(capsys: pytest.CaptureFixture[str]) -> None:
     fail = Mock(side_effect=ConfigError(["first", "second"]))
 
     assert command.run("sam-x", parser(), ["do"], fail) == 78
@@ -96,7 +92,6 @@ def test_errors_are_lines_with_an_exit_code_and_a_bug_exits_70(
 
 def test_a_table_has_numbers_on_the_right_and_empty_cells_for_none() -> None:
     table = command.text_table(["site", "value"], [["A", 99.5], ["LONGER", None]])
-
     assert table == ["site    value", "------  -----", "A        99.5", "LONGER"]
 
 
@@ -175,9 +170,7 @@ ANY = st.text(st.characters())  # surrogates, too
 
 
 @given(ANY, st.dictionaries(ANY, ANY))
-def test_no_text_or_json_contains_a_character_that_is_not_shown(
-    text: str, document: dict[str, str]
-) -> None:
+def test_no_text_has_a_character_that_is_not_shown(text: str, document: dict[str, str]) -> None:
     shown = printable(text)
 
     shown.encode()

@@ -1,7 +1,11 @@
-"""Passive check results as records of metricOutput, and the lines in which Nagios reads them."""
+"""Passive check results: commands of Nagios, documents of NRDP, and the output of plugins."""
 
 from __future__ import annotations
 
+import json
+import string
+import time
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -15,6 +19,13 @@ from sam_pipeline.schema.records.check_result import (
     record_of_result,
     result_of_command,
 )
+from sam_pipeline.schema.records.nrdp import (
+    UnreadableResults,
+    results_in_json,
+    results_in_xml,
+)
+from sam_pipeline.schema.records.performance_data import measured
+from sam_pipeline.schema.records.plugin_output import Output, split_output
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SERVICE, HOST = COMMANDS
@@ -44,7 +55,6 @@ def test_a_result_of_a_service_becomes_a_metric_result() -> None:
 )
 def test_the_state_of_a_host_is_up_down_or_unreachable(code: str, status: str) -> None:
     record = record_of(f"[1795176000] {HOST};ce01.example.org;{code};DOWN", Naming("CE", "org."))
-
     assert record["metricStatus"] == status
     assert (record["serviceFlavour"], record["metricName"]) == ("Host", "org.Host-Check")
 
@@ -60,7 +70,6 @@ OTHER_LINES = (
 def test_other_lines_are_refused(line: str) -> None:
     with pytest.raises(RecordRefused) as raised:
         result_of_command(line)
-
     assert raised.value.reason == "no-command"
 
 
@@ -77,7 +86,6 @@ def test_every_field_is_what_lies_between_two_semicolons(
     host: str, service: str, state: str, output: str
 ) -> None:
     result = result_of_command(f"[1795176000] {SERVICE};{host};{service};{state};{output}")
-
     assert (result["hostname"], result["servicename"]) == (host, service)
     assert (result["state"], result["output"]) == (state, output)
 
@@ -90,3 +98,148 @@ def test_whatever_a_line_contains_it_is_a_record_or_refused(line: str) -> None:
         assert refusal.reason == "no-command"
     else:
         assert record["serviceFlavour"] in ("Host", "Service")
+
+
+BOMB = """<?xml version="1.0"?><!DOCTYPE a [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>
+<checkresults><checkresult><output>&b;</output></checkresult></checkresults>"""
+TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]))
+
+
+def xml_of(content: str) -> str:
+    return f"<checkresults><checkresult type='service'>{content}</checkresult></checkresults>"
+
+
+def test_the_values_of_a_result_are_its_elements() -> None:
+    xml = xml_of(
+        "<hostname>a</hostname><output>1 &lt; 2 <![CDATA[& <x>]]><b>no</b>!</output><time/>"
+    )
+    untyped = "<checkresults><checkresult><type>service</type></checkresult><other/></checkresults>"
+    latin = f'<?xml version="1.0" encoding="iso-8859-1"?>{xml_of("<output>é</output>")}'
+
+    assert results_in_xml(xml) == [
+        {"type": "service", "hostname": "a", "output": "1 < 2 & <x>!", "time": ""}
+    ]
+    # A result without a type is that of a host.
+    assert (
+        results_in_xml(untyped) == results_in_json('{"checkresults": [{}]}') == [{"type": "host"}]
+    )
+    # A declared encoding counts for bytes.
+    assert results_in_xml(latin.encode("latin-1"))[0]["output"] == "é"
+    assert results_in_xml(latin)[0]["output"] == "é"
+
+
+NO_DOCUMENTS = (
+    *(BOMB, '<!DOCTYPE a SYSTEM "file:///etc/passwd"><checkresults/>', "", b"\xff\xfe"),
+    *("<checkresults>&a;</checkresults>", "<checkresult/>", "<checkresults>"),
+    "<checkresults/><checkresults/>",
+    *(b'<?xml version="1.0" encoding="%s"?><checkresults/>' % name for name in (b"x", b"utf-7")),
+)
+
+
+@pytest.mark.parametrize("xml", NO_DOCUMENTS)
+def test_a_document_type_and_what_is_not_a_document_are_refused(xml: str | bytes) -> None:
+    with pytest.raises(UnreadableResults):
+        results_in_xml(xml)
+
+
+def test_an_error_has_its_line() -> None:
+    with pytest.raises(UnreadableResults) as in_xml:
+        results_in_xml("<checkresults>\n<checkresult>\n</checkresults>")
+    with pytest.raises(UnreadableResults) as in_json:
+        results_in_json('{"checkresults":\n[{},}]}')
+
+    assert (in_xml.value.line, in_json.value.line) == (3, 2)
+
+
+def test_a_long_text_takes_no_quadratic_time() -> None:
+    text = "&amp;<!-- -->" * 200_000
+    assert results_in_xml(xml_of(f"<output>{text}</output>"))[0]["output"] == "&" * 200_000
+
+
+@given(st.dictionaries(st.text(string.ascii_lowercase, min_size=1), TEXTS))
+def test_both_forms_have_the_same_results(values: dict[str, str]) -> None:
+    values = {name: value for name, value in values.items() if name not in ("type", "checkresult")}
+    escaped = {
+        name: value.replace("&", "&amp;").replace("<", "&lt;") for name, value in values.items()
+    }
+    xml = xml_of("".join(f"<{name}>{value}</{name}>" for name, value in escaped.items()))
+    document = {"checkresults": [{"checkresult": {"type": "service"}, **values}]}
+
+    assert results_in_xml(xml) == results_in_json(json.dumps(document))
+
+
+@given(st.text("<>/='\"&;!?[]- \0\né" + string.ascii_lowercase) | st.text() | st.binary())
+def test_whatever_is_read_has_results_or_is_refused(data: str | bytes) -> None:
+    for read in (results_in_xml, results_in_json):
+        for document in (data, f"<checkresults><checkresult>{data!r}"):
+            with suppress(UnreadableResults):
+                assert isinstance(read(document), list)
+
+
+Values = list[tuple[str, str, str]]
+
+
+@pytest.mark.parametrize(
+    ("written", "kept", "values"),
+    [
+        ("time=0.1s;;;0.000 size=20B;;;0", "", [("time", "0.1", "s"), ("size", "20", "B")]),
+        ("load1=0.26;5;10;0;", "", [("load1", "0.26", "")]),
+        ("a=5;10:20;@10:20;~:5;0:", "", [("a", "5", "")]),
+        ("a=-1.5e3c \t b=+2", "a=-1.5e3c b=+2", [("a", "-1.5e3", "c"), ("b", "+2", "")]),
+        ("a=.5 b=5.", "", [("a", ".5", ""), ("b", "5.", "")]),
+        ("'my disk'=9%;80;90", "", [("my disk", "9", "%")]),
+        ("'a  b'=1   c=2", "'a  b'=1 c=2", [("a  b", "1", ""), ("c", "2", "")]),
+        ("'a=b'=1 'it''s'=2", "", [("a=b", "1", ""), ("it's", "2", "")]),
+        ("'''quoted'''=1", "", [("'quoted'", "1", "")]),
+        ("a=1EB temp=1°C", "", [("a", "1", "EB"), ("temp", "1", "°C")]),
+        ("t=3,26s;;;0,0 b=13ms,", "", [("t", "3.26", "s"), ("b", "13", "ms")]),
+    ],
+)
+def test_items_have_values_with_units(written: str, kept: str, values: Values) -> None:
+    output = split_output(f"OK - fine |{written}\n")
+    assert output == Output("OK - fine", "", kept or written)
+    assert [tuple(value) for value in measured(written)] == values
+
+
+JUNK = (
+    *("a=U", "a=U;1;2", "a=", "=1", "a", "'open=1", "a=1=2", "a=x", "a='1'", "a=nan", "a=inf"),
+    *("a=1.2.3", "a=1,500,300", "a=--1", "a=1e9999", "a=0x10", "''=1", f"a={'9' * 401}"),
+    *("a=1٣", "a=٣"),
+)
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_an_item_without_a_value_is_kept_and_skipped_and_the_others_are_read(junk: str) -> None:
+    text = f"before=1 {junk}  'the last'=2"
+
+    assert split_output(f"OK | {text}") == Output("OK", "", text.replace("  ", " "))
+    assert [tuple(value) for value in measured(text)] == [
+        ("before", "1", ""),
+        ("the last", "2", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "output"),
+    [
+        (
+            "OK | a=1\nfirst\n  second | b=2\nc=3 d=4\n\n",
+            Output("OK", "first\n  second", "a=1 b=2 c=3 d=4"),
+        ),
+        ("\n \nOK - fine\nmore\n", Output("OK - fine", "more", "")),
+        *(  # a bar in the details before anything else is text
+            (f"OK\n{details}\n", Output("OK", details, ""))
+            for details in ("name | size\nsda | 10", "a || b", "x | a=1\nand text")
+        ),
+    ],
+)
+def test_the_summary_comes_first_and_items_after_details(text: str, output: Output) -> None:
+    assert split_output(text) == output
+
+
+@pytest.mark.parametrize("piece", ["'", "'' ", "'a", "=1", "9", "a=9,", "' ''"])
+def test_a_lot_of_junk_takes_linear_time(piece: str) -> None:
+    started = time.process_time()
+    list(measured(f"{piece * 100_000} a={piece * 100_000}"))
+    split_output(f"OK | {piece * 100_000}\n|{piece * 100_000}=")
+    assert time.process_time() - started < 10

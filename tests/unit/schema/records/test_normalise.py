@@ -53,7 +53,6 @@ def test_a_value_gets_the_one_form_that_it_has_in_the_database(
 ) -> None:
     headers = {name: str(text) for name, text in changes.items() if name.startswith("nagios")}
     record = {name: text for name, text in changes.items() if name not in headers}
-
     assert row(metric_result(**record), **headers)[key] == value
 
 
@@ -76,9 +75,7 @@ BAD: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("problem", BAD)
 def test_any_other_value_is_refused_with_its_reason(problem: str) -> None:
     reason, key = problem.split()
-
     found = {value: refusal(metric_result(**{key: value})) for value in BAD[problem]}
-
     assert found == dict.fromkeys(BAD[problem], reason)
 
 
@@ -95,7 +92,6 @@ def test_a_missing_required_key_is_reported() -> None:
 def test_the_age_that_is_accepted_is_a_limit_and_each_flavour_of_a_list_one_row() -> None:
     with pytest.raises(RecordRefused, match="0 days old"):
         normalise(metric_result(), "metricOutput", {}, NOW, Limits(past=timedelta(minutes=1)))
-
     rows = normalise(metric_result(serviceFlavour="CE, ARC-CE ,CE,"), "metricOutput", {}, NOW)
     assert [item["serviceFlavour"] for item in rows] == ["CE", "ARC-CE"]
 

@@ -100,7 +100,6 @@ def test_keys_are_those_of_nstream_unless_they_are_renamed(
     result: Any, rename: Mapping[str, str], expected: Mapping[str, str], ignored: str
 ) -> None:
     outcome = decoded(result, rename)
-
     [row] = outcome.rows
     assert expected.items() <= row.values.items()
     assert outcome.ignored == dict.fromkeys(ignored.split(), 1)
@@ -110,7 +109,6 @@ def test_keys_are_those_of_nstream_unless_they_are_renamed(
 def test_each_tag_is_a_flavour(tags: str) -> None:
     for key in ("tags", "Tags", "serviceFlavour"):
         outcome = decoded(nstream_result(**{"tags": None, key: tags}))
-
         assert [row.values["serviceFlavour"] for row in outcome.rows] == ["CREAM-CE", "ARC-CE"]
         assert not outcome.ignored
 
@@ -130,9 +128,7 @@ def test_a_result_without_flavour_is_refused_alone_with_its_reason(tags: str | N
 def test_a_custom_class_needs_no_flavour() -> None:
     stamp = make_stamp("perfSonar", "nstream", {"ps_host": "host"})
     message = stamp.stamped(Message({}, b'{"metric": "ps ntp", "ps_host": "ps.example.org"}'))
-
     [row] = decode(message, ["metricName", "host"], NOW).rows
-
     assert row.values == {"metricName": "ps ntp", "host": "ps.example.org"}
 
 
@@ -149,9 +145,7 @@ def test_a_custom_class_needs_no_flavour() -> None:
 )
 def test_a_bad_result_keeps_its_bytes_and_its_reason(changes: dict[str, Any], reason: str) -> None:
     result = nstream_result(**changes)
-
     [refused] = decoded(result).bad
-
     assert refused.reason == reason
     assert json.loads(refused.raw) == result
 
@@ -169,5 +163,4 @@ ANY = st.dictionaries(st.sampled_from(list(nstream_result())) | st.text(), JSON_
 @given(ANY.map(lambda changes: nstream_result(**changes)) | st.binary())
 def test_any_result_or_body_gives_rows_or_a_reason(document: Any) -> None:
     outcome = decoded(document)
-
     assert bool(outcome.rows) != bool(outcome.bad)

@@ -64,18 +64,14 @@ def test_decoding_returns_the_normalised_values(record: Record) -> None:
 def test_writing_a_decoded_record_changes_nothing(record: Record) -> None:
     text = write_wlcg(record)
     assume("\0" not in text and text != "EOT\n")
-
     [again] = read_wlcg(text.encode("utf-8", "replace"))
-
     assert write_wlcg(again.fields).encode() == text.encode("utf-8", "replace")  # type: ignore[union-attr]
 
 
 @given(st.lists(RECORDS, min_size=2, max_size=4))
 def test_records_in_one_body_are_read_like_single_records(records: list[Record]) -> None:
     bodies = [write_wlcg(record).encode("utf-8", "replace") for record in records]
-
     together = read_wlcg(b"".join(bodies))
-
     alone = [record for body in bodies for record in read_wlcg(body)]
     assert [record._replace(line=1) for record in together] == alone
 
@@ -84,9 +80,7 @@ def test_records_in_one_body_are_read_like_single_records(records: list[Record])
 def test_text_and_json_give_the_same_rows(record: Record) -> None:
     rows = normalise(record, "metricOutput", {}, NOW)
     headers = {"messageClass": "metricOutput", "content-type": JSON}
-
     outcome = decoded(Message(headers, write_json(rows).encode()))
-
     assert [row.values for row in outcome.rows] == rows
 
 
@@ -128,15 +122,12 @@ def assert_whole(outcome: Decoded) -> None:
 @example(b"k" * 100_000 + b": v\n" + b"k" * 100_000 + b": v\nEOT\n", "", "own")
 def test_any_bytes_are_rows_or_refused_records(body: bytes, content_type: str, name: str) -> None:
     outcome = decoded(Message({"messageClass": name, "content-type": content_type}, body))
-
     assert outcome.rows or outcome.bad
     assert_whole(outcome)
 
 
 @given(st.sampled_from(GOOD), st.randoms(use_true_random=False))
-def test_a_damaged_message_is_rows_or_refused_records(
-    message: Message, chance: random.Random
-) -> None:
+def test_a_damaged_message_is_rows_or_refusals(message: Message, chance: random.Random) -> None:
     body = bytearray(message.body)
     for _ in range(chance.randrange(1, 4)):
         at = chance.randrange(len(body))

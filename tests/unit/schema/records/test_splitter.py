@@ -90,9 +90,7 @@ def test_a_broken_object_ends_where_the_next_begins(
 
 
 @pytest.mark.usefixtures("block")
-def test_text_and_json_are_cut_as_the_reader_cuts_them_with_the_lines_of_the_file(
-    path: Path,
-) -> None:
+def test_text_and_json_are_cut_as_the_reader_cuts_them(path: Path) -> None:
     for text in (TEXT, b"\n\nhostName: a\nmetricName: m\nEOT\n\nhostName: b\nEOT\n"):
         assert [(record.raw, record.line) for record in read(path, text)[0]] == [
             (record.raw.lstrip(), record.line)
@@ -102,9 +100,7 @@ def test_text_and_json_are_cut_as_the_reader_cuts_them_with_the_lines_of_the_fil
         assert [json.loads(raw) for raw in raws(path, body)] == RECORDS
 
 
-def test_several_gzips_are_one_file_and_a_file_that_is_cut_is_reported(
-    path: Path,
-) -> None:
+def test_several_gzips_are_one_file_and_a_cut_one_is_reported(path: Path) -> None:
     assert len(raws(path, gzip.compress(TEXT) * 2)) == 2 * len(RECORDS)
     assert raws(path, b'\xef\xbb\xbf{"a": 1}') == [b'{"a": 1}']  # without the byte order mark
     records, splitter = read(path, ARRAY[:-1])
@@ -117,9 +113,7 @@ def test_several_gzips_are_one_file_and_a_file_that_is_cut_is_reported(
     assert "gzip" in (splitter.damage or "")
 
 
-def test_a_record_without_an_end_stops_the_reading(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_without_end_stops_reading(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sam_pipeline.schema.records.splitter.BLOCK_BYTES", 1000)
     monkeypatch.setattr("sam_pipeline.schema.records.splitter.LONGEST_RECORD", 4000)
     body = TEXT[: TEXT.index(b"\nEOT\nhost") + 5] + b"detailsData: x\n" + b"all the same\n" * 1000

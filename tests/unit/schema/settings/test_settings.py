@@ -284,9 +284,7 @@ def test_unknown_variables_are_problems_that_name_the_nearest_one() -> None:
     assert problems == [f"{name}: unknown variable{text}" for name, text in meant.items()]
 
 
-def test_valid_values_and_the_origin_of_each_key_are_known_despite_invalid_ones(
-    place: Place,
-) -> None:
+def test_valid_values_and_origins_are_known_despite_invalid_ones(place: Place) -> None:
     place.write(
         '[consumer]\nname = 7\nbrokers = ["x"]\n[[consumer.part]]\nurl = "1"\n',
         a='[[consumer.part]]\nurl = "2"\nfile = "x"\n[consumer.words]\nx = "y"\n',
@@ -336,9 +334,7 @@ words = { token = "metricName" }
 
 @pytest.mark.parametrize("name", SECRETS)
 @pytest.mark.parametrize("fragment", [False, True])
-def test_a_file_with_a_secret_that_others_may_read_is_refused(
-    place: Place, name: str, fragment: bool
-) -> None:
+def test_a_secret_that_others_may_read_is_refused(place: Place, name: str, fragment: bool) -> None:
     place.write(**{"a" if fragment else "main": f"[{name}]\n{SECRETS[name]}"})
     for file in (place.main, *place.fragments.iterdir()):
         file.chmod(0o644)
@@ -350,9 +346,7 @@ def test_a_file_with_a_secret_that_others_may_read_is_refused(
     assert "0644" in problem and "hidden" not in str(problems)
 
 
-def test_files_without_secrets_may_be_read_by_all_and_with_secrets_by_their_owner(
-    place: Place,
-) -> None:
+def test_files_without_secrets_may_be_read_by_all(place: Place) -> None:
     def load_with(mode: int, main: str, fragment: str = "") -> str:
         place.write(main, a=fragment)
         place.main.chmod(mode)

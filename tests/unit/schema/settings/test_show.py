@@ -83,8 +83,6 @@ def test_each_setting_has_its_value_and_its_origin(tmp_path: Path) -> None:
 
 def test_a_required_key_that_is_not_set_is_missing() -> None:
     found = examine(Shown, "report", None, {"HOME": "/nowhere"})
-
     (name, *others) = settings_of(Part("report", Shown, found))
-
     assert name == ("report.name", None, "missing")
     assert {setting.origin for setting in others} == {"default"}

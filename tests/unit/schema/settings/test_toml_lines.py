@@ -35,7 +35,6 @@ LINES = """
 
 def test_each_table_and_item_of_an_array_has_its_line() -> None:
     found = [f"{line} {'/'.join(map(str, path))}" for path, line in lines_of(ITEMS).items()]
-
     assert sorted(found) == sorted(LINES.replace("\n", "|").strip("|").split("|"))
 
 

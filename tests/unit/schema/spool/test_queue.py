@@ -102,9 +102,7 @@ def test_an_element_is_locked_by_one_until_it_is_unlocked_or_removed_before_its_
     assert [call.args[0] for call in gone.call_args_list] == [f"{file}.lck", file, f"{file}.lck"]
 
 
-def test_only_locks_that_nobody_refreshed_for_ten_minutes_are_purged(
-    queue: DirectoryQueue,
-) -> None:
+def test_only_locks_not_refreshed_for_ten_minutes_are_purged(queue: DirectoryQueue) -> None:
     name = queue.add(metric_message())
     lock, temporary = queue.path / f"{name}.lck", queue.path / f"{name}.tmp"
     of_age(queue.path / name, OLD_S)
@@ -333,9 +331,7 @@ def test_a_directory_that_is_a_symbolic_link_is_never_written_read_or_purged(
     assert {path.name for path in elsewhere.iterdir()} == {"0123456789abcd", "0123456789abcd.tmp"}
 
 
-def test_an_element_or_lock_that_is_a_symbolic_link_is_not_followed(
-    queue: DirectoryQueue, tmp_path: Path
-) -> None:
+def test_an_element_or_lock_is_no_symbolic_link(queue: DirectoryQueue, tmp_path: Path) -> None:
     locked_by_link = queue.add(metric_message())
     name = f"{locked_by_link.split('/')[0]}/00000000000000"
     secret = tmp_path / "secret"
@@ -448,20 +444,14 @@ def test_a_directory_that_another_account_made_this_minute_is_left_to_it(
 
 
 @pytest.mark.parametrize(("mode", "refused"), [(0o777, True), (0o1777, False), (0o770, False)])
-def test_a_directory_in_which_everybody_may_remove_is_refused(
-    tmp_path: Path, mode: int, refused: bool
-) -> None:
+def test_a_directory_writable_by_all_is_refused(tmp_path: Path, mode: int, refused: bool) -> None:
     tmp_path.chmod(mode)
-
     with pytest.raises(SpoolError, match="chmod o-w") if refused else nullcontext():
         DirectoryQueue(tmp_path).add(metric_message())
-
     assert (list(tmp_path.iterdir()) == []) == refused
 
 
-def test_elements_are_found_by_the_ids_of_their_messages_locked_or_not(
-    queue: DirectoryQueue,
-) -> None:
+def test_elements_are_found_by_the_ids_of_their_messages(queue: DirectoryQueue) -> None:
     assert [*elements_of(queue, {"a"}, 0)] == []
     messages = [metric_message() for _ in range(3)]
     names = [queue.add(message) for message in messages]
