@@ -28,7 +28,7 @@ from tests.support.consumer.drawn_messages import DrawnMessage, draw_message, go
 from tests.support.consumer.memory import peak_mb
 from tests.support.consumer.site import WAIT_S, Site, eventually, subscribe
 
-MESSAGES = 40
+MESSAGES = 25
 """Drawn for each road, each followed by a good one."""
 MAX_RSS_MB = 150
 ANSWER_S = 5.0
