@@ -138,28 +138,25 @@ def test_every_flipped_bit_of_what_is_covered_is_noticed(signer: Signer) -> None
         assert verified(changed(signed, {KEY_NAME: other}), signer) is None
 
 
-@pytest.mark.parametrize("name", [CLASS, MESSAGE_ID, *COVERED])
-def test_a_covered_header_that_was_removed_or_added_is_noticed(signer: Signer, name: str) -> None:
-    without = {key: value for key, value in MESSAGE.headers.items() if key != name}
-    added = changed(
-        sign(Message(without, MESSAGE.body), signer, NOW), {name: MESSAGE.headers[name]}
-    )
-
-    for other in (added, changed(sign(MESSAGE, signer, NOW), {name: ""})):
-        assert reason_of(other, signer) == BAD_SIGNATURE
+def test_a_covered_header_that_was_removed_or_added_is_noticed(signer: Signer) -> None:
+    for name in (CLASS, MESSAGE_ID, *COVERED):
+        headers = {**MESSAGE.headers}
+        added = {name: headers.pop(name)}
+        without = sign(Message(headers, MESSAGE.body), signer, NOW)
+        for other in (changed(without, added), changed(sign(MESSAGE, signer, NOW), {name: ""})):
+            assert reason_of(other, signer) == BAD_SIGNATURE
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        *({SIGNATURE: text} for text in ("", "A", "AAAA", "no base64 \u00fc", "A" * 400)),
-        {CLASS: "downtime"},
-        {DESTINATION: "/topic/grid.probe.downtime"},
-    ],
-    ids=str,
-)
-def test_a_malformed_signature_or_replay_is_bad(signer: Signer, change: Mapping[str, str]) -> None:
-    assert reason_of(changed(sign(MESSAGE, signer, NOW), change), signer) == BAD_SIGNATURE
+def test_a_malformed_signature_a_replay_or_a_missing_time_is_bad(signer: Signer) -> None:
+    signed = sign(MESSAGE, signer, NOW)
+    for text in ("", "A", "AAAA", "no base64 \u00fc", "A" * 400):
+        assert reason_of(changed(signed, {SIGNATURE: text}), signer) == BAD_SIGNATURE
+    for replay in ({CLASS: "downtime"}, {DESTINATION: "/topic/grid.probe.downtime"}):
+        assert reason_of(changed(signed, replay), signer) == BAD_SIGNATURE
+    for signed_at in ("", "yesterday", "2026-13-01T00:00:00Z"):
+        message = changed(MESSAGE, {KEY_NAME: signer.name, SIGNED_AT: signed_at})
+        signature = b2a_base64(signer.sign(covered_bytes(message)), newline=False).decode()
+        assert reason_of(changed(message, {SIGNATURE: signature}), signer) == BAD_SIGNATURE
 
 
 def test_headers_and_forms_that_brokers_change_do_not_matter(signer: Signer) -> None:
@@ -189,13 +186,6 @@ def test_a_signature_expires_at_the_second_and_is_not_of_the_far_future(signer: 
         assert reason_of(signed, signer, NOW + age) == EXPIRED
     # A bad one is bad, however old it is.
     assert reason_of(changed(signed, {COUNT: "2"}), signer, NOW + 2 * MAX_AGE) == BAD_SIGNATURE
-
-
-@pytest.mark.parametrize("signed_at", ["", "yesterday", "2026-13-01T00:00:00Z"])
-def test_a_signature_needs_a_time(signer: Signer, signed_at: str) -> None:
-    message = changed(MESSAGE, {KEY_NAME: signer.name, SIGNED_AT: signed_at})
-    signature = b2a_base64(signer.sign(covered_bytes(message)), newline=False).decode()
-    assert reason_of(changed(message, {SIGNATURE: signature}), signer) == BAD_SIGNATURE
 
 
 def test_without_a_key_or_with_an_unknown_one_a_message_is_unsigned(signer: Signer) -> None:
