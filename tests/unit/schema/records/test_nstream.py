@@ -105,24 +105,20 @@ def test_keys_are_those_of_nstream_unless_they_are_renamed(
     assert outcome.ignored == dict.fromkeys(ignored.split(), 1)
 
 
-@pytest.mark.parametrize("tags", ["CREAM-CE ARC-CE", "CREAM-CE,ARC-CE", " CREAM-CE, ARC-CE "])
-def test_each_tag_is_a_flavour(tags: str) -> None:
-    for key in ("tags", "Tags", "serviceFlavour"):
-        outcome = decoded(nstream_result(**{"tags": None, key: tags}))
-        assert [row.values["serviceFlavour"] for row in outcome.rows] == ["CREAM-CE", "ARC-CE"]
-        assert not outcome.ignored
-
-
-@pytest.mark.parametrize("tags", [None, "", " , "])
-def test_a_result_without_flavour_is_refused_alone_with_its_reason(tags: str | None) -> None:
-    explicit = nstream_result(serviceFlavour="SRM", tags="prod")
-    outcome = decoded([explicit, nstream_result(tags=tags)])
-
-    [refused] = outcome.bad
-    assert (refused.number, refused.reason) == (2, "missing-key")
-    assert "tags or serviceFlavour" in refused.text
-    assert [row.values["serviceFlavour"] for row in outcome.rows] == ["SRM"]
-    assert outcome.ignored["tags"] >= 1
+def test_each_tag_is_a_flavour_and_a_result_without_one_is_refused_alone() -> None:
+    for tags in ("CREAM-CE ARC-CE", "CREAM-CE,ARC-CE", " CREAM-CE, ARC-CE "):
+        for key in ("tags", "Tags", "serviceFlavour"):
+            outcome = decoded(nstream_result(**{"tags": None, key: tags}))
+            assert [row.values["serviceFlavour"] for row in outcome.rows] == ["CREAM-CE", "ARC-CE"]
+            assert not outcome.ignored
+    for none in (None, "", " , "):
+        explicit = nstream_result(serviceFlavour="SRM", tags="prod")
+        outcome = decoded([explicit, nstream_result(tags=none)])
+        [refused] = outcome.bad
+        assert (refused.number, refused.reason) == (2, "missing-key")
+        assert "tags or serviceFlavour" in refused.text
+        assert [row.values["serviceFlavour"] for row in outcome.rows] == ["SRM"]
+        assert outcome.ignored["tags"] >= 1
 
 
 def test_a_custom_class_needs_no_flavour() -> None:
@@ -132,25 +128,22 @@ def test_a_custom_class_needs_no_flavour() -> None:
     assert row.values == {"metricName": "ps ntp", "host": "ps.example.org"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        *(({"status": status}, "bad-status") for status in ("PENDING", {"OK": 1})),
-        ({"timestamp": "yesterday"}, "bad-time"),
-        ({"timestamp": None}, "missing-key"),
-        ({"host": ["a"]}, "bad-host"),
-        ({"metricName": "both"}, "duplicate-key"),
-        ({"metric": "a\0b"}, "nul-byte"),
-    ],
+BAD: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("bad-status", {"status": "PENDING"}),
+    ("bad-status", {"status": {"OK": 1}}),
+    ("bad-time", {"timestamp": "yesterday"}),
+    ("missing-key", {"timestamp": None}),
+    ("bad-host", {"host": ["a"]}),
+    ("duplicate-key", {"metricName": "both"}),
+    ("nul-byte", {"metric": "a\0b"}),
 )
-def test_a_bad_result_keeps_its_bytes_and_its_reason(changes: dict[str, Any], reason: str) -> None:
-    result = nstream_result(**changes)
-    [refused] = decoded(result).bad
-    assert refused.reason == reason
-    assert json.loads(refused.raw) == result
 
 
-def test_a_body_that_is_not_json_is_one_dead_letter() -> None:
+def test_a_bad_result_keeps_its_bytes_and_its_reason() -> None:
+    for reason, changes in BAD:
+        [refused] = decoded(nstream_result(**changes)).bad
+        assert refused.reason == reason
+        assert json.loads(refused.raw) == nstream_result(**changes)
     for body in (b"metric: x\nEOT\n", b'"x"', b"[" * 100_000, b"\xff"):
         [refused] = decoded(body).bad
         assert (refused.reason, refused.raw) == ("not-json", body)
