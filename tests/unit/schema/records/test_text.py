@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from sam_pipeline.schema.errors import MessageRefused
@@ -11,16 +13,17 @@ from sam_pipeline.schema.records.text import BadRecord, ReadRecord, read_wlcg, w
 from tests.support.builders import metric_result
 
 
-def fields_of(body: bytes | str, **options: object) -> list[dict[str, str]]:
+def read(body: bytes | str, **options: Any) -> list[ReadRecord | BadRecord]:
     body = body.encode() if isinstance(body, str) else body
-    records = read_wlcg(body, message_class=METRIC_OUTPUT, **options)  # type: ignore[arg-type]
-    assert all(isinstance(record, ReadRecord) for record in records), records
-    return [record.fields for record in records if isinstance(record, ReadRecord)]
+    return list(read_wlcg(body, message_class=METRIC_OUTPUT, **options))
 
 
-def reasons_of(body: bytes, **options: object) -> list[str]:
-    records = read_wlcg(body, message_class=METRIC_OUTPUT, **options)  # type: ignore[arg-type]
-    return [record.reason for record in records if isinstance(record, BadRecord)]
+def fields_of(body: bytes | str, **options: Any) -> list[dict[str, str]]:
+    return [cast(ReadRecord, record).fields for record in read(body, **options)]
+
+
+def reasons_of(body: bytes, **options: Any) -> list[str]:
+    return [record.reason for record in read(body, **options) if isinstance(record, BadRecord)]
 
 
 def test_the_writer_keeps_the_order_of_the_known_writers_and_puts_details_last() -> None:
@@ -105,53 +108,43 @@ def test_a_missing_final_eot_is_accepted_only_where_nothing_can_be_lost() -> Non
     record = write_wlcg(metric_result()).removesuffix("EOT\n").encode()
     with_details = record + b"detailsData: maybe more\n"
 
-    assert reasons_of(record) == []
-    assert reasons_of(record.rstrip(b"\n")) == ["truncated"]
-    assert reasons_of(b"hostName: a\n") == ["truncated"]
-    assert reasons_of(with_details) == ["truncated"]
-    assert reasons_of(with_details, record_count=1) == []
+    assert reasons_of(record) == reasons_of(with_details, record_count=1) == []
+    for cut in (record.rstrip(b"\n"), b"hostName: a\n", with_details):
+        assert reasons_of(cut) == ["truncated"]
     assert reasons_of(with_details, record_count=2) == ["truncated"]
 
 
 def test_an_object_is_one_record_of_texts_and_an_array_many() -> None:
+    commas = '\\",' * 2 * MIN_VALUES  # in a text they are not values
     [record] = read_json(b'{"weight": 1.50, "big": 36893488147419103232, "up": true, "x": null}')
-    assert isinstance(record, ReadRecord)
+    [long] = read_json(write_json([{"hostName": commas}]).encode(), max_records=1)
+    first, invalid, last = read_json(b'[{"a": "1"}, {"a": [1]}, {"a": "3"}]')
+
+    assert isinstance(record, ReadRecord) and isinstance(long, ReadRecord)
     assert record.fields == {"weight": "1.50", "big": "36893488147419103232", "up": "true"}
-    assert len(read_json(write_json([metric_result(), metric_result()]).encode())) == 2
+    assert long.fields == {"hostName": commas}
+    # A bad object keeps its text and does not affect the others.
+    assert isinstance(first, ReadRecord) and isinstance(last, ReadRecord)
+    assert isinstance(invalid, BadRecord) and "item 2" in invalid.text
+    assert invalid.raw == b'{"a": ["1"]}'
 
 
+NOT_JSON = (b"hostName: a", b'"x"', b'{"a": NaN}', b'{"a": 1} {"a": 2}', b"\xff", b"[" * 99_999)
 BAD_JSON = {
-    "empty": (b"", b"[]", b"{}"),
-    "not-json": (
-        b"hostName: a",
-        b'"x"',
-        b'{"a": NaN}',
-        b'{"a": 1} {"a": 2}',
-        b"\xff",
-        b"[" * 99999,
-    ),
-    "nested": (b'{"a": {"b": 1}}',),
-    "duplicate-key": (b'{"a": 1, "A": 2}',),
-    "nul-byte": (b'{"a": "\\u0000"}',),
-    "bad-text": (b'{"a": "\\ud800"}',),
+    **dict.fromkeys((b"", b"[]", b"{}"), "empty"),
+    **dict.fromkeys(NOT_JSON, "not-json"),
+    b'{"a": {"b": 1}}': "nested",
+    b'{"a": 1, "A": 2}': "duplicate-key",
+    b'{"a": "\\u0000"}': "nul-byte",
+    b'{"a": "\\ud800"}': "bad-text",
 }
 
 
-@pytest.mark.parametrize("reason", BAD_JSON)
-def test_bad_json_is_one_bad_record(reason: str) -> None:
-    for body in BAD_JSON[reason]:
+def test_bad_json_is_one_bad_record() -> None:
+    for body, reason in BAD_JSON.items():
         [record] = read_json(body)
         assert isinstance(record, BadRecord)
-        assert record.reason == reason
-
-
-def test_a_bad_object_keeps_its_text_and_does_not_affect_the_others() -> None:
-    first, invalid, last = read_json(b'[{"a": "1"}, {"a": [1]}, {"a": "3"}]')
-
-    assert isinstance(first, ReadRecord) and isinstance(last, ReadRecord)
-    assert isinstance(invalid, BadRecord)
-    assert invalid.raw == b'{"a": ["1"]}'
-    assert "item 2" in invalid.text
+        assert (record.reason, body) == (reason, body)
 
 
 @pytest.mark.parametrize("item", ["{}", "12", "[]", '"ab"', '{"a": "\\\\"}', '"\\","'])
@@ -165,13 +158,6 @@ def test_values_are_counted_before_they_take_memory(item: str) -> None:
     assert refusal.value.reason == "too-many-records"
     assert read_json(body(MIN_VALUES), max_records=1)
     assert read_json(body(MIN_VALUES + 2), max_records=MIN_VALUES)
-
-
-def test_commas_in_texts_are_not_values() -> None:
-    text = '\\",' * 2 * MIN_VALUES
-    [record] = read_json(write_json([{"hostName": text}]).encode(), max_records=1)
-    assert isinstance(record, ReadRecord)
-    assert record.fields == {"hostName": text}
 
 
 def nested(levels: int) -> str:

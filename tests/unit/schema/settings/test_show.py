@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 from sam_pipeline.schema.settings.section import examine
 from sam_pipeline.schema.settings.show import Part, as_text, masked, settings_of
 
@@ -44,10 +42,10 @@ MASKED = {
 }
 
 
-@pytest.mark.parametrize("value", MASKED)
-def test_passwords_of_urls_are_masked(value: str) -> None:
-    assert masked("brokers", value) == MASKED[value]
-    assert masked("brokers", (value,)) == [MASKED[value]]
+def test_passwords_of_urls_are_masked() -> None:
+    for value, shown in MASKED.items():
+        assert masked("brokers", value) == shown
+        assert masked("brokers", (value,)) == [shown]
     assert masked("password", "hidden") == "***"
     assert masked("password_file", Path("/etc/sam/password")) == "/etc/sam/password"
 
