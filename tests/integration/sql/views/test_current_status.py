@@ -138,7 +138,7 @@ def test_statuses_and_days_follow_the_results_in_any_order(engine: Engine, seed:
     announce(engine, "host0.example.org", "host1.example.org")
     before: dict[tuple[str, ...], int] = {}
     marked: set[str] = set()
-    for number in range(25):
+    for number in range(15):
         if rng.random() < 0.3:
             take(engine)
             marked = set()
