@@ -277,6 +277,7 @@ def test_several_days_are_one_job_and_an_open_day_ends_at_the_run(
     small_grid.endpoint("A", "SRM", "h2", validFrom=f"{next_day}T00:00:01Z")
     small_grid.result("SRM h1 put", "06:00", "OK")
     small_grid.result("SRM h2 put", "18:00", "CRITICAL", day=next_day)
+    small_grid.result("SRM h2 put", "18:30", "CRITICAL", day=next_day)
     small_grid.result("SRM h2 put", "01:00", "OK", day=last)
     small_grid.result("SRM h2 put", "03:00", "CRITICAL", day=last)
     now = day_start(last) + 2 * HOUR
@@ -290,6 +291,8 @@ def test_several_days_are_one_job_and_an_open_day_ends_at_the_run(
         {"A SRM h1": Seconds(ok=24 * HOUR)},
         {"A SRM h2": Seconds(critical=HOUR, ok=HOUR)},
     ]
+    read = query(small_grid.reader, "SELECT results_read FROM report_run ORDER BY day")
+    assert read == [(1,), (2,), (1,)]
     with reading(small_grid.engine) as connection:
         [figure] = period_figures(connection, "test", "site", Period(DAY, last))
     assert figure.seconds == Seconds(missing=6 * HOUR, ok=43 * HOUR, critical=HOUR)

@@ -154,7 +154,7 @@ def test_vos_are_mixed_if_the_profile_names_none() -> None:
 
 
 def test_sites_that_share_an_endpoint_are_in_one_group_and_groups_are_even() -> None:
-    shared = [Endpoint("A", "SRM", "s"), Endpoint("B", "SRM", "s"), Endpoint("C", "CE", "b")]
+    shared = [Endpoint("A", "SRM", "s"), Endpoint("C", "SRM", "s"), Endpoint("C", "CE", "b")]
     shared += [Endpoint("B", "CE", "b")]
     others = [Endpoint(f"S{number:02}", "CE", f"h{number:02}") for number in range(16)]
 
