@@ -93,7 +93,7 @@ def _windows(
             for stopping in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(stopping, lambda *_: soak.ending.set())
             ends_at = time.monotonic() + duration_s
-            with sampling(soak, lambda values: log.append(SAMPLE, run, **values)):
+            with sampling(stage, lambda values: log.append(SAMPLE, run, **values)):
                 for number, brokers in enumerate(turns):
                     began = time.monotonic()
                     window_s = min(args.window_minutes * 60, max(0.0, ends_at - began))

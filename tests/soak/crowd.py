@@ -51,8 +51,6 @@ class Crowd:
     midnight: datetime
     group: int
     steady: IO[bytes]
-    written: int = 0
-    """Records so far."""
     _alive: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -151,8 +149,6 @@ class Crowd:
     def _write(self, file: IO[bytes], text: str) -> None:
         file.write(text.encode())
         file.flush()
-        with self._lock:
-            self.written += text.count("\nEOT\n")
 
 
 class _Clock:

@@ -86,14 +86,7 @@ class Soak:
     today: datetime = field(default_factory=lambda: datetime.now(UTC))
     ending: threading.Event = field(default_factory=threading.Event)
     """Set to end the run: the current window ends early, and is accounted for."""
-    crowd: Crowd | None = None
     previous: Window | None = None
-    _published: int = 0
-
-    @property
-    def published(self) -> int:
-        """Records that the crowd has written in all windows."""
-        return self._published + (self.crowd.written if self.crowd else 0)
 
     def window(
         self, number: int, brokers: tuple[str, ...], events: Iterator[Event], duration_s: float
@@ -111,7 +104,6 @@ class Soak:
         kinds = dict(senders.kinds)
         for poster in posters:
             kinds.update(poster.kinds)
-        self._published, self.crowd = self.published, crowd
         pausing = threading.Event()
         ends_at = time.monotonic() + duration_s
         load = {**pausable(kinds, pausing, SLOWER), **pausable(crowd.kinds, pausing)}
