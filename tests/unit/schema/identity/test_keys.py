@@ -19,12 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.identity.keys import (
-    load_signer,
-    make_key,
-    parse_public_key,
-    read_seed,
-)
+from sam_pipeline.schema.identity.keys import load_signer, make_key, parse_public_key, read_seed
 
 
 def stored(path: Path, pem: bytes) -> Path:

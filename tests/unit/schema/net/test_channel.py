@@ -8,7 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, cast
 from unittest.mock import Mock
 
@@ -181,17 +181,17 @@ def test_incoming_bytes_are_passed_on_while_sending_is_blocked_and_may_end_it() 
 
 
 def test_a_connection_not_made_in_time_is_an_error(recwarn: pytest.WarningsRecorder) -> None:
-    url = f"stomp://{HOST}:{closed_port()}"
-    with pytest.raises(BrokerUnavailable) as refusal:
-        open_channel(BrokerAddress(parse_broker(url), HOST), PublisherConfig(), soon())
-    assert str(refusal.value) == f"{url}: connection refused"
+    def opened(url: str, deadline: Deadline) -> Channel:
+        return open_channel(BrokerAddress(parse_broker(url), HOST), PublisherConfig(), deadline)
 
+    url = f"stomp://{HOST}:{closed_port()}"
+    with pytest.raises(BrokerUnavailable, match=f"^{url}: connection refused$"):
+        opened(url, soon())
     with black_hole() as url:
-        broker = parse_broker(url)
         with pytest.raises(BrokerUnavailable, match=NO_ANSWER):
-            open_channel(BrokerAddress(broker, HOST), PublisherConfig(), Deadline.after(SHORT_S))
+            opened(url, Deadline.after(SHORT_S))
         with pytest.raises(TimeoutError):
-            connect(HOST, broker.port, Deadline.after(-1))
+            connect(HOST, parse_broker(url).port, Deadline.after(-1))
     assert not recwarn.list  # no socket is left open
 
 
@@ -200,12 +200,8 @@ def test_an_address_of_ipv6_is_reached() -> None:
         listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
     except OSError:
         missing("IPv6", "enable it on the loopback interface")
-
-    with listener:
-        channel = connect("::1", listener.getsockname()[1], soon())
-        channel.close()
-
-    assert channel.socket.family == socket.AF_INET6
+    with listener, closing(connect("::1", listener.getsockname()[1], soon())) as channel:
+        assert channel.socket.family == socket.AF_INET6
 
 
 def test_http_client_reads_through_a_channel_and_may_close_it_before() -> None:

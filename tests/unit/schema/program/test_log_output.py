@@ -100,9 +100,10 @@ def test_repetitions_are_counted_for_a_minute_and_then_the_line_is_written_again
 def test_lines_of_a_log_that_cannot_be_written_are_counted(how: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    full = os.open("/dev/full", os.O_WRONLY)
-    raw = os.fdopen(full if how == "full" else os.dup(writer), "wb", buffering=0)
-    stream = io.TextIOWrapper(raw, write_through=True)
+    if how == "full":
+        os.dup2(full := os.open("/dev/full", os.O_WRONLY), writer)
+        os.close(full)
+    stream = io.TextIOWrapper(os.fdopen(writer, "wb", buffering=0), write_through=True)
     if how == "closed":
         stream.close()
     handler = FoldingHandler(None if how == "none" else stream)
@@ -116,8 +117,6 @@ def test_lines_of_a_log_that_cannot_be_written_are_counted(how: str) -> None:
     handler.close()
     if how != "closed":
         stream.detach().close()
-    for descriptor in {writer, full} - ({full} if how == "full" else set()):
-        os.close(descriptor)
 
 
 class Stderr:
@@ -129,17 +128,16 @@ class Stderr:
     @contextmanager
     def __call__(self, log_format: str, verbosity: int = 0, journal: bool = True) -> Iterator[None]:
         root = logging.getLogger()
-        handlers, level = root.handlers[:], root.level
-        root.handlers = []
         with self._path.open("w") as file, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(root, "handlers", [])
+            patch.setattr(root, "level", root.level)
             status = os.fstat(file.fileno())
             stream = f"{status.st_dev}:{status.st_ino}" if journal else "1:2"
             patch.setenv("JOURNAL_STREAM", stream)
             patch.setattr("sys.stderr", file)
             set_up(verbosity, log_format)
             yield
-        root.handlers = handlers
-        root.setLevel(level)
+        root.setLevel(root.level)  # forget which loggers are enabled
 
     @property
     def lines(self) -> list[str]:
@@ -198,7 +196,6 @@ def test_json_has_broker_message_and_class_where_they_are_given(stderr: Stderr) 
 
 def test_errors_that_end_a_program_are_lines_of_its_log(stderr: Stderr) -> None:
     texts = ["[database] url is missing", "line\nend"]
-
     with stderr("text"):
         [plain, escaped] = error_lines("sam-db", texts, "text")
         [document, _] = error_lines("sam-db", texts, "json")

@@ -19,11 +19,7 @@ from sam_pipeline.schema.records.check_result import (
     record_of_result,
     result_of_command,
 )
-from sam_pipeline.schema.records.nrdp import (
-    UnreadableResults,
-    results_in_json,
-    results_in_xml,
-)
+from sam_pipeline.schema.records.nrdp import UnreadableResults, results_in_json, results_in_xml
 from sam_pipeline.schema.records.performance_data import measured
 from sam_pipeline.schema.records.plugin_output import Output, split_output
 
@@ -205,7 +201,6 @@ JUNK = (
 @pytest.mark.parametrize("junk", JUNK)
 def test_an_item_without_a_value_is_kept_and_skipped_and_the_others_are_read(junk: str) -> None:
     text = f"before=1 {junk}  'the last'=2"
-
     assert split_output(f"OK | {text}") == Output("OK", "", text.replace("  ", " "))
     assert [(*value,) for value in measured(text)] == [("before", "1", ""), ("the last", "2", "")]
 

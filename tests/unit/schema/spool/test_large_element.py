@@ -17,11 +17,7 @@ from hypothesis import strategies as st
 from sam_pipeline.schema.messages.message import CLASS, MESSAGE_ID, Message
 from sam_pipeline.schema.messages.refused import BAD_FRAME, KEPT_BYTES, TOO_LARGE, refusal_of
 from sam_pipeline.schema.spool.element import parse, serialise
-from sam_pipeline.schema.spool.large_element import (
-    MAX_HEADER_CHARS,
-    MAX_HEADERS,
-    read_in_pieces,
-)
+from sam_pipeline.schema.spool.large_element import MAX_HEADER_CHARS, MAX_HEADERS, read_in_pieces
 from sam_pipeline.schema.spool.queue import WHOLE_BYTES, DirectoryQueue
 from tests.support.builders import metric_message
 
