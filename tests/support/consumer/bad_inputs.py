@@ -145,12 +145,17 @@ JSON_INPUTS: tuple[tuple[str, bytes, str], ...] = (
     ("an object of depth 100 000", b'{"a":' * 100_000, "not-json"),
 )
 CLASSES = {
-    "weatherReport": "unknown-class", 'metricOutput"; DROP TABLE host; --': "unknown-class",
-    "..": "unknown-class", "m" * 10_000: "unknown-class", "metric_result": "unknown-class",
-    "metric\u043eutput": "unknown-class", "METRICoutput": A_ROW,
+    "weatherReport": "unknown-class",
+    'metricOutput"; DROP TABLE host; --': "unknown-class",
+    "..": "unknown-class",
+    "m" * 10_000: "unknown-class",
+    "metric_result": "unknown-class",
+    "metric\u043eutput": "unknown-class",
+    "METRICoutput": A_ROW,
 }
 HEADERS = {
-    "samFormat=gherkin": "unknown-format", "samRename=a=b=c": "bad-rename",
+    "samFormat=gherkin": "unknown-format",
+    "samRename=a=b=c": "bad-rename",
     "recordCount=many": A_ROW,
 }
 NUMBERS = ("many", "1e400", "NaN", "Infinity", str(2**70), "1_000", "\u0663", "+5", "-1")
