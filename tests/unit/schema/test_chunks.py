@@ -15,13 +15,6 @@ from sam_pipeline.schema.errors import ClockNotSet
 from sam_pipeline.schema.times import NOT_BEFORE, require_set_clock
 
 
-def test_a_list_is_bounded_by_count_and_by_bytes() -> None:
-    items = ["a", "b", "c", "dddd", "ee", "f", "ggggggg", "h"]
-    assert [" ".join(chunk) for chunk in chunks(items, len, 3, 5)] == [
-        *("a b c", "dddd", "ee f", "ggggggg", "h")
-    ]
-
-
 @given(st.lists(st.integers(0, 12)), st.integers(1, 5), st.integers(1, 10))
 def test_lists_are_as_large_as_the_limits_allow(
     sizes: list[int], max_items: int, max_bytes: int

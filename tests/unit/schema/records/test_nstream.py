@@ -59,22 +59,18 @@ def test_a_result_becomes_a_metric_result_of_the_monitoring_host() -> None:
     }
 
 
-WITHOUT_C_MAP = {
-    "servicedesc": "org.sam.M",
-    "hostname": "ce01.example.org",
-    "servicestate": "OK",
-    "_servicetags": "CE",
-    "_servicevo": "ops",
-    "lastservicecheck": "1795176000",
-    "servicestatetype": "HARD",
-}
-RENAME = {
-    "servicedesc": "metricName",
-    "servicestate": "metricStatus",
-    "_servicetags": "tags",
-    "_servicevo": "voName",
-    "lastservicecheck": "timestamp",
-}
+def pairs(text: str) -> dict[str, str]:
+    return dict(pair.split("=") for pair in text.split())
+
+
+WITHOUT_C_MAP = pairs("""
+servicedesc=org.sam.M hostname=ce01.example.org servicestate=OK _servicetags=CE _servicevo=ops
+lastservicecheck=1795176000 servicestatetype=HARD
+""")
+RENAME = pairs("""
+servicedesc=metricName servicestate=metricStatus _servicetags=tags _servicevo=voName
+lastservicecheck=timestamp
+""")
 TIME = {"timestamp": "2026-11-20T12:00:00Z"}
 MORE = {"timestamp": "1795176000", "datetime": "x", "perfdata": "t=61s", "perf_metrics": {"t": 61}}
 
