@@ -125,7 +125,9 @@ def test_operators_and_unknown_keys_get_no_publisher_and_long_lists_have_lines(f
 @given(user=st.text(min_size=1), site=st.text(min_size=1), host=st.text(min_size=1))
 def test_any_name_is_taken_literally(file: Path, user: str, site: str, host: str) -> None:
     identity, host = f"broker:stomp://b:1/{user}", host.lower()
-    names = {name: frozenset({host}) for name in ("hosts", "new_hosts", "monitoring_hosts")}
+    names: dict[str, Any] = {
+        name: frozenset({host}) for name in ("hosts", "new_hosts", "monitoring_hosts")
+    }
     policy = suggested(
         file, [replace(RESULTS, identity=identity, sites=frozenset({site}), **names)]
     )

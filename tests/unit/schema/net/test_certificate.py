@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -111,7 +112,7 @@ def test_an_expired_authority_is_a_problem_if_no_other_is_valid(files: TlsFiles)
 
 
 def test_a_subject_is_that_of_a_full_parser_with_its_last_part_first(files: TlsFiles) -> None:
-    names = {"organization_name": "Grid", "organization_unit_name": "s~m"}
+    names: dict[str, Any] = {"organization_name": "Grid", "organization_unit_name": "s~m"}
     host = files.ca.issue_cert("x", common_name="x.example.org", **names)
     odd = files.ca.issue_cert("x", organization_name='#a,b+c"d\\e<f>;g', common_name=" both ")
     path = files.certificate_file(odd)

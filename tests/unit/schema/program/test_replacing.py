@@ -53,16 +53,15 @@ def test_a_terminal_shows_the_share_and_rate_of_a_long_command_and_a_file_shows_
     terminal, file = io.StringIO(), io.StringIO()
     terminal.isatty = lambda: True  # type: ignore[method-assign]
     for stream in (terminal, file):
-        at = lambda *seconds: {"stream": stream, "clock": iter(seconds).__next__}  # noqa: E731, B023
-        drained = Progress("drained", 1000, "records", **at(0, 1, 3))
+        drained = Progress("drained", 1000, "records", stream, clock=iter([0, 1, 3]).__next__)
         drained.show(100)  # too soon
         drained.show(500)
         drained.end()
-        of_file = Progress("a.txt", None, "records", **at(0, 2, 4))
+        of_file = Progress("a.txt", None, "records", stream, clock=iter([0, 2, 4]).__next__)
         of_file.show(3000, share=0.5, skipped=1000)
         of_file.show(5000, share=None)
         of_file.end()
-        stages = Progress("", None, "records", **at(0, 1, 2.5, 3, 5))
+        stages = Progress("", None, "records", stream, clock=iter([0, 1, 2.5, 3, 5]).__next__)
         stages.stage("reading")
         stages.stage("folding")
         stages.share(0.5)

@@ -124,7 +124,7 @@ def test_the_values_of_a_result_are_its_elements() -> None:
     assert results_in_xml(latin)[0]["output"] == "é"
 
 
-NO_DOCUMENTS = (
+NO_DOCUMENTS: tuple[str | bytes, ...] = (
     *(BOMB, '<!DOCTYPE a SYSTEM "file:///etc/passwd"><checkresults/>', "", b"\xff\xfe"),
     *("<checkresults>&a;</checkresults>", "<checkresult/>", "<checkresults>"),
     "<checkresults/><checkresults/>",

@@ -205,7 +205,7 @@ def test_a_new_queue_is_private_and_durable_with_every_directory_above_it(
 def test_a_directory_removed_by_another_process_is_created_again(
     queue: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, swept = os.open, []
+    real, swept = os.open, list[str]()
 
     def sweeping(path: str, flags: int, *arguments: int, **at: int) -> int:
         if "dir_fd" in at and not swept:
@@ -225,7 +225,7 @@ def test_a_created_link_counts_even_if_an_error_is_reported_and_a_name_in_use_is
     queue: DirectoryQueue, monkeypatch: pytest.MonkeyPatch, code: int | None
 ) -> None:
     message = metric_message()
-    real, first = os.link, []
+    real, first = os.link, list[str]()
 
     def link(old: str, new: str, **at: int) -> None:
         is_first = not first
