@@ -98,6 +98,6 @@ sam+http://door.example.org spool:///var/spool/sam
 """
 
 
-@pytest.mark.parametrize("url", UNHEARD.split())
-def test_a_login_that_nobody_can_overhear_is_permitted(url: str) -> None:
-    assert problem_of_login(parse_broker(url), "sam", insecure=False) is None
+def test_a_login_that_nobody_can_overhear_is_permitted() -> None:
+    for url in UNHEARD.split():
+        assert problem_of_login(parse_broker(url), "sam", insecure=False) is None
