@@ -194,11 +194,9 @@ def test_a_policy_has_the_values_of_its_file(file: Path) -> None:
     policy = policy_of(file, COMPLETE)
 
     publisher, topology = policy.publishers
-    assert policy.mode == ENFORCE
-    assert policy.keys == {"nagios-cern": (KEY_1, KEY_2)}
+    assert (policy.mode, policy.keys) == (ENFORCE, {"nagios-cern": (KEY_1, KEY_2)})
     assert publisher.identities[1] == "key:nagios-cern"
-    assert publisher.signed
-    assert publisher.monitoring_hosts == ("nagios1.cern.ch",)
+    assert (publisher.signed, publisher.monitoring_hosts) == (True, ("nagios1.cern.ch",))
     assert (publisher.records_per_minute, publisher.until) == (20_000, date(2027, 6, 1))
     assert (topology.sites, topology.hosts, topology.monitoring_hosts) == ((), (), None)
     assert policy_of(file, f'mode = "{OBSERVE}"').publisher_of("anonymous") is None
@@ -231,22 +229,22 @@ def test_all_problems_are_reported_at_once_with_line_and_nearest_name(file: Path
         load_policy(file)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "place"),
-    [
-        ('"topology"', '"nagios-cern"', "16: publisher[2] name: "),
-        ('"uid:1000"', '"broker:*/CN=nagios1.cern.ch,OU=computers"', "17: publisher[2] is: "),
-        ('"uid:1000"]', f'"key:other"]\nkeys = ["{KEY_2}"]', "18: publisher[2] keys: "),
-        ('"uid:1000"]', '"uid:1000"]\nsigned = true', "18: publisher[2] signed: "),
-        ('"uid:1000"]', f'"uid:1"]\nkeys = ["{PublicKey(b"3" * 32)}"]', "18: publisher[2] keys: "),
-        ('"uid:1000"', '"key:other"', "17: publisher[2] is: "),
-        ("uid:1000", "operator:root", "17: "),
-    ],
-    ids=["name", "identity", "key", "no keys", "no key identity", "key alone", "operator"],
-)
-def test_publishers_must_fit_together(file: Path, old: str, new: str, place: str) -> None:
-    [problem] = problems_of(file, COMPLETE.replace(old, new))
-    assert problem.startswith(place)
+KEY_3 = PublicKey(b"3" * 32)
+MISFITS = {  # a change, and the place of its problem
+    ('"topology"', '"nagios-cern"'): "16: publisher[2] name: ",
+    ('"uid:1000"', '"broker:*/CN=nagios1.cern.ch,OU=computers"'): "17: publisher[2] is: ",
+    ('"uid:1000"]', f'"key:other"]\nkeys = ["{KEY_2}"]'): "18: publisher[2] keys: ",
+    ('"uid:1000"]', '"uid:1000"]\nsigned = true'): "18: publisher[2] signed: ",
+    ('"uid:1000"]', f'"uid:1"]\nkeys = ["{KEY_3}"]'): "18: publisher[2] keys: ",
+    ('"uid:1000"', '"key:other"'): "17: publisher[2] is: ",
+    ("uid:1000", "operator:root"): "17: ",
+}
+
+
+def test_publishers_must_fit_together(file: Path) -> None:
+    for change, place in MISFITS.items():
+        [problem] = problems_of(file, COMPLETE.replace(*change))
+        assert problem.startswith(place)
 
 
 @pytest.mark.parametrize("removed", [False, True])

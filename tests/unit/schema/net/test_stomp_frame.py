@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import closing
 
 import pytest
@@ -31,12 +32,9 @@ def frames_of(*pieces: bytes, reader: FrameReader | None = None) -> list[Frame]:
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:
     """The data in chunks of these sizes, repeated in a cycle."""
-    pieces = []
-    while data:
-        size = sizes[len(pieces) % len(sizes)]
-        pieces.append(data[:size])
-        data = data[size:]
-    return pieces
+    ends = itertools.accumulate(itertools.cycle(sizes), initial=0)
+    within = [*itertools.takewhile(lambda end: end < len(data), ends), len(data)]
+    return [data[start:end] for start, end in itertools.pairwise(within)]
 
 
 @given(COMMANDS, st.dictionaries(NAMES, TEXT, max_size=5), st.binary(max_size=50), PIECES)
@@ -63,11 +61,9 @@ def test_any_bytes_raise_only_a_frame_error(start: bytes, data: bytes, sizes: li
 
 def test_a_header_cannot_inject_another_header_or_frame() -> None:
     evil = "x\ndestination:/queue/other\r\n\n\0"
-
     with pytest.raises(ValueError, match="holds a NUL"):
         encode("SEND", {"note": evil})
     data = encode("SEND", {"no:te\n": evil.replace("\0", "")})
-
     assert data == b"SEND\nno\\cte\\n:x\\ndestination\\c/queue/other\\r\\n\\n\n\n\0"
 
 
@@ -138,11 +134,9 @@ def test_a_frame_without_end_is_an_error() -> None:
 
 def test_frames_before_an_error_and_beyond_the_requested_one_are_kept() -> None:
     reader, frames = FrameReader(), []
-
     first = next(iter(reader.feed(RECEIPT % 1 + RECEIPT % 2)))
     with pytest.raises(FrameError):
         frames.extend(reader.feed(RECEIPT % 3 + b"garbage"))
-
     assert [frame.headers["receipt-id"] for frame in (first, *frames)] == ["1", "2", "3"]
 
 
@@ -156,7 +150,6 @@ def test_connect_names_the_virtual_host() -> None:
     with FakeBroker() as broker:
         for vhost in ("monitoring", None):
             session_at(broker, deadline, vhost).close()
-
     assert [login.headers["host"] for login in broker.logins] == ["monitoring", VIRTUAL_HOST]
 
 
