@@ -109,10 +109,8 @@ def test_any_body_gives_the_same_rows_from_the_cache(
 ) -> None:
     message = Message(headers, before + body.encode())
     expected = decode(message, columns, NOW, limits)
-
     for _ in range(3):  # met, remembered, recalled
         assert CachedDecoder(columns, NOW, limits).decode(message) == expected
-
     event("from memory" if is_from_memory(message, columns) else "by decode()")
 
 

@@ -55,7 +55,6 @@ def test_of_a_larger_body_the_beginning_the_length_and_the_digest_are_kept() -> 
 def test_a_mark_keeps_headers_and_body_and_is_a_bad_frame_if_its_reason_is_unknown() -> None:
     marked = mark_refused(Message(HEADERS, b"body"), BAD_FRAME, "not UTF-8")
     refusal, unknown = refusal_of(marked), refusal_of(Message({**HEADERS, REFUSED: "because"}, b""))
-
     assert refusal and (refusal.reason, refusal.text) == (BAD_FRAME, "not UTF-8")
     assert (marked.message_class, marked.body) == ("metricOutput", b"body")
     assert unknown and unknown.reason == BAD_FRAME

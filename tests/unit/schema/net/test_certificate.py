@@ -185,7 +185,6 @@ def test_a_client_is_known_by_its_certificate_if_it_has_one_and_is_asked(files: 
 def test_a_revoked_certificate_is_refused_and_the_next_one_is_not(files: TlsFiles) -> None:
     revoked = files.client()
     server = server_files(files, files.revocation_list(revoked))
-
     with pytest.raises(ssl.SSLCertVerificationError):
         seen_by_server(files, server, revoked)
     assert seen_by_server(files, server, files.client())

@@ -81,7 +81,6 @@ def test_a_usage_error_exits_64_and_says_what_was_probably_meant(
 
 def test_errors_are_lines_and_a_bug_exits_70(capsys: pytest.CaptureFixture[str]) -> None:
     fail = Mock(side_effect=ConfigError(["first", "second"]))
-
     assert command.run("sam-x", parser(), ["do"], fail) == 78
     assert capsys.readouterr().err == "sam-x: error: first\nsam-x: error: second\n"
     assert command.run("sam-x", parser(), ["do"], lambda args: 1 // 0) == 70
