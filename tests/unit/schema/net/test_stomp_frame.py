@@ -130,6 +130,8 @@ def test_a_frame_without_end_is_an_error() -> None:
         frames_of(b"ERROR\n", *[b"a:1\n"] * 1000, reader=FrameReader(max_head_bytes=1000))
     with pytest.raises(FrameError, match="body of ERROR exceeds 1000"):
         frames_of(b"ERROR\n\n", *[b"x"] * 1002, reader=FrameReader(max_body_bytes=1000))
+    exact = encode("MESSAGE", {"content-length": "9"}, b"x" * 9)
+    assert len(frames_of(exact, reader=FrameReader(max_body_bytes=9))) == 1
 
 
 def test_frames_before_an_error_and_beyond_the_requested_one_are_kept() -> None:
