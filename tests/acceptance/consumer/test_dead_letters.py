@@ -440,17 +440,21 @@ def test_a_host_without_a_database_has_only_spools(tmp_path: Path) -> None:
     assert time_of_id("ffffffffffffff-3da37507d44158f917") is None
 
 
-def test_a_terminal_gets_a_pager_unless_all_is_wanted(small: Workplace) -> None:
+def test_a_terminal_gets_a_pager_and_short_messages_unless_all_is_wanted(small: Workplace) -> None:
     park(small, BAD)
+    fill_spool(small.directory / "spool", [metric_message(metric_result(detailsData="x" * 30_000))])
     environment = {**small.clean_environment(), "PAGER": "sed 's/^/paged: /'"}
     shown = []
-    for arguments in (["list"], ["show", "1"], ["list", "--all"]):
+    for arguments in ("dead-letter list", "dead-letter show 1", "dead-letter list --all", "tap"):
         leader, follower = pty.openpty()
-        command = [PROGRAMS / "sam-consume", "dead-letter", *arguments]
+        count = ["--count", "1"] if arguments == "tap" else []
+        command = [PROGRAMS / "sam-consume", *arguments.split(), *count]
         place = {"cwd": small.directory, "env": environment}
         subprocess.run(command, stdout=follower, timeout=60, check=True, **place)  # type: ignore[call-overload]
         os.close(follower)
         shown.append(os.read(leader, 100_000).decode())
         os.close(leader)
+    everything = small.succeed("sam-consume", "tap", "--count", "1").out
 
-    assert [text.startswith("paged: ") for text in shown] == [True, True, False]
+    assert [text.startswith("paged: ") for text in shown] == [True, True, False, False]
+    assert len(shown[-1]) < 2000 < 30_000 < len(everything)
