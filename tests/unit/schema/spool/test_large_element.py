@@ -82,6 +82,7 @@ NO_MESSAGES = (
     *(b'{"body": "a"} {}', b'{"body": "a",}', b'{"body": "\\x"}', b'{"body": "\n"}'),
     *(b'{"body": "\\ud8"}', b'{"body": "!", "encoding": "base64"}', b'{"body": "\xff"}'),
     *(b'{"body": "AAAA", "encoding": "base64+zlib"}', b'{"more": ' + b"[" * 100_000),
+    b'{"body": "eJxLTEoGAAJN", "encoding": "base64+zlib"}',  # of b"abc", without its last bytes
 )
 
 
