@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -87,3 +88,12 @@ def broker(request: pytest.FixtureRequest) -> StompServer:
     """Each STOMP broker in turn; `on_brokers` chooses others: use destinations of your own."""
     server: StompServer = request.getfixturevalue(request.param)
     return server
+
+
+@pytest.fixture(autouse=True)
+def level_of_the_log() -> Iterator[None]:
+    """Whatever level a program sets that a test calls, the next test has the default one."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)

@@ -329,7 +329,7 @@ def test_a_body_or_a_header_that_is_edited_becomes_a_new_letter(small: Workplace
     [
         ("true", "", USAGE, "nothing changed"),
         ("false", "", USAGE, "status 1"),
-        ("no-such-editor", "", USAGE, "No such file"),
+        ("no-such-editor", "", USAGE, "editor no-such-editor: "),
         ("", "", USAGE, "--body"),
         ("", "--body absent.txt", NO_INPUT, "absent.txt"),
     ],

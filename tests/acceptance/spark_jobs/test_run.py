@@ -21,7 +21,7 @@ from sam_pipeline.spark_jobs.config import find_java
 from sam_pipeline.sql.database.engine import make_engine, writing
 from tests.services import missing
 from tests.services.postgres import PostgresServer, fresh_database
-from tests.services.process import HOST, alive, free_ports
+from tests.services.process import alive
 from tests.support.commands import Workplace, embedded
 from tests.support.reports.database import DAY, PROFILE, Grid, profile
 from tests.support.reports.published_days import publish
@@ -135,7 +135,6 @@ def test_a_terminated_run_fails_and_leaves_no_file_or_process_behind(
 @pytest.mark.parametrize(
     ("wrong", "cause"),
     [
-        (("--master", f"spark://{HOST}:{free_ports(1)[0]}"), "connection refused"),
         (("--master", "locl"), "Master must"),
         (("--conf", "spark.driver.memory=1m"), "Too small maximum heap"),
     ],

@@ -27,7 +27,7 @@ from tests.acceptance.spark_jobs.test_run import (
 )
 from tests.acceptance.spark_jobs.test_run import workplace as workplace  # a fixture
 from tests.integration.spark_jobs.conftest import SamReport
-from tests.services.process import descendants
+from tests.services.process import HOST, descendants, free_ports
 from tests.support.commands import PROGRAMS, Workplace, embedded_workplace
 from tests.support.consumer.faults import fill_up
 from tests.support.reports.database import DAY, Grid, profile, url_of
@@ -49,6 +49,17 @@ def test_a_run_removes_its_files_those_in_directories_of_its_own_too(workplace: 
 
     assert (ran.code, ran.err) == (0, "")
     assert os.listdir(local) == []
+    assert_nothing_is_left(workplace)
+
+
+def test_a_master_that_is_not_there_is_named(workplace: Workplace) -> None:
+    url = f"spark://{HOST}:{free_ports(1)[0]}"
+
+    refused = workplace.process(*RUN, "--master", url)  # Spark tries for a minute
+
+    [line] = refused.err.splitlines()
+    assert (refused.code, refused.out) == (69, "")
+    assert "connection refused" in line or url in line
     assert_nothing_is_left(workplace)
 
 

@@ -199,7 +199,9 @@ def test_a_name_server_that_hangs_costs_one_thread_and_no_reconnect(
 
     assert while_it_hangs == 1  # one thread waits for it, however often it is tried
     assert sum("no answer in time; trying again" in text for text in caplog.messages) == 1
-    assert {thread for thread in threading.enumerate() if not thread.daemon} <= foreground
+    eventually(
+        lambda: {thread for thread in threading.enumerate() if not thread.daemon} <= foreground
+    )
 
 
 def test_an_address_without_its_name_is_not_tried_again(broker: FakeBroker, inbox: Inbox) -> None:
