@@ -117,6 +117,7 @@ metrics_token_file = "{token}"
     assert messages[-1].startswith("STOPPING=1\n")
     assert notifications(systemd, "RELOADING=1\n") == 1
     assert "stopped: ended at" in place.run("sam-consume", "status").out
+    assert (state(place)["rows"], state(place)["damaged_elements"]) == (1, 0)
 
 
 def test_a_killed_daemon_is_not_taken_for_a_running_one(place: Workplace) -> None:
