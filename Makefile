@@ -25,7 +25,7 @@ PACKAGING := rpmbuild=rpm lintian=lintian rpmlint=rpmlint
 # What docs/install.md installs, by the packages' own names.
 INSTALL := $(foreach package,python3-venv postgresql default-jre-headless,/usr/share/doc/$(package)=$(package)) curl=curl
 MORE := $(PLUGINS) $(FAULTS) $(SYSTEMD) $(PACKAGING) $(MANUAL) $(SHELLS) $(PROMTOOL) $(BROWSER) $(INSTALL)
-PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal --durations=30
+PYTEST := $(BIN)/python -m pytest -n 3 --durations=30
 
 # Tests start the programs thousands of times: the first start compiles them, for all the others.
 export PYTHONDONTWRITEBYTECODE :=
@@ -56,14 +56,15 @@ pictures: $(VENV)/.tested-all ## write docs/pictures/ from the pages of `make de
 	$(BIN)/python -m tests.demo.pictures
 
 test: lint services ## formatter, linter, types, then the tests, against real servers: 12 minutes
-	$(PYTEST)
+	$(PYTEST) --dist worksteal
 
 test-all: test test-extended ## then packages, booted machines, browsers, shells, pages of docs/: 18 more
 
 test-extended: $(VENV)/.tested-all services
 	@$(NEED) $(MORE) || echo "their tests are skipped"
 	@$(BIN)/python -m tests.services --all
-	$(PYTEST) tests/extended
+	# A machine is booted once for all tests of a file, which tell its story in order.
+	$(PYTEST) --dist loadfile --no-loadscope-reorder -p no:randomly tests/extended
 
 mutants: services ## whether the tests notice 265 deliberate errors: an hour
 	$(BIN)/python -m tests.mutants
