@@ -64,7 +64,7 @@ test-extended: $(VENV)/.tested-all services
 	@$(NEED) $(MORE) || echo "their tests are skipped"
 	@$(BIN)/python -m tests.services --all
 	# A machine is booted once for all tests of a file, which tell its story in order.
-	$(PYTEST) --dist loadfile --no-loadscope-reorder -p no:randomly tests/extended
+	$(PYTEST) --dist loadfile --no-loadscope-reorder -p no:randomly tests/extended @tests/extended/as-root.txt
 
 mutants: services ## whether the tests notice 265 deliberate errors: an hour
 	$(BIN)/python -m tests.mutants
