@@ -99,6 +99,8 @@ def test_prune_keeps_days_that_are_not_archived_or_not_verified(
 
     assert kept_back() == [(str(day), "is not in the archive") for day in (BEFORE, DAY)]
     assert horizon(engine) == BEFORE
+    details = "SELECT count(*) FROM metricOutput WHERE detailsData IS NOT NULL"
+    assert query(engine, details) == [(27,)]
     sam_db.document("archive", "--from", str(BEFORE), "--to", str(DAY))
     unverified = "version 1 was not verified, or found to be damaged"
     assert kept_back() == [(str(BEFORE), unverified), (str(DAY), unverified)]

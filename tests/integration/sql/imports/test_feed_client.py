@@ -15,7 +15,13 @@ from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.proxy import Proxy, parse_proxy
 from sam_pipeline.sql.errors import BadInput, FeedRefused, FeedUnavailable
-from sam_pipeline.sql.imports.http.client import ATTEMPTS, XML, FeedClient, Validators
+from sam_pipeline.sql.imports.http.client import (
+    ATTEMPTS,
+    MAX_REDIRECTS,
+    XML,
+    FeedClient,
+    Validators,
+)
 from sam_pipeline.sql.imports.http.feed_config import FeedConfig
 from tests.integration.sql.imports.conftest import TEXT
 from tests.services.process import free_ports
@@ -149,6 +155,7 @@ def test_redirects_on_the_same_server_are_followed_but_not_in_a_circle(
     server.faults.extend([feed_server.redirect("/x.xml")] * 50)
     with pytest.raises(ConfigError, match="redirects more than"):
         fetch()
+    assert len(server.requests) == 2 + 1 + MAX_REDIRECTS
 
 
 def test_only_our_authority_is_trusted_and_only_with_our_certificate(
