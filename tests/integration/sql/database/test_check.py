@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 from sqlalchemy import Engine, inspect
 
-from sam_pipeline.sql.checks.check import find_problems
+from sam_pipeline.sql.checks.check import find_problems, loader_problems
 from sam_pipeline.sql.checks.problem import REPAIR_COMMAND, Problem
 from sam_pipeline.sql.checks.repair import repair
 from sam_pipeline.sql.database.engine import make_engine, reading
@@ -360,7 +360,10 @@ def test_a_setting_that_can_lose_data_is_found_wherever_it_is_set(
 
         problems = find_problems(own_engine)
 
-        assert [bool(re.search(HARM, problem.text)) for problem in problems] == [True] * is_harmful
+        loader = make_engine(as_role(url_of(own_engine), "loader"))
+        for found in (problems, loader_problems(loader)):
+            assert [bool(re.search(HARM, problem.text)) for problem in found] == [True] * is_harmful
+        loader.dispose()
         solve(own_engine, problems)
         assert find_problems(own_engine) == []
     finally:
