@@ -15,7 +15,8 @@ import pytest
 from pyspark import SparkContext
 from sqlalchemy import Engine, text
 
-from sam_pipeline.spark_jobs.compute import job, storage
+from sam_pipeline.spark_jobs.compute import job
+from sam_pipeline.spark_jobs.compute.storage import Storage
 from sam_pipeline.spark_jobs.config import ARCHIVE, AUTO
 from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays
 from sam_pipeline.spark_jobs.profiles.file import read_profile
@@ -47,7 +48,7 @@ from tests.worlds.profile_file import to_toml
 from tests.worlds.records import result_batches, topology_batches
 
 SEED = 7
-BATCHES, SIZE = 4, 40
+BATCHES, SIZE = 4, 30
 OF_ARCHIVE = 25
 """Another seed."""
 _RUNS = text(
@@ -119,8 +120,9 @@ def test_reports_from_the_archive_equal_those_from_the_database(
     The days are read in many small row groups, and computed in one job or in several.
     """
     monkeypatch.setattr(writing_results, "ROWS_PER_GROUP", 40)
-    monkeypatch.setattr(writing_results, "ROWS_PER_FILE", 200)
-    monkeypatch.setattr(storage, "_INSTANCE_DAYS_AT_ONCE", number * 500)
+    monkeypatch.setattr(writing_results, "ROWS_PER_FILE", 100)
+    days_of_parts = {"sqlite": DAYS - number, "postgresql": DAYS}
+    monkeypatch.setattr(Storage, "days_at_once", lambda self, *_: days_of_parts[self.dialect])
     batch = drawn_batch(OF_ARCHIVE, number, 20)
     arrangement = Arrangement(
         number, cores=1 + number, instances_per_task=(50_000, 300, 100)[number]

@@ -153,6 +153,9 @@ def test_a_recomputed_day_records_its_changes(
     runs = query(grid.reader, "SELECT state, input_digest FROM report_run ORDER BY run_id")
     assert [state for state, _ in runs] == ["superseded", "published"]
     assert runs[0][1] != runs[1][1]
+    run_ids = [run_id for (run_id,) in query(grid.reader, "SELECT run_id FROM report_run")]
+    with pytest.raises(SparkFailed, match="repeated"):  # there are more rows than tasks stored
+        Storage(grid.reporter).check([], run_ids)
     if grid.engine.dialect.name == "postgresql":
         changed = text("UPDATE run SET results_read = 7")
         with pytest.raises(DatabaseRefused, match="has ended"), writing(grid.reporter) as reporter:

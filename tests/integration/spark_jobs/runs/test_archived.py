@@ -6,6 +6,7 @@ import json
 from datetime import date, timedelta
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark import SparkContext
 from sqlalchemy import text
@@ -34,6 +35,7 @@ from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.errors import ArchiveAway, ArchiveDamaged, NotArchived
 from sam_pipeline.sql.loading.fold import fold_all
 from tests.support.reports.database import DAY, LATER, Grid, profile
+from tests.support.reports.published import published_timeline
 
 BEFORE, NEXT = DAY - timedelta(days=1), DAY + timedelta(days=1)
 PERIOD = Period(DAY, NEXT)
@@ -232,6 +234,31 @@ def test_files_that_are_not_what_the_manifest_says_stop_the_run_before_it_begins
         run(spark, grid, tmp_path, chosen(grid, store))
     with reading(grid.engine) as connection:
         assert connection.scalar(text("SELECT count(*) FROM run")) == 0
+
+
+def test_results_of_one_second_in_two_row_groups_count_as_those_in_the_database(
+    spark: SparkContext, grid: Grid, store: LocalStore, tmp_path: Path
+) -> None:
+    for time, status, host in (
+        *(("10:00", "CRITICAL", "m1"), ("10:00", "OK", "m2"), ("12:00", "OK", "m1")),
+        *(("13:00", "OK", "m1"), ("14:00", "OK", "m1"), ("14:00", "CRITICAL", "m2")),
+        ("16:00", "OK", "m1"),
+    ):
+        grid.result("SRM h1 put", time, status, monitoringHost=host)
+    archive(grid, store, BEFORE, DAY, NEXT)
+    [results] = (tmp_path / "archive" / RESULTS / f"day={DAY}").iterdir()
+    [manifest] = (tmp_path / "archive" / MANIFESTS / f"day={DAY}").iterdir()
+    pq.write_table(pq.read_table(results), results, row_group_size=2)
+    document = json.loads(manifest.read_text())
+    document["files"][0]["size_bytes"] = results.stat().st_size
+    manifest.write_text(json.dumps(document))
+
+    run(spark, grid, tmp_path, FROM_DATABASE)
+    of_database = published_timeline(grid.reader, "test")
+    run(spark, grid, tmp_path, chosen(grid, store, ARCHIVE))
+
+    assert published_timeline(grid.reader, "test") == of_database
+    assert len([row for row in of_database if row[:2] == ("site", DAY)]) == 6
 
 
 def test_a_pruned_day_has_the_same_explanation_and_figures_from_the_archive(
