@@ -10,8 +10,11 @@ from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 
 from sam_pipeline.sql.database.engine import make_engine, writing
 from sam_pipeline.sql.errors import PERMISSION_DENIED, DatabaseRefused, is_collision
+from sam_pipeline.sql.loading.catalogue import Catalogue
+from sam_pipeline.sql.loading.load import load
 from tests.services import postgres as services
 from tests.services.postgres import PostgresServer, as_role, new_url
+from tests.support.builders import NOW, metric_message, metric_result
 from tests.support.database.own_class import run
 from tests.support.database.sql_rows import EXAMPLES, insert, query
 from tests.support.database.with_schema import with_schema
@@ -205,6 +208,20 @@ def test_a_table_of_the_loaders_own_does_not_replace_that_of_the_schema(
     assert query(engines["admin"], "SELECT count(*) FROM trap.host") == [(0,)]
     found = "SELECT count(*) FROM metricOutput WHERE hostName = 'trapped'"
     assert query(engines["admin"], found) == [(1,)]
+
+
+def test_a_right_that_was_revoked_ends_loading(engines: Mapping[str, Engine]) -> None:
+    """Also by COPY, into a table that belongs to the session."""
+    loader = engines["loader"]
+    load(loader, Catalogue(loader), [metric_message(metric_result(hostName="before"))], NOW)
+    run(engines["admin"], "REVOKE INSERT ON metricOutput FROM sam_loader")
+    try:
+        message = metric_message(metric_result(hostName="revoked"))
+        loaded = load(loader, Catalogue(loader), [message], NOW)
+    finally:
+        run(engines["admin"], "GRANT INSERT ON metricOutput TO sam_loader")
+
+    assert (loaded.rows, dict(loaded.dead_letters)) == (0, {"class-broken": 1})
 
 
 @pytest.mark.parametrize("key", ["sam names", "sam news", "sam import gocdb"])
