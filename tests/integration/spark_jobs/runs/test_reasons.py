@@ -12,7 +12,9 @@ from sqlalchemy import Engine
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
+from sam_pipeline.spark_jobs.runs import record
 from tests.integration.spark_jobs.conftest import SamReport
+from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import query
 from tests.support.reports.database import profile
 from tests.support.reports.published_days import Timeline
@@ -97,6 +99,23 @@ def test_a_change_of_the_whole_day_is_a_reason_of_every_figure(
     assert reasons(engine)["LATE"] == {"results changed, the day went on"}
     # Its stored timeline is longer than before, so results may have changed it.
     assert all("the day went on" in reason for reason in reasons(engine)["STEADY"])
+
+
+def test_a_run_that_is_published_ends_the_older_runs_and_no_later_one(
+    engine: Engine, report: Profile
+) -> None:
+    def begun(reporter: Engine) -> int:
+        [run_id] = record.begin(reporter, report, {FIRST: 1}, START + 2 * DAY_S)
+        return run_id
+
+    with acting_as("reporter", engine) as reporter:
+        runs = older, own, later = begun(reporter), begun(reporter), begun(reporter)
+        record.note_facts(reporter, report, [day_facts(FIRST)], [own])
+        record.publish(reporter, report, [day_facts(FIRST)], [own], START + 2 * DAY_S)
+
+    states = dict(map(tuple, query(engine, "SELECT run_id, state FROM report_run")))
+    assert [states[run_id] for run_id in runs] == ["failed", "published", "running"]
+    assert older < own < later
 
 
 def page_of_changes(sam_report: SamReport, out: Path) -> str:

@@ -23,6 +23,7 @@ from sam_pipeline.spark_jobs.pages.verdict import (
     UNKNOWN,
     Verdict,
     availability_cell,
+    totals_of,
     verdict,
     worst_first,
 )
@@ -82,6 +83,10 @@ def test_announced_downtime_ranks_after_every_failure_and_is_marked_where_it_exp
     assert sorted([*reversed(figures)], key=lambda f: worst_first(f, TARGETS)) == figures
     assert availability_cell(day(ok=20, downtime=4), TARGETS, 0).in_downtime
     assert not availability_cell(day(downtime=24), TARGETS, 0).in_downtime
+    half_down, half_missed = day(ok=12, downtime=12), day(ok=20, critical=4)
+    assert [totals_of(f, TARGETS).reliability.misses for f in (half_down, half_missed)] == [
+        *(False, True)
+    ]
 
 
 PAGE_NAMES = st.text(st.sampled_from("aAbB1-_~. /é\u0301eE") | st.characters(), max_size=100)
