@@ -210,7 +210,7 @@ def test_the_commands_of_the_page_compute_show_and_explain_from_the_files(
 def test_a_run_without_a_free_worker_warns_and_ends_after_the_timeout(
     workplace: Workplace,
 ) -> None:
-    section = "[report]\nstart_timeout_s = 25\n"
+    section = "[report]\nstart_timeout_s = 12\n"
     workplace.write("sam.toml", f'[database]\nurl = "{workplace.database}"\n{section}')
     with running_cluster(workers=0) as cluster:
         gave_up = workplace.process(
