@@ -67,7 +67,7 @@ def bare_debian() -> BareDebian:
             try:
                 _build(output, sources, options)
             except subprocess.CalledProcessError as error:
-                raise ServiceMissing("a bare Debian", "make test-services") from error
+                raise ServiceMissing("a bare Debian", "make needs") from error
             with contextlib.suppress(OSError):  # another process was faster
                 output.rename(target)
     return BareDebian(target / "root", target / REPOSITORY)

@@ -48,7 +48,7 @@ def built_packages(*names: str, source: Path = ROOT) -> Packages:
     """The packages of these names (all by default) in both formats, also of another source."""
     for program in FORMATS.values():
         if shutil.which(program) is None:
-            raise ServiceMissing(program, "make test-services")
+            raise ServiceMissing(program, "make needs")
     CACHE.mkdir(exist_ok=True)
     packages = Packages(CACHE / f"packages-{state_of(source)}")
     with open(CACHE / "packages.lock", "w") as lock:

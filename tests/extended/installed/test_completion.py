@@ -137,7 +137,7 @@ def parsed(output: str) -> Offers:
 
 def _run(command: Sequence[str | Path], directory: Path, **environment: str | Path) -> str:
     if not shutil.which(command[0]):
-        missing(str(command[0]), "make test-services")
+        missing(str(command[0]), "make needs")
     done = subprocess.run(
         command,
         cwd=directory,

@@ -33,7 +33,7 @@ def manual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pages, as packages have them."""
     for program in ("man", "lexgrog", "groff", "mandoc"):
         if not shutil.which(program):
-            missing(program, "make test-services")
+            missing(program, "make needs")
     directory = tmp_path_factory.mktemp("manual")
     return build(directory, SOURCE_DATE_EPOCH=BUILD_TIME, PYTHONHASHSEED="1") / "man"
 

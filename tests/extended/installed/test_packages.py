@@ -110,7 +110,7 @@ def test_the_linter_of_the_format_finds_no_error(
     packages: Packages, suffix: str, command: list[str]
 ) -> None:
     if shutil.which(command[0]) is None:
-        missing(command[0], "make test-services")
+        missing(command[0], "make needs")
     files = [str(packages[name, suffix]) for name in SMALL]
 
     done = subprocess.run([*command, *files], stdout=subprocess.PIPE, text=True)
