@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from py4j import java_gateway
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from sqlalchemy import Engine
@@ -121,7 +122,7 @@ def test_parquet_is_partitioned_by_report_and_day_with_types(days: Days) -> None
 
 @only_on("sqlite")
 def test_spark_reads_the_parquet_of_a_report_with_an_odd_name(
-    days: Days, spark: SparkContext, tmp_path: Path
+    days: Days, spark: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     odd_report = profile(tmp_path, ('name = "test"', 'name = "../WLCG critical=ü%"'))
     publish(days.engine, odd_report, DAY, {"A CE h1": BAD})
@@ -129,6 +130,8 @@ def test_spark_reads_the_parquet_of_a_report_with_an_odd_name(
     days.export("parquet")
 
     assert all(path.parent == days.out for path in days.out.iterdir())
+    # A session changes for the whole process how errors of Java are raised.
+    monkeypatch.setattr(java_gateway, "get_return_value", java_gateway.get_return_value)
     parquet = SparkSession(spark).read.parquet
     read = parquet(str(days.out / "site_availability"))
     [row] = read.where(read.report == odd_report.name).collect()
