@@ -66,7 +66,7 @@ test-extended: $(VENV)/.tested-all services
 	# A machine is booted once for all tests of a file, which tell its story in order.
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -p no:randomly tests/extended @tests/extended/as-root.txt
 
-mutants: services ## whether the tests notice 265 deliberate errors: an hour
+mutants: services ## whether the tests notice the deliberate errors of tests/mutants
 	$(BIN)/python -m tests.mutants
 
 mutants-map: services ## record which tests run the line of each of these errors

@@ -269,7 +269,7 @@ def test_ten_thousand_parked_messages_are_replayed_in_reasonable_time(place: Wor
 
     assert answer.code == 0, str(answer)[-2000:]
     assert [replayed["outcome"] for replayed in answer.json] == ["loaded"] * 10_001
-    assert time.monotonic() - began < 120  # 5 s on a busy laptop
+    assert time.monotonic() - began < 60  # 5 s on a busy laptop
     assert listed(place) == []
 
 
