@@ -90,6 +90,10 @@ class Site:
         assert done.returncode == code, done.stderr
         return json.loads(done.stdout)
 
+    def status(self) -> Any:
+        """The state of the daemon, healthy or not: on a busy machine it may be late."""
+        return json.loads(self.run("status", "--json").stdout)
+
     def drain(self, timeout_s: float = 30, instance: int | None = None) -> Drained:
         number = [] if instance is None else ["--instance", str(instance)]
         done = self.run("run", "--drain", "--json", "--timeout", str(timeout_s), *number)

@@ -69,7 +69,7 @@ def test_status_counts_requests_and_connections(tmp_path: Path) -> None:
             connection.answer()
 
         eventually(lambda: '"connections": 1' in site.site.run("status", "--json").stdout)
-        assert site.site.json("status")["requests"] == {"200": 2, "404": 1}
+        eventually(lambda: site.site.status()["requests"] == {"200": 2, "404": 1})
         assert "3 requests (200: 2, 404: 1), 1 connection\n" in site.site.run("status").stdout
 
 
