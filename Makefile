@@ -129,7 +129,7 @@ bench-storm: $(VENV)/.tested ## one-shot publishers: sessions a second, and spoo
 	@$(NEED) $(JAVA) $(MAVEN) $(RABBITMQ)
 	$(BIN)/python -m tests.benchmarks.storm $(if $(QUICK),--quick)
 
-bench-scale: $(VENV)/.tested-all ## what docs/scale.md is made of, into tests/simulation/measured.json: BROKER= QUICK=1
+bench-scale: $(VENV)/.tested-all ## what docs/scale.md is made of, into tests/benchmarks/measured.json: BROKER= QUICK=1
 	@$(NEED) $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ)
 	$(BIN)/python -m tests.benchmarks.scale $(BROKER:%=--broker %) $(if $(QUICK),--quick)
 

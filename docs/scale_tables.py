@@ -1,41 +1,23 @@
-"""The tables of scale.md, from tests/simulation/measured.json and results.json."""
+"""The tables of scale.md, from tests/benchmarks/measured.json."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any
 
-from tests.simulation.measured import CORES, MEASURED, NAMES, Measured, MeasuredKind, read_measured
-from tests.simulation.plan import BROKER_CORES, consumer_rate, one_shot_costs, planned
+from tests.benchmarks.law import CORES, NAMES, Measured, MeasuredKind, read_measured
+from tests.benchmarks.plan import BROKER_CORES, consumer_rate, one_shot_costs, planned
 
 Table = tuple[Iterable[str], Iterable[Iterable[str]]]
 """The head and the rows."""
 
 RATES = (1_000, 10_000, 30_000, 100_000)
 SERVERS = (2, 8, 16)
-SCENES = {
-    "base": "an undisturbed system",
-    "broker-lost": "a broker lost for 5 minutes",
-    "database-away": "the database away for 10 minutes",
-    "small-disks": "the same, with a quarter of the disk it needs",
-    "cut-off": "a site of 1,000 clients cut off for a day",
-    "cut-off-default-spool": "the same, with the default limit of the spool",
-}
 
 
 @cache
 def measured() -> Measured:
     return read_measured()
-
-
-@cache
-def results() -> Mapping[str, Any]:
-    document: Mapping[str, Any] = json.loads(
-        MEASURED.with_name("results.json").read_text(encoding="utf-8")
-    )
-    return document
 
 
 def run() -> Table:
@@ -115,62 +97,6 @@ def plans() -> Table:
     )
 
 
-def validation() -> Table:
-    def row(kind: str, figure: str) -> Iterable[str]:
-        pairs = [
-            (own, model)
-            for name, _, of, own, model in results()["validation"]
-            if (name, of) == (kind, figure)
-        ]
-        offs = [abs(model / own - 1) for own, model in pairs]
-        bound = "15 %" if figure == "messages/s" else "30 %"
-        return (
-            NAMES[kind],
-            figure,
-            str(len(pairs)),
-            f"{sum(offs) / len(offs):.0%}".replace("%", " %"),
-            f"{max(offs):.0%}".replace("%", " %"),
-            bound,
-        )
-
-    kinds = list(dict.fromkeys(row[0] for row in results()["validation"]))
-    return ("", "", "runs", "off on average", "off at most", "bound"), (
-        row(kind, figure) for kind in kinds for figure in ("messages/s", "p99 lag, s")
-    )
-
-
-def base() -> Table:
-    figures = results()["scenarios"]["base"]
-    return ("", ""), (
-        ("brokers, consumer processes", f"{figures['brokers']:.0f}, {figures['consumers']:.0f}"),
-        ("rows/s", _count(figures["rate"])),
-        ("lag, median and p99", f"{figures['median_lag_s']:.2f} s, {figures['p99_lag_s']:.2f} s"),
-        (
-            "processors busy: brokers, consumers, database",
-            ", ".join(
-                f"{figures[f'{part}_busy']:.0%}".replace("%", " %")
-                for part in ("brokers", "consumers", "database")
-            ),
-        ),
-    )
-
-
-def scenarios() -> Table:
-    def row(name: str) -> Iterable[str]:
-        figures = results()["scenarios"][name]
-        return (
-            SCENES[name],
-            _count(figures["backlog"]),
-            _count(figures["spooled"]),
-            _count(figures["refused"]),
-            ("" if figures["caught_up"] else "not after ") + _duration(figures["caught_up_s"]),
-        )
-
-    head = ("", "at the brokers at most", "in spools at most", "refused")
-    names = [name for name in results()["scenarios"] if name != "base"]
-    return (*head, "caught up after"), map(row, names)
-
-
 def storm() -> Table:
     def row(kind: MeasuredKind) -> Iterable[str]:
         measured_storm = kind.document["storm"]
@@ -219,9 +145,6 @@ TABLES: Mapping[str, Callable[[], Table]] = {
     "scale-costs": costs,
     "scale-law": law,
     "scale-plan": plans,
-    "scale-validation": validation,
-    "scale-base": base,
-    "scale-scenarios": scenarios,
     "scale-storm": storm,
     "scale-one-shot": one_shot,
 }
@@ -237,9 +160,3 @@ def _count(value: float) -> str:
         return "0"
     rounded = float(f"{value:.2g}")
     return f"{rounded / 1e6:g} million" if rounded >= 1e6 else f"{rounded:,.0f}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -21,9 +21,10 @@ from sam_pipeline.schema.net.stomp_frame import encode
 from sam_pipeline.sql.database.engine import reading
 from tests.benchmarks.common import check
 from tests.benchmarks.road import DESTINATION, Road, single
-from tests.simulation.measured import TICK_S
 from tests.support.waiting import eventually
 
+TICK_S = 0.005
+"""How often the sender at an even pace sends what is due."""
 LAGS = text("""
     SELECT message_id, extract(epoch FROM pg_xact_commit_timestamp(xmin))
     FROM metric_result WHERE message_id > :after

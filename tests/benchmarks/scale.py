@@ -1,13 +1,12 @@
-"""Everything that docs/scale.md and the simulation know about speed, measured in one run.
+"""Everything that docs/scale.md knows of speed, measured in one run.
 
     python -m tests.benchmarks.scale [--broker NAME]... [--quick] [--rounds N] [--add]
 
 For each kind of broker: drains of a backlog by 1, 2 and 4 processes of one shared name from 1, 2
-and 3 brokers; how evenly a broker delivers and how long a batch waits; lag at an even pace; and the
-storm of one-shot publishers. The results replace those of the same kind in
-tests/simulation/measured.json, with the date, the machine and the commit. With --add only drains
-are measured, and added to those of the file, which must be of this machine: more of them, less
-noise.
+and 3 brokers; how fast a broker delivers, and how long a batch waits; and the storm of one-shot
+publishers. The results replace those of the same kind in measured.json, with the date, the machine
+and the commit. With --add only drains are measured, and added to those of the file, which must be
+of this machine: more of them, less noise.
 
 Rates say how far this machine gets; the processor time for one message, of consumers, brokers and
 PostgreSQL, says where another machine would get to.
@@ -25,10 +24,9 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
-from resource import RUSAGE_THREAD, getrusage
-from statistics import mean, median
+from statistics import mean
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,19 +50,18 @@ from tests.benchmarks.common import (
     run_s,
     software,
 )
-from tests.benchmarks.lag import commit_lags, p99, send_evenly
+from tests.benchmarks.lag import send_evenly
+from tests.benchmarks.law import MEASURED, fitted, written
 from tests.benchmarks.road import BARE, BARE_READS, DESTINATION, Road, new_results, roads, single
 from tests.services.brokers import BROKERS
 from tests.services.postgres import as_role
-from tests.simulation.measured import MEASURED, fitted, written
 from tests.support.waiting import eventually
 
 CONSUMERS: Sequence[int] = (1, 2, 4)
 BROKER_COUNTS: Sequence[int] = (1, 2, 3)
-LAG_RATES: Sequence[int] = (15, 1000)
 MESSAGES, QUICK_MESSAGES = 48_000, 24_000
 """Of a backlog."""
-ROUNDS, PACE_S, QUICK_PACE_S = 3, 12.0, 4.0
+ROUNDS = 3
 BARE_TOPIC = "/topic/bare"
 SHARED = "/topic/VirtualTopic.grid.probe.metricOutput"
 """A topic that every kind of broker can share."""
@@ -80,7 +77,6 @@ also fill the windows of the consumers; afterwards they have nothing left to del
 QUIET_S = 0.5
 PATIENCE_S = 120.0
 BATCHES = 102
-GROUPS = 50
 POSITIONS = text("""
     SELECT (SELECT count(*) FROM metric_result), pg_current_wal_lsn() - '0/0'::pg_lsn,
         pg_database_size(current_database())
@@ -109,11 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 measured["log_bytes_per_row"] = round(log / rows)
                 measured["disk_bytes_per_row"] = round(disk / rows)
                 measured["delivery_s"] = delivery_s(fleet[0], messages)
-                pace_s = QUICK_PACE_S if args.quick else PACE_S
-                measured["paces"] = [
-                    paced(fleet[0], rate, max(pace_s, 200 / rate)) for rate in LAG_RATES
-                ]
-                document |= batches(fleet[0])
+                document["batch_wait_s"] = batch_wait_s(fleet[0])
         if not args.add:
             measured["storm"] = storm.storm(kind, storm.QUICK if args.quick else storm.FULL)
         law = fitted([SimpleNamespace(**cell) for cell in measured["cells"]])
@@ -176,26 +168,21 @@ def drained(fleet: Sequence[Road], consumers: int, messages: int) -> dict[str, A
             members.append(member)
         pids |= {f"consumer{number}": member.pid for number, member in enumerate(members)}
 
-        def used() -> tuple[float, float]:
-            """Of the main threads, which decode and load, and of all threads."""
-            return (
-                sum(main_thread_s(member.pid) for member in members),
-                sum(processor_s(member.pid) for member in members),
-            )
+        def used_s() -> float:
+            return sum(processor_s(member.pid) for member in members)
 
         def is_done() -> bool:
             """Without any work for a while; so it is not disturbed by our counting."""
-            before = used()[1]
+            before = used_s()
             time.sleep(QUIET_S)
-            is_quiet = used()[1] - before < 3 * TICKS_S
+            is_quiet = used_s() - before < 3 * TICKS_S
             return is_quiet and first.commits(after).rows >= expected
 
         with Watch(**pids, PostgreSQL=first.postgres.process.pid) as usage:
-            before, released = used(), time.time()
+            released = time.time()
             for member in members:
                 os.kill(member.pid, signal.SIGCONT)
             eventually(is_done, timeout_s=PATIENCE_S)
-            main_s, all_s = (b - a for a, b in zip(before, used(), strict=True))
         for member in members:
             member.stop()
     commits = first.commits(after)
@@ -220,7 +207,6 @@ def drained(fleet: Sequence[Road], consumers: int, messages: int) -> dict[str, A
         "others_us": max(us(MACHINE) - sum(known.values()), 0.0),
         "idle_us": us(IDLE),
         "publish_us": 1e6 * publish_s,
-        "main_share": main_s / all_s,
         "rows_per_transaction": rows / transactions,
     }
     print("  " + ", ".join(f"{name} {value:.4g}" for name, value in cell.items()), flush=True)
@@ -241,98 +227,48 @@ def window(commits: Sequence[tuple[float, int]], released: float) -> tuple[float
     return commits[first][0], commits[last][0], reached[last] - reached[first], last - first
 
 
-def main_thread_s(pid: int) -> float:
-    stat = Path(f"/proc/{pid}/task/{pid}/stat").read_text(errors="replace")
-    return sum(map(int, stat.rpartition(")")[2].split()[11:13])) * TICKS_S
+# Waits ------------------------------------------------------------------------------------------
 
 
-# Lag and waits --------------------------------------------------------------------------------
-
-
-def paced(road: Road, a_second: int, duration_s: float) -> dict[str, Any]:
-    """A running daemon with messages at an even pace; times in s, processor time in µs for one."""
-    configure([road], shared=False)
-    with road.consumer() as consumer, road.watch(consumer.pid) as usage:
-        consumer.wait_until_subscribed()
-        send_evenly(road, a_second, 3.0)
-        began = time.time()
-        after, receipts = send_evenly(road, a_second, duration_s)
-        ended = time.time()
-        count = round(a_second * duration_s)
-        lags = commit_lags(road, after, count)
-        consumer.stop()
-    used_us = [
-        1e6 * usage.used_s(name, began, ended) / count
-        for name in ("consumer", "broker", "PostgreSQL", MACHINE)
-    ]
-    pace = {
-        "rate": a_second,
-        "messages": count,
-        "median_s": median(lags),
-        "p99_s": p99(lags),
-        "max_s": max(lags),
-        "receipt_median_s": median(receipts),
-        "receipt_p99_s": p99(receipts),
-        "consumer_us": used_us[0],
-        "broker_us": used_us[1],
-        "postgresql_us": used_us[2],
-        "others_us": max(used_us[3] - sum(used_us[:3]), 0.0),
-        "rows_per_transaction": count / len(road.commits(after).commits),
-    }
-    print("  " + ", ".join(f"{name} {value:.4g}" for name, value in pace.items()), flush=True)
-    return pace
-
-
-def delivery_s(road: Road, messages: int) -> list[float]:
-    """The times (s) in which a bare client receives STEP messages.
+def delivery_s(road: Road, messages: int) -> float:
+    """The time (s) in which a bare client receives a message.
 
     No broker delivers a subscription faster here, whoever reads.
     """
     way, *headers = BARE_READS[road.kind]
 
-    def read(count: int) -> str:
+    def read(count: int) -> list[float]:
+        """When the messages arrived, one of STEP."""
         command = [sys.executable, BARE, "consume", str(road.broker.port), way, str(count), "bare"]
         command += [f"destination:{BARE_TOPIC}", *headers]
-        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        return list(map(float, output.splitlines()[1].split()))
 
     read(0)
     send_evenly(road, FLOOD, messages / FLOOD, BARE_TOPIC)
-    moments = map(float, read(messages).splitlines()[1].split())
-    times = [after - before for before, after in pairwise(moments)]
-    print(f"  a bare client reads {STEP * len(times) / sum(times):.0f} messages/s", flush=True)
-    return grouped(times)
+    moments = read(messages)
+    return (moments[-1] - moments[0]) / (STEP * (len(moments) - 1))
 
 
-def batches(road: Road) -> dict[str, Any]:
-    """Loads batches without a broker.
+def batch_wait_s(road: Road) -> float:
+    """How long (s) loading a batch takes beyond the processor time, of this thread and PostgreSQL.
 
-    `round_trips` is how often the loading thread sleeps in one of them. `batch_waits_s` are the
-    times (s) less the processor time of that thread and of PostgreSQL: the flush of the log, minus
-    what both computed at the same time.
+    That is the flush of the log, minus what both computed at the same time.
     """
     engine = make_engine(as_role(road.database, "loader"))
     catalogue, results = Catalogue(engine), new_results()
-    waits, round_trips = [], []
+    waits = []
     for _ in range(BATCHES):
         messages = [single(results) for _ in range(PREFETCH // 2)]
         used_s = run_s(road.postgres.process.pid) + time.thread_time()
-        slept = getrusage(RUSAGE_THREAD).ru_nvcsw
         began = time.perf_counter()
         load(engine, catalogue, messages, datetime.now(UTC))
         took_s = time.perf_counter() - began
-        round_trips.append(getrusage(RUSAGE_THREAD).ru_nvcsw - slept)
         used_s = run_s(road.postgres.process.pid) + time.thread_time() - used_s
         waits.append(max(took_s - used_s, 0.0))
     fold_all(engine)
     engine.dispose()
-    return {"round_trips": round(median(round_trips)), "batch_waits_s": grouped(waits[WARM_UPS:])}
-
-
-def grouped(times: Sequence[float]) -> list[float]:
-    """A shorter list with the same mean: sorted, then the mean of each of GROUPS equal parts."""
-    ordered = sorted(times)
-    limits = [len(ordered) * number // GROUPS for number in range(GROUPS + 1)]
-    return [mean(ordered[first:last]) for first, last in pairwise(limits)]
+    return mean(waits[WARM_UPS:])
 
 
 # The document ---------------------------------------------------------------------------------

@@ -1,12 +1,17 @@
-"""How many brokers, consumers, cores and disks a rate takes, and when a spool is the better way."""
+"""How many brokers, consumers, cores and disks a rate takes, and when a spool is the better way.
+
+    python -m tests.benchmarks.plan [RATE]
+
+From measured.json, which `make bench-scale` writes; RATE is in messages/s (default: 100000).
+"""
 
 from __future__ import annotations
 
 import math
-from statistics import mean
+import sys
 from typing import NamedTuple
 
-from tests.simulation.measured import MeasuredKind
+from tests.benchmarks.law import NAMES, MeasuredKind, read_measured
 
 BUSY = 0.7
 """The share of its capacity that a component is planned for; the rest catches up backlogs."""
@@ -59,7 +64,7 @@ def planned(kind: MeasuredKind, rate: float) -> Plan:
 
 def broker_rate(kind: MeasuredKind) -> float:
     """What one broker gets to: all its cores, or one subscription as fast as it delivers it."""
-    return min(kind.law.broker.rate(BROKER_CORES), 1 / kind.costs().serial_s)
+    return min(kind.law.broker.rate(BROKER_CORES), 1 / kind.document["delivery_s"])
 
 
 def consumer_rate(kind: MeasuredKind) -> float:
@@ -67,9 +72,8 @@ def consumer_rate(kind: MeasuredKind) -> float:
 
     As many as were measured share a machine.
     """
-    costs = kind.costs(kind.most_consumers)
-    a_batch_s = costs.load_batch + costs.transaction + mean(costs.batch_waits_s)
-    return 1 / (costs.read + costs.load + costs.row + a_batch_s / BATCH)
+    used_us = kind.law.consumer.us(kind.most_consumers) + kind.law.database.us(kind.most_consumers)
+    return 1 / (used_us / 1e6 + kind.batch_wait_s / BATCH)
 
 
 class OneShot(NamedTuple):
@@ -94,3 +98,18 @@ def one_shot_costs(kind: MeasuredKind) -> OneShot:
     storm = kind.document["storm"]
     fastest = max(storm["sessions"], key=lambda run: run["rate"])
     return OneShot(fastest["broker_us"], storm["drain"]["broker_us"], fastest["rate"])
+
+
+def main(rate: float) -> None:
+    for kind in read_measured().kinds():
+        plan = planned(kind, rate)
+        print(
+            f"{NAMES[kind.name]}: {rate:g} messages/s at {BUSY:.0%}: {plan.brokers} brokers of"
+            f" {BROKER_CORES} cores, {plan.consumers} consumer processes, {plan.database_cores}"
+            f" cores of PostgreSQL on {plan.databases} machines, {plan.log_mb_s:.1f} MB/s of log,"
+            f" {plan.disk_gb_day:.0f} GB of disk a day; first at its limit: {plan.first}"
+        )
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 100_000)
