@@ -18,7 +18,7 @@ from tests.support.reports.stored import execute, query
 from tests.worlds.profile_file import to_toml
 from tests.worlds.small import PROFILE
 
-USAGE, BAD_DATA, NO_INPUT, UNAVAILABLE, CANNOT_CREATE, CONFIG = 64, 65, 66, 69, 73, 78
+USAGE, BAD_DATA, NO_INPUT, UNAVAILABLE, CONFIG = 64, 65, 66, 69, 78
 LOG = re.compile(r"\S+Z (INFO|WARNING) ")  # log lines are not error messages
 GOOD = """\
 hostName: ce01.example.org
@@ -84,18 +84,6 @@ def test_what_is_broken_is_refused_by_line_or_becomes_a_dead_letter_and_the_rest
     assert "SPLENDID" in letters["bad-status"][0]
     assert letters["unknown-class"][1:] == ("weatherReport", b"sky: blue\nEOT\n")
     assert workplace.spooled("spool") == 0
-
-
-def test_an_unwritable_spool_is_reported_and_the_caller_must_send_again(
-    workplace: Workplace,
-) -> None:
-    workplace.write("outbox", "a file where the spool should be")
-
-    answer = workplace.run("sam-publish", "send", "--broker", dead_broker(), stdin=GOOD)
-
-    error = only_error_line(answer, CANNOT_CREATE)
-    assert "outbox" in error
-    assert "again" in error
 
 
 def test_a_drain_reports_an_unreachable_broker_and_loads_the_others(workplace: Workplace) -> None:

@@ -23,7 +23,7 @@ AS_ANYBODY = (
 )
 """Root may read everything, unless it gives these capabilities up."""
 SKIPPED = "this location of the configuration is skipped"
-USAGE, NO_PERMISSION, CONFIG = 64, 77, 78
+NO_PERMISSION, CONFIG = 77, 78
 SHOW = {
     "sam-publish": "publisher.brokers",
     "sam-consume": "consumer.brokers",
@@ -136,17 +136,6 @@ def test_a_named_file_or_fragment_that_cannot_be_read_is_an_error(
     for answer, file in zip(answers, [named] * 3 + [f"{here}/conf.d/a.toml"], strict=True):
         assert answer.code == NO_PERMISSION, str(answer)
         assert f"{file}: permission denied" in answer.err
-
-
-def test_a_misspelt_variable_is_an_error_and_nothing_is_sent(
-    command: Command, tmp_path: Path
-) -> None:
-    answer = command(*RESULT, SAM_PUBLISHER_BROKER="spool:///x", SAM_DATABASE_URI="x")
-
-    assert answer.code == CONFIG, str(answer)
-    assert "did you mean SAM_PUBLISHER_BROKERS?" in answer.err
-    assert "did you mean SAM_DATABASE_URL?" in answer.err
-    assert not (tmp_path / "state").exists()
 
 
 @pytest.mark.parametrize("program", SHOW)
@@ -282,11 +271,3 @@ def test_values_that_results_share_are_configured_once(
     (here / "sam.toml").write_text('[publisher]\nrecord.flavor = "x"')
     answer = command("sam-publish", *line.split())
     assert "did you mean flavour" in answer.err, str(answer)
-
-
-def test_a_result_needs_a_flavour_from_an_option_or_the_configuration(command: Command) -> None:
-    answer = command("sam-publish", "result", "--metric", "m", "--status", "OK", "--host", "ce01")
-
-    assert answer.code == USAGE, str(answer)
-    assert "--flavour" in answer.err
-    assert "--host" not in answer.err

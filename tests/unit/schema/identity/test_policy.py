@@ -59,28 +59,21 @@ LIMITED: dict[str, Any] = {"monitoring_hosts": ("nagios1.cern.ch",)}
         # Nothing that a rule does not list is allowed.
         ("classes", {"classes": ("downtime",)}, {}),
         ("sites", {"sites": ()}, {}),
-        ("sites", {"sites": ("*-T2",)}, {}),
-        ("monitoring_hosts", {"monitoring_hosts": ()}, {}),
         # Classes and hosts have no case, but sites have.
         ("", {"classes": ("METRICOUTPUT",)}, {}),
         ("", {"hosts": ("*.CERN.ch",)}, {"sites": ()}),
-        ("", {"monitoring_hosts": ("NAGIOS?.cern.ch",)}, {}),
         ("sites", {"sites": ("cern-*",)}, {}),
         # The site of a result is that of the topology, not that of the sender; all must match.
         ("sites", {}, {"sites": ["RAL-LCG2"]}),
         ("", {}, {"sites": ["CERN-PROD"], **RAL}),
         ("sites", {}, {"sites": ["CERN-PROD", "RAL-LCG2"]}),
-        ("", {}, {"sites": ["CERN-PROD", "CERN-T2"]}),
         # Where the topology knows no site, the host must match.
-        ("", {}, {"sites": ()}),
         ("hosts", {}, {"sites": (), **OUTSIDE}),
         ("hosts", {"hosts": ()}, {"sites": ()}),
         ("", {"hosts": ()}, {}),
         # Elsewhere both the named site and those of the host must match.
         ("", {}, {"message_class": "serviceEndpoint"}),
-        ("sites", {}, {"message_class": "serviceEndpoint", **RAL}),
         ("sites", {}, {"message_class": "SERVICEENDPOINT", **RAL}),
-        ("sites", {}, {"message_class": "downtime", "sites": ["RAL-LCG2"]}),
         ("", {}, {"message_class": "siteGroup", "sites": (), "hostName": ""}),
         ("sites", {}, {"message_class": "siteGroup", "sites": (), "hostName": "", **RAL}),
         # A limit on monitoring hosts requires one, in results alone.
@@ -99,10 +92,7 @@ def test_each_key_of_a_rule_is_a_limit(
     assert refused(None)  # an unknown identity
 
 
-def test_a_refusal_names_the_value_and_quotes_a_few_of_many_patterns_and_long_values() -> None:
-    text = refusal(rule(), "metricOutput", RESULT, ["RAL-LCG2"], TODAY) or ""
-    assert [part for part in ("RAL-LCG2", "ce1.cern.ch", "CERN-*") if part not in text] == []
-
+def test_a_refusal_is_short_whatever_the_number_of_patterns_and_the_length_of_values() -> None:
     many = rule(sites=tuple(f"SITE-{number}" for number in range(1000)))
     assert 0 < len(refusal(many, "metricOutput", RESULT, ["CERN-PROD"], TODAY) or "") < 200
     for key in ("hostName", "siteName", "monitoringHost"):
@@ -236,7 +226,6 @@ MISFITS = {  # a change, and the place of its problem
     ('"uid:1000"]', f'"key:other"]\nkeys = ["{KEY_2}"]'): "18: publisher[2] keys: ",
     ('"uid:1000"]', '"uid:1000"]\nsigned = true'): "18: publisher[2] signed: ",
     ('"uid:1000"]', f'"uid:1"]\nkeys = ["{KEY_3}"]'): "18: publisher[2] keys: ",
-    ('"uid:1000"', '"key:other"'): "17: publisher[2] is: ",
     ("uid:1000", "operator:root"): "17: ",
 }
 
@@ -268,11 +257,7 @@ def test_a_policy_stays_until_it_is_read_again_or_removed(file: Path, removed: b
 
 def test_the_example_knows_the_publisher_at_each_of_the_deployed_brokers() -> None:
     policy = load_policy(Path(__file__).parents[4] / "deploy" / "publishers.toml")
-    users = (
-        "CN=nagios1.example.org,OU=computers,O=Example",
-        ("/O=Example/OU=computers/CN=nagios1.example.org"),
-    )
-
-    for user in users:
-        publisher = policy.publisher_of(broker_identity("stomp+ssl://msg1.example.org:61614", user))
-        assert publisher and publisher.name == "nagios-example"
+    subject = "CN=nagios1.example.org,OU=computers,O=Example"
+    for user in (subject, "/" + "/".join(reversed(subject.split(",")))):
+        identity = broker_identity("stomp+ssl://msg1.example.org:61614", user)
+        assert getattr(policy.publisher_of(identity), "name", "") == "nagios-example"

@@ -153,17 +153,6 @@ def test_a_bad_value_is_refused_for_a_cached_instance_too(changes: dict[str, str
     assert [refused.reason for refused in decoder.decode(metric_message()).bad] == ["too-old"]
 
 
-def test_the_header_that_names_the_monitoring_host_is_part_of_the_cached_key() -> None:
-    hosts = {"nagios1": "nagios1", "nagios2": "nagios2", "": "wn17.example.org"}
-    for host in hosts:
-        met_twice(metric_result(), nagiosHost=host)
-
-    for host, expected in hosts.items():
-        message = metric_message(metric_result(), nagiosHost=host)
-        [row] = CachedDecoder(LOWER, NOW).decode(message).rows
-        assert row.values["monitoringhost"] == expected
-
-
 def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_TEMPLATES", 50)
     module._seen.clear()

@@ -142,14 +142,6 @@ def test_the_keys_of_json_are_renamed_and_two_may_be_swapped() -> None:
         assert row.values == {"b": "1", "a": "2"}
 
 
-def test_a_record_with_both_names_of_a_key_has_it_twice() -> None:
-    record = {"metric": "x", **metric_result()}
-    text = "".join(f"{key}: {value}\n" for key, value in record.items()) + "EOT\n"
-    for body, content_type in ((text, "text/plain"), (json.dumps(record), JSON)):
-        headers = {CONTENT_TYPE: content_type, **renamed(metric="metricName")}
-        assert only_refusal(decoded(body.encode(), **headers)).reason == "duplicate-key"
-
-
 ONE = metric_message().body
 AS_JSON = {CONTENT_TYPE: JSON}
 

@@ -50,11 +50,6 @@ def test_the_dates_are_those_of_a_full_parser(
     assert validities_of_lists(lists) == [(crl.last_update_utc, crl.next_update_utc)]
 
 
-def test_all_certificates_of_a_file_are_read(files: TlsFiles) -> None:
-    proxy = files.x509_proxy(files.delegated_client())
-    assert len(validities(proxy)) == proxy.read_bytes().count(b"BEGIN CERTIFICATE") > 1
-
-
 def damaged(files: TlsFiles, pem: bytes) -> Iterator[Path]:
     """Files that are cut, or have other bytes, at many places."""
     for position in (0, 1, 2, 5, 20, 60, 90, 130, 200):

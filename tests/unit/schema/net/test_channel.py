@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import Any, cast
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -202,33 +201,6 @@ def test_an_address_of_ipv6_is_reached() -> None:
         missing("IPv6", "enable it on the loopback interface")
     with listener, closing(connect("::1", listener.getsockname()[1], soon())) as channel:
         assert channel.socket.family == socket.AF_INET6
-
-
-def test_http_client_reads_through_a_channel_and_may_close_it_before() -> None:
-    def answer(connection: socket.socket) -> None:
-        connection.recv(65536)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none")
-        connection.recv(65536)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nbody")
-
-    with channel_to(answer) as channel:
-        client = http.client.HTTPConnection(HOST)
-        client.sock = cast(Any, channel)
-        client.request("GET", "/")
-        assert client.getresponse().read() == b"one"
-        client.request("GET", "/")
-        response = client.getresponse()  # which closes the connection
-        assert channel.socket.fileno() >= 0
-        assert response.read() == b"body"
-        assert channel.socket.fileno() == -1
-
-
-def test_a_file_returns_received_bytes_in_parts() -> None:
-    lines = b"line 1\nline 2\nrest"
-    with channel_to(lambda peer: peer.sendall(lines)) as channel, channel.makefile("rb") as file:
-        assert (file.readline(), file.read(4)) == (b"line 1\n", b"line")
-        assert (file.read(), channel.receive()) == (b" 2\nrest", b"")
-        assert not channel.forwarded
 
 
 def test_a_call_ends_at_its_deadline_or_returns_or_raises_normally() -> None:

@@ -326,23 +326,3 @@ def test_a_proxy_that_refuses_or_stalls_or_answers_garbage_is_named(
         assert failure.startswith(begin.replace("PROXY", f"proxy {proxy.url} {SOURCE}"))
         assert stem.replace("PROXY", f"proxy {proxy.url}") in failure
         assert failure.isprintable() and len(failure) < 500
-
-
-def test_all_addresses_of_a_proxy_are_tried_and_none_for_a_broker_listed_in_no_proxy(
-    monkeypatch: pytest.MonkeyPatch, broker: FakeBroker
-) -> None:
-    real, stream = socket.getaddrinfo, (socket.AF_INET, socket.SOCK_STREAM, 6, "")
-
-    def answer(host: str, *rest: Any, **keywords: Any) -> Any:
-        two = [(*stream, (ip, proxy.port)) for ip in ("127.0.0.9", HOST)]
-        return two if host == "proxy.invalid" else real(host, *rest, **keywords)
-
-    monkeypatch.setattr(socket, "getaddrinfo", answer)
-    with ProxyServer(hosts=KNOWN) as proxy:
-        url = f"http://proxy.invalid:{proxy.port}"
-        publish([metric_message()], PublisherConfig((by_name(broker),), proxy=url))
-        monkeypatch.setenv("http_proxy", url)
-        monkeypatch.setenv("no_proxy", "127.0.0.0/8")
-        publish([metric_message()], PublisherConfig((broker.url,)))
-
-    assert (len(broker.taken), len(proxy.asked)) == (2, 1)

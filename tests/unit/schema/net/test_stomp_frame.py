@@ -1,23 +1,14 @@
-"""STOMP frames: encoding prevents injection, decoding enforces limits, senders add headers."""
+"""STOMP frames: encoding prevents injection, decoding enforces limits."""
 
 from __future__ import annotations
 
 import itertools
-from contextlib import closing
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sam_pipeline.schema.net.channel import connect
-from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp.sender import StompSender
-from sam_pipeline.schema.net.stomp.session import SendingSession
 from sam_pipeline.schema.net.stomp_frame import Frame, FrameError, FrameReader, encode
-from sam_pipeline.schema.net.stomp_session import VIRTUAL_HOST
-from tests.support.brokers.fake_broker import FakeBroker
-from tests.support.brokers.stand_in import HOST
-from tests.support.builders import metric_message
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
 NAMES = TEXT.filter(lambda name: name not in ("", "content-length"))
@@ -103,18 +94,13 @@ def test_a_frame_is_read_as_written(data: bytes, frames: list[Frame]) -> None:
     [
         (b"MESSAGE\ncontent-length:2\n\nabc\0", "does not end after its 2 bytes"),
         (b"MESSAGE\ncontent-length:4\n\nabc\0MESSAGE\n", "does not end after its 4 bytes"),
-        (b"MESSAGE\ncontent-length:-1\n\nabc\0", "content-length '-1'"),
-        (b"MESSAGE\ncontent-length:\n\nabc\0", "content-length ''"),
         ("MESSAGE\ncontent-length:٣\n\nabc\0".encode(), "content-length '٣'"),
         (b"MESSAGE\ncontent-length:" + b"9" * 5000 + b"\n\n", "content-length '999"),
         (b"MESSAGE\ncontent-length:16777217\n\n", "exceeds 16777216 bytes"),
         (b"MESSAGE\nno colon\n\n\0", "without a colon: 'no colon'"),
-        (b"MESSAGE\na:\\t\n\n\0", r"escape '\\\\t'"),
         (b"MESSAGE\na:b\\\n\n\0", r"escape '\\\\'"),
         (b"MESSAGE\na:\xff\n\n\0", "not UTF-8"),
-        (b"MESSAGES\na:1\n\n\0", "no STOMP frame begins 'MESSAGES"),
         (b"HTTP/1.1 400 Bad\r\n", r"no STOMP frame begins 'HTTP/1.1 400 Bad\r\n'"),
-        (b"SSH-2.0-OpenSSH", "no STOMP frame begins 'SSH-2.0-OpenSSH'"),
         (b"\x16\x03\x03\x00\x02", r"no STOMP frame begins '\x16\x03\x03\x00\x02'"),
         (b"x" * 100_000, f"no STOMP frame begins '{'x' * 40}'"),
     ],
@@ -140,30 +126,3 @@ def test_frames_before_an_error_and_beyond_the_requested_one_are_kept() -> None:
     with pytest.raises(FrameError):
         frames.extend(reader.feed(RECEIPT % 3 + b"garbage"))
     assert [frame.headers["receipt-id"] for frame in (first, *frames)] == ["1", "2", "3"]
-
-
-def session_at(broker: FakeBroker, deadline: Deadline, vhost: str | None) -> SendingSession:
-    channel = connect(HOST, int(broker.url.rpartition(":")[2]), deadline)
-    return SendingSession(channel, None, None, None, deadline, vhost)
-
-
-def test_connect_names_the_virtual_host() -> None:
-    deadline = Deadline.after(5)
-    with FakeBroker() as broker:
-        for vhost in ("monitoring", None):
-            session_at(broker, deadline, vhost).close()
-    assert [login.headers["host"] for login in broker.logins] == ["monitoring", VIRTUAL_HOST]
-
-
-def test_the_headers_of_a_sender_are_in_every_send() -> None:
-    messages = [metric_message(destination="/queue/x") for _ in range(3)]
-    deadline = Deadline.after(5)
-    with (
-        FakeBroker() as broker,
-        closing(
-            StompSender(lambda until: session_at(broker, until, None), deadline, {"expires": "9"})
-        ) as sender,
-    ):
-        assert sorted(sender.send(messages, deadline)) == [0, 1, 2]
-
-    assert [frame.headers["expires"] for frame in broker.taken] == ["9"] * 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 import tomllib
 import unicodedata
 from collections.abc import Iterator
@@ -20,7 +19,6 @@ from hypothesis import strategies as st
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program import command
 from sam_pipeline.schema.program.extras import EXTRAS, how_to_install
-from sam_pipeline.schema.program.pager import pager_command
 from sam_pipeline.schema.program.wording import one_line, printable, printable_json
 from tests.support.builders import NOW
 
@@ -47,11 +45,8 @@ def test_common_options_work_before_and_after_the_subcommand(argv: list[str]) ->
 USAGE = {
     "dance": "sam-x --help",
     "--colour red do": "--colour belongs after the command: sam-x do --colour …",
-    "--colour=red": "--colour belongs after the command: sam-x COMMAND --colour …",
-    "--verson do --colour red": "--verson: did you mean --version?",
     "--config x dp": "did you mean do?",
     "do --color red": "--color: did you mean --colour?",
-    "do --colour red --sise=7": "--sise: did you mean --size?",
     "do --colour red plugin -w 9": "write -- first",
 }
 
@@ -85,11 +80,6 @@ def test_errors_are_lines_and_a_bug_exits_70(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == "sam-x: error: first\nsam-x: error: second\n"
     assert command.run("sam-x", parser(), ["do"], lambda args: 1 // 0) == 70
     assert "Traceback" not in capsys.readouterr().err
-
-
-def test_a_table_has_numbers_on_the_right_and_empty_cells_for_none() -> None:
-    table = command.text_table(["site", "value"], [["A", 99.5], ["LONGER", None]])
-    assert table == ["site    value", "------  -----", "A        99.5", "LONGER"]
 
 
 def test_a_value_can_not_end_a_line_of_output(capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,11 +180,3 @@ def test_each_package_of_an_extra_is_known_and_any_other_module_is_a_bug(extra: 
     [line] = how_to_install("pyspark.sql")
     assert line.startswith("pyspark ") and "'.[reports]'" in line
     assert how_to_install("sam_pipeline.sql.nothing") == []
-
-
-def test_the_pager_is_that_of_the_environment_or_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    pagers = {"more": ["more"], "less -R 'a b'": ["less", "-R", "a b"], "": [], "cat": []}
-    assert {pager: pager_command({"PAGER": pager}) for pager in pagers} == pagers
-    for path, default in (("/usr/bin/less", ["less"]), (None, [])):
-        monkeypatch.setattr(shutil, "which", lambda _, path=path: path)
-        assert pager_command({}) == default

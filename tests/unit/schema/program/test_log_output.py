@@ -42,28 +42,6 @@ def log() -> Iterator[Log]:
     output.handler.close()
 
 
-def test_different_lines_are_all_written_at_once(log: Log) -> None:
-    log.one.warning("broker %s away", "a")
-    log.one.warning("broker %s away", "b")
-    log.one.error("broker %s away", "b")
-    log.other.error("broker %s away", "b")
-    for text in ("full", "gone"):
-        log.one.error("not written", exc_info=OSError(text))
-
-    assert [line for line in log.lines if "not written" not in line] == [
-        "WARNING one broker a away",
-        "WARNING one broker b away",
-        "ERROR one broker b away",
-        "ERROR other broker b away",
-        "OSError: full",
-        "OSError: gone",
-    ]
-    for number in range(3):
-        for _ in range(3):
-            log.one.error("record %d", number)
-        assert log.lines[-1] == f"ERROR one record {number}"
-
-
 def test_a_repeated_line_is_written_once_and_counted_before_the_next_one(log: Log) -> None:
     for _ in range(5):
         log.one.warning("broker away")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import string
 import time
 from contextlib import suppress
@@ -145,18 +144,6 @@ def test_a_document_type_and_what_is_not_a_document_are_refused() -> None:
 def test_a_long_text_takes_no_quadratic_time() -> None:
     text = "&amp;<!-- -->" * 200_000
     assert results_in_xml(xml_of(f"<output>{text}</output>"))[0]["output"] == "&" * 200_000
-
-
-@given(st.dictionaries(st.text(string.ascii_lowercase, min_size=1), TEXTS))
-def test_both_forms_have_the_same_results(values: dict[str, str]) -> None:
-    values = {name: value for name, value in values.items() if name not in ("type", "checkresult")}
-    escaped = {
-        name: value.replace("&", "&amp;").replace("<", "&lt;") for name, value in values.items()
-    }
-    xml = xml_of("".join(f"<{name}>{value}</{name}>" for name, value in escaped.items()))
-    document = {"checkresults": [{"checkresult": {"type": "service"}, **values}]}
-
-    assert results_in_xml(xml) == results_in_json(json.dumps(document))
 
 
 @given(st.text("<>/='\"&;!?[]- \0\né" + string.ascii_lowercase) | st.text() | st.binary())

@@ -7,20 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sam_pipeline.schema.messages.decode import Decoded, decode
 from sam_pipeline.schema.messages.foreign import make_stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from tests.support.builders import NOW
-
-JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=5,
-)
 
 
 def nstream_result(**changes: Any) -> dict[str, Any]:
@@ -117,13 +109,6 @@ def test_each_tag_is_a_flavour_and_a_result_without_one_is_refused_alone() -> No
         assert outcome.ignored["tags"] >= 1
 
 
-def test_a_custom_class_needs_no_flavour() -> None:
-    stamp = make_stamp("perfSonar", "nstream", {"ps_host": "host"})
-    message = stamp.stamped(Message({}, b'{"metric": "ps ntp", "ps_host": "ps.example.org"}'))
-    [row] = decode(message, ["metricName", "host"], NOW).rows
-    assert row.values == {"metricName": "ps ntp", "host": "ps.example.org"}
-
-
 BAD: tuple[tuple[str, dict[str, Any]], ...] = (
     ("bad-status", {"status": "PENDING"}),
     ("bad-status", {"status": {"OK": 1}}),
@@ -144,12 +129,3 @@ def test_a_bad_result_keeps_its_bytes_and_its_reason() -> None:
         [refused] = decoded(body).bad
         assert (refused.reason, refused.raw) == ("not-json", body)
     assert len(decoded(b'{"metric": "x", "deep": ' + b"[" * 900 + b"]" * 900 + b"}").bad) == 1
-
-
-ANY = st.dictionaries(st.sampled_from(list(nstream_result())) | st.text(), JSON_VALUES, max_size=4)
-
-
-@given(ANY.map(lambda changes: nstream_result(**changes)) | st.binary())
-def test_any_result_or_body_gives_rows_or_a_reason(document: Any) -> None:
-    outcome = decoded(document)
-    assert bool(outcome.rows) != bool(outcome.bad)

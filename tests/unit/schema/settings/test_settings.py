@@ -244,27 +244,6 @@ def test_a_named_file_must_be_readable_and_without_any_the_searched_places_are_r
     assert files.state_dir({"HOME": "/h"}) == Path("/h/.local/state/sam")
 
 
-def test_a_default_file_that_cannot_be_read_is_skipped_with_one_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(files, "_skipped", set())
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "sam.toml").mkdir()
-    file = tmp_path / "home" / ".config" / "sam" / "sam.toml"
-    file.parent.mkdir(parents=True)
-    file.write_text('[consumer]\nname = "a"\n')
-    environ = {"HOME": str(tmp_path / "home")}
-
-    assert [files.find_file(None, environ) for _ in range(2)] == [file, file]
-    (line,) = caplog.messages
-    assert line.startswith(f"{tmp_path}/sam.toml: not a regular file")
-
-    monkeypatch.chdir(tmp_path / "sam.toml")
-    (tmp_path / "sam.toml").rmdir()  # the working directory
-    assert files.find_file(None, environ) == file
-    assert caplog.messages[-1].startswith("./sam.toml: ")
-
-
 def test_unknown_variables_are_problems_that_name_the_nearest_one() -> None:
     sections = {"database": DatabaseConfig, "report": ReportConfig}
     known = {
@@ -285,28 +264,6 @@ def test_unknown_variables_are_problems_that_name_the_nearest_one() -> None:
 
     assert in_file.startswith("SAM_CONSUMER_WORDS: can only be set in the file")
     assert problems == [f"{name}: unknown variable{text}" for name, text in meant.items()]
-
-
-def test_valid_values_and_origins_are_known_despite_invalid_ones(place: Place) -> None:
-    place.write(
-        '[consumer]\nname = 7\nbrokers = ["x"]\n[[consumer.part]]\nurl = "1"\n',
-        a='[[consumer.part]]\nurl = "2"\nfile = "x"\n[consumer.words]\nx = "y"\n',
-    )
-    environ = {"SAM_CONSUMER_EAGER": "yes", "HOME": "/nowhere"}
-
-    found = section.examine(Settings, "consumer", str(place.main), environ)
-
-    fragment = place.fragments / "a.toml"
-    assert found.problems == (f"{place.main}:2: [consumer] name: expected a string, not 7",)
-    assert found.bad == {"name"}
-    assert found.values["brokers"] == ("x",)
-    assert found.locate("brokers") == f"{place.main}:3: [consumer] brokers"
-    assert found.locate("timeout_s") == f"{place.main}:1: [consumer] timeout_s"
-    assert found.locate("eager") == found.origin("eager") == "SAM_CONSUMER_EAGER"
-    assert found.origin("part", 1, "url") == f"{place.main}:5"
-    assert found.origin("part", 2, "file") == f"{fragment}:3"
-    assert found.origin("words", "x") == f"{fragment}:5"
-    assert found.origin("spool") == "default"
 
 
 SECRET = 'url = "postgresql+psycopg2://sam:hidden@db.example.org/sam"'

@@ -10,34 +10,6 @@ from hypothesis import strategies as st
 
 from sam_pipeline.schema.settings.toml_lines import lines_of
 
-ITEMS = """\
-list = [
-  1, # one = 1
-  [2,
-   3],
-  { x = 4, y.z = [5] }, 6
-]
-[[rules]]
-[rules.more]
-deep = 1
-[[rules]]
-  [[rules.inner]]
-  [[rules.inner]]
-  name = 1
-[ "x.y" . z ]
-"""
-LINES = """
-1 list|2 list/1|3 list/2|3 list/2/1|4 list/2/2|5 list/3|5 list/3/x|5 list/3/y|5 list/3/y/z
-5 list/3/y/z/1|5 list/4|7 rules|7 rules/1|8 rules/1/more|9 rules/1/more/deep|10 rules/2
-11 rules/2/inner|11 rules/2/inner/1|12 rules/2/inner/2|13 rules/2/inner/2/name|14 x.y|14 x.y/z
-"""
-
-
-def test_each_table_and_item_of_an_array_has_its_line() -> None:
-    found = [f"{line} {'/'.join(map(str, path))}" for path, line in lines_of(ITEMS).items()]
-    assert sorted(found) == sorted(LINES.replace("\n", "|").strip("|").split("|"))
-
-
 STRINGS = ['""', "''", '"\\""', "'\\'", '"""a""""', "'''b'''''", '"""\n[t]\nx = 1\\""" """']
 SCALARS = [*STRINGS, "1", "-1.5e3", "true", "1979-05-27T07:32:00Z", "1979-05-27 07:32:00"]
 scalars = st.sampled_from(SCALARS)

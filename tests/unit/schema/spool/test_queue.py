@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import errno
-import json
 import os
 import re
 import stat
 import time
-import zlib
 from collections.abc import Callable
 from itertools import chain, repeat
 from pathlib import Path
@@ -155,29 +152,6 @@ def test_a_damaged_element_is_moved_aside_with_its_reason(
     assert files_of(queue) == []
     assert aside.read_bytes() == b'{"body": "cut'
     assert name in aside.with_name(f"{aside.name}.reason").read_text()
-
-
-def test_an_element_without_a_message_is_damaged(queue: DirectoryQueue) -> None:
-    unknown = [b'{"body": "eA==", "encoding": "%s"}' % name for name in (b"lz4+base64", b"rot13")]
-    for content in (b"", b"[]", b'{"body": 1}', b'{"header": {"a": 1}}', *unknown):
-        problem = "unknown encoding (lz4|rot13)" if content in unknown else "not a message"
-        with pytest.raises(DamagedElement, match=problem):
-            queue.read(element(queue, content))
-
-
-@pytest.mark.parametrize("encoding", ["base64", "base64+zlib", "utf8+base64+zlib", "utf8"])
-def test_elements_of_other_writers_are_read(queue: DirectoryQueue, encoding: str) -> None:
-    body = "caf\u00e9".encode()
-    packed = zlib.compress(body) if "zlib" in encoding else body
-    text = base64.b64encode(packed).decode() if "base64" in encoding else packed.decode()
-    header = {"x": "y", "no-value": None}
-    parts = {"header": header, "body": text, "text": "utf8" in encoding, "encoding": encoding}
-
-    assert queue.read(element(queue, json.dumps(parts).encode())) == Message({"x": "y"}, body)
-    if "zlib" in encoding:
-        cut = {**parts, "body": base64.b64encode(packed[:-1]).decode()}
-        with pytest.raises(DamagedElement):
-            queue.read(element(queue, json.dumps(cut).encode()))
 
 
 def test_other_names_are_ignored(queue: DirectoryQueue, tmp_path: Path) -> None:
