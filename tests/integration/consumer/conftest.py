@@ -1,12 +1,18 @@
-"""Sites for tests of the consumer."""
+"""Sites and destinations for tests of the consumer."""
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
 
 from tests.support.consumer.site import Site, sqlite_site
+
+
+@pytest.fixture
+def destination() -> str:
+    return f"/topic/grid.probe.{uuid.uuid4().hex}"
 
 
 @pytest.fixture

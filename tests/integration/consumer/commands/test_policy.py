@@ -31,7 +31,6 @@ OURS = uid_identity(os.getuid())
 
 @pytest.fixture
 def site(small_site: Site) -> Site:
-    """A site with a policy for the account of this process."""
     small_site.configure('publishers = "policy.toml"')
     write_policy(small_site, hosts="*.example.org")
     return small_site
@@ -128,7 +127,7 @@ def test_the_source_or_identity_of_a_publisher_above_its_rate_pauses(
     assert set(tally.pauses) == pauses
 
 
-def test_publishers_are_listed_as_a_table_as_json_and_as_a_policy(
+def test_publishers_are_listed_as_json_and_as_a_policy_that_can_be_loaded(
     tmp_path: Path, own_url: str
 ) -> None:
     site = make_site(tmp_path, own_url, [f"spool://{tmp_path}/spool"])
@@ -137,17 +136,13 @@ def test_publishers_are_listed_as_a_table_as_json_and_as_a_policy(
     assert site.drain().code == 65
     site.edit(as_role(own_url, "loader"), as_role(own_url, "reader"))
 
-    header, _, line = site.run("publishers").stdout.splitlines()
     [publisher] = site.json("publishers")
     suggested = tmp_path / "publishers.toml"
     suggested.write_text(site.run("publishers", "--suggest").stdout)
 
-    assert header.split()[:3] == ["publisher", "class", "records"]
-    assert (line.split()[:3], line.split()[-2:]) == ([OURS, "metricOutput", "1"], ["2", "1"])
     [of_class] = publisher.pop("classes")
     assert publisher == {"publisher": OURS, "name": None, "accepted": 2, "refused": 1}
     assert (of_class["class"], of_class["records"]) == ("metricOutput", 1)
-    assert (of_class["hosts"], of_class["monitoring_hosts"]) == (["ce01.example.org"], ["nagios1"])
     policy = load_policy(suggested)
     [allowed] = policy.publishers
     assert policy.mode == OBSERVE

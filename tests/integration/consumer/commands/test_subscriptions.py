@@ -63,11 +63,9 @@ def test_a_shared_subscription_that_is_left_behind_is_deleted_with_its_messages(
     code, text = unsubscribed(site, broker.url, destination)
 
     if isinstance(broker, ActiveMQServer):
-        assert (code, f"{row['stored_in']} is a queue" in text, "--forget" in text) == (
-            77,
-            True,
-            True,
-        )
+        assert (code, "--forget" in text) == (77, True), text
+        assert unsubscribed(site, broker.url, "--forget")[0] == 0
+        assert states(site) == []
         return
     assert code == 0, text
     assert f"deleted {row['stored_in']}" in text and "3 messages" in text
@@ -194,5 +192,4 @@ def test_a_quorum_queue_in_a_virtual_host_is_read_and_deleted(
 
     assert (loaded.code, loaded.summary["messages"]) == (0, 2), loaded.log
     assert refused.code == 69
-    assert "inequivalent arg" in refused.log and "restore them" in refused.log
     assert code == 0, said
