@@ -1,4 +1,4 @@
-"""The files of the demo before the first command: configuration, profile, input.
+"""The files of the demo before the first command: configuration, profile with plugins, input.
 
 The seven days are those of the small world. Before them lies history, from the first day of the
 month before: results every three hours, and a week in which the storage of a site was full.
@@ -12,8 +12,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from tests.demo.plugins import Plugin
-from tests.worlds.model import Endpoint, Flavour, Function, Profile, Result, World, midnight
+from tests.worlds.model import Endpoint, Flavour, Function, Result, World, midnight
 from tests.worlds.profile_file import to_toml
 from tests.worlds.records import Batch, endpoint_record, result_record, topology_batches, wlcg_text
 from tests.worlds.small import PROFILE, host_of, small_world
@@ -24,6 +23,18 @@ THIS_SITE = "THIS-MACHINE"
 THIS_FLAVOUR = "Host"
 FULL_STORAGE_SITE = "BIRCH-T2"
 _KEEP_ONE_IN = 6  # of results every half hour
+HOW_TO_GET_PLUGINS = "apt-get install monitoring-plugins-basic"
+PLUGIN_DIRECTORIES = [
+    *(Path("/usr/lib/nagios/plugins"), Path("/usr/lib64/nagios/plugins")),
+    *(Path("/usr/lib/monitoring-plugins"), Path("/usr/local/libexec/nagios")),
+]
+PLUGINS = {
+    "org.nagios.Load": ("check_load", "-w 30,25,20 -c 90,80,70"),
+    "org.nagios.Disk": ("check_disk", "-w 5% -c 2% -p /"),
+    "org.nagios.Procs": ("check_procs", "-w 2000 -c 5000"),
+    "org.nagios.Users": ("check_users", "-w 50 -c 100"),
+}
+"""By metric, with limits for a busy laptop."""
 
 CONFIGURATION = """\
 [database]
@@ -106,34 +117,34 @@ def write_configuration(directory: Path, broker: str, database: str) -> None:
     names = () if broker.startswith("spool:") else CLASSES
     subscriptions = "".join(SUBSCRIPTION.format(name=name) for name in names)
     text = CONFIGURATION.format(broker=broker, database=database, subscriptions=subscriptions)
-    _write_text(directory / "sam.toml", text)
+    (directory / "sam.toml").write_text(text)
+    (directory / "sam.toml").chmod(0o600)  # the URL of PostgreSQL contains a password
 
 
-def write_servlet(directory: Path, port: int) -> Path:
-    """Write the configuration of a message servlet, which accepts messages by HTTP."""
-    return _write_text(directory / "servlet.toml", SERVLET_CONFIGURATION.format(port=port))
+def write_servlet_and_worker(directory: Path, port: int, proxy: str) -> None:
+    """A message servlet, and a worker node that reaches it through a proxy only."""
+    (directory / "servlet.toml").write_text(SERVLET_CONFIGURATION.format(port=port))
+    (directory / "worker.toml").write_text(WORKER_CONFIGURATION.format(port=port, proxy=proxy))
 
 
-def write_worker(directory: Path, port: int, proxy: str) -> Path:
-    """Write the configuration of a worker node that reaches the servlet through a proxy only."""
-    text = WORKER_CONFIGURATION.format(port=port, proxy=proxy)
-    return _write_text(directory / "worker.toml", text)
+def installed_plugins() -> dict[str, str]:
+    """The command line of each plugin that is installed here, by its metric."""
+    return {
+        metric: f"{directory / name} {arguments}"
+        for metric, (name, arguments) in PLUGINS.items()
+        for directory in PLUGIN_DIRECTORIES
+        if (directory / name).exists()
+    }
 
 
-def write_profile(directory: Path, plugins: Sequence[Plugin]) -> None:
-    (directory / "critical.toml").write_text(to_toml(demo_profile(plugins)))
-
-
-def demo_profile(plugins: Sequence[Plugin]) -> Profile:
+def write_profile(directory: Path, metrics: Sequence[str]) -> None:
     """The profile of the small world, extended by the plugins that are installed here."""
-    if not plugins:
-        return PROFILE
-    metrics = tuple(plugin.metric for plugin in plugins)
-    return replace(
-        PROFILE,
-        flavours={**PROFILE.flavours, THIS_FLAVOUR: Flavour(metrics)},
-        functions={**PROFILE.functions, "machine": Function((THIS_FLAVOUR,))},
-    )
+    profile = PROFILE
+    if metrics:
+        flavours = {**PROFILE.flavours, THIS_FLAVOUR: Flavour(tuple(metrics))}
+        functions = {**PROFILE.functions, "machine": Function((THIS_FLAVOUR,))}
+        profile = replace(PROFILE, flavours=flavours, functions=functions)
+    (directory / "critical.toml").write_text(to_toml(profile))
 
 
 def write_topology(directory: Path, world: World, this_host: str) -> list[tuple[str, Path]]:
@@ -147,28 +158,20 @@ def write_topology(directory: Path, world: World, this_host: str) -> list[tuple[
     ]
 
 
-def write_results(directory: Path, world: World) -> list[Path]:
+def write_results(directory: Path, world: World) -> None:
     """Write a file per day of sending; a result sent late is in the file of a later day."""
     by_day: dict[date, list[Result]] = {}
     newest = datetime.min.replace(tzinfo=midnight(world.first_day).tzinfo)
     for result in world.results:
         newest = max(newest, result.measured_at)
         by_day.setdefault(newest.date(), []).append(result)
-    return [
+    for day, results in by_day.items():
         _write(directory / f"results-{day}.txt", map(result_record, results))
-        for day, results in by_day.items()
-    ]
 
 
 def write_broken_record(directory: Path, world: World) -> Path:
     path = directory / "broken-record.txt"
     path.write_text(BROKEN_RECORD.format(day=world.last_day))
-    return path
-
-
-def _write_text(path: Path, text: str) -> Path:
-    path.write_text(text)
-    path.chmod(0o600)  # the URL of PostgreSQL contains a password
     return path
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from tests.services.process import ServerProcess
 
-OK = frozenset({0})
 TIMEOUT_S = 600
 
 
@@ -29,7 +28,9 @@ class Shell:
     def __init__(self, exports: Mapping[str, str], databases: Mapping[str, str]) -> None:
         self._exports = exports
         self._databases = databases
-        self._environment = _clean_environment(exports)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
+        self._environment = {**kept, **exports, "PATH": path}
         self._step = 0
 
     def heading(self, text: str) -> None:
@@ -41,12 +42,16 @@ class Shell:
         values = " ".join(f"{name}={value}" for name, value in self._exports.items())
         return f"export PATH={Path(sys.executable).parent}:$PATH {values}"
 
-    def run(self, line: str, expect: Collection[int] = OK, show_lines: int | None = None) -> None:
+    def run(self, line: str, expect: Collection[int] = (0,), show_lines: int | None = None) -> None:
         """Print the line, run it, print the first lines of its output."""
         print(f"   $ {line}", flush=True)
         began = time.monotonic()
         done = self._call(line)
-        _show(done.stdout.splitlines(), show_lines)
+        lines = done.stdout.splitlines()
+        for shown in lines[:show_lines]:
+            print(f"     {shown}")
+        if show_lines is not None and len(lines) > show_lines:
+            print(f"     … {len(lines) - show_lines} more lines")
         note = f", exit {done.returncode}" if done.returncode else ""
         print(f"     ({time.monotonic() - began:.1f} s{note})", flush=True)
         if done.returncode not in expect:
@@ -73,32 +78,14 @@ class Shell:
         return done.stdout
 
     def _call(self, line: str) -> subprocess.CompletedProcess[str]:
+        logins = [url for prefix, url in self._databases.items() if line.startswith(prefix)]
+        login = {"SAM_DATABASE_URL": logins[0]} if logins else {}
         return subprocess.run(
             line,
             shell=True,
-            env={**self._environment, **self._login(line)},
+            env={**self._environment, **login},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
             timeout=TIMEOUT_S,
         )
-
-    def _login(self, line: str) -> dict[str, str]:
-        url = next(
-            (url for prefix, url in self._databases.items() if line.startswith(prefix)), None
-        )
-        return {"SAM_DATABASE_URL": url} if url else {}
-
-
-def _show(lines: list[str], show_lines: int | None) -> None:
-    for line in lines[:show_lines]:
-        print(f"     {line}")
-    if show_lines is not None and len(lines) > show_lines:
-        print(f"     … {len(lines) - show_lines} more lines")
-
-
-def _clean_environment(exports: Mapping[str, str]) -> dict[str, str]:
-    """The environment of this process without SAM_* variables, with the exported ones."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
-    return {**kept, **exports, "PATH": path}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.demo.files import FULL_STORAGE_SITE, THIS_SITE, demo_world
-from tests.demo.summary import figures_table
+from tests.demo.files import demo_world
+from tests.demo.road import figures_table
 from tests.oracle.oracle import day_report, period
 from tests.support.commands import Workplace
 from tests.worlds.small import PROFILE
@@ -38,20 +38,6 @@ def test_both_runs_give_the_figures_of_the_oracle_and_one_dead_letter(
     for output in outputs:
         assert output.count("Dead letter ") == 1
         assert "SPLENDID" in output
-
-
-def test_the_pages_open_with_a_site_that_has_a_reason_and_without_this_machine(
-    outputs: tuple[str, str],
-) -> None:
-    start = Path(outputs[0].partition("Open in a browser: ")[2].splitlines()[0])
-    months = sorted((start.parent / "critical").glob("????-??"))
-    pages = [(month / f"{FULL_STORAGE_SITE}.html").read_text() for month in months]
-
-    assert len(months) >= 2
-    assert FULL_STORAGE_SITE in start.read_text()
-    assert any("no space left" in page for page in pages)
-    assert f"{THIS_SITE}, now" in outputs[0]  # not expected before its first probe
-    assert not any(THIS_SITE in page.read_text() for page in start.parent.rglob("*.html"))
 
 
 def run_demo(directory: Path) -> str:

@@ -15,7 +15,7 @@ from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import STATUSES
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from tests.demo.plugins import DIRECTORIES, HOW_TO_GET_THEM
+from tests.demo.files import HOW_TO_GET_PLUGINS, PLUGIN_DIRECTORIES
 from tests.services import missing
 from tests.support.brokers.fake_broker import closed_port
 from tests.support.commands import PROGRAMS
@@ -44,8 +44,8 @@ PLUGINS = [
 def test_a_plugin_has_the_same_output_and_exit_code_under_run(
     name: str, arguments: str, code: int, tmp_path: Path
 ) -> None:
-    directories = [directory for directory in DIRECTORIES if (directory / name).exists()]
-    plugin = (directories[0] if directories else missing(name, HOW_TO_GET_THEM)) / name
+    directories = [directory for directory in PLUGIN_DIRECTORIES if (directory / name).exists()]
+    plugin = (directories[0] if directories else missing(name, HOW_TO_GET_PLUGINS)) / name
     queue = DirectoryQueue(tmp_path / "queue")
     values = {"closed": closed_port(), "plugins": plugin.parent}
 
