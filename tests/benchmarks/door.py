@@ -1,17 +1,19 @@
-"""The HTTP door of `sam-consume`, compared with messages by STOMP.
+"""The HTTP door of `sam-consume`, compared with ActiveMQ's servlet and with messages by STOMP.
 
     python -m tests.benchmarks.door [--part A]... [--quick]
 
     A  posts of one record from 50 clients that keep their connections
-    B  posts of 100 records, compared with the same messages from a durable subscription
-    C  the time until an answer, at an even pace of 500 posts per second
-    D  memory with 2,000 connections
-    E  `sam-publish send` through the door, compared with STOMP, until every record is a row
+    B  the same from clients that connect for each post, like curl and sam-publish
+    C  posts of 100 records, compared with the same messages from a durable subscription
+    D  the time until an answer, at an even pace of 500 posts per second
+    E  memory with 2,000 connections
+    F  `sam-publish send` through the door, compared with STOMP, until every record is a row
 
 Into a private PostgreSQL with durable commits; every answer has to be 200, and every record a row.
-The clients of parts A to D run in one process beside the servers: many connections in one thread,
-which look only for the end of an answer. The contestants take turns, and the median of the ratios
-of each turn counts.
+Parts A and B also post to the servlet of ActiveMQ 5.18, which keeps the messages in a persistent
+queue. The clients of parts A to E run in one process beside the servers: many connections in one
+thread, which look only for the end of an answer. The contestants take turns, and the median of the
+ratios of each turn counts.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import socket
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +34,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from sam_pipeline.schema.messages.message import Message, new_message, new_message_id
 from sam_pipeline.schema.records.text import write_wlcg
@@ -46,6 +50,7 @@ from tests.benchmarks.common import (
     seconds,
 )
 from tests.benchmarks.road import DESTINATION, Consumer, Road, of, road, single
+from tests.services.activemq5 import ActiveMQ5Server, running_activemq5
 from tests.services.postgres import as_role
 from tests.services.process import HOST, free_ports, port_is_open
 from tests.support.waiting import eventually
@@ -59,11 +64,13 @@ PACE = 500
 TIMEOUT_S = 300.0
 
 SINGLE_BOUND = 2000
+SERVLET_BOUND = 3.0
 STOMP_BOUND = 0.5
 SEND_BOUND = 0.5
 P99_BOUND_S = 0.5
 MEMORY_BOUND_MB = 150
 
+_CHUNKED = re.compile(rb"(?i)\r\nTransfer-Encoding: *chunked")
 _LENGTH = re.compile(rb"(?i)\r\nContent-Length: *(\d+)")
 
 
@@ -95,14 +102,14 @@ class Door:
     consumer: Consumer
     road: Road
 
-    def post(self, messages: Sequence[Message], clients: int) -> Posted:
+    def post(self, messages: Sequence[Message], clients: int, are_kept: bool = True) -> Posted:
         """Post the messages with new ids, and make sure that each was stored."""
         before = new_message_id()
         messages = [
             new_message("metricOutput", m.body.decode(), record_count=m.record_count)
             for m in messages
         ]
-        with Connections(self.port, clients) as connections:
+        with Connections(self.port, clients, are_kept) as connections:
             posted = connections.post([door_request(message) for message in messages])
         check("answers 200", posted.statuses[200], len(messages))
         check("rows", self.road.commits(before).rows, sum(m.record_count or 0 for m in messages))
@@ -132,19 +139,46 @@ def door(road: Road) -> Iterator[Door]:
 # Parts ----------------------------------------------------------------------------------------
 
 
-def single_records(door: Door, sizes: Sizes) -> bool:
+def kept_connections(door: Door, sizes: Sizes) -> bool:
     """Part A."""
-    post_s = []
-    for turn in range(sizes.rounds + 1):
-        posted = door.post([single(door.road.results) for _ in range(sizes.posts)], CLIENTS)
-        if turn:
-            post_s.append(posted.took_s / sizes.posts)
-    print(f"one record a post, {CLIENTS} connections")
-    return print_figure("posts/s", 1 / median(post_s), 0, least=SINGLE_BOUND)
+    return compare_with_servlet(door, sizes.posts, sizes.rounds, are_kept=True)
+
+
+def new_connections(door: Door, sizes: Sizes) -> bool:
+    """Part B."""
+    return compare_with_servlet(door, sizes.posts // 5, sizes.rounds, are_kept=False)
+
+
+def compare_with_servlet(door: Door, posts: int, rounds: int, are_kept: bool) -> bool:
+    ours, servlet = [], []
+    with running_activemq5() as broker:
+        for turn in range(rounds + 1):
+            messages = [single(door.road.results) for _ in range(posts)]
+            few = messages if are_kept else messages[: posts // 5]
+            posted = door.post(messages, CLIENTS, are_kept)
+            requests = [
+                servlet_request(broker, message, number % CLIENTS if are_kept else None)
+                for number, message in enumerate(few)
+            ]
+            with Connections(broker.rest_port, CLIENTS, are_kept) as connections:
+                by_servlet = connections.post(requests)
+            check("answers 200 of the servlet", by_servlet.statuses[200], len(few))
+            if turn:
+                ours.append(posted.took_s / len(messages))
+                servlet.append(by_servlet.took_s / len(few))
+    print(f"one record a post, {CLIENTS} {'kept' if are_kept else 'new'} connections at a time")
+    least = SINGLE_BOUND if are_kept else None
+    print_speed("servlet, posts/s", servlet)
+    return all(
+        [
+            print_figure("door, posts/s", 1 / median(ours), 0, least=least),
+            print_ratio("door / servlet", servlet, ours, SERVLET_BOUND),
+        ]
+    )
 
 
 def many_records(door: Door, sizes: Sizes) -> bool:
-    """Part B."""
+    """Part C."""
     ours, by_stomp = [], []
     count = sizes.posts // 20
     for turn in range(sizes.rounds + 1):
@@ -164,7 +198,7 @@ def many_records(door: Door, sizes: Sizes) -> bool:
 
 
 def answer_times(door: Door, sizes: Sizes) -> bool:
-    """Part C."""
+    """Part D."""
     requests = [door_request(single(door.road.results)) for _ in range(round(PACE * sizes.pace_s))]
     with Connections(door.port, CLIENTS) as connections:
         connections.post(requests[:PACE], PACE)
@@ -177,7 +211,7 @@ def answer_times(door: Door, sizes: Sizes) -> bool:
 
 
 def memory(door: Door, sizes: Sizes) -> bool:
-    """Part D."""
+    """Part E."""
     requests = [door_request(single(door.road.results)) for _ in range(sizes.posts)]
     with (
         Watch(consumer=door.consumer.pid) as usage,
@@ -191,7 +225,7 @@ def memory(door: Door, sizes: Sizes) -> bool:
 
 
 def by_command(door: Door, sizes: Sizes) -> bool:
-    """Part E: one record per message and packed; a consumer reads the broker at the same time."""
+    """Part F: one record per message and packed; a consumer reads the broker at the same time."""
     road, good = door.road, []
     urls = {"STOMP": road.broker.url, "door": f"sam+http://{HOST}:{door.port}"}
     program = str(Path(sys.executable).with_name("sam-publish"))
@@ -223,11 +257,12 @@ def by_command(door: Door, sizes: Sizes) -> bool:
 
 
 PARTS: Mapping[str, Callable[[Door, Sizes], bool]] = {
-    "A": single_records,
-    "B": many_records,
-    "C": answer_times,
-    "D": memory,
-    "E": by_command,
+    "A": kept_connections,
+    "B": new_connections,
+    "C": many_records,
+    "D": answer_times,
+    "E": memory,
+    "F": by_command,
 }
 
 
@@ -250,6 +285,19 @@ def door_request(message: Message) -> bytes:
     )
 
 
+def servlet_request(broker: ActiveMQ5Server, message: Message, client: int | None) -> bytes:
+    """A persistent message to a queue; clients that keep their connections have a number."""
+    fields = {**message.headers, "body": message.body.decode()}
+    client_id = "" if client is None else f"&clientId=bench-{client}"
+    login = b64encode(f"{broker.user}:{broker.password}".encode()).decode()
+    return request(
+        f"/api/message/bench?type=queue{client_id}",
+        urlencode(fields).encode(),
+        f"Authorization: Basic {login}",
+        "Content-Type: application/x-www-form-urlencoded",
+    )
+
+
 @dataclass
 class Posted:
     """What became of some requests; `answer_s` is counted from when each was due."""
@@ -260,20 +308,20 @@ class Posted:
 
 
 class Connections:
-    """Connections to one server, closed at the end of the block."""
+    """Connections to one server, closed at the end of the block; new ones for each request unless
+    they are kept.
+    """
 
-    def __init__(self, port: int, count: int) -> None:
+    def __init__(self, port: int, count: int, are_kept: bool = True) -> None:
         self._port = port
         self._count = count
+        self._are_kept = are_kept
         self._selector = selectors.DefaultSelector()
         self._idle: list[Any] = []
 
     def __enter__(self) -> Connections:
         for _ in range(self._count):
-            connection = socket.create_connection((HOST, self._port), timeout=TIMEOUT_S)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._selector.register(connection, selectors.EVENT_READ, bytearray())
-            self._idle.append(connection)
+            self._connect()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -305,9 +353,20 @@ class Connections:
                 if status := _read(key.fileobj, key.data):
                     posted.statuses[status] += 1
                     posted.answer_s.append(time.perf_counter() - sent.pop(key.fileobj))
-                    self._idle.append(key.fileobj)
+                    if self._are_kept:
+                        self._idle.append(key.fileobj)
+                    else:
+                        self._selector.unregister(key.fileobj)
+                        key.fileobj.close()  # type: ignore[union-attr]
+                        self._connect()
         posted.took_s = time.perf_counter() - began
         return posted
+
+    def _connect(self) -> None:
+        connection = socket.create_connection((HOST, self._port), timeout=TIMEOUT_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._selector.register(connection, selectors.EVENT_READ, bytearray())
+        self._idle.append(connection)
 
 
 def _read(connection: Any, received: bytearray) -> int:
@@ -320,9 +379,12 @@ def _read(connection: Any, received: bytearray) -> int:
     if end < 0:
         return 0
     length = _LENGTH.search(received, 0, end)
-    if not length:
+    if length:
+        is_complete = len(received) >= end + 4 + int(length[1])
+    elif _CHUNKED.search(received, 0, end):
+        is_complete = received.endswith(b"\r\n0\r\n\r\n")
+    else:
         raise SystemExit(f"an answer without a length: {bytes(received)!r}")
-    is_complete = len(received) >= end + 4 + int(length[1])
     status = int(received[9:12]) if is_complete else 0
     if status:
         received.clear()
