@@ -26,10 +26,6 @@ RUNNING = Tasks(total=4, done=1, running=2)
     ("text", "innermost"),
     [
         (
-            f"{OF_JAVA}org.apache.spark.SparkException: Could not parse URL: 'x'\n{FRAME}\n{FRAME}",
-            "Could not parse URL: 'x'",
-        ),
-        (
             (
                 f"{OF_JAVA}org.apache.spark.SparkRuntimeException: [MEMORY] Memory is low.\n"
                 f"Please increase heap size.\n{FRAME}\n"
@@ -42,10 +38,6 @@ RUNNING = Tasks(total=4, done=1, running=2)
                 f"Caused by: {OF_PYTHON}{FRAME}\n\t... 1 more"
             ),
             "P0001: this disk is broken",
-        ),
-        (
-            f'Exception in thread "main" org.apache.spark.SparkException: Master must\n{FRAME}\n',
-            "Master must",
         ),
         ("Answer from Java side is empty", "Answer from Java side is empty"),
     ],
@@ -78,22 +70,11 @@ def test_one_standalone_master_that_listens_is_enough_and_others_are_named() -> 
         assert problem in str(refused.value)
 
 
-def steps(wait: WorkerWait, first_s: int, last_s: int, tasks: Tasks) -> dict[int, Step]:
-    """The seconds at which a look each second does something."""
-    looks = {second: wait.look(second, tasks) for second in range(first_s, last_s + 1)}
-    return {second: step for second, step in looks.items() if step is not Step.NOTHING}
+def test_a_job_without_a_running_task_warns_after_ten_seconds_and_is_given_up_in_the_end() -> None:
+    def steps(wait: WorkerWait, first_s: int, last_s: int, tasks: Tasks) -> dict[int, Step]:
+        looks = {second: wait.look(second, tasks) for second in range(first_s, last_s + 1)}
+        return {second: step for second, step in looks.items() if step is not Step.NOTHING}
 
-
-def test_a_warning_comes_after_ten_seconds_and_then_every_minute() -> None:
-    wait = WorkerWait(timeout_s=600)
-
-    warned = steps(wait, 0, 150, WAITING)
-
-    assert warned == {10: Step.WARN, 70: Step.WARN, 130: Step.WARN}
-    assert wait.waited(150) == "2 min 30 s"
-
-
-def test_a_job_is_given_up_after_a_time_without_any_running_task() -> None:
     wait = WorkerWait(timeout_s=20)
 
     before = steps(wait, 0, 9, WAITING)
@@ -102,5 +83,7 @@ def test_a_job_is_given_up_after_a_time_without_any_running_task() -> None:
 
     assert before == during == {}
     assert after == {111: Step.WARN, 121: Step.GIVE_UP}
+    patient = steps(WorkerWait(timeout_s=600), 0, 150, WAITING)
+    assert patient == {10: Step.WARN, 70: Step.WARN, 130: Step.WARN}
     for no_job in (Tasks(), Tasks(total=4, done=4)):
         assert steps(WorkerWait(timeout_s=20), 0, 100, no_job) == {}

@@ -7,7 +7,7 @@ is open: the job runs at its tenth hour.
 from __future__ import annotations
 
 import dataclasses
-import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -18,7 +18,7 @@ import pytest
 
 from sam_pipeline.spark_jobs.compute.folding import MetricStretches, fold
 from sam_pipeline.spark_jobs.compute.plan import Plan
-from sam_pipeline.spark_jobs.compute.planning import make_plan
+from sam_pipeline.spark_jobs.compute.planning import make_plan, site_groups
 from sam_pipeline.spark_jobs.compute.sources.instances import Instances
 from sam_pipeline.spark_jobs.inputs.expected import Cover, DayExpectation, Endpoint
 from sam_pipeline.spark_jobs.profiles.profile import Flavour, Function, Profile
@@ -218,15 +218,23 @@ def test_timelines_are_as_expected_without_gaps_or_equal_neighbours(
             assert until == start and status != following
 
 
-def test_timelines_do_not_depend_on_the_order_of_results() -> None:
-    assert _timelines(CASES, random.Random(7)) == _timelines(CASES)
-
-
 def test_without_expected_endpoints_there_is_no_timeline() -> None:
     assert _timelines([]) == {}
 
 
-def _timelines(cases: Sequence[Case], chance: random.Random | None = None) -> SpansOf:
+def test_sites_that_share_an_endpoint_are_in_one_group_and_groups_are_even() -> None:
+    shared = [Endpoint("A", "SRM", "s"), Endpoint("C", "SRM", "s"), Endpoint("C", "CE", "b")]
+    shared += [Endpoint("B", "CE", "b")]
+    others = [Endpoint(f"S{number:02}", "CE", f"h{number:02}") for number in range(16)]
+
+    group_of = site_groups([*shared, *others], 4)
+
+    assert group_of["A"] == group_of["B"] == group_of["C"]
+    sizes = Counter(group_of[endpoint.site] for endpoint in (*shared, *others))
+    assert sorted(sizes.values()) == [5, 5, 5, 5]
+
+
+def _timelines(cases: Sequence[Case]) -> SpansOf:
     """Fold every day of the cases, each case a site, and all sites in one group."""
     spans_of: SpansOf = {}
     for number in (1, 2):
@@ -240,8 +248,6 @@ def _timelines(cases: Sequence[Case], chance: random.Random | None = None) -> Sp
             for instance, hour, status in case.results
             for second in [_second(hour, number)]
         ]
-        if chance is not None:
-            chance.shuffle(rows)
         measured = MetricStretches(*np.array(rows, np.int64).reshape(-1, 3).T)
         for level, timeline in fold(plan, plan.days[0], 0, measured):
             for thing, start, end, status in zip(*timeline, strict=True):

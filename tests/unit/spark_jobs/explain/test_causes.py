@@ -57,74 +57,47 @@ def test_causes_differ_by_flavour_metric_status_and_text_the_most_harmful_first(
     assert causes([]) == []
 
 
-@pytest.mark.parametrize(
-    ("singular", "plural", "text"),
-    [
+def test_texts_that_differ_in_the_plural_of_what_they_count_are_one_cause() -> None:
+    for singular, plural, text in (
         ("refused (1 try)", "refused (2 tries)", "refused (* tries)"),
-        ("after 1 second", "after 30 seconds", "after * seconds"),
         ("1 match of b", "3 matches of b", "* matches of b"),
-    ],
-)
-def test_texts_that_differ_in_the_plural_of_what_they_count_are_one_cause(
-    singular: str, plural: str, text: str
-) -> None:
-    failures = [replace(FAILURE, text=singular), replace(FAILURE, text=plural)]
-    days = [date(2026, 11, 1), date(2026, 11, 2)]
-    causes_of = {
-        day: [CauseList("", causes([failure]))] for day, failure in zip(days, failures, strict=True)
-    }
-    [(of_two_days, days_of)] = merged(causes_of)
-
-    for found in (causes(failures), of_two_days.causes):
-        assert [(cause.text, cause.count) for cause in found] == [(text, 2)]
-    assert list(days_of.values()) == [days]
+    ):
+        one, several = (causes([replace(FAILURE, text=said)]) for said in (singular, plural))
+        of_days = {
+            date(2026, 11, 1): [CauseList("", one)],
+            date(2026, 11, 2): [CauseList("", several)],
+        }
+        [(of_two_days, days_of)] = merged(of_days)
+        assert [(cause.text, cause.count) for cause in of_two_days.causes] == [(text, 2)]
+        assert list(days_of.values()) == [list(of_days)]
 
 
 @pytest.mark.parametrize(
     ("text", "expected_text"),
     [
         ("timed out after 30 s", "timed out after * s"),
-        ("load is 3.14, 12% of 1e6", "load is * of *"),
         ("connect to ce01.example.org:8443: refused", "connect to *: refused"),
-        ("connect to CE01.EXAMPLE.ORG failed", "connect to * failed"),
         ("host alpha.example.org is down.", "host * is down."),
-        ("no route to 192.0.2.17", "no route to *"),
         ("no route to [2001:db8::17]:443 or fe80::1%eth0", "no route to [*]:* or *"),
         ("since 2026-11-14T09:12:03.123456+01:00", "since *"),
-        ("since 2026-11-14 09:12:03 UTC!", "since *!"),
         ("since Sat Nov 14 09:12:03 CET 2026 only", "since * only"),
-        ("since Saturday, 14 November 2026", "since *"),
         ("id 6ba7b810-9dad-11d1-80b4-00c04fd430c8 unknown", "id * unknown"),
         ("commit deadbeefcafe and 0xdeadbeef", "commit * and *"),
-        ("job 4711.ce01.example.org held", "job * held"),
         ("job https://wms.example.org:9000/aBcDeFgHiJkLmNoPqRsTuV gone", "job https://*/* gone"),
-        ("CREAM123456789 is purged", "CREAM* is purged"),
         ("cannot read /tmp/tmpAbCdEf/result", "cannot read /tmp/*"),
         ("cannot read /data/run_17/out.3: denied", "cannot read /data/run_*/out.*: denied"),
-        ("user bob@ui7.example.org", "user bob@*"),
-        ("/DC=org/DC=example/CN=Robot 17", "/DC=org/DC=example/CN=Robot *"),
-        ("files 1 2 3, 4", "files *"),
         ("java.lang.NullPointerException in MyJobSubmissionService", None),
-        ("could not find file.txt: No such file or directory", None),
-        ("HTTP 503 Service Unavailable", None),
         ("HTTP/1.1 404 not found, exit code 137", None),
-        ("killed by signal 9", None),
         ("Décembre: süß, 東京 ≠ 大阪 🙂", None),
         ("{} {0} %s %(name)s \\1 \\g<0>", "{} {*} %s %(name)s \\* \\g<*>"),
-        ("<script>alert('x')</script>", None),
-        ("* and ** stay", None),
-        ("", None),
         ("first\nsecond\r\n\tthird\x00\x1b[31m\u2028last\n", "first second third [* last"),
         ("x" * 200, None),
         ("x" * 201, "x" * 199 + "…"),
-        ("alpha refused", None),
     ],
 )
 def test_varying_parts_are_masked_and_the_others_stay(text: str, expected_text: str | None) -> None:
     assert masked(text) == (text if expected_text is None else expected_text)
-
-
-def test_an_endpoint_is_masked_by_its_own_name_even_a_short_one() -> None:
+    # An endpoint is masked by its own name, even a short one.
     assert masked("alpha refused: ALPHA.grid is full", "alpha.grid") == "* refused: * is full"
 
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 import pytest
 
 from sam_pipeline.spark_jobs.explain.causes import Failure
-from sam_pipeline.spark_jobs.explain.incidents.figures import ReportIncidents, figures_of
+from sam_pipeline.spark_jobs.explain.incidents.figures import figures_of
 from sam_pipeline.spark_jobs.explain.incidents.incident import (
     Incident,
     find_incidents,
     with_causes,
 )
 from sam_pipeline.spark_jobs.explain.incidents.shared_causes import shared_causes
-from sam_pipeline.spark_jobs.rules.days import Period, moment
-from sam_pipeline.spark_jobs.rules.groups import Member
+from sam_pipeline.spark_jobs.rules.days import moment
 from sam_pipeline.spark_jobs.rules.levels import SITE
-from sam_pipeline.spark_jobs.rules.seconds import Seconds
-from sam_pipeline.spark_jobs.runs.published import DayFigure, Segment
-from tests.support.reports.site_day import DAY, at
+from sam_pipeline.spark_jobs.runs.published import Segment
+from tests.support.reports.site_day import at
 
 HOUR = 3600
 START = at("00:00")
@@ -92,24 +89,6 @@ def test_incidents_that_reach_beyond_the_period_do_not_count_in_the_mean_time_to
     assert (nothing.number, nothing.mttr_s, nothing.mtbf_s) == (0, None, None)
 
 
-def test_an_incident_counts_in_the_groups_of_its_site_on_the_day_it_began() -> None:
-    next_day = DAY + timedelta(days=1)
-    found = ReportIncidents(
-        "test",
-        Period(DAY, next_day),
-        [],
-        [Incident("A", at("23:00"), at("23:00") + 3 * HOUR, False, False)],
-        [DayFigure(day, ("A",), Seconds(ok=80_000, critical=6_400)) for day in (DAY, next_day)],
-        [(DAY, Member("region", "north", "A", 0)), (next_day, Member("region", "south", "A", 0))],
-    )
-
-    [(names, figures)] = found.by_group().items()
-
-    assert names == ("region", "north")
-    assert (figures.number, figures.mtbf_s) == (1, 80_000)
-    assert found.by_site()["A",].mtbf_s == found.total.mtbf_s == 160_000
-
-
 def test_only_failures_that_cost_availability_during_an_incident_are_its_causes() -> None:
     found = incident(
         "A",
@@ -122,15 +101,9 @@ def test_only_failures_that_cost_availability_during_an_incident_are_its_causes(
     )
 
     assert [cause.text for cause in found.causes] == ["began before, held on"]
-
-
-def test_a_failure_that_lasts_over_midnight_is_counted_once() -> None:
-    evening = failure("no answer", "~23:00", "00:00")
-    morning = failure("no answer", "~23:00", "02:00")
-
-    [cause] = incident("A", "~23:00", "02:00", evening, morning).causes
-
-    assert cause.count == 1
+    # A failure that lasts over midnight is counted once.
+    halves = failure("down", "~23:00", "00:00"), failure("down", "~23:00", "02:00")
+    assert [cause.count for cause in incident("A", "~23:00", "02:00", *halves).causes] == [1]
 
 
 def test_sites_whose_incidents_overlap_in_time_and_cause_share_it() -> None:
