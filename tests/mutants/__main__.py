@@ -52,6 +52,9 @@ def main() -> int:
     parser.add_argument("--checkout", type=Path, default=ROOT, help="whose product and tests")
     parser.add_argument("--map-file", type=Path, default=MAP)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument(
+        "--learn", action="store_true", help="move the test that killed a mutant to the front"
+    )
     args = parser.parse_args()
     mutants = [mutant for mutant in all_mutants() if args.only in mutant.name]
     lost = not_found(mutants, args.checkout)
@@ -63,7 +66,13 @@ def main() -> int:
         return 0
     tests_of = json.loads(args.map_file.read_text())
     began = time.monotonic()
-    survivors = run_all(mutants, tests_of, args.checkout, args.jobs)
+    killers = run_all(mutants, tests_of, args.checkout, args.jobs)
+    survivors = {name for name, killer in killers.items() if not killer}
+    if args.learn:
+        for name, killer in killers.items():
+            if "::" in killer:
+                tests_of[name] = list(dict.fromkeys([killer, *tests_of.get(name, ())]))[:MOST_TESTS]
+        write_map(args.map_file, tests_of)
     killed = len(mutants) - len(survivors)
     minutes = (time.monotonic() - began) / 60
     print(f"{killed} of {len(mutants)} killed ({killed / len(mutants):.1%}), {minutes:.0f} minutes")
@@ -85,13 +94,13 @@ def not_found(mutants: Iterable[Mutant], root: Path) -> list[str]:
 
 def run_all(
     mutants: Sequence[Mutant], tests_of: Mapping[str, Sequence[str]], root: Path, jobs: int
-) -> set[str]:
-    """Run the tests for each mutant, in copies of the checkout; returns who survived."""
+) -> dict[str, str]:
+    """Run the tests for each mutant, in copies of the checkout; returns what noticed it, or ""."""
     java_options.extend(QUICK_START)
     waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
     for mutant in mutants:
         waiting.put(mutant)
-    survivors: set[str] = set()
+    killers: dict[str, str] = {}
 
     def work(copy: Path) -> None:
         while True:
@@ -100,9 +109,7 @@ def run_all(
             except queue.Empty:
                 return
             began = time.monotonic()
-            who = killer(mutant, tests_of.get(mutant.name, ()), copy, root)
-            if not who:
-                survivors.add(mutant.name)
+            killers[mutant.name] = who = killer(mutant, tests_of.get(mutant.name, ()), copy, root)
             verdict = f"killed by {who}" if who else "SURVIVED"
             print(f"{time.monotonic() - began:5.0f} s  {mutant.name}: {verdict}", flush=True)
 
@@ -118,7 +125,7 @@ def run_all(
                 thread.join()
     finally:
         host.stop()
-    return survivors
+    return killers
 
 
 def copied(root: Path, target: Path) -> Path:
@@ -138,24 +145,23 @@ def copied(root: Path, target: Path) -> Path:
 
 
 def killer(mutant: Mutant, tests: Sequence[str], copy: Path, root: Path) -> str:
-    """What noticed the mutant, or "" if nothing did."""
+    """The test that noticed the mutant, or "" if none did."""
     path = copy / mutant.file
     path.write_text(mutant.mutated(root))
+    folders = [f"tests/{level}/{mutant.room}" for level in LEVELS]
+    folders = [folder for folder in folders if (copy / folder).is_dir()]
+    tests = [test for test in tests if (copy / test.partition("::")[0]).exists()]
     try:
-        if tests and fails(copy, tests, TESTS_S):
-            return "a test of its line"
-        if mutant.file.endswith(".sql"):
+        who = failed_test(copy, tests, TESTS_S) if tests else ""
+        if not who and mutant.file.endswith(".sql"):
             dialect = mutant.file.split("/")[1]
-            if fails(copy, ["-k", dialect, "tests/integration/sql"], ROOM_S):
-                return "a test of its dialect"
-        folders = [f"tests/{level}/{mutant.room}" for level in LEVELS]
-        folders = [folder for folder in folders if (copy / folder).is_dir()]
-        return "its room" if fails(copy, folders, ROOM_S) else ""
+            who = failed_test(copy, ["-k", dialect, "tests/integration/sql"], ROOM_S)
+        return who or failed_test(copy, folders, ROOM_S)
     finally:
         path.write_text((root / mutant.file).read_text())
 
 
-def fails(copy: Path, arguments: Sequence[str], timeout_s: float) -> bool:
+def failed_test(copy: Path, arguments: Sequence[str], timeout_s: float) -> str:
     command = [sys.executable, "-m", "pytest", *PYTEST, *arguments]
     try:
         done = subprocess.run(
@@ -163,12 +169,17 @@ def fails(copy: Path, arguments: Sequence[str], timeout_s: float) -> bool:
             cwd=copy,
             env={**os.environ, "PYTHONPATH": str(copy / ".names"), "PYTHONDONTWRITEBYTECODE": "1"},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             timeout=timeout_s,
         )
     except subprocess.TimeoutExpired:
-        return True
-    return done.returncode in FAILED
+        return "a test that did not end"
+    if done.returncode not in FAILED:
+        return ""
+    named = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+    return named[1] if named else "an error before the tests"
 
 
 def record(mutants: Sequence[Mutant], root: Path) -> dict[str, list[str]]:
