@@ -164,24 +164,3 @@ def test_a_traceback_shows_no_secret(
     assert "RuntimeError: BrokerAddress(" in done.err
     assert proxy.url.removeprefix("http://") in done.err
     assert_hidden(CANARIES, [done.out, done.err, *stored_in(tmp_path / "state")])
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        f'brokers = "stomp://sam:{PASSWORD}@msg.example.org"',
-        f'brokers = ["stomp://sam:{PASSWORD}@msg.example.org"]',
-        f'proxy = ["http://u:{PASSWORD}@p:3128"]',
-        f'proxy = "http://u:{PASSWORD}@p:3128"',
-        f'password = "{PASSWORD}"',
-        f"password = {PASSWORD}",
-        f'token = "{PASSWORD}"',
-    ],
-)
-def test_a_misplaced_password_is_refused_and_not_repeated(tmp_path: Path, line: str) -> None:
-    (tmp_path / "sam.toml").write_text(f"[publisher]\n{line}\n")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
-    node = Node(tmp_path, {**kept, "STATE_DIRECTORY": str(tmp_path / "state")})
-
-    assert [node.publish("check", "--json"), node.publish(*RESULT, "-v")] == [78, 78]
-    assert_hidden(CANARIES, node.seen)

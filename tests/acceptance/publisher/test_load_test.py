@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.schema.net.stomp_frame import FrameReader, encode
 from tests.services.artemis import ArtemisServer
 from tests.services.broker import StompServer
 from tests.services.rabbitmq import RabbitMQServer
@@ -59,21 +57,6 @@ def leftovers(broker: StompServer, documents: Sequence[dict[str, Any]]) -> set[s
         for consumer in range(one["consumers"])
         if exists(broker, name := f"sam-load-test.{one['run']}.{one['number']}.{consumer}")
     }
-
-
-def exists(broker: StompServer, name: str) -> bool:
-    """Whether ActiveMQ has a durable subscription of this name, which it then deletes."""
-    with socket.create_connection((broker.host, broker.port), timeout=30) as connection:
-        reader = FrameReader()
-        login = {"accept-version": "1.2", "host": "/", "client-id": name}
-        headers = {"id": "load", "activemq.subscriptionName": name, "receipt": "1"}
-        for command, sent in (("CONNECT", login), ("UNSUBSCRIBE", headers)):
-            connection.sendall(encode(command, sent))
-            while not (frames := list(reader.feed(connection.recv(65536)))):
-                pass
-    if frames[0].command == "ERROR":
-        assert "No durable subscription exists" in frames[0].headers["message"]
-    return frames[0].command == "RECEIPT"
 
 
 def test_every_message_arrives_and_nothing_is_left(place: Workplace, broker: StompServer) -> None:

@@ -17,7 +17,6 @@ from tests.services.tinyproxy import TinyProxy, running_tinyproxy
 from tests.support.brokers.choice import on_brokers
 from tests.support.brokers.subscriber import subscribed
 from tests.support.builders import metric_message
-from tests.support.consumer.door_site import door_site
 from tests.support.publishing import messages, secret
 
 Server = ActiveMQServer | RabbitMQServer
@@ -73,15 +72,3 @@ def test_a_message_reaches_a_subscriber_through_the_proxy_with_its_login_alone(
     assert len(publication.receipts) == 1
     assert frame.body == message.body
     assert proxy.asked[asked_before].startswith(asked)
-
-
-def test_many_requests_reach_a_door_through_the_proxy(proxy: TinyProxy, tmp_path: Path) -> None:
-    password = secret(tmp_path / "password", PASSWORD)
-    config = PublisherConfig(proxy=proxy.url_with(USER), proxy_password_file=password)
-    asked_before = len(proxy.asked)
-
-    with door_site(tmp_path) as door:
-        publication = publish(messages(2001), config._replace(brokers=(door.door.url,)))
-
-    assert len(publication.receipts) == 2001
-    assert len(proxy.asked) == asked_before + 3

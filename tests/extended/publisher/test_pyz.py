@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import ssl
-import stat
 import subprocess
 import sys
 import tomllib
@@ -22,7 +21,6 @@ from sam_pipeline.schema.identity.keys import load_signer, make_key
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import missing
-from tests.support.accounts import account, open_directory
 from tests.support.brokers.door_stand_in import TOKEN, DoorStandIn
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.builders import metric_result
@@ -206,26 +204,6 @@ def test_without_anything_that_signs_check_says_so(tmp_path: Path, program: str,
     for command in (("check", "--broker", "stomp://msg.example.org"), RESULT):
         assert "PyNaCl" in node.publish(*command, code=78, **configured).stderr
     assert node.spool.count() == 0
-
-
-def test_accounts_of_a_group_share_a_spool(pyz: Path) -> None:
-    with open_directory() as directory:
-        spool, group = directory / "spool", 40010
-        spool.mkdir()
-        os.chown(spool, 0, group)
-        spool.chmod(0o2770)
-        copy = shutil.copy(pyz, directory)
-        shared = {"SAM_PUBLISHER_SPOOL": str(spool), "SAM_PUBLISHER_SPOOL_MODE": "2770"}
-
-        for uid in (40001, 40002):
-            probe = account(uid, directory, group)
-            done = probe.succeed(sys.executable, copy, *RESULT, **shared)
-            assert done.out.startswith("spooled "), str(done)
-        done = probe.succeed(sys.executable, copy, "spool", "verify", **shared)
-
-        assert "no problem found" in done.out
-        modes = {stat.S_IMODE(path.stat().st_mode) for path in spool.glob("*/*")}
-        assert modes == {0o660}
 
 
 def test_the_file_is_executable_the_same_each_time_and_names_no_path_of_this_machine(

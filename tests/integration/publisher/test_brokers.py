@@ -20,7 +20,6 @@ from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import needed
-from tests.services.activemq import ActiveMQServer
 from tests.services.activemq5 import ActiveMQ5Server
 from tests.services.artemis import FORBIDDEN, SILENT
 from tests.services.broker import StompServer
@@ -127,16 +126,6 @@ def test_over_http_body_and_headers_arrive_unchanged_and_signed(
     assert signer_of(key, Message(frame.headers, frame.body)) == "nagios1"
 
 
-def test_many_messages_arrive_once(broker: StompServer, name: str) -> None:
-    sent = messages(1234, destination=f"/queue/{name}")
-
-    with FaultProxy(broker.port, latency_s=0.01) as proxy:
-        publication = publish(sent, config_for(proxy.url))
-
-    assert confirmed(publication) and len(publication.receipts) == 1234
-    assert sorted(received_ids(broker, f"/queue/{name}", ids(sent))) == sorted(ids(sent))
-
-
 @pytest.fixture(params=BROKERS)
 def mortal_broker(request: pytest.FixtureRequest) -> Iterator[StompServer]:
     """Each STOMP broker in turn, with a store of its own."""
@@ -208,23 +197,6 @@ def test_headers_that_a_broker_would_act_on_stop_no_message(broker: StompServer,
 
 
 # What is refused
-
-
-def test_a_refused_message_is_spooled_and_the_others_arrive(broker: StompServer, name: str) -> None:
-    sent = messages(30, destination=f"/queue/{name}")
-    if isinstance(broker, ActiveMQServer):
-        sent[12] = metric_message(destination=f"/queue/{name}", long="x" * 20_000)
-    elif isinstance(broker, RabbitMQServer):
-        sent[12] = metric_message(destination="/exchange/no-such/key")
-    else:
-        sent[12] = metric_message(destination=f"/topic/{FORBIDDEN}x")
-    refused = sent[12].message_id
-
-    publication = publish(sent, config_for(broker.url))
-
-    assert ids(rejection.message for rejection in publication.rejections) == [refused] == spooled()
-    others = {*ids(sent)} - {refused}
-    assert {*received_ids(broker, f"/queue/{name}", others)} == others
 
 
 def only_allowed(server: RabbitMQServer) -> tuple[str, str]:

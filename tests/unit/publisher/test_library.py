@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import stat
-import threading
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
@@ -15,19 +13,15 @@ import pytest
 
 from sam_pipeline.publisher import (
     ConfigError,
-    NoBrokerTookIt,
     Publisher,
     PublisherConfig,
     RecordRefused,
     publish_record,
 )
-from sam_pipeline.schema import times
-from sam_pipeline.schema.errors import ClockNotSet
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.text import ReadRecord, read_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker
-from tests.support.brokers.fault_proxy import FaultProxy
 from tests.support.builders import metric_message, metric_result
 from tests.support.publishing import config_for, dead_url, ids, messages, spooled
 
@@ -125,14 +119,6 @@ def test_what_is_not_a_record_is_refused_with_its_key_and_type_and_the_others_ar
         publish_record({}, config_for())
 
 
-def test_a_result_of_a_clock_that_was_not_set_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(times, "NOT_BEFORE", datetime(9000, 1, 1, tzinfo=UTC))
-
-    with pytest.raises(ClockNotSet, match="set the clock"):
-        publish_record(metric_result(timestamp=None), config_for())
-    assert spooled() == []
-
-
 # Blocks and batches
 
 
@@ -181,74 +167,7 @@ def test_a_block_that_ends_with_an_error_publishes_its_records() -> None:
     assert (publisher.published, publisher.spooled, len(spooled())) == (0, 1, 1)
 
 
-def test_records_that_are_stored_nowhere_are_returned() -> None:
-    sent = messages(3)
-    config = PublisherConfig(brokers=(dead_url(),))
-
-    with (
-        pytest.raises(NoBrokerTookIt, match="3 of 3 messages were neither") as caught,
-        Publisher(config) as publisher,
-    ):
-        for message in sent:
-            publisher.add_message(message)
-
-    assert ids(caught.value.missing) == ids(sent)
-
-
-def test_a_connection_that_ended_between_two_batches_is_opened_again() -> None:
-    first, second = messages(2)
-
-    with (
-        FakeBroker() as broker,
-        FaultProxy(broker.port) as proxy,
-        Publisher(config_for(proxy.url)) as publisher,
-    ):
-        publisher.add_message(first)
-        publisher.flush()
-        proxy.cut()
-        publisher.add_message(second)
-        publisher.flush()
-
-    assert (broker.ids, broker.connections) == (ids([first, second]), 2)
-    assert (publisher.published, publisher.last.failures) == (2, ())
-
-
-def test_each_thread_may_have_its_own_publisher() -> None:
-    def probe() -> None:
-        with Publisher(config) as publisher:
-            for message in messages(20):
-                publisher.add_message(message)
-
-    with FakeBroker() as broker:
-        config = config_for(broker.url)
-        threads = [threading.Thread(target=probe) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
-
-    assert len({*broker.ids}) == 80
-
-
 # Publishers that were never closed
-
-
-def test_a_dropped_publisher_spools_its_records_and_warns(caplog: pytest.LogCaptureFixture) -> None:
-    with FakeBroker() as broker:
-        publisher = Publisher(config_for(broker.url), spool_mode="2770")
-        for _ in range(150):
-            publisher.add(metric_result())
-        del publisher
-        gc.collect()
-
-        assert broker.connections == 0
-    [warning] = caplog.messages
-    assert "150 records" in warning and "close()" in warning
-    assert len(spooled()) == 2
-    # A group shares the spool.
-    assert stat.S_IMODE(Path("spool").stat().st_mode) == 0o2770
-    modes = {stat.S_IMODE(path.stat().st_mode) for path in Path("spool").glob("*/*")}
-    assert modes == {0o660}
 
 
 def test_a_dropped_publisher_says_how_many_records_are_lost_and_is_silent_after_a_flush(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import _socket
-import json
 import os
 import socket
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -90,50 +88,21 @@ def test_a_hanging_resolver_leaves_time_for_the_next(monkeypatch: pytest.MonkeyP
     assert "resolution failed: no answer in time" in publication.failures[0].reason
 
 
-@pytest.mark.parametrize(
-    ("url", "via_proxy"),
-    [("stomp://msg.example.org", True), ("spool:///var/spool/sam", False)],
-)
-def test_a_broker_behind_a_proxy_or_in_a_directory_has_one_address_and_no_look_up(
-    monkeypatch: pytest.MonkeyPatch, url: str, via_proxy: bool
-) -> None:
-    resolves_to(monkeypatch)
-    broker = parse_broker(url)
-
-    assert addresses_of(broker, SOON, via_proxy=via_proxy) == [BrokerAddress(broker)]
-    assert str(BrokerAddress(broker)).startswith(url)
-
-
-@pytest.mark.parametrize("url", ["stomp://192.0.2.7", "stomp://[2001:db8::7]"])
-def test_an_ip_address_is_not_resolved(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    resolves_to(monkeypatch)
-    broker = parse_broker(url)
-
-    (address,) = addresses_of(broker, Deadline.after(-1))
-
-    assert (address.ip, str(address)) == (broker.host, f"{url}:61613")
-
-
-@pytest.mark.parametrize(
-    "name", ["msg.invalid", "a..b", "x" * 64 + ".example.org"], ids=["unknown", "dots", "long"]
-)
+@pytest.mark.parametrize("name", ["msg.invalid", "a..b", f"{'x' * 64}.example.org"])
 def test_a_broker_whose_name_is_not_resolved_is_unavailable(name: str) -> None:
-    with pytest.raises(BrokerUnavailable, match="name resolution failed: ") as refusal:
+    with pytest.raises(BrokerUnavailable, match=f"{name}:61613.*name resolution failed: "):
         addresses_of(parse_broker(f"stomp://{name}"), SOON)
 
-    assert refusal.value.broker == f"stomp://{name}:61613"
-    assert len(str(refusal.value).splitlines()) == 1
 
+@pytest.mark.parametrize("host", ["spool:///in", "stomp://192.0.2.7", "stomp://[2001:db8::7]"])
+def test_a_directory_or_an_ip_address_is_not_looked_up(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    resolves_to(monkeypatch)
+    broker = parse_broker(host)
 
-def test_a_broker_with_two_names_has_one_identity() -> None:
-    other = parse_broker("stomp://other.example.org")
-    rest = parse_broker(f"activemq-rest+http://{NAME}:61613")
-    here = BrokerAddress(NAMED, "192.0.2.1").identity
-
-    assert here == BrokerAddress(other, "192.0.2.1").identity
-    assert here != BrokerAddress(NAMED, "192.0.2.2").identity
-    assert here != BrokerAddress(rest, "192.0.2.1").identity
-    assert BrokerAddress(NAMED).identity != BrokerAddress(other).identity
+    assert addresses_of(broker, SOON) == [BrokerAddress(broker, broker.host)]
+    assert addresses_of(NAMED, SOON, via_proxy=True) == [BrokerAddress(NAMED)]
 
 
 @pytest.mark.parametrize(
@@ -178,24 +147,12 @@ def test_a_message_is_confirmed_once_its_element_exists_until_the_queue_is_full(
     assert [spool.read(name) for name in spool.names()] == sent[:60]
 
 
-def test_preview_and_round_trip_leave_nothing(spool: DirectoryQueue, at: BrokerAddress) -> None:
-    message = metric_message()
-
-    shown = spool_transport.preview(at.broker, PublisherConfig(), message)
-    assert json.loads(shown)["header"] == dict(message.headers)
-    assert not spool.path.exists()
-
-    assert spool_transport.round_trip(at, PublisherConfig(), message, SOON) == "round trip"
-    assert [path for path in spool.path.rglob("*") if path.is_file()] == []
-
-
-@pytest.mark.parametrize("kind", ["link", "file"])
-def test_what_is_not_a_directory_is_an_unavailable_broker(
-    spool: DirectoryQueue, at: BrokerAddress, kind: str
+def test_a_directory_that_cannot_be_one_is_an_unavailable_broker(
+    spool: DirectoryQueue, at: BrokerAddress
 ) -> None:
-    spool.path.symlink_to(Path.cwd()) if kind == "link" else spool.path.write_text("")
+    spool.path.write_text("a file")
 
-    with pytest.raises(BrokerUnavailable, match=r"is (a symbolic link|not a directory)"):
+    with pytest.raises(BrokerUnavailable, match="is not a directory"):
         spool_transport.round_trip(at, PublisherConfig(), metric_message(), SOON)
-    with pytest.raises(BrokerUnavailable, match=r"is (a symbolic link|not a directory)"):
+    with pytest.raises(BrokerUnavailable, match="is not a directory"):
         list(spool_transport.connect(at, PublisherConfig(), SOON).send(messages(1), SOON))

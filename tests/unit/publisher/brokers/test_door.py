@@ -12,7 +12,6 @@ import pytest
 from sam_pipeline.publisher import publish
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.rest.door import MAX_BATCH, MAX_BATCH_BYTES, Door
-from sam_pipeline.publisher.brokers.transport import kind_of
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import Message
@@ -29,7 +28,6 @@ from tests.support.brokers.door_stand_in import (
 from tests.support.brokers.http_stand_in import HttpStandIn, reply
 from tests.support.brokers.sending import sent_to
 from tests.support.brokers.stand_in import HOST
-from tests.support.brokers.tls_files import TlsFiles
 from tests.support.publishing import TOPIC, config_for, ids, messages, secret, sized
 
 
@@ -96,7 +94,7 @@ def test_a_long_request_is_compressed_and_a_short_one_is_not() -> None:
     assert len(door.stored) == 101
 
 
-@pytest.mark.parametrize("status", [400, 403, 413, 415, 422])
+@pytest.mark.parametrize("status", [400, 413, 422])
 def test_a_refused_message_is_rejected_and_the_others_are_stored(status: int) -> None:
     sent = to_topic(5)
     bad = {sent[1].message_id, sent[4].message_id}
@@ -112,30 +110,20 @@ def test_a_refused_message_is_rejected_and_the_others_are_stored(status: int) ->
     assert len(door.requests) == 1, "no message was sent twice"
 
 
-@pytest.mark.parametrize("status", [401, 408, 429, 500, 503, 504])
+@pytest.mark.parametrize("status", [401, 408, 500, 503])
 def test_a_message_that_could_not_be_taken_now_makes_the_door_unavailable(status: int) -> None:
     sent = to_topic(3)
+    outcomes = dict(
+        zip(ids(sent), (None, problem(status, "full"), problem(422, "bad")), strict=True)
+    )
 
-    def outcome_of(message: Message) -> Outcome:
-        return stored(message) if message == sent[0] else problem(status, "full")
-
-    with DoorStandIn(outcome_of=outcome_of) as door:
-        assert confirmed_by(door.url, sent, f"{status} Title: full") == [0]
-
-
-def test_a_rejection_is_reported_before_the_door_counts_as_unavailable() -> None:
-    sent = to_topic(2)
-
-    def outcome_of(message: Message) -> Outcome:
-        return problem(503, "full") if message == sent[0] else problem(422, "bad")
-
-    with DoorStandIn(outcome_of=outcome_of) as door:
+    with DoorStandIn(outcome_of=lambda m: outcomes[m.message_id] or stored(m)) as door:
         publication = publish(sent, config_for(door.url))
 
     (rejection,), (failure,) = publication.rejections, publication.failures
-    assert (rejection.message, rejection.reason) == (sent[1], "422 Title: bad")
-    assert failure.reason == "503 Title: full"
-    assert len(publication.spooled) == 2
+    assert (rejection.message, rejection.reason) == (sent[2], "422 Title: bad")
+    assert failure.reason == f"{status} Title: full"
+    assert publication.spooled == (sent[1], sent[2])
     assert len(door.requests) == 1, "the full door is not asked again"
 
 
@@ -144,14 +132,11 @@ def test_a_rejection_is_reported_before_the_door_counts_as_unavailable() -> None
     [
         (reply(200, b""), "answered for 0 of 1 message"),
         (reply(200, b"yes\n"), "its answer is not a JSON object"),
-        (reply(200, b"[200]\n"), "its answer is not a JSON object"),
         (reply(200, b'{"status": "200"}\n'), "200"),
         (reply(200, b'{"status": 200, "messageId": "another"}\n'), "answered for another message"),
-        (reply(200, b'{"status": 200}\n'), "answered for another message"),
         (reply(204), "204"),
         (problem_reply(401, "a token is required"), "401 Reason: a token is required"),
         (problem_reply(503, "no database", Retry_After="5"), "503 Reason: no database (again in 5"),
-        (problem_reply(429, "full", Retry_After="1"), "429 Reason: full (again in 1 s)"),
         (problem_reply(404, "no such path"), "404 Reason: no such path (no HTTP door"),
         (reply(415, b"no gzip"), "415 Reason: no gzip"),
         (reply(500), "500 Reason"),
@@ -220,12 +205,16 @@ def test_dead_letters_are_logged(caplog: pytest.LogCaptureFixture) -> None:
 # Credentials
 
 
-def test_a_token_goes_with_every_request_and_a_wrong_one_is_in_no_error() -> None:
+def test_only_our_token_goes_with_a_request_and_a_wrong_one_is_in_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BEARER_TOKEN", "for-a-storage-element")
     with DoorStandIn(token=TOKEN) as door:
         assert sent_to(door.url, to_topic(1), with_token()) == {0: None}
         assert failure_of(door.url) == "401 Reason: a token is required"
         reason = failure_of(door.url, with_token("canary"))
 
+    assert "authorization" not in door.asked[1].headers
     assert door.asked[-1].headers["authorization"] == "Bearer canary"
     assert "canary" not in reason
 
@@ -237,25 +226,6 @@ def test_a_token_is_never_sent_in_plain_text_to_another_machine() -> None:
     assert config._replace(insecure=True).door_token(parse_broker(url)) == TOKEN
 
 
-def test_a_token_for_other_services_is_not_sent_to_a_door(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BEARER_TOKEN", "for-a-storage-element")
-
-    with DoorStandIn() as door:
-        sent_to(door.url, to_topic(1))
-
-    assert "authorization" not in door.asked[0].headers
-
-
-def test_a_door_over_tls_may_require_our_certificate(tmp_path: Path) -> None:
-    files = TlsFiles(tmp_path)
-    trusting = PublisherConfig(ca_file=files.ca_file)
-    known = trusting._replace(certificate_file=files.x509_proxy(files.client()))
-
-    with DoorStandIn(context=files.server(wants_ours=True)) as door:
-        assert "it requires a client certificate" in failure_of(door.url, trusting)
-        assert sent_to(door.url, to_topic(1), known) == {0: None}
-
-
 def test_through_a_proxy_the_problem_of_a_door_is_not_taken_for_the_proxys() -> None:
     with HttpStandIn(lambda asked: problem_reply(503, "no database")) as proxy:
         config = PublisherConfig(proxy=f"http://{HOST}:{proxy.port}")
@@ -263,15 +233,3 @@ def test_through_a_proxy_the_problem_of_a_door_is_not_taken_for_the_proxys() -> 
 
     assert reason == "503 Reason: no database"
     assert proxy.asked[0].target == "http://door.example.org:8080/v1/messages"
-
-
-def test_a_preview_is_the_request_without_its_secret() -> None:
-    (message,) = to_topic(1)
-    broker = parse_broker("sam+https://door.example.org")
-
-    shown = kind_of(broker).preview(broker, with_token(), message).decode()
-
-    assert shown.startswith("POST /v1/messages HTTP/1.1\r\nHost: door.example.org:8443\r\n")
-    assert "\r\nAuthorization: ***\r\n" in shown
-    assert message.message_id in shown
-    assert TOKEN not in shown

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,22 +45,14 @@ def session_with(server: HttpStandIn, user: str = "") -> Iterator[HttpSession]:
     login = f"{user}@" if user else ""
     broker = parse_broker(f"activemq-rest+http://{login}{HOST}:{server.port}/api/message")
     config = PublisherConfig()
-    session = HttpSession(
-        BrokerAddress(broker, HOST), config, soon(), login_headers(broker, config)
-    )
-    try:
+    headers = login_headers(broker, config)
+    with closing(HttpSession(BrokerAddress(broker, HOST), config, soon(), headers)) as session:
         yield session
-    finally:
-        session.close()
 
 
-@contextmanager
-def session_through(proxy: HttpStandIn, config: PublisherConfig) -> Iterator[HttpSession]:
-    session = HttpSession(BrokerAddress(BEHIND_A_PROXY), config, soon(), {})
-    try:
-        yield session
-    finally:
-        session.close()
+def session_through(proxy: str, **more: Any) -> closing[HttpSession]:
+    config = PublisherConfig(proxy=proxy, **more)
+    return closing(HttpSession(BrokerAddress(BEHIND_A_PROXY), config, soon(), {}))
 
 
 def refused(server: HttpStandIn, user: str = "") -> BrokerUnavailable:
@@ -125,17 +118,14 @@ ENDLESS = f"{NOT_HTTP}longer than 1048576 bytes"
     ("answer", "stem"),
     [
         (b"hello\r\n\r\n", NOT_HTTP),
-        (b"HTTP/9.9 200 OK\r\n\r\n", NOT_HTTP),
         (reply(200, b"Message sent")[:-4], NOT_HTTP),
         (CHUNKED + b"zz\r\n", NOT_HTTP),
-        (OK + b"A: b\r\n" * 200 + b"\r\n", NOT_HTTP),
         (OK + b"A: " + b"b" * 100_000 + b"\r\n\r\n", NOT_HTTP),
         (reply(200, b"x" * 1_100_000), ENDLESS),
         (OK + b"\r\n" + b"x" * 1_100_000, ENDLESS),
         (CHUNKED + b"10000\r\n%b\r\n" % (b"x" * 65536) * 20, ENDLESS),
         (reply(401), "401 Reason (it requires a login: keys user"),
         (reply(407), "407 Reason"),
-        (reply(429), "429 Reason"),
         (reply(302, Location="https://other/"), "302 Reason (it redirects to https://other/)"),
         (reply(503, b"down for repair"), "503 Reason: down for repair"),
         (json_reply(503, {"error": "x", "reason": "no\n space"}), "503 Reason: no space"),
@@ -143,11 +133,7 @@ ENDLESS = f"{NOT_HTTP}longer than 1048576 bytes"
         (reply(502, b"<html><title>Error 502 Bad</title><p>many words"), "502 Reason: Bad"),
         (reply(503, b"\x1b[31mred\0" + b"x" * 10_000), "503 Reason: "),
     ],
-    ids=[
-        *("no HTTP", "another version", "cut", "bad chunk", "200 headers", "long header"),
-        *("endless", "endless without length", "endless chunks"),
-        *("401", "407", "429", "302", "text", "RabbitMQ", "AMS", "HTML", "unprintable"),
-    ],
+    ids=lambda value: str(value)[:40],
 )
 def test_a_bad_answer_makes_the_broker_unavailable(answer: bytes, stem: str) -> None:
     reason = refused(HttpStandIn(always(answer), closes_when_idle=True)).reason
@@ -193,7 +179,7 @@ def test_plain_http_goes_to_the_proxy_with_whole_uris_and_its_login() -> None:
     with HttpStandIn(always(reply(200, b"by proxy"))) as proxy:
         url = f"http://me@{HOST}:{proxy.port}"
         config = PublisherConfig(proxy=url, proxy_password_file=password)
-        with session_through(proxy, config) as session:
+        with session_through(url, proxy_password_file=password) as session:
             answer = session.request(ASK, soon())
 
     (request,) = proxy.asked
@@ -214,10 +200,11 @@ def test_a_proxy_keeps_the_connection_only_if_it_says_so(
     announced: dict[str, str], connections: int
 ) -> None:
     """Tinyproxy closes after each answer without announcing it."""
-    with HttpStandIn(always(reply(200, b"yes", **announced))) as proxy:
-        config = PublisherConfig(proxy=f"http://{HOST}:{proxy.port}")
-        with session_through(proxy, config) as session:
-            for _ in range(3):
-                session.request(ASK, soon())
+    with (
+        HttpStandIn(always(reply(200, b"yes", **announced))) as proxy,
+        session_through(f"http://{HOST}:{proxy.port}") as session,
+    ):
+        for _ in range(3):
+            session.request(ASK, soon())
 
     assert proxy.connections == connections

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -118,12 +116,6 @@ def test_what_the_servlet_would_change_is_never_posted(message: Message, stem: s
         assert stem in rejection_of(servlet(server), message)
 
     assert posts(server) == []
-
-
-def test_a_default_message_fits_into_a_form_whatever_its_characters() -> None:
-    with answering(SENT) as server:
-        message = message_to(body="ß".encode() * (32 * 1024))
-        assert sent_to(servlet(server), [message]) == {0: None}
 
 
 # RabbitMQ's management API
@@ -306,19 +298,6 @@ def test_ams_needs_a_token_and_a_wrong_one_is_not_shown(
     assert "canary" not in repr(caught.value)
 
 
-def test_a_tls_connection_closed_is_reopened(ams: AmsStandIn, ams_config: PublisherConfig) -> None:
-    ams.closes_when_idle = True
-    address, deadline = BrokerAddress(parse_broker(ams.url), HOST), Deadline.after(30)
-
-    with closing(kind_of(address.broker).connect(address, ams_config, deadline)) as transport:
-        first = list(transport.send([message_to()], deadline))
-        assert ams.closed.wait(30)
-        second = list(transport.send([message_to()], deadline))
-
-    assert first == second == [0]
-    assert ams.connections == 2
-
-
 def test_a_check_of_ams_needs_a_topic_that_exists(
     ams: AmsStandIn, ams_config: PublisherConfig
 ) -> None:
@@ -333,16 +312,3 @@ def test_a_check_of_ams_needs_a_topic_that_exists(
 
 
 # What a dry run prints
-
-
-def test_a_preview_is_what_is_sent_or_the_reason_why_it_can_not_be() -> None:
-    message, config = message_to(), PublisherConfig()
-    with answering(ROUTED) as server:
-        broker = parse_broker(api(server))
-        shown = kind_of(broker).preview(broker, config, message)
-        sent_to(api(server), [message])
-    assert json.loads(shown.partition(b"\r\n\r\n")[2]) == server.asked[0].json
-
-    broker = parse_broker("activemq-rest+http://broker.example.org/api/message")
-    with pytest.raises(MessageRejected, match="the body is empty"):
-        kind_of(broker).preview(broker, config, message_to(body=b""))

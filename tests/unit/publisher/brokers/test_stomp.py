@@ -10,7 +10,7 @@ import pytest
 
 from sam_pipeline.publisher import BrokerUnavailable, MessageRejected, PublisherConfig
 from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.stomp.transport import connect, preview, round_trip
+from sam_pipeline.publisher.brokers.stomp.transport import connect, round_trip
 from sam_pipeline.publisher.brokers.transport import outcomes
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
@@ -20,7 +20,7 @@ from tests.support.brokers.fake_broker import FakeBroker, Frame
 from tests.support.brokers.fault_proxy import FaultProxy
 from tests.support.brokers.stand_in import HOST
 from tests.support.builders import metric_message
-from tests.support.publishing import ids, messages, sized
+from tests.support.publishing import ids, messages
 
 GREETING = b"CONNECTED\nversion:1.2\n\n\0"
 
@@ -69,22 +69,6 @@ def test_a_broker_that_does_not_speak_stomp_1_2_is_refused(greeting: bytes, stem
     assert deadline.expired == (stem == "no answer")  # the others are refused at once
 
 
-def test_a_login_that_stomp_cannot_carry_is_reported_without_showing_it() -> None:
-    refused = pytest.raises(BrokerUnavailable, match="'login' of CONNECT")
-    with FakeBroker() as broker, refused as caught:
-        connect(address_of(broker), PublisherConfig(user="pro\nbe"), Deadline.after(30))
-
-    assert "pro" not in str(caught.value)
-
-
-def test_a_broker_that_blocks_until_its_bytes_are_read_gets_everything() -> None:
-    with FakeBroker(floods=12_000_000) as broker:
-        settled = outcome_of(broker, [sized(200_000, destination="/queue/x")] * 60)
-
-    assert settled == [(position, None) for position in range(60)]
-    assert len(broker.taken) == 60
-
-
 def test_a_connection_closed_between_two_messages_is_opened_again() -> None:
     sent = to_queue(2)
 
@@ -118,20 +102,6 @@ def test_a_receipt_after_an_error_confirms_nothing() -> None:
         assert outcome_of(broker, to_queue(1)) == [(0, "not authorized")]
 
 
-def test_after_a_lost_connection_only_unconfirmed_messages_are_sent_again() -> None:
-    sent = to_queue(2000)
-
-    with (
-        FakeBroker(server="ActiveMQ/6") as broker,
-        FaultProxy(broker.port, resets_after=600_000, spoils=1) as proxy,
-    ):
-        settled = outcome_of(proxy, sent)
-
-    assert sorted(position for position, _ in settled) == [*range(2000)]
-    assert ({*broker.ids}, broker.connections) == ({*ids(sent)}, 2)
-    assert len(broker.ids) <= 2000 + MAX_UNCONFIRMED
-
-
 @pytest.mark.parametrize("server", ["RabbitMQ/3.10", "ActiveMQ/6.3.1"])
 def test_at_most_a_window_of_messages_is_unconfirmed(server: str) -> None:
     refused = pytest.raises(BrokerUnavailable, match="no answer")
@@ -157,21 +127,6 @@ def test_a_repeatedly_forbidden_destination_is_not_tried_for_each_message() -> N
     assert broker.connections < 15
 
 
-def test_a_preview_is_the_frame_that_is_sent() -> None:
-    message = metric_message(**{"x-note": "a:b"}, destination="/queue/x")
-
-    with FakeBroker() as broker:
-        shown = preview(parse_broker(broker.url), PublisherConfig(), message)
-        outcome_of(broker, [message])
-
-    head, _, body = shown.partition(b"\n\n")
-    (frame,) = broker.taken
-    assert head.splitlines()[0] == b"SEND"
-    assert b"x-note:a\\cb" in head.splitlines()
-    assert len(head.splitlines()) == 1 + len(frame.headers)
-    assert body == frame.body + b"\0\n"
-
-
 # Round trips
 
 
@@ -180,11 +135,6 @@ def proven(destination: str, timeout_s: float = 30, **faults: Any) -> tuple[str,
     with FakeBroker(**faults) as broker:
         message, deadline = metric_message(destination=destination), Deadline.after(timeout_s)
         return round_trip(address_of(broker), PublisherConfig(), message, deadline), broker
-
-
-@pytest.mark.parametrize("destination", ["/topic/x", "/queue/x", "/amq/queue/x"])
-def test_a_round_trip_consumes_its_own_message(destination: str) -> None:
-    assert proven(destination)[0] == "round trip"
 
 
 def test_a_round_trip_consumes_nothing_else_from_a_queue() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from tests.support.brokers.door_stand_in import TOKEN, DoorStandIn, stored
 from tests.support.brokers.http_stand_in import Asked, HttpStandIn, json_reply, reply
 from tests.support.brokers.stand_in import HOST
-from tests.support.brokers.tls_files import NOW, TlsFiles
 from tests.support.invoke import Answer, invoke
 from tests.support.publishing import TOPIC, dead_url, secret
 
@@ -139,23 +137,6 @@ def test_settings_that_work_but_deserve_attention_are_noted(
     assert all(note in line for note, line in zip(notes, lines, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("days", "code", "text"),
-    [(-1, 78, "the certificate expired on"), (13, 0, "note: "), (90, 0, "")],
-)
-def test_certificates_that_are_out_of_their_time_or_soon_will_be_are_found(
-    tmp_path: Path, days: int, code: int, text: str
-) -> None:
-
-    files = TlsFiles(tmp_path)
-    path = files.x509_proxy(files.client(NOW - timedelta(90), NOW + timedelta(days)))
-
-    answer = check(toml=f'{TLS}ca_file = "{files.ca_file}"\ncertificate_file = "{path}"')
-
-    assert (answer.code, text in answer.err) == (code, True), str(answer)
-    assert (str(path) in answer.err) == bool(text)
-
-
 # With --connect
 
 
@@ -176,19 +157,6 @@ def test_a_broker_that_answers_passes_and_one_that_does_not_is_a_problem(tmp_pat
     assert answer.err == (
         f"sam-publish: error: command line: brokers: {dead}: connection refused\n"
     )
-
-
-def test_the_json_document_has_problems_notes_brokers_and_no_secret() -> None:
-    dead = dead_url().replace("//", "//sam@")
-    toml = f'brokers = ["{dead}", "x"]\npassword_file = "file"'
-
-    answer = connected(options=("--json",), toml=toml)
-
-    (broker,) = answer.json["brokers"]
-    assert (answer.code, len(answer.json["problems"]), answer.json["notes"]) == (78, 2, [])
-    assert answer.json["secrets"] == {"password": True, "token": False, "proxy password": False}
-    assert (broker["address"], broker["proven"]) == (HOST, None)
-    assert "connection refused" in broker["problem"]
 
 
 def forbids_queues(asked: Asked) -> bytes:

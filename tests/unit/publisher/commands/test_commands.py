@@ -23,8 +23,6 @@ from sam_pipeline.schema.program.command import VERSION
 from sam_pipeline.schema.records.text import Record, write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker
-from tests.support.brokers.http_stand_in import HttpStandIn, reply
-from tests.support.brokers.stand_in import HOST
 from tests.support.builders import metric_result
 from tests.support.invoke import Answer, invoke
 from tests.support.publishing import RESULT, TOPIC, dead_url, spooled
@@ -170,15 +168,6 @@ def test_a_call_that_can_not_work_says_why(line: str, code: int, stem: str) -> N
     assert (answer.out, spooled(SPOOL), Path("f").exists()) == ("", [], False)
 
 
-def test_an_unknown_key_of_the_configuration_is_exit_code_78() -> None:
-    Path("sam.toml").write_text('[publisher]\nbroker = ["stomp://a"]\ntimeout_s = -1\n')
-
-    answer = sam_publish(*RESULT, code=78)
-
-    assert "did you mean brokers?" in answer.err
-    assert "timeout_s: " in answer.err and "not -1" in answer.err
-
-
 @pytest.mark.parametrize("command", [RESULT, ("send", "good")], ids=["result", "send"])
 def test_nothing_is_confirmed_while_the_clock_was_never_set(
     monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
@@ -191,19 +180,6 @@ def test_nothing_is_confirmed_while_the_clock_was_never_set(
 
 
 # Records from files
-
-
-def test_send_refuses_bad_records_by_line_and_publishes_the_others() -> None:
-    large = write_wlcg(metric_result(performanceData="x" * 5_000_000))
-    Path("in").write_text(GOOD + "this: is\nno record\nEOT\n" + GOOD + large)
-
-    with FakeBroker() as broker:
-        answer = sam_publish("send", "in", "--broker", broker.url, code=65)
-
-    assert "in:11: record refused" in answer.err
-    assert "in:24: record refused, too-large: " in answer.err
-    assert "(metricOutput, 2 records)" in answer.out
-    assert broker.taken[0].headers["recordCount"] == "2"
 
 
 def test_send_packs_100_records_per_message_by_default() -> None:
@@ -238,23 +214,6 @@ def test_send_raw_publishes_the_bytes_unchanged_unless_they_are_too_many() -> No
     for name, size in (("large", "5000000"), ("huge", "300000000")):
         assert re.search(rf"{name}:1: record refused, too-large: .*{size}", answer.err)
     assert spooled(SPOOL) == []
-
-
-@pytest.mark.parametrize("size", [5_000_000, 40_000_000])
-def test_large_details_are_shortened_whether_there_is_a_broker_or_not(size: int) -> None:
-    answer = sam_publish(*RESULT, "--details", "-", "--broker", dead_url(), stdin="x" * size)
-    sam_publish("spool", "verify")
-    with HttpStandIn(lambda _: reply(200, b"Message sent", messageID="1")) as server:
-        url = f"activemq-rest+http://{HOST}:{server.port}/api/message"
-        sent = (*RESULT, "--no-drain", "--details", "-", "--broker", url)
-        at_servlet = sam_publish(*sent, stdin="a b\n" * (size // 50))
-
-    assert answer.out.startswith("spooled ")
-    assert at_servlet.out.startswith("published ")
-    (body,) = [asked.form["body"] for asked in server.asked if b"metricStatus" in asked.body]
-    assert body.endswith(" bytes were left out here]\nEOT\n")
-    for one in (answer, at_servlet):
-        assert "bytes of its details were left out" in one.err
 
 
 def test_the_json_document_lists_messages_refusals_and_unavailable_brokers() -> None:
@@ -299,21 +258,6 @@ def test_time_spent_reading_does_not_count_as_publishing(monkeypatch: pytest.Mon
 # Configuration, origin, help
 
 
-def test_the_configuration_names_brokers_class_destination_and_spool() -> None:
-    with FakeBroker() as broker:
-        Path("sam.toml").write_text(
-            f'[publisher]\nbrokers = ["{broker.url}"]\nclass = "myClass"\n'
-            'destination = "/queue/mine"\nspool = "here"\ntimeout_s = 3\n'
-        )
-        sam_publish("send", stdin="key: value\nEOT\n")
-        sam_publish("send", "--broker", dead_url(), stdin="key: value\nEOT\n")
-
-    (frame,) = broker.taken
-    assert frame.headers["messageClass"] == "myClass"
-    assert frame.headers["destination"] == "/queue/mine"
-    assert len(spooled("here")) == 1
-
-
 @pytest.mark.parametrize("command", ["result", "send", "send --raw", "passive"])
 def test_each_command_names_itself_as_origin(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setenv("LOGNAME", "nagios")
@@ -327,15 +271,6 @@ def test_each_command_names_itself_as_origin(monkeypatch: pytest.MonkeyPatch, co
     assert headers[ORIGIN_HOST] == os.uname().nodename
     assert headers[PROGRAM] == f"sam-publish/{VERSION} {command.split()[0]}"
     assert headers[USER] == "nagios"
-
-
-@pytest.mark.parametrize("command", ["send", "result", "run", "spool", "check", "passive", "key"])
-def test_every_command_is_listed_in_the_help_and_has_its_own(command: str) -> None:
-    own = sam_publish(command, "--help").out
-
-    assert f"\n    {command} " in sam_publish("--help").out
-    assert own.startswith(f"usage: sam-publish {command} ")
-    assert "--log-format" in own
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.builders import metric_message
 from tests.support.invoke import Answer, invoke
-from tests.support.publishing import RESULT, dead_url, filled, refusing, sized
+from tests.support.publishing import dead_url, filled, refusing, sized
 
 SERVLET = "activemq-rest+http://msg.example.org:8161/api/message"
 
@@ -85,17 +85,6 @@ def test_list_shows_each_element_with_its_content_oldest_first(spool: DirectoryQ
     assert (third["element"], third["set_aside"], third["damage"]) == (aside, True, "cut off")
 
 
-def test_list_prints_one_line_per_element_up_to_the_limit(spool: DirectoryQueue) -> None:
-    names = [spool.add(metric_message()), spool.add(sized(300_000)), spool.add(metric_message())]
-    damage(spool, names[0])
-
-    lines = run("list", "--limit", "2").out.splitlines()
-
-    assert [line.split()[0] for line in lines] == ["element", *names[:2]]
-    assert "damaged" in lines[1] and "the file is empty" in lines[1]
-    assert SERVLET in lines[2] and "limit of 200000" in lines[2]
-
-
 def test_show_finds_an_element_by_its_name_and_by_its_message_id(spool: DirectoryQueue) -> None:
     first, second = metric_message(), metric_message(note="x: y")
     name = spool.add(first)
@@ -146,16 +135,6 @@ def test_status_reports_counts_and_limits(spool: DirectoryQueue) -> None:
     assert f"not for      {SERVLET}: 1" in run("status").out
 
 
-def test_status_reports_the_number_of_dropped_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SAM_PUBLISHER_SPOOL_MAX_MESSAGES", "1")
-    monkeypatch.setenv("SAM_PUBLISHER_SPOOL_WHEN_FULL", "drop-oldest")
-    for _ in range(3):
-        assert invoke("sam-publish", *RESULT).code == 0
-
-    assert json_of("status")["dropped"] == 2
-    assert "dropped      2\n" in run("status").out
-
-
 # Removing and repairing
 
 
@@ -184,19 +163,6 @@ def test_nothing_is_dropped_if_an_id_does_not_exist_nor_what_is_being_sent(
 
     assert f"another process is sending it: {sending}" in answer.err
     assert list(spool.names()) == [sending]
-
-
-def test_what_was_set_aside_fills_the_spool_until_it_is_dropped(
-    spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SAM_PUBLISHER_SPOOL_MAX_MESSAGES", "1")
-    aside = set_aside(spool)
-
-    full = invoke("sam-publish", *RESULT)
-
-    assert (full.code, f"drop what was set aside in {spool.path}.bad" in full.err) == (74, True)
-    run("drop", aside)
-    assert invoke("sam-publish", *RESULT).code == 0
 
 
 def test_an_intact_spool_has_no_problems(spool: DirectoryQueue) -> None:

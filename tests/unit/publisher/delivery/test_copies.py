@@ -21,7 +21,7 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.records.text import write_wlcg
 from tests.support.brokers.fake_broker import FakeBroker
-from tests.support.builders import metric_message, metric_result
+from tests.support.builders import metric_result
 from tests.support.invoke import Answer, invoke
 from tests.support.publishing import RESULT, TOPIC, dead_url, ids, messages, secret, spooled
 
@@ -182,17 +182,6 @@ def test_the_report_has_a_line_for_each_set() -> None:
     assert [item["copy"] for item in document["unavailable"]] == ["region"]
 
 
-def test_a_loss_of_the_copy_is_the_exit_code_and_the_section_gets_all_records() -> None:
-    Path("records").write_text(write_wlcg(metric_result()) * 30)
-    with FakeBroker() as broker:
-        configured(broker.url, copy=(dead_url(),), more=LOSSY)
-        answer = invoke("sam-publish", "send", "--one-per-message", "records")
-
-    assert answer.code not in (0, 70)
-    assert "copy region: 30 of 30 messages were neither published nor spooled" in answer.err
-    assert len({*broker.ids}) == 30
-
-
 def test_after_sigterm_no_copy_is_waited_for() -> None:
     with two_brokers(mute=True) as (one, hanging):
         configured(one.url, copy=(hanging.url,), timeout_s=60)
@@ -273,26 +262,3 @@ def test_all_spools_are_drained_at_the_same_time_or_one_of_them_to_other_brokers
         sam_publish("spool", "drain", "--copy", "region", "--broker", one.url)
 
     assert (len(one.taken), len(spooled(SPOOL)), spooled(OF_COPY)) == (3, 1, [])
-
-
-def test_check_covers_copies_and_tables() -> None:
-    with two_brokers() as (one, other):
-        configured(one.url, copy=(other.url,))
-        trips = sam_publish("check", "--connect", "--json").json["brokers"]
-        assert [trip["copy"] for trip in trips] == [None, "region"]
-
-    table = f'[[publisher.copy.broker]]\nurl = "{dead_url()}"\nca_file = "sam.toml"'
-    configured(copy=(), more=table)
-    assert (
-        "[publisher] copy[1] broker[1] url: stomp://"
-        in sam_publish("check", "--connect", code=78).err
-    )
-
-
-def test_a_message_of_another_publisher_goes_on_to_the_copy_unchanged() -> None:
-    signed = metric_message(destination=TOPIC, samSignature="theirs", samKey="other")
-    with two_brokers() as (one, other):
-        configured(one.url, copy=(other.url,), more='destination = "/topic/region"')
-        publish([signed], load_config(None, {}))
-
-    assert destinations(one) == destinations(other) == [TOPIC]

@@ -43,7 +43,6 @@ from tests.support.publishing import (
     sized,
     spooled,
 )
-from tests.support.waiting import eventually
 
 ANY = "stomp://127.0.0.1:1"
 AT_ANY = BrokerAddress(parse_broker(ANY), HOST)
@@ -209,18 +208,6 @@ def test_a_drain_falls_back_to_the_next_broker_with_the_rest(spool: DirectoryQue
     assert len(second.ids) <= 260 - 200
 
 
-def test_a_drain_without_broker_keeps_everything_and_an_empty_spool_asks_none(
-    spool: DirectoryQueue, scripted: Scripted
-) -> None:
-    assert drain(config_for(ANY)).complete
-    assert scripted.connections == 0
-
-    filled(spool, 2)
-
-    assert not drain(config_for()).complete
-    assert spool.count() == 2
-
-
 def test_locked_and_rejected_elements_stay_alone(spool: DirectoryQueue, scripted: Scripted) -> None:
     waiting, names = filled(spool, 6), list(spool.names())
     spool.lock(names[0])
@@ -335,17 +322,6 @@ def test_an_interrupted_drain_leaves_no_lock(spool: DirectoryQueue, scripted: Sc
     assert (locks(spool), spool.count()) == ([], 3)
 
 
-def test_a_drain_stops_after_the_current_batch_on_request(
-    spool: DirectoryQueue, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    filled(spool, 5)
-    monkeypatch.setattr(drain_module, "BATCH", 2)
-
-    result = drain(config_for(ANY), lambda _: False)
-
-    assert (result.sent, spool.count(), locks(spool)) == (2, 3, [])
-
-
 # Again and again
 
 
@@ -362,36 +338,6 @@ class Rounds(threading.Event):
         if len(self.waits) >= self._left:
             self.set()
         return self.is_set()
-
-
-def test_a_drain_loop_sends_new_messages_until_it_is_stopped(spool: DirectoryQueue) -> None:
-    stop, totals = threading.Event(), []
-    with FakeBroker() as broker:
-        config = config_for(broker.url)
-        run = threading.Thread(target=lambda: totals.append(drain_until(stop, config, 0.01)))
-        run.start()
-        first = filled(spool, 2)
-        eventually(lambda: len(broker.ids) == 2)
-        second = filled(spool, 1)
-        eventually(lambda: len(broker.ids) == 3)
-        stop.set()
-        run.join(30)
-
-    assert broker.ids == first + second
-    assert totals[0].sent == 3
-
-
-def test_a_drain_loop_retries_a_rejected_message_later(
-    spool: DirectoryQueue, scripted: Scripted
-) -> None:
-    scripted.refuses = lambda _: "too big"
-    waiting = filled(spool, 1)
-
-    total = drain_until(Rounds(4), config_for(ANY))
-
-    assert (scripted.asked, scripted.connections) == (waiting, 1)
-    assert total.rejections == {"a broker: too big": 1}
-    assert spool.count() == 1
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from sam_pipeline.publisher import NoBrokerTookIt, publish
 from sam_pipeline.schema.errors import MessageRefused
 from sam_pipeline.schema.messages.message import Message
 from tests.support.brokers.fake_broker import FakeBroker
-from tests.support.brokers.http_stand_in import HttpStandIn, reply
 from tests.support.brokers.stand_in import HOST
 from tests.support.builders import metric_message
 from tests.support.publishing import (
@@ -173,17 +172,6 @@ def test_a_broker_named_twice_is_tried_once() -> None:
         publication = publish(messages(1), config_for(broker.url, localhost))
 
     assert (broker.connections, len(publication.failures)) == (1, 1)
-
-
-def test_a_message_too_large_for_one_broker_waits_for_another_that_is_away() -> None:
-    large = sized(300_000)
-
-    with HttpStandIn(lambda _: reply(200, b"Message sent", messageID="1")) as server:
-        servlet = f"activemq-rest+http://{HOST}:{server.port}/api/message"
-        publication = publish([large], config_for(servlet, dead_url()))
-
-    assert publication.rejections == ()
-    assert ids(publication.spooled) == spooled() == ids([large])
 
 
 @pytest.mark.parametrize(

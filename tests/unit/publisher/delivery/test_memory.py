@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Callable
@@ -13,7 +12,6 @@ import pytest
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.delivery.memory import (
     FILE,
-    MAX_FACTS,
     MAX_REST_S,
     MIN_REST_S,
     TRUSTED_S,
@@ -212,16 +210,3 @@ def test_a_file_that_is_not_a_regular_file_of_ours_is_neither_read_nor_followed(
 
     assert known.last_worked() is None
     assert (elsewhere / FILE).read_bytes() == before
-
-
-def test_the_memory_stays_small(tmp_path: Path) -> None:
-    brokers = [parse_broker(f"stomp://h{number}") for number in range(MAX_FACTS * 2)]
-    known = Memory(tmp_path, brokers, clock=lambda: NOW)
-
-    for broker in brokers:
-        known.failed(BrokerAddress(broker), "x" * 10_000)
-    known.save()
-
-    facts = json.loads((tmp_path / FILE).read_text())
-    assert len(facts) == MAX_FACTS
-    assert all(len(fact["reason"]) <= 200 for fact in facts.values())

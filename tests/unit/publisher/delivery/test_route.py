@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.publisher import NoBrokerTookIt, Publication, PublisherConfig, publish
+from sam_pipeline.publisher import Publication, PublisherConfig, publish
 from sam_pipeline.publisher.delivery.memory import FILE, Memory
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.stand_in import HOST
@@ -73,14 +73,6 @@ def test_the_broker_that_worked_last_is_asked_first() -> None:
     assert len(second.taken) == 2
 
 
-def test_a_broker_that_recovers_does_not_replace_the_one_that_works() -> None:
-    with FakeBroker() as preferred, FakeBroker() as other:
-        for brokers in ((other.url,), (dead_url(), other.url), (preferred.url, other.url)):
-            call(*brokers)
-
-    assert (len(preferred.taken), len(other.taken)) == (0, 3)
-
-
 def test_a_failed_broker_is_not_tried_while_the_spool_accepts_messages() -> None:
     with FakeBroker(refuses_login="not now") as broker:
         call(broker.url)
@@ -102,18 +94,6 @@ def test_a_paused_broker_is_tried_if_the_message_would_be_lost(settings: dict[st
         publication = call(broker.url, **settings)
 
     assert (len(publication.receipts), publication.spooled, publication.failures) == (1, (), ())
-
-
-def test_each_broker_is_reported_once_when_none_accepted_the_message() -> None:
-    dead, other = dead_url(), dead_url()
-    call(dead)
-
-    with pytest.raises(NoBrokerTookIt) as caught:
-        call(dead, other, spool=None)
-
-    failures = caught.value.publication.failures
-    assert sorted(failure.broker for failure in failures) == sorted([dead, other])
-    assert {failure.reason for failure in failures} == {"connection refused"}
 
 
 def test_a_pause_ends(later: Any) -> None:
@@ -173,14 +153,6 @@ def test_shuffled_brokers_share_the_load_and_listed_ones_do_not() -> None:
 
     assert min(shuffled) > 0  # fails by chance once in 8 million
     assert len(first.taken) - shuffled[0] == 4
-
-
-def test_a_broker_that_hangs_is_paused() -> None:
-    with FakeBroker(mute=True) as mute, FakeBroker() as broker:
-        call(mute.url, broker.url)
-        publication = call(mute.url, broker.url)
-
-    assert (mute.connections, len(broker.taken), publication.failures) == (1, 2, ())
 
 
 def test_a_broker_that_was_not_tried_is_reported_and_not_paused() -> None:

@@ -1,10 +1,12 @@
-"""From messages that arrive to the figures of a cell: losses by id, quantiles, rates."""
+"""From messages that arrive to the figures of a cell and to the page that shows them."""
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -22,16 +24,16 @@ from sam_pipeline.publisher.load_test.accounts import (
 )
 from sam_pipeline.publisher.load_test.conduct import COMPLETE, LIMIT, QUIET, CellRun
 from sam_pipeline.publisher.load_test.figures import document_of
-from sam_pipeline.publisher.load_test.histogram import BUCKETS, Quantiles, bucket, middle, quantiles
-from sam_pipeline.publisher.load_test.plan import MATRIX, TOPIC, LoadCell
+from sam_pipeline.publisher.load_test.histogram import BUCKETS, bucket, middle, quantiles
+from sam_pipeline.publisher.load_test.plan import FLOW_CONTROL, MATRIX, TOPIC, LoadCell
 from sam_pipeline.publisher.load_test.receiving import LagCounts, ReceivingReport
+from sam_pipeline.publisher.load_test.report.chart import Axis, Panel, PlotLine, axis_for, svg
+from sam_pipeline.publisher.load_test.report.page import page
 from sam_pipeline.publisher.load_test.sending import SendingReport
 from sam_pipeline.publisher.load_test.wire import ArrivalReader, LoadArrival, LoadRoute
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.stomp_frame import Frame, encode
-
-# Messages, from the bytes of a broker
 
 SENT_US = 1_700_000_000_123_456
 
@@ -50,25 +52,17 @@ def read(*pieces: bytes) -> tuple[ArrivalReader, list[LoadArrival], list[Frame]]
 
 @given(st.lists(st.integers(0, 400), max_size=8))
 def test_pieces_of_any_size_give_the_same_messages(cuts: list[int]) -> None:
-    data = message(0) + b"\n" + message(1, body=b"") + encode("RECEIPT", {"receipt-id": "r"})
+    hostile = b"\nsamLoadTest:ab12.7.2.9.1\ntimestamp:5\n"
+    error = encode("ERROR", {"message": "no such queue"}, b"more")
+    data = message(0) + b"\n" + message(0, run="ffff") + message(1, body=hostile) + error
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
 
     reader, arrivals, frames = read(*(data[a:b] for a, b in itertools.pairwise(edges)))
 
     assert [arrival[:4] for arrival in arrivals] == [(7, 2, 0, SENT_US), (7, 2, 1, SENT_US)]
-    assert frames == [Frame("RECEIPT", {"receipt-id": "r"})]
-    assert reader.bytes == len(data)
+    assert frames == [Frame("ERROR", {"message": "no such queue"}, b"more")]
+    assert (reader.bytes, reader.foreign) == (len(data), 1)
     assert reader.ack == b"ID\\c1"  # as the broker wrote it
-
-
-def test_crlf_and_a_body_that_looks_like_headers_are_read() -> None:
-    hostile = b"\nsamLoadTest:ab12.7.2.9.1\ntimestamp:5\n"
-    head, _, body = message(3, body=hostile).partition(b"\n\n")
-    crlf = head.replace(b"\n", b"\r\n") + b"\r\n\r\n" + body
-
-    _, arrivals, _ = read(message(3, body=hostile), crlf)
-
-    assert [(arrival.number, arrival.broker_us) for arrival in arrivals] == [(3, 0), (3, 0)]
 
 
 @pytest.mark.parametrize(
@@ -81,19 +75,9 @@ def test_crlf_and_a_body_that_looks_like_headers_are_read() -> None:
     ],
 )
 def test_the_time_of_the_broker_may_be_in_any_unit(headers: dict[str, str], broker_us: int) -> None:
-    _, (arrival,), _ = read(message(0, **headers))
+    _, (arrival,), _ = read(message(0, **headers).replace(b"\n", b"\r\n", 5))
 
     assert arrival.broker_us == broker_us
-
-
-def test_messages_of_others_are_counted_and_acked_and_an_error_is_a_frame() -> None:
-    error = encode("ERROR", {"message": "no such queue"}, b"more")
-    others = message(0, run="ffff") + encode("MESSAGE", {"ack": "1"}, b"else")
-
-    reader, arrivals, frames = read(others, error)
-
-    assert (arrivals, reader.foreign, reader.ack) == ([], 2, b"1")
-    assert frames == [Frame("ERROR", {"message": "no such queue"}, b"more")]
 
 
 # Losses and duplicates by id, exactly
@@ -106,23 +90,13 @@ def arrivals(shares: list[int], *ids: tuple[int, int]) -> Arrivals:
     return found
 
 
-def test_everything_arrived_once() -> None:
-    consumers = [arrivals([2, 1], (0, 0), (1, 0), (0, 1)) for _ in range(3)]
-
-    account = balance([Sent(2, 2), Sent(1, 1)], consumers, shared=False)
-
-    assert (account.sent, account.expected, account.delivered) == (3, 9, 9)
-    assert (account.missing, account.unconfirmed, account.duplicates) == (0, 0, 0)
-    assert account.missing_ids == account.duplicate_ids == []
-
-
 def test_each_consumer_of_a_topic_misses_its_own_messages_and_some_of_many_are_listed() -> None:
     first = arrivals([20], *((0, number) for number in range(20) if number not in (3, 4, 5, 19)))
     second = arrivals([20], *((0, number) for number in range(20)))
 
     account = balance([Sent(20, 20)], [first, second], shared=False)
 
-    assert account.missing == 4
+    assert (account.expected, account.delivered, account.missing) == (40, 36, 4)
     assert account.missing_ids == [
         "producer 0 message 3 to 5 at consumer 0",
         "producer 0 message 19 at consumer 0",
@@ -132,32 +106,23 @@ def test_each_consumer_of_a_topic_misses_its_own_messages_and_some_of_many_are_l
     assert (account.missing, len(account.missing_ids)) == (500, MAX_LISTED)
 
 
-def test_a_message_of_a_queue_is_missing_only_if_no_consumer_has_it() -> None:
-    first, second = arrivals([4], (0, 0), (0, 2)), arrivals([4], (0, 1))
+def test_a_message_of_a_queue_may_be_at_any_consumer_and_at_one_alone() -> None:
+    first, second = arrivals([5], (0, 0), (0, 0), (0, 1)), arrivals([5], (0, 1), (0, 2), (0, 3))
 
-    account = balance([Sent(4, 4)], [first, second], shared=True)
+    account = balance([Sent(5, 5)], [first, second], shared=True)
 
-    assert (account.expected, account.delivered, account.missing) == (4, 3, 1)
-    assert account.missing_ids == ["producer 0 message 3"]
+    assert (account.expected, account.delivered, account.missing) == (5, 4, 1)
+    assert (account.missing_ids, account.duplicates) == (["producer 0 message 4"], 2)
+    assert account.duplicate_ids == [
+        "producer 0 message 0 at consumer 0",
+        "producer 0 message 1 at two consumers",
+    ]
 
 
 def test_a_message_that_was_never_confirmed_is_not_lost() -> None:
     account = balance([Sent(10, 4)], [arrivals([10], (0, 0), (0, 1), (0, 2))], shared=False)
 
     assert (account.missing, account.unconfirmed) == (1, 6)
-    assert account.missing_ids == ["producer 0 message 3 at consumer 0"]
-
-
-def test_duplicates_are_counted_at_one_consumer_and_between_two_of_a_queue() -> None:
-    first, second = arrivals([4], (0, 0), (0, 0), (0, 1)), arrivals([4], (0, 1), (0, 2), (0, 3))
-
-    account = balance([Sent(4, 4)], [first, second], shared=True)
-
-    assert (account.delivered, account.missing, account.duplicates) == (4, 0, 2)
-    assert account.duplicate_ids == [
-        "producer 0 message 0 at consumer 0",
-        "producer 0 message 1 at two consumers",
-    ]
 
 
 @pytest.mark.parametrize("message", [(0, 16), (2, 0), (0, 10**12)])
@@ -185,19 +150,6 @@ def test_the_bitmaps_agree_with_sets(numbers: list[int], limit: int) -> None:
 durations = st.integers(0, 365 * 86400 * 1_000_000)
 
 
-def of(*values_us: int) -> Quantiles | None:
-    return quantiles(Counter(map(bucket, values_us)), max(values_us, default=0))
-
-
-def test_the_quantiles_of_no_message_of_one_and_of_a_hundred() -> None:
-    found = of(*[1000] * 99, 50_000)
-
-    assert of() is None
-    assert of(2_000_000) == Quantiles(2000.0, 2000.0, 2000.0)
-    assert found is not None
-    assert (found.median, found.p99, found.maximum) == pytest.approx((1.0, 1.0, 50.0), rel=0.01)
-
-
 @given(durations, durations)
 def test_a_bucket_is_at_most_1_percent_away_and_buckets_are_ordered(one: int, other: int) -> None:
     assert abs(middle(bucket(one)) - one) <= one * 0.01
@@ -207,13 +159,20 @@ def test_a_bucket_is_at_most_1_percent_away_and_buckets_are_ordered(one: int, ot
 
 
 @given(st.lists(durations, min_size=1))
-def test_the_median_is_that_of_the_sorted_values(values: list[int]) -> None:
-    found = of(*values)
+def test_the_quantiles_are_those_of_the_sorted_values(values: list[int]) -> None:
+    found = quantiles(Counter(map(bucket, values)), max(values))
 
     expected = sorted(values)[(len(values) - 1) // 2] / 1000
     assert found is not None
     assert abs(found.median - expected) <= expected * 0.01 + 0.001
     assert found.maximum == round(max(values) / 1000, 3)
+
+
+def test_one_percent_of_the_values_may_be_above_the_99th() -> None:
+    found = quantiles(Counter({bucket(1000): 99, bucket(50_000): 1}), 50_000)
+
+    assert found is not None
+    assert (found.median, found.p99, found.maximum) == pytest.approx((1.0, 1.0, 50.0), rel=0.01)
 
 
 # The figures of a cell
@@ -229,9 +188,11 @@ def figures(
     rate: float | None = None,
     busy: float = 0.1,
     processor_s: float = 0.2,
+    scenario: str = MATRIX,
 ) -> dict[str, Any]:
     """Of one producer that sent 100 messages of 1 kB in 1 s, and of one consumer after 2 s."""
-    cell = LoadCell(MATRIX, TOPIC, True, 1, 1, 1000, 100, 5.0, rate)
+    is_slow = scenario == FLOW_CONTROL
+    cell = LoadCell(scenario, TOPIC, True, 1, 1, 1000, 100, 1.5, rate, is_slow)
     there = arrivals([100], *((0, number) for number in range(arrived)))
     lags = {0: LagCounts({bucket(1000): arrived}, 1500)}
     sending = SendingReport({0: Sent(100, 100)}, {0: 60, 1: 40}, 1.0, 1.0, processor_s, [])
@@ -280,3 +241,95 @@ def test_the_limit_of_a_cell_is_named(given: dict[str, float], expected: str) ->
     found = figures(**given)  # type: ignore[arg-type]
 
     assert found["processor"]["limited_by"] == expected
+
+
+# The page
+
+
+RUN = [
+    {**figures(), "producers": producers, "consumers": consumers, "size_bytes": size}
+    for producers in (1, 40)
+    for consumers in (1, 80)
+    for size in (0, 100, 1000)
+]
+
+
+def plots(text: str) -> list[ElementTree.Element]:
+    found = re.findall(r'<svg class="plot".*?</svg>', text, re.DOTALL)
+    return [ElementTree.fromstring(one) for one in found]
+
+
+def texts(plot: ElementTree.Element, kind: str) -> list[str]:
+    return [str(text.text) for text in plot.iter("text") if text.get("class") == kind]
+
+
+def test_every_plot_has_two_labels_with_units_and_numbers_at_both_axes() -> None:
+    drawn = plots(page([("run", [*RUN, {**figures(scenario=FLOW_CONTROL), "consumers": 5}])]))
+
+    assert len(drawn) == 3 * 3 + 1 + 3 + 2
+    for plot in drawn:
+        across, up = texts(plot, "label")
+        assert across in ("consumers", "payload (bytes)", "time since the start (s)")
+        assert "/s" in up or "(ms)" in up
+        assert len(texts(plot, "mark")) >= 4
+        assert texts(plot, "title")
+    marked = [plot for plot in drawn if texts(plot, "band")]  # when a consumer is slow
+    assert len(marked) == 2
+    assert all(plot.findall("rect") for plot in marked)
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_escapes_texts_from_a_broker() -> None:
+    hostile = '<script>"&'
+
+    text = page([(hostile, [{**figures(), "server": hostile, "lost_ids": [hostile]}, *RUN])])
+
+    elsewhere = r"<(?:script|link|img|iframe|object)\b|\bsrc=|\bhref=|url\(|@import|https?://"
+    assert not re.findall(elsewhere, text)
+    assert hostile not in text
+    assert text.count("&lt;script&gt;") >= 3
+
+
+def test_two_runs_are_beside_each_other_on_the_same_axes() -> None:
+    slow = [{**one, "received_per_s": 1.0} for one in RUN]
+
+    before, after, *_ = plots(page([("before", RUN), ("after", slow)]))
+
+    assert (texts(before, "title"), texts(after, "title")) == (["before: 0 B"], ["after: 0 B"])
+    assert texts(before, "mark") == texts(after, "mark")
+
+
+def drawn_line(*points: tuple[float, float | None]) -> tuple[str, str]:
+    """The path of a line, and the plot with it."""
+    x, y = Axis("consumers", 1, 80, True, (1, 80)), Axis("received messages/s", 0, 100)
+    drawn = svg(Panel("1 kB", x, y, [PlotLine("1 producer", points, 0)]))
+    (path,) = re.findall(r'<path d="(M[^"]+)" fill="none" stroke="#1b1b1b"', drawn)
+    return path, drawn
+
+
+def test_points_lie_where_the_axes_say_and_a_gap_interrupts_a_line() -> None:
+    path, plot = drawn_line((1, 0.0), (80, 100.0))
+
+    assert [float(number) for number in re.findall(r"[\d.]+", path)] == [64.0, 242.0, 446.0, 30.0]
+    label = next(text for text in ElementTree.fromstring(plot).iter() if text.text == "consumers")
+    assert float(str(label.get("x"))) == (64 + 446) / 2
+    assert drawn_line((1, 1.0), (2, 1.0), (3, None), (4, 1.0), (5, 1.0))[0].count("M") == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "is_log", "marks"),
+    [
+        ([3.0, 40.0], True, [2, 5, 10, 20, 50]),
+        ([0.0, 1000.0], True, [1000, 2000]),
+        ([], True, [1, 2]),
+        ([0.03], False, [0, 0.01, 0.02, 0.03]),
+        ([5.0], False, [0, 1, 2, 3, 4, 5]),
+        ([9.5], False, [0, 2, 4, 6, 8, 10]),
+    ],
+)
+def test_an_axis_begins_and_ends_at_round_marks(
+    values: list[float], is_log: bool, marks: list[float]
+) -> None:
+    axis = axis_for("s", values, is_log=is_log)
+
+    assert axis.marks() == pytest.approx(marks)
+    assert (axis.low, axis.high) == pytest.approx((marks[0], marks[-1]))

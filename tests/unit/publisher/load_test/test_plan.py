@@ -41,17 +41,6 @@ def test_the_matrix_is_the_published_one_for_each_kind_and_mode() -> None:
     assert len({(cell.kind, cell.persistent) for cell in cells}) == 4
 
 
-def test_the_scenarios_of_the_field() -> None:
-    _, collector, fan_out, flow_control = plan(LoadSelection(scenarios=list(SCENARIOS)))
-
-    assert (collector.producers, collector.consumers, collector.rate) == (300, 1, 2000)
-    assert (fan_out.producers, fan_out.consumers, fan_out.size_bytes) == (10, 100, 200)
-    assert fan_out.persistent
-    assert flow_control.has_slow_consumer
-    assert flow_control.rate == 2000
-    assert flow_control.slow_between() == (10.0, 20.0)
-
-
 def test_the_bounds_apply_to_every_cell_and_are_printed_for_all_of_them() -> None:
     for name in (MATRIX, *SCENARIOS):
         cells = plan(LoadSelection(scenarios=[name], messages=7, seconds=0.5))
@@ -64,24 +53,17 @@ def test_the_bounds_apply_to_every_cell_and_are_printed_for_all_of_them() -> Non
         assert part in text
 
 
-@pytest.mark.parametrize(("producers", "messages"), [(3, 10), (40, 7), (1, 1)])
-def test_the_producers_share_the_messages(producers: int, messages: int) -> None:
-    cell = LoadCell(MATRIX, TOPIC, True, producers, 1, 0, messages, 1.0)
-    shares = [cell.share(number) for number in range(producers)]
+def test_the_producers_share_the_messages() -> None:
+    cell = LoadCell(MATRIX, TOPIC, True, 3, 1, 0, 10, 1.0)
 
-    assert sum(shares) == messages
-    assert max(shares) - min(shares) <= 1
+    assert [cell.share(number) for number in range(3)] == [4, 3, 3]
 
 
-@pytest.mark.parametrize(
-    ("directories", "names"),
-    [
-        (("before", "after"), ["before", "after"]),
-        (("out/activemq/matrix", "out/artemis/matrix"), ["activemq", "artemis"]),
-    ],
-)
-def test_a_run_is_named_by_its_directory(directories: tuple[str, str], names: list[str]) -> None:
-    assert run_names([Path(directory) for directory in directories]) == names
+def test_a_run_is_named_by_its_directory() -> None:
+    assert run_names([Path("out/activemq/matrix"), Path("out/artemis/matrix")]) == [
+        "activemq",
+        "artemis",
+    ]
 
 
 def test_all_kinds_of_work_of_the_processors_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,29 +84,12 @@ def target(*brokers: str, confirmed: str | None = None, **settings: str) -> str:
     return target_of(config, confirmed, Deadline.after(30)).ip
 
 
-@pytest.fixture
-def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """The addresses of each name; an address has itself."""
-    known: dict[str, list[str]] = {}
-
-    def getaddrinfo(host: str, port: int, *_: object) -> list[tuple[object, ...]]:
-        ips = known.get(host, [host])
-        families = [socket.AF_INET6 if ":" in ip else socket.AF_INET for ip in ips]
-        return [
-            (family, socket.SOCK_STREAM, 6, "", (ip, port))
-            for family, ip in zip(families, ips, strict=True)
-        ]
-
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    return known
+@pytest.mark.parametrize("ip", ["127.9.9.9", "::1", "::ffff:127.0.0.1"])
+def test_loopback_is_allowed(ip: str) -> None:
+    assert leads_to_loopback(ip)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "[::ffff:127.0.0.1]"])
-def test_loopback_is_allowed(host: str) -> None:
-    assert target(f"stomp://{host}:61613") == host.strip("[]")
-
-
-@pytest.mark.parametrize("ip", [OTHER, "0.0.0.0", "::", "::ffff:192.0.2.7", "fe80::1", "10.0.0.1"])
+@pytest.mark.parametrize("ip", [OTHER, "0.0.0.0", "::", "::ffff:192.0.2.7", "fe80::1"])
 def test_no_other_address_is_loopback(ip: str) -> None:
     assert not leads_to_loopback(ip)
 
@@ -138,33 +103,27 @@ def test_a_broker_beyond_loopback_is_refused_unless_it_is_named() -> None:
     assert target(url, confirmed=f"{OTHER}:61613") == OTHER
 
 
-@pytest.mark.parametrize(
-    "ips", [[LOOPBACK, OTHER], ["::1", "2001:db8::1"], [LOOPBACK, "2001:db8::1"]]
-)
-def test_every_address_of_a_name_counts(names: dict[str, list[str]], ips: list[str]) -> None:
-    names[NAME] = ips
-    with pytest.raises(PublishUsage, match=f"{ips[1]} is not on loopback"):
+@pytest.mark.parametrize("other", [OTHER, "2001:db8::1"])
+def test_every_address_of_a_name_counts(monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+    found = [LOOPBACK, other]
+    real = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda _, *more: [info for ip in found for info in real(ip, *more)]
+    )
+
+    with pytest.raises(PublishUsage, match=f"{other} is not on loopback"):
         target(f"stomp://{NAME}")
-
-    names[NAME] = ["::1", LOOPBACK]
+    for confirmed in ("example.org", f"{NAME}:61614"):
+        with pytest.raises(PublishUsage, match=f"but the broker is {NAME}:61613"):
+            target(f"stomp://{NAME}", confirmed=confirmed)
+    found[1] = "127.0.0.2"
     assert target(f"stomp://{NAME}") == LOOPBACK
-
-
-@pytest.mark.parametrize("confirmed", ["example.org", "other.example.org", f"{NAME}:61614"])
-def test_the_name_must_be_that_of_the_broker(names: dict[str, list[str]], confirmed: str) -> None:
-    names[NAME] = [OTHER]
-
-    with pytest.raises(PublishUsage, match=f"names {confirmed}, but the broker is {NAME}:61613"):
-        target(f"stomp://{NAME}", confirmed=confirmed)
 
 
 @pytest.mark.parametrize(
     ("brokers", "proxy", "stem"),
     [
         (["activemq-rest+http://localhost:8161"], None, "which needs STOMP"),
-        (["rabbitmq-api+http://localhost/%2F/amq.topic"], None, "which needs STOMP"),
-        (["ams+https://localhost/v1/projects/P"], None, "which needs STOMP"),
-        (["sam+http://localhost"], None, "which needs STOMP"),
         (["spool:///tmp/spool"], None, "which needs STOMP"),
         ([], None, "no broker to test"),
         (["stomp://a", "stomp://b"], None, "choose one of stomp://a:61613, stomp://b:61613"),

@@ -64,14 +64,6 @@ def reading(tmp_path: Path) -> Iterator[Reading]:
     reading.close()
 
 
-def test_writers_come_and_go(reading: Reading) -> None:
-    for number in range(50):
-        reading.write(b"line %d\n" % number)
-
-    expected = [InputLine(number + 1, b"line %d" % number) for number in range(50)]
-    assert reading.lines() == expected
-
-
 def test_what_one_writer_leaves_unfinished_does_not_spoil_the_next(reading: Reading) -> None:
     reading.write(b"whole\nha")
     eventually(lambda: len(reading.found) >= 2)  # its end was noticed
@@ -106,14 +98,6 @@ def test_what_was_written_before_the_end_is_still_read(tmp_path: Path) -> None:
     os.close(end)
 
     assert found == [InputLine(1, b"last"), InputLine(2, b"unfinished", TRUNCATED)]
-
-
-def test_a_pause_follows_what_was_read(reading: Reading) -> None:
-    with reading.path.open("wb", buffering=0) as file:
-        file.write(b"a\n")
-        eventually(lambda: any(isinstance(item, Pause) for item in reading.found))
-
-    assert isinstance(reading.found[1], Pause)
 
 
 def test_a_new_fifo_has_the_mode_and_an_existing_one_keeps_its_own(tmp_path: Path) -> None:

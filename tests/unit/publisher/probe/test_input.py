@@ -17,13 +17,11 @@ from sam_pipeline.publisher.probe.input import (
     InputBlock,
     Pause,
     RefusedRecord,
-    read_blocks,
     read_files,
     read_records,
 )
-from sam_pipeline.schema.errors import MessageRefused, UnreadableInput
+from sam_pipeline.schema.errors import UnreadableInput
 from sam_pipeline.schema.records import splitter
-from sam_pipeline.schema.records.input_file import InputFile
 from sam_pipeline.schema.records.pipe import PipePatience
 from sam_pipeline.schema.records.text import Record, write_wlcg
 from tests.support.builders import NOW, metric_result
@@ -86,29 +84,6 @@ def test_a_body_without_a_good_record_is_one_refused_record(body: str, reason: s
     assert refusals(read(body)) == [(1, reason)]
 
 
-def test_a_record_is_normalised_and_a_list_of_flavours_is_one_record_each() -> None:
-    result = metric_result(
-        hostName="CE01.Example.Org.",
-        metricStatus="2",
-        timestamp="2026-11-20 13:00:00+01:00",
-        serviceFlavour="CE, SE",
-    )
-
-    found = [record for record in read(write_wlcg(result)) if isinstance(record, dict)]
-
-    assert [record["serviceFlavour"] for record in found] == ["CE", "SE"]
-    assert found[0]["hostName"] == "ce01.example.org"
-    assert found[0]["metricStatus"] == "CRITICAL"
-    assert found[0]["timestamp"] == "2026-11-20T12:00:00Z"
-
-
-def test_records_of_other_classes_are_only_checked_for_syntax() -> None:
-    found = read("colour: red\nsize: not a time\nEOT\nno line\nEOT\n", "ourOwnClass")
-
-    assert found[0] == {"colour": "red", "size": "not a time"}
-    assert refusals(found) == [(4, "no-key")]
-
-
 GROUP = "siteName: S\ngroupName: G\ngroupType: T\n"
 
 
@@ -131,20 +106,6 @@ def test_records_of_our_classes_are_checked(message_class: str, record: str, rea
     assert isinstance(found[0], dict) == (message_class.lower() == "sitegroup")
 
 
-def test_a_large_record_is_shortened_by_the_sender_or_refused_by_its_line() -> None:
-    def refuse(record: Record) -> Record:
-        raise MessageRefused("too-large", "5 bytes")
-
-    large = write_wlcg(metric_result(detailsData="x" * 20_000))
-    block = InputBlock("in.txt", (GOOD + large + GOOD).encode())
-
-    first, refused, last = read_records(block, "metricOutput", NOW, refuse)
-
-    assert str(refused) == "in.txt:11: record refused, too-large: 5 bytes"
-    assert isinstance(first, dict)
-    assert first == last
-
-
 @pytest.mark.parametrize("size", [1, 7, 64, 300, 5000])
 def test_an_input_read_in_blocks_gives_the_same_as_one_read_at_once(
     monkeypatch: pytest.MonkeyPatch, size: int
@@ -165,49 +126,6 @@ def test_an_input_read_in_blocks_gives_the_same_as_one_read_at_once(
 
     assert read(body) == expected
     assert len(expected) > 6
-
-
-def test_a_long_input_is_never_completely_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("in.txt").write_text(GOOD * 1000)
-    monkeypatch.setattr(records, "BLOCK_BYTES", 10_000)
-
-    with InputFile("in.txt") as opened:
-        blocks = list(read_blocks(opened))
-
-    sizes = [len(block.body) for block in blocks if isinstance(block, InputBlock)]
-    assert sum(sizes) == len(GOOD) * 1000
-    assert max(sizes) < 21_000
-
-
-def test_a_bad_object_among_lines_is_refused_with_its_line_and_the_others_are_read() -> None:
-    lines = JSON_FORMS["lines"].splitlines()
-    lines[1] = '{"hostName": "a", metricName}'
-    lines[3] = '{"hostName": {"a": 1}}'
-
-    found = read("\n".join(lines))
-
-    assert refusals(found) == [(2, "not-json"), (4, "nested")]
-    assert "line 2, column" in str(found[1])
-    assert len(found) == len(RECORDS)
-
-
-def test_an_array_without_an_end_is_refused_after_its_complete_objects() -> None:
-    *items, refused = read(JSON_FORMS["pretty"][:-100])
-
-    assert refusals([refused])[0][1] == "truncated"
-    assert len([item for item in items if isinstance(item, dict)]) == len(RECORDS) - 1
-
-
-@pytest.mark.parametrize("body", [WLCG, JSON_FORMS["lines"]], ids=["wlcg", "lines"])
-def test_of_a_truncated_gzip_the_complete_records_are_read(body: str) -> None:
-    *items, refused = read(gzip.compress(body.encode())[:-60])
-
-    assert isinstance(refused, RefusedRecord)
-    assert refused.reason == "truncated"
-    assert 0 < len(items) < len(RECORDS)
-    assert items == read(body)[: len(items)]
-    lines = body.splitlines()
-    assert f"ce{len(items)}" in "\n".join(lines[refused.line - 1 :][:12])
 
 
 @pytest.mark.parametrize("head", [b"hostName: a\ndetailsData: ", b'[{"hostName": "', b"\n", b"[ "])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -90,27 +89,6 @@ def test_a_bad_result_of_a_document_is_refused_by_its_number(tmp_path: Path) -> 
 
     assert isinstance(good, dict) and good["metricName"] == "Host-Check"
     assert isinstance(bad, RefusedRecord) and "check result 2" in bad.text
-
-
-def test_latin_1_in_xml_that_declares_nothing_is_replaced(tmp_path: Path) -> None:
-    xml = "<checkresults><checkresult><hostname>a</hostname><state>0</state><output>é</output>"
-    content = f"{xml}</checkresult></checkresults>"
-
-    (record,) = of_file(tmp_path, content.encode("latin-1"))
-    (declared,) = of_file(
-        tmp_path, f"<?xml version='1.0' encoding='latin1'?>{content}".encode("latin-1")
-    )
-
-    assert isinstance(record, dict) and record["summaryData"] == "\ufffd"
-    assert isinstance(declared, dict) and declared["summaryData"] == "é"
-
-
-def test_gzip_is_read_and_a_truncated_one_is_refused(tmp_path: Path) -> None:
-    content = gzip.compress(b"".join(GOOD + b"%d\n" % n for n in range(50_000)))
-
-    assert refusals(of_file(tmp_path, content)) == []
-    [(_, reason)] = refusals(of_file(tmp_path, content[:-20]))
-    assert reason == TRUNCATED
 
 
 WORDS = b"[ ] ; 1795176000 0 3 4 \\n | t=1;2 ce01 m ' \xff PROCESS_SERVICE_CHECK_RESULT".split(b" ")

@@ -75,13 +75,3 @@ def test_any_output_makes_a_record_that_can_be_sent(output: bytes) -> None:
     [received] = decode(metric_message(sent), METRIC_OUTPUT.keys, NOW).rows
     assert received.values["metricStatus"] == "WARNING"
     assert received.values["summaryData"]
-
-
-def test_performance_data_of_all_lines_is_one_list() -> None:
-    output = b"DISK OK | /=10%;80;90\n/ is fine\n/var too | /var=2%\n'/my disk'=7%\n"
-
-    record, _ = record_of(PluginRun(NOW, 0, output), "check_disk")
-
-    assert record["summaryData"] == "DISK OK"
-    assert record["detailsData"] == "/ is fine\n/var too"
-    assert record["performanceData"] == "/=10%;80;90 /var=2% '/my disk'=7%"

@@ -8,7 +8,6 @@ import pytest
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.transport import kind_of
-from sam_pipeline.publisher.delivery.memory import Memory
 from sam_pipeline.publisher.delivery.publish import publish
 from sam_pipeline.publisher.settings.broker_config import BrokerTable
 from sam_pipeline.publisher.settings.config import PublisherConfig
@@ -168,22 +167,6 @@ def test_a_message_goes_where_its_class_goes_at_the_broker_that_takes_it() -> No
     reported = [receipt.message.headers["destination"] for receipt in publication.receipts]
     assert (reported, publication.drained) == ([here, there], 1)
     assert b"\nexpires:9\n" in shown
-
-
-def test_a_changed_password_of_one_broker_ends_its_rest_and_no_other(tmp_path: Path) -> None:
-    one, other = secret(tmp_path / "one"), secret(tmp_path / "other")
-    config = loaded(
-        table("stomp+ssl://a.example.org", 'user = "a"', f'password_file = "{one}"')
-        + table("stomp+ssl://b.example.org", 'user = "b"', f'password_file = "{other}"')
-    )
-    memory = Memory(None, config.broker_list, credentials=config.credentials)
-    addresses = [BrokerAddress(broker, HOST) for broker in config.broker_list]
-    for address in addresses:
-        memory.failed(address, "login failed")
-
-    one.write_text("changed\n")
-
-    assert [memory.rest_of(address) is None for address in addresses] == [True, False]
 
 
 def test_all_problems_of_the_tables_are_reported_at_once() -> None:

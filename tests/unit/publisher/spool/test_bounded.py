@@ -67,18 +67,6 @@ def test_a_spool_is_bounded_by_its_bytes_too_and_a_message_above_them_drops_noth
     assert spooled() == ids([message])
 
 
-def test_as_many_messages_as_fit_are_stored(spool: DirectoryQueue) -> None:
-    room = room_in(spool, spool_max_messages=120)
-    offered, stored = messages(130), []
-
-    with pytest.raises(SpoolError, match="is full"):
-        for message in room.add_all(offered):
-            stored.append(message)
-
-    assert stored == offered[:120]
-    assert spooled() == ids(offered[:120])
-
-
 def test_with_drop_oldest_the_newest_stay_and_the_dropped_are_counted_and_logged(
     spool: DirectoryQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
