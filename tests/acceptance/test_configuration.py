@@ -162,23 +162,6 @@ def test_every_program_knows_the_variables_of_the_others_and_refuses_unknown_one
     assert "SAM_SITE: unknown variable" in bad.err
 
 
-def test_the_places_that_were_searched_are_named(command: Command, tmp_path: Path) -> None:
-    searched = f"searched: {tmp_path}/here/sam.toml, "
-    for line in ("sam-publish check", "sam-consume run", "sam-consume check", "sam-db check"):
-        answer = command(*line.split())
-        assert answer.code == CONFIG, str(answer)
-        assert " is missing" in answer.err
-        assert answer.err.count(searched) == 1
-
-    result, quiet = command(*RESULT), command(*RESULT, "-q")
-    assert (result.code, result.out[:8]) == (0, "spooled "), str(result)
-    (hint,) = result.err.splitlines()
-    assert "no broker is configured" in hint
-    assert searched in hint
-    assert "/etc/sam/sam.toml" in hint
-    assert (quiet.code, quiet.err) == (0, "")
-
-
 def test_config_show_tells_where_each_value_comes_from_and_hides_passwords(
     command: Command, tmp_path: Path, here: Path
 ) -> None:

@@ -6,18 +6,9 @@ import json
 import re
 import shutil
 import subprocess
-import urllib.request
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
-import pytest
-from prometheus_client.parser import text_string_to_metric_families
-
 from tests.services import missing
-from tests.services.process import free_ports
-from tests.support.commands import RESULT, embedded_workplace
-from tests.support.waiting import SOON_S, eventually
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy/prometheus/sam.rules.yml"
@@ -44,38 +35,6 @@ def names_in(text: str) -> set[str]:
     text = re.sub(r"sam_\(consume\|publish\)(_\w+)", r"sam_consume\1 sam_publish\1", text)
     text = re.sub(r"sam_consume_\((\w+)\|(\w+)\)", r"sam_consume_\1 sam_consume_\2", text)
     return {re.sub("_(bucket|sum|count)$", "", name) for name in METRIC.findall(text)}
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[set[str]]:
-    """The metrics of a real daemon that has stored a result, and of a real text file."""
-    place = embedded_workplace(tmp_path_factory.mktemp("served"))
-    [port] = free_ports(1)
-    url = f"http://127.0.0.1:{port}/metrics"
-    file = place.directory / "sam.toml"
-    listen = f'[consumer]\nmetrics_listen = "127.0.0.1:{port}"\n'
-    file.write_text(file.read_text().replace("[consumer]\n", listen))
-    place.succeed("sam-db", "upgrade")
-    place.succeed(*RESULT, "--site", "SITE-A")
-    text = ""
-
-    def has_stored() -> bool:
-        nonlocal text
-        with suppress(OSError), urllib.request.urlopen(url, timeout=SOON_S) as response:
-            text = response.read().decode()
-        late = ("lag_seconds", "last_commit_timestamp_seconds", "open_dead_letters")
-        return all(f"# TYPE sam_consume_{name} " in text for name in late)
-
-    with place.running("sam-consume", "run"):
-        eventually(has_stored)
-    place.succeed(*RESULT, "--broker", "stomp://127.0.0.1:1")
-    place.succeed("sam-publish", "spool", "status", "--textfile", "sam.prom")
-    text += (place.directory / "sam.prom").read_text()
-    counters = {
-        f"{family.name}_total" if family.type == "counter" else family.name
-        for family in text_string_to_metric_families(text)
-    }
-    yield counters
 
 
 def test_promtool_accepts_the_rules_and_their_tests() -> None:
@@ -108,11 +67,22 @@ def test_promtool_parses_every_query_of_the_dashboard(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_metric_is_one_that_a_daemon_or_a_worker_node_has(served: set[str]) -> None:
+def documented() -> set[str]:
+    """The metrics of two pages, whose plans compare them with those of programs that run."""
+    names = {"node_textfile_mtime_seconds"}  # of node_exporter
+    for page, heading, prefix in (
+        ("consumer-reference", "\n## Metrics\n", "sam_consume_"),
+        ("monitoring", "\n## Metrics of a worker node\n", "sam_publish_"),
+    ):
+        section = (ROOT / f"docs/{page}.md").read_text().partition(heading)[2].partition("\n## ")[0]
+        cells = re.findall(r"^\| ([^|]*)\|", section, re.MULTILINE)
+        names |= {f"{prefix}{name}" for name in re.findall(r"`(\w+)`", "".join(cells))}
+    return names
+
+
+def test_every_metric_is_one_that_a_daemon_or_a_worker_node_has() -> None:
     expressions = "\n".join(re.findall(r"expr: (>\n(?: {10}.*\n)+|.*)", RULES.read_text()))
     used = names_in("\n".join([*queries(), expressions]))
 
     assert len(used) > 25
-    # Of certificates, which this site has none of, and of node_exporter.
-    others = {f"sam_{name}_certificate_expiry_timestamp_seconds" for name in ("consume", "publish")}
-    assert used - served - others == {"node_textfile_mtime_seconds"}
+    assert {name for name in used - documented() if not name.startswith("process_")} == set()

@@ -27,7 +27,6 @@ from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.channel import connect
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
-from sam_pipeline.schema.net.subject import subject_of
 from sam_pipeline.schema.net.tls import TlsFiles as ClientFiles
 from sam_pipeline.schema.net.tls import secure
 from sam_pipeline.schema.spool.queue import DirectoryQueue
@@ -252,25 +251,6 @@ def test_a_publisher_sends_to_no_topic_but_its_own(
     assert deployed.sent(host, destination) != ""
     assert deployed.sent("nagios1", RESULTS) == ""
     assert deployed.sent("topology", ENDPOINTS) == ""
-
-
-@pytest.mark.parametrize("deployed", ["rabbitmq"], indirect=True)
-def test_rabbitmq_writes_a_subject_as_the_publisher_does(
-    deployed: Deployed, tmp_path: Path
-) -> None:
-    odd = deployed.files.ca.issue_cert(
-        "odd.example.org",
-        common_name='#1 odd"host<x>;~ ',
-        organization_name=" Grid, École + \\ Ltd",
-        organization_unit_name="computers=日本",
-    )
-    path = deployed.files.file("odd.pem", odd.private_key_and_cert_chain_pem.bytes())
-
-    done = deployed.published(tmp_path, "odd")
-
-    subject = subject_of(path)
-    assert subject is not None
-    assert f"'{subject}'" in done.stderr
 
 
 def test_check_finds_nothing_that_anybody_may_do_and_a_consumer_deletes_its_own_subscription(

@@ -9,7 +9,7 @@ import json
 import re
 import sqlite3
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,57 +77,43 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
     return Seen(config)
 
 
-ARGUMENTS: Mapping[str, Sequence[tuple[str, ...]]] = {
-    "sam-publish": [
-        (EVIL,),
-        (f"--{EVIL}",),
-        *(
-            (*RESULT, option, EVIL)
-            for option in ("--timeout", "--class", "--destination", "--header", "--vo")
-        ),
-        (*RESULT, "--header", f"x={EVIL}"),
-        (*RESULT, "--header", f"{BARE}=x", "--dry-run"),
-        (*RESULT, "--broker", f"activemq-rest+http://127.0.0.1:9/{BARE}"),
-        (*RESULT, "--broker", f"spool:///proc/nowhere/{EVIL}", "--no-spool"),
-        *((*RESULT, name, EVIL) for name in RESULT[1::2]),
-        ("send", EVIL),
-        ("run", "--metric", EVIL, "--", f"/proc/nowhere/{EVIL}"),
-        ("spool", "show", EVIL),
-        ("spool", "list", "--limit", EVIL),
-    ],
-    "sam-consume": [
-        (EVIL,),
-        ("run", "--drain", "--timeout", EVIL),
-        ("dead-letter", "list", "--reason", EVIL, "--older-than", EVIL),
-        ("dead-letter", "edit", "1", "--header", EVIL),
-    ],
-    "check_sam_consumer": [(f"--{EVIL}",), ("--critical-age", EVIL)],
-    "sam-db": [
-        (EVIL,),
-        ("import", "records", f"/proc/nowhere/{EVIL}"),
-        ("import", "csv", "--class", EVIL, "x"),
-        ("import", "csv", "--class", "downtime", f"/proc/nowhere/{EVIL}"),
-        ("import", "gocdb", "--window", EVIL),
-        ("downtime", "cancel", EVIL),
-        ("sql", "--from", EVIL),
-    ],
-    "sam-report": [
-        (EVIL,),
-        ("profile", "check", f"/proc/nowhere/{EVIL}"),
-        ("now", "--site", EVIL),
-        ("now", "--report", EVIL),
-        ("show", "--report", EVIL, "--day", "2026-11-01"),
-        ("exclusion", "remove", EVIL, "--reason", "x"),
-        ("run", "--profile", f"/proc/nowhere/{EVIL}", "--day", "2026-11-01"),
-    ],
-}
+ARGUMENTS = """
+sam-publish EVIL
+sam-publish --EVIL
+sam-publish RESULT --timeout EVIL
+sam-publish RESULT --class EVIL
+sam-publish RESULT --destination EVIL
+sam-publish RESULT --header x=EVIL
+sam-publish RESULT --broker activemq-rest+http://127.0.0.1:9/BARE
+sam-publish RESULT --broker spool:///proc/nowhere/EVIL --no-spool
+sam-publish RESULT --status EVIL
+sam-publish RESULT --host EVIL
+sam-publish send EVIL
+sam-publish run --metric EVIL -- /proc/nowhere/EVIL
+sam-publish spool show EVIL
+sam-consume EVIL
+sam-consume run --drain --timeout EVIL
+sam-consume dead-letter list --reason EVIL --older-than EVIL
+sam-consume dead-letter edit 1 --header EVIL
+check_sam_consumer --EVIL
+sam-db EVIL
+sam-db import records /proc/nowhere/EVIL
+sam-db import csv --class EVIL x
+sam-db import gocdb --window EVIL
+sam-db downtime cancel EVIL
+sam-report EVIL
+sam-report profile check /proc/nowhere/EVIL
+sam-report now --report EVIL
+sam-report show --report EVIL --day 2026-11-01
+sam-report exclusion remove EVIL --reason x
+"""
 
 
-@pytest.mark.parametrize("program", ARGUMENTS)
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_arguments(seen: Seen, program: str, log_format: str) -> None:
-    for arguments in ARGUMENTS[program]:
-        assert "evil" in seen(program, *arguments, "-v", "--log-format", log_format), arguments
+def test_arguments(seen: Seen, log_format: str) -> None:
+    for line in ARGUMENTS.replace("RESULT", " ".join(RESULT)).strip().splitlines():
+        words = [word.replace("EVIL", EVIL).replace("BARE", BARE) for word in line.split()]
+        assert "evil" in seen(*words, "-v", "--log-format", log_format), line
 
 
 CONFIGURED = {

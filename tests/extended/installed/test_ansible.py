@@ -167,14 +167,3 @@ def test_changed_fragments_reach_the_running_service_unless_they_are_wrong(
     assert counts(good)["failed"] == 0, good
     eventually(lambda: "site-a: running" in machine.shell(STATUS).stdout, 60)
     assert machine.succeed(main_pid) == before, installed
-
-
-def test_the_page_names_every_variable_of_the_role() -> None:
-    defaults = (ROOT / "deploy/ansible/roles/sam/defaults/main.yml").read_text()
-    specification = (ROOT / "deploy/ansible/roles/sam/meta/argument_specs.yml").read_text()
-
-    variables = re.findall(r"^(sam_\w+):", defaults, re.MULTILINE)
-
-    assert re.findall(r"^      (sam_\w+):", specification, re.MULTILINE) == variables
-    page = (ROOT / "docs" / "ansible.md").read_text()
-    assert re.findall(r"^\| `(sam_\w+)`", page, re.MULTILINE) == variables

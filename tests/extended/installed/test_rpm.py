@@ -14,9 +14,6 @@ from pathlib import Path
 import pytest
 
 from tests.extended.installed.installation import (
-    PAGE,
-    REMOVE_RPM,
-    UPGRADE_RPM,
     packages_or_missing,
 )
 from tests.services import needed
@@ -26,7 +23,6 @@ from tests.support.network import own_network
 from tests.support.next_packages import REMARK, next_packages
 from tests.support.next_packages import VERSION as NEXT
 
-(INSTALL,) = PAGE.texts("sh", "rpm packages")
 DATABASE = "--dbpath=/var/lib/rpm-of-this-test"
 OF_DEBIAN = (
     *("/bin/sh", "/usr/bin/python3", "python3 = 3.11", "python(abi) = 3.11", "systemd = 252"),
@@ -135,31 +131,6 @@ def test_each_package_requires_what_it_does_not_bring_along(packages: Packages) 
     assert {"java-headless >= 1:17", f"sam-pipeline = {version}"} <= reports
 
 
-def test_no_file_belongs_to_two_packages_and_no_directory_of_others_to_ours(
-    packages: Packages,
-) -> None:
-    listed = "[%{FILEMODES:perms} %{FILENAMES}\n]"
-    lines = [line for name in NAMES for line in query(packages[name, "rpm"], f"--qf={listed}")]
-    files = [line.split(maxsplit=1)[1] for line in lines if not line.startswith("d")]
-    directories = {line.split(maxsplit=1)[1] for line in lines if line.startswith("d")}
-
-    assert len(set(files)) == len(files)
-    configured = [query(packages[name, "rpm"], "--configfiles") for name in NAMES]
-    assert configured == [["/etc/sam/sam.toml"], [], []]
-    assert [path for path in directories if "/sam" not in path] == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_scripts_start_and_enable_nothing(packages: Packages, name: str) -> None:
-    commands = [
-        line.split()[1]
-        for line in query(packages[name, "rpm"], "--scripts")
-        if line.strip().startswith("systemctl")
-    ]
-
-    assert set(commands) == {"daemon-reload", "try-restart", "stop"}
-
-
 def test_the_files_are_those_of_the_packages_and_nothing_is_enabled(host: Host) -> None:
     assert host.rpm(f"--verify --noconfig {' '.join(NAMES)}") == ""
     assert host.machine.succeed("stat -c '%U:%G %a' /var/spool/sam /var/lib/sam") == (
@@ -183,17 +154,6 @@ def test_a_published_result_becomes_a_row_and_one_waits_for_a_broker(host: Host)
     machine.succeed("systemctl start sam-consume")
     assert host.property("ActiveState") == "active"
     assert "OK" in machine.succeed("check_sam_consumer")
-
-
-def test_reports_need_only_their_package(host: Host, packages: Packages) -> None:
-    [version] = query(packages["sam-pipeline-reports", "rpm"], "--queryformat=%{VERSION}")
-
-    assert "sam-report" in host.machine.succeed("man --pager=cat sam-report")
-    assert host.machine.succeed("sam-report --version").split() == ["sam-report", version]
-
-    host.rpm("--erase sam-pipeline-reports")
-    assert host.machine.shell("command -v sam-report").returncode != 0
-    host.machine.succeed("sam-db --version")
 
 
 def test_an_upgrade_restarts_what_runs_and_keeps_the_configuration(host: Host) -> None:
@@ -221,12 +181,3 @@ def test_a_removal_stops_and_keeps_configuration_state_and_spool(host: Host) -> 
     assert CONFIGURATION in (host.machine.files / "etc/sam/sam.toml.rpmsave").read_text()
     programs = "/opt/sam /usr/bin/sam-* /usr/lib/systemd/system/sam-*"
     assert host.machine.succeed(f"ls -d {programs} 2>/dev/null || true") == ""
-
-
-def test_the_page_names_all_packages(packages: Packages) -> None:
-    """No test has a distribution with dnf."""
-    [install] = [line for line in INSTALL.splitlines() if line.startswith("dnf")]
-
-    assert install.split()[-1] == UPGRADE_RPM.splitlines()[0].split()[-1] == "./sam-*.rpm"
-    assert len(list(packages.directory.glob("sam-*.rpm"))) == len(NAMES)
-    assert REMOVE_RPM.splitlines()[0].split()[3:] == [*NAMES]

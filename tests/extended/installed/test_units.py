@@ -270,15 +270,6 @@ def test_a_timer_starts_its_service(host: Host, name: str) -> None:
     host.machine.succeed(f"rm -r /run/systemd/system/{name}.d; systemctl daemon-reload")
 
 
-@pytest.mark.parametrize("name", TIMERS)
-def test_a_timer_makes_up_for_a_missed_run_unless_the_next_one_is_near(name: str) -> None:
-    timer = settings(name)["Timer"]
-
-    is_frequent = timer["OnCalendar"] in ("minutely", "*:0/5")
-    assert timer.get("Persistent", "false") == ("false" if is_frequent else "true")
-    assert "RandomizedDelaySec" in timer
-
-
 def test_pages_and_export_follow_a_run_only_if_it_succeeds(host: Host) -> None:
     followers = ("sam-report-pages.service", "sam-report-export.service")
     host.machine.succeed(PREPARED["sam-report-export.service"])
@@ -290,19 +281,6 @@ def test_pages_and_export_follow_a_run_only_if_it_succeeds(host: Host) -> None:
 
     host.machine.succeed("systemctl start sam-report")
     eventually(lambda: all(host.has_run(name) for name in followers), WAIT_S)
-
-
-def test_the_port_starts_the_consumer_when_a_sender_connects(host: Host) -> None:
-    host.machine.succeed("systemctl start sam-door.socket")
-    assert not host.is_active("sam-consume.service")
-
-    answer = host.machine.succeed(
-        "curl --silent --max-time 60 --output /dev/null --write-out '%{http_code}'"
-        " http://127.0.0.1:8443/"
-    )
-
-    assert answer in ("403", "404", "405")
-    eventually(lambda: host.is_active("sam-consume.service"), WAIT_S)
 
 
 def test_a_credential_of_root_reaches_the_service(host: Host) -> None:
@@ -341,47 +319,11 @@ def test_the_units_load_every_credential_that_their_programs_look_for() -> None:
             assert loaded == set(), name
 
 
-def test_the_hook_mails_the_status_of_the_unit_at_most_once_an_hour(host: Host) -> None:
-    host.machine.succeed(
-        """
-        echo '#!/bin/sh
-(echo "$2 ($3)"; cat) >>/var/mail/root' >/usr/local/bin/mail
-        chmod 0755 /usr/local/bin/mail
-        systemctl start sam-failed@sam-consume.service.service
-        systemctl start sam-failed@sam-consume.service.service
-        """
-    )
-
-    mail = host.machine.succeed("cat /var/mail/root; rm /usr/local/bin/mail")
-
-    assert mail.count("sam-consume.service failed on") == 1
-    assert "Load probe results into the database" in mail
-
-
 @pytest.mark.parametrize("name", [*SERVICES, HOOK])
 def test_a_service_is_hardened(host: Host, name: str) -> None:
     threshold = f"--threshold={WORST_EXPOSURE * 10:.0f}"
 
     host.machine.succeed(f"systemd-analyze security --no-pager {threshold} {instance_of(name)}")
-
-
-def test_systemd_accepts_all_units(host: Host) -> None:
-    paths = " ".join(f"/usr/lib/systemd/system/{name}" for name in FILES)
-
-    assert host.machine.succeed(f"systemd-analyze verify {paths}") == ""
-
-
-def test_the_table_of_the_page_has_all_units_with_their_memory() -> None:
-    page = (ROOT / "docs" / "services.md").read_text(encoding="utf-8")
-    cells = [row.split(" | ") for row in re.findall(r"^\| (`sam-.*) \|$", page, re.MULTILINE)]
-    shown = {re.findall(r"sam-[\w@.-]+", row[0])[0]: row[4] for row in cells if len(row) == 5}
-    shown = {name.replace("NAME", "").replace("N.", "."): size for name, size in shown.items()}
-
-    for name in SERVICES:
-        timer = name.replace(".service", ".timer")
-        memory = shown.pop(timer if timer in FILES else name)
-        assert memory == settings(name)["Service"]["MemoryMax"]
-    assert [*shown] == ["sam-door.socket"]
 
 
 def test_the_commands_of_the_page_work(host: Host) -> None:

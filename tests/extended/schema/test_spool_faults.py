@@ -18,8 +18,6 @@ import pytest
 
 from sam_pipeline.publisher.delivery.drain import drain
 from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.identity.tokens import make_token
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import ServiceMissing, missing
 from tests.services.strace import strace
@@ -139,49 +137,6 @@ def test_a_drain_killed_at_any_system_call_delivers_every_message_with_its_id(
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "stem"),
-    [
-        ("write", "ENOSPC", "no inodes"),
-        ("fsync", "ENOSPC", "no inodes"),
-        ("linkat", "ENOSPC", "no inodes"),
-        ("mkdir", "ENOSPC", "no inodes"),
-        ("write", "EDQUOT", "quota"),
-        ("fsync", "EIO", "file server failed"),
-        ("linkat", "ESTALE", "lost this export"),
-        ("write", "EIO", "file server failed"),
-    ],
-)
-def test_a_failing_disk_refuses_whole_messages_and_recovers_by_itself(
-    site: Site, call: str, error: str, stem: str
-) -> None:
-    always = "1..2" if call == "write" else "1+"  # it must still be able to write its report
-
-    refused = site.traced(call, f"error={error}", always)
-    kept = leftovers(site.queue), site.queue.count()
-    later = site.publish()
-
-    assert refused.returncode == 74
-    assert accepted_ids(refused) == []
-    assert stem in refused.stderr
-    assert f"spool {site.queue.path}" in refused.stderr
-    assert "bytes" in refused.stderr
-    assert kept == ([], 0)
-    assert later.returncode == 0
-    conserved(accepted_ids(later), (), site.queue)
-
-
-def test_a_message_is_rewritten_after_one_failed_sync(tmp_path: Path) -> None:
-    for when in (1, 2, 3):  # of a new queue, of the file, of its directory
-        site = Site(tmp_path, tmp_path / f"spool-{when}")
-        done = site.traced("fsync", "error=EIO", when)
-
-        assert done.returncode == 0
-        assert len(accepted_ids(done)) == site.queue.count() == 1
-        assert leftovers(site.queue) == []
-        conserved(accepted_ids(done), (), site.queue)
-
-
-@pytest.mark.parametrize(
     ("options", "stem"),
     [("size=64k", "No space left on device"), ("nr_inodes=12", "no inodes")],
 )
@@ -214,23 +169,6 @@ def _fill_up(disk: Path) -> Iterator[Path]:
             with open(path, "wb", buffering=0) as file:
                 yield path
                 file.write(b"\0" * 4096)
-
-
-def test_a_full_disk_leaves_the_file_of_tokens_as_it_was(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", "size=16k") as disk:
-        path = disk / "tokens"
-        make_token(path, "nagios-a")
-        room = 4096 - path.stat().st_size
-        with path.open("a") as file:  # to the end of its page, so that the next line needs another
-            file.write("#" * (room - 2) + "\n")
-        before = path.read_bytes()
-        with (disk / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError):
-            while True:
-                filler.write(b"x" * 4096)
-        with pytest.raises(ConfigError):
-            make_token(path, "nagios-b")
-
-        assert path.read_bytes() == before
 
 
 A_PUBLISHER = """

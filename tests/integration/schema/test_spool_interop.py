@@ -7,12 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from dirq.QueueSimple import QueueSimple
 from messaging.message import Message as ForeignMessage
 from messaging.queue.dqs import DQS
 
-from sam_pipeline.publisher.delivery.drain import drain
-from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.builders import metric_message
@@ -108,15 +105,3 @@ def test_each_purges_old_locks_of_the_other_and_keeps_recent_ones(
     assert alive == [False, False]
     assert theirs.lock(names[2])
     assert ours.lock(names[3])
-
-
-def test_a_spool_filled_by_the_dqs_library_is_drained_into_a_queue_of_dirq(
-    ours: DirectoryQueue, theirs: DQS, tmp_path: Path
-) -> None:
-    target = QueueSimple(str(tmp_path / "target"))
-    for number in range(3):
-        theirs.add_message(ForeignMessage(f"message {number}", {"messageClass": "x"}))
-
-    result = drain(PublisherConfig(brokers=(f"spool://{target.path}",), spool=ours.path))
-
-    assert (result.sent, theirs.count(), target.count()) == (3, 0, 3)
