@@ -10,8 +10,8 @@ from pyarrow import parquet as pq
 from sqlalchemy import Engine, text
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.sql.archive.layout import ENDPOINT, MEMBER, SCHEMAS, SORTED_BY, STATUSES
-from sam_pipeline.sql.archive.manifest import DOWNTIMES, EXCLUSIONS, KINDS, RESULTS, TOPOLOGY
+from sam_pipeline.sql.archive.layout import ENDPOINT, MEMBER, SORTED_BY, STATUSES
+from sam_pipeline.sql.archive.manifest import DOWNTIMES, EXCLUSIONS, RESULTS, TOPOLOGY
 from sam_pipeline.sql.archive.record import due_days, read_changes
 from sam_pipeline.sql.archive.retention import clean, forget_old_versions
 from sam_pipeline.sql.archive.store import LocalStore, Store
@@ -89,18 +89,6 @@ def test_the_other_files_have_what_touches_the_day(engine: Engine, store: Store)
     assert rows_of(store, after, DOWNTIMES) == []
     # The results of an excluded host are not carried over to the day after.
     assert len(rows_of(store, of_day, EXCLUSIONS)) == 1
-
-
-def test_the_columns_are_those_of_the_layout(engine: Engine, local: LocalStore) -> None:
-    fill(engine)
-
-    manifest = archive(engine, local)
-
-    for kind in KINDS:
-        for file in manifest.of_kind(kind):
-            schema = pq.read_schema(local.source().path(file.name))
-            assert schema.equals(SCHEMAS[kind])
-            assert b"pandas" not in (schema.metadata or {})
 
 
 def test_large_days_are_sorted_in_runs_and_cut_into_files(

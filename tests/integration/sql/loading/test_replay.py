@@ -20,7 +20,6 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
     lock_dead_letters,
     open_by_reason,
 )
-from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
 from sam_pipeline.sql.loading.replay import (
     PARKED_LETTERS,
     Parked,
@@ -89,18 +88,6 @@ def test_a_replay_loads_the_good_letters_with_the_id_of_their_message(engine: En
     assert [row["messageId"] for row in stored(engine, "metricOutput")] == [message.message_id] * 3
 
 
-def test_a_letter_that_fails_again_stays_open_with_the_new_reason(engine: Engine) -> None:
-    load_now(engine, new_message("downtimes", "hostName: a.example.org\nEOT\n"))
-    run(engine, "UPDATE dead_letter SET reason = 'something else'")
-
-    [outcome] = replay(engine, dead_letter_ids(engine))
-
-    assert (outcome.outcome, outcome.state, outcome.reason) == ("failed", "open", "unknown-class")
-    letter = only_letter(engine)
-    assert (letter.state, letter.reason, letter.changed_at) == ("open", "unknown-class", LATER)
-    assert (letter.error, letter.received_at) == (outcome.error, NOW)
-
-
 def test_a_replayed_or_dropped_letter_is_not_loaded_again(engine: Engine) -> None:
     load_now(engine, in_the_future())
     first, second = dead_letter_ids(engine)
@@ -115,24 +102,6 @@ def test_a_replayed_or_dropped_letter_is_not_loaded_again(engine: Engine) -> Non
         ("skipped", "dropped"),
     ]
     assert stored(engine, "metricOutput") == []
-
-
-def test_an_edited_record_is_loaded_instead_of_the_old_one(engine: Engine) -> None:
-    message = metric_message(metric_result(metricStatus="FINE"))
-    load_now(engine, message)
-    old = only_letter(engine).dead_letter_id
-    new = edit_dead_letter(
-        engine, old, LATER, metric_message(metric_result(metricStatus="WARNING")).body
-    )
-
-    outcomes = replay(engine, [old, new])
-
-    assert [(outcome.outcome, outcome.state) for outcome in outcomes] == [
-        ("skipped", "dropped"),
-        ("loaded", "replayed"),
-    ]
-    [row] = stored(engine, "metricOutput")
-    assert (row["metricStatus"], row["messageId"]) == ("WARNING", message.message_id)
 
 
 def test_a_whole_message_is_replayed_and_its_bad_records_become_letters(
@@ -261,15 +230,6 @@ def test_a_class_broken_below_its_view_is_tried_with_two_letters_a_turn(own_engi
     assert {letter.reason for letter in letters} == {"class-broken"}
     tried = [index for index, letter in enumerate(letters) if letter.changed_at == LATER]
     assert tried == [0, 29]
-
-
-def test_letters_of_an_unknown_class_are_not_replayed_automatically(own_engine: Engine) -> None:
-    load_now(own_engine, note("hello"))
-    make_class(own_engine, "note", words="text")
-
-    assert replay_some_parked(own_engine) == Parked(0, any=False)
-
-    assert open_by_reason(own_engine) == {"unknown-class": 1}
 
 
 def test_a_replay_does_not_wait_for_letters_that_another_one_has_locked(postgresql: Engine) -> None:
