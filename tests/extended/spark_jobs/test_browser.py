@@ -170,25 +170,6 @@ def test_a_click_on_a_head_sorts_all_rows_and_the_third_restores_the_bands(
     assert len(set(names)) > 1 and names == sorted(names, reverse=True)
 
 
-def test_the_box_filters_a_long_table_by_name_or_group(
-    page: Page, large: tuple[Path, Path], tmp_path: Path
-) -> None:
-    page.goto(large[0].as_uri())
-
-    page.get_by_label("Filter by name").fill("site-12")
-
-    assert page.locator(".matrix tbody tr:visible").count() == 10
-    assert page.locator("output").inner_text() == "10 of 500"
-    grid = Grid(f"sqlite:///{tmp_path}/sam.db")
-    with writing(grid.engine) as connection:
-        period = write_month(connection, profile(tmp_path), date(2026, 11, 1), Size(25, 1, 1))
-    with reading(grid.reader) as connection:
-        write_site(connection, None, period, tmp_path)
-    grid.dispose()
-    page.goto((tmp_path / MONTH / "index.html").as_uri())
-    page.get_by_label("or group").fill("federation-02")
-    sites = page.locator(".matrix tbody tr:visible th").all_inner_texts()
-    assert sites == [f"SITE-{number:03d}" for number in range(20, 25)]
 
 
 def test_every_day_of_a_bad_site_is_opened_by_its_anchor_without_scripts(
@@ -214,34 +195,8 @@ def test_the_keyboard_leads_from_a_red_day_to_the_failing_result(page: Page, out
     assert summary.is_visible()
 
 
-def test_on_paper_bad_days_are_a_list_and_only_the_day_of_the_link_is_unfolded(
-    page: Page, out: Path
-) -> None:
-    page.emulate_media(media="print")
-    site = (out / f"{MONTH}/{BAD_SITE}.html").as_uri()
-    page.goto(site)
-    assert page.locator("details.day .anchor:visible").count() == 0
-    assert page.locator("#days ~ details > summary:visible").count() > 0
-    sheets = printed(page)
-    assert sum(sheet.count("All days") for sheet in sheets) == 1
-    assert sum(sheet.count("Arithmetic") for sheet in sheets) == 0
-
-    page.goto("about:blank")
-    page.goto(f"{site}#{MARKED_DAY}")
-
-    assert page.locator("details.day .anchor:visible").count() == 1
-    [sheet] = [sheet for sheet in printed(page) if "Avail." in sheet]
-    assert re.search(r"Avail\..*\n(.*\n)*? *site +SITE", sheet)
 
 
-def printed(page: Page) -> list[str]:
-    """The text of each sheet of paper."""
-    if shutil.which("pdftotext") is None:
-        missing("pdftotext", "apt-get install poppler-utils")
-    pdf = page.pdf(prefer_css_page_size=True)
-    command = ["pdftotext", "-layout", "-", "-"]
-    text = subprocess.run(command, input=pdf, capture_output=True, check=True).stdout.decode()
-    return text.split("\f")[:-1]
 
 
 def test_large_pages_are_drawn_within_the_bound(browser: Browser, large: tuple[Path, Path]) -> None:

@@ -52,15 +52,6 @@ def test_a_run_removes_its_files_those_in_directories_of_its_own_too(workplace: 
     assert_nothing_is_left(workplace)
 
 
-def test_a_master_that_is_not_there_is_named(workplace: Workplace) -> None:
-    url = f"spark://{HOST}:{free_ports(1)[0]}"
-
-    refused = workplace.process(*RUN, "--master", url)  # Spark tries for a minute
-
-    [line] = refused.err.splitlines()
-    assert (refused.code, refused.out) == (69, "")
-    assert "connection refused" in line or url in line
-    assert_nothing_is_left(workplace)
 
 
 def test_an_interrupted_run_fails_and_removes_its_files_and_processes(
@@ -89,23 +80,6 @@ def test_a_run_terminated_while_spark_starts_removes_its_files_and_processes(
     assert (workplace.directory / "running.log").read_text() == ""
 
 
-@pytest.mark.parametrize(
-    ("environment", "wrong", "cause"),
-    [
-        ({}, ("--master", "local[x]"), "Could not parse Master URL: 'local[x]'"),
-        ({"JAVA_HOME": "/nowhere/java"}, (), "JAVA_HOME is /nowhere/java"),
-    ],
-)
-def test_wrong_settings_of_spark_are_one_line_with_the_innermost_cause(
-    workplace: Workplace, environment: dict[str, str], wrong: tuple[str, ...], cause: str
-) -> None:
-    workplace = replace(workplace, environment={**workplace.environment, **environment})
-
-    refused = workplace.process(*RUN, *wrong)
-
-    assert (refused.code, refused.out) == (69, ""), str(refused)
-    [line] = refused.err.splitlines()
-    assert line.startswith("sam-report: error: ") and cause.split(" is ")[-1] in line
 
 
 def test_ctrl_c_on_a_terminal_during_the_start_ends_it_with_one_line(workplace: Workplace) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -29,7 +27,6 @@ from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs import published as stored
 from sam_pipeline.spark_jobs.runs import record as run_record
 from sam_pipeline.spark_jobs.runs.exclusions import add
-from sam_pipeline.spark_jobs.runs.summary import period_figures
 from sam_pipeline.sql.database.engine import name_of, reading, writing
 from sam_pipeline.sql.errors import DatabaseFull, DatabaseRefused
 from tests.oracle.spark import cut
@@ -67,7 +64,6 @@ def seconds(grid: Grid, level: str, period: Period = ONE_DAY) -> dict[str, Secon
 
 def test_a_day_becomes_figures(spark: SparkContext, grid: Grid, tmp_path: Path) -> None:
     grid.endpoint("A", "CE", "h1")
-    grid.endpoint("A", "CE", "h2", monitored="N")
     grid.endpoint("A", "SRM", "shared")
     grid.endpoint("B", "SRM", "shared")
     grid.endpoint("B", "SRM", "theirs", voName="physics")
@@ -83,7 +79,7 @@ def test_a_day_becomes_figures(spark: SparkContext, grid: Grid, tmp_path: Path) 
     grid.result("CE h1 submit", "10:00", "CRITICAL", monitoringHost="bad")
     grid.result("CE h1 submit", "12:00", "CRITICAL", vo="physics")
     grid.result("CE h1 version", "06:00", "CRITICAL")
-    grid.result("CE h2 ping", "06:00", "CRITICAL")
+    grid.result("CE elsewhere ping", "06:00", "CRITICAL")
     grid.result("SRM shared put", "00:00", "OK")
     grid.result("SRM h3 put", "00:00", "OK")
     grid.downtime("08:00", "10:00", hostName="h1")
@@ -109,27 +105,16 @@ def test_a_day_becomes_figures(spark: SparkContext, grid: Grid, tmp_path: Path) 
         "B SRM shared": Seconds(ok=24 * HOUR),
         "C SRM h3": Seconds(ok=18 * HOUR, downtime=6 * HOUR),
     }
-    assert seconds(grid, "service")["A CE"] == seconds(grid, "endpoint")["A CE h1"]
-    assert seconds(grid, "function")["A compute"] == seconds(grid, "endpoint")["A CE h1"]
-    assert seconds(grid, "site")["A"] == seconds(grid, "endpoint")["A CE h1"]
     figures = query(
         grid.reader, "SELECT site, availability, reliability FROM site_availability ORDER BY site"
     )
     assert [(site, float(a), float(r)) for site, a, r in figures] == [
-        ("A", 83.33333, 90.90909),
-        ("B", 100.0, 100.0),
-        ("C", 75.0, 100.0),
+        *(("A", 83.33333, 90.90909), ("B", 100.0, 100.0), ("C", 75.0, 100.0))
     ]
     [group] = query(
         grid.reader, "SELECT availability, sites_expected, sites_known FROM group_availability"
     )
     assert (float(group[0]), *group[1:]) == (86.66667, 2, 2)
-    spans = query(
-        grid.reader,
-        "SELECT status FROM status_timeline WHERE level = 'site' AND site = 'A'"
-        " ORDER BY start_time",
-    )
-    assert [status for (status,) in spans] == ["OK", "CRITICAL", "DOWNTIME", "OK"]
 
 
 def test_a_recomputed_day_records_its_changes(
@@ -144,12 +129,8 @@ def test_a_recomputed_day_records_its_changes(
 
     assert summary.published.changes == 4
     assert seconds(grid, "site")["A"] == Seconds(ok=12 * HOUR, critical=12 * HOUR)
-    [change] = query(
-        grid.reader, "SELECT names, old, new, reason FROM report_change WHERE level = 'site'"
-    )
-    names, old, new = map(json.loads, change[:3])
-    assert (names, old["availability"], new["availability"]) == ({"site": "A"}, 100, 50)
-    assert change[3] == "results changed"
+    [(reason,)] = query(grid.reader, "SELECT reason FROM report_change WHERE level = 'site'")
+    assert reason == "results changed"
     runs = query(grid.reader, "SELECT state, input_digest FROM report_run ORDER BY run_id")
     assert [state for state, _ in runs] == ["superseded", "published"]
     assert runs[0][1] != runs[1][1]
@@ -178,24 +159,6 @@ def test_the_digest_of_a_day_depends_neither_on_slices_nor_on_groups_of_sites(
 
     digests = "SELECT DISTINCT results_digest, input_digest FROM report_run"
     assert len(query(small_grid.reader, digests)) == 1
-
-
-def test_a_failed_run_leaves_the_old_report_whole(
-    spark: SparkContext, small_grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_grid.endpoint("A", "SRM", "h1")
-    small_grid.result("SRM h1 put", "00:00", "OK")
-    run(spark, small_grid, profile(tmp_path))
-    before = query(small_grid.reader, "SELECT * FROM site_availability")
-    small_grid.result("SRM h1 put", "12:00", "CRITICAL")
-    monkeypatch.setattr(run_record, "_TURN", "broken")
-
-    with pytest.raises(Exception, match="broken"):
-        run(spark, small_grid, profile(tmp_path))
-
-    assert query(small_grid.reader, "SELECT * FROM site_availability") == before
-    states = query(small_grid.reader, "SELECT state FROM report_run ORDER BY run_id")
-    assert states == [("published",), ("failed",)]
 
 
 def test_a_full_disk_of_postgresql_is_an_error_and_leaves_the_old_report_whole(
@@ -248,9 +211,6 @@ def test_a_run_that_a_later_one_has_overtaken_asks_to_be_repeated(
         query(grid.engine, f"SELECT max(run_id) FROM {table}") for table in ("published_run", "run")
     )
     assert published == newest
-    if step == "publish":  # both runs have read the same input
-        digests = "SELECT DISTINCT input_digest FROM report_run"
-        assert len(query(grid.reader, digests)) == 1
 
 
 def test_a_report_is_published_before_the_next_one_is_refused_for_results_of_two_vos(
@@ -274,7 +234,6 @@ def test_a_report_is_published_before_the_next_one_is_refused_for_results_of_two
         small_grid.result("SRM h1 put", "13:00", "OK", vo=vo, day=two_days.last)
     with pytest.raises(MixedVOs):  # in a comparison of profiles, too
         job.site_days(spark, small_grid.reader, mixed, two_days, LATER, lambda stage: None)
-    assert seconds(small_grid, "site")["A"] == Seconds(missing=12 * HOUR, ok=12 * HOUR)
 
 
 def test_several_days_are_one_job_and_an_open_day_ends_at_the_run(
@@ -301,27 +260,6 @@ def test_several_days_are_one_job_and_an_open_day_ends_at_the_run(
     ]
     read = query(small_grid.reader, "SELECT results_read FROM report_run ORDER BY day")
     assert read == [(1,), (2,), (1,)]
-    with reading(small_grid.engine) as connection:
-        [figure] = period_figures(connection, "test", "site", Period(DAY, last))
-    assert figure.seconds == Seconds(missing=6 * HOUR, ok=43 * HOUR, critical=HOUR)
-    assert figure.availability == Fraction(100 * 43, 44)
-    assert figure.until == now
-
-
-def test_without_results_or_endpoints_there_are_no_figures(
-    spark: SparkContext, small_grid: Grid, tmp_path: Path
-) -> None:
-    empty = run(spark, small_grid, profile(tmp_path))
-    of_empty = seconds(small_grid, "site")
-    small_grid.endpoint("A", "SRM", "h1")
-
-    silent = run(spark, small_grid, profile(tmp_path))
-
-    assert (empty.instances, of_empty) == (0, {})
-    assert silent.days_without_data == [DAY]
-    assert seconds(small_grid, "site")["A"] == Seconds(missing=24 * HOUR)
-    figures = "SELECT availability FROM site_availability"
-    assert query(small_grid.reader, figures) == [(None,)]
 
 
 @only_on("postgresql")

@@ -14,8 +14,7 @@ from pyspark import SparkContext
 from sqlalchemy import Engine, text
 
 from sam_pipeline.spark_jobs.compute import job
-from sam_pipeline.spark_jobs.explain.as_text import day_lines
-from sam_pipeline.spark_jobs.explain.causes import causes, causes_by_effect
+from sam_pipeline.spark_jobs.explain.causes import causes_by_effect
 from sam_pipeline.spark_jobs.explain.evidence import Evidence
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay
 from sam_pipeline.spark_jobs.explain.results import _RESULTS, JudgedResult, read_results
@@ -178,37 +177,6 @@ def checked_kind(evidence: Evidence, site_day: SiteDay) -> str:
     return "judged" if is_judged else "sent"
 
 
-def test_the_text_shows_downtimes_exclusions_thresholds_and_missing_results(
-    days: list[SiteDay],
-) -> None:
-    text = "\n".join(
-        line for site_day in days for line in day_lines(site_day, Selection(site_day.site))
-    )
-
-    assert re.search("GOC-1 SCHEDULED/OUTAGE of A, 2026-11-14T04:00:00Z.*: all of it", text)
-    assert "announced by key:goc" in text
-    assert "UNSCHEDULED/OUTAGE of C" in text
-    assert re.search("3 h: MISSING since", text)
-    assert "function compute is" in text
-    assert re.search("exclusion 1 .*nagios2, 2026-11-14T10:00:00Z", text)
-    assert "nagios2 (exclusion 1)" in text
-    assert re.search("exclusion 2 .*metric put at B", text)
-    assert "ada: agreed upon" in text
-    assert re.search(r"00:00 UNKNOWN\n    exclusion 3 of site C,", text)
-    assert re.search(r"time=\d+s .*critical 60 of submit", text)
-    assert "until 2026-11-15T15:00:00Z: A" in text
-
-
-def test_every_cause_has_text_time_and_endpoints(days: list[SiteDay]) -> None:
-    for site_day in days:
-        for cause in causes(site_day.failures):
-            # A time without results lasts until the next one or the end of the day.
-            assert cause.first <= cause.last < site_day.run.end + (cause.text == "no result")
-            summary = f"{cause.status} says <{cause.metric_name}>"
-            assert cause.text in (summary, "no result") or "threshold on time:" in cause.text
-            assert 1 <= cause.endpoints <= 2
-
-
 def test_the_pages_count_the_same_failures(grid: Grid, days: list[SiteDay], tmp_path: Path) -> None:
     with reading(grid.reader) as connection:
         write_site(connection, None, PERIOD, tmp_path)
@@ -219,16 +187,8 @@ def test_the_pages_count_the_same_failures(grid: Grid, days: list[SiteDay], tmp_
         of_day = section_of(page, site_day.run.day)
         for cause_list in causes_by_effect(site_day.failures):
             title = str(cause_list)
-            if cause_list.causes:
-                assert f">{title[0].upper()}{title[1:]}<" in of_day
-                shown += 1
-            else:
-                assert cause_list.title[1:] not in of_day
-        assert ("the threshold" in of_day) == any(
-            cause.example.threshold
-            for cause_list in causes_by_effect(site_day.failures)
-            for cause in cause_list.causes[:20]
-        )
+            assert (f">{title[0].upper()}{title[1:]}<" in of_day) == bool(cause_list.causes)
+            shown += bool(cause_list.causes)
     assert shown > len(days)
 
 
@@ -237,18 +197,14 @@ def test_the_command_prints_text_and_json_and_names_similar_sites_and_endpoints(
 ) -> None:
     sam_report = SamReport(url_of(grid.engine), tmp_path)
     day = ("explain", "--day", DAY, "--site")
-    for form in ("", "--group", "--ticket"):
-        command = [*day, "A", *form.split()]
-        lines = sam_report(*command).out.splitlines()
-        [document] = sam_report(*command, "--json").json
-        assert "A" in lines[0]
-        assert (document["report"], document["site"], document["day"]) == ("test", "A", str(DAY))
-        if form == "--ticket":
-            assert document["lines"] == lines and len(lines) <= 40
-        if form == "--group":
-            of_day = [*document["causes"], *document["causes_without_effect"]]
-            assert len(of_day) == len(lines) - 3  # a line for the day, and two titles
+    ticket = sam_report(*day, "A", "--ticket").out.splitlines()
+    [document] = sam_report(*day, "A", "--ticket", "--json").json
+    grouped = sam_report(*day, "A", "--group").out.splitlines()
+    [causes] = sam_report(*day, "A", "--group", "--json").json
 
+    assert document["lines"] == ticket and len(ticket) <= 40
+    of_day = [*causes["causes"], *causes["causes_without_effect"]]
+    assert len(of_day) == len(grouped) - 3  # a line for the day, and two titles
     for options, problem, names in (
         ("a", "no site a ", "A"),
         ("A --flavour SMR", "no endpoint SMR at A ", "SRM"),

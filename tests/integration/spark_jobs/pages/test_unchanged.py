@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from datetime import date
-from functools import partial
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
 
-from sam_pipeline.spark_jobs.errors import CannotWriteFile
 from sam_pipeline.spark_jobs.pages import site_tree
-from sam_pipeline.spark_jobs.pages.drawing.processes import in_processes
 from sam_pipeline.sql.database.engine import writing
 from tests.integration.spark_jobs.conftest import SamReport
 from tests.integration.spark_jobs.pages.conftest import pages_below, write_pages
@@ -55,8 +49,6 @@ def test_only_pages_that_change_or_were_damaged_are_replaced(
     with writing(copy.engine) as connection:
         add_candidate(connection, 77, date(2026, 10, 31))
     assert replaced() == {f"{OCTOBER}/pages.sha256", f"{OCTOBER}/changes.html"}
-    changes = (out / OCTOBER / "changes.html").read_text()
-    assert "Not published" in changes and "late results" in changes
     command = ["sha256sum", "--check", "--strict", "--quiet", "pages.sha256"]
     checked = subprocess.run(command, cwd=out / OCTOBER, capture_output=True, text=True)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
@@ -72,25 +64,6 @@ def test_a_month_added_later_is_linked_from_the_month_before_and_the_start_page(
 
     assert 'rel="next"' not in alone
     assert pages_below(out) == pages_below(both)
-
-
-def test_every_page_leads_to_the_same_page_of_the_month_before_and_after(both: Path) -> None:
-    start = (both / "index.html").read_text()
-    assert f'href="{OCTOBER}/index.html"' in start and f'href="{NOVEMBER}/index.html"' in start
-    kinds = ("index", BAD_SITE, "groups/federation", "trends", "changes", "incidents")
-    for name in (f"{kind}.html" for kind in kinds):
-        up = "../" * (2 + name.count("/"))
-        october, november = ((both / month / name).read_text() for month in (OCTOBER, NOVEMBER))
-        assert f'href="{up}{NOVEMBER}/{name}" rel="next"' in october
-        assert 'rel="prev"' not in october
-        assert f'href="{up}{OCTOBER}/{name}" rel="prev"' in november
-        assert 'rel="next"' not in november
-        if name in (f"{BAD_SITE}.html", "groups/federation.html"):
-            year = november.partition('<figure class="year">')[2].partition("</figure>")[0]
-            months = re.findall(r"<title>(\w+ \d+): availability \d", year)
-            assert months == ["October 2026", "November 2026"]
-            assert f"{OCTOBER}/{name}" in year
-            assert '<figure class="year">' not in october
 
 
 def test_a_site_without_a_page_in_the_month_before_leads_to_the_sites_of_that_month(
@@ -119,26 +92,6 @@ def test_pages_drawn_in_several_processes_are_the_same(
             assert (out / path.relative_to(both)).read_bytes() == path.read_bytes()
 
 
-def pid_and(number: int) -> tuple[int, int]:
-    return os.getpid(), number
-
-
-def test_results_of_other_processes_come_in_order_and_with_their_errors() -> None:
-    def full() -> None:
-        raise CannotWriteFile("a.html: No space left on device")
-
-    results = list(in_processes((partial(pid_and, number) for number in range(7)), at_most=3))
-    works: list[Callable[[], object]] = [partial(pid_and, 1), full, partial(pid_and, 2)]
-
-    assert [number for _, number in results] == list(range(7))
-    assert os.getpid() not in {pid for pid, _ in results}
-    with pytest.raises(CannotWriteFile) as raised:
-        list(in_processes(works, at_most=2))
-    assert raised.value.lines == ("a.html: No space left on device",)
-    with pytest.raises(RuntimeError, match="code 9"):
-        list(in_processes([lambda: os._exit(9)], at_most=2))
-
-
 def test_of_a_chosen_site_only_its_pages_are_written(
     engine: Engine, tmp_path: Path, sam_report: SamReport
 ) -> None:
@@ -157,9 +110,7 @@ def test_of_a_chosen_site_only_its_pages_are_written(
     after = pages_below(tmp_path / "pages")
     assert {name for name in after if after[name] != before.get(name)} == {path}
     sam_report("site", *months)
-    everything = pages_below(tmp_path / "pages")
-    assert everything[path] == after[path]
-    assert everything["test/2026-11/B.html"] != after["test/2026-11/B.html"]
+    assert pages_below(tmp_path / "pages")[path] == after[path]
     one = ("site", "--day", DAY, "--out", "one")
     assert "did you mean A" in sam_report(*one, "--site", "a", code=64).err
     assert not (tmp_path / "one").exists()

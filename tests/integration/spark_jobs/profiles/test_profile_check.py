@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import date, timedelta
 from pathlib import Path
@@ -14,8 +13,6 @@ from sam_pipeline.spark_jobs.inputs.observed import Observed, never_seen, newest
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.fold import take_changes
-from tests.integration.spark_jobs.conftest import SamReport
-from tests.support.database.dialects import only_on
 from tests.support.reports.database import DAY, Grid, profile
 
 WEEK = Period(DAY - timedelta(days=6), DAY)
@@ -59,7 +56,6 @@ def test_metrics_are_observed_with_their_p99_interval(grid: Grid, tmp_path: Path
     submit = "CE ce01.example.org submit"
     measure(grid, submit, ["00:00", "09:00", "21:00"])
     measure(grid, submit, ["02:00"], day=DAY - timedelta(days=6))
-    measure(grid, submit, ["02:00"], day=DAY - timedelta(days=7))
     measure(grid, submit, ["09:30"], vo="other")
 
     with reading(grid.reporter) as connection:
@@ -115,35 +111,3 @@ def test_without_results_a_profile_has_no_days_to_check(grid: Grid, tmp_path: Pa
         unseen = never_seen(connection, profile(tmp_path))
 
     assert unseen == ["ping of CE", "submit of CE", "put of SRM"]
-
-
-@only_on("sqlite")
-def test_the_command_lists_every_metric(grid: Grid, tmp_path: Path, sam_report: SamReport) -> None:
-    for host in ("ce01.example.org", "ce02.example.org"):
-        measure(grid, f"CE {host} ping", HOURLY)
-    profile(tmp_path)
-
-    summary, *lines = sam_report("profile", "check", "profile.toml", "--days", 1).out.splitlines()
-    [document] = sam_report("profile", "check", "profile.toml", "--json").json
-
-    # What the profile counts is indented.
-    title, header, _, ping, *_ = (line for line in lines if not line.startswith("  "))
-    assert summary.startswith("profile.toml: OK, report test: ")
-    counts = re.findall(r"\d+ \w+", summary.rpartition(": ")[2])
-    assert counts == ["2 flavours", "3 metrics", "2 functions"]
-    assert f"{DAY}" in title and "50 instances" in title
-    assert header.split()[:2] == ["metric", "instances"]
-    assert ping.split() == ["ping", "2", "2", "46", "3600", "off", "10800"]
-    assert lines[0].split() == ["Up", "when", "CE", "and", "SRM"]
-    assert document["counts"][0] == {"what": "Up when", "text": "CE and SRM"}
-    assert "warning: put of SRM" in "\n".join(lines)
-    assert document["observed"][0] == {
-        "metric_name": "ping",
-        "instances": 2,
-        "instances_asked": 2,
-        "intervals": 46,
-        "p99_interval_s": 3600,
-        "validity_s": None,
-        "proposed_validity_s": 10800,
-    }
-    assert (document["first_day"], document["last_day"]) == (str(WEEK.first), str(WEEK.last))

@@ -153,25 +153,6 @@ def test_auto_reads_the_database_while_the_archive_is_away_unless_days_were_prun
         chosen(grid, away)
 
 
-def test_pruned_days_need_no_force_if_the_archive_has_them(
-    grid: Grid, store: LocalStore, tmp_path: Path
-) -> None:
-    archive(grid, store, BEFORE, DAY)
-    forget(grid, NEXT)
-    archived = chosen(grid, store)
-    earlier = Period(DAY - timedelta(days=2), NEXT)
-
-    with reading(grid.engine) as connection:
-        [report] = requested_reports(
-            connection, [profile(tmp_path)], PERIOD, force=False, archived=archived
-        )
-        with pytest.raises(ReportUsage, match=f"{earlier.first}: frozen"):
-            requested_reports(
-                connection, [profile(tmp_path)], earlier, force=False, archived=archived
-            )
-
-    assert report.period == PERIOD
-    assert set(archived.manifests) == {BEFORE, DAY}
 
 
 def test_a_run_from_the_archive_has_seen_the_changes_of_the_version(

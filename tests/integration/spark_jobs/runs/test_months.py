@@ -50,17 +50,6 @@ def test_the_months_of_random_worlds_are_those_that_show_adds_up(
             assert [key(month) for month in read] == sorted(map(key, read))
 
 
-def test_the_month_of_a_group_is_rounded_half_up(engine: Engine, tmp_path: Path) -> None:
-    up, down = {"00:00": "OK", "00:09": "CRITICAL"}, {"00:00": "CRITICAL"}
-    members = [Member("federation", "North", "A", 0), Member("federation", "North", "B", 2)]
-    for day, a in ((date(2026, 11, 1), up), (date(2026, 11, 2), down)):
-        publish(engine, profile(tmp_path), day, {"A CE h1": a, "B CE h2": down}, members)
-
-    with reading(engine) as connection:
-        [month] = month_figures(connection, "test", GROUP, YEAR)
-
-    # 100 · 540 s / 172,800 s / 4 = 0.078125
-    assert rounded(month.figure.availability) == Decimal("0.07813")
 
 
 def test_a_month_says_how_many_days_count_until_when_and_whether_it_is_sealed(

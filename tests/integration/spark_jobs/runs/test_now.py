@@ -137,16 +137,6 @@ def test_an_expected_metric_is_silent_when_its_last_result_is_too_old(now: SamRe
     assert "SRM srm2 put: last OK 3 d ago" in now("now", "--site", "SITE-B").out
 
 
-def test_all_sites_are_listed_with_counts_worst_first(now: SamReport) -> None:
-    rows = now("now", "--json").json
-    out = now("now").out
-
-    listed = [(row["site"], row["critical"], row["silent"]) for row in rows]
-    assert listed == sorted(listed, key=lambda row: (-row[1], -row[2]))
-    assert {("SITE-A", 1, 2), ("SITE-B", 0, 1), ("", 0, 0)} < set(listed)
-    heads = out.splitlines()[0].split()
-    assert heads == ["site", "CRITICAL", "UNKNOWN", "WARNING", "OK", "silent"]
-    assert "(no site)" in out
 
 
 def test_without_configured_profiles_those_of_the_newest_published_days_apply(
@@ -256,15 +246,3 @@ def test_no_slow_package_is_imported() -> None:
     assert (completed.returncode, completed.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("sites", ["postgresql"], indirect=True)
-def test_the_statuses_of_a_site_are_looked_up_by_its_hosts(sites: Grid) -> None:
-    # SQLite scans all 100 000 in a tenth of a second; PostgreSQL takes three times as long.
-    with reading(sites.reader) as connection:
-        connection.execute(text("SET LOCAL enable_seqscan = off"))
-        plan = connection.scalars(
-            text("EXPLAIN SELECT status FROM current_status WHERE host_name IN ('ce1', 'ce2')")
-        ).all()
-
-    conditions = [line.partition("Index Cond: ")[2] for line in plan if "Index Cond: " in line]
-    assert any(condition.startswith("(name = ANY (") for condition in conditions)
-    assert "(endpoint_id = e.endpoint_id)" in conditions

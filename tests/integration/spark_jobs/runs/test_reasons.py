@@ -123,16 +123,6 @@ def page_of_changes(sam_report: SamReport, out: Path) -> str:
     return (out / f"test/{FIRST:%Y-%m}/changes.html").read_text()
 
 
-def test_a_day_that_went_on_lists_no_figure_that_is_shown_as_before(
-    engine: Engine, report: Profile, tmp_path: Path, sam_report: SamReport
-) -> None:
-    computed(engine, report, day_facts(FIRST, until=NOON), {OAK: GOOD})
-    computed(engine, report, day_facts(FIRST), {OAK: GOOD})
-
-    page = page_of_changes(sam_report, tmp_path / "pages")
-
-    assert "100.00000" not in page
-    assert "No figure has changed" in page
 
 
 def test_a_change_names_what_did_it_from_the_site_down_and_its_effect_on_the_month(

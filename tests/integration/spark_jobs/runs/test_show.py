@@ -173,16 +173,6 @@ def test_each_month_is_compared_with_the_one_before(autumn: SamReport) -> None:
     assert "2026-09-01 to 2026-09-09" in out
 
 
-def test_a_figure_that_covers_part_of_the_period_says_so(autumn: SamReport) -> None:
-    period = ("--from", "2026-09-10", "--to", "2026-09-11")
-
-    lines = [line.split() for line in autumn("show", *period).out.splitlines()]
-
-    assert lines[2][-2:] == ["days", "target"]
-    assert [line[-4:-1] for line in lines[4:6]] == [["2", "of", "2"], ["1", "of", "2"]]
-    assert " of " not in autumn("show", "--day", "2026-09-10").out.partition("targets")[0]
-    of_groups = autumn("show", *period, "--level", "group", "--json").json
-    assert [row["days"] for row in of_groups] == [2]
 
 
 @only_on("sqlite")
@@ -204,32 +194,6 @@ def test_one_site_is_shown_alone_and_an_unknown_one_refused(autumn: SamReport) -
     assert autumn("show", "--day", "2026-10-01", "--json").json == []
 
 
-def test_the_third_month_in_a_row_below_a_target_is_marked_in_tables_and_on_pages(
-    engine: Engine, sam_report: SamReport, tmp_path: Path
-) -> None:
-    lenient = "[targets.sites.LENIENT]\navailability = 10\nreliability = 10\n"
-    report = written(tmp_path, PROFILE + lenient)
-    for month in (8, 9, 10):
-        mixed = GOOD if month == 9 else BAD
-        sites = {"STEADY CE a": BAD, "MIXED CE b": mixed, "LENIENT CE c": BAD}
-        publish(engine, report, date(2026, month, 5), sites)
-    period = ("--from", "2026-09-01", "--to", "2026-10-31")
-
-    rows = sam_report("show", "--by", "month", *period, "--json").json
-    shown = sam_report("show", "--by", "month", *period).out
-    out = pages(sam_report, tmp_path, *period)
-
-    marked = [(row["site"], row["month"]) for row in rows if row["bad_months_in_a_row"]]
-    assert marked == [("STEADY", "2026-10")]
-    [line] = [line for line in shown.splitlines() if line.endswith("3 in a row")]
-    assert line.split()[:2] == ["STEADY", "2026-10"]
-    october, september = (
-        (out / "test" / month / "index.html").read_text() for month in ("2026-10", "2026-09")
-    )
-    sites = october.split("Three bad months in a row")[1].split("</p>")[0]
-    assert "STEADY" in sites and "MIXED" not in sites and "LENIENT" not in sites
-    assert "Three bad months" not in september
-    assert (out / "index.html").read_text().count("three bad months in a row") == 1
 
 
 # Trends ------------------------------------------------------------------------------------------
