@@ -189,16 +189,14 @@ BEGIN
                 AND q.measured_at >= $2
                 AND q.measured_at < newest.measured_at
                 AND q.status <> newest.status
-                AND (
-                    -- Of several results for one moment the worst counts.
-                    q.status > newest.status OR NOT EXISTS (
-                        SELECT FROM metric_instance AS j
-                        JOIN metric_result AS p ON p.instance_id = j.instance_id
-                        WHERE j.status_id = wanted.status_id
-                            AND p.measured_at >= $2
-                            AND p.measured_at = q.measured_at
-                            AND p.status >= newest.status
-                    )
+                -- Of several results for one moment the worst counts.
+                AND newest.status <> (
+                    SELECT max(p.status)
+                    FROM metric_instance AS j
+                    JOIN metric_result AS p ON p.instance_id = j.instance_id
+                    WHERE j.status_id = wanted.status_id
+                        AND p.measured_at >= $2
+                        AND p.measured_at = q.measured_at
                 )
             ORDER BY q.measured_at DESC
             LIMIT 1
