@@ -49,14 +49,11 @@ def test_check_reports_every_problem_at_once_with_its_command(
 
     checked, as_json = sam_db("check"), sam_db("check", "--json")
 
-    name = f"sqlite:///{database}"
-    trigger = f"{name}: trigger siteGroup_insert is missing"
+    trigger = f"sqlite:///{database}: trigger siteGroup_insert is missing"
     assert (checked.code, as_json.code) == (CONFIG, CONFIG)
     assert checked.out.splitlines()[2:] == [trigger, "    sam-db repair"]
-    assert "2 problems" in checked.err
     index, other = as_json.json["problems"]
     assert other == {"problem": trigger, "repair": "sam-db repair"}
-    assert index["problem"].startswith(f"{name}: index run_report_day is missing")
     assert index["repair"] is None  # tables are left as they are
     assert sam_db("classes").out.splitlines()[-1].endswith("no INSTEAD OF INSERT trigger")
 
@@ -70,15 +67,6 @@ def test_sql_prints_the_whole_schema_without_a_database(file: Path, sam_db: SamD
         connection.execute("PRAGMA journal_mode = WAL")
     assert sam_db("check").code == OK
     assert sam_db.document("upgrade")["applied"] == []
-
-
-def test_classes_are_listed_with_their_columns(database: Path, sam_db: SamDb) -> None:
-    classes = {row["class"]: row["columns"] for row in sam_db.document("classes")}
-
-    assert sorted(classes) == list(classes)
-    assert len(classes) == 5
-    columns = ["siteName", "groupName", "groupType", "weight", "validFrom", "validTo"]
-    assert classes["siteGroup"] == columns
 
 
 @pytest.mark.parametrize("command", ["current", "check", "classes", "upgrade"])
@@ -122,7 +110,7 @@ def test_where_the_database_cannot_be_made_written_or_reached_the_exit_code_says
     assert str(database) in refused.err
 
 
-def test_gocdb_has_counts_by_kind_and_a_dry_run_shows_the_rows(
+def test_gocdb_has_counts_by_kind_and_a_dry_run_or_a_bad_file_changes_nothing(
     database: Path, sam_db: SamDb
 ) -> None:
     file = write(database.parent / "x.xml", document(service_endpoint()))
@@ -130,41 +118,25 @@ def test_gocdb_has_counts_by_kind_and_a_dry_run_shows_the_rows(
     at = ("--at", "2026-01-01T00:00Z")
 
     [row] = sam_db.document(*command, *at, "--dry-run")["rows"]
-    shown = sam_db(*command, "--dry-run")
+    missing = sam_db(*command, "no.xml")
+    bad = sam_db(*command, "--groups", write(database.parent / "bad.xml", "<results>"))
     result = sam_db.document(*command, *at)
 
     assert (row["class"], row["record"]["validFrom"]) == ("serviceEndpoint", "2026-01-01T00:00:00Z")
-    assert "nothing was written" in shown.out and "serviceEndpoint\nsiteName " in shown.out
+    assert (missing.code, "no.xml: no such file" in missing.err) == (NO_INPUT, True)
+    assert (bad.code, "line 1: the file ends here" in bad.err) == (BAD_DATA, True)
     assert (result["at"], result["dry_run"]) == ("2026-01-01T00:00:00Z", False)
     counts = {"read": 1, "new": 1, "changed": 0, "ended": 0, "unchanged": 0, "kept": 0}
     assert result["kinds"] == [{"kind": "serviceEndpoint", **counts}]
 
 
-def test_a_missing_export_and_a_bad_one_change_nothing(database: Path, sam_db: SamDb) -> None:
-    write(database.parent / "good.xml", document(service_endpoint()))
-    write(database.parent / "bad.xml", "<results>")
-
-    missing = sam_db("import", "gocdb", "--endpoints", "good.xml", "no.xml")
-    bad = sam_db("import", "gocdb", "--endpoints", "good.xml", "--groups", "bad.xml")
-
-    assert missing.code == NO_INPUT
-    assert "no.xml: no such file" in missing.err and "nothing was changed" in missing.err
-    assert bad.code == BAD_DATA
-    assert "bad.xml, line 1: the file ends here" in bad.err
-    at = ("--at", "2026-01-01T00:00Z")
-    [kind] = sam_db.document("import", "gocdb", "--endpoints", "good.xml", *at)["kinds"]
-    assert kind["new"] == 1
-
-
 def test_an_empty_sqlite_database_has_no_partitions_and_nothing_to_prune(
     database: Path, sam_db: SamDb
 ) -> None:
-    assert "no partitions" in sam_db("partitions").out
     assert sam_db.document("partitions") == []
 
     pruned = sam_db.document("prune", "--keep-results", "400d", "--keep-details", "60d")
 
-    assert sorted(pruned)[:3] == ["audit", "database", "dead_letters"]
     assert (pruned["results"]["rows"], pruned["audit"]["before"]) == (0, None)
     day = datetime.now(UTC).date() - timedelta(days=60)
     assert pruned["details"] == {"before": str(day), "rows": 0, "partitions": None, "bytes": None}
@@ -174,20 +146,12 @@ def test_an_empty_sqlite_database_has_no_partitions_and_nothing_to_prune(
     ("command", "problem"),
     [
         ("", "--help"),
-        ("upgrade --fast", "--help"),
         ("sql --roles", "SQLite has no roles"),
         ("sql --from 0000", "must be one of 0001"),
-        ("sql --roles --from 0001", "not allowed with"),
         ("prune", "--keep-results 400d"),
-        *(
-            (f"prune --keep-{kind}=60", "'60' is not an age")
-            for kind in ("results", "details", "audit", "dead-letters")
-        ),
+        ("prune --keep-results=60", "'60' is not an age"),
         *((f"partitions --ahead={n}", "expected 0 to 366") for n in ("-1", "367", "x", "9" * 5000)),
-        ("import", "error: "),
-        ("import records", "error: "),
         ("import records --age-limit -3 a.txt", "--age-limit"),
-        ("import csv a.csv", "--class"),
         ("import csv --class metricOutput a.csv", "--class"),
         ("import csv --class siteGroup --delimiter :: a.csv", "--delimiter"),
         ("import gocdb", "--url or files are required"),
@@ -198,15 +162,9 @@ def test_an_empty_sqlite_database_has_no_partitions_and_nothing_to_prune(
         ("import gocdb --endpoints x --since 2999-01-01T00:00Z", "is after the snapshot"),
         ("import gocdb --downtimes x --window November", "is not a window"),
         (f"{ADD} --end {EARLY}", "is not after"),
-        (f"{ADD} --start 2026-01-08T22:00Z", "is not after"),
-        (f"{ADD} --start 2026-01-05T22:00", "has no time zone"),
         (f"{ADD} --start yesterday", "is not a time"),
         (f"{ADD} --host two/words", "is not a host name"),
-        (f"{ADD} --id=", "--id: is empty"),
-        (f"{ADD} --reason=", "--reason: is empty"),
-        (f"{ADD} --site=", "--site: is empty"),
-        (f"{ADD} --severity=", "--severity: is empty"),
-        (ADD.partition(" --end")[0], "--end"),
+        *((f"{ADD} --{key}=", f"--{key}: is empty") for key in ("id", "reason", "site")),
         ("downtime list --from 2026-01-02 --to 2026-01-01", "--to 2026-01-01 is before"),
     ],
 )

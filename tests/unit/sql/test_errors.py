@@ -183,12 +183,6 @@ def test_an_unusable_database_is_reported_with_the_reason(text: str, kind: type[
     assert str(error) == f"the database: {text.splitlines()[0]}"
 
 
-def test_a_permission_denied_while_loading_is_a_refusal() -> None:
-    denied = postgresql_error("42501", "permission denied for table dead_letter")
-
-    assert type(away(wrapped(denied), "the database")) is DatabaseRefused
-
-
 @pytest.mark.parametrize(
     ("state", "kind"),
     [

@@ -11,7 +11,7 @@ import pytest
 from sam_pipeline.sql.commands.imports.feed_command import window_argument
 from sam_pipeline.sql.imports.feed_changes import Window
 from sam_pipeline.sql.removal.pruning.partitions import coming_days
-from sam_pipeline.sql.removal.pruning.request import Bounds, PruneRequest, bounds_of
+from sam_pipeline.sql.removal.pruning.request import Bounds, bounds_of
 from sam_pipeline.sql.topology.moments import age_argument, days_of, time_argument
 
 TODAY = date(2026, 11, 20)
@@ -36,8 +36,8 @@ def test_an_argument_is_read(argument: Callable[[str], object], text: str, value
     assert argument(text) == value
 
 
-NO_TIME = "2026-11-20", "20261120", "20/11/2026 08:00Z", "2026-11-20T24:00Z", "2026-02-30T08:00Z"
-NO_AGE = "0d", "", "60", "-1d", "1.5d", "2w", "12h", "d", "60D", "06d", "٦d", "100000d", "1d "
+NO_TIME = "now", "2026-11-20", "20261120", "2026-11-20T24:00Z", "0001-01-01T00:00+01:00"
+NO_AGE = "0d", "", "60", "-1d", "1.5d", "2w", "06d", "٦d", "100000d", "1d "
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,9 @@ NO_AGE = "0d", "", "60", "-1d", "1.5d", "2w", "12h", "d", "60D", "06d", "٦d", "
     [
         (time_argument, "2026-11-20T08:00", "2026-11-20T08:00Z"),
         *((time_argument, text, "is not a time") for text in NO_TIME),
-        *((time_argument, text, "not a time") for text in ("0001-01-01T00:00+01:00", "now", "")),
         (window_argument, "2026-11-01", "is not a window"),
         (window_argument, "2026-11-30..2026-11-01", "ends before it begins"),
-        (window_argument, "2026-11-01..2026-11-02T00:00Z", "is not a time"),
         (window_argument, "2026-11-01T08:00..2026-11-01T09:00", "no time zone"),
-        (window_argument, "2026-11-01T08:00Z..2026-11-01T08:00Z", "ends before it begins"),
         *((age_argument, text, "is not an age") for text in NO_AGE),
     ],
 )
@@ -89,18 +86,3 @@ def test_a_prune_keeps_today_and_the_days_of_the_age_before_it() -> None:
     assert bounds_of(TODAY, 10, 10) == Bounds(ten, ten, None, None)
     assert bounds_of(TODAY, 99_999, None).results == date(1753, 2, 5)
     assert coming_days(TODAY, 2) == [TODAY, date(2026, 11, 21), date(2026, 11, 22)]
-
-
-@pytest.mark.parametrize(
-    ("horizon", "day"),
-    [(date(2026, 11, 10), date(2026, 11, 9)), (date(2026, 11, 15), None)],
-    ids=["moved by this prune", "moved further by an earlier one"],
-)
-def test_the_day_before_the_horizon_keeps_its_newest_results(
-    horizon: date, day: date | None
-) -> None:
-    bounds = bounds_of(TODAY, 10, None)
-
-    request = PruneRequest(None, bounds, horizon, False, print, print)  # type: ignore[arg-type]
-
-    assert request.last_pruned == day

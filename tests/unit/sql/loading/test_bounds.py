@@ -14,10 +14,8 @@ from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.sql.database.partitions import MAX_DAYS
 from sam_pipeline.sql.loading import staging
 from sam_pipeline.sql.loading.batch import (
-    MAX_RECORDS,
     Batch,
     PendingRow,
-    RecordFailure,
     ViewBatch,
     split_batch,
 )
@@ -48,7 +46,7 @@ def days(number: int) -> list[str]:
     return [f"{date(2016, 12, 1) + timedelta(days=n)}T12:00:00Z" for n in range(number)]
 
 
-def batch_of(*times: str, view: ClassView = RESULTS, failures: int = 0) -> Batch:
+def batch_of(*times: str, view: ClassView = RESULTS) -> Batch:
     """A row for each time, in two messages in turn."""
     rows = [
         PendingRow(message, message.message_id, "anonymous", Row(number, b"", {"timestamp": time}))
@@ -56,22 +54,18 @@ def batch_of(*times: str, view: ClassView = RESULTS, failures: int = 0) -> Batch
             zip(times, [MESSAGE, OTHER] * len(times), strict=False)
         )
     ]
-    refused = [RecordFailure(MESSAGE, n, "bad-status", "", b"") for n in range(failures)]
-    return Batch({view.name: ViewBatch(view, [MESSAGE, OTHER], rows, refused)}, size=2)
+    return Batch({view.name: ViewBatch(view, [MESSAGE, OTHER], rows, [])}, size=2)
 
 
 def rows_of(pieces: Sequence[Batch]) -> list[PendingRow]:
     return [row for piece in pieces for part in piece.by_view.values() for row in part.rows]
 
 
-def test_a_batch_of_a_few_days_or_of_another_class_is_one_transaction() -> None:
-    for batch in (batch_of(*days(MAX_DAYS) * 2), batch_of(*days(400), view=NOTES)):
-        assert split_batch(batch) == [batch]
-        by_day = RESULTS.name in batch.by_view
-        assert batch.days == ({day[:10] for day in days(MAX_DAYS)} if by_day else frozenset())
-
-
-def test_no_transaction_has_more_than_fifty_days() -> None:
+def test_no_transaction_has_more_than_fifty_days_or_ten_thousand_records() -> None:
+    for whole in (batch_of(*days(MAX_DAYS) * 2), batch_of(*days(400), view=NOTES)):
+        assert split_batch(whole) == [whole]
+    pieces = split_batch(batch_of(*days(1) * 25_000))
+    assert [len(rows_of([piece])) for piece in pieces] == [10_000, 10_000, 5_000]
     batch = batch_of(*reversed(days(3640) * 2))
     before = rows_of([batch])
 
@@ -82,21 +76,6 @@ def test_no_transaction_has_more_than_fifty_days() -> None:
         assert len(piece.days) <= MAX_DAYS
         assert {row.row.values["timestamp"][:10] for row in rows_of([piece])} == piece.days
     assert sorted(rows_of(pieces), key=id) == sorted(before, key=id)
-
-
-def test_no_transaction_has_more_than_ten_thousand_records() -> None:
-    pieces = split_batch(batch_of(*days(1) * 25_000))
-
-    assert MAX_RECORDS == 10_000
-    assert [len(rows_of([piece])) for piece in pieces] == [10_000, 10_000, 5_000]
-
-
-def test_the_failures_of_all_messages_are_in_the_last_transaction() -> None:
-    *pieces, last = split_batch(batch_of(*days(120), failures=30))
-
-    assert [part.failures for piece in pieces for part in piece.by_view.values()] == [[], []]
-    assert len(last.by_view[RESULTS.name].failures) == 30
-    assert (last.size, [piece.size for piece in pieces]) == (2, [0, 0])
 
 
 # The dead letters of a sender ---------------------------------------------------------------------
@@ -134,15 +113,6 @@ def test_what_was_committed_counts_until_the_hour_ends() -> None:
     assert admitted(ration_of(quota, hours_later=1), 20) == 5
 
 
-def test_a_letter_that_had_been_stored_before_uses_nothing() -> None:
-    ration = ration_of(LetterQuota(5, 100))
-    admitted(ration, 5, size_bytes=20)
-
-    ration.give_back(message(), 20)
-
-    assert admitted(ration, 20, size_bytes=20) == 1
-
-
 def test_senders_of_one_source_and_of_others_have_limits_of_their_own() -> None:
     quota = LetterQuota(5, 100)
     ration = ration_of(quota)
@@ -162,25 +132,6 @@ def test_forged_names_beyond_the_first_hundred_share_one_limit() -> None:
     assert stored == 5 * (MOST_SENDERS + 1)
     ration.summarise(message("user999"), "id", "no-key", b"x")
     assert [sender.user for sender in ration.summaries] == [OTHERS]
-
-
-def summary_of(count: int, reason: str) -> FloodSummary:
-    summary = FloodSummary(Sender(SOURCE, "alice (and: others) 3"), NOW)
-    for number in range(count):
-        summary.add(str(number), reason, b"some\nbody")
-    return summary
-
-
-def test_a_stored_summary_is_continued() -> None:
-    first, second, again = (summary_of(*of) for of in ((3, "no-key"), (2, "bad-status"), (0, "")))
-    second.add("more", "no-key", b"x")
-
-    second.add_stored(str(first))
-    again.add_stored(str(second))
-
-    assert second.counts == {"no-key": 4, "bad-status": 2}
-    assert [sample.split()[0] for sample in second.samples] == [*"012", "0", "1", "more"]
-    assert str(again) == str(second)
 
 
 def test_a_summary_is_bounded_and_each_sample_is_one_line() -> None:
