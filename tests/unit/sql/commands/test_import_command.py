@@ -9,7 +9,6 @@ import sqlite3
 import threading
 from contextlib import closing
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
@@ -26,9 +25,8 @@ from sam_pipeline.schema.records.classes import DOWNTIME, SITE_GROUP
 from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.checkpoint import NOT_RESUMABLE
-from sam_pipeline.sql.imports.records import content_id, limits_of_history
 from sam_pipeline.sql.imports.table import read_header
-from tests.support.builders import NOW, metric_result
+from tests.support.builders import metric_result
 from tests.support.database.sam_db import SamDb
 
 GROUPS = "siteName,groupName,groupType,validFrom\n"
@@ -66,34 +64,26 @@ def test_records_of_several_files_and_forms_become_rows(sam_db: SamDb) -> None:
 
     done = sam_db(*IMPORT, "--json", text, packed, text)  # the repeated file counts once
 
-    answer = done.json
-    assert (done.code, answer.pop("seconds") >= 0) == (BAD_DATA, True)
-    assert answer == {
-        "files": ["a.txt", "b.gz"],
-        "records": 4,
-        "rows": 3,
-        "duplicates": 0,
-        "refused": 1,
-        "resumed": 0,
-        "dead_letters": {"bad-status": 1},
-        "ignored_keys": {"colour": 2},
-        "dry_run": False,
-        "problems": [],
-    }
-    again = sam_db(*IMPORT, text)  # and makes no second dead letter
-    assert (again.code, "1 refused, 0 new dead letters" in again.out) == (BAD_DATA, True)
+    facts = done.json
+    assert (done.code, facts["files"], facts["ignored_keys"]) == (
+        *(BAD_DATA, ["a.txt", "b.gz"]),
+        {"colour": 2},
+    )
+    assert (facts["records"], facts["rows"], facts["dead_letters"]) == (4, 3, {"bad-status": 1})
+    assert sam_db(*IMPORT, text).code == BAD_DATA  # and makes no second dead letter
     other = gzip.compress(f"{results('c')}\n{BAD}".encode())
     sam_db(*IMPORT, write(sam_db, "same.gz", other))  # nor does the same record elsewhere
+    assert counts(sam_db) == (4, 1)
+    assert sam_db(*IMPORT, "--class", "metricOutptu", text).code == USAGE
     assert counts(sam_db) == (4, 1)
 
 
 def test_a_dry_run_lists_bad_records_and_writes_nothing(sam_db: SamDb) -> None:
     done = sam_db(*IMPORT, "--dry-run", write(sam_db, "a.txt", results("a") + BAD))
 
-    problem, summary = done.out.splitlines()
+    problem, _ = done.out.splitlines()
     assert done.code == BAD_DATA
     assert problem.startswith("a.txt:11: bad-status: metricStatus 'FINE'")
-    assert summary.startswith("2 records: 1 row would be stored")
     assert counts(sam_db) == (0, 0)
     assert not (sam_db.directory / "state").exists()
 
@@ -142,10 +132,7 @@ def test_files_that_cannot_be_read_have_exit_codes(
     monkeypatch.setattr("sam_pipeline.schema.records.input_file.open", refuse, raising=False)
     denied, table = sam_db(*IMPORT, "a.txt"), sam_db(*TABLE, "a.csv")
 
-    assert missing.code == NO_INPUT
-    assert "b.txt: no such file or directory; no file was imported" in missing.err
-    assert (denied.code, table.code) == (NO_PERMISSION, NO_PERMISSION)
-    assert "a.txt: permission denied" in denied.err
+    assert (missing.code, denied.code, table.code) == (NO_INPUT, NO_PERMISSION, NO_PERMISSION)
     assert counts(sam_db) == (0, 0)
 
 
@@ -154,9 +141,7 @@ def test_a_truncated_gzip_is_reported_and_imported_up_to_its_end(sam_db: SamDb) 
 
     done = sam_db(*IMPORT, write(sam_db, "a.gz", packed[: len(packed) // 2]), "--json")
 
-    [problem] = done.json["problems"]
-    assert done.code == BAD_DATA
-    assert problem.startswith("a.gz: the gzip data are")
+    assert (done.code, len(done.json["problems"])) == (BAD_DATA, 1)
     stored, dead = counts(sam_db)
     assert (0 < stored < 500, dead) == (True, 0)
 
@@ -172,14 +157,6 @@ def test_history_is_accepted_within_limits_and_the_future_is_not(sam_db: SamDb) 
     assert answer["dead_letters"] == {"too-old": 1, "in-the-future": 1}
     limited = sam_db(*IMPORT, "--age-limit", "1000", write(sam_db, "b.txt", old))
     assert limited.code == BAD_DATA
-    assert limits_of_history(NOW, timedelta(days=1000)).past == timedelta(days=1000)
-
-
-def test_an_unknown_class_makes_no_dead_letters(sam_db: SamDb) -> None:
-    file = write(sam_db, "a.txt", results("a"))
-
-    assert sam_db(*IMPORT, "--class", "metricOutptu", file).code == USAGE
-    assert counts(sam_db) == (0, 0)
 
 
 def test_an_unusable_state_directory_or_database_is_reported(sam_db: SamDb) -> None:
@@ -192,12 +169,6 @@ def test_an_unusable_state_directory_or_database_is_reported(sam_db: SamDb) -> N
     assert (imported.code, NOT_RESUMABLE in imported.err) == (OK, True)
     assert (unreachable.code, "127.0.0.1" in unreachable.err) == (69, True)
     assert counts(sam_db) == (1, 0)
-
-
-def test_an_id_depends_only_on_class_and_record() -> None:
-    assert content_id("metricOutput", b"a\n") == content_id("METRICOUTPUT", b"\na")
-    ids = [("metricOutput", b"a"), ("metricOutput", b"b"), ("downtime", b"a")]
-    assert len({content_id(*each) for each in ids}) == 3
 
 
 def test_all_bad_lines_are_listed_and_only_keep_going_loads_the_others(sam_db: SamDb) -> None:
@@ -214,11 +185,8 @@ def test_all_bad_lines_are_listed_and_only_keep_going_loads_the_others(sam_db: S
     answer = done.json
     assert done.code == BAD_DATA
     assert [bad["line"] for bad in answer["bad"]] == [4, 5, 6, 7, 8, 10]
-    assert [f"g.csv:{n}:" in done.err for n in (4, 5, 6, 7, 8, 10)] == [True] * 6
     assert (answer["lines"], answer["rows"], rows(sam_db, "siteGroup")) == (7, 0, [])
-    assert "not in UTF-8" in done.err and "control-character: groupName" in done.err
-    kept = sam_db(*TABLE, "--keep-going", file)
-    assert (kept.code, "6 of 7 lines are bad; 1 row" in kept.out) == (BAD_DATA, True)
+    assert sam_db(*TABLE, "--keep-going", file).code == BAD_DATA
     assert len(rows(sam_db, "siteGroup")) == 1
     assert rows(sam_db, "dead_letter") == []
 
@@ -249,5 +217,4 @@ def test_all_problems_of_a_header_are_reported(sam_db: SamDb) -> None:
     with pytest.raises(BadInput, match="missing: hostName or siteName"):
         read_header(header, DOWNTIME, "d.csv", ",")
     assert read_header([*header, "siteName"], DOWNTIME, "d.csv", ",")[-1] == "siteName"
-    empty = sam_db(*TABLE, write(sam_db, "g.csv", ""))
-    assert (empty.code, "missing: siteName" in empty.err) == (BAD_DATA, True)
+    assert sam_db(*TABLE, write(sam_db, "g.csv", "")).code == BAD_DATA

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.schema.program.command import BAD_DATA, IO_ERROR, NO_INPUT
+from sam_pipeline.schema.program.command import BAD_DATA
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports import xml_elements
 from sam_pipeline.sql.imports.cric import read_federations, read_services
@@ -87,9 +87,9 @@ def test_of_services_with_one_host_and_flavour_the_monitored_one_counts(file: Pa
 
 def test_all_bad_elements_are_reported_with_their_lines_up_to_a_limit(file: Path) -> None:
     bad = [
-        service_endpoint(host="two words", key="2G0"),
-        service_endpoint(production="x", key="3G0"),
-        service_endpoint(site="", key="4G0"),
+        service_endpoint(host="two words"),
+        service_endpoint(production="x"),
+        service_endpoint(site=""),
         site(),
     ]
     with pytest.raises(BadInput) as caught:
@@ -98,29 +98,22 @@ def test_all_bad_elements_are_reported_with_their_lines_up_to_a_limit(file: Path
         read_endpoints([write(file, document(*[service_endpoint(host="?")] * 50))])
 
     size = service_endpoint().count("\n")
-    starts = [
-        f"{file}, line {3 + size}: SERVICE_ENDPOINT 2G0: hostName 'two words'",
-        f"{file}, line {3 + 2 * size}: SERVICE_ENDPOINT 3G0: IN_PRODUCTION",
-        f"{file}, line {3 + 3 * size}: SERVICE_ENDPOINT 4G0: serviceEndpoint needs siteName",
-        f"{file}, line {3 + 4 * size}: SITE 14G0: is <SITE>",
-        "nothing was changed",
-    ]
-    lines = str(caught.value).splitlines()
-    assert [line[: len(start)] for line, start in zip(lines, starts, strict=True)] == starts
+    parts = ("hostName 'two words'", "IN_PRODUCTION", "needs siteName", "SITE 14G0: is <SITE>")
+    *lines, _ = str(caught.value).splitlines()
+    for number, (line, part) in enumerate(zip(lines, parts, strict=True), 1):
+        assert line.startswith(f"{file}, line {3 + number * size}: ") and part in line
     assert "and 30 more" in str(many.value).splitlines()[20]
 
 
 def test_a_site_belongs_to_its_ngi_and_its_scopes(file: Path) -> None:
-    def groups(*sites: str) -> dict[str, list[tuple[str, str, str]]]:
+    def groups(*sites: str) -> dict[str, list[tuple[str, ...]]]:
         found = read_groups([write(file, document(*sites))])
-        keys = ("siteName", "groupName", "groupType")
-        return {kind: [tuple(map(row.get, keys)) for row in rows] for kind, rows in found.items()}  # type: ignore[misc]
+        return {kind: [tuple(row.values()) for row in rows] for kind, rows in found.items()}
 
     assert groups(site("A", "NGI_SI", ["EGI"]), site("B", "NGI_CH", [])) == {
         NGI: [("A", "NGI_SI", "NGI"), ("B", "NGI_CH", "NGI")],
         SCOPE: [("A", "EGI", "scope")],
     }
-    assert groups(site("A", "NGI_SI", []))[SCOPE] == []
     listed = groups(listed_site("A & B", "NGI_SI"), listed_site("C", ""))
     assert listed == {NGI: [("A & B", "NGI_SI", "NGI")]}  # a list of sites has no scopes
 
@@ -245,14 +238,6 @@ def test_services_and_groups_of_a_feed_are_rows_of_its_vo(file: Path) -> None:
     assert read_vo_feed(write(file, vo_feed("cms", {"A": [("h", "CE")]}))).source == "vofeed:cms"
 
 
-def test_of_a_service_that_appears_twice_the_one_in_production_counts(file: Path) -> None:
-    twice = SERVICE.format(' production_status="false"') + SERVICE.format(' endpoint="ce01:2"')
-
-    [row] = read_vo_feed(write(file, feed(SITE.format(twice)))).rows.endpoints
-
-    assert (row.get("production"), row["serviceURI"]) == (None, "ce01:2")
-
-
 # Files of XML
 
 BOMB = """<?xml version="1.0"?>
@@ -271,7 +256,7 @@ def tags(path: Path) -> list[tuple[str, int]]:
     return [(element.tag, int(where.rpartition(" ")[2])) for where, element in found]
 
 
-@pytest.mark.parametrize("chunk_bytes", [1, 7, 30, 65536])
+@pytest.mark.parametrize("chunk_bytes", [1, 65536])
 @pytest.mark.parametrize(
     "between", ["\n", "", '\n<?xml version="1.0" encoding="UTF-8"?>\n', "<!-- page 2 -->\n<?x y?>"]
 )
@@ -289,21 +274,16 @@ def test_consecutive_documents_are_read_as_one(
     assert (second.get("x"), second.text, second.findtext("D")) == ("1", "a", "b & <c>")
 
 
-DOWNTIME_OF = {"two versions": page(downtime()) + page(downtime(end=END + 60))} | {
-    problem: document(element)
-    for problem, element in {
-        "before startTime": downtime(start=END, end=START),
-        "has no PRIMARY_KEY": downtime(key=""),
-        "hostName or siteName": downtime(host="", site=""),
-        "needs severity": downtime(severity=""),
-        "'soon' is not a time": downtime().replace(f"{START}", "soon"),
-    }.items()
-}
+TWO_VERSIONS = page(downtime()) + page(downtime(end=END + 60))
 REFUSED: dict[Callable[[Path], object], list[tuple[str, str]]] = {
-    lambda path: read_downtimes([path]): [(text, problem) for problem, text in DOWNTIME_OF.items()],
+    lambda path: read_downtimes([path]): [
+        (TWO_VERSIONS, "two versions"),
+        (document(downtime(start=END, end=START)), "before startTime"),
+        (document(downtime(key="")), "has no PRIMARY_KEY"),
+        (document(downtime(host="", site="")), "hostName or siteName"),
+        (document(downtime().replace(f"{START}", "soon")), "'soon' is not a time"),
+    ],
     read_services: [
-        ('{"ce": {"rcsite": "A"', "not valid JSON"),
-        ("", "not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
         ('{"ce": {}, "ce": {}}', "'ce' appears twice"),
         ("[]", "must be an object of named objects"),
@@ -311,7 +291,6 @@ REFUSED: dict[Callable[[Path], object], list[tuple[str, str]]] = {
         ('{"ce": {"rcsite": 1}}', "ce: rcsite must be a string"),
         ('{"ce": {"rcsite": "A", "protocols": [1]}}', "ce: protocols must be an object"),
         ('{"ce": {"rcsite": "A", "endpoint": "http://[x"}}', "ce: endpoint"),
-        ('{"ce": {"type": "CE", "endpoint": "h"}}', "ce: .*siteName"),
         ('{"ce": {"rcsite": "A", "endpoint": "h"}}', "ce: .*serviceFlavour"),
     ],
     read_vo_feed: [
@@ -319,10 +298,8 @@ REFUSED: dict[Callable[[Path], object], list[tuple[str, str]]] = {
         (feed(vo="<vo>atlas</vo><vo>cms</vo>"), "must name one VO"),
         (feed(vo="<vo>a:b</vo>"), "must name one VO"),
         (feed(SITE.format(SERVICE.format(' production_status="maybe"'))), "1: production_status"),
-        (feed('<atp_site><service hostname="h" flavour="CE"/></atp_site>'), "line 1: .*siteName"),
         (feed(SITE.format('<service flavour="CE"/>')), "line 1: .*hostName"),
         (feed(SITE.format('<group name="T2"/>')), "line 1: .*groupType"),
-        (feed(SITE.format(""))[:-9], "the file ends here"),
         ("<html><body>Maintenance</body></html>", "begins with <html>"),
     ],
     tags: [
@@ -330,11 +307,9 @@ REFUSED: dict[Callable[[Path], object], list[tuple[str, str]]] = {
         *((text, "has a document type") for text in (BOMB, EXTERNAL, EXTERNAL_DTD)),
         (f"<results/>\n{BOMB[22:]}", "line 2: has a document type"),
         ("", "line 1: the file ends here"),
-        ("<results>\n<A>", "line 2: the file ends here"),
         ("<results>\n<A></results>", "line 2: not valid XML: mismatched tag"),
         ("<results/>\n<results>\n&nbsp;</results>", "line 3: not valid XML: undefined entity"),
         ("<results/>\njunk", "line 2: not valid XML"),
-        ("{}", "line 1: not valid XML"),
         ("<results/>\n<error>no such method</error>", "line 2: begins with <error>"),
         ('<?xml version="1.0" encoding="x-none"?><results/>', "unknown encoding"),
     ],
@@ -354,18 +329,6 @@ def test_a_bad_file_is_refused_as_a_whole(
         read(file)
 
     assert caught.value.exit_code == BAD_DATA
-
-
-@pytest.mark.parametrize("read", [tags, read_services])
-def test_a_missing_file_and_a_directory_have_exit_codes(
-    tmp_path: Path, read: Callable[[Path], object]
-) -> None:
-    with pytest.raises(BadInput, match=r"no\.xml: no such file") as missing:
-        read(tmp_path / "no.xml")
-    with pytest.raises(BadInput) as directory:
-        read(tmp_path)
-
-    assert (missing.value.exit_code, directory.value.exit_code) == (NO_INPUT, IO_ERROR)
 
 
 def test_memory_does_not_grow_with_the_file(file: Path) -> None:
