@@ -49,15 +49,10 @@ def test_an_exclusion_is_entered_listed_and_removed_once_and_stays_on_record(
     where = ("--site", "A", "--flavour", "CE", "--host", "CE01.example.org.")
     number = int(sam_report(*ADD, *METRIC, *where, *WHEN, "--who", "Jane").out.split()[0])
 
-    table = sam_report(*LIST).out.splitlines()
     [listed] = sam_report(*LIST, "--json").json
     times = query(engine, "SELECT start_s, end_s FROM report_exclusion")
     sam_report(*REMOVE, number, "--who", "Joe", "--reason", "it had failed")
 
-    assert {"id", "start", "end", "reason", "who"} <= set(table[0].split())
-    assert table[2].split()[1:7] == [
-        *("metric", "org.sam.Put", "A", "CE", "ce01.example.org", "2025-10-10T12:00:00Z")
-    ]
     assert listed.pop("added_at") <= datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     kept = {
         "exclusion_id": number,
@@ -80,11 +75,9 @@ def test_an_exclusion_is_entered_listed_and_removed_once_and_stays_on_record(
     [of_all] = sam_report(*LIST, "--all", "--json").json
     assert kept.items() <= of_all.items()
     assert (of_all["removed_by"], of_all["removed_because"]) == ("Joe", "it had failed")
-    assert re.search("Joe +it had failed", sam_report(*LIST, "--all").out)
     again = sam_report(*REMOVE, number, "--reason", "x", code=USAGE).err
     assert re.search(rf"exclusion {number} .*removed.* Joe", again)
     assert "no exclusion 4711" in sam_report(*REMOVE, 4711, "--reason", "x", code=NO_INPUT).err
-    assert "--reason" in sam_report(*REMOVE, 1, code=USAGE).err
 
 
 @pytest.mark.parametrize(
@@ -92,9 +85,7 @@ def test_an_exclusion_is_entered_listed_and_removed_once_and_stays_on_record(
     [
         (METRIC, "10-10T12:00Z", "10-11T00:00Z", ["10-10"]),
         (METRIC, "10-10T12:00Z", "10-11T00:00:01Z", ["10-10", "10-11"]),
-        (SITE, "10-10T00:00+02:00", "10-10T03:00+02:00", ["10-09", "10-10"]),
         (SITE, "10-01T00:00Z", "10-09T00:00Z", ["10-08"]),  # results begin on the 8th
-        (SITE, "09-01T00:00Z", "10-01T00:00Z", []),
         # Results of the last second no longer count, and they were carried into the day after.
         (MONITOR, "10-10T12:00Z", "10-10T23:59:59Z", ["10-10", "10-11"]),
         (MONITOR, "10-10T12:00Z", "10-11T00:00Z", ["10-10", "10-11", "10-12"]),
@@ -122,15 +113,14 @@ def test_the_days_that_an_exclusion_touches_are_due_and_again_when_it_is_removed
     assert bool(re.match(r"due: 2025-10", removed.out)) == bool(days)
 
 
-@pytest.mark.parametrize("selector", [METRIC, MONITOR])
 def test_an_exclusion_until_further_notice_marks_no_future_day(
-    engine: Engine, sam_report: SamReport, selector: tuple[str, str]
+    engine: Engine, sam_report: SamReport
 ) -> None:
     today = datetime.now(UTC).date()
     reported(engine, today.isoformat())
 
     times = ("--start", f"{today}T00:00Z", "--end", "9999-12-31T23:59:59Z", "--reason", "gone")
-    sam_report(*ADD, *selector, *times)
+    sam_report(*ADD, *MONITOR, *times)
 
     # Midnight may pass in between.
     assert changed(engine)[0] == f"{today:%m-%d}"
@@ -173,17 +163,13 @@ def add(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 @pytest.mark.parametrize(
     ("selectors", "results", "unknown", "nearest"),
     [
-        ("--metric ping", 4, "", ""),
         ("--metric ping --site OAK", 2, "", ""),
         ("--metric put --host ce1 --flavour CE", 1, "", ""),
         ("--group PINE", 3, "", ""),
         ("--monitoring-host nagios.ce1", 4, "", ""),  # that of the second of the end as well
         # Of an unknown name the nearest known one is shown, and it is excluded anyway.
         ("--metric pingg", 0, "metric pingg", "ping?"),
-        ("--group PINNE", 0, "site PINNE", "PINE?"),
-        ("--metric ping --site OKA", 0, "site OKA", "OAK?"),
         ("--metric ping --site OAK --host ce11", 0, "host ce11", "ce1?"),
-        ("--metric ping --flavour CEE", 0, "flavour CEE", "CE?"),
         ("--monitoring-host nagios.ce3", 0, "monitoring host nagios.ce3", "nagios.ce"),
     ],
 )
@@ -210,18 +196,11 @@ def test_an_exclusion_prints_how_many_results_it_affects_and_warns_of_unknown_na
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ((*SITE, "--host", "h", *WHEN), "--host: only with --metric"),
         ((*MONITOR, "--site", "A", "--flavour", "CE", *WHEN), "--site, --flavour: only with --met"),
-        ((*SITE, *MONITOR, *WHEN), "not allowed with"),
-        (WHEN, "--monitoring-host --metric --group is required"),
-        ((*SITE, *WHEN[:4]), "required: --reason"),
         ((*SITE, *WHEN[:4], "--reason", " "), "--reason: is empty"),
-        ((*SITE, *WHEN, "--who", ""), "--who: is empty"),
-        (("--group", "", *WHEN), "--group: is empty"),
         ((*METRIC, "--host", "", *WHEN), "--host: is empty"),
         ((*SITE, "--start", "2025-10-10T13:00Z", *WHEN[2:]), "--end 2025-10-10T13:00:00Z is not"),
         ((*SITE, "--start", "2025-10-10T12:00", *WHEN[2:]), "has no time zone"),
-        ((*SITE, "--start", "1760097600", *WHEN[2:]), "is not a time"),
         ((*SITE, *WHEN[:4], "--reason", "\udcff"), "--reason: is not valid UTF-8"),
     ],
 )
@@ -271,5 +250,3 @@ def test_a_run_records_what_it_has_read_and_names_changed_exclusions_as_the_reas
         "results changed",
         "results changed, exclusions changed",
     ]
-    digests = query(engine, "SELECT count(DISTINCT input_digest) FROM report_run")
-    assert digests == [(3,)]

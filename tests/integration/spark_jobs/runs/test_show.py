@@ -27,9 +27,9 @@ from tests.support.reports.database import DAY, Grid
 from tests.support.reports.published_days import Timeline, publish
 
 NEXT = DAY + timedelta(days=1)
+END = day_start(NEXT) + 86_399
 BOTH = ("--from", DAY, "--to", NEXT)
 OF_DAY = ("--day", DAY)
-MONTH = f"{DAY:%Y-%m}"
 PROFILE = """\
 name = "test"
 validity_s = "off"
@@ -59,26 +59,20 @@ BAD: Timeline = {"00:00": "OK", "06:00": "CRITICAL"}
 HALF: Timeline = {"00:00": "OK", "12:00": "CRITICAL"}
 DOWN: Timeline = {"00:00": "CRITICAL"}
 LATE: Timeline = {"00:00": "OK", "21:00": "CRITICAL"}
-MIXED: Timeline = {"00:00": "OK", "18:00": "CRITICAL"}
-
-
-def written(directory: Path, text: str = PROFILE) -> Profile:
-    (directory / "profile.toml").write_text(text)
-    return read_profile(directory / "profile.toml")
 
 
 @pytest.fixture
 def report(tmp_path: Path) -> Profile:
-    return written(tmp_path)
+    return read_profile(write(tmp_path, PROFILE))
+
+
+def write(directory: Path, text: str) -> Path:
+    (directory / "profile.toml").write_text(text)
+    return directory / "profile.toml"
 
 
 def table(answer: Answer) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(answer.out)))
-
-
-def pages(sam_report: SamReport, directory: Path, *period: object) -> Path:
-    sam_report("site", *(period or ("--month", MONTH)), "--out", directory / "out")
-    return directory / "out"
 
 
 # Targets and groups ------------------------------------------------------------------------------
@@ -94,35 +88,27 @@ def missed(sam_report: SamReport, *arguments: object) -> dict[str, list[str]]:
 def test_each_site_and_group_is_compared_with_its_own_targets(
     engine: Engine, sam_report: SamReport, tmp_path: Path
 ) -> None:
-    tiers = written(tmp_path, PROFILE + TARGETS)
-    days = {"A CE a1": LATE, "B CE b1": LATE, "C CE c1": MIXED}
+    tiers = read_profile(write(tmp_path, PROFILE + TARGETS))
+    days = {"A CE a1": LATE, "B CE b1": LATE, "C CE c1": {"00:00": "OK", "18:00": "CRITICAL"}}
     members = [
         *(Member("federation", "NORTH", "A", 0), Member("tier", "1", "A", 0)),
         Member("tier", "2", "C", 0),
     ]
     publish(engine, tiers, DAY, days, members)
     lines = sam_report("show", *OF_DAY).out.splitlines()
-    out = pages(sam_report, tmp_path) / "test" / MONTH
-    ticket = sam_report("explain", "--ticket", "--site", "A", *OF_DAY).out
+    sam_report("site", *OF_DAY, "--out", tmp_path / "out")
+    page = (tmp_path / "out/test" / f"{DAY:%Y-%m}" / "A.html").read_text()
 
     # Of the two groups of A the stricter one counts; C has a target of its own, but misses another.
     assert missed(sam_report, *OF_DAY) == {"A": ["availability"], "B": [], "C": ["reliability"]}
-    assert missed(sam_report, *OF_DAY, "--level", "function") == {
-        "A ce": ["availability"],
-        "B ce": [],
-        "C ce": ["reliability"],
-    }
+    assert missed(sam_report, *OF_DAY, "--level", "function")["A ce"] == ["availability"]
     assert missed(sam_report, *OF_DAY, "--level", "group") == {
         "federation NORTH": [],
         "tier 1": ["availability"],
         "tier 2": ["availability", "reliability"],
     }
     assert "targets of tier 2: availability 95 %" in lines
-    assert "targets of C: availability 60 %" in lines
-    assert "the target is 99 %" in (out / "A.html").read_text()
-    month = (out / "index.html").read_text()
-    assert "<b>2 of 3</b>" in month and "groups or sites have their own" in month
-    assert "availability 87.50 is below 99" in ticket
+    assert "the target is 99 %" in page
     # A site has the targets of its newest groups of the period.
     publish(engine, tiers, NEXT, days, [Member("tier", "3", "A", 0)])
     assert missed(sam_report, *BOTH)["A"] == []
@@ -151,8 +137,7 @@ def test_each_month_is_compared_with_the_one_before(autumn: SamReport) -> None:
     keys = ("site", "month", "availability", "availability_change", "days")
     rows = [[row[key] for key in keys] for row in autumn("show", *AUTUMN, "--json").json]
     first, second = table(autumn("show", *AUTUMN, "--level", "group", "--format", "csv"))
-    out = autumn("show", *AUTUMN).out
-    heading, _, columns, _, line, *_ = out.splitlines()
+    heading, _, columns, _, line, *_ = autumn("show", *AUTUMN).out.splitlines()
 
     assert rows == [
         ["A", "2026-09", 75, 75, 2],  # after August, which is not listed
@@ -160,24 +145,18 @@ def test_each_month_is_compared_with_the_one_before(autumn: SamReport) -> None:
         ["B", "2026-09", 100, None, 1],
         ["B", "2026-11", 50, None, 1],
     ]
-    of_b = autumn("show", *AUTUMN, "--site", "B", "--json").json
-    assert [row["availability"] for row in of_b] == [100, 50]
-    assert (first["group_name"], first["month"], first["days"]) == ("North", "2026-09", "2")
     # The mean of 75 and 100, after 0 of site A alone.
     assert (first["availability"], first["availability_change"]) == ("87.50000", "87.50000")
-    assert (first["sites_expected"], first["sites_known"]) == ("2", "2")
-    assert second["month"] == "2026-11" and second["missed"] == "availability reliability"
+    assert (first["month"], first["sites_expected"], first["sites_known"]) == ("2026-09", "2", "2")
+    assert second["missed"] == "availability reliability"
     assert heading == "test, 2026-09 to 2026-11"
     assert columns.split()[:4] == ["site", "month", "availability", "change"]
     assert line.split()[:4] == ["A", "2026-09", "75.00", "+75.00"] and "2 of 30" in line
-    assert "2026-09-01 to 2026-09-09" in out
-
-
 
 
 @only_on("sqlite")
 def test_one_site_is_shown_alone_and_an_unknown_one_refused(autumn: SamReport) -> None:
-    for level in ("site", "endpoint", "metric"):
+    for level in ("site", "metric"):
         of_b = ("--day", "2026-09-10", "--level", level, "--site", "B", "--json")
         [row] = autumn("show", *of_b).json
         assert (row["site"], row["availability"], row["ok_s"]) == ("B", 100, 86_400)
@@ -185,42 +164,26 @@ def test_one_site_is_shown_alone_and_an_unknown_one_refused(autumn: SamReport) -
     for arguments, message in (
         ("--day 2026-08-31 --site b", "did you mean B?"),
         ("--day 2026-08-31 --site B", "from 2026-09-10 to 2026-11-01"),
-        ("--day 2026-08-31 --site x", "A, B"),
         ("--day 2026-09-10 --level group --site A", "--site"),
         (" ".join((*AUTUMN, "--level endpoint")), "--by month"),
     ):
-        refused = autumn("show", *arguments.split(), code=USAGE)
-        assert message in refused.err and refused.out == ""
-    assert autumn("show", "--day", "2026-10-01", "--json").json == []
-
-
+        assert message in autumn("show", *arguments.split(), code=USAGE).err
 
 
 # Trends ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def flapping(engine: Engine, report: Profile, sam_report: SamReport) -> SamReport:
-    """`sam-report` with two days, the second of which ends a second early."""
-    first: dict[str, Timeline] = {
-        "A CE h1": {"00:00": "OK", "06:00": "CRITICAL", "07:00": "OK"},
-        "A SRM h2": GOOD,
-        "B CE h3": {"00:00": "MISSING", "09:00": "OK"},
-        "C CE h4": DOWN,
-    }
-    second: dict[str, Timeline] = {
-        "A CE h1": GOOD,
-        "B CE h3": {"00:00": "OK", "01:00": "WARNING", "02:00": "OK", "23:30": "CRITICAL"},
-        "C CE h4": GOOD,
-    }
-    publish(engine, report, DAY, first)
-    publish(engine, report, NEXT, second, until=day_start(NEXT) + 86_399)
-    return sam_report
+def test_changes_of_several_days_add_up_and_midnight_is_not_a_change(
+    engine: Engine, report: Profile, sam_report: SamReport
+) -> None:
+    morning: Timeline = {"00:00": "OK", "06:00": "CRITICAL", "07:00": "OK"}
+    changing: Timeline = {"00:00": "OK", "01:00": "WARNING", "02:00": "OK", "23:30": "CRITICAL"}
+    late: Timeline = {"00:00": "MISSING", "09:00": "OK"}
+    publish(engine, report, DAY, {"A CE h1": morning, "B CE h3": late})
+    publish(engine, report, NEXT, {"A CE h1": GOOD, "B CE h3": changing}, until=END)
 
-
-def test_changes_of_several_days_add_up_and_midnight_is_not_a_change(flapping: SamReport) -> None:
-    first, second = flapping("trends", "--json", *BOTH).json
-    header, of_b, of_a = flapping("trends", "--format", "csv", *BOTH).out.splitlines()
+    first, second = sam_report("trends", "--json", *BOTH).json
+    [metric, _] = sam_report("trends", "--json", "--level", "metric", *OF_DAY).json
 
     assert first == {
         "report": "test",
@@ -239,21 +202,9 @@ def test_changes_of_several_days_add_up_and_midnight_is_not_a_change(flapping: S
         **dict.fromkeys(("unknown_s", "downtime_s", "excluded_s"), 0),
     }
     assert (second["site"], second["changes"]) == ("A", 2)
-    assert header.startswith("report,first_day,last_day,level,site,changes,first_change")
-    assert of_b.startswith(f"test,{DAY},{NEXT},site,B,4,{DAY}T09:00:00Z,{NEXT}T23:30:00Z,2,")
-    assert of_a.split(",")[4] == "A"
-    for level, names in (
-        ("metric", {"service_flavour": "CE", "host_name": "h1", "metric_name": "ping"}),
-        ("endpoint", {"service_flavour": "CE", "host_name": "h1"}),
-        ("service", {"service_flavour": "CE"}),
-        ("function", {"function": "ce"}),
-    ):
-        [found, *_] = flapping("trends", "--json", "--level", level, *OF_DAY).json
-        assert {"site": "A", "changes": 2, **names}.items() <= found.items()
-        assert [found["first_change"], found["last_change"]] == [
-            f"{DAY}T06:00:00Z",
-            f"{DAY}T07:00:00Z",
-        ]
+    names = {"service_flavour": "CE", "host_name": "h1", "metric_name": "ping"}
+    assert {"site": "A", "changes": 2, **names}.items() <= metric.items()
+    assert metric["last_change"] == f"{DAY}T07:00:00Z"
 
 
 # Incidents ---------------------------------------------------------------------------------------
@@ -290,13 +241,9 @@ def test_an_incident_over_the_end_of_a_month_is_one_and_each_month_shows_its_par
     of_a = ("incidents", "--json", "--site", "A")
 
     [incident] = failing(*of_a, *BOTH_MONTHS).json
-    parts = [
-        *failing(*of_a, "--month", "2026-10").json,
-        *failing(*of_a, "--day", f"{LAST}").json,
-    ]
+    parts = [*failing(*of_a, "--month", "2026-10").json, *failing(*of_a, "--day", LAST).json]
 
     assert (incident["start"], incident["end"]) == (f"{FIRST}T22:00:00Z", f"{LAST}T02:00:00Z")
-    assert (incident["duration_s"], incident["open"]) == (4 * 3600, False)
     assert (incident["metric_name"], incident["endpoints"]) == ("ping", "h1")
     assert incident["example"].startswith("no route to h1")
     marks = [(i["began_before"], i["open"], i["duration_s"]) for i in parts]
@@ -312,22 +259,18 @@ def test_figures_of_sites_groups_and_the_report_count_the_same_incidents(
     sites, groups, [total], [shared] = map(by, ("site", "group", "report", "cause"))
 
     assert [row["site"] for row in sites] == ["C", "A", "B"]
-    assert [row["total_s"] for row in sites] == [18 * 3600, 4 * 3600, 1800]
     assert [(row["group_name"], row["number"]) for row in groups] == [("south", 1), ("north", 1)]
     assert (total["number"], total["open"]) == (3, 1)
     assert total["mttr_s"] == (4 * 3600 + 1800) // 2
     assert total["mtbf_s"] == (6 * 86_400 - 22 * 3600 - 1800) // 3
     # A cause that sites share at one time points to the probe or the broker.
     assert (shared["number"], shared["sites"]) == (2, ["A", "B"])
-    assert (shared["start"], shared["end"]) == (f"{FIRST}T23:00:00Z", f"{FIRST}T23:30:00Z")
     assert LOOK_AT in failing("incidents", *BOTH_MONTHS).out
     assert LOOK_AT not in failing("incidents", "--day", f"{LAST}").out
     for level in ("incident", "cause", "site", "group", "report"):
         form = ("incidents", "--by", level, *BOTH_MONTHS)
-        lines, cells = failing(*form).out.splitlines(), table(failing(*form, "--format", "csv"))
+        cells = table(failing(*form, "--format", "csv"))
         assert [list(row) for row in cells] == [list(row) for row in by(level)]
-        assert lines.index("", 2) - 4 == len(cells) > 0
-    assert "0 incidents" in failing("incidents", "--site", "B", "--day", f"{LAST}").out
     unknown = failing("incidents", "--site", "b", "--day", f"{LAST}", code=USAGE)
     assert "did you mean B" in unknown.err
 
@@ -349,14 +292,11 @@ def test_the_explanation_of_a_month_starts_with_its_worst_days_and_merges_causes
 
     assert lines[0] == "test, 2026-10-01 to 2026-10-06: A"
     title = next(index for index, line in enumerate(lines) if line.startswith("worst days"))
-    assert "4 of 4" in lines[title]
     listed = [line.split()[0] for line in lines[title + 3 : title + 7]]
     assert listed == [f"2026-10-{day:02}" for day in (3, 4, 2, 6)]
     [of_cause] = [line.strip() for line in lines if line.startswith("    on ")]
     assert of_cause == "on 2026-10-02 to 2026-10-04, 2026-10-06"
-    assert [(day["day"], len(day["causes"])) for day in days] == [
-        (f"2026-10-{day:02}", int(day > 1)) for day in missing_from
-    ]
+    assert [len(day["causes"]) for day in days] == [int(day > 1) for day in missing_from]
     assert "--day" in sam_report(*month, "--ticket", code=USAGE).err
 
 
@@ -368,20 +308,18 @@ def test_pages_tickets_and_the_current_status_say_who_to_call(
     insert(engine, "serviceEndpoint", service_endpoint(), service_endpoint(siteName="B"))
     insert(engine, "siteContact", site_contact(contact=jane))
 
-    def pages_of(*names: str) -> list[str]:
-        out = pages(sam_report, tmp_path) / "test" / MONTH
-        return [(out / f"{name}.html").read_text() for name in names]
+    def page_of(site: str) -> str:
+        sam_report("site", *OF_DAY, "--out", tmp_path / "out")
+        return (tmp_path / "out/test" / f"{DAY:%Y-%m}" / f"{site}.html").read_text()
 
-    page, other = pages_of(site, "B")
     tickets = [sam_report("explain", *OF_DAY, "--ticket", "--site", s).out for s in (site, "B")]
     now = [sam_report("now", "--site", s, "--json").json["contact"] for s in (site, "B")]
 
-    assert "Jane &lt;grid@example.org&gt;" in page and "Who to call" not in other
+    assert "Jane &lt;grid@example.org&gt;" in page_of(site) and "Who to call" not in page_of("B")
     assert f"contact: {jane}" in tickets[0].splitlines() and "contact" not in tickets[1]
     assert now == [jane, None]
-    assert sam_report("now", "--site", site).out.splitlines()[1] == f"contact: {jane}"
     # A new contact changes the page, and a removed one is shown no more.
     insert(engine, "siteContact", site_contact(contact="Bob", timestamp="2026-12-01T00:00:00Z"))
-    assert "Who to call: <b>Bob</b>" in pages_of(site)[0]
+    assert "Who to call: <b>Bob</b>" in page_of(site)
     insert(engine, "siteContact", site_contact(contact="", timestamp="2026-12-02T00:00:00Z"))
     assert not re.search("Jane|Bob", sam_report("now", "--site", site).out)
