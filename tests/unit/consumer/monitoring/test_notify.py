@@ -9,17 +9,12 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.consumer.core.inbox import Inbox
-from sam_pipeline.consumer.core.source import Source
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.reporter import STATUS_TICKS, Reporter
-from sam_pipeline.consumer.monitoring.state_file import read_state
 from sam_pipeline.consumer.process.signals import StopRequest
 from sam_pipeline.schema.program.systemd import Notifier
-from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.systemd import Systemd
-from tests.support.builders import metric_message
-from tests.support.consumer.doubles import FakeSource
 
 
 @pytest.fixture
@@ -38,15 +33,11 @@ def notifier(systemd: Systemd) -> Iterator[Notifier]:
 class Daemon:
     """A daemon without a main loop, whose steps the test runs."""
 
-    def __init__(
-        self, directory: Path, systemd: Systemd, notifier: Notifier, *sources: Source
-    ) -> None:
+    def __init__(self, directory: Path, systemd: Systemd, notifier: Notifier) -> None:
         self.state, self.request = State(), StopRequest()
-        self.directory = directory
-        spools = {source.name: directory / "spool" for source in sources}
-        observer = Observer("site-a", self.state, Inbox(10), sources, spools)
+        self.directory, self.systemd = directory, systemd
+        observer = Observer("site-a", self.state, Inbox(10), [], {})
         self.reporter = Reporter(observer, self.request, directory, notifier)
-        self.systemd = systemd
 
     def tick(self) -> list[str]:
         """Run one tick of the reporter; the notifications it sends."""
@@ -57,13 +48,6 @@ class Daemon:
 @pytest.fixture
 def daemon(tmp_path: Path, systemd: Systemd, notifier: Notifier) -> Daemon:
     return Daemon(tmp_path, systemd, notifier)
-
-
-@pytest.mark.parametrize("address", [None, "", "/nowhere/notify"])
-def test_without_systemd_nothing_is_reported_and_nothing_fails(address: str | None) -> None:
-    notifier = Notifier(address)
-    notifier.send("READY=1", "STATUS=running")
-    notifier.close()
 
 
 def test_a_status_is_one_line_and_does_not_block_when_systemd_does_not_read(
@@ -91,8 +75,7 @@ def test_only_turns_of_the_main_loop_notify_the_watchdog(daemon: Daemon) -> None
     daemon.state.turned()
     assert "WATCHDOG=1" in daemon.tick()
 
-    assert daemon.tick() == []
-    assert daemon.tick() == []
+    assert [*daemon.tick(), *daemon.tick()] == []
     daemon.state.turned()
     assert daemon.tick() == ["WATCHDOG=1"]
 
@@ -110,21 +93,6 @@ def test_a_new_state_is_reported_at_once_and_new_numbers_at_intervals(daemon: Da
     daemon.request.end()
     lines = [*daemon.tick(), *daemon.tick()]
     assert [line.split("\n")[0] for line in lines] == ["STOPPING=1"]
-
-
-def test_a_missing_broker_and_the_elements_of_a_spool_are_reported(
-    tmp_path: Path, systemd: Systemd, notifier: Notifier
-) -> None:
-    away = FakeSource("spool:///in", "stomp://b:61613 (connection refused)")
-    daemon = Daemon(tmp_path, systemd, notifier, away)
-    daemon.state.can_commit()
-    for _ in range(3):
-        DirectoryQueue(tmp_path / "spool").add(metric_message())
-
-    ready = daemon.tick()[0]
-
-    assert "STATUS=degraded: not connected: stomp://b:61613 (connection refused)" in ready
-    assert read_state([tmp_path], "site-a").spool_elements == 3
 
 
 def test_a_state_file_that_cannot_be_written_is_reported_once_and_stops_nothing(

@@ -86,20 +86,6 @@ def test_only_a_process_that_does_not_stop_in_time_is_ended(
     assert codes == [-1, 0]
 
 
-def test_an_empty_signal_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CPython returns it when SIGSTOP and SIGCONT arrive at the end of the wait."""
-    wait = signal.sigtimedwait
-    answers = [signal.struct_siginfo((-1015584256, 0, 0, 0, 0, 0, 0))]
-    monkeypatch.setattr(signal, "sigtimedwait", lambda *of: answers.pop() if answers else wait(*of))
-    request = StopRequest()
-
-    with handling_signals(request):
-        send_to_ourselves(signal.SIGTERM)
-        assert request.stop.wait(SOON_S)
-
-    assert answers == []
-
-
 def door(port: int, host: str = HOST) -> Broker:
     return parse_broker(f"listen+http://{host}:{port}")
 

@@ -27,20 +27,16 @@ def no_proxy_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def secret(directory: Path, text: str) -> str:
-    path = directory / text
-    path.write_text(text)
-    path.chmod(0o600)
-    return str(path)
+    (directory / text).touch(0o600)
+    (directory / text).write_text(text)
+    return str(directory / text)
 
 
 def loaded(
     directory: Path, *tables: dict[str, Any], to: tuple[str, ...] = (), **common: Any
 ) -> ConsumerConfig:
     keys = {"name": "site-a", "brokers": [ONE], **common}
-    lines = [
-        "[consumer]",
-        *(f"{key} = {json.dumps(value)}" for key, value in keys.items() if value),
-    ]
+    lines = ["[consumer]", *(f"{key} = {json.dumps(keys[key])}" for key in keys if keys[key])]
     for table in tables:
         lines += ["[[consumer.broker]]"]
         headers = table.pop("headers", {})
@@ -131,8 +127,6 @@ def test_the_environment_names_a_proxy_too(tmp_path: Path, monkeypatch: pytest.M
     config = loaded(tmp_path, {"url": OTHER, "proxy": "none"})
 
     assert [config.has_proxy(broker) for broker in config.network_brokers] == [True, False]
-    monkeypatch.setenv("https_proxy", "socks://squid:3128")
-    assert f"{ONE}: https_proxy: unsupported scheme" in problems_of(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -145,13 +139,10 @@ def test_the_environment_names_a_proxy_too(tmp_path: Path, monkeypatch: pytest.M
         ({"url": ONE, "destinations": []}, "its destinations are empty"),
         ({"url": OTHER, "destinations": [SITES + "s"]}, f"did you mean {SITES}"),
         ({"url": OTHER, "vhost": ""}, "the name of a virtual host"),
-        ({"url": OTHER, "vhots": "x"}, "did you mean vhost?"),
         ({"url": OTHER, "headers": {"Ack": "auto"}}, "Ack: the consumer sets"),
-        ({"url": OTHER, "headers": {"activemq.subscriptionName": "x"}}, "the consumer sets"),
         ({"url": OTHER, "headers": {"prefetch-count": "9"}}, "use the key prefetch"),
         ({"url": OTHER, "headers": {"exclusive": "true"}}, "could be lost"),
         ({"url": OTHER, "headers": {"x-max-length": "many"}}, "expected a whole number"),
-        ({"url": OTHER, "headers": {"x-max-length": 9}}, "expected a string for each name"),
         ({"url": OTHER, "headers": {"selector": ""}}, "expected a name and a value"),
     ],
 )
@@ -160,4 +151,3 @@ def test_a_bad_table_is_a_problem(tmp_path: Path, table: dict[str, Any], stem: s
 
     assert stem in problems
     assert "hidden" not in problems
-    assert "appears twice" in problems_of(tmp_path, {"url": OTHER}, {"url": OTHER})

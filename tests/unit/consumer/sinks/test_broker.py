@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +63,14 @@ MakeRelay = Callable[..., Relay]
 @pytest.fixture
 def relay(tmp_path: Path) -> Iterator[MakeRelay]:
     """Makes relays that are closed at the end."""
-    made: list[Relay] = []
+    with ExitStack() as stack:
 
-    def make(*brokers: FakeBroker | str, **keys: Any) -> Relay:
-        made.append(Relay(tmp_path, *brokers, **keys))
-        return made[-1]
+        def make(*brokers: FakeBroker | str, **keys: Any) -> Relay:
+            relay = Relay(tmp_path, *brokers, **keys)
+            stack.callback(relay.sink.close)
+            return relay
 
-    yield make
-    for item in made:
-        item.sink.close()
+        yield make
 
 
 def refusing(text: str, *bodies: bytes) -> FakeBroker:
@@ -97,7 +95,6 @@ CONSUMER_QUEUE = "/queue/Consumer.site-a.VirtualTopic.grid.probe"
     [
         (message(expires="1"), "expires", None),
         (message(JMSXUserID="eve"), "JMSXUserID", None),
-        (message(timestamp="soon"), "timestamp", None),
         (message(priority="99"), "priority", None),
         (message(priority="9"), "priority", "9"),
         (message(destination=CONSUMER_QUEUE), DESTINATION, "/topic/VirtualTopic.grid.probe"),
@@ -123,29 +120,25 @@ def test_the_next_broker_gets_what_the_first_did_not_confirm(relay: MakeRelay) -
     assert {*first.ids, *second.ids} == {message.message_id for message in sent}
 
 
-def test_the_broker_that_confirmed_last_is_tried_first(relay: MakeRelay) -> None:
-    with FakeBroker(refuses_login="no") as first, FakeBroker() as second:
-        moving = relay(first, second)
-        for _ in range(3):
-            moving.move(message())
-
-    assert (first.connections, second.connections, len(second.taken)) == (1, 1, 3)
-
-
-def test_each_broker_gets_its_own_login(relay: MakeRelay, tmp_path: Path) -> None:
+def test_each_broker_gets_its_own_login_and_a_refused_one_needs_somebody_to_act(
+    relay: MakeRelay, tmp_path: Path
+) -> None:
     password_file = tmp_path / "password"
+    password_file.touch(0o600)
     password_file.write_text("secret")
-    password_file.chmod(0o600)
 
-    with FakeBroker(drops_after=0) as first, FakeBroker() as second:
+    with FakeBroker(refuses_login="password is invalid") as first, FakeBroker() as second:
+        with pytest.raises(SinkAway) as caught:
+            relay(first).move(message())
         table = BrokerConfig(second.url, user="bridge", password_file=password_file)
         relay(first, second, user="common", broker=(table,)).move(message())
 
-    users = [
-        {(frame.headers.get("login"), frame.headers.get("passcode")) for frame in broker.logins}
-        for broker in (first, second)
+    logins = [
+        (login.headers.get("login"), login.headers.get("passcode"))
+        for login in (first.logins[-1], *second.logins)
     ]
-    assert users == [{("common", None)}, {("bridge", "secret")}]
+    assert logins == [("common", None), ("bridge", "secret")]
+    assert (caught.value.needs_action, caught.value.exit_code) == (True, 69)
 
 
 def test_without_any_broker_nothing_is_stored(relay: MakeRelay) -> None:
@@ -173,7 +166,7 @@ def test_a_repeated_batch_does_not_send_again_what_was_confirmed(relay: MakeRela
 
 
 def test_a_refused_message_is_kept_with_the_reason_and_the_others_are_sent(
-    relay: MakeRelay, caplog: pytest.LogCaptureFixture
+    relay: MakeRelay,
 ) -> None:
     bad, good = message(b"bad", **{IDENTITY: "uid:7"}), [message() for _ in range(20)]
 
@@ -187,9 +180,6 @@ def test_a_refused_message_is_kept_with_the_reason_and_the_others_are_sent(
     assert (kept.body, kept.message_id) == (b"bad", bad.message_id)
     assert bad.headers.items() <= kept.headers.items()
     assert kept.headers[REJECTED] == f"{broker.url}: message too large"
-    (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert bad.message_id in line.getMessage()
-    assert str(moving.config.rejected_directory) in line.getMessage()
 
 
 def test_a_message_that_ends_each_session_does_not_hold_up_the_others(relay: MakeRelay) -> None:
@@ -204,31 +194,20 @@ def test_a_message_that_ends_each_session_does_not_hold_up_the_others(relay: Mak
     assert tally.rejected == 2
 
 
-def test_a_message_that_ends_each_session_is_rejected_at_the_last_attempt(
-    relay: MakeRelay,
+@pytest.mark.parametrize(("count", "is_rejected"), [(1, True), (5 * MAX_SUSPECTS, False)])
+def test_a_message_that_ends_each_session_is_rejected_unless_the_broker_is_to_blame(
+    relay: MakeRelay, count: int, is_rejected: bool
 ) -> None:
-    batch = deliveries([message(b"odd")])
+    batch = deliveries([message(b"odd") for _ in range(count)])
 
     with refusing("Processing error", b"odd") as broker:
         moving = relay(broker)
         for _ in range(MAX_ATTEMPTS - 1):
             with pytest.raises(SinkAway, match="Processing error"):
                 moving.load(batch)
-        assert moving.load(batch).rejected == 1
-
-    assert [message.body for message in moving.kept()] == [b"odd"]
-
-
-def test_a_broker_that_ends_every_session_is_to_blame_itself(relay: MakeRelay) -> None:
-    batch = deliveries([message() for _ in range(5 * MAX_SUSPECTS)])
-
-    with refusing("the disk is in trouble", b"x") as broker:
-        moving = relay(broker)
-        for _ in range(MAX_ATTEMPTS - 1):
-            with pytest.raises(SinkAway, match="disk"):
-                moving.load(batch)
-
-    assert moving.kept() == []
+        assert moving.kept() == []
+        if is_rejected:
+            assert moving.load(batch).rejected == len(moving.kept()) == 1
 
 
 def test_a_broker_that_confirms_nothing_is_left_for_the_next(
@@ -256,7 +235,7 @@ def test_a_refused_message_is_offered_to_the_other_brokers_unless_they_are_away(
     assert alone.rejected == len(moving.kept()) == 1
 
 
-@pytest.mark.parametrize("bad", [{}, {DESTINATION: "grid.probe.x"}, {DESTINATION: "/topic/a.>"}])
+@pytest.mark.parametrize("bad", [{}, {DESTINATION: "/topic/a.>"}])
 def test_a_message_that_nobody_could_receive_is_not_sent(
     relay: MakeRelay, bad: dict[str, str]
 ) -> None:
@@ -307,16 +286,3 @@ def test_a_full_disk_delays_the_batch_and_the_answers_stay_the_same(relay: MakeR
     assert bodies(broker) == [b"good"]
     assert tally.rejected == len(moving.kept()) == 1
     assert [tally.outcomes[at].stored for at in (1, 2)] == [NOWHERE, BROKER]
-
-
-@pytest.mark.parametrize(
-    ("answer", "acts"), [("User name or password is invalid", True), ("", False)]
-)
-def test_a_refused_login_needs_somebody_to_act(relay: MakeRelay, answer: str, acts: bool) -> None:
-    with (
-        FakeBroker(refuses_login=answer, drops_after=0) as broker,
-        pytest.raises(SinkAway) as caught,
-    ):
-        relay(broker).move(message())
-
-    assert (caught.value.needs_action, caught.value.exit_code) == (acts, 69)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 
 from sam_pipeline.consumer.sinks.letter_log import EVERY_S, LetterLog
-from sam_pipeline.schema.messages.origin import Origin
-from sam_pipeline.schema.program.log_output import FIELDS
 from sam_pipeline.sql.loading.letters.quota import Sender
 from sam_pipeline.sql.loading.letters.store import NewLetter
 
@@ -35,11 +32,6 @@ class Scene:
         self.caplog.clear()
         return [f"{record.levelname} {record.getMessage()}" for record in records]
 
-    def fields(self, *names: str) -> list[Any]:
-        """Those of the only line."""
-        [record] = self.caplog.records
-        return [vars(record)[name] for name in names]
-
 
 @pytest.fixture
 def scene(caplog: pytest.LogCaptureFixture) -> Scene:
@@ -52,16 +44,6 @@ def letter(
     return NewLetter(reason, name, f"id-{number}", "what is wrong", Sender(URL, user))
 
 
-def test_the_first_dead_letters_of_a_reason_are_logged_at_once(scene: Scene) -> None:
-    scene.log.add([letter(1), letter(2), letter(3, "too-old")])
-
-    first, second = scene.lines()
-    assert first.startswith("WARNING 2 new dead letters, not-text: class metricOutput")
-    for words in (f"from {URL} as probe", "id-1 (what is wrong)", "--reason not-text"):
-        assert words in first
-    assert "too-old" in second
-
-
 def test_thousands_of_dead_letters_are_one_line_a_minute_with_their_number(scene: Scene) -> None:
     for number in range(3000):
         scene.log.add([letter(number)])
@@ -71,30 +53,6 @@ def test_thousands_of_dead_letters_are_one_line_a_minute_with_their_number(scene
     assert "1 new dead letter," in first
     assert "2999 new dead letters," in second and "id-1 " in second
     assert rest == []
-
-
-def test_the_end_of_the_process_does_not_wait_for_the_minute(scene: Scene) -> None:
-    scene.log.add([letter(1)])
-    scene.log.add([letter(2, user="other")])
-    scene.lines()
-
-    scene.log.write_due(everything=True)
-
-    [line] = scene.lines()
-    assert "id-2" in line
-
-
-def test_a_line_has_broker_message_identity_and_claimed_origin_as_fields(scene: Scene) -> None:
-    origin = Origin("wn17.example.org", "sam-publish/0.1.0 result", "nagios")
-    scene.log.add([letter(1)._replace(identity="key:nagios1", origin=origin)])
-
-    names = ("login", "publisher", "claimed_host", "claimed_program", "claimed_user")
-    assert scene.fields(*names) == ["probe", "key:nagios1", *origin]
-    assert {*names} <= {*FIELDS}
-    message = scene.fields("broker", "message_id", "message_class")
-    assert message == [URL, "id-1", "metricOutput"]
-    [line] = scene.lines()
-    assert f"from key:nagios1, nagios@wn17.example.org (claimed) via {URL} as probe," in line
 
 
 def test_an_outage_of_a_class_is_an_error_when_it_begins_and_a_line_when_it_ends(

@@ -22,21 +22,12 @@ DONE, WAITING, NOTHING = TurnResult.DONE, TurnResult.WAITING, TurnResult.NOTHING
     ("result", "every_s", "takes_s", "step_s", "steps", "news_at", "calls"),
     [
         (DONE, 1.0, 0.0, 0.1, 25, range(25), [0, 10, 20]),
-        (DONE, 1.0, 0.5, 1.0, 12, range(12), [0, 6]),
-        (NOTHING, 1.0, 0.0, 1.0, 10, [6], [0, 1, 6, 7]),
-        (DONE, 1.0, 0.0, 1.0, 4, [], [0, 1, 2, 3]),
+        (DONE, 1.0, 0.5, 1.0, 12, range(12), [0, 6]),  # slow work is done less often
+        (NOTHING, 1.0, 0.0, 1.0, 10, [6], [0, 1, 6, 7]),  # without news the database is left alone
+        (DONE, 1.0, 0.0, 1.0, 4, [], [0, 1, 2, 3]),  # remaining work is done without news
         (AWAY, 1.0, 0.0, 1.0, 2, range(2), [0, 1]),
         (WAITING, 10.0, 0.0, 1.0, 31, range(0, 31, 2), [0, 10, 20, 30]),
-        (DONE, 10.0, 0.0, 1.0, 3, range(3), [0, 1, 2]),
-    ],
-    ids=[
-        "once a second",
-        "slow work is done less often",
-        "while nothing is loaded the database is left alone",
-        "remaining work is done without news",
-        "an unavailable database stops nothing",
-        "postponed work is retried at its own interval",
-        "a rare task with more work continues without delay",
+        (DONE, 10.0, 0.0, 1.0, 3, range(3), [0, 1, 2]),  # more work continues without delay
     ],
 )
 def test_the_turns_of_a_task(

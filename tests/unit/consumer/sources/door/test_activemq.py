@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from typing import Any
 from unittest.mock import patch
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl
 
 import pytest
 from hypothesis import given
@@ -13,24 +13,9 @@ from hypothesis import strategies as st
 
 from sam_pipeline.consumer.sources.door.answers import BAD_REQUEST, UNSUPPORTED, HttpProblem
 from sam_pipeline.consumer.sources.door.dialects import forms
-from sam_pipeline.consumer.sources.door.dialects.activemq import is_goodbye, servlet_message
+from sam_pipeline.consumer.sources.door.dialects.activemq import servlet_message
 from sam_pipeline.consumer.sources.door.dialects.forms import FORM, MAX_PARAMETERS, parameters_of
 from sam_pipeline.schema.messages.message import Message
-
-TOPIC = "/topic/grid.probe.metricOutput"
-USUAL = {"destination": TOPIC, "persistent": "true", "priority": "5"}
-TEXT = "a: b+c&d=e %41\r\n€\U0001f600\n"
-JMS = {
-    "JMSCorrelationID": "c",
-    "JMSType": "t",
-    "JMSReplyTo": "topic://r",
-    "JMSPriority": "7",
-    "JMSDeliveryMode": "non-persistent",
-    "JMSTimeToLive": "60000",
-    "JMSExpiration": "1",
-}
-FROM_JMS = {"priority": "7", "reply-to": "/topic/r", "correlation-id": "c"}
-"""Of the parameters of JMS, none makes a message expire or get lost."""
 
 
 def message_of(
@@ -41,22 +26,6 @@ def message_of(
 ) -> Message:
     parameters = parameters_of(query, content_type, body)
     return servlet_message(path, parameters, content_type, body)
-
-
-@pytest.mark.parametrize(
-    ("query", "fields", "headers", "body"),
-    [
-        ("", {"body": TEXT, "note": "ü=1", "empty": ""}, {"note": "ü=1", "empty": ""}, TEXT),
-        ("&clientId=c&note=1", {"body": "x", "note": "2"}, {"clientId": "c", "note": "1"}, "x"),
-        ("", {"body": "x", **JMS}, FROM_JMS, "x"),
-    ],
-)
-def test_parameters_of_url_and_form_are_the_body_and_the_headers_of_a_message(
-    query: str, fields: dict[str, str], headers: dict[str, str], body: str
-) -> None:
-    message = message_of(query=f"type=topic{query}", body=urlencode(fields).encode())
-
-    assert message == ({**USUAL, **headers}, body.encode())
 
 
 @given(st.text("%4e1&=+aé", max_size=40), st.integers(3, 8))
@@ -72,13 +41,8 @@ def test_a_form_that_is_decoded_in_pieces_has_the_same_fields(fields: str, lengt
     ("path", "query", "destination"),
     [
         ("x", "type=queue", "/queue/x"),
-        ("x", "type=TOPIC", "/topic/x"),
-        ("x", "", "/topic/x"),
         ("x", "type=other", "/queue/x"),
-        ("a/x", "", "/topic/a.x"),
-        ("", "destination=x", "/topic/x"),
         ("y", "destination=queue%3A%2F%2Fx&type=topic", "/queue/x"),
-        ("y", "destination=topic%3A%2F%2Fx&type=queue", "/topic/x"),
         ("y", "destination=", "/topic/y"),
     ],
 )
@@ -131,12 +95,6 @@ def test_a_request_without_a_message_is_bad(request_parts: dict[str, Any], stem:
         message_of(**request_parts)
 
     assert caught.value.status == BAD_REQUEST
-
-
-def test_a_client_that_unsubscribes_sends_no_message() -> None:
-    assert is_goodbye({"action": "unsubscribe", "clientId": "c"})
-    assert not is_goodbye({"action": "unsubscribe"})
-    assert not is_goodbye({"action": "send", "clientId": "c"})
 
 
 @given(

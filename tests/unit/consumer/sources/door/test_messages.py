@@ -29,10 +29,6 @@ from tests.support.builders import metric_result
 
 WLCG = write_wlcg(metric_result()).encode()
 LINES = "application/jsonl"
-NO_DOCUMENTS = (
-    *(((b"", b"hello", b"<xml/>"), TEXT), ((b"", b"{", b"[" * 100_000), JSON)),
-    ((b'{"a": 1}\n{',), LINES),
-)
 
 
 def message(body: bytes = WLCG, content_type: str = TEXT, **headers: str) -> Message:
@@ -90,24 +86,17 @@ def test_a_class_that_is_not_a_name_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "content_type"), [(body, kind) for bodies, kind in NO_DOCUMENTS for body in bodies]
+    ("body", "content_type"), [(b"<xml/>", TEXT), (b"", JSON), (b'{"a": 1}\n{', LINES)]
 )
 def test_what_is_not_records_at_all_is_a_bad_request(body: bytes, content_type: str) -> None:
     assert problem_of(body, content_type).status == BAD_REQUEST
 
 
-@pytest.mark.parametrize("document", [[], [1], "x", None, {}, {"a": [1]}, [{"a": {}}, [1]]])
+@pytest.mark.parametrize("document", [[], [1], None, {}, {"a": [1]}, [{"a": {}}, [1]]])
 def test_json_without_a_readable_record_is_refused_as_a_whole(document: object) -> None:
     problem = problem_of(json.dumps(document).encode(), JSON)
 
-    assert problem.status == UNREADABLE
-    assert problem.facts["record"] == 1
-
-
-def test_a_problem_names_record_key_and_value() -> None:
-    facts = problem_of(b'{"a": "1", "b": [2]}', JSON).facts
-
-    assert (facts["record"], facts["key"], facts["value"]) == (1, "b", "[2]")
+    assert (problem.status, problem.facts["record"]) == (UNREADABLE, 1)
 
 
 def test_a_message_with_one_readable_record_or_of_another_format_is_taken() -> None:

@@ -25,7 +25,6 @@ from sam_pipeline.consumer.sources.door.dialects.nrdp import (
     TOO_MUCH_DATA,
     NrdpProblem,
     NrdpRefusal,
-    greeting,
     stored,
     submitted,
 )
@@ -52,11 +51,9 @@ BAD_TEXT = {
     **dict.fromkeys(("<a/>", "[" * 100_000, "[]", '{"checkresults": [1]}'), BAD_JSON),
     "[{}," + "{}," * 200_001: TOO_MUCH_DATA,
 }
-STATES_OF_HOSTS = [
-    *("host 0 OK", "host 1 CRITICAL", "host 2 UNKNOWN", "host 3 UNKNOWN", "host down CRITICAL")
-]
-STATES_OF_SERVICES = [
-    *("service 1 WARNING", "service 2 CRITICAL", "service 3 UNKNOWN", "service Warning WARNING")
+STATES = [
+    *("host 0 OK", "host 1 CRITICAL", "host 2 UNKNOWN", "host down CRITICAL"),
+    *("service 1 WARNING", "service 2 CRITICAL", "service 3 UNKNOWN", "service Warning WARNING"),
 ]
 
 
@@ -122,7 +119,7 @@ def test_the_result_of_a_service_in_xml_becomes_a_metric_result(name: str) -> No
     ]
 
 
-@pytest.mark.parametrize("row", [*STATES_OF_HOSTS, *STATES_OF_SERVICES])
+@pytest.mark.parametrize("row", STATES)
 def test_the_state_of_a_host_or_a_service_is_that_of_nagios(row: str) -> None:
     kind, state, status = row.split()
     result = service(state=state, checkresult={"type": kind}, time=1790000000)
@@ -207,20 +204,6 @@ def test_without_results_nrdp_explains_itself(parameters: dict[str, str], messag
     assert (str(document["status"]), document["message"]) == ("-1", message)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "content_type"),
-    [
-        ({}, "text/xml"),
-        ({"XMLDATA": "x", "JSONDATA": "x"}, "text/xml"),
-        ({"JSONDATA": "x"}, "application/json"),
-        ({"XMLDATA": "x", "output_type": "TYPE_JSON"}, "application/json"),
-        ({"JSONDATA": "x", "output_type": "TYPE_XML"}, "text/xml"),
-    ],
-)
-def test_answers_have_the_format_of_the_data(parameters: dict[str, str], content_type: str) -> None:
-    assert stored(parameters, 1, []).content_type == content_type
-
-
 def test_stored_results_are_answered_with_their_number() -> None:
     letter = UnloadedRecord(2, "bad-status", "metricStatus '7' must be one of OK")
 
@@ -242,11 +225,6 @@ def test_stored_results_are_answered_with_their_number() -> None:
 def test_problems_are_those_of_nrdp(token: str, problem: HttpProblem, key: str, value: str) -> None:
     reply = NrdpRefusal({"token": token}, problem).reply()
 
-    assert (reply.status, document_of(reply)["result"][key]) == (problem.status, value)
+    [(_, result)] = document_of(reply).items()
+    assert (reply.status, result[key]) == (problem.status, value)
     assert reply.headers.get("Retry-After") == ("5" if problem.status == 503 else None)
-
-
-def test_a_client_that_says_hello_learns_the_product() -> None:
-    response = document_of(greeting({}))["response"]
-
-    assert (response["status"], response["message"], response["product"]) == ("0", "OK", "nrdp")

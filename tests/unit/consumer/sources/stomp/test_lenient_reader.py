@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from sam_pipeline.consumer.sources.stomp.lenient_reader import (
     FRAMES_BEFORE,
-    LONGEST_LINE,
     MOST_COUNTED,
     MOST_FORMS,
     LenientReader,
@@ -124,25 +123,6 @@ def test_a_long_head_is_kept_as_far_as_it_matters(
     assert (good.body, good.fault) == (b"good", None)
 
 
-def test_a_message_that_is_delivered_again_has_the_same_fault() -> None:
-    frames = frames_of(
-        *(
-            b"MESSAGE\nsubscription:0\nack:" + ack + b"\nmessage-id:m\nx:" + LONG + b"\n\nbody\0"
-            for ack in (b"1", b"23\nredelivered:true")
-        )
-    )
-
-    assert len({frame.fault.problem for frame in frames}) == 1
-
-
-def test_a_known_header_that_is_too_long_is_not_kept() -> None:
-    line = b"samMessageId:" + b"x" * LONGEST_LINE
-
-    (bad,) = frames_of(b"MESSAGE\nack:1\n" + line + b"\na:" + LONG + b"\n\n\0")
-
-    assert bad.headers == {"ack": "1"}
-
-
 @pytest.mark.parametrize("sized", [True, False])
 @given(
     length=st.integers(MAX_BODY - 1, 3 * MAX_BODY),
@@ -240,14 +220,6 @@ def test_a_faked_length_does_not_swallow_the_next_messages(length: int, sizes: l
 def test_a_malformed_frame_confirms_nothing(command: bytes, rest: bytes) -> None:
     with pytest.raises(FrameError):
         frames_of(command + b"\n" + rest)
-
-
-def test_an_error_is_read_however_it_is_spelt() -> None:
-    error, large = frames_of(
-        b"ERROR\nmessage:caf\xe9\n\n\0", b"ERROR\nmessage:no\n\n" + b"x" * 80_000 + b"\0"
-    )
-
-    assert (error.headers, large.headers) == ({"message": r"caf\xe9"}, {"message": "no"})
 
 
 @given(st.binary(max_size=200), PIECES, st.booleans())

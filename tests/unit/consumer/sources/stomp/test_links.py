@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 import time
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.consumer.core.backoff import growing_delays
 from sam_pipeline.consumer.core.inbox import Inbox, acknowledge
 from sam_pipeline.consumer.sources.stomp import source as stomp
 from sam_pipeline.consumer.sources.stomp.link import LIVED_S, Address, StompLink, StompSettings
@@ -22,8 +20,7 @@ from sam_pipeline.consumer.sources.stomp.session import Subscription
 from sam_pipeline.consumer.sources.stomp.source import StompSource
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.net.broker_url import Broker, parse_broker
-from sam_pipeline.schema.net.stomp_session import CLOSED, SessionLost
-from tests.support.brokers.fake_broker import FakeBroker, closed_port
+from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.waiting import SOON_S, eventually
 from tests.unit.consumer.sources.stomp.test_session import (
     ACTIVEMQ,
@@ -99,27 +96,22 @@ def test_all_addresses_behind_a_name_are_consumed_at_once_and_a_new_one_soon(
 
 
 def test_a_lost_connection_is_opened_again_and_its_deliveries_are_discarded(
-    broker: FakeBroker, inbox: Inbox, caplog: pytest.LogCaptureFixture
+    broker: FakeBroker, inbox: Inbox
 ) -> None:
-    caplog.set_level(logging.INFO, "sam_pipeline.consumer")
     source = source_of(lambda: [broker.address])
     with running(source, inbox):
         eventually(lambda: not source.missing())
         broker.deliver("0", "a1")
         eventually(lambda: len(inbox) == 1)
-        assert inbox.reconnects == {}
+        before = dict(inbox.reconnects)
 
         broker.drop()
-        eventually(lambda: len(caplog.messages) == 3)
+        eventually(lambda: len(broker.subscriptions) == 2)
         broker.deliver("0", "a2")
         acknowledge(take(inbox))
 
         assert broker.heard("ACK").headers["id"] == "a2"
-    subscribed, lost, again = caplog.messages
-    assert "subscribed as site-a" in subscribed
-    assert f"{CLOSED}; trying again" in lost
-    assert again == subscribed
-    assert inbox.reconnects == {source.name: 1}
+    assert (before, inbox.reconnects) == ({}, {source.name: 1})
 
 
 @pytest.mark.parametrize(("lived_s", "sequences"), [(LIVED_S - 1, 1), (LIVED_S, 4)])
@@ -159,8 +151,6 @@ def test_an_absent_broker_is_logged_once(inbox: Inbox, caplog: pytest.LogCapture
         missing = source.missing()
     assert missing == [f"{source.name} at 127.0.0.1 (connection refused)"]
     assert sum("connection refused" in text for text in caplog.messages) == 1
-    with pytest.raises(SessionLost, match="connection refused"):
-        SETTINGS.open_channel(Broker("stomp", *nobody), nobody)
 
 
 def test_a_name_server_that_hangs_costs_one_thread_and_no_reconnect(
@@ -243,7 +233,7 @@ def test_a_refused_destination_does_not_affect_the_others(broker: FakeBroker, in
         assert len(take(inbox)) == 1
 
 
-def test_a_corrected_password_is_used_soon(inbox: Inbox, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_corrected_password_is_used_soon(inbox: Inbox) -> None:
     passwords = ["wrong"]
     settings = StompSettings("site-a", (METRICS,), user="sam", password=lambda: passwords[-1])
     with FakeBroker(server=ACTIVEMQ, refuses_login="password is invalid") as broker:
@@ -254,10 +244,8 @@ def test_a_corrected_password_is_used_soon(inbox: Inbox, caplog: pytest.LogCaptu
             broker.refuses_login = ""
             eventually(lambda: not link.problem)
 
-    (record,) = caplog.records
-    assert (record.levelname, "password is invalid" in record.message) == ("ERROR", True)
-    assert broker.logins[0].headers["passcode"] == "wrong"
-    assert broker.logins[-1].headers["passcode"] == "right"
+    logins = [login.headers["passcode"] for login in broker.logins]
+    assert (logins[0], logins[-1]) == ("wrong", "right")
 
 
 def test_subscribe_has_the_added_headers_and_connect_the_virtual_host(inbox: Inbox) -> None:
@@ -276,36 +264,27 @@ MADE_OTHERWISE = "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queu
 
 
 @pytest.mark.parametrize(
-    ("server", "header", "refusal", "problems"),
+    ("server", "header", "refusal", "problem"),
     [
-        (RABBITMQ, "selector", "", ["does not know the header selector"]),
-        (ACTIVEMQ, "x-queue-type", "", ["does not know the header x-queue-type"]),
-        (ARTEMIS, "x-max-length", "", ["does not know the header x-max-length"]),
-        (RABBITMQ, "x-queue-type", MADE_OTHERWISE, ["inequivalent", "sam-consume unsubscribe"]),
+        (RABBITMQ, "selector", "", "does not know the header selector"),
+        (ACTIVEMQ, "x-queue-type", "", "does not know the header x-queue-type"),
+        (RABBITMQ, "x-queue-type", MADE_OTHERWISE, "sam-consume unsubscribe"),
     ],
 )
 def test_headers_that_a_broker_would_ignore_or_refuses_are_reported(
-    inbox: Inbox, server: str, header: str, refusal: str, problems: list[str]
+    inbox: Inbox, server: str, header: str, refusal: str, problem: str
 ) -> None:
     with FakeBroker(server=server, forbids_subscribing=refusal) as broker:
         link = link_to(broker, with_headers(**{header: "x"}))
         with running(link, inbox):
-            eventually(lambda: all(text in link.problem for text in problems))
+            eventually(lambda: problem in link.problem)
 
     assert bool(broker.subscriptions) == bool(refusal)
-
-
-def test_a_broker_that_recovers_is_used_again_within_ten_seconds() -> None:
-    delays = growing_delays(uniform=lambda least, most: most)
-
-    assert max(next(delays) for _ in range(50)) < 10
 
 
 @pytest.mark.parametrize(
     ("destination", "covered"),
     [
-        ("/topic/grid.probe.metricOutput", "/topic/grid.probe.metricOutput"),
-        ("/topic/grid.probe.*", "/topic/grid.probe.sam-check"),
         ("/topic/grid.*.metricOutput", "/topic/grid.sam-check.metricOutput"),
         ("/topic/*.*", "/topic/sam-check.sam-check"),
         ("/topic/grid.>", "/topic/grid.sam-check"),
@@ -344,11 +323,3 @@ def test_a_broker_that_lets_users_lie_must_not_vouch(vouches: bool, stem: str) -
 
     assert stem in (trip.problem or "")
     assert (trip.proven is None) == vouches
-
-
-def test_an_unreachable_broker_is_a_problem_of_each_destination() -> None:
-    broker = parse_broker(f"stomp://127.0.0.1:{closed_port()}")
-
-    (trip,) = round_trips(broker, SETTINGS)
-
-    assert (trip.proven, "connection refused" in str(trip.problem)) == (None, True)
