@@ -1,30 +1,21 @@
-"""The commands `sam-db prune` and `sam-db partitions`, also killed and repeated."""
+"""The commands `sam-db prune` and `sam-db partitions`."""
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import signal
-import sqlite3
 from collections import Counter
-from collections.abc import Callable
-from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
 
 from tests.support.commands import Workplace
 from tests.support.database.with_schema import with_schema
 from tests.support.reports.stored import query
-from tests.support.waiting import eventually
 
 SERVICE = Path(__file__).parents[3] / "deploy/systemd/database/sam-db-prune.service"
 HOSTS = 3
-MANY = 2_500
-"""A number of hosts whose results take several batches on SQLite."""
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -36,22 +27,18 @@ def workplace(request: pytest.FixtureRequest, tmp_path: Path) -> Workplace:
     return Workplace(tmp_path, f"spool://{tmp_path / 'spool'}", url).write_configuration()
 
 
-def only_on(dialect: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("workplace", [dialect], indirect=True)
-
-
 def day(age: int) -> date:
     return datetime.now(UTC).date() - timedelta(days=age)
 
 
-def load(workplace: Workplace, *ages: int, hosts: int = HOSTS) -> None:
+def load(workplace: Workplace, *ages: int) -> None:
     """Publish and consume two results of each host on each day."""
     records = [
         f"hostName: ce{host:05}.example.org\nserviceFlavour: CE\nmetricName: org.example.Ping\n"
         f"metricStatus: OK\ntimestamp: {day(age)}T{hour:02}:00:00Z\ndetailsData: at {hour}\nEOT\n"
         for age in ages
         for hour in (1, 2)
-        for host in range(hosts)
+        for host in range(HOSTS)
     ]
     workplace.succeed("sam-publish", "send", workplace.write("records.txt", "".join(records)))
     workplace.succeed("sam-consume", "run", "--drain")
@@ -79,13 +66,12 @@ def test_results_and_details_are_removed_at_their_age_and_counted(workplace: Wor
     results, details = answer.out.splitlines()
     assert re.search(rf"results before {day(2)}: (3 rows|1 day, \d+ bytes)$", results)
     assert re.search(rf"details before {day(1)}: (12 rows|2 days, [1-9]\d* bytes)$", details)
-    assert "\r" not in answer.err  # progress is for terminals
     again = workplace.succeed("sam-db", "prune", *ages, "--dry-run", "--json").json
     assert (again["dry_run"], again["results"]["before"]) == (True, str(day(2)))
     assert (again["left"], again["not_dropped"]) == ([], [])
 
 
-@only_on("postgresql")
+@pytest.mark.parametrize("workplace", ["postgresql"], indirect=True)
 def test_partitions_of_the_coming_days_are_created(workplace: Workplace) -> None:
     load(workplace, 1)
 
@@ -102,52 +88,3 @@ def test_partitions_of_the_coming_days_are_created(workplace: Workplace) -> None
     assert [row["made"] for row in first] == [False] * 6 + [True] * 2
     assert [row["made"] for row in second] == [False] * 8
     assert table.splitlines()[-1].endswith("created now")
-
-
-@only_on("postgresql")
-def test_a_prune_killed_between_days_is_completed_by_the_next(workplace: Workplace) -> None:
-    load(workplace, *range(6))
-    before = f"WHERE timestamp < '{day(4)}T00:00:00Z'"  # reads no locked partition
-    engine = create_engine(workplace.database)
-
-    with engine.begin() as connection:
-        partition = f"metric_result_{day(4):%Y%m%d}"
-        connection.execute(text(f"LOCK TABLE {partition} IN ACCESS SHARE MODE"))
-        kill_prune(workplace, when=lambda: day(5) not in stored(workplace, before))
-    engine.dispose()
-
-    assert stored(workplace)[day(4)] == 2 * HOSTS
-    workplace.succeed("sam-db", "prune", "--keep-results", "2d")
-    assert set(stored(workplace)) == {day(age) for age in range(4)}
-    assert stored(workplace)[day(3)] == HOSTS
-
-
-@only_on("sqlite")
-def test_a_prune_killed_between_batches_is_completed_by_the_next(workplace: Workplace) -> None:
-    load(workplace, 3, 4, 5, hosts=MANY)
-    of_a_day = 2 * MANY
-    client = sqlite3.connect(workplace.directory / "sam.db", isolation_level=None, timeout=30)
-
-    with closing(client) as connection:
-
-        def blocks_the_prune() -> bool:
-            [rows] = connection.execute("SELECT count(*) FROM metric_result").fetchone()
-            if rows < 3 * of_a_day:
-                connection.execute("BEGIN IMMEDIATE")
-            return connection.in_transaction
-
-        kill_prune(workplace, when=blocks_the_prune)
-        connection.execute("ROLLBACK")
-
-    assert MANY < sum(stored(workplace).values()) < 3 * of_a_day
-    workplace.succeed("sam-db", "prune", "--keep-results", "2d")
-    assert stored(workplace) == {day(3): MANY}
-
-
-def kill_prune(workplace: Workplace, when: Callable[[], bool]) -> None:
-    """Kill a prune as soon as `when` is true; the caller keeps it from ending before."""
-    with workplace.running("sam-db", "prune", "--keep-results", "2d") as process:
-        eventually(lambda: when() or process.poll() is not None, 60)
-        assert process.poll() is None
-        os.kill(process.pid, signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL

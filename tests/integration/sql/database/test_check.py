@@ -31,8 +31,6 @@ OBJECTS = {
     "sqlite": """
 DROP VIEW report_change;
 = view report_change is missing
-DROP TRIGGER siteGroup_insert;
-= trigger siteGroup_insert is missing
 DROP VIEW downtime;
 CREATE VIEW downtime AS SELECT host_id AS hostName FROM host;
 = view downtime was changed
@@ -42,8 +40,6 @@ CREATE TRIGGER siteContact_insert INSTEAD OF INSERT ON siteContact BEGIN SELECT 
 = trigger siteContact_insert was changed
 """,
     "postgresql": """
-DROP TRIGGER downtime_insert ON downtime;
-= trigger downtime_insert on downtime is missing
 UPDATE pg_trigger SET tgenabled = 'D' WHERE tgname = 'sitegroup_insert';
 = trigger sitegroup_insert on sitegroup was changed
 DROP TRIGGER siteContact_insert ON siteContact;
@@ -58,10 +54,6 @@ DO $$ DECLARE view text; BEGIN  -- the second is one that others need
 END $$;
 = view downtime was changed
 = view metric_instance_name was changed
-CREATE OR REPLACE VIEW report_change AS SELECT c.run_id, r.report, r.day, c.level,
-c.names, c.old, c.new, c.reason, c.old_run_id
-FROM report_change_row AS c JOIN run AS r ON r.run_id = c.run_id WHERE c.level = 's';
-= view report_change was changed
 ALTER VIEW report_run SET (security_barrier = true);
 = view report_run was changed
 CREATE OR REPLACE FUNCTION lock_import() RETURNS void LANGUAGE plpgsql SECURITY DEFINER
@@ -80,8 +72,7 @@ REVOKE INSERT ON downtime FROM sam_loader;
 = grant INSERT ON downtime TO sam_loader is missing
 REVOKE UPDATE (state) ON run FROM sam_reporter;
 = grant UPDATE (state) ON run TO sam_reporter is missing
-GRANT SELECT, DELETE ON metric_result TO sam_loader;
-= unexpected grant DELETE ON metric_result TO sam_loader
+GRANT SELECT ON metric_result TO sam_loader;
 = unexpected grant SELECT ON metric_result TO sam_loader
 GRANT SELECT (name) ON site TO sam_loader;
 = unexpected grant SELECT (name) ON site TO sam_loader
@@ -89,20 +80,11 @@ GRANT INSERT ON siteGroup TO sam_loader WITH GRANT OPTION;
 = grant INSERT ON sitegroup TO sam_loader was changed
 GRANT SELECT ON site_availability TO PUBLIC;
 = unexpected grant SELECT ON site_availability TO PUBLIC
-GRANT EXECUTE ON FUNCTION lock_names TO PUBLIC;
-= unexpected grant EXECUTE ON FUNCTION lock_names() TO PUBLIC
 ALTER TABLE site OWNER TO sam;  -- who also owns what the damage creates
 ALTER VIEW report_seal OWNER TO reader_login;
 = to reader_login, sam, not to sam_owner
 """,
 }
-RIGHTS_ON_SCHEMA = """
-GRANT CREATE ON SCHEMA public TO PUBLIC, sam_loader;
-= unexpected grant CREATE ON SCHEMA public TO PUBLIC
-= unexpected grant CREATE ON SCHEMA public TO sam_loader
-REVOKE CREATE ON SCHEMA public FROM sam_owner;
-= grant CREATE ON SCHEMA public TO sam_owner is missing
-"""
 TABLES = {
     "sqlite": """
 DROP INDEX run_report_day;
@@ -114,28 +96,12 @@ DROP VIEW report_run;
 ALTER TABLE run DROP COLUMN who;
 = column run.who is missing
 = view report_run is missing
-ALTER TABLE run ADD COLUMN note text;
-= unexpected column run.note
-DROP TABLE group_site;
-CREATE TABLE group_site (
-    group_type text, run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
-    group_name text NOT NULL, weight real NOT NULL, PRIMARY KEY (run_id, group_type, group_name)
-) STRICT;
-= column group_site.group_type was changed
-= column group_site.site is missing
-= column group_site.weight was changed
-= constraint PRIMARY KEY(run_id,group_type,group_name,site) on group_site is missing
-= unexpected constraint PRIMARY KEY(run_id,group_type,group_name) on group_site
-DROP TABLE horizon;
-CREATE TABLE horizon (day text PRIMARY KEY);
-= table horizon was changed
 DROP TABLE seal;
 = table seal is missing
 """,
     "postgresql": """
-DROP INDEX run_report_day, metric_result_measured_at;
+DROP INDEX run_report_day;
 = index run_report_day is missing
-= index metric_result_measured_at is missing
 UPDATE pg_index SET indisvalid = false WHERE indexrelid = CAST('claim_key' AS regclass);
 = index claim_key was changed
 DROP TABLE report_change_row CASCADE;
@@ -208,25 +174,16 @@ def solve(engine: Engine, problems: Sequence[Problem]) -> None:
 
 def test_damage_to_objects_is_found_at_once_and_repaired(own_engine: Engine) -> None:
     assert find_problems(own_engine) == []
-    find_and_solve(own_engine, OBJECTS[own_engine.dialect.name])
+    expected = damage(own_engine, OBJECTS[own_engine.dialect.name])
 
-
-@on_postgresql
-def test_damage_to_rights_on_the_schema_is_found_and_repaired(own_engine: Engine) -> None:
-    find_and_solve(own_engine, RIGHTS_ON_SCHEMA)
-
-
-def find_and_solve(engine: Engine, damages: str) -> None:
-    expected = damage(engine, damages)
-
-    problems = find_problems(engine)
+    problems = find_problems(own_engine)
 
     found = texts(problems)
     assert [text for text in found if not text.endswith(tuple(expected))] == []
     assert [stem for stem in expected if not any(t.endswith(stem) for t in found)] == []
     assert len(found) == len(expected)
-    solve(engine, problems)
-    assert find_problems(engine) == []
+    solve(own_engine, problems)
+    assert find_problems(own_engine) == []
 
 
 def test_damage_to_tables_is_found_and_left_alone(own_engine: Engine) -> None:
@@ -246,8 +203,6 @@ def test_damage_to_tables_is_found_and_left_alone(own_engine: Engine) -> None:
     assert [p for p in problems if p.repair is None] == [p for p in remaining if p.repair is None]
     assert remaining == find_problems(own_engine)
     assert rows(own_engine) == before
-    [index] = [p.text for p in remaining if "index run_report_day is missing" in p.text]
-    assert "CREATE INDEX run_report_day" in index
 
 
 def rows(engine: Engine) -> dict[str, list[tuple[object, ...]]]:
@@ -292,27 +247,21 @@ def test_partitions_are_compared_as_part_of_their_table(own_engine: Engine) -> N
 
 
 @on_postgresql
-def test_a_schema_that_belongs_to_a_superuser_is_handed_over(own_engine: Engine) -> None:
-    run(own_engine, "REASSIGN OWNED BY sam_owner TO sam")
-
-    [problem] = find_problems(own_engine)
-
-    assert "to sam, not to sam_owner: functions run with" in problem.text
-    solve(own_engine, [problem])
-    assert find_problems(own_engine) == []
-
-
-@on_postgresql
 def test_a_role_without_the_right_to_compare_is_referred_to_the_owner(own_engine: Engine) -> None:
-    run(own_engine, "GRANT CREATE ON SCHEMA public TO PUBLIC")
-    for role in ("loader", "topology", "reporter", "reader"):
-        other = make_engine(as_role(url_of(own_engine), role))
+    run(
+        own_engine,
+        "GRANT CREATE ON SCHEMA public TO PUBLIC",
+        "REVOKE CREATE ON SCHEMA public FROM sam_owner",
+    )
+    other = make_engine(as_role(url_of(own_engine), "reader"))
 
-        found, not_compared = (problem.text for problem in find_problems(other))
+    *found, not_compared = (problem.text for problem in find_problems(other))
 
-        assert "unexpected grant CREATE ON SCHEMA public" in found
-        assert "as their owner" in not_compared
-        other.dispose()
+    assert ["grant CREATE ON SCHEMA public" in text for text in found] == [True] * 2
+    assert "as their owner" in not_compared
+    other.dispose()
+    solve(own_engine, find_problems(own_engine))
+    assert find_problems(own_engine) == []
 
 
 @on_postgresql
@@ -335,15 +284,10 @@ HARM = r"is (off|false): a crash can lose|fsync is off|session_replication_role 
 @pytest.mark.parametrize(
     ("where", "setting", "is_harmful"),
     [
-        ("DATABASE {name}", "synchronous_commit = off", True),
         ("DATABASE {name}", "synchronous_commit = FALSE", True),
-        ("DATABASE {name}", "session_replication_role = replica", True),
-        ("ROLE loader_login", "synchronous_commit = off", True),
         ("ROLE loader_login", "session_replication_role = local", True),
         ("ROLE loader_login IN DATABASE {name}", "synchronous_commit = off", True),
-        ("SYSTEM", "synchronous_commit = off", True),
         ("SYSTEM", "fsync = off", True),
-        ("SYSTEM", "session_replication_role = replica", True),
         ("ROLE loader_login IN DATABASE postgres", "synchronous_commit = off", False),
         ("ROLE reader_login", "synchronous_commit = off", False),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine
 
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.sql.checks.check import find_problems
@@ -101,24 +101,6 @@ def test_a_look_alike_of_a_class_name_is_another_class(own_engine: Engine) -> No
     assert "never loaded" in problems(own_engine)["SAM-check"]
 
 
-def test_many_unknown_names_are_looked_up_in_one_query(engine: Engine) -> None:
-    statements: list[str] = []
-    event.listen(engine, "before_cursor_execute", lambda *call: statements.append(str(call[2])))
-
-    Catalogue(engine).find_all({f"unknown{number}" for number in range(1000)})
-    for_many = len(statements)
-    Catalogue(engine).find("unknown")
-
-    assert len(statements) == 2 * for_many
-
-
-@pytest.mark.parametrize(
-    "name", [None, "", "host", "report_result", 'x"; DROP TABLE host', "é" * 9999]
-)
-def test_only_class_views_are_classes(catalogue: Catalogue, name: str | None) -> None:
-    assert catalogue.find(name) is None
-
-
 def test_only_views_with_a_trigger_that_are_not_the_schemas_own_are_classes(
     own_engine: Engine,
 ) -> None:
@@ -187,44 +169,3 @@ def test_text_fills_every_plain_type_and_a_column_of_another_one_breaks_its_clas
     assert view and view.times == {
         "c11": "day", "c12": "clock", "c13": "moment", "c14": "moment", "c23": "moment",
     }  # fmt: skip
-
-
-BAD_TIMES = [
-    *(("timestamptz", value) for value in ("now", "infinity", "20/11/2026 12:00")),
-    ("timestamp", "2026-11-20T24:00:00Z"),
-    *(("date", value) for value in ("today", "11/12/2026", "2026-02-30")),
-    *(("time", value) for value in ("now", "allballs", "24:00")),
-]
-
-
-def test_a_time_column_takes_only_iso_times(postgresql: Engine) -> None:
-    for number, (type_name, _) in enumerate(BAD_TIMES):
-        make_class(postgresql, f"note{number}", words="text", seenAt=type_name)
-
-    for number, (_, value) in enumerate(BAD_TIMES):
-        loaded = load_now(postgresql, note(f"note{number}", words="a", seenAt=value))
-
-        assert (loaded.rows, loaded.dead_letters) == (0, {"bad-time": 1})
-    errors = query(postgresql, "SELECT error FROM dead_letter ORDER BY dead_letter_id")
-    for (error,), (_, value) in zip(errors, BAD_TIMES, strict=True):
-        assert value in error and "seenAt" in error
-
-
-def test_views_that_cannot_be_told_apart_by_case_or_do_not_work_are_problems(
-    postgresql: Engine,
-) -> None:
-    make_class(postgresql, '"MetricOutput"')
-    make_class(postgresql, "twins", **{'"hostName"': "text", "hostName": "text"})
-    make_class(postgresql, "note")
-    make_class(postgresql, '"Note"')
-    make_class(postgresql, "off")
-    run(postgresql, "UPDATE pg_trigger SET tgenabled = 'D' WHERE tgname = 'off insert'")
-
-    loaded = load_now(postgresql, metric_message(), *map(note, ("twins", "note", "off")))
-
-    assert (loaded.rows_by_class, loaded.dead_letters) == ({"metricOutput": 1}, {"class-broken": 3})
-    found = problems(postgresql)
-    assert found.keys() == {"MetricOutput", "twins", "note", "Note", "off"}
-    assert 'view named "metricoutput"' in found["MetricOutput"]
-    assert '"hostName" and "hostname"' in found["twins"]
-    assert "is disabled" in found["off"]

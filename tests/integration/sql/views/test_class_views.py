@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import combinations, permutations
 
 import pytest
 from sqlalchemy import Engine
@@ -25,7 +25,6 @@ from tests.support.database.sql_rows import (
     stored,
 )
 
-LATER, EARLIER = "2026-11-30T00:00:00Z", "2026-11-25T00:00:00Z"
 Store = Callable[..., None]
 
 
@@ -43,12 +42,14 @@ def store(request: pytest.FixtureRequest) -> Store:
 
 
 def contents(engine: Engine, view: str) -> list[Values]:
-    """The rows, without the ids of messages."""
-    of_loading = {"messageId": "", "monitoringHost": ""}
-    return [
-        {key: value for key, value in row.items() if key not in of_loading}
-        for row in stored(engine, view)
-    ]
+    """The rows as texts, without the ids of messages."""
+    rows = [plain({**row, "messageId": "", "monitoringHost": ""}) for row in stored(engine, view)]
+    return sorted(rows, key=str)
+
+
+def plain(row: Values) -> Values:
+    """The values of a row as texts, in the order of their names."""
+    return {key: str(row[key]) for key in sorted(row) if row[key]}
 
 
 def test_a_select_returns_the_inserted_values_and_a_second_copy_changes_nothing(
@@ -78,35 +79,72 @@ def test_every_attribute_of_a_class_is_a_column_in_any_case(engine: Engine) -> N
     }
     insert(engine, "metricOutput", row)
     assert stored(engine, "metricOutput") == [row]
-    found = query(engine, "SELECT hostName, METRICSTATUS FROM metricoutput")
-    assert found == [("ce01.example.org", "CRITICAL")]
+
+
+def of_status(status: str) -> Values:
+    details = None if status == "CRITICAL" else "details"
+    return metric_result(metricStatus=status, summaryData=f"is {status}", detailsData=details)
+
+
+ENDS = (None, "2026-11-30T00:00:00Z", "2026-11-25T00:00:00Z")
+IN_ANY_ORDER: Sequence[tuple[str, Sequence[Values]]] = [
+    *(
+        ("metricOutput", [of_status(status) for status in pair])
+        for pair in combinations(("OK", "WARNING", "UNKNOWN", "CRITICAL"), 2)
+    ),
+    ("serviceEndpoint", [service_endpoint(validTo=end) for end in ENDS]),
+    ("siteGroup", [site_group(validTo=end) for end in ENDS]),
+    (
+        "downtime",
+        [
+            downtime(timestamp=None, description="undated"),
+            downtime(timestamp="2026-11-11T00:00:00Z", startTime="2026-11-20T01:00:00Z"),
+            downtime(timestamp="2026-11-12T00:00:00Z", startTime="2026-11-20T02:00:00Z"),
+        ],
+    ),
+    (
+        "siteContact",
+        [
+            site_contact(contact="Bob", timestamp="2026-11-18T01:00:00Z"),
+            site_contact(contact="Cid", timestamp="2026-11-18T01:00:00Z"),
+            site_contact(contact="", timestamp="2026-11-18T02:00:00Z"),
+        ],
+    ),
+]
+"""Rows of one key, of which the last one takes precedence over those before it."""
+
+
+@pytest.mark.parametrize(("view", "rows"), IN_ANY_ORDER)
+def test_of_rows_with_one_key_the_same_one_is_kept_whole_in_any_order(
+    engine: Engine, store: Store, view: str, rows: Sequence[Values]
+) -> None:
+    key = "hostName" if "hostName" in rows[0] else "siteName"
+    orders = [
+        [{**row, key: f"{number}.org"} for row in order]
+        for number, order in enumerate(permutations(rows))
+    ]
+
+    store(engine, view, *(row for order in orders for row in order))
+
+    kept = [plain({**rows[-1], key: order[0][key]}) for order in orders]
+    assert contents(engine, view) == sorted(kept, key=str)
 
 
 @pytest.mark.parametrize(
-    "order", list(itertools.permutations(["OK", "CRITICAL", "UNKNOWN", "WARNING"], 2))
+    ("view", "first", "second"),
+    [
+        ("metricOutput", metric_result(), metric_result(summaryData="x", detailsData="more")),
+        ("serviceEndpoint", service_endpoint(serviceURI="a"), service_endpoint(production="N")),
+        ("downtime", downtime(timestamp=None), downtime(timestamp=None, description="second")),
+    ],
 )
-def test_the_row_with_the_worse_of_two_statuses_is_kept_whole(
-    engine: Engine, store: Store, order: tuple[str, str]
+def test_of_rows_of_equal_precedence_the_first_is_kept(
+    engine: Engine, store: Store, view: str, first: Values, second: Values
 ) -> None:
-    rank = ["OK", "WARNING", "UNKNOWN", "CRITICAL"].index
-    rows = {
-        status: metric_result(
-            metricStatus=status, summaryData=f"is {status}", nagiosName=f"n-{status}"
-        )
-        for status in order
-    }
-    rows[order[0]]["detailsData"] = "all of the first"
+    store(engine, view, first)
+    store(engine, view, second)
 
-    store(engine, "metricOutput", *rows.values())
-
-    assert contents(engine, "metricOutput") == [rows[max(order, key=rank)]]
-
-
-def test_of_two_rows_with_one_status_the_first_is_kept(engine: Engine, store: Store) -> None:
-    store(engine, "metricOutput", metric_result())
-    store(engine, "metricOutput", metric_result(summaryData="another", detailsData="more"))
-
-    assert contents(engine, "metricOutput") == [metric_result()]
+    assert contents(engine, view) == [plain(first)]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +153,6 @@ def test_of_two_rows_with_one_status_the_first_is_kept(engine: Engine, store: St
         ("hostName", "ce02.example.org"),
         ("serviceFlavour", "ARC-CE"),
         ("metricName", "org.sam.CE-Ping"),
-        ("voName", "atlas"),
         ("voName", None),
         ("voFqan", "/ops/Role=pilot"),
         ("timestamp", "2026-11-20T12:00:01Z"),
@@ -141,66 +178,6 @@ def test_absent_and_empty_key_parts_are_equal_and_hosts_have_no_case(engine: Eng
     assert stored(engine, "metricOutput") == [bare]
 
 
-@pytest.mark.parametrize(
-    ("view", "row"), [("serviceEndpoint", service_endpoint), ("siteGroup", site_group)]
-)
-@pytest.mark.parametrize("order", list(itertools.permutations([None, LATER, EARLIER])))
-def test_the_earliest_end_of_validity_wins(
-    engine: Engine,
-    store: Store,
-    view: str,
-    row: Callable[..., Values],
-    order: tuple[str | None, ...],
-) -> None:
-    store(engine, view, *(row(validTo=value) for value in order))
-
-    assert [member["validTo"] for member in stored(engine, view)] == [EARLIER]
-
-
-def test_the_values_of_the_first_endpoint_row_are_kept(engine: Engine, store: Store) -> None:
-    store(
-        engine,
-        "serviceEndpoint",
-        service_endpoint(production="true", serviceURI="a"),
-        service_endpoint(production="false", validTo=LATER),
-    )
-
-    [row] = stored(engine, "serviceEndpoint")
-    assert (row["production"], row["serviceURI"], row["validTo"]) == ("true", "a", LATER)
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 3])))
-def test_the_newest_announcement_of_a_downtime_wins(
-    engine: Engine, store: Store, order: tuple[int, ...]
-) -> None:
-    rows = [
-        downtime(
-            timestamp=f"2026-11-1{number}T00:00:00Z",
-            description=f"version {number}",
-            startTime=f"2026-11-20T0{number}:00:00Z",
-        )
-        for number in order
-    ]
-
-    store(engine, "downtime", *rows)
-
-    [row] = stored(engine, "downtime")
-    assert (row["description"], row["startTime"]) == ("version 3", "2026-11-20T03:00:00Z")
-
-
-def test_a_downtime_without_a_timestamp_is_older_than_any_with_one(
-    engine: Engine, store: Store
-) -> None:
-    store(engine, "downtime", downtime(timestamp=None, description="first"))
-    store(engine, "downtime", downtime(timestamp=None, description="second"))
-    assert [row["description"] for row in stored(engine, "downtime")] == ["first"]
-
-    store(engine, "downtime", downtime(description="dated"))
-    store(engine, "downtime", downtime(timestamp=None, description="third"))
-
-    assert [row["description"] for row in stored(engine, "downtime")] == ["dated"]
-
-
 def test_downtimes_without_an_id_differ_by_their_start_and_by_what_they_cover(
     engine: Engine, store: Store
 ) -> None:
@@ -219,7 +196,13 @@ def test_downtimes_without_an_id_differ_by_their_start_and_by_what_they_cover(
     assert covered == [("", ""), (host, ""), (host, "CE"), (host, "CE")]
 
 
-def test_a_downtime_that_ends_as_it_starts_is_cancelled(engine: Engine) -> None:
+def test_reports_read_neither_a_downtime_that_ends_as_it_starts_nor_an_empty_contact(
+    engine: Engine,
+) -> None:
+    for text, at, shown in (("Bob", 18, [("Bob",)]), ("", 19, []), ("Dan", 20, [("Dan",)])):
+        contact = site_contact(contact=text, timestamp=f"2026-11-{at}T00:00:00Z")
+        insert(engine, "siteContact", contact)
+        assert query(engine, "SELECT contact FROM report_site_contact") == shown
     insert(engine, "downtime", downtime())
     assert len(query(engine, "SELECT * FROM report_downtime")) == 1
 
@@ -228,24 +211,3 @@ def test_a_downtime_that_ends_as_it_starts_is_cancelled(engine: Engine) -> None:
 
     assert query(engine, "SELECT * FROM report_downtime") == []
     assert len(stored(engine, "downtime")) == 1
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations(["Bob", "Cid", None])))
-def test_the_newest_contact_of_a_site_wins_in_any_order(
-    engine: Engine, order: tuple[str | None, ...]
-) -> None:
-    """Of two announcements of one time the greater text counts; an empty one removes it."""
-    time_of = {"Bob": "T01", "Cid": "T01", None: "T02"}
-    rows = [
-        site_contact(contact=contact or "", timestamp=f"2026-11-18{time_of[contact]}:00:00Z")
-        for contact in order
-    ]
-    shown = "SELECT site, contact FROM report_site_contact"
-
-    insert(engine, "siteContact", *(row for row in rows if row["contact"]))
-    assert query(engine, shown) == [("EXAMPLE-LCG2", "Cid")]
-    load_each(engine, "siteContact", *rows)
-    assert query(engine, shown) == []
-    assert [row.get("contact") for row in stored(engine, "siteContact")] == [None]
-    insert(engine, "siteContact", site_contact(contact="Dan", timestamp="2026-11-20T00:00:00Z"))
-    assert query(engine, shown) == [("EXAMPLE-LCG2", "Dan")]
