@@ -139,88 +139,34 @@ def test_a_named_file_or_fragment_that_cannot_be_read_is_an_error(
 
 
 @pytest.mark.parametrize("program", SHOW)
-def test_every_program_knows_the_variables_of_the_others_and_refuses_unknown_ones(
-    command: Command, program: str
-) -> None:
-    known = {
-        "SAM_DATABASE_URL": "sqlite:////tmp/sam.db",
-        "SAM_REPORT_PROFILES": "",
-        "SAM_PUBLISHER_PASSWORD": "hidden",
-        "SAM_PUBLISHER_PROXY_PASSWORD": "hidden",
-        "SAM_CONSUMER_PASSWORD": "hidden",
-        "SAM_CONSUMER_BROKERS": "spool:///nowhere",
-        "SAM_CONFIG": "",
-    }
-
-    good = command(program, "config", "show", **known)
-    bad = command(program, "config", "show", SAM_PUBLSHER_BROKERS="x", SAM_SITE="y", **known)
-
-    assert (good.code, good.err) == (0, ""), str(good)
-    assert "hidden" not in good.out
-    assert bad.code == CONFIG
-    assert "SAM_PUBLSHER_BROKERS: unknown variable (did you mean SAM_PUBLISHER_BROKERS?)" in bad.err
-    assert "SAM_SITE: unknown variable" in bad.err
-
-
-def test_config_show_tells_where_each_value_comes_from_and_hides_passwords(
-    command: Command, tmp_path: Path, here: Path
-) -> None:
-    file = here / "sam.toml"
-    file.write_text(
-        '[publisher]\nuser = "probe"\nbrokers = ["stomp://a:hidden@b"]\ntimeout_s = "x"\n'
-        '[consumer]\nname = "site-a"\nbrokers = ["stomp://a:hidden@b"]\n'
-        '[[consumer.subscription]]\ndestination = "/topic/a"\n'
-        '[report]\nprofiles = ["a.toml"]\n'
-    )
-    file.chmod(0o600)
-    variables = {"SAM_PUBLISHER_TOKEN": "hidden", "SAM_DATABASE_URL": "postgresql://u:hidden@h/sam"}
-
-    show = ("config", "show", "--origin")
-    answers = {program: command(program, *show, **variables) for program in SHOW}
-    document = command("sam-publish", *show, "--json", "--timeout", "3", **variables).json
-
-    for program, key in SHOW.items():
-        answer = answers[program]
-        assert answer.code == (CONFIG if program in ("sam-publish", "sam-consume") else 0)
-        assert key in answer.out
-        assert "hidden" not in answer.out + answer.err
-    shown = answers["sam-publish"]
-    rows = {row[0]: row[1:] for row in map(str.split, shown.out.splitlines()) if row}
-    assert shown.out.startswith(f"configuration file: {file}\n")
-    assert rows["publisher.user"] == ["probe", f"{file}:2"]
-    assert rows["publisher.timeout_s"] == ["invalid", f"{file}:4"]
-    assert rows["publisher.token"] == ["***", "SAM_PUBLISHER_TOKEN"]
-    assert rows["publisher.spool"] == [str(tmp_path / "state" / "spool"), "default"]
-    assert f"{file}:4: [publisher] timeout_s: expected a number" in shown.err
-    assert "consumer.subscription[1].destination  /topic/a" in answers["sam-consume"].out
-    assert "SAM_DATABASE_URL" in answers["sam-db"].out
-    settings = {item["key"]: (item["value"], item["origin"]) for item in document["settings"]}
-    assert document["files"] == [str(file)]
-    assert settings["publisher.timeout_s"] == (3, "command line")
-    places = {problem.partition(": ")[0] for problem in document["problems"]}
-    assert places == {f"{file}:3", f"{file}:4"}
-
-
-@pytest.mark.parametrize("program", SHOW)
-def test_each_program_reads_the_fragments_and_names_them(
+def test_config_show_has_the_origin_of_each_value_and_hides_passwords(
     command: Command, tmp_path: Path, here: Path, program: str
 ) -> None:
-    fragment = here / "conf.d" / "10-all.toml"
+    file, fragment = here / "sam.toml", here / "conf.d" / "10-all.toml"
     fragment.parent.mkdir()
     fragment.write_text(
         f'[publisher]\nbrokers = ["spool://{tmp_path}/a"]\n[report]\nprofiles = ["a.toml"]\n'
-        f'[consumer]\nbrokers = ["spool://{tmp_path}/a"]\n[database]\nurl = "sqlite:///a.db"\n'
+        f'[consumer]\nbrokers = ["spool://{tmp_path}/a"]\n'
+        '[database]\nurl = "postgresql://u:hidden@h/sam"\n'
     )
-    (here / "sam.toml").write_text("[publisher]\ntimeout_s = 3\n")
+    fragment.chmod(0o600)
+    file.write_text("[publisher]\ntimeout_s = 3\n")
+    file.chmod(0o600)
+    names = ("SAM_PUBLISHER_PASSWORD", "SAM_PUBLISHER_TOKEN", "SAM_CONSUMER_PASSWORD")
+    known = dict.fromkeys(names, "hidden")
 
-    shown = command(program, "config", "show", "--origin", "--json")
-    assert command("sam-db", "upgrade").code == 0
-    assert (here / "conf.d" / "a.db").exists()  # relative to the fragment
-    (here / "sam.toml").write_text(fragment.read_text())
+    shown = command(program, "config", "show", "--origin", "--json", **known)
+    bad = command(program, "config", "show", SAM_PUBLSHER_BROKERS="x", SAM_SITE="y", **known)
+    file.write_text(fragment.read_text())
     twice = command(program, "config", "show")
 
+    assert shown.code == 0, str(shown)
+    assert "hidden" not in f"{shown}{bad}{twice}"
     origins = {item["key"]: item["origin"] for item in shown.json["settings"]}
     assert origins[SHOW[program]].startswith(f"{fragment}:")
+    assert bad.code == CONFIG
+    assert "SAM_PUBLSHER_BROKERS: unknown variable (did you mean SAM_PUBLISHER_BROKERS?)" in bad.err
+    assert "SAM_SITE: unknown variable" in bad.err
     assert (twice.code, twice.err.count(" is also set at ")) == (CONFIG, 4)
 
 

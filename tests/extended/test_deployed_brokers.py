@@ -253,29 +253,6 @@ def test_a_publisher_sends_to_no_topic_but_its_own(
     assert deployed.sent("topology", ENDPOINTS) == ""
 
 
-def test_check_finds_nothing_that_anybody_may_do_and_a_consumer_deletes_its_own_subscription(
-    deployed: Deployed, tmp_path: Path
-) -> None:
-    deployed.relayed(tmp_path)  # subscribes
-    consumer = deployed.documented("consumer") | {"name": "site-a"}
-    check = ("check", "--connect", "--json")
-    for program, section, arguments in (
-        ("publisher", deployed.documented("nagios1"), check),
-        ("consumer", consumer, (*check, "--to", f"spool://{tmp_path}/other")),
-    ):
-        done = run(tmp_path, program, section, *arguments)
-
-        (trip,) = json.loads(done.stdout)["brokers"]
-        assert done.returncode == 0, done.stderr
-        assert trip["proven"].startswith(("confirmed", "subscribed"))
-        assert not trip["anybody_may_publish"]
-
-    deleted = run(tmp_path, "consumer", consumer, "unsubscribe", deployed.url, RESULTS, "--yes")
-
-    assert deleted.returncode == 0, deleted.stderr
-    assert "deleted site-a." in deleted.stdout
-
-
 def test_a_publisher_reads_nothing(deployed: Deployed) -> None:
     deadline = Deadline.after(10)
     with closing(deployed.session("nagios1")) as session:

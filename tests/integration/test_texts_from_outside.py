@@ -17,8 +17,6 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.consumer.core import drain
-from sam_pipeline.consumer.monitoring.snapshot import BrokerState
-from sam_pipeline.consumer.monitoring.state_file import write_state
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.schema.times import format_time
@@ -26,7 +24,6 @@ from sam_pipeline.spark_jobs.pages.writer import site_page
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.http_stand_in import HttpStandIn
 from tests.support.builders import metric_message, metric_result
-from tests.support.consumer.snapshot import snapshot
 from tests.support.database.with_schema import with_schema
 from tests.support.invoke import invoke
 from tests.support.reports.pages import BAD_SITE, MARKED_DAY, fill
@@ -249,50 +246,6 @@ def test_messages_that_a_consumer_loads(seen: Seen, tmp_path: Path) -> None:
         for options in ((), ("--json",)):
             seen("sam-consume", "dead-letter", *command, *options)
     seen("sam-db", "classes")
-
-
-def test_the_state_of_a_daemon(seen: Seen, tmp_path: Path) -> None:
-    now = datetime.now(UTC)
-    counts = {EVIL: 3}
-    state = snapshot(
-        name="c",
-        since=now,
-        written_at=now,
-        ended_at=now,
-        ended_because=EVIL,
-        ignored_keys=counts,
-        dead_letters=counts,
-        open_dead_letters=counts,
-        rows_by_class=counts,
-        brokers=(BrokerState(EVIL, 1, 1, (EVIL,), 1),),
-    )
-    write_state(tmp_path / "state", state)
-
-    for main, command in (("sam-consume", ("status",)), ("check_sam_consumer", ())):
-        for options in ((), ("--json",)):
-            assert "evil" in seen(main, *command, *options)
-
-
-def test_files_to_import(seen: Seen, tmp_path: Path) -> None:
-    records = tmp_path / f"records-{NAME}"
-    records.write_text(f"{EVIL}\nEOT\nhostName: {BARE}\nEOT\n" + json.dumps({EVIL: EVIL}))
-    table = tmp_path / f"table-{NAME}"
-    table.write_text(f'downtimeId,siteName,"{EVIL}"\n1,"{EVIL}",3\n')
-    endpoints = tmp_path / f"endpoints-{NAME}"
-    endpoints.write_text(
-        "siteName,serviceFlavour,hostName,validFrom\n"
-        f'"{EVIL}",CE,h,2026-01-01T00:00:00Z\n"{BARE}",CE,h,"{EVIL}"\n'
-    )
-    export = tmp_path / f"export-{NAME}"
-    export.write_text("<results><SERVICE_ENDPOINT PRIMARY_KEY='\x85\u202e'><X>&#x85;</X></results>")
-
-    for options in (("--dry-run",), (), ("--json", "--restart")):
-        seen("sam-db", "import", "records", str(records), *options)
-    seen("sam-db", "import", "csv", "--class", "downtime", str(table))
-    for options in ((), ("--keep-going",), ("--json",)):
-        seen("sam-db", "import", "csv", "--class", "serviceEndpoint", str(endpoints), *options)
-    seen("sam-db", "import", "gocdb", "--endpoints", str(export))
-    seen("sam-report", "now")
 
 
 REPORTS = [

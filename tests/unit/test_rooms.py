@@ -248,19 +248,6 @@ def test_every_module_has_a_row_and_every_row_a_module() -> None:
     assert rows | {"publisher.__init__"} == set(WALLS)
 
 
-def test_the_rows_contain_no_cycle() -> None:
-    rows = {
-        row: {
-            other
-            for other in WALLS
-            if other != row and any(f"{other}.".startswith(f"{name}.") for name in wall.rooms)
-        }
-        for row, wall in WALLS.items()
-    }
-
-    assert [*TopologicalSorter(rows).static_order()]
-
-
 def test_modules_do_not_import_each_other_in_a_cycle() -> None:
     imports = {module: {*imported_modules(path)} - {module} for module, path in MODULES.items()}
 
@@ -277,17 +264,6 @@ def test_no_folder_has_too_many_entries() -> None:
     )
 
     assert {folder: count for folder, count in folders.items() if count > MAX_ENTRIES} == {}
-
-
-def test_public_class_names_are_unique() -> None:
-    names = Counter(
-        node.name
-        for path in MODULES.values()
-        for node in nodes(path)
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    )
-
-    assert {name for name, count in names.items() if count > 1} == set()
 
 
 def test_a_missing_service_is_reported_in_one_way() -> None:

@@ -121,16 +121,6 @@ def query(package: Path, *what: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_each_package_requires_what_it_does_not_bring_along(packages: Packages) -> None:
-    required = {name: set(query(packages[name, "rpm"], "--requires")) for name in NAMES}
-
-    [version] = query(packages["sam-publish", "rpm"], "--queryformat=%{VERSION}")
-    assert {"/usr/bin/python3", "python3 >= 3.9", "systemd"} <= required["sam-publish"]
-    assert {"python(abi) = 3.11", f"sam-publish = {version}"} <= required["sam-pipeline"]
-    reports = required["sam-pipeline-reports"]
-    assert {"java-headless >= 1:17", f"sam-pipeline = {version}"} <= reports
-
-
 def test_the_files_are_those_of_the_packages_and_nothing_is_enabled(host: Host) -> None:
     assert host.rpm(f"--verify --noconfig {' '.join(NAMES)}") == ""
     assert host.machine.succeed("stat -c '%U:%G %a' /var/spool/sam /var/lib/sam") == (

@@ -241,18 +241,6 @@ def test_a_job_does_its_work(host: Host, name: str) -> None:
     eventually(lambda: host.machine.shell(DONE[name]).returncode == 0, WAIT_S)
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_a_failed_job_is_reported(host: Host, name: str) -> None:
-    host.machine.succeed(PREPARED.get(name, "true"))
-
-    with broken_configuration(host, name):
-        failed = host.machine.shell(f"systemctl start {name}")
-
-    assert failed.returncode != 0
-    assert host.property(name, "ExecMainStatus") == "78"
-    eventually(lambda: host.has_reported(name), WAIT_S)
-
-
 @pytest.mark.parametrize("name", TIMERS)
 def test_a_timer_starts_its_service(host: Host, name: str) -> None:
     service = name.replace(".timer", ".service")

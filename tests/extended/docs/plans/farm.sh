@@ -48,16 +48,3 @@ chmod 600 {farm}/x509up
 node credentials.sh X509_USER_PROXY={farm}/x509up
 chmod 644 {farm}/x509up
 exits 78 node credentials.sh X509_USER_PROXY={farm}/x509up
-
-# What nodes lack, and the directory of another account
-release 127.0.0.1:1
-sam="export SAM_CONFIG={farm}/cvmfs/sam/1.0/sam.toml
-{farm}/cvmfs/sam/1.0/sam-publish result --metric m --status OK --host ce01.example.org"
-exits 77 script "$sam"
-exits 69 script "$sam --no-spool"
-script "umask 0; $sam" SAM_PUBLISHER_STATE={farm}/node/sam-$id
-same "$(find {farm}/node/sam-$id/spool -printf '%m\n' | sort -u | tr '\n' ' ')" "600 700 "
-rm -r {farm}/node/sam-$id
-install -d -o 40012 -m 755 {farm}/node/sam-$id {farm}/node/sam-$id/spool
-exits 77 node job.sh
-shows "belongs to another user"

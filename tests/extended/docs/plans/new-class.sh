@@ -19,15 +19,6 @@ same "$(rows)" "EARLY LD_LIBRARY_PATH "
 same "$(letters)" "unknown-class replayed"
 kill $STARTED && wait $STARTED
 
-# A duplicate changes nothing, a bad record is a dead letter, and the loader may not read
-{ record EARLY again; record '' empty; } | sam-publish send --class metricenvironment
-exits 65 consumer sam-consume run --drain
-same "$(psql -XAt -c "SELECT value FROM metricEnvironment WHERE name = 'EARLY'" sam)" early
-for statement in 'SELECT * FROM metricEnvironment' 'DELETE FROM metric_environment'; do
-    exits 1 env PGUSER=consumer_of_docs PGPASSWORD=let-me-in psql -X -q -c "$statement" sam
-done
-shows "permission denied"
-
 # On SQLite
 export SAM_DATABASE_URL=sqlite:///sam.db
 command sam-db upgrade

@@ -1,5 +1,5 @@
 #: place sqlite
-#: skip toml 1 2 3 4: in test_profiles.py, with their results and outcomes
+#: skip toml 1 2 3 4: profiles, in test_profiles.py
 PYTHONPATH={root} python - <<'END'
 from tests.extended.docs.reports import fill_pings
 fill_pings("sqlite:///sam.db")

@@ -42,8 +42,3 @@ rm sam.toml nagios1.pem
 #: run sh 6
 #: valid sam-publish toml 7
 #: run sh 7 8 9
-
-# The same without a broker
-unset SAM_PUBLISHER_BROKERS SAM_PUBLISHER_SPOOL
-#: run sh 1 8
-same "$(find shared-spool state/sam/spool -type f | wc -l)" 2

@@ -13,7 +13,7 @@ from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.identity.identity import broker_identity
 from sam_pipeline.schema.identity.keys import PublicKey
-from sam_pipeline.schema.identity.policy import ENFORCE, OBSERVE, Policy, PublisherRule, refusal
+from sam_pipeline.schema.identity.policy import ENFORCE, Policy, PublisherRule, refusal
 from sam_pipeline.schema.identity.policy_file import load_policy
 
 TODAY = date(2026, 11, 23)
@@ -178,18 +178,6 @@ def problems_of(file: Path, text: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         policy_of(file, text)
     return [problem.replace(f"{file}:", "") for problem in caught.value.problems]
-
-
-def test_a_policy_has_the_values_of_its_file(file: Path) -> None:
-    policy = policy_of(file, COMPLETE)
-
-    publisher, topology = policy.publishers
-    assert (policy.mode, policy.keys) == (ENFORCE, {"nagios-cern": (KEY_1, KEY_2)})
-    assert publisher.identities[1] == "key:nagios-cern"
-    assert (publisher.signed, publisher.monitoring_hosts) == (True, ("nagios1.cern.ch",))
-    assert (publisher.records_per_minute, publisher.until) == (20_000, date(2027, 6, 1))
-    assert (topology.sites, topology.hosts, topology.monitoring_hosts) == ((), (), None)
-    assert policy_of(file, f'mode = "{OBSERVE}"').publisher_of("anonymous") is None
 
 
 PROBLEMS = """mode = "enforced"

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.schema.identity.keys import (
-    LibrarySigner,
-    PublicKey,
     Signer,
     load_signer,
     make_key,
@@ -190,16 +188,3 @@ def test_without_a_key_or_with_an_unknown_one_a_message_is_unsigned(signer: Sign
     assert verify(signed, {signer.name: []}, NOW, MAX_AGE) is None
     # One that names a known key must have its signature.
     assert reason_of(changed(MESSAGE, {KEY_NAME: signer.name}), signer) == BAD_SIGNATURE
-
-
-def test_a_signature_is_that_of_rfc_8032() -> None:
-    """Test 2 of section 7.1."""
-    seed = bytes.fromhex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb")
-    public = bytes.fromhex("3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c")
-    signature = bytes.fromhex(
-        "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da"
-        "085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00"
-    )
-
-    assert LibrarySigner("rfc", seed).sign(b"\x72") == signature
-    assert PublicKey(public).verifies(signature, b"\x72")

@@ -28,10 +28,6 @@ RESULTS = Said(
     NOW,
     NOW,
 )
-NONE: frozenset[str] = frozenset()
-TOPOLOGY = replace(
-    RESULTS, message_class="serviceEndpoint", new_hosts=NONE, monitoring_hosts=frozenset({""})
-)
 KEY = "ed25519:MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE="
 PRESENT = f"""
 mode = "enforce"
@@ -83,17 +79,6 @@ def test_what_was_said_is_allowed_and_nothing_else(file: Path) -> None:
     assert allows(policy, **{**said, "hostName": "new.example.org"}, sites=[])
     for change in OTHERS:
         assert not allows(policy, **{**said, "sites": ["SITE-A"], **change})
-
-
-def test_the_classes_of_one_identity_are_one_publisher(file: Path) -> None:
-    without = replace(RESULTS, monitoring_hosts=frozenset({"", "nagios.example.org"}))
-    policy = suggested(file, [RESULTS, TOPOLOGY, replace(RESULTS, identity="anonymous")])
-
-    assert [publisher.name for publisher in policy.publishers] == ["anonymous", "uid:1000"]
-    assert policy.publishers[1].classes == ("metricOutput", "serviceEndpoint")
-    assert policy.publishers[1].monitoring_hosts == ("nagios.example.org",)
-    # Results without a monitoring host leave it open.
-    assert suggested(file, [without]).publishers[0].monitoring_hosts is None
 
 
 def test_a_publisher_of_the_present_policy_keeps_its_name_keys_and_limits(file: Path) -> None:

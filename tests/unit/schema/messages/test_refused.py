@@ -9,12 +9,9 @@ import pytest
 from sam_pipeline.schema.messages.destination import name_of_destination, problem_of_destination
 from sam_pipeline.schema.messages.message import CLASS, MESSAGE_ID, Message
 from sam_pipeline.schema.messages.refused import (
-    BAD_FRAME,
     KEPT_BYTES,
-    REFUSED,
     TOO_LARGE,
     LimitedBody,
-    mark_refused,
     refusal_of,
 )
 
@@ -50,14 +47,6 @@ def test_of_a_larger_body_the_beginning_the_length_and_the_digest_are_kept() -> 
     first, other = (message_of(bytes(KEPT_BYTES), end, limit=KEPT_BYTES) for end in (b"1", b"2"))
     assert first.body == other.body
     assert first.message_id != other.message_id
-
-
-def test_a_mark_keeps_headers_and_body_and_is_a_bad_frame_if_its_reason_is_unknown() -> None:
-    marked = mark_refused(Message(HEADERS, b"body"), BAD_FRAME, "not UTF-8")
-    refusal, unknown = refusal_of(marked), refusal_of(Message({**HEADERS, REFUSED: "because"}, b""))
-    assert refusal and (refusal.reason, refusal.text) == (BAD_FRAME, "not UTF-8")
-    assert (marked.message_class, marked.body) == ("metricOutput", b"body")
-    assert unknown and unknown.reason == BAD_FRAME
 
 
 GOOD = (

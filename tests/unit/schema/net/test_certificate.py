@@ -1,4 +1,4 @@
-"""Certificates as read from their bytes, and TLS of a server: which clients it lets in."""
+"""Certificates as read from their bytes, and the files of a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 from cryptography import x509
 
 from sam_pipeline.schema.errors import ConfigError
@@ -132,66 +131,13 @@ def test_the_host_names_are_those_of_the_certificate_not_its_common_name(files: 
     assert subject_of(files.file("key.pem", files.client().private_key_pem.bytes())) is None
 
 
-SERVER = "door.example.org"
-
-
-def server_files(files: TlsFiles, crl_file: Path | None = None, clients: bool = True) -> Files:
-    host = files.host(SERVER)
-    ca_file = files.ca_file if clients else None
-    certificate_file = files.certificate_file(host, "host.pem")
-    return Files(ca_file, certificate_file, files.key_file(host, name="host-key.pem"), crl_file)
-
-
-def seen_by_server(
+def test_a_server_has_tls_1_2_and_files_that_do_not_fit_together_are_reported(
     files: TlsFiles,
-    server: Files,
-    certificate: trustme.LeafCert | None = None,
-    version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
-) -> bytes | None:
-    """The certificate of a client as the server sees it; raises SSLError if it is refused."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.maximum_version = version
-    files.ca.configure_trust(context)
-    if certificate:
-        certificate.configure_cert(context)
-    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = context.wrap_bio(back, there, server_hostname=SERVER)
-    served = server_context(server).wrap_bio(there, back, server_side=True)
-    for side in (client, served, client, served):
-        try:
-            side.do_handshake()
-        except ssl.SSLWantReadError:
-            continue
-    return served.getpeercert(binary_form=True)
-
-
-def test_a_client_is_known_by_its_certificate_if_it_has_one_and_is_asked(files: TlsFiles) -> None:
-    der = seen_by_server(files, server_files(files), files.client())
-
-    assert der is not None
-    assert (subject_in(der) or "").startswith("CN=probe,")
-    assert seen_by_server(files, server_files(files)) is None
-    assert seen_by_server(files, server_files(files, clients=False), files.client()) is None
-    for certificate in (files.foreign_client(), files.expired_client()):
-        with pytest.raises(ssl.SSLCertVerificationError):
-            seen_by_server(files, server_files(files), certificate)
-
-
-def test_a_revoked_certificate_is_refused_and_the_next_one_is_not(files: TlsFiles) -> None:
-    revoked = files.client()
-    server = server_files(files, files.revocation_list(revoked))
-    with pytest.raises(ssl.SSLCertVerificationError):
-        seen_by_server(files, server, revoked)
-    assert seen_by_server(files, server, files.client())
-
-
-def test_a_client_needs_tls_1_2(files: TlsFiles) -> None:
-    assert seen_by_server(files, server_files(files), version=ssl.TLSVersion.TLSv1_2) is None
-    assert server_context(server_files(files)).minimum_version == ssl.TLSVersion.TLSv1_2
-
-
-def test_files_that_do_not_fit_together_are_reported(files: TlsFiles) -> None:
-    server = server_files(files)
+) -> None:
+    host = files.host("door.example.org")
+    certificate_file = files.certificate_file(host, "host.pem")
+    server = Files(files.ca_file, certificate_file, files.key_file(host, name="host-key.pem"))
+    assert server_context(server).minimum_version == ssl.TLSVersion.TLSv1_2
     other_key = files.key_file(files.client(), name="other-key.pem")
 
     for bad in (

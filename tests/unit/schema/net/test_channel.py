@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
@@ -149,34 +148,6 @@ def test_a_reset_or_closed_connection_is_an_error_with_a_readable_text() -> None
         with pytest.raises(ConnectionError):  # and no signal
             for _ in range(100):
                 channel.send(b"x" * 65536)
-
-
-def test_incoming_bytes_are_passed_on_while_sending_is_blocked_and_may_end_it() -> None:
-    """A broker that waits until its answers are read accepts no messages before that."""
-    arrived: list[bytes] = []
-    taken: list[int] = []
-
-    def speak_and_read(connection: socket.socket) -> None:
-        connection.sendall(MUCH)
-        while sum(taken) < len(MUCH):
-            taken.append(len(connection.recv(1_000_000)))
-
-    def say_no(connection: socket.socket) -> None:
-        connection.sendall(b"no")
-        mute(connection)
-
-    with channel_to(speak_and_read) as channel:
-        channel.arrived = arrived.append
-        channel.send(MUCH)
-        assert arrived
-        arrived.extend(iter(channel.receive, b""))
-    with channel_to(say_no) as channel:
-        channel.arrived = Mock(side_effect=ConnectionAbortedError)
-        with pytest.raises(ConnectionAbortedError):
-            channel.send(MUCH)
-        channel.arrived.assert_called_once_with(b"no")
-
-    assert sum(taken) == sum(map(len, arrived)) == len(MUCH)
 
 
 def test_a_connection_not_made_in_time_is_an_error(recwarn: pytest.WarningsRecorder) -> None:

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import os
-import socket
-import ssl
 from base64 import b64encode
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
-import trustme
 
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.proxy import Proxy, chosen, is_exempt, parse_proxy
-from tests.support.brokers.fake_broker import FakeBroker, black_hole, closed_port
-from tests.support.brokers.http_stand_in import HttpStandIn, reply
+from tests.support.brokers.fake_broker import black_hole, closed_port
 from tests.support.brokers.proxy_server import HOST, ProxyServer
 from tests.support.builders import metric_message
 
@@ -31,7 +24,6 @@ RABBIT = "rabbitmq-api+http://msg.example.org/%2F/amq.topic"
 NAME = "msg.invalid"  # no resolver knows it: only a proxy can
 KNOWN = {NAME: HOST}
 SECRET = "canary-of-the-proxy"
-SENT = reply(200, b"Message sent", messageID="ID:1")
 SOURCE = "([publisher] proxy)"
 
 both_ways = pytest.mark.parametrize("url", [STOMP, REST], ids=["CONNECT", "absolute URI"])
@@ -44,29 +36,10 @@ def no_proxy_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-@pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    with FakeBroker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def server() -> Iterator[HttpStandIn]:
-    with HttpStandIn(lambda request: SENT) as server:
-        yield server
-
-
 def proxy_of(url: str, key: str | None = None, **environ: str) -> str | None:
     """The host of the proxy to a broker."""
     proxy = chosen(parse_broker(url), key, "publisher", lambda: None, environ)
     return proxy.host if proxy else None
-
-
-def by_name(server: FakeBroker | HttpStandIn) -> str:
-    """The URL of the broker with a name that only the proxy can resolve."""
-    if isinstance(server, FakeBroker):
-        return server.url.replace(HOST, NAME)
-    return f"activemq-rest+http://{NAME}:{server.port}/api/message"
 
 
 def failure_of(url: str, proxy: str | None, timeout_s: float = 5.0, **settings: Any) -> str:
@@ -177,92 +150,13 @@ def test_an_unusable_proxy_is_not_shown(monkeypatch: pytest.MonkeyPatch, url: st
     assert SECRET not in str(refusal.value)
 
 
-@pytest.mark.parametrize("kind", ["broker", "server"])
-def test_a_broker_is_reached_by_a_name_that_only_the_proxy_resolves(
-    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, kind: str
-) -> None:
-    """STOMP goes by CONNECT, REST over HTTP by absolute URIs."""
-    server = request.getfixturevalue(kind)
-    look_up = Mock(wraps=socket.getaddrinfo)
-    with ProxyServer(hosts=KNOWN) as proxy:
-        monkeypatch.setattr(socket, "getaddrinfo", look_up)
-        config = PublisherConfig((by_name(server),), proxy=proxy.url)
-        publication = publish([metric_message(), metric_message()], config)
-
-    at = f"{NAME}:{server.url.rpartition(':')[2] if kind == 'broker' else server.port}"
-    asked = [call.args[0] for call in look_up.call_args_list]
-    assert len(publication.receipts) == 2
-    assert (NAME in asked, HOST in asked) == (False, True)
-    assert proxy.headers[0]["host"] == at
-    if kind == "broker":
-        assert proxy.asked == [f"CONNECT {at}"]
-        assert len(server.taken) == 2
-    else:
-        assert all(line.startswith(f"POST http://{at}/api/") for line in proxy.asked)
-        first = server.asked[0]
-        assert first.target.startswith("/api/message/grid.probe.metricOutput?type=topic")
-        assert first.headers["host"] == at
-        assert first.form["body"].startswith("hostName: ce01.example.org\n")
-
-
-def test_stomp_over_tls_passes_a_proxy_and_the_name_in_the_url_is_checked(tmp_path: Path) -> None:
-    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(context)
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    hosts = {**KNOWN, "localhost": HOST}
-
-    with FakeBroker(tls=context) as broker, ProxyServer(hosts=hosts) as proxy:
-        settings: dict[str, Any] = {"proxy": proxy.url, "ca_file": tmp_path / "ca.pem"}
-        right = broker.url.replace(HOST, "localhost")
-        publication = publish([metric_message()], PublisherConfig((right,), **settings))
-        refusal = failure_of(by_name(broker), **settings)
-
-    assert len(publication.receipts) == len(broker.taken) == 1
-    assert proxy.asked[0] == f"CONNECT {right.removeprefix('stomp+ssl://')}"
-    assert f"its certificate is not for {NAME}" in refusal
-
-
-@pytest.mark.parametrize("source", ["variable", "key and file", "key and variable"])
-def test_a_proxy_gets_user_and_password(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    broker: FakeBroker,
-    server: HttpStandIn,
-    source: str,
-) -> None:
-    with ProxyServer("user", f"{SECRET}:@", hosts=KNOWN) as proxy:
-        settings: dict[str, Any] = {"proxy": proxy.url_with("user")}
-        if source == "variable":
-            settings = {}
-            monkeypatch.setenv("http_proxy", proxy.url_with(f"user:{SECRET}%3A%40"))
-        elif source == "key and variable":
-            monkeypatch.setenv("SAM_PUBLISHER_PROXY_PASSWORD", f"{SECRET}:@")
-        else:
-            file = tmp_path / "proxy-password"
-            file.touch(0o600)
-            settings["proxy_password_file"] = file
-            file.write_text("old\n")
-            assert "rejected the login of user" in failure_of(by_name(broker), **settings)
-            file.write_text(f"{SECRET}:@\n")  # it is read again at each connect
-        for url in (by_name(broker), by_name(server)):
-            config = PublisherConfig((url,), **settings)
-            publish([metric_message()], config)
-
-    assert len(broker.taken) == 1
-    assert [request.form["body"] for request in server.asked[:1]] == [broker.taken[0].body.decode()]
-    assert all("proxy-authorization" in headers for headers in proxy.headers)
-    assert config.has_secrets().get("proxy password", False) == (source != "variable")
-
-
 @both_ways
 @pytest.mark.parametrize(
     ("login", "wants", "stem"),
     [
         ("", "Basic", "it requires a login: http://USER:PASSWORD@… in the"),
-        (f"u:{SECRET}", "Basic", "it rejected the login of u"),
         (f"u:{SECRET}", "Negotiate, basic realm=x", "it rejected the login of u"),
         ("u", "Negotiate", "it requires Negotiate authentication"),
-        ("u", "", "it rejected the login of u"),
     ],
 )
 def test_a_407_is_explained(

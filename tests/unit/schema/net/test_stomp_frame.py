@@ -38,18 +38,6 @@ def test_encoded_frames_are_read_back_from_any_chunks(
     assert frames == [Frame(command, headers, body)] * 2
 
 
-@given(st.sampled_from([b"", b"MESSAGE\n"]), st.binary(max_size=200), PIECES)
-def test_any_bytes_raise_only_a_frame_error(start: bytes, data: bytes, sizes: list[int]) -> None:
-    reader = FrameReader(max_head_bytes=50, max_body_bytes=50)
-
-    try:
-        frames = frames_of(*cut(start + data, sizes), reader=reader)
-    except FrameError as error:
-        assert str(error)
-    else:
-        assert all(isinstance(frame, Frame) for frame in frames)
-
-
 def test_a_header_cannot_inject_another_header_or_frame() -> None:
     evil = "x\ndestination:/queue/other\r\n\n\0"
     with pytest.raises(ValueError, match="holds a NUL"):

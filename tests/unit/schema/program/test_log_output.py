@@ -1,4 +1,4 @@
-"""Repeated lines of a log are folded, and a log that cannot be written stops nothing."""
+"""Folded lines of a log, a log that cannot be written, and files that are replaced as a whole."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import json
 import logging
 import os
-import threading
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,64 +14,31 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.schema.program.log_output import FoldingHandler, error_lines, set_up
-from tests.support.waiting import SOON_S
+from sam_pipeline.schema.program.replacing import replacing
 
 
-class Log:
-    """Two loggers that share a handler with `every_s`."""
+def test_a_repeated_line_is_written_once_and_counted_before_the_next_one() -> None:
+    stream = io.StringIO()
+    handler = FoldingHandler(stream, 3600)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s %(message)s"))
+    one, other = logging.Logger("one"), logging.Logger("other")
+    for logger in (one, other):
+        logger.addHandler(handler)
 
-    def __init__(self, every_s: float = 3600) -> None:
-        self.arrived = threading.Event()
-        self.stream = io.StringIO()
-        self.stream.flush = self.arrived.set  # type: ignore[method-assign]
-        self.handler = FoldingHandler(self.stream, every_s)
-        self.handler.setFormatter(logging.Formatter("%(levelname)s %(name)s %(message)s"))
-        self.one, self.other = logging.Logger("one"), logging.Logger("other")
-        for logger in (self.one, self.other):
-            logger.addHandler(self.handler)
-
-    @property
-    def lines(self) -> list[str]:
-        return self.stream.getvalue().splitlines()
-
-
-@pytest.fixture
-def log() -> Iterator[Log]:
-    output = Log()
-    yield output
-    output.handler.close()
-
-
-def test_a_repeated_line_is_written_once_and_counted_before_the_next_one(log: Log) -> None:
     for _ in range(5):
-        log.one.warning("broker away")
-    log.one.info("broker back")
-    log.one.info("broker back")
-    log.handler.close()
+        one.warning("broker %s away", "a")
+    other.warning("broker a away")
+    other.error("broker a away")
+    other.error("broker a away")
+    handler.close()
 
-    assert log.lines == [
-        "WARNING one broker away",
+    assert stream.getvalue().splitlines() == [
+        "WARNING one broker a away",
         "WARNING one last line repeated 4 times",
-        "INFO one broker back",
-        "INFO one last line repeated once",
+        "WARNING other broker a away",
+        "ERROR other broker a away",
+        "ERROR other last line repeated once",
     ]
-
-
-def test_repetitions_are_counted_for_a_minute_and_then_the_line_is_written_again() -> None:
-    log = Log(every_s=0.5)
-    log.one.warning("broker away")
-    log.arrived.clear()
-    log.one.warning("broker away")
-
-    assert log.arrived.wait(SOON_S)
-    log.one.warning("broker away")
-
-    assert log.lines == [
-        "WARNING one broker away",
-        "WARNING one last line repeated once",
-        "WARNING one broker away",
-    ]
-    log.handler.close()
 
 
 @pytest.mark.parametrize("how", ["full", "closed pipe", "closed", "none"])
@@ -178,3 +145,35 @@ def test_json_has_broker_message_and_class_where_they_are_given(stderr: Stderr) 
     assert "\n" not in escaped
     error = {"level": "ERROR", "logger": "sam-db", "message": texts[0]}
     assert error.items() <= json.loads(document.removeprefix("<3>")).items()
+
+
+def test_the_file_and_new_directories_have_the_given_modes(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "file"
+    before = os.umask(0o022)
+    try:
+        with replacing(path, 0o600, directory_mode=0o700) as file:
+            file.write(b"new")
+    finally:
+        os.umask(before)
+
+    assert path.read_bytes() == b"new"
+    assert [stat.S_IMODE(name.stat().st_mode) for name in (path, path.parent)] == [0o600, 0o700]
+
+
+def test_a_failure_leaves_only_the_old_file_and_a_planted_link_is_not_followed(
+    tmp_path: Path,
+) -> None:
+    path, victim = tmp_path / "file", tmp_path / "victim"
+    path.write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt), replacing(path) as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+    victim.write_bytes(b"theirs")
+    (tmp_path / f".file.{os.getpid()}.new").symlink_to(victim)
+    with replacing(path) as file:
+        file.write(b"ours")
+    assert (path.read_bytes(), victim.read_bytes()) == (b"ours", b"theirs")
+    assert not path.is_symlink()

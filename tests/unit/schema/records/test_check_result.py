@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import string
 import time
-from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -83,19 +81,8 @@ def test_every_field_is_what_lies_between_two_semicolons(
     assert (result["state"], result["output"]) == (state, output)
 
 
-@given(st.text() | st.text("[]0;1 ABCDEFGHIJKLMNOPQRSTUVWXYZ_|\\n"))
-def test_whatever_a_line_contains_it_is_a_record_or_refused(line: str) -> None:
-    try:
-        record = record_of(line)
-    except RecordRefused as refusal:
-        assert refusal.reason == "no-command"
-    else:
-        assert record["serviceFlavour"] in ("Host", "Service")
-
-
 BOMB = """<?xml version="1.0"?><!DOCTYPE a [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>
 <checkresults><checkresult><output>&b;</output></checkresult></checkresults>"""
-TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]))
 
 
 def xml_of(content: str) -> str:
@@ -146,14 +133,6 @@ def test_a_long_text_takes_no_quadratic_time() -> None:
     assert results_in_xml(xml_of(f"<output>{text}</output>"))[0]["output"] == "&" * 200_000
 
 
-@given(st.text("<>/='\"&;!?[]- \0\né" + string.ascii_lowercase) | st.text() | st.binary())
-def test_whatever_is_read_has_results_or_is_refused(data: str | bytes) -> None:
-    for read in (results_in_xml, results_in_json):
-        for document in (data, f"<checkresults><checkresult>{data!r}"):
-            with suppress(UnreadableResults):
-                assert isinstance(read(document), list)
-
-
 VALUES = {
     "time=0.1s;;;0.000 size=20B;;;0": [("time", "0.1", "s"), ("size", "20", "B")],
     "load1=0.26;5;10;0;": [("load1", "0.26", "")],
@@ -188,20 +167,6 @@ def test_an_item_without_a_value_is_kept_and_skipped_and_the_others_are_read(jun
     text = f"before=1 {junk}  'the last'=2"
     assert split_output(f"OK | {text}") == Output("OK", "", text.replace("  ", " "))
     assert [(*value,) for value in measured(text)] == [("before", "1", ""), ("the last", "2", "")]
-
-
-OUTPUTS = {
-    "OK | a=1\nfirst\n  second | b=2\nc=3 d=4\n\n": ("OK", "first\n  second", "a=1 b=2 c=3 d=4"),
-    "\n \nOK - fine\nmore\n": ("OK - fine", "more", ""),
-    **{  # a bar in the details before anything else is text
-        f"OK\n{details}\n": ("OK", details, "")
-        for details in ("name | size\nsda | 10", "a || b", "x | a=1\nand text")
-    },
-}
-
-
-def test_the_summary_comes_first_and_items_after_details() -> None:
-    assert {text: tuple(split_output(text)) for text in OUTPUTS} == OUTPUTS
 
 
 @pytest.mark.parametrize("piece", ["'", "'' ", "'a", "=1", "9", "a=9,", "' ''"])

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from sam_pipeline.schema.errors import RecordRefused
-from sam_pipeline.schema.messages.decode import MOST_REFUSED, decode
+from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, built_in, folded
 from sam_pipeline.schema.records.normalise import CLOCK, DAY, MOMENT, Limits, normalise
@@ -148,19 +148,6 @@ def test_decoding_gives_rows_by_column_refusals_by_number_and_counts_unknown_key
     assert decoded.rows[0].values["hostname"] == "ce01.example.org"
     assert [(item.number, item.reason) for item in decoded.bad] == [(2, "bad-status")]
     assert decoded.ignored == {"fancy": 2}
-
-
-def test_of_many_refused_records_only_the_first_are_kept_and_all_are_counted() -> None:
-    good, bad = metric_message().body, metric_message(metric_result(metricStatus="FINE")).body
-    message = Message({"messageClass": "metricOutput"}, b"no key\nEOT\n" * 10_000 + good + bad * 2)
-
-    decoded = decode(message, METRIC_OUTPUT.keys, NOW, Limits(max_records=20_000))
-
-    assert [row.number for row in decoded.rows] == [10_001]
-    assert [refused.number for refused in decoded.bad] == [*range(1, MOST_REFUSED + 2), 10_002]
-    assert {refused.records for refused in decoded.bad[:MOST_REFUSED]} == {1}
-    further = [(refused.reason, refused.records) for refused in decoded.bad[MOST_REFUSED:]]
-    assert further == [("no-key", 10_000 - MOST_REFUSED), ("bad-status", 2)]
 
 
 def test_a_foreign_message_gets_an_id_from_class_and_body_and_ours_sort_by_creation() -> None:

@@ -181,32 +181,15 @@ def test_all_files_that_cannot_be_read_are_reported_with_all_other_problems(plac
     problems = place.problems()
 
     # The name that is missing may be in a file that can't be read.
-    files = [
-        "broken.toml:3",
-        "bytes.toml:2",
-        "directory.toml",
-        "good.toml:1",
-        "link.toml",
-        "pipe.toml",
-    ]
-    assert [problem.partition(": ")[0] for problem in problems] == [
-        *(f"conf.d/{file}" for file in files),
-        "sam.toml:2",
-    ]
-    assert "is not UTF-8 (byte 0xe9)" in problems[1]
-    assert problems[2].endswith("not a regular file")
-    assert "is also set at sam.toml:2" in problems[3]
+    places = " ".join(problem.partition(": ")[0] for problem in problems)
+    assert places == (
+        "conf.d/broken.toml:3 conf.d/bytes.toml:2 conf.d/directory.toml conf.d/good.toml:1"
+        " conf.d/link.toml conf.d/pipe.toml sam.toml:2"
+    )
     assert problems[4].endswith("is a link to nowhere, which does not exist")
     place.main.write_text("[consumer\n")
     assert place.problems()[0].startswith("sam.toml:1: Expected")
     assert "conf.d/broken.toml:3" in place.problems()[1]
-    place.main.write_text('consumer.name = "a"')
-    place.fragments.rename(place.fragments.with_name("elsewhere"))
-    for not_a_directory in (Path.touch, lambda path: path.symlink_to("nowhere")):
-        not_a_directory(place.fragments)
-        (problem,) = place.problems()
-        assert problem.startswith("conf.d: ")
-        place.fragments.unlink()
 
 
 def test_only_toml_files_beside_a_sam_toml_are_fragments(

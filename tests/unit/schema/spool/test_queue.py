@@ -180,24 +180,6 @@ def test_a_new_queue_is_private_and_durable_with_every_directory_above_it(
     assert stat.S_IMODE((parents[-1] / name).stat().st_mode) == 0o600
 
 
-def test_a_directory_removed_by_another_process_is_created_again(
-    queue: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, swept = os.open, list[str]()
-
-    def sweeping(path: str, flags: int, *arguments: int, **at: int) -> int:
-        if "dir_fd" in at and not swept:
-            swept.append(path)
-            next(queue.path.iterdir()).rmdir()
-        return real(path, flags, *arguments, **at)
-
-    monkeypatch.setattr(os, "open", sweeping)
-    name = queue.add(metric_message())
-
-    assert swept
-    assert list(queue.names()) == [name]
-
-
 @pytest.mark.parametrize("code", [errno.EEXIST, errno.EIO, None])
 def test_a_created_link_counts_even_if_an_error_is_reported_and_a_name_in_use_is_skipped(
     queue: DirectoryQueue, monkeypatch: pytest.MonkeyPatch, code: int | None
@@ -224,10 +206,7 @@ def test_a_created_link_counts_even_if_an_error_is_reported_and_a_name_in_use_is
 
 ADVICE = {
     errno.ENOSPC: "no space or no inodes",
-    errno.EDQUOT: "quota is used up",
-    errno.ESTALE: "mount it again",
     errno.EIO: "file server failed",
-    errno.EROFS: "mount it writable",
     errno.EACCES: "owner and mode",
 }
 
@@ -329,21 +308,6 @@ def test_an_element_or_lock_is_no_symbolic_link(queue: DirectoryQueue, tmp_path:
     assert queue.count() == len(list(queue.path.rglob("*.lck"))) == 1
 
 
-def test_a_directory_of_another_user_is_read_but_not_written_to(
-    queue: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = queue.add(metric_message())
-    if os.geteuid() == 0:
-        os.chown(queue.path, 4711, -1)
-    monkeypatch.setattr(os, "geteuid", lambda: 4712)
-
-    with pytest.raises(SpoolError, match="belongs to another user") as refusal:
-        queue.add(metric_message())
-
-    assert refusal.value.exit_code == 77
-    assert list(queue.names()) == [name]
-
-
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 def test_what_a_group_shares_has_its_mode_whatever_the_umask(tmp_path: Path, umask: int) -> None:
     queue = DirectoryQueue(tmp_path / "spool", shared=True)
@@ -432,12 +396,9 @@ def test_elements_are_found_by_the_ids_of_their_messages(queue: DirectoryQueue) 
         *zip((first, second, "id-1", "id-2"), paths, (False, False, True, True), strict=True)
     ]
     assert found[3].reason == "not JSON"
-    # What is older than the message is not read.
-    assert len([*elements_of(queue, {third}, time.time() - 100)]) == 1
+    # What is older than the message is not read, and a foreign one has the id of its reader.
     assert [*elements_of(queue, {third}, time.time() + 100)] == []
-    # The id of a foreign message is the one it has for the reader of the queue.
     queue.add(Message({}, b"a: b\nEOT\n"))
     wanted = Message({CLASS: "diskUsage"}, b"a: b\nEOT\n").message_id
     stamped = Stamp({CLASS: "diskUsage"}).stamped
     assert [item.message_id for item in elements_of(queue, {wanted}, 0, stamped)] == [wanted]
-    assert [*elements_of(queue, {wanted}, 0)] == []
