@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import signal
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from sam_pipeline.schema.records.text import Record, write_wlcg
+from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker, closed_port
 from tests.support.builders import metric_result
@@ -54,10 +53,6 @@ def say(process: subprocess.Popen[str], text: str) -> None:
     process.stdin.flush()
 
 
-def as_line(record: Record) -> str:
-    return json.dumps(record) + "\n"
-
-
 def test_spooling_a_result_imports_no_slow_module(place: Workplace) -> None:
     slow = {
         *("stomp", "ssl", "http", "urllib.request", "subprocess", "tempfile", "random", "shutil"),
@@ -84,22 +79,12 @@ def test_spooling_a_result_imports_no_slow_module(place: Workplace) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_details_from_a_closed_standard_input_are_empty(place: Workplace) -> None:
-    with FakeBroker() as broker:
-        line = f"{' '.join(RESULT)} --details - --broker {broker.url} <&-"
-        environment = place.clean_environment()
-        subprocess.run(["sh", "-c", line], cwd=place.directory, env=environment, check=True)
-
-    assert b"detailsData" not in broker.taken[0].body
-
-
-@pytest.mark.parametrize("write", [write_wlcg, as_line], ids=["text", "JSON"])
-def test_an_open_pipe_is_published_from(place: Workplace, write: Callable[[Record], str]) -> None:
+def test_an_open_pipe_is_published_from(place: Workplace) -> None:
     with (
         FakeBroker() as broker,
         started(place, "send", "--broker", broker.url, "--flush-s", "0.1") as process,
     ):
-        first, second = write(metric_result()), write(metric_result(hostName="ce02"))
+        first, second = map(write_wlcg, (metric_result(), metric_result(hostName="ce02")))
         say(process, first + second[:20])
         eventually(lambda: len(broker.taken) == 1)
         say(process, second[20:])

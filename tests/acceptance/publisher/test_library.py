@@ -10,13 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.publisher import Publisher, PublisherConfig
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.delivery.memory import FILE, Memory
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from tests.support.brokers.fake_broker import FakeBroker
-from tests.support.builders import metric_message
 
 START = """
 import os, sys, time
@@ -37,7 +34,7 @@ publisher.add(RECORD)
 FORK = """
 if os.fork() == 0:
     try:
-        publisher.add(RECORD)
+        publisher.{}
     except RuntimeError:
         sys.exit(0)
 os.wait()
@@ -63,10 +60,11 @@ def python(directory: Path, script: str, *arguments: str) -> subprocess.Complete
         ("del publisher", 1),
         ("sys.exit()", 1),
         ("publisher.itself = publisher; del publisher", 1),
-        (FORK, 2),  # a child leaves the records to its parent
+        (FORK.format("add(RECORD)"), 2),  # a child leaves the records to its parent
+        (FORK.format("close()"), 2),
     ],
 )
-def test_a_publisher_that_is_never_closed_leaves_its_records_in_the_spool_with_a_warning(
+def test_what_was_never_published_is_spooled_at_exit(
     tmp_path: Path, end: str, records: int
 ) -> None:
     (warning,) = python(tmp_path, START + end, "spool").stderr.splitlines()
@@ -78,27 +76,6 @@ def test_a_publisher_that_is_never_closed_leaves_its_records_in_the_spool_with_a
 
 def test_a_publisher_that_is_never_closed_loses_records_without_a_spool(tmp_path: Path) -> None:
     assert "1 of its 1 records are lost" in python(tmp_path, START).stderr
-
-
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_cannot_use_or_close_the_publisher(tmp_path: Path) -> None:
-    config = PublisherConfig(spool=tmp_path / "spool")
-    with FakeBroker() as broker, Publisher(config._replace(brokers=(broker.url,))) as publisher:
-        publisher.add_message(metric_message())
-        publisher.flush()
-        child = os.fork()
-        if child == 0:
-            try:
-                publisher.__exit__(None, None, None)
-            except RuntimeError:
-                os._exit(7)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        publisher.add_message(metric_message())
-        publisher.flush()
-
-        assert os.waitstatus_to_exitcode(status) == 7
-        assert (len(broker.taken), broker.connections) == (2, 1)
 
 
 def test_every_exported_name_exists_and_importing_loads_no_slow_module(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def metrics(place: Workplace, *bodies: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_what_many_writers_wrote_is_published_or_spooled_when_a_signal_ends_it(
+def test_what_was_written_is_kept_when_a_signal_ends(
     place: Workplace, number: signal.Signals
 ) -> None:
     with listening(place) as listener:

@@ -104,9 +104,7 @@ def test_a_plugin_reads_the_standard_input_of_run(host: Host) -> None:
     ],
     ids=["no-toml", "no-file", "refused", "no-broker", "no-spool", "bug"],
 )
-def test_a_failure_of_ours_keeps_the_exit_code_of_the_plugin_and_says_that_the_result_is_lost(
-    host: Host, prepare: str, options: str
-) -> None:
+def test_a_failure_of_ours_keeps_the_plugins_code(host: Host, prepare: str, options: str) -> None:
     done = host.shell(f"{prepare}\n{RUN} {options} {CRITICAL}", PYTHONPATH=str(host.directory))
 
     code = 3 if "unknown" in options else 2
@@ -143,9 +141,7 @@ def test_a_closed_or_full_output_or_no_directory_loses_nothing(host: Host, line:
         ("trap '' HUP;", ["SIGHUP", "SIGTERM"]),  # ignored at the start, as after nohup
     ],
 )
-def test_a_signal_kills_the_plugin_and_publishes_unknown(
-    host: Host, before: str, names: list[str]
-) -> None:
+def test_a_signal_kills_it_and_publishes_unknown(host: Host, before: str, names: list[str]) -> None:
     file = host.directory / "plugin"
     script = f"echo $$ > {file}.new; mv {file}.new {file}; exec sleep 60"
     process = host.start(f"{host.to_queue} -- sh -c {shlex.quote(script)}", before)

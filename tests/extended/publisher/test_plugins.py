@@ -41,9 +41,7 @@ PLUGINS = [
 @pytest.mark.parametrize(
     ("name", "arguments", "code"), [pytest.param(*case, id=" ".join(case[:2])) for case in PLUGINS]
 )
-def test_a_plugin_has_the_same_output_and_exit_code_under_run(
-    name: str, arguments: str, code: int, tmp_path: Path
-) -> None:
+def test_run_changes_nothing(name: str, arguments: str, code: int, tmp_path: Path) -> None:
     directories = [directory for directory in PLUGIN_DIRECTORIES if (directory / name).exists()]
     plugin = (directories[0] if directories else missing(name, HOW_TO_GET_PLUGINS)) / name
     queue = DirectoryQueue(tmp_path / "queue")

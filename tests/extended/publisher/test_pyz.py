@@ -129,7 +129,7 @@ def test_results_go_over_tls_and_through_an_http_door(node: WorkerNode) -> None:
 
 
 @each_python
-def test_mistakes_are_named_and_the_spool_is_checked_by_the_name_of_the_plugin(
+def test_mistakes_are_named_and_the_spool_is_checked(
     node: WorkerNode, python: str, pyz: Path
 ) -> None:
     usage = node.publish(*RESULT, "--sumary", "x", code=64)
@@ -149,9 +149,7 @@ def test_mistakes_are_named_and_the_spool_is_checked_by_the_name_of_the_plugin(
 
 @each_python
 @pytest.mark.parametrize("upgrade", ["mv new old.pyz", "rm old.pyz"])
-def test_an_upgrade_while_the_plugin_runs_loses_no_result(
-    node: WorkerNode, python: str, pyz: Path, upgrade: str
-) -> None:
+def test_an_upgrade_loses_no_result(node: WorkerNode, python: str, pyz: Path, upgrade: str) -> None:
     copy = shutil.copy(pyz, node.directory / "old.pyz")
     (node.directory / "new").write_text("of other bytes")
 
@@ -206,7 +204,7 @@ def test_without_anything_that_signs_check_says_so(tmp_path: Path, program: str,
     assert node.spool.count() == 0
 
 
-def test_the_file_is_executable_the_same_each_time_and_names_no_path_of_this_machine(
+def test_the_file_is_the_same_each_time_and_names_no_path_of_ours(
     pyz: Path, tmp_path: Path
 ) -> None:
     build(tmp_path / "again.pyz")

@@ -91,7 +91,7 @@ def test_what_the_door_confirms_is_in_the_database_once(door: DoorSite) -> None:
     assert (door.rows("single"), door.rows("packed")) == (1200, 250)
 
 
-def test_plain_http_goes_through_a_proxy_and_https_through_a_tunnel_with_a_token(
+def test_http_goes_through_a_proxy_and_https_through_a_tunnel(
     door: DoorSite, secured: Secured
 ) -> None:
     with ProxyServer() as proxy:

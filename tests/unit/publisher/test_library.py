@@ -170,7 +170,7 @@ def test_a_block_that_ends_with_an_error_publishes_its_records() -> None:
 # Publishers that were never closed
 
 
-def test_a_dropped_publisher_says_how_many_records_are_lost_and_is_silent_after_a_flush(
+def test_a_dropped_publisher_reports_its_loss_if_any(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     publisher = Publisher(config_for())

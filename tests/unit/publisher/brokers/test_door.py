@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from contextlib import closing
 from pathlib import Path
 
@@ -152,7 +151,7 @@ def test_only_a_confirmation_of_this_message_counts(answer: bytes, stem: str) ->
     [({"max_answers": 3}, [10, 7, 4, 1]), ({"room": 3}, [10, 7, 4, 1]), ({"max_lines": 3}, None)],
     ids=["no answer", "no room", "request too large"],
 )
-def test_messages_that_a_request_left_over_are_sent_again(
+def test_what_a_request_left_is_sent_again(
     limit: dict[str, int], requests: list[int] | None
 ) -> None:
     sent = to_topic(10)
@@ -190,22 +189,10 @@ def test_a_request_that_is_refused_as_a_whole_rejects_its_messages() -> None:
     assert len(server.asked) == 1
 
 
-def test_dead_letters_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    letters = [{"number": n, "reason": "bad-value", "text": "metricStatus: 'X'"} for n in (2, 3)]
-    (message,) = to_topic(1)
-
-    with DoorStandIn(outcome_of=lambda sent: stored(sent, deadLetters=letters)) as door:
-        assert sent_to(door.url, [message]) == {0: None}
-
-    (warning,) = (r.getMessage() for r in caplog.records if r.levelno == logging.WARNING)
-    assert warning.startswith(f"message {message.message_id}: 2 dead letters, ")
-    assert "bad-value: metricStatus: 'X'" in warning
-
-
 # Credentials
 
 
-def test_only_our_token_goes_with_a_request_and_a_wrong_one_is_in_no_error(
+def test_only_our_token_is_sent_and_no_error_shows_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("BEARER_TOKEN", "for-a-storage-element")

@@ -152,9 +152,7 @@ def test_a_round_trip_consumes_nothing_else_from_a_queue() -> None:
         ("/queue/x", {"loses": True}, "a consumer may have been faster"),
     ],
 )
-def test_what_cannot_be_read_back_ends_with_the_receipt(
-    destination: str, fault: dict[str, Any], stem: str
-) -> None:
+def test_a_receipt_is_enough(destination: str, fault: dict[str, Any], stem: str) -> None:
     proof, broker = proven(destination, 1.0, **fault)
 
     assert proof.startswith(f"confirmed, not read back: {stem}")

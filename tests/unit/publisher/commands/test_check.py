@@ -204,9 +204,7 @@ def test_a_check_message_goes_to_the_destination_of_results_with_its_own_class()
 
 
 @pytest.mark.parametrize("token", [TOKEN, None], ids=["with a token", "without"])
-def test_a_door_shows_where_it_stores_messages_and_whether_anybody_may_send(
-    monkeypatch: pytest.MonkeyPatch, token: str | None
-) -> None:
+def test_a_door_says_who_may_send(monkeypatch: pytest.MonkeyPatch, token: str | None) -> None:
     monkeypatch.setenv("SAM_PUBLISHER_TOKEN", TOKEN)
     with DoorStandIn(outcome_of=lambda sent: stored(sent, stored="broker"), token=token) as door:
         answer = connected(door.url)

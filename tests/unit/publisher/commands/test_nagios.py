@@ -124,9 +124,7 @@ def write(path: str = "sam.prom") -> Answer:
     return invoke("sam-publish", "spool", "status", "--textfile", path)
 
 
-def test_the_text_file_has_the_sizes_of_all_spools_and_the_ends_of_certificates(
-    tmp_path: Path, spool: DirectoryQueue
-) -> None:
+def test_the_text_file_has_spools_and_certificates(tmp_path: Path, spool: DirectoryQueue) -> None:
     files = TlsFiles(tmp_path)
     path = files.x509_proxy(files.client()).rename(tmp_path / 'a"b\\c.pem')
     Path("sam.toml").write_text(

@@ -151,7 +151,7 @@ def test_elements_are_dropped_by_name_and_by_message_id(spool: DirectoryQueue) -
     assert list(Path(f"{spool.path}.bad").iterdir()) == []
 
 
-def test_nothing_is_dropped_if_an_id_does_not_exist_nor_what_is_being_sent(
+def test_nothing_is_dropped_for_a_wrong_id_nor_while_it_is_being_sent(
     spool: DirectoryQueue,
 ) -> None:
     sending, name = spool.add(metric_message()), spool.add(metric_message())
@@ -269,7 +269,7 @@ def test_a_drain_without_a_broker_is_an_error(spool: DirectoryQueue) -> None:
     assert "no broker to drain to" in run("drain", code=78).err
 
 
-def test_a_drain_loop_ends_with_0_when_it_is_terminated(
+def test_a_terminated_loop_ends_with_0(
     spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool.add(metric_message())

@@ -31,7 +31,6 @@ from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.http_stand_in import HttpStandIn, reply
 from tests.support.brokers.stand_in import HOST
-from tests.support.builders import metric_message
 from tests.support.publishing import (
     TOPIC,
     config_for,
@@ -39,7 +38,6 @@ from tests.support.publishing import (
     filled,
     ids,
     messages,
-    refusing,
     sized,
     spooled,
 )
@@ -93,14 +91,17 @@ def locks(spool: DirectoryQueue) -> list[Path]:
 def test_the_next_call_drains_the_spool_on_the_same_connection(spool: DirectoryQueue) -> None:
     waiting, (message,) = filled(spool, 2), messages(1)
     publish(elsewhere := messages(1, destination="/queue/mine"), config_for())
+    spool.add(Message({"samMessageId": "foreign", "message-id": "ID:1"}, b"x"))
 
     with FakeBroker() as broker:
         publication = publish([message], config_for(broker.url))
 
-    assert broker.ids == [message.message_id, *waiting, *ids(elsewhere)]
+    assert broker.ids == [message.message_id, *waiting, *ids(elsewhere), "foreign"]
     destinations = [frame.headers["destination"] for frame in broker.taken]
-    assert destinations == [TOPIC] * 3 + ["/queue/mine"]
-    assert (broker.connections, publication.drained, spooled()) == (1, 3, [])
+    assert destinations == [TOPIC] * 3 + ["/queue/mine", TOPIC]
+    assert broker.taken[-1].headers["messageClass"] == "metricOutput"
+    assert "message-id" not in broker.taken[-1].headers
+    assert (broker.connections, publication.drained, spooled()) == (1, 4, [])
 
 
 def test_a_drain_that_fails_does_not_fail_the_call(spool: DirectoryQueue) -> None:
@@ -138,20 +139,7 @@ def test_one_process_at_a_time_drains_during_a_publish(spool: DirectoryQueue) ->
     assert (drained, spool.count()) == (0, 3)
 
 
-def test_an_element_rejected_in_passing_stays_locked_for_a_while(spool: DirectoryQueue) -> None:
-    (waiting,) = filled(spool, 1)
-
-    with FakeBroker(rejects=refusing(waiting)) as broker:
-        publish(messages(1), config_for(broker.url))
-        connections = broker.connections
-        publish(messages(1), config_for(broker.url))
-
-    assert connections > 1  # the refusal cost one
-    assert broker.connections == connections + 1
-    assert spooled() == [waiting]
-
-
-def test_an_element_locked_by_a_killed_process_is_drained_once_the_lock_is_old(
+def test_what_a_killed_process_locked_is_drained_once_the_lock_is_old(
     spool: DirectoryQueue,
 ) -> None:
     waiting = filled(spool, 2)
@@ -222,19 +210,7 @@ def test_locked_and_rejected_elements_stay_alone(spool: DirectoryQueue, scripted
     assert len(locks(spool)) == 1
 
 
-def test_a_foreign_element_gets_our_class_and_destination(spool: DirectoryQueue) -> None:
-    spool.add(Message({"message-id": "ID:1"}, metric_message().body))
-
-    with FakeBroker() as broker:
-        drain(config_for(broker.url))
-
-    (frame,) = broker.taken
-    assert frame.headers["messageClass"] == "metricOutput"
-    assert frame.headers["destination"] == TOPIC
-    assert "message-id" not in frame.headers
-
-
-def test_concurrent_drains_send_every_message_once(
+def test_concurrent_drains_send_once(
     spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting, brokers = filled(spool, 300), [Scripted() for _ in range(3)]
@@ -251,9 +227,7 @@ def test_concurrent_drains_send_every_message_once(
     assert spool.count() == 0
 
 
-def test_damaged_elements_of_every_kind_are_set_aside_and_the_others_are_sent(
-    spool: DirectoryQueue, scripted: Scripted
-) -> None:
+def test_damaged_elements_alone_are_set_aside(spool: DirectoryQueue, scripted: Scripted) -> None:
     waiting, names = filled(spool, 6), list(spool.names())
     empty, cut, flipped, directory = (spool.path / name for name in names[:4])
     empty.write_bytes(b"")
@@ -274,9 +248,7 @@ def test_damaged_elements_of_every_kind_are_set_aside_and_the_others_are_sent(
         assert name in aside.with_name(f"{aside.name}.reason").read_text()
 
 
-def test_an_element_that_cannot_be_set_aside_does_not_delay_the_others(
-    spool: DirectoryQueue, scripted: Scripted
-) -> None:
+def test_one_that_cannot_be_set_aside_stays(spool: DirectoryQueue, scripted: Scripted) -> None:
     waiting = filled(spool, 3)
     (spool.path / next(spool.names())).write_text("{")
     Path(f"{spool.path}.bad").touch()
@@ -288,9 +260,7 @@ def test_an_element_that_cannot_be_set_aside_does_not_delay_the_others(
     assert (len(result.inaccessible), locks(spool)) == (1, [])
 
 
-def test_an_element_to_where_nobody_can_subscribe_is_set_aside_with_the_reason(
-    spool: DirectoryQueue, scripted: Scripted
-) -> None:
+def test_an_element_for_nobody_is_set_aside(spool: DirectoryQueue, scripted: Scripted) -> None:
     waiting = [*filled(spool, 1), *filled(spool, 1, destination="/topics/x"), *filled(spool, 1)]
 
     totals = drain(config_for(ANY))

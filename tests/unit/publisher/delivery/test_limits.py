@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def with_details(details: str) -> Message:
         (STOMP, "\u00e9\u20ac\U0001f600"),
         (PublisherConfig(), "x"),
         (AMS, "line\n"),
-        *((REST, text) for text in ("x", "line\n", "\u00e9\u20ac\U0001f600", "a=b&c;{}")),
+        *((REST, text) for text in ("x", "\u00e9\u20ac\U0001f600", "a=b&c;{}")),
     ],
 )
 def test_details_are_shortened_to_what_fits_with_a_mark_and_a_warning(
@@ -91,12 +92,11 @@ def test_what_fits_is_unchanged() -> None:
     assert fitted_record(record, REST, {}) is record
 
 
-@pytest.mark.parametrize("details", [{}, {"detailsData": "short"}])
-def test_what_is_too_large_without_its_details_is_refused(details: dict[str, str]) -> None:
-    with pytest.raises(MessageRefused, match=r"5000\d\d\d bytes") as refused:
-        fitted(metric_message(metric_result(performanceData="x" * 5_000_000, **details)), STOMP)
+def test_what_is_too_large_without_its_details_is_refused() -> None:
+    record = metric_result(performanceData="x" * 5_000_000, detailsData="short")
 
-    assert refused.value.reason == "too-large"
+    with pytest.raises(MessageRefused, match=r"too-large: .*5000\d\d\d bytes"):
+        fitted(metric_message(record), STOMP)
 
 
 def test_a_long_summary_is_shortened_like_details() -> None:
@@ -118,9 +118,7 @@ def test_a_long_summary_is_shortened_like_details() -> None:
         (REST, sized(190_000), ""),
         (REST, sized(200_000), "too-large"),
         (PublisherConfig(brokers=(SERVLET, "stomp://b")), sized(200_000), ""),
-        (PublisherConfig(brokers=(SERVLET, "spool:///x")), sized(200_000), ""),
         (STOMP, metric_message(destination="/topics/x"), "is not a destination"),
-        (STOMP, metric_message(destination="foo"), "is not a destination"),
         (STOMP, metric_message(destination="/topic/a.>"), "is not a destination"),
         (STOMP, Message({"messageClass": "disk usage"}, b""), "is not a destination"),
     ],
@@ -128,8 +126,6 @@ def test_a_long_summary_is_shortened_like_details() -> None:
 def test_a_message_is_refused_that_consumers_or_all_brokers_would_refuse(
     config: PublisherConfig, message: Message, refused: str
 ) -> None:
-    if refused:
-        with pytest.raises(MessageRefused, match=refused):
-            require_deliverable(message, config)
-    else:
+    expected = pytest.raises(MessageRefused, match=refused) if refused else nullcontext()
+    with expected:
         require_deliverable(message, config)

@@ -96,13 +96,11 @@ def test_a_key_that_can_not_be_read_now_loses_nothing() -> None:
 # Reading ahead
 
 
-@pytest.mark.parametrize(("most", "worked"), [(10, 4), (2, 2)])
-def test_items_fetched_ahead_keep_their_order_up_to_a_limit(most: int, worked: int) -> None:
-    source = iter(range(5))
-    ahead = ReadAhead(source, max_items=most)
+def test_items_fetched_ahead_keep_their_order_up_to_a_limit() -> None:
+    ahead = ReadAhead(iter(range(5)), max_items=2)
     first = next(ahead)
 
-    assert [ahead.work() for _ in range(6)] == [True] * worked + [False] * (6 - worked)
+    assert [ahead.work() for _ in range(3)] == [True, True, False]
     assert [first, *ahead] == [0, 1, 2, 3, 4]
 
 
@@ -136,9 +134,8 @@ def terminate() -> None:
 def test_the_signal_only_sets_a_flag_and_ends_a_wait_for_input(termination: Termination) -> None:
     terminate()
 
-    readable, _, _ = select.select([termination.descriptor], [], [], 5)
     assert termination.received
-    assert readable
+    assert select.select([termination.descriptor], [], [], 5)[0]
 
 
 def test_the_signal_interrupts_a_wait_for_a_broker_once(termination: Termination) -> None:
@@ -151,15 +148,10 @@ def test_the_signal_interrupts_a_wait_for_a_broker_once(termination: Termination
 
 def test_work_beside_a_wait_is_finished_before_the_interrupt(termination: Termination) -> None:
     finished = []
-
-    def work() -> bool:
-        terminate()
-        finished.append(True)
-        return True
-
     termination.interrupts = True
+
     with pytest.raises(Terminated):
-        termination.shielded(work)()
+        termination.shielded(lambda: terminate() or finished.append(True) or True)()
 
     assert finished
 

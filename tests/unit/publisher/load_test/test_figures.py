@@ -219,9 +219,7 @@ def test_rates_are_those_until_the_last_receipt_and_the_last_arrival() -> None:
 @pytest.mark.parametrize(
     ("ended_by", "lost", "late", "listed"), [(QUIET, 10, 0, 1), (LIMIT, 0, 10, 0)]
 )
-def test_what_was_still_arriving_is_late_and_not_lost(
-    ended_by: str, lost: int, late: int, listed: int
-) -> None:
+def test_what_was_still_arriving_is_late(ended_by: str, lost: int, late: int, listed: int) -> None:
     found = figures(arrived=90, ended_by=ended_by)
 
     assert (found["lost"], found["late"], len(found["lost_ids"])) == (lost, late, listed)
@@ -326,9 +324,7 @@ def test_points_lie_where_the_axes_say_and_a_gap_interrupts_a_line() -> None:
         ([9.5], False, [0, 2, 4, 6, 8, 10]),
     ],
 )
-def test_an_axis_begins_and_ends_at_round_marks(
-    values: list[float], is_log: bool, marks: list[float]
-) -> None:
+def test_an_axis_ends_at_round_marks(values: list[float], is_log: bool, marks: list[float]) -> None:
     axis = axis_for("s", values, is_log=is_log)
 
     assert axis.marks() == pytest.approx(marks)

@@ -48,9 +48,7 @@ def refusals(found: list[Record | RefusedRecord]) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("size", [100, 10**6])
 @pytest.mark.parametrize("form", JSON_FORMS)
-def test_json_may_be_an_array_or_one_object_per_line_and_gives_the_same_as_text(
-    form: str, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_forms_give_the_same(form: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splitter, "BLOCK_BYTES", size)
     half = len(JSON_FORMS[form]) // 2
     members = [JSON_FORMS[form][:half].encode(), JSON_FORMS[form][half:].encode()]
@@ -107,9 +105,7 @@ def test_records_of_our_classes_are_checked(message_class: str, record: str, rea
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 300, 5000])
-def test_an_input_read_in_blocks_gives_the_same_as_one_read_at_once(
-    monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
+def test_reading_in_blocks_gives_the_same(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     details = "first line\nEOT\nhostName is no key here\nEOT\n  \nEOT"
     texts = [
         write_wlcg(metric_result(detailsData="a\nb")).replace("a\nb", details),
@@ -129,9 +125,7 @@ def test_an_input_read_in_blocks_gives_the_same_as_one_read_at_once(
 
 
 @pytest.mark.parametrize("head", [b"hostName: a\ndetailsData: ", b'[{"hostName": "', b"\n", b"[ "])
-def test_a_gzip_that_expands_without_end_is_refused_in_little_memory(
-    head: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_gzip_takes_little_memory(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "LONGEST_RECORD", 1_000_000)
     monkeypatch.setattr(splitter, "LONGEST_RECORD", 1_000_000)
     bomb = gzip.compress(head + b" " * 50_000_000)
@@ -173,7 +167,7 @@ def in_json(record: Record) -> bytes:
 
 
 @pytest.mark.parametrize("write", [lambda record: write_wlcg(record).encode(), in_json])
-def test_records_of_a_pipe_come_before_a_pause_and_half_a_record_after_it_or_is_refused(
+def test_half_a_record_of_a_pipe_waits_or_is_refused(
     write: Callable[[Record], bytes],
 ) -> None:
     first, second = write(metric_result(hostName="a")), write(metric_result(hostName="b"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.transport import kind_of
+from sam_pipeline.publisher.brokers.stomp.transport import connect
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings import secrets
 from sam_pipeline.publisher.settings.config import PublisherConfig
@@ -18,7 +18,6 @@ from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.secret_file import problem_of_certificate, problem_of_secret, read_secret
 from tests.support.brokers.fake_broker import FakeBroker
-from tests.support.brokers.http_stand_in import HttpStandIn, reply
 from tests.support.brokers.stand_in import HOST
 from tests.support.publishing import secret
 
@@ -75,26 +74,18 @@ def test_a_missing_bearer_token_file_is_an_error_beside_other_tokens(tmp_path: P
         secrets.token(None, environ)
 
 
-@pytest.mark.parametrize("is_ours", [True, False])
-def test_a_discovered_token_is_taken_from_a_link_of_our_own_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ours: bool
-) -> None:
+def test_only_a_link_of_ours_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link = tmp_path / f"bt_u{os.geteuid()}"
     link.symlink_to(secret(tmp_path / "target", "linked"))
-    lstat = Path.lstat
+    lstat, environ = Path.lstat, {"XDG_RUNTIME_DIR": str(tmp_path)}
 
     def of_another_user(path: Path) -> os.stat_result:
         status = lstat(path)
         return os.stat_result((*status[:4], 12345, *status[5:])) if path == link else status
 
-    if not is_ours:
-        monkeypatch.setattr(Path, "lstat", of_another_user)
-
-    found = secrets.discovered_token_file({"XDG_RUNTIME_DIR": str(tmp_path)})
-
-    assert (found == link) == is_ours
-    if is_ours:
-        assert secrets.token(None, {"XDG_RUNTIME_DIR": str(tmp_path)}) == "linked"
+    assert secrets.token(None, environ) == "linked"
+    monkeypatch.setattr(Path, "lstat", of_another_user)
+    assert secrets.discovered_token_file(environ) != link
 
 
 def test_a_directory_without_access_is_skipped_for_tokens_and_an_error_for_credentials(
@@ -117,18 +108,14 @@ def test_a_directory_without_access_is_skipped_for_tokens_and_an_error_for_crede
         (1000, (0o600, 0o400), (0o640, 0o604, 0o620, 0o601)),
         (0, (0o600, 0o640, 0o440), (0o444, 0o660, 0o644)),
     ],
-    ids=["user", "root"],
 )
 def test_a_secret_is_private_to_its_owner_or_to_a_group_of_root(
     owner: int, accepted: tuple[int, ...], refused: tuple[int, ...]
 ) -> None:
-    def exposure(mode: int) -> str | None:
+    for mode in (*accepted, *refused):
         status = os.stat_result((0o100000 | mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
-        return secret_file.exposure(status)
-
-    assert [exposure(mode) for mode in accepted] == [None] * len(accepted)
-    for mode in refused:
-        assert f"(mode {mode:04o}): chmod 600" in str(exposure(mode))
+        problem = f"(mode {mode:04o}): chmod 600" if mode in refused else "None"
+        assert problem in str(secret_file.exposure(status))
 
 
 @pytest.mark.parametrize(
@@ -136,11 +123,10 @@ def test_a_secret_is_private_to_its_owner_or_to_a_group_of_root(
     [
         (b"canary\n", 0o644, r"is accessible to other users \(mode 0644\): chmod 600"),
         (b"", 0o600, "first line is empty"),
-        (b" \ncanary\n", 0o600, "first line is empty"),
         (b"canary\xff\n", 0o600, "is not UTF-8"),
     ],
 )
-def test_an_unusable_file_is_reported_without_its_content(
+def test_an_unusable_file_is_not_shown(
     tmp_path: Path, content: bytes, mode: int, stem: str
 ) -> None:
     file = secret(tmp_path / "secret", mode=mode)
@@ -175,8 +161,6 @@ def test_a_certificate_with_its_key_is_a_secret_but_one_without_is_not(tmp_path:
 
     assert problem_of_certificate(alone) is None
     assert f"{both}: is accessible to other users" in str(problem_of_certificate(both))
-    both.chmod(0o600)
-    assert problem_of_certificate(both) is None
 
 
 def test_a_password_never_goes_in_plain_text_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,24 +184,16 @@ def test_a_temporarily_unusable_file_makes_the_broker_unavailable(tmp_path: Path
 
 
 def test_a_rotated_secret_is_used_at_the_next_connect(tmp_path: Path) -> None:
-    file = tmp_path / "secret"
+    file, tokens = tmp_path / "secret", []
     config = PublisherConfig(user="sam", password_file=file, token_file=file)
-    tokens = []
-
-    with FakeBroker() as stomp, HttpStandIn(lambda request: reply(200)) as rest:
-        servlet = f"activemq-rest+http://{HOST}:{rest.port}/api/message"
+    with FakeBroker() as stomp:
+        address = BrokerAddress(parse_broker(stomp.url), HOST)
         for text in ("old", "new"):
             secret(file, text)
             tokens.append(config.token(BROKER))
-            for url in (stomp.url, servlet):
-                broker = parse_broker(url)
-                connect = kind_of(broker).connect
-                connect(BrokerAddress(broker, HOST), config, Deadline.after(30)).close()
+            connect(address, config, Deadline.after(30)).close()
 
-    assert tokens == ["old", "new"]
-    assert [login.headers["passcode"] for login in stomp.logins] == ["old", "new"]
-    logins = [request.headers["authorization"] for request in rest.asked]
-    assert logins == ["Basic c2FtOm9sZA==", "Basic c2FtOm5ldw=="]
+    assert tokens == [login.headers["passcode"] for login in stomp.logins] == ["old", "new"]
 
 
 def test_the_text_of_a_configuration_shows_no_password_of_a_url() -> None:
@@ -233,16 +209,12 @@ def test_the_text_of_a_configuration_shows_no_password_of_a_url() -> None:
     "url",
     [
         f"stomp://sam:{PASSWORD}@msg.example.org",
-        f"stomp://sam:{PASSWORD}/x@msg.example.org",
         f"stomp://sam:7/{PASSWORD}@msg.example.org",
-        f"activemq-rest+http://sam:7/{PASSWORD}@msg.example.org/api/message",
         f"stomp://sam:7#{PASSWORD}@msg.example.org",
         f"stomp://sam:{PASSWORD}\u2100@msg.example.org",
         f"stomp://sam:[{PASSWORD}]@msg.example.org",
         f"stomp://sam@msg.example.org:{PASSWORD}",
-        f"stomp:/sam:{PASSWORD}@msg.example.org",
         f"sam:{PASSWORD}@msg.example.org",
-        f"//{PASSWORD}@msg",
         f"spool://sam:{PASSWORD}@msg.example.org/spool",
     ],
 )
@@ -253,9 +225,7 @@ def test_a_refused_broker_url_is_reported_without_its_password(url: str) -> None
     assert PASSWORD[:8] not in str(refusal.value)
 
 
-def test_credentials_change_with_each_secret_and_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_credentials_change_with_each_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("password_file", "token_file", "ca_file", "certificate_file", "key_file")
     files = {name: secret(tmp_path / name, "first") for name in names}
     config = PublisherConfig(**files)  # type: ignore[arg-type]
@@ -265,15 +235,10 @@ def test_credentials_change_with_each_secret_and_file(
     for path in files.values():
         path.write_text("the second\n")
         seen.append(config.credentials(BROKER))
-    for name, value in (
-        ("SAM_PUBLISHER_PASSWORD", "third"),
-        ("https_proxy", "http://proxy.example.org:3128"),
-    ):
-        monkeypatch.setenv(name, value)
-        seen.append(config.credentials(BROKER))
+    monkeypatch.setenv("SAM_PUBLISHER_PASSWORD", "third")
+    seen.append(config.credentials(BROKER))
     seen.append(config._replace(proxy="http://other.example.org").credentials(BROKER))
-    for name in ("password_file", "token_file"):
-        files[name].unlink()
+    files["token_file"].unlink()
     seen.append(config.credentials(BROKER))
 
     assert len({*seen}) == len(seen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -59,15 +60,7 @@ def spooled_signers(path: Path) -> list[str | None]:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        RESULT,
-        ("send",),
-        ("send", "--one-per-message"),
-        ("send", "--raw"),
-        (*RESULT, "--class", "ownClass", "--header", "nagios_host=n1.example.org"),
-    ],
-    ids=" ".join,
+    "arguments", [(*RESULT, "--class", "ownClass"), ("send",), ("send", "--raw")], ids=" ".join
 )
 def test_every_command_signs_what_it_sends_and_what_it_spools(arguments: tuple[str, ...]) -> None:
     stdin = write_wlcg(metric_result()) * 3
@@ -84,15 +77,11 @@ def test_every_command_signs_what_it_sends_and_what_it_spools(arguments: tuple[s
 
 
 def test_the_library_signs_also_what_it_spools_when_it_was_dropped(config: PublisherConfig) -> None:
-    with FakeBroker() as broker, Publisher(config._replace(brokers=(broker.url,))) as publisher:
-        publisher.add(metric_result())
-        publisher.add_message(Message({"messageClass": "ownClass"}, b"anything"))
     publisher = Publisher(config)
     publisher.add(metric_result())
     del publisher
     gc.collect()
 
-    assert signers(broker) == ["nagios1"] * 2
     assert spooled_signers(Path("spool")) == ["nagios1"]
 
 
@@ -125,18 +114,15 @@ def test_a_lost_message_is_sent_again_with_its_signature(config: PublisherConfig
     assert signer_of(KEY, receipt.message) == "nagios1"
 
 
-def test_a_message_of_another_publisher_goes_on_unchanged_and_without_a_key_it_is_as_ever(
-    config: PublisherConfig,
-) -> None:
+def test_a_message_of_another_publisher_goes_on_unchanged(config: PublisherConfig) -> None:
     other, message = Path("other.pem"), metric_message()
     make_key(other)
     signed = config._replace(signing_key_file=other).outgoing(message)
-    unsigned = config._replace(signing_key_file=None)
 
     assert config.outgoing(signed) == signed
-    assert signer_of(other, config.outgoing(signed)) == "other"
-    assert unsigned.outgoing(message) == unsigned.addressed(message)
-    assert not {SIGNATURE, SIGNED_AT} & unsigned.outgoing(message).headers.keys()
+    assert signer_of(other, signed) == "other"
+    unsigned = config._replace(signing_key_file=None).outgoing(message)
+    assert not {SIGNATURE, SIGNED_AT} & unsigned.headers.keys()
 
 
 def test_a_key_is_made_shown_and_named_by_the_check() -> None:
@@ -156,21 +142,21 @@ def test_a_key_is_made_shown_and_named_by_the_check() -> None:
     assert "nagios1" in sam_publish(*check).out
 
 
-@pytest.mark.parametrize("spoil", ["missing", "text", "readable"])
-def test_with_a_bad_key_nothing_is_sent_unsigned(config: PublisherConfig, spoil: str) -> None:
-    if spoil == "missing":
-        KEY.unlink()
-    elif spoil == "text":
-        KEY.write_text("not a key\n")
-    else:
-        KEY.chmod(0o644)
+SPOILT: dict[str, Callable[[], object]] = {
+    "missing": KEY.unlink,
+    "no key": lambda: KEY.write_text("not a key\n"),
+    "readable": lambda: KEY.chmod(0o644),
+}
+
+
+@pytest.mark.parametrize("key", SPOILT)
+def test_with_a_bad_key_nothing_is_sent_unsigned(config: PublisherConfig, key: str) -> None:
+    SPOILT[key]()
 
     with FakeBroker() as broker:
         for command in (RESULT, ("check",)):
             answer = sam_publish(*command, "--broker", broker.url, code=78)
             assert "nagios1.pem" in answer.err
-        with pytest.raises(ConfigError, match=r"nagios1\.pem"):
-            Publisher(config)
         with pytest.raises(ConfigError, match=r"nagios1\.pem"):
             publish(messages(1), config._replace(brokers=(broker.url,)))
 

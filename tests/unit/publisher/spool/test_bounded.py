@@ -52,7 +52,7 @@ def test_a_full_spool_refuses_with_its_counts(spool: DirectoryQueue, state: str 
     assert spooled() == ids([first, second])
 
 
-def test_a_spool_is_bounded_by_its_bytes_too_and_a_message_above_them_drops_nothing(
+def test_bytes_are_bounded_and_a_message_above_them_drops_nothing(
     spool: DirectoryQueue,
 ) -> None:
     message = metric_message()
@@ -138,7 +138,7 @@ def test_the_next_process_continues_counting_without_reading_the_spool(
 @pytest.mark.parametrize(
     "damage", [b"", b"{", b"[]", b'{"path": 1}', b"null", b'{"path": "/other", "messages": 9}']
 )
-def test_the_spool_is_counted_again_if_the_count_is_damaged(
+def test_a_damaged_count_is_made_again(
     spool: DirectoryQueue, count_file: Path, damage: bytes
 ) -> None:
     count_file.write_bytes(damage)
