@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -24,11 +25,10 @@ from tests.services.broker import (
     Rules,
     StompServer,
     fetched,
-    java_for,
-    running,
+    java,
     takes_logins,
 )
-from tests.services.process import HOST, ServerProcess, free_ports
+from tests.services.process import HOST, ServerProcess, free_ports, running
 
 VERSION = "6.3.1"
 POM = Path(__file__).with_name("activemq-pom.xml")
@@ -128,51 +128,36 @@ def fetch() -> Path:
 
 def _server(directory: Path, rules: Rules) -> ActiveMQServer:
     port, openwire_port, tls_port = free_ports(3)
-    broker_xml = directory / "broker.xml"
-    broker_xml.write_text(_broker_xml(directory, port, openwire_port, tls_port, rules))
-    log4j = directory / "log4j2.properties"
-    log4j.write_text(LOG4J)
-    process = ServerProcess(
-        command=[
-            *java_for("activemq"),
-            "-Xmx1g",
-            f"-Dlog4j2.configurationFile={log4j}",
-            f"-Dactivemq.home={directory}",
-            f"-Dactivemq.base={directory}",
-            "-cp",
-            f"{fetch()}/*",
-            "org.apache.activemq.console.Main",
-            "start",
-            f"xbean:file:{broker_xml}",
-        ],
-        log=directory / "log",
-        ready=lambda: takes_logins(port, rules, tls_port),
-        cwd=directory,
+    host, chosen = rules.certificate, rules if isinstance(rules, ActiveMQRules) else ActiveMQRules()
+    broker_xml, log4j = directory / "broker.xml", directory / "log4j2.properties"
+    names = {"user": USER, "other_user": OTHER_USER, "password": PASSWORD, "host": HOST}
+    names |= {"directory": str(directory), "port": str(port), "openwire_port": str(openwire_port)}
+    broker_xml.write_text(
+        BROKER_XML.format(
+            **names,
+            ssl_context=SSL_CONTEXT.format(**vars(host)) if host else "",
+            tls_connector=TLS_CONNECTOR.format(host=HOST, port=tls_port) if host else "",
+            journal=SMALL_JOURNAL if chosen.when_full else "",
+            store=SMALL_STORE if chosen.when_full else "4 gb",
+            fails_when_full=str(chosen.when_full == "fails").lower(),
+            anonymous=str(not rules.needs_login).lower(),
+            authorization=AUTHORIZATION if chosen.authorization else "",
+        )
     )
+    log4j.write_text(LOG4J)
+    command = java(
+        *("-Xmx1g", "-cp", f"{fetch()}/*", "org.apache.activemq.console.Main"),
+        *("start", f"xbean:file:{broker_xml}"),
+        log4j2_configurationFile=log4j,
+        activemq_home=directory,
+        activemq_base=directory,
+    )
+    ready = partial(takes_logins, port, rules, tls_port)
+    process = ServerProcess(command, directory / "log", ready, cwd=directory)
     return ActiveMQServer(
         port=port,
         openwire_port=openwire_port,
         tls_port=tls_port,
         directory=directory,
         process=process,
-    )
-
-
-def _broker_xml(directory: Path, port: int, openwire_port: int, tls_port: int, rules: Rules) -> str:
-    host, chosen = rules.certificate, rules if isinstance(rules, ActiveMQRules) else ActiveMQRules()
-    return BROKER_XML.format(
-        user=USER,
-        other_user=OTHER_USER,
-        password=PASSWORD,
-        directory=directory,
-        host=HOST,
-        port=port,
-        ssl_context=SSL_CONTEXT.format(**vars(host)) if host else "",
-        journal=SMALL_JOURNAL if chosen.when_full else "",
-        store=SMALL_STORE if chosen.when_full else "4 gb",
-        fails_when_full=str(chosen.when_full == "fails").lower(),
-        anonymous=str(not rules.needs_login).lower(),
-        authorization=AUTHORIZATION if chosen.authorization else "",
-        tls_connector=TLS_CONNECTOR.format(host=HOST, port=tls_port) if host else "",
-        openwire_port=openwire_port,
     )

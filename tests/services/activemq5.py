@@ -15,8 +15,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.services.broker import LOG4J, PASSWORD, USER, StompServer, fetched, java_for, running
-from tests.services.process import HOST, ServerProcess, free_ports, stomp_answers
+from tests.services.broker import LOG4J, PASSWORD, USER, StompServer, fetched, java
+from tests.services.process import HOST, ServerProcess, free_ports, running, stomp_answers
 
 VERSION = "5.18.3"
 ARTIFACT = f"org.apache.activemq:apache-activemq:{VERSION}:tar.gz:bin"
@@ -77,40 +77,33 @@ def _server(directory: Path) -> ActiveMQ5Server:
     conf.mkdir()
     settings = {"directory": directory, "host": HOST, "port": port}
     (conf / "activemq.xml").write_text(BROKER_XML.format(**settings))
-    (conf / "jetty.xml").write_text(_jetty_xml(home, conf, rest_port))
+    jetty = (home / "conf" / "jetty.xml").read_text()  # it requires a login
+    jetty = jetty.replace('value="8161"', f'value="{rest_port}"')
+    jetty = jetty.replace("${activemq.conf}", str(conf)).replace("${activemq.home}", str(home))
+    (conf / "jetty.xml").write_text(jetty)
     (conf / "jetty-realm.properties").write_text(f"{USER}: {PASSWORD}, user\n")
     (conf / "credentials.properties").touch()  # Jetty needs one
     (conf / "log4j2.properties").write_text(LOG4J)
     shutil.copy(home / "conf" / "jolokia-access.xml", conf)
+    command = java(
+        *("-Xmx512m", "-jar", str(home / "bin" / "activemq.jar"), "start"),
+        log4j2_configurationFile=conf / "log4j2.properties",
+        jolokia_conf=f"file:{conf / 'jolokia-access.xml'}",
+        java_io_tmpdir=directory,
+        activemq_home=home,
+        activemq_base=directory,
+        activemq_conf=conf,
+        activemq_data=directory / "data",
+    )
     process = ServerProcess(
-        command=[
-            *java_for("activemq5"),
-            "-Xmx512m",
-            f"-Dlog4j2.configurationFile={conf / 'log4j2.properties'}",
-            f"-Djolokia.conf=file:{conf / 'jolokia-access.xml'}",
-            f"-Djava.io.tmpdir={directory}",
-            f"-Dactivemq.home={home}",
-            f"-Dactivemq.base={directory}",
-            f"-Dactivemq.conf={conf}",
-            f"-Dactivemq.data={directory / 'data'}",
-            "-jar",
-            str(home / "bin" / "activemq.jar"),
-            "start",
-        ],
-        log=directory / "log",
+        command,
+        directory / "log",
         ready=lambda: stomp_answers(port) and _servlet_answers(rest_port),
         cwd=directory,
     )
     return ActiveMQ5Server(
         port=port, tls_port=tls_port, rest_port=rest_port, directory=directory, process=process
     )
-
-
-def _jetty_xml(home: Path, conf: Path, rest_port: int) -> str:
-    """The jetty.xml of the distribution, which requires a login, on our port."""
-    text = (home / "conf" / "jetty.xml").read_text()
-    text = text.replace('value="8161"', f'value="{rest_port}"')
-    return text.replace("${activemq.conf}", str(conf)).replace("${activemq.home}", str(home))
 
 
 def _servlet_answers(rest_port: int) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import subprocess
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.services.broker import (
@@ -19,15 +20,13 @@ from tests.services.broker import (
     OTHER_USER,
     PASSWORD,
     USER,
-    HostCertificate,
     Rules,
     StompServer,
     fetched,
-    java_for,
-    running,
+    java,
     takes_logins,
 )
-from tests.services.process import HOST, ServerProcess, free_ports
+from tests.services.process import HOST, ServerProcess, free_ports, running
 
 VERSION = "2.56.0"
 ARTIFACT = f"org.apache.artemis:apache-artemis:{VERSION}:tar.gz:bin"
@@ -139,10 +138,12 @@ class ArtemisServer(StompServer):
     def queues(self) -> set[str]:
         """The names of all queues, those of subscriptions among them."""
         home, url = fetch(), f"tcp://{self.host}:{self.port}"
-        command = [*java_for("artemis"), f"-Dartemis.home={home}"]
-        command += ["-cp", f"{home}/lib/artemis-boot.jar", BOOT, "queue", "stat", "--silent"]
-        command += ["--url", url, "--user", self.user, "--password", self.password]
-        command += ["--maxRows", "10000", "--maxColumnSize", "-1"]
+        command = java(
+            *("-cp", f"{home}/lib/artemis-boot.jar", BOOT, "queue", "stat", "--silent"),
+            *("--url", url, "--user", self.user, "--password", self.password),
+            *("--maxRows", "10000", "--maxColumnSize", "-1"),
+            artemis_home=home,
+        )
         listed = subprocess.run(command, capture_output=True, text=True, check=True)
         rows = [line.split("|") for line in listed.stdout.splitlines() if line.startswith("|")]
         return {row[1].strip() for row in rows[2:]}
@@ -167,34 +168,23 @@ def _server(directory: Path, rules: Rules) -> ArtemisServer:
     names |= {"other_user": OTHER_USER}
     names |= {"forbidden": FORBIDDEN, "silent": SILENT, "small": SMALL, "shared": SHARED}
     names |= {"anybody": "" if rules.needs_login else ANYBODY}
-    names |= {"tls_acceptor": _tls_acceptor(rules.certificate, tls_port)}
+    names |= {"tls_acceptor": ""}
+    if rules.certificate:
+        tls = TLS_ACCEPTOR.format(host=HOST, tls_port=tls_port, **vars(rules.certificate))
+        names["tls_acceptor"] = tls
     for name, text in FILES.items():
         (etc / name).write_text(text.format(**names))
     (etc / "log4j2.properties").write_text(LOG4J + NO_AUDIT)
-    process = ServerProcess(
-        command=[
-            *java_for("artemis"),
-            "-Xmx512m",
-            f"-Djava.security.auth.login.config={etc}/login.config",
-            f"-Dlog4j2.configurationFile={etc}/log4j2.properties",
-            "-Dlog4j2.disableJmx=true",
-            f"-Dartemis.home={home}",
-            f"-Dartemis.instance={directory}",
-            f"-Dartemis.instance.etc={etc}",
-            f"-Ddata.dir={directory}/data",
-            "-cp",
-            f"{home}/lib/artemis-boot.jar",
-            BOOT,
-            "run",
-        ],
-        log=directory / "log",
-        ready=lambda: takes_logins(port, rules, tls_port),
-        cwd=directory,
+    command = java(
+        *("-Xmx512m", "-cp", f"{home}/lib/artemis-boot.jar", BOOT, "run"),
+        java_security_auth_login_config=etc / "login.config",
+        log4j2_configurationFile=etc / "log4j2.properties",
+        log4j2_disableJmx="true",
+        artemis_home=home,
+        artemis_instance=directory,
+        artemis_instance_etc=etc,
+        data_dir=directory / "data",
     )
+    ready = partial(takes_logins, port, rules, tls_port)
+    process = ServerProcess(command, directory / "log", ready, cwd=directory)
     return ArtemisServer(port=port, tls_port=tls_port, directory=directory, process=process)
-
-
-def _tls_acceptor(certificate: HostCertificate | None, port: int) -> str:
-    if certificate is None:
-        return ""
-    return TLS_ACCEPTOR.format(host=HOST, tls_port=port, **vars(certificate))

@@ -8,16 +8,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from tests.services import ServiceMissing
-from tests.services.process import HOST, ServerProcess, port_is_open, stomp_answers
-
-Server = TypeVar("Server", bound="StompServer")
+from tests.services.process import HOST, Server, port_is_open, stomp_answers
 
 USER, OTHER_USER = "sam", "sam-other"
 PASSWORD = "sam-secret"
@@ -63,21 +59,14 @@ AS_USUAL = Rules()
 
 
 @dataclass(frozen=True, kw_only=True)
-class StompServer:
+class StompServer(Server):
     port: int
-    directory: Path
-    process: ServerProcess
     tls_port: int
     """For clients with a certificate; closed unless the broker has a certificate, too."""
     host: str = HOST
     user: str = USER
     other_user: str = OTHER_USER
     password: str = PASSWORD
-
-    @property
-    def processes(self) -> Sequence[ServerProcess]:
-        """All processes, in the order in which they are started."""
-        return (self.process,)
 
     @property
     def url(self) -> str:
@@ -101,25 +90,9 @@ class StompServer:
         self.process.kill()
         self.process.start()
 
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
+    def frozen(self) -> AbstractContextManager[None]:
         """Freeze the broker with SIGSTOP, its ports open, until the end of the block."""
-        with self.process.frozen():
-            yield
-
-
-@contextmanager
-def running(name: str, set_up: Callable[[Path], Server]) -> Iterator[Server]:
-    """A broker in a new directory, which is removed on leaving the block."""
-    with (
-        tempfile.TemporaryDirectory(prefix=f"sam-{name}-") as directory,
-        ExitStack() as stack,
-    ):
-        broker = set_up(Path(directory))
-        for process in broker.processes:
-            stack.callback(process.kill)
-            process.start()
-        yield broker
+        return self.process.frozen()
 
 
 def takes_logins(port: int, rules: Rules, tls_port: int) -> bool:
@@ -129,9 +102,10 @@ def takes_logins(port: int, rules: Rules, tls_port: int) -> bool:
     )
 
 
-def java_for(broker: str) -> list[str]:
-    """The command `java`, with our options."""
-    return [_program("java", broker), *java_options]
+def java(*command: str, **properties: object) -> list[str]:
+    """A command of `java` with our options; a property's `_` stands for `.`."""
+    settings = [f"-D{name.replace('_', '.')}={value}" for name, value in properties.items()]
+    return [_program("java"), *java_options, *settings, *command]
 
 
 def fetched(broker: str, version: str, goal: str, *options: str, unpacked: str = ".") -> Path:
@@ -142,7 +116,7 @@ def fetched(broker: str, version: str, goal: str, *options: str, unpacked: str =
     """
     target = CACHE / f"{broker}-{version}"
     if not target.is_dir():
-        maven = [_program("mvn", broker), "-q", "-B", "-Dstyle.color=never"]
+        maven = [_program("mvn"), "-q", "-B", "-Dstyle.color=never"]
         CACHE.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f"{broker}-", dir=CACHE) as name:
             # Renamed only when complete, so that an interrupted fetch is repeated.
@@ -154,8 +128,8 @@ def fetched(broker: str, version: str, goal: str, *options: str, unpacked: str =
     return target
 
 
-def _program(name: str, broker: str) -> str:
+def _program(name: str) -> str:
     path = shutil.which(name)
     if path is None:
-        raise ServiceMissing(broker, "apt-get install maven default-jre-headless")
+        raise ServiceMissing(name, "apt-get install maven default-jre-headless")
     return path

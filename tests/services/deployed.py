@@ -15,8 +15,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from tests.services import ServiceMissing, activemq, artemis, rabbitmq
-from tests.services.broker import LOG4J, StompServer, java_for, running
-from tests.services.process import HOST, ServerProcess, free_ports, port_is_open
+from tests.services.broker import LOG4J, StompServer, java
+from tests.services.process import HOST, ServerProcess, free_ports, port_is_open, running
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "brokers"
 PASSWORDS = {"nagios2": "nagios2-secret", "site-a": "site-a-secret"}
@@ -39,14 +39,12 @@ def _activemq(directory: Path, add_secrets: AddSecrets) -> StompServer:
     _write_users(conf)
     return _java(
         directory,
-        {
-            "activemq.home": directory,
-            "activemq.base": directory,
-            "activemq.conf": conf,
-            "activemq.data": directory / "data",
-        },
         *("-cp", f"{activemq.fetch()}/*", "org.apache.activemq.console.Main"),
         *("start", f"xbean:file:{conf}/activemq.xml"),
+        activemq_home=directory,
+        activemq_base=directory,
+        activemq_conf=conf,
+        activemq_data=directory / "data",
     )
 
 
@@ -63,13 +61,11 @@ def _artemis(directory: Path, add_secrets: AddSecrets) -> StompServer:
     (conf / "management.xml").write_text(management)
     return _java(
         directory,
-        {
-            "artemis.home": home,
-            "artemis.instance": directory,
-            "artemis.instance.etc": conf,
-            "data.dir": directory / "data",
-        },
-        *("-cp", f"{home}/lib/artemis-boot.jar", "org.apache.activemq.artemis.boot.Artemis", "run"),
+        *("-cp", f"{home}/lib/artemis-boot.jar", artemis.BOOT, "run"),
+        artemis_home=home,
+        artemis_instance=directory,
+        artemis_instance_etc=conf,
+        data_dir=directory / "data",
     )
 
 
@@ -139,21 +135,22 @@ def _write_users(conf: Path) -> None:
     (conf / "users.properties").write_text(users)
 
 
-def _java(directory: Path, properties: Mapping[str, object], *command: str) -> StompServer:
+def _java(directory: Path, *command: str, **properties: object) -> StompServer:
     conf, (port, tls_port) = directory / "etc", free_ports(2)
     (conf / "log4j2.properties").write_text(LOG4J)
-    own = {
-        "java.security.auth.login.config": conf / "login.config",
-        "log4j2.configurationFile": conf / "log4j2.properties",
-        "log4j2.disableJmx": "true",
-        "sam.stomp.host": HOST,
-        "sam.stomp.port": tls_port,
-        "sam.local.port": port,
-        "sam.store": "1 gb",
-    }
-    settings = [f"-D{name}={value}" for name, value in {**own, **properties}.items()]
     process = ServerProcess(
-        [*java_for("deployed"), "-Xmx512m", *settings, *command],
+        java(
+            "-Xmx512m",
+            *command,
+            **properties,
+            java_security_auth_login_config=conf / "login.config",
+            log4j2_configurationFile=conf / "log4j2.properties",
+            log4j2_disableJmx="true",
+            sam_stomp_host=HOST,
+            sam_stomp_port=tls_port,
+            sam_local_port=port,
+            sam_store="1 gb",
+        ),
         log=directory / "log",
         ready=lambda: port_is_open(tls_port),
         cwd=directory,

@@ -12,17 +12,17 @@ import os
 import pwd
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psycopg2
 from sqlalchemy import make_url
 
 from tests.services import ServiceMissing
-from tests.services.process import HOST, ServerProcess, as_account, free_ports
+from tests.services.process import HOST, Server, ServerProcess, as_account, free_ports, running
 
 HOW_TO_GET_IT = "apt-get install postgresql"
 USER = "sam"
@@ -39,30 +39,19 @@ SETTINGS = {
 }
 
 
-@dataclass(frozen=True)
-class PostgresServer:
+@dataclass(frozen=True, kw_only=True)
+class PostgresServer(Server):
     port: int
-    directory: Path
-    process: ServerProcess
     host: str = HOST
     user: str = USER
     password: str = PASSWORD
 
     def url(self, database: str = "postgres") -> str:
-        return (
-            f"postgresql+psycopg2://{self.user}:{self.password}@{self.host}:{self.port}/{database}"
-        )
+        return f"postgresql+psycopg2://{USER}:{PASSWORD}@{HOST}:{self.port}/{database}"
 
     def execute(self, statement: str, database: str = "postgres") -> None:
         """Run one statement outside any transaction (CREATE DATABASE needs that)."""
-        connection = psycopg2.connect(
-            host=self.host,
-            port=self.port,
-            user=self.user,
-            password=self.password,
-            dbname=database,
-        )
-        with contextlib.closing(connection):
+        with contextlib.closing(_connect(self.port, database)) as connection:
             connection.autocommit = True
             with connection.cursor() as cursor:
                 cursor.execute(statement)
@@ -81,21 +70,13 @@ class PostgresServer:
 @contextlib.contextmanager
 def running_postgres(settings: Mapping[str, str] | None = None) -> Iterator[PostgresServer]:
     """A running server in a new directory, which is removed on leaving the block."""
-    programs = find_programs()
-    account = server_account()
-    # Not pytest's directory, which the account of PostgreSQL cannot enter.
-    with tempfile.TemporaryDirectory(prefix="sam-postgres-") as name:
-        directory = Path(name)
-        if account:
-            shutil.chown(directory, account, pwd.getpwnam(account).pw_gid)
-        _make_cluster(programs, directory, account)
-        server = _server(programs, directory, account, {**SETTINGS, **(settings or {})})
-        try:
-            server.process.start()
-            _make_logins(server)
-            yield server
-        finally:
-            server.process.kill()
+    chosen = {**SETTINGS, **(settings or {})}
+    with running("postgres", lambda directory: _server(directory, chosen)) as server:
+        for role in ROLES:
+            login = f"CREATE ROLE {role}_login LOGIN PASSWORD '{PASSWORD}' IN ROLE sam_{role}"
+            server.execute(f"CREATE ROLE sam_{role} NOLOGIN")
+            server.execute(login)
+        yield server
 
 
 def fresh_database(server: PostgresServer) -> str:
@@ -143,68 +124,46 @@ def server_account() -> str | None:
     return "postgres" if "postgres" in names else "nobody"
 
 
-def _make_cluster(programs: Path, directory: Path, account: str | None) -> None:
+def _server(directory: Path, settings: Mapping[str, str]) -> PostgresServer:
+    programs, account, data = find_programs(), server_account(), directory / "data"
+    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "LC_ALL": "C.UTF-8"}
     password_file = directory / "password"
     password_file.write_text(PASSWORD)
     if account:
-        shutil.chown(password_file, account)
+        for path in (directory, password_file):
+            shutil.chown(path, account, pwd.getpwnam(account).pw_gid)
     subprocess.run(
         [
-            str(programs / "initdb"),
-            f"--pgdata={directory / 'data'}",
-            f"--username={USER}",
-            f"--pwfile={password_file}",
-            "--auth=scram-sha-256",
-            "--encoding=UTF8",
+            *(str(programs / "initdb"), f"--pgdata={data}", f"--username={USER}", "--no-sync"),
+            *(f"--pwfile={password_file}", "--auth=scram-sha-256", "--encoding=UTF8"),
             "--locale=C.UTF-8",
-            "--no-sync",
         ],
         cwd=directory,
-        env=_environment(directory),
+        env=environment,
         check=True,
         capture_output=True,
         **as_account(account),
     )
-
-
-def _make_logins(server: PostgresServer) -> None:
-    for role in ROLES:
-        server.execute(f"CREATE ROLE sam_{role} NOLOGIN")
-        server.execute(f"CREATE ROLE {role}_login LOGIN PASSWORD '{PASSWORD}' IN ROLE sam_{role}")
-
-
-def _server(
-    programs: Path, directory: Path, account: str | None, settings: Mapping[str, str]
-) -> PostgresServer:
     (port,) = free_ports(1)
     options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
     process = ServerProcess(
-        command=[
-            str(programs / "postgres"),
-            "-D",
-            str(directory / "data"),
-            "-p",
-            str(port),
-            *options,
-        ],
+        [str(programs / "postgres"), "-D", str(data), "-p", str(port), *options],
         log=directory / "log",
         ready=lambda: _answers(port),
-        env=_environment(directory),
+        env=environment,
         cwd=directory,
         account=account,
     )
     return PostgresServer(port=port, directory=directory, process=process)
 
 
+def _connect(port: int, database: str) -> Any:
+    return psycopg2.connect(host=HOST, port=port, user=USER, password=PASSWORD, dbname=database)
+
+
 def _answers(port: int) -> bool:
     try:
-        psycopg2.connect(
-            host=HOST, port=port, user=USER, password=PASSWORD, dbname="postgres"
-        ).close()
+        _connect(port, "postgres").close()
     except psycopg2.OperationalError:
         return False
     return True
-
-
-def _environment(directory: Path) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": str(directory), "LC_ALL": "C.UTF-8"}

@@ -9,11 +9,13 @@ import random
 import signal
 import socket
 import subprocess
-import time
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from tests.support.waiting import eventually
 
 HOST = "127.0.0.1"
 # Below the kernel's ephemeral range, from which an outgoing connection could take the port of a
@@ -81,7 +83,12 @@ class ServerProcess:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        self._wait_until_ready()
+        with contextlib.suppress(TimeoutError):
+            eventually(lambda: not self.running or self.ready(), self.start_timeout_s)
+            if self.running:
+                return
+        self.kill()
+        raise ServerDied(f"{self.command[0]} did not start:\n{last_lines(self.log)}")
 
     def stop(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = 30) -> None:
         """Ask the server to end, and kill it if it does not."""
@@ -101,8 +108,9 @@ class ServerProcess:
         family = [self._process.pid, *descendants(self._process.pid)]
         _send(family, signal.SIGKILL)
         self._process.wait()
-        self._dismiss_guard()
-        wait_until(lambda: not any(alive(pid) for pid in family), timeout_s=30)
+        self._guard.communicate()  # at the end of input it kills the rest of the group
+        self._guard = None
+        eventually(lambda: not any(alive(pid) for pid in family))
         self._process = None
 
     @contextlib.contextmanager
@@ -123,21 +131,36 @@ class ServerProcess:
         if self.lent_pid is not None:
             raise AssertionError("other tests use this server, too: start one of your own")
 
-    def _dismiss_guard(self) -> None:
-        if self._guard is not None:
-            self._guard.communicate()  # at the end of input it kills the rest of the group
-            self._guard = None
 
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + self.start_timeout_s
-        while time.monotonic() < deadline:
-            if not self.running:
-                break
-            if self.ready():
-                return
-            time.sleep(0.05)
-        self.kill()
-        raise ServerDied(f"{self.command[0]} did not start:\n{last_lines(self.log)}")
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A running service, with all its files in a directory."""
+
+    directory: Path
+    process: ServerProcess
+
+    @property
+    def processes(self) -> Sequence[ServerProcess]:
+        """All processes, in the order in which they are started."""
+        return (self.process,)
+
+
+AnyServer = TypeVar("AnyServer", bound=Server)
+
+
+@contextlib.contextmanager
+def running(name: str, set_up: Callable[[Path], AnyServer]) -> Iterator[AnyServer]:
+    """A service in a new directory, which is removed on leaving the block."""
+    with (
+        # Not pytest's directory, which the account of PostgreSQL cannot enter.
+        tempfile.TemporaryDirectory(prefix=f"sam-{name}-") as directory,
+        contextlib.ExitStack() as stack,
+    ):
+        server = set_up(Path(directory))
+        for process in server.processes:
+            stack.callback(process.kill)
+            process.start()
+        yield server
 
 
 @contextlib.contextmanager
@@ -167,19 +190,13 @@ def _send(family: Sequence[int], number: signal.Signals) -> None:
 
 def free_ports(count: int) -> list[int]:
     """Different ports on which nothing listens."""
-    with contextlib.ExitStack() as stack:
-        return [stack.enter_context(_free_socket()).getsockname()[1] for _ in range(count)]
-
-
-def _free_socket() -> socket.socket:
+    ports: list[int] = []
     for port in random.sample(PORTS, 200):
-        candidate = socket.socket()
-        try:
+        with contextlib.suppress(OSError), socket.socket() as candidate:
             candidate.bind((HOST, port))
-        except OSError:
-            candidate.close()
-            continue
-        return candidate
+            ports.append(port)
+        if len(ports) == count:
+            return ports
     raise OSError(f"no free port in {PORTS}")
 
 
@@ -202,15 +219,6 @@ def port_is_open(port: int) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
-    """Wait for the condition; raise TimeoutError if it does not become true."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"still waiting after {timeout_s} s")
-        time.sleep(0.02)
-
-
 def alive(pid: int) -> bool:
     """True while the process runs; a zombie does not run."""
     return _status_field(pid, 0) not in ("", "Z", "X")
@@ -222,13 +230,13 @@ def descendants(pid: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (parent := _status_field(int(entry.name), 1)):
             children.setdefault(int(parent), []).append(int(entry.name))
-    return list(_walk(children, pid))
 
+    def walk(parent: int) -> Iterator[int]:
+        for child in children.get(parent, ()):
+            yield child
+            yield from walk(child)
 
-def _walk(children: Mapping[int, Sequence[int]], pid: int) -> Iterator[int]:
-    for child in children.get(pid, ()):
-        yield child
-        yield from _walk(children, child)
+    return list(walk(pid))
 
 
 def _status_field(pid: int, position: int) -> str:

@@ -30,10 +30,9 @@ from tests.services.broker import (
     USER,
     Rules,
     StompServer,
-    running,
     takes_logins,
 )
-from tests.services.process import HOST, ServerProcess, free_ports, port_is_open
+from tests.services.process import HOST, ServerProcess, free_ports, port_is_open, running
 
 HOW_TO_GET_IT = "apt-get install rabbitmq-server"
 # Not the program on PATH: Debian's wrapper changes the account and the directory.

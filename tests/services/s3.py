@@ -6,27 +6,26 @@ with running_s3() as server:
 
 from __future__ import annotations
 
-import contextlib
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import boto3
 
-from tests.services.process import HOST, ServerProcess, free_ports, port_is_open
+from tests.services.process import HOST, Server, ServerProcess, free_ports, port_is_open, running
 
 KEYS = {"AWS_ACCESS_KEY_ID": "sam", "AWS_SECRET_ACCESS_KEY": "sam-secret"}
 REGION = "us-east-1"
 
 
-@dataclass(frozen=True)
-class S3Server:
+@dataclass(frozen=True, kw_only=True)
+class S3Server(Server):
     port: int
-    process: ServerProcess
     _numbers: Any = field(default_factory=lambda: count(1))
 
     @property
@@ -49,19 +48,14 @@ class S3Server:
         return boto3.client("s3", endpoint_url=self.endpoint, region_name=REGION, **keys)
 
 
-@contextlib.contextmanager
-def running_s3() -> Iterator[S3Server]:
+def running_s3() -> AbstractContextManager[S3Server]:
     """A running server without any bucket."""
-    with tempfile.TemporaryDirectory(prefix="sam-s3-") as name:
-        (port,) = free_ports(1)
-        process = ServerProcess(
-            command=[sys.executable, "-m", "moto.server", "-H", HOST, "-p", str(port)],
-            log=Path(name) / "log",
-            ready=lambda: port_is_open(port),
-            cwd=Path(name),
-        )
-        try:
-            process.start()
-            yield S3Server(port, process)
-        finally:
-            process.kill()
+    return running("s3", _server)
+
+
+def _server(directory: Path) -> S3Server:
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "moto.server", "-H", HOST, "-p", str(port)]
+    ready = partial(port_is_open, port)
+    process = ServerProcess(command, directory / "log", ready, cwd=directory)
+    return S3Server(port=port, directory=directory, process=process)

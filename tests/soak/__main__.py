@@ -13,13 +13,16 @@ sent. A killed run counts up to its last finished window.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import combinations, cycle
 from pathlib import Path
 
@@ -27,15 +30,15 @@ from tests.services import ServiceMissing
 from tests.services.brokers import BROKERS
 from tests.services.process import ServerDied
 from tests.soak.events import events
-from tests.soak.growth import growth_lines, leaks
-from tests.soak.log import END, RUN, SAMPLE, WINDOW, SoakLog, totals
-from tests.soak.samples import sampling
-from tests.soak.stage import standing
+from tests.soak.growth import TOOL, growth_lines, leaks
+from tests.soak.log import END, RUN, SAMPLE, WINDOW, SoakLog, total_lines
+from tests.soak.stage import Stage, standing
 from tests.soak.window import Soak, entry_of, missing_answers
 
 LOG = Path("build/soak/log.jsonl")
 RATE = 700.0
 """Leaves half of one processor to others on a machine with two."""
+SAMPLE_S = 10.0
 WINDOW_MINUTES = 1.5
 """All three pairs of brokers have their turn in the first tenth of an hour."""
 
@@ -44,9 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _arguments(argv)
     log = SoakLog(args.log)
     if args.command == "totals":
-        print(totals(list(log.entries(WINDOW, END))))
+        print("\n".join(total_lines(list(log.entries(WINDOW, END)))))
     elif args.command == "growth":
-        print("\n".join(growth_lines(log, log.runs()[-1]["run"])))
+        print("\n".join(growth_lines(log, log.last_run())))
     else:
         try:
             return _run(args, log)
@@ -57,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace, log: SoakLog) -> int:
-    run = 1 + max((entry["run"] for entry in log.runs()), default=0)
+    run = 1 + log.last_run()
     seed = random.randrange(10**6) if args.seed is None else args.seed
     duration_s = 60 * args.minutes if args.minutes else 3600 * args.hours
     # Servers run as other accounts and must be able to enter it.
@@ -72,8 +75,7 @@ def _run(args: argparse.Namespace, log: SoakLog) -> int:
     log.append(END, run, problems=problems)
     print("\n".join(growth_lines(log, run)))
     for title, of_run in (("this run", run), ("all runs", None)):
-        print(title)
-        print(totals(list(log.entries(WINDOW, END, run=of_run))), flush=True)
+        print("\n".join([title, *total_lines(list(log.entries(WINDOW, END, run=of_run)))]))
     if problems:
         print(f"FAILED, logs in {directory}")
         return 1
@@ -93,7 +95,7 @@ def _windows(
             for stopping in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(stopping, lambda *_: soak.ending.set())
             ends_at = time.monotonic() + duration_s
-            with sampling(stage, lambda values: log.append(SAMPLE, run, **values)):
+            with _sampling(stage, log, run):
                 for number, brokers in enumerate(turns):
                     began = time.monotonic()
                     window_s = min(args.window_minutes * 60, max(0.0, ends_at - began))
@@ -115,6 +117,33 @@ def _windows(
     except (AssertionError, ServerDied, TimeoutError) as failure:
         problems.append(f"{type(failure).__name__}: {failure}")
     return problems
+
+
+@contextmanager
+def _sampling(stage: Stage, log: SoakLog, run: int) -> Iterator[None]:
+    """Log memory and open files of the steady processes and of this one, inside the block."""
+    ending, began = threading.Event(), time.monotonic()
+
+    def sample() -> None:
+        while not ending.wait(SAMPLE_S - (time.monotonic() - began) % SAMPLE_S):
+            pids = {name: process.pid for name, process in stage.steady.items()}
+            rss: dict[str, int] = {}
+            descriptors: dict[str, int] = {}
+            for name, pid in {**pids, TOOL: os.getpid()}.items():
+                with suppress(OSError, IndexError):
+                    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+                    rss[name] = pages * os.sysconf("SC_PAGE_SIZE")
+                    descriptors[name] = len(os.listdir(f"/proc/{pid}/fd"))
+            at_s = round(time.monotonic() - began, 1)
+            log.append(SAMPLE, run, at_s=at_s, rss=rss, descriptors=descriptors)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join(60)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import random
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import count, islice
-from pathlib import Path
 from typing import IO
 
-from tests.kills.senders import END_S, PROGRAM, Kinds, Ledger
 from tests.soak.records import CLASSES, METRIC_OUTPUT, RecordClass, text_of
+from tests.soak.senders import END_S, Home, Kind, Ledger
 
 STEP_S = 0.2
 PUBLISHERS = 6
@@ -36,29 +35,25 @@ MAX_BURST_S = 2.0
 
 @dataclass
 class Crowd:
-    """`directory` has the sam.toml of the publishers; `steady` is the input of the long-lived one.
+    """`steady` is the input of the long-lived publisher; `rate` records a second are of all."""
 
-    The methods of `kinds` write to a publisher at each step.
-    """
-
-    directory: Path
-    environment: Mapping[str, str]
+    home: Home
     urls: Sequence[str]
     rate: float
-    """Records per second, of all together."""
     ledger: Ledger
     prefix: str
     midnight: datetime
-    group: int
     steady: IO[bytes]
-    _alive: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    alive: int = 0
+    """The publishers of results, which share the rate."""
 
     @property
-    def kinds(self) -> Kinds:
-        results = [self._slot(METRIC_OUTPUT, number) for number in range(PUBLISHERS)]
-        others = [self._slot(item, 0) for item in CLASSES.values() if item is not METRIC_OUTPUT]
-        return dict.fromkeys([*results, *others, self.feed_steady], STEP_S)
+    def kinds(self) -> list[Kind]:
+        slots = [(METRIC_OUTPUT, number) for number in range(PUBLISHERS)]
+        slots += [(item, 0) for item in CLASSES.values() if item is not METRIC_OUTPUT]
+        names = [(f"{item.name.lower()}{number}", item) for item, number in slots]
+        lives = [Kind(name, partial(self.lives, item, name), STEP_S) for name, item in names]
+        return [*lives, Kind("steady", self.feed_steady, STEP_S)]
 
     def feed_steady(self, chance: random.Random) -> Iterator[None]:
         """Write to the publisher that lives as long as the run.
@@ -68,66 +63,45 @@ class Crowd:
         clock, numbers, prefix = _Clock(), count(), f"{self.prefix}steady"
         new = [next(numbers)]  # at once: it is an error to send nothing
         while True:
-            self._write(self.steady, self._texts(METRIC_OUTPUT, prefix, new, chance))
+            self._write(self.steady, METRIC_OUTPUT, prefix, new, chance)
             self.ledger.accepted.update(f"{prefix}-{number}" for number in new)
             yield
             new = list(islice(numbers, clock.due(STEADY_SHARE * self.rate)))
 
-    def _slot(
-        self, record_class: RecordClass, number: int
-    ) -> Callable[[random.Random], Iterator[None]]:
+    def lives(self, item: RecordClass, name: str, chance: random.Random) -> Iterator[None]:
         """One publisher at a time: it lives, and after a while the next one does."""
-        name = f"{record_class.name.lower()}{number}"
-
-        def lives(chance: random.Random) -> Iterator[None]:
-            numbers = count()
-            # Most begin at once, so that the load is there from the beginning.
-            idle_until = time.monotonic() + chance.choice((0.0, 0.0, chance.uniform(*IDLE_S)))
-            while True:
-                while time.monotonic() < idle_until:
-                    yield
-                yield from self._life(record_class, name, numbers, chance)
-                idle_until = time.monotonic() + chance.uniform(*IDLE_S)
-
-        lives.__name__ = name
-        return lives
+        numbers = count()
+        # Most begin at once, so that the load is there from the beginning.
+        idle_until = time.monotonic() + chance.choice((0.0, 0.0, chance.uniform(*IDLE_S)))
+        while True:
+            while time.monotonic() < idle_until:
+                yield
+            yield from self._life(item, name, numbers, chance)
+            idle_until = time.monotonic() + chance.uniform(*IDLE_S)
 
     def _life(
-        self, record_class: RecordClass, name: str, numbers: Iterator[int], chance: random.Random
+        self, item: RecordClass, name: str, numbers: Iterator[int], chance: random.Random
     ) -> Iterator[None]:
         packed = [] if chance.random() < PACKED_SHARE else ["--one-per-message"]
         urls = chance.sample(self.urls, len(self.urls))
-        log = self.directory / f"{name}.log"
+        log = self.home.directory / f"{name}.log"
         with log.open("wb") as stderr:
-            process = subprocess.Popen(
-                [PROGRAM, "send", "--class", record_class.name, *packed]
-                + [part for url in urls for part in ("--broker", url)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                cwd=self.directory,
-                env={
-                    **self.environment,
-                    "STATE_DIRECTORY": str(self.directory / "state" / f"{name}-{urls[0][-5:]}"),
-                },
-                process_group=self.group,
-            )
+            command = ["send", "--class", item.name, *packed]
+            process = self.home.publisher(f"{name}-{urls[0][-5:]}", command, urls, stderr)
         assert process.stdin
-        results = record_class is METRIC_OUTPUT
+        results = item is METRIC_OUTPUT
         keys, prefix, clock = list[str](), f"{self.prefix}{name}", _Clock()
         ends_at = time.monotonic() + chance.uniform(*LIFE_S)
-        with self._lock:
-            self._alive += results
+        self.alive += results
         try:
             while time.monotonic() < ends_at:
-                rate = self.rate * record_class.share / (max(1, self._alive) if results else 1)
+                rate = self.rate * item.share / (max(1, self.alive) if results else 1)
                 new = list(islice(numbers, clock.due(rate) or int(not keys)))  # at least one
                 keys += [f"{prefix}-{number}" for number in new]
-                self._write(process.stdin, self._texts(record_class, prefix, new, chance))
+                self._write(process.stdin, item, prefix, new, chance)
                 yield
         finally:
-            with self._lock:
-                self._alive -= results
+            self.alive -= results
             with suppress(BrokenPipeError):
                 process.stdin.close()
             try:
@@ -135,19 +109,21 @@ class Crowd:
             except subprocess.TimeoutExpired:
                 process.kill()
                 code = process.wait()
-            self.ledger.commands[f"send, {record_class.name}, from a pipe"] += 1
+            self.ledger.commands[f"send, {item.name}, from a pipe"] += 1
             (self.ledger.uncertain if code else self.ledger.accepted).update(keys)
             if code:
                 self.ledger.failures.append(f"send of {name} -> {code}\n{log.read_text()[-2000:]}")
 
-    def _texts(
-        self, item: RecordClass, prefix: str, numbers: Sequence[int], chance: random.Random
-    ) -> str:
-        texts = (text_of(item, prefix, number, self.midnight, chance) for number in numbers)
-        return "".join(texts)
-
-    def _write(self, file: IO[bytes], text: str) -> None:
-        file.write(text.encode())
+    def _write(
+        self,
+        file: IO[bytes],
+        item: RecordClass,
+        prefix: str,
+        numbers: Sequence[int],
+        chance: random.Random,
+    ) -> None:
+        for number in numbers:
+            file.write(text_of(item, prefix, number, self.midnight, chance).encode())
         file.flush()
 
 

@@ -14,15 +14,17 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 Entry = dict[str, Any]
 
 RUN, SAMPLE, WINDOW, END = "run", "sample", "window", "end"
-SUMS = ("messages", "records", "uncertain", "dead_letters", "redelivered")
-BAD = ("lost", "twice", "unknown")
+SUMS = (
+    *("messages", "records", "uncertain", "dead_letters", "redelivered"),
+    *("lost", "twice", "unknown"),
+)
 
 
 @dataclass(frozen=True)
@@ -43,47 +45,36 @@ class SoakLog:
         """The lines of these kinds, of one run or of all; a cut line is skipped."""
         if not self.path.exists():
             return
-        with self.path.open(encoding="utf-8", errors="replace") as file:
-            for line in file:
-                try:
-                    entry: Entry = json.loads(line)
-                except ValueError:
-                    continue
-                if entry["kind"] in kinds and run in (None, entry["run"]):
-                    yield entry
+        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                entry: Entry = json.loads(line)
+            except ValueError:
+                continue
+            if entry["kind"] in kinds and run in (None, entry["run"]):
+                yield entry
 
-    def runs(self) -> list[Entry]:
-        return list(self.entries(RUN))
-
-
-@dataclass
-class Totals:
-    """Sums over the windows of all runs, and the problems of all runs."""
-
-    runs: int = 0
-    seconds: float = 0.0
-    sums: Counter[str] = field(default_factory=Counter)
-    """By SUMS and BAD."""
-    faults: Counter[str] = field(default_factory=Counter)
-    problems: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        sums = {"runs": self.runs, **{name: self.sums[name] for name in (*SUMS, *BAD)}}
-        sums["faults and pauses"] = sum(self.faults.values())
-        sums |= {f"  {name}": number for name, number in sorted(self.faults.items())}
-        lines = [f"  {'hours':46}{self.seconds / 3600:>12,.2f}"]
-        lines += [f"  {name.replace('_', ' '):46}{number:>12,}" for name, number in sums.items()]
-        return "\n".join([*lines, *(f"  PROBLEM: {problem}" for problem in self.problems)])
+    def last_run(self) -> int:
+        return max((entry["run"] for entry in self.entries(RUN)), default=0)
 
 
-def totals(entries: Sequence[Entry]) -> Totals:
-    """The totals of the windows among these entries, and the problems at the ends of runs."""
+def totals(entries: Sequence[Entry]) -> dict[str, float]:
+    """Sums over the windows among these entries, and how often each event happened."""
     windows = [entry for entry in entries if entry["kind"] == WINDOW]
-    total = Totals(len({entry["run"] for entry in windows}), sum(e["seconds"] for e in windows))
+    faults: Counter[str] = Counter()
     for window in windows:
-        total.sums.update({name: window[name] for name in (*SUMS, *BAD)})
-        total.faults.update(window["faults"])
-    for entry in entries:
-        if entry["kind"] == END:
-            total.problems += [f"run {entry['run']}: {text}" for text in entry["problems"]]
-    return total
+        faults.update(window["faults"])
+    total: dict[str, float] = {"hours": sum(window["seconds"] for window in windows) / 3600}
+    total["runs"] = len({window["run"] for window in windows})
+    total |= {name: sum(window[name] for window in windows) for name in SUMS}
+    total["faults and pauses"] = faults.total()
+    return total | {f"  {name}": number for name, number in sorted(faults.items())}
+
+
+def total_lines(entries: Sequence[Entry]) -> list[str]:
+    """The totals, and the problems at the ends of runs."""
+    shown = {name: round(number, 2) for name, number in totals(entries).items()}
+    lines = [f"  {name.replace('_', ' '):46}{number:>12,}" for name, number in shown.items()]
+    ends = [entry for entry in entries if entry["kind"] == END]
+    return lines + [
+        f"  PROBLEM: run {end['run']}: {text}" for end in ends for text in end["problems"]
+    ]

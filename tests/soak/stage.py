@@ -1,24 +1,23 @@
-"""All servers and long-lived processes of a run, and the faults that only these have.
+"""All servers and processes of a run, and how they are killed, started and awaited.
 
-The killed consumer and servlet are those of `tests.kills`. Beside them is what a run watches for
-growth: a second consumer and a second servlet, a `sam-publish send` and a `spool drain --loop`.
-These are frozen and partitioned, but never killed, so they live as long as the run. Two of the
-three brokers run at a time.
+There are two consumers, each with a message servlet in front of the brokers. One pair is killed.
+The other one, and a `sam-publish send` and a `spool drain --loop`, are frozen and partitioned, but
+never killed: they live as long as the run, which watches them for growth. Two of the three brokers
+run at a time.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import signal
 import subprocess
+import threading
 import time
-import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,25 +25,33 @@ from sqlalchemy import text
 
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.database.engine import make_engine
-from tests.kills.scene import Scene
-from tests.kills.senders import PROGRAM
-from tests.kills.soak import BATCH_SIZE, HEART_BEAT_S, SPOOL
 from tests.services.broker import StompServer
 from tests.services.brokers import BROKERS
 from tests.services.postgres import PostgresServer, as_role, fresh_database, running_postgres
 from tests.services.process import free_ports, guarded_group
+from tests.soak.senders import Home, clean_environment
 from tests.support.brokers.fault_proxy import FaultProxy
 from tests.support.commands import PROGRAMS
 from tests.support.consumer.daemon import Daemon, Subscription, running, site_of
 from tests.support.consumer.door import Door, new_door, servlet_site
 from tests.support.consumer.site import Site
+from tests.support.http_client import NO_ANSWER, HttpClient
+from tests.support.waiting import eventually
 
+BACK_S = 120.0
+"""The time in which something is committed again after any fault."""
+STOP_S = 30.0
+"""A consumer may stop that late on a machine that other programs keep busy."""
 CONNECTED_S = 300.0
 """The time in which a consumer connects again: it tries less often the longer a broker is away."""
-METRICS_TIMEOUT_S = 2.0
 LONGEST_PARTITION_S = 60.0
 MANY = 10**6
 """More dead letters and spooled messages than there can be."""
+BATCH_SIZE = 10
+"""Small enough that many faults hit a batch, or the time between two."""
+HEART_BEAT_S = 5.0
+
+_BATCH = "SELECT coalesce(max(batch_id), 0) FROM loaded_batch WHERE consumer = '{}'"
 
 
 @dataclass
@@ -57,35 +64,96 @@ class Stage:
     brokers: Mapping[str, StompServer]
     proxies: Mapping[str, FaultProxy]
     """Between the steady consumer and each broker."""
-    scene: Scene
-    site: Site
-    """Of the steady consumer."""
-    metrics_ports: tuple[int, int]
-    """Of the killed consumer and the steady one."""
+    sites: tuple[Site, Site]
+    """Of the killed consumer and the steady one, and so are the next two."""
+    metrics_ports: Sequence[int]
+    destinations: Sequence[str]
     doors: Mapping[str, Door]
     """Of the killed consumer and servlet, and of the steady ones."""
-    destinations: tuple[str, str]
-    steady: Mapping[str, subprocess.Popen[bytes]]
-    consumer: Daemon
     pair: tuple[str, ...]
+    steady: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    pausing: threading.Event = field(default_factory=threading.Event)
+    """Nothing is sent while it is set."""
+
+    daemon: Daemon = field(init=False)
+    servlet: Daemon = field(init=False)
+    consumer: Daemon = field(init=False)
+    """The steady one; the first two are the killed consumer and servlet."""
+
+    def __post_init__(self) -> None:
+        self._lives = count(1)
+        self._consumer, self._servlet = ExitStack(), ExitStack()
+
+    @property
+    def running(self) -> list[StompServer]:
+        return [self.brokers[name] for name in self.pair]
 
     @property
     def pair_urls(self) -> list[str]:
-        return [self.brokers[name].url for name in self.pair]
+        return [broker.url for broker in self.running]
+
+    @property
+    def homes(self) -> list[Home]:
+        """Those of the commands, and of the publishers that read pipes."""
+        return [Home(self.directory / name, self.group) for name in ("commands", "crowd")]
 
     @property
     def spools(self) -> list[DirectoryQueue]:
-        """That of the commands, and that of the long-lived publishers."""
-        return [DirectoryQueue(self.directory / name / SPOOL) for name in ("commands", "crowd")]
+        return [DirectoryQueue(home.directory / "spool") for home in self.homes]
 
     def query(self, statement: str, **values: object) -> list[Any]:
         """The rows of a query."""
-        engine = make_engine(self.site.database)
+        engine = make_engine(self.sites[0].database)
         try:
             with engine.connect() as connection:
                 return list(connection.execute(text(statement), values).all())
         finally:
             engine.dispose()
+
+    def start_consumer(self) -> None:
+        log = f"life-{next(self._lives)}.log"
+        life = running(self.sites[0], log=log, group=self.group)
+        self.daemon = self._consumer.enter_context(life)
+
+    def kill_consumer(self) -> None:
+        self._consumer.close()  # a SIGKILL
+
+    def start_servlet(self) -> None:
+        life = self.relay("servlet", self.pair_urls, f"life-{next(self._lives)}.log")
+        self.servlet = self._servlet.enter_context(life)
+
+    def kill_servlet(self) -> None:
+        self._servlet.close()  # a SIGKILL
+
+    def relay(self, name: str, urls: Sequence[str], log: str) -> AbstractContextManager[Daemon]:
+        """A consumer that sends to the brokers what the door of this name receives."""
+        targets = [part for url in urls for part in ("--to", url)]
+        site = servlet_site(self.directory / name, self.doors[name])
+        return running(site, *targets, log=log, group=self.group)
+
+    def stop(self, daemon: Daemon) -> None:
+        """Fail unless it stops in time, and no life of it has logged a traceback."""
+        began = time.monotonic()
+        assert daemon.stop().code == 0, daemon.log
+        assert time.monotonic() - began < STOP_S
+        for log in daemon.log_file.parent.glob("*.log"):
+            assert "Traceback" not in log.read_text(errors="replace"), log
+
+    def last_batch(self) -> int:
+        """The number of the last batch that the killed consumer committed."""
+        return int(self.sites[0].scalar(_BATCH.format(self.sites[0].name)))
+
+    def wait_for_commit(self) -> float:
+        """Wait for the next commit of the killed consumer; the seconds it took."""
+        began, before = time.monotonic(), self.last_batch()
+
+        def has_committed() -> bool:
+            for daemon in (self.daemon, self.servlet):
+                assert daemon.alive, f"{daemon.log_file} ended by itself:\n{daemon.log}"
+            return self.last_batch() != before
+
+        eventually(has_committed, BACK_S, "nothing was loaded")
+        return time.monotonic() - began
 
     def change_pair(self, pair: Sequence[str]) -> None:
         """Start and stop brokers so that these run, and wait until the consumers read them."""
@@ -96,23 +164,18 @@ class Stage:
             for name in set(self.brokers) - set(pair):
                 self.brokers[name].process.stop()
             self.pair = tuple(pair)
-            self.scene.brokers = [self.brokers[name] for name in pair]
-            self.scene.kill_servlet()
-            self.scene.start_servlet()
-        for port, urls in zip(self.metrics_ports, self._read_urls(), strict=True):
-            deadline = time.monotonic() + CONNECTED_S
-            while not all(metric(port, "broker_connected", url) for url in urls):
-                assert time.monotonic() < deadline, f"not connected to all of {urls}"
-                self.check_processes()
-                time.sleep(0.5)
+            self.kill_servlet()
+            self.start_servlet()
+
+        def is_connected() -> bool:
+            self.check_processes()
+            return all(metric(*broker, "broker_connected") for broker in self._read())
+
+        eventually(is_connected, CONNECTED_S, "not connected to all brokers")
 
     def held(self) -> float:
         """The messages that the two consumers have received and not yet acknowledged."""
-        return sum(
-            metric(port, "held_messages", url) or 0.0
-            for port, urls in zip(self.metrics_ports, self._read_urls(), strict=True)
-            for url in urls
-        )
+        return sum(metric(*broker, "held_messages") or 0.0 for broker in self._read())
 
     def check_processes(self) -> None:
         """Fail if one of the steady processes has ended."""
@@ -121,30 +184,23 @@ class Stage:
 
     def partition(self, chance: random.Random) -> None:
         """Separate the steady consumer from a broker; it must notice, and come back."""
-        name = chance.choice(self.pair)
-        proxy, [_, port] = self.proxies[name], self.metrics_ports
+        proxy, port = self.proxies[chance.choice(self.pair)], self.metrics_ports[1]
         began, lasts_s = time.monotonic(), chance.uniform(15, LONGEST_PARTITION_S)
+
+        def is_connected() -> bool:
+            return bool(metric(port, proxy.url, "broker_connected"))
+
         proxy.black_hole()
         try:
-            while metric(port, "broker_connected", proxy.url):
-                assert time.monotonic() - began < CONNECTED_S, "the partition was not noticed"
-                time.sleep(0.2)
+            eventually(lambda: not is_connected(), CONNECTED_S, "the partition was not noticed")
             time.sleep(max(0.0, lasts_s - (time.monotonic() - began)))
         finally:
             proxy.heal()
-        while not metric(port, "broker_connected", proxy.url):
-            assert time.monotonic() - began < CONNECTED_S + lasts_s, "not connected again"
-            time.sleep(0.2)
-
-    def freeze(self, name: str, duration_s: float) -> None:
-        """SIGSTOP for a steady process, then SIGCONT."""
-        self.steady[name].send_signal(signal.SIGSTOP)
-        time.sleep(duration_s)
-        self.steady[name].send_signal(signal.SIGCONT)
+        eventually(is_connected, CONNECTED_S, "not connected again")
 
     def prune(self, keep_days: int) -> None:
         """Remove older results, as an operator does."""
-        owner = as_role(self.site.database, "owner")
+        owner = as_role(self.sites[0].database, "owner")
         done = subprocess.run(
             [str(PROGRAMS / "sam-db"), "prune", "--keep-results", f"{keep_days}d", "--json"],
             env={**clean_environment(), "SAM_DATABASE_URL": owner},
@@ -164,85 +220,82 @@ class Stage:
         codes = {"send": send.wait(60), "spool drain --loop": drain.wait(60)}
         return [f"{name} exited with {code}" for name, code in codes.items() if code]
 
-    def _read_urls(self) -> tuple[list[str], list[str]]:
-        return self.pair_urls, [self.proxies[name].url for name in self.pair]
+    def _read(self) -> list[tuple[int, str]]:
+        """The metrics port and the URL of each broker that a consumer reads."""
+        killed, steady = self.metrics_ports
+        proxies = [(steady, self.proxies[name].url) for name in self.pair]
+        return [*((killed, url) for url in self.pair_urls), *proxies]
 
 
 @contextmanager
 def standing(directory: Path) -> Iterator[Stage]:
-    """Everything runs inside the block: the first two brokers, both consumers and servlets."""
+    """Everything runs inside the block: all brokers, both consumers and servlets, publishers."""
     with ExitStack() as stack:
         group = stack.enter_context(guarded_group())
         postgres = stack.enter_context(running_postgres({"shared_buffers": "256MB"}))
         brokers = {name: stack.enter_context(start()) for name, start in BROKERS.items()}
-        proxies = {
-            name: stack.enter_context(FaultProxy(broker.port)) for name, broker in brokers.items()
-        }
+        proxies = {name: FaultProxy(broker.port) for name, broker in brokers.items()}
+        for proxy in proxies.values():
+            stack.enter_context(proxy)
         database = fresh_database(postgres)
         doors = {name: new_door(name) for name in ("door", "servlet", "steadydoor", "relay")}
         destinations = [f"/topic/grid.soak.{uuid.uuid4().hex[:12]}" for _ in range(2)]
         ports = free_ports(2)
-        read = ([b.url for b in brokers.values()], [p.url for p in proxies.values()])
-        killed_site, site = (
-            site_of(
-                _made(directory / name),
-                [*urls, doors[door].listen_url],
-                Subscription(destination),
+
+        def site(name: str, number: int, urls: Sequence[str], **settings: int) -> Site:
+            (directory / name).mkdir()
+            return site_of(
+                directory / name,
+                urls,
+                Subscription(destinations[number]),
                 database=database,
                 heart_beat_s=HEART_BEAT_S,
-                metrics_listen=f"127.0.0.1:{port}",
+                metrics_listen=f"127.0.0.1:{ports[number]}",
                 dead_letters_per_hour=MANY,
                 **settings,
             )
-            for name, urls, door, destination, port, settings in (
-                ("killed", read[0], "door", destinations[0], ports[0], {"batch_size": BATCH_SIZE}),
-                ("steady", read[1], "steadydoor", destinations[1], ports[1], {}),
-            )
-        )
+
+        urls = [broker.url for broker in brokers.values()]
+        read = [*urls, doors["door"].listen_url]
+        killed_site = site("killed", 0, read, batch_size=BATCH_SIZE)
+        read = [*(proxy.url for proxy in proxies.values()), doors["steadydoor"].listen_url]
+        sites = (killed_site, site("steady", 1, read))
         add_class(database)
-        all_urls = [broker.url for broker in brokers.values()]
-        for name, destination in zip(("commands", "crowd"), destinations, strict=True):
-            _write_publisher(_made(directory / name), destination)
-        scene = Scene(
-            killed_site,
-            servlet_site(directory / "servlet", doors["servlet"]),
-            list(brokers.values()),
-            postgres,
-            group,
-        )
-        stack.enter_context(scene)
-        consumer = stack.enter_context(running(site, group=group))
-        targets = [part for url in all_urls for part in ("--to", url)]
-        relay_site = servlet_site(directory / "relay", doors["relay"])
-        relay = stack.enter_context(running(relay_site, *targets, group=group))
-        options = [part for url in all_urls for part in ("--broker", url)]
-        crowd = directory / "crowd"
-        steady = {
-            "consumer": consumer.process,
-            "servlet": relay.process,
-            "spool drain --loop": stack.enter_context(
-                _publisher(crowd, "drain", ["spool", "drain", "--loop", *options], group)
-            ),
-            "send": stack.enter_context(_publisher(crowd, "send", ["send", *options], group)),
-        }
         stage = Stage(
-            *(directory, group, postgres, brokers, proxies, scene, site, (ports[0], ports[1])),
-            *(doors, (destinations[0], destinations[1]), steady, consumer, tuple(brokers)),
+            *(directory, group, postgres, brokers, proxies, sites, ports, destinations, doors),
+            tuple(brokers),
         )
+        for home, destination in zip(stage.homes, destinations, strict=True):
+            home.directory.mkdir()
+            (home.directory / "sam.toml").write_text(
+                f'[publisher]\ndestination = "{destination}"\n'
+                f'spool = "{home.directory}/spool"\nspool_max_messages = {MANY}\n'
+            )
+        stack.callback(stage.kill_servlet)
+        stack.callback(stage.kill_consumer)
+        stage.start_servlet()
+        stage.start_consumer()
+        stage.consumer = stack.enter_context(running(sites[1], group=group))
+        relay = stack.enter_context(stage.relay("relay", urls, "consume.log"))
+        stage.steady |= {"consumer": stage.consumer.process, "servlet": relay.process}
+        for name in ("spool drain --loop", "send"):
+            log = stack.enter_context((stage.homes[1].directory / f"{name}.log").open("wb"))
+            process = stage.homes[1].publisher(name, name.split(), urls, log)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            stage.steady[name] = process
         stage.change_pair(stage.pair)  # all three know the subscriptions from now on
         yield stage
 
 
-def metric(port: int, name: str, broker: str = "") -> float | None:
+def metric(port: int, broker: str, name: str) -> float | None:
     """A metric of the consumer with this port, or None if there is none, or no answer."""
     try:
-        with urllib.request.urlopen(
-            f"http://127.0.0.1:{port}/metrics", timeout=METRICS_TIMEOUT_S
-        ) as answer:
-            page = answer.read().decode()
-    except OSError:
+        with HttpClient("127.0.0.1", port) as client:
+            page = client.get("/metrics").body.decode()
+    except NO_ANSWER:
         return None
-    label = re.escape(f'{{broker="{broker}"}}') if broker else ""
+    label = re.escape(f'{{broker="{broker}"}}')
     found = re.search(rf"^sam_consume_{name}{label} (\S+)", page, re.MULTILINE)
     return float(found[1]) if found else None
 
@@ -259,41 +312,3 @@ def add_class(database: str) -> None:
             connection.exec_driver_sql(statements, execution_options={"no_parameters": True})
     finally:
         engine.dispose()
-
-
-def clean_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("SAM_")}
-
-
-@contextmanager
-def _publisher(
-    directory: Path, name: str, command: Sequence[str], group: int
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A long-lived `sam-publish` with a state directory and a log of its own."""
-    with (directory / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(
-            [PROGRAM, *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=log,
-            cwd=directory,
-            env={**clean_environment(), "STATE_DIRECTORY": str(directory / "state" / name)},
-            process_group=group,
-        )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _write_publisher(directory: Path, destination: str) -> None:
-    (directory / "sam.toml").write_text(
-        f'[publisher]\ndestination = "{destination}"\nspool = "{directory / SPOOL}"\n'
-        f"spool_max_messages = {MANY}\n"
-    )
-
-
-def _made(directory: Path) -> Path:
-    directory.mkdir()
-    return directory

@@ -18,26 +18,25 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 from sam_pipeline.sql.loading.letters.body import StoredBody, original_body
-from tests.kills.posters import Poster
-from tests.kills.senders import Ledger, Senders, sending
-from tests.kills.soak import LAST
 from tests.soak.crowd import Crowd
-from tests.soak.events import Event, cause, pausable
+from tests.soak.events import Event, cause
+from tests.soak.posters import Poster
 from tests.soak.records import CLASSES, WRONG_DETAILS, keys_in, midnight_of
-from tests.soak.stage import Stage, clean_environment
+from tests.soak.senders import Ledger, Senders, sending
+from tests.soak.stage import Stage
 from tests.support.brokers.subscriber import backlog
 from tests.support.conservation import Account, account, grow_old
 from tests.support.consumer.door import COMMITTED, KEPT
 
 FIRST_DAY = 3000
 """Days ago; the consumer accepts results of the last ten years."""
-STOP_S = 30.0
-"""A consumer may stop that late on a machine that other programs keep busy."""
+LAST = 5
+"""Records that are sent to the brokers, and into the spool, when the consumers have ended."""
 SETTLE_S = 300.0
 """The time in which all records of a window become rows or dead letters after its load."""
 QUIET_S = 5.0
 SLOWER = 3.0
-"""Pauses between one-shot commands, relative to `tests.kills`, which has no other load."""
+"""The pauses between the messages of HTTP clients, relative to a test without any other load."""
 
 _LAST_BATCH = "SELECT coalesce(max(batch_id), 0) FROM loaded_batch"
 _REDELIVERED = "SELECT coalesce(sum(duplicates), 0) FROM loaded_batch WHERE batch_id > :batch"
@@ -101,17 +100,15 @@ class Soak:
         batch = stage.query(_LAST_BATCH)[0][0]
         window = Window(number, brokers, midnight_of(FIRST_DAY - number, self.today), batch)
         senders, posters, crowd = self._load(window)
-        kinds = dict(senders.kinds)
-        for poster in posters:
-            kinds.update(poster.kinds)
-        pausing = threading.Event()
+        posted = [kind for poster in posters for kind in poster.kinds]
+        slower = [kind._replace(pause_s=SLOWER * kind.pause_s) for kind in posted]
+        load = [*senders.kinds, *slower, *crowd.kinds]
         ends_at = time.monotonic() + duration_s
-        load = {**pausable(kinds, pausing, SLOWER), **pausable(crowd.kinds, pausing)}
-        with sending(load, window.ledger, self.seed + number):
+        with sending(load, window.ledger, self.seed + number, stage.pausing):
             for event in events:
                 if time.monotonic() >= ends_at or self.ending.is_set() or window.ledger.failures:
                     break
-                back_s = cause(stage, event, pausing)
+                back_s = cause(stage, event)
                 window.faults[event.name] += 1
                 if back_s is not None:
                     window.back_s.setdefault(event.name, []).append(round(back_s, 2))
@@ -127,8 +124,8 @@ class Soak:
             problems = tuple(
                 f"window {self.previous.number}, read again: {text}" for text in again.problems
             )
-            environments = "DELETE FROM metric_environment WHERE name LIKE '{}%'"
-            self.stage.site.execute(environments.format(self.previous.prefix).replace("%", "%%"))
+            environments = "DELETE FROM metric_environment WHERE name LIKE '{}%%'"
+            self.stage.sites[0].execute(environments.format(self.previous.prefix))
         today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         self.stage.prune((today - window.midnight).days + 1)
         self.previous = window
@@ -137,22 +134,20 @@ class Soak:
     def last(self, window: Window) -> Reading:
         """Stop the consumers, send what they can't have loaded, and find it where it is."""
         stage = self.stage
-        stage.scene.stop(stage.scene.servlet, STOP_S)
-        stage.scene.stop(stage.scene.daemon, STOP_S)
-        stopped = stage.consumer.stop()
-        assert stopped.code == 0, stage.consumer.log
+        stage.stop(stage.servlet)
+        stage.stop(stage.daemon)
+        stage.stop(stage.consumer)
         last = Window(window.number + 1, window.brokers, window.midnight + timedelta(days=1), 0)
         senders = replace(self._load(last)[0], urls=stage.pair_urls, prefix=f"{last.prefix}sent")
         nowhere = replace(senders, urls=["stomp://127.0.0.1:1"], prefix=f"{last.prefix}spooled")
         for sender in (senders, nowhere):
             for _ in islice(sender.one_shots(random.Random(0)), LAST):
                 pass
-        sites = (stage.scene.site, stage.site)
         held = [
             key
-            for name in stage.pair
-            for site, destination in zip(sites, stage.destinations, strict=True)
-            for body in backlog(stage.brokers[name], site.name, destination)
+            for broker in stage.running
+            for site, destination in zip(stage.sites, stage.destinations, strict=True)
+            for body in backlog(broker, site.name, destination)
             for key in keys_in(body)
         ]
         reading = self._read(last, held)
@@ -166,24 +161,20 @@ class Soak:
 
     def _load(self, window: Window) -> tuple[Senders, list[Poster], Crowd]:
         """One-shot publishers, HTTP clients and the crowd, whose records have the window's day."""
-        stage, first = self.stage, int(window.midnight.timestamp())
-        doors = stage.doors
-        of_window = (window.ledger, window.prefix, first)
-        home, environment = stage.directory / "commands", clean_environment()
-        urls = [*stage.pair_urls, doors["door"].url, doors["servlet"].url]
-        senders = Senders(home, environment, urls, *of_window, stage.group)
+        stage, doors = self.stage, self.stage.doors
+        of_window = (window.ledger, window.prefix, int(window.midnight.timestamp()))
+        (commands, pipes), urls = stage.homes, stage.pair_urls
+        senders = Senders(commands, [*urls, doors["door"].url, doors["servlet"].url], *of_window)
         killed, steady = stage.destinations
         posters = [
             Poster(door, steady if name in ("steadydoor", "relay") else killed, *of_window)
             for name, door in doors.items()
         ]
+        urls = [*urls, *urls, doors["steadydoor"].url, doors["relay"].url]
         send = stage.steady["send"].stdin
         assert send
-        urls = [*stage.pair_urls, *stage.pair_urls, doors["steadydoor"].url, doors["relay"].url]
         of_day = (window.ledger, window.prefix, window.midnight)
-        home = stage.directory / "crowd"
-        crowd = Crowd(home, environment, urls, self.rate, *of_day, stage.group, send)
-        return senders, posters, crowd
+        return senders, posters, Crowd(pipes, urls, self.rate, *of_day, send)
 
     def _settled(self, window: Window, senders: Senders) -> Reading:
         """The reading, once all is where it belongs, or has not been for SETTLE_S."""
@@ -193,7 +184,7 @@ class Soak:
         while True:
             for spool in stage.spools:
                 grow_old(spool)  # the locks of killed publishers; all others have ended
-            senders.drain(random.Random(0))
+            next(senders.drains(random.Random(0)))
             stage.check_processes()
             waiting = stage.held() or any(len(list(spool.names())) for spool in stage.spools)
             if last != (last := stage.query(_LAST_BATCH)[0][0]) or waiting:

@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from tests.kills.posters import Poster
-from tests.kills.senders import Ledger, sending
 from tests.services import needed
 from tests.services.activemq import ActiveMQServer
 from tests.services.artemis import ArtemisServer
 from tests.services.broker import StompServer
 from tests.services.postgres import PostgresServer, fresh_database, running_postgres
+from tests.soak.posters import Poster
+from tests.soak.senders import Ledger, sending
 from tests.support.commands import Workplace
 from tests.support.conservation import account, consumed, key_of, keys_of, numbered
 from tests.support.consumer.daemon import (
@@ -171,9 +171,8 @@ def test_a_batch_committed_but_not_acked_is_redelivered_and_stored_once(
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     assert committed > 0
     assert (drained.code, drained.summary["messages"]) == (0, COUNT), "all of them are redelivered"
+    assert drained.summary["duplicates"] == committed
     consumed([key_of(message.body) for message in messages], row_keys(site))
-    duplicates = site.scalar("SELECT sum(messages) FROM loaded_batch") - COUNT
-    assert duplicates == committed, "the audit counts the duplicates"
 
 
 @pytest.fixture(scope="module")
@@ -206,12 +205,9 @@ def test_a_consumer_waits_for_its_database_and_says_so_everywhere(
     tmp_path: Path, mortal: PostgresServer
 ) -> None:
     port = new_door().port
-    place = Workplace(
-        tmp_path,
-        broker=f"spool://{tmp_path}/spool",
-        database=fresh_database(mortal),
-        consumer_settings=f'metrics_listen = "127.0.0.1:{port}"',
-    ).write_configuration()
+    spool, database = f"spool://{tmp_path}/spool", fresh_database(mortal)
+    metrics = f'metrics_listen = "127.0.0.1:{port}"'
+    place = Workplace(tmp_path, spool, database, consumer_settings=metrics).write_configuration()
     place.succeed("sam-db", "upgrade")
     site = Site(tmp_path / "sam.toml", place.database, "acceptance")
     site.fill(*numbered("first", range(10)))
@@ -223,17 +219,15 @@ def test_a_consumer_waits_for_its_database_and_says_so_everywhere(
     mortal.kill()
     try:
         given_up = place.run("sam-consume", "run", "--drain", "--timeout", "0.5")
+        log = tmp_path / "running.log"
         with place.running("sam-consume", "run") as stopped:
-            log = tmp_path / "running.log"
             eventually(lambda: WAITING in log.read_text())
             stopped.terminate()
             assert stopped.wait(60) == 0
-        assert DirectoryQueue(tmp_path / "spool").count() == 10
         with place.running("sam-consume", "run") as daemon:
             eventually(lambda: "unable to commit" in place.run("sam-consume", "status").out)
             status = place.run("sam-consume", "status")
             plugin = place.run("check_sam_consumer")
-            alarm = place.run("check_sam_consumer", "--critical-age", "0")
             not_ready = ready()
             mortal.restart()
             site.wait_for_rows(10)
@@ -247,6 +241,6 @@ def test_a_consumer_waits_for_its_database_and_says_so_everywhere(
             mortal.restart()
 
     assert given_up.code == 69, str(given_up)
-    assert (status.code, plugin.code, alarm.code, not_ready) == (69, 1, 2, 503)
+    assert (status.code, plugin.code, not_ready) == (69, 1, 503)
     assert (code, "9999 is newer than this program" in log.read_text()) == (78, True)
     assert (site.rows(), DirectoryQueue(tmp_path / "spool").count()) == (10, 1)

@@ -1,7 +1,7 @@
 """HTTP clients of a door that repeat each message, with its id, until it is answered 2xx.
 
 poster = Poster(Door("door", port), destination, senders.ledger)
-with sending({**senders.kinds, **poster.kinds}, senders.ledger, seed):
+with sending([*senders.kinds, *poster.kinds], senders.ledger, seed):
     ...
 """
 
@@ -16,11 +16,12 @@ from itertools import count
 
 from sam_pipeline.schema.messages.message import DESTINATION, Message
 from sam_pipeline.schema.spool.element import serialise
-from tests.kills.senders import END_S, PAUSE_S, Kinds, Ledger
+from tests.soak.senders import END_S, Kind, Ledger
 from tests.support.conservation import FIRST_TIMESTAMP, keys_of, numbered
 from tests.support.consumer.door import COMMITTED, PATH, REPEAT, STORED, WITH_RETRY_AFTER, Door
 from tests.support.http_client import LINES, NO_ANSWER, TEXT, HttpAnswer, HttpClient
 
+PAUSE_S = 0.4
 RECORDS = 5
 """Of a message that is posted alone."""
 BAD_EVERY = 4
@@ -45,8 +46,10 @@ class Poster:
     first_timestamp: int = FIRST_TIMESTAMP
 
     @property
-    def kinds(self) -> Kinds:
-        return {self.singles: PAUSE_S, self.batches: PAUSE_S}
+    def kinds(self) -> list[Kind]:
+        name = self.door.name
+        steps = {f"{name}, messages": self.singles, f"{name}, batches": self.batches}
+        return [Kind(*item, PAUSE_S) for item in steps.items()]
 
     def singles(self, chance: random.Random) -> Iterator[None]:
         """A message of some records per request, whose answer counts them."""
