@@ -1,14 +1,15 @@
-"""Brokers that are killed or full, disconnect a slow consumer, or speak TLS: nothing is lost."""
+"""Brokers that are killed or full, disconnect a slow consumer, or speak TLS: nothing is lost.
+
+With longer rounds of kills than in tests/acceptance/consumer, which also hit the brokers.
+"""
 
 from __future__ import annotations
 
 import itertools
-import signal
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,10 @@ from tests.services import needed
 from tests.services.activemq import ActiveMQRules, running_activemq
 from tests.services.broker import Rules, StompServer
 from tests.services.brokers import BROKERS
-from tests.services.postgres import fresh_database, running_postgres
 from tests.services.rabbitmq import RabbitMQRules, RabbitMQServer, running_rabbitmq
+from tests.soak.events import FREEZE_BROKER, KILL_ALL, KILL_IN_OUTAGE, RELOAD, Event
+from tests.soak.stage import standing
+from tests.soak.window import Soak, missing_answers
 from tests.support.brokers.tls_files import TlsFiles
 from tests.support.conservation import consumed, key_of, numbered
 from tests.support.consumer.daemon import (
@@ -32,13 +35,13 @@ from tests.support.consumer.daemon import (
     settled_row_keys,
     site_of,
 )
-from tests.support.consumer.faults import WAITING
 from tests.support.consumer.load import offering
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import subscribe
 from tests.support.waiting import eventually
 
 BACK_WITHIN_S = 30.0
+FAULTS = [Event(name, 1.0, 6) for name in (KILL_IN_OUTAGE, FREEZE_BROKER, RELOAD, KILL_ALL)]
 ACK_TIMEOUT_S = 3.0
 
 
@@ -82,6 +85,22 @@ def test_brokers_killed_in_turn_under_load_lose_nothing_and_are_soon_reconnected
 
     consumed(accepted, row_keys(site))
     assert all(load.again for load in loads), "each broker was killed while messages were in flight"
+
+
+def test_kills_of_consumer_servlet_brokers_and_database_lose_and_duplicate_nothing(
+    tmp_path: Path,
+) -> None:
+    """A sample of `make soak`, under a load of `sam-publish` and HTTP clients."""
+    with needed(standing(tmp_path)) as stage:
+        soak = Soak(stage, rate=100.0, seed=6)
+        window, reading = soak.window(0, ("artemis", "rabbitmq"), iter(FAULTS), 600.0)
+        last = soak.last(window)
+        exits = stage.stop_publishers()
+
+    print(reading)
+    assert [*reading.problems, *last.problems, *exits, *missing_answers(window.ledger)] == []
+    assert window.faults.total() == len(FAULTS)
+    assert len(window.ledger.accepted) > 10 * reading.letters > 0
 
 
 def test_a_full_broker_is_drained_and_accepts_messages_again(
@@ -132,48 +151,23 @@ def test_a_consumer_disconnected_by_rabbitmq_for_late_acks_reconnects_and_loses_
     consumed(accepted, row_keys(site))
 
 
-def test_a_consumer_whose_name_was_taken_during_an_outage_of_the_database_stops(
-    tmp_path: Path, rabbitmq: RabbitMQServer, destination: str
-) -> None:
-    with needed(running_postgres()) as postgres:
-        url = fresh_database(postgres)
-        site = site_of(tmp_path, [rabbitmq.url], Subscription(destination), database=url)
-        with running(site) as first:
-            first.wait_until_subscribed(rabbitmq.url)
-            postgres.kill()
-            publish(rabbitmq.host, rabbitmq.port, destination, numbered("one", range(1)))
-            first.wait_for(WAITING)
-            first.process.send_signal(signal.SIGSTOP)
-            postgres.restart()
-            # As on another machine, where the lock of the first one does not exist.
-            other = replace(site, state="state-elsewhere")
-            with running(other, log="elsewhere.log") as second:
-                second.wait_until_subscribed(rabbitmq.url)
-                first.process.send_signal(signal.SIGCONT)
-
-                assert first.process.wait(60) == 69
-                assert first.lines("another sam-consume", f" {second.process.pid}")
-
-
 @pytest.mark.parametrize("kind", BROKERS)
 def test_a_renewed_certificate_is_used_at_the_next_connection_and_messages_are_loaded(
     tmp_path: Path, destination: str, kind: str
 ) -> None:
     files = TlsFiles(tmp_path)
-
-    def certificate(ours: object) -> dict[str, Path]:
-        return {
-            "certificate_file": files.certificate_file(ours),  # type: ignore[arg-type]
-            "key_file": files.key_file(ours),  # type: ignore[arg-type]
-        }
-
-    keys = certificate(files.foreign_client())
+    foreign, ours = files.foreign_client(), files.client()
+    keys = {
+        "certificate_file": files.certificate_file(foreign),
+        "key_file": files.key_file(foreign),
+    }
     with needed(BROKERS[kind](Rules(files.host_certificate()))) as broker:
         url = broker.tls_url
         site = site_of(tmp_path, [url], Subscription(destination), ca_file=files.ca_file, **keys)
         with running(site) as daemon:
             (line, *_) = daemon.wait_for(LOST, url)
-            certificate(files.client())  # into the same files
+            files.certificate_file(ours)
+            files.key_file(ours)
             daemon.wait_until_subscribed(url)
             publish(broker.host, broker.port, destination, numbered("tls", range(500)))
             site.wait_for_rows(500)
