@@ -1,4 +1,4 @@
-"""What all programs share: help, outputs that can't be written, -q, wrong options."""
+"""What all programs share: help, outputs, -q, wrong options; and the commands of README.md."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sam_pipeline.schema.program.command import USAGE
 from tests.acceptance.help import PROGRAMS as PROGRAMS_WITH_HELP
 from tests.acceptance.help import file_of, text_of
 from tests.support.commands import PROGRAMS, RESULT, Answer, Workplace, embedded
+from tests.support.page import ROOT, Page, shell
 from tests.support.reports.stored import query
 
 PROFILE = 'name = "critical"\nvalidity_s = "off"\n[flavours.CE]\nmetrics = ["m"]\n'
@@ -199,3 +200,23 @@ def test_a_wrong_value_of_an_option_exits_64(workplace: Workplace, line: str) ->
 
     assert answer.code == USAGE, str(answer)
     assert "a bug" not in answer.err
+
+
+README = Page("README.md")
+MAKE = [line for block in README.texts("") for line in block.splitlines() if line[:5] == "make "]
+
+
+def test_every_command_of_the_tour_succeeds(tmp_path: Path) -> None:
+    workplace = Workplace(tmp_path, broker="", database="")
+
+    answer = shell(workplace, *README.texts("sh"))
+
+    assert answer.code == 0, str(answer)
+    assert (tmp_path / "pages" / "index.html").exists()
+
+
+@pytest.mark.parametrize("line", MAKE)
+def test_make_knows_every_target(line: str) -> None:
+    completed = subprocess.run(["sh", "-c", f"{line.partition('#')[0]} --dry-run"], cwd=ROOT)
+
+    assert completed.returncode == 0

@@ -1,4 +1,4 @@
-"""The man pages: complete and readable."""
+"""What is generated from our command lines: man pages, and completion in shells."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -105,3 +105,102 @@ def keys_of_the_example() -> Iterator[tuple[str, str]]:
             table = heading[1]
         elif key := re.match(r"(?:# )?(\w+) = ", line):
             yield table, key[1]
+
+
+FILES = {"results.txt", "rows"}
+OFFERED: Mapping[str, set[str]] = {
+    "sam-consume dead-letter re": {"replay", "restore"},
+    "sam-publish --log-format json resu": {"result"},
+    "sam-report export --format ": {"parquet", "csv", "json", "argo", "openmetrics"},
+    "sam-consume dead-letter list --reason unk": {"unknown-class", "unknown-format"},
+    "sam-publish send --class si": {"siteGroup", "siteContact"},
+    "sam-db --config r": FILES,
+    "sam-db import records results.txt r": FILES,
+    "sam-publish run --flavour CE -- r": FILES,
+    "sam-report site --out r": {"rows"},
+}
+"""What every shell offers after a line, in a directory with a file and a directory."""
+
+SEPARATOR = ">>>"
+
+BASH = f"""
+scripts=$1; shift
+for line; do
+    echo "{SEPARATOR}$line"
+    read -ra COMP_WORDS <<<"$line"
+    [[ $line == *" " ]] && COMP_WORDS+=("")
+    COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+    source "$scripts/bash/$COMP_WORDS"
+    [[ $(complete -p "$COMP_WORDS") =~ -F\\ ([^ ]+) ]]
+    "${{BASH_REMATCH[1]}}"
+    printf '%s\\n' "${{COMPREPLY[@]}}"
+done
+"""
+FISH = f"""
+for script in $argv[1]/fish/*.fish; source $script; end
+for line in $argv[2..]
+    echo "{SEPARATOR}$line"
+    complete -C $line
+end
+"""
+
+
+SHELLS = {
+    "bash": ["bash", "--norc", "-c", BASH, "bash"],
+    "fish": ["fish", "--no-config", "-c", FISH],
+    "zsh": ["zsh", "-n"],
+}
+
+
+def said(shell: str, directory: Path, *arguments: str | Path) -> str:
+    if not shutil.which(shell):
+        missing(shell, "make needs")
+    command = [*SHELLS[shell], *arguments]
+    environment = {**os.environ, "HOME": str(directory)}
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout
+
+
+def option_beginnings() -> Mapping[str, set[str]]:
+    """The beginning of an option after each command, and its options that begin so."""
+    return {
+        f"{command.prog} --": {
+            option
+            for action in command._actions
+            for option in action.option_strings
+            if option.startswith("--")
+        }
+        for program in MAKERS
+        for parser in [parser_of(program)]
+        for command in [parser, *commands(parser)]
+    }
+
+
+@pytest.mark.parametrize("shell", ["bash", "fish"])
+def test_shells_offer_commands_choices_files_and_every_option(
+    manual: Path, tmp_path: Path, shell: str
+) -> None:
+    (tmp_path / "results.txt").touch()
+    (tmp_path / "rows").mkdir()
+    wanted, offers = option_beginnings(), {}
+
+    for block in said(shell, tmp_path, manual.parent, *OFFERED, *wanted).split(SEPARATOR)[1:]:
+        line, *words = block.split("\n")  # the slash of a directory and descriptions do not count
+        offers[line] = {word.split("\t")[0].rstrip("/") for word in words if word}
+
+    assert {line: offers[line] for line in OFFERED} == OFFERED
+    assert [line for line in wanted if not wanted[line] <= offers[line]] == []
+    assert len(wanted) > 60
+
+
+def test_zsh_accepts_the_files(manual: Path) -> None:
+    for file in (manual.parent / "zsh").iterdir():
+        said("zsh", file.parent, file)

@@ -1,5 +1,5 @@
 #: place sqlite
-#: skip toml 1 2 3 4: profiles, in test_profiles.py
+#: skip toml 1 2 3 4: profiles, in test_pages.py
 PYTHONPATH={root} python - <<'END'
 from tests.extended.docs.reports import fill_pings
 fill_pings("sqlite:///sam.db")

@@ -5,13 +5,16 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
 
 from sam_pipeline.schema.errors import RecordRefused
-from sam_pipeline.schema.messages.decode import decode
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.decode import Decoded, decode
+from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, built_in, folded
+from sam_pipeline.schema.records.json_form import write_json
 from sam_pipeline.schema.records.normalise import CLOCK, DAY, MOMENT, Limits, normalise
-from sam_pipeline.schema.records.text import Record
+from sam_pipeline.schema.records.text import END, SUMMARY_LENGTH, Record, read_wlcg, write_wlcg
 from sam_pipeline.schema.times import parse_time
 from tests.support.builders import NOW, metric_message, metric_result
 
@@ -167,3 +170,55 @@ def test_only_ascii_letters_have_a_case_in_names_of_classes() -> None:
     assert {name: folded(name) for name in names} == names
     assert built_in("DOWNTIME") is built_in("downtime") is not None
     assert built_in("downt\u0131me") is built_in(None) is None
+
+
+# Characters that mean something to the format or to somebody's reader come more often than others.
+ODD = "\xa0\x85\u2028\u3000\ufeff\ufffd\ud800 :|,'EOT"
+ANY = st.one_of(st.characters(), st.sampled_from(f"\n\r\t\0\x1c{ODD}"))
+LINE = st.text(st.one_of(st.characters(exclude_characters="\0\n"), st.sampled_from(f"\r\t{ODD}")))
+NAME = st.text(st.one_of(st.characters(exclude_categories=["Cc"]), st.sampled_from(ODD)))
+DETAILS = st.lists(LINE, max_size=4).map("\n".join)
+OPTIONAL = {
+    **dict.fromkeys(["siteName", "gatheredAt", "voName", "voFqan", "role"], NAME),
+    **dict.fromkeys(["summaryData", "performanceData"], LINE),
+    "detailsData": DETAILS,
+}
+RECORDS = st.fixed_dictionaries({}, optional=OPTIONAL).map(lambda given: metric_result(**given))
+KEYS = st.sampled_from(METRIC_OUTPUT.keys)
+JSON = "application/json; charset=utf-8"
+
+
+def decoded_message(message: Message) -> Decoded:
+    return decode(message, METRIC_OUTPUT.keys, NOW)
+
+
+@given(RECORDS)
+@example(metric_result(detailsData="a\r\n\ufeffb\r", siteName="\ufeff x \r", voName="\xa0"))
+@example(metric_result(summaryData="caf\udce9", gatheredAt="\xa0"))
+def test_decoding_returns_the_normalised_values(record: Record) -> None:
+    assume(
+        len(record["summaryData"]) <= SUMMARY_LENGTH and END not in record.get("detailsData", "")
+    )
+    rows = normalise(record, "metricOutput", {}, NOW)
+
+    message = new_message("metricOutput", "".join(map(write_wlcg, rows)), record_count=len(rows))
+
+    assert [row.values for row in decoded_message(message).rows] == rows
+
+
+@given(st.dictionaries(KEYS, st.text(ANY)))
+@example({"summaryData": "\n \n", "detailsData": "EOT\nEOT"})
+@example({"summaryData": "x" * 300 + "\r\n\ufeffEOT", "detailsData": "\ufeffEOT\r\nhostName: x"})
+def test_writing_a_decoded_record_changes_nothing(record: Record) -> None:
+    text = write_wlcg(record)
+    assume("\0" not in text and text != "EOT\n")
+    [again] = read_wlcg(text.encode("utf-8", "replace"))
+    assert write_wlcg(again.fields).encode() == text.encode("utf-8", "replace")  # type: ignore[union-attr]
+
+
+@given(RECORDS)
+def test_text_and_json_give_the_same_rows(record: Record) -> None:
+    rows = normalise(record, "metricOutput", {}, NOW)
+    headers = {"messageClass": "metricOutput", "content-type": JSON}
+    outcome = decoded_message(Message(headers, write_json(rows).encode()))
+    assert [row.values for row in outcome.rows] == rows
