@@ -1,4 +1,4 @@
-"""Take, load, commit, then ack, with a scripted loader and without real delays."""
+"""Take, load, commit, then ack, with a scripted loader; when a drain ends."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from itertools import count, repeat
 from pathlib import Path
+from ssl import SSLCertVerificationError
 from typing import Any
 
 import pytest
 
 from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.backoff import growing_delays
+from sam_pipeline.consumer.core.broker_loss import needs_action
+from sam_pipeline.consumer.core.drain import Drain
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, answering
 from sam_pipeline.consumer.core.loop import Loop, Patience, Stopped
 from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome
@@ -20,8 +23,10 @@ from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.errors import SinkAway
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.net.stomp_session import SessionLost
 from sam_pipeline.sql.errors import DatabaseAway, SchemaMismatch
-from tests.support.consumer.doubles import FakeSession, delivery
+from tests.support.consumer.doubles import FakeSession, FakeSource, delivery
 
 AWAY = SinkAway(DatabaseAway("connection refused"))
 NEWER = SchemaMismatch("newer", version="2", wanted="1")
@@ -199,3 +204,65 @@ def test_delays_grow_to_a_cap_and_differ_between_consumers() -> None:
 
     assert [next(shortest) for _ in range(6)] == [0.5, 1, 2, 4, 4, 4]
     assert [next(longest) for _ in range(6)] == [1, 2, 4, 8, 8, 8]
+
+
+NEWS, GONE, MISSING = "news", "away", "b (connection refused)"
+
+Step = tuple[float, str, bool]
+"""The time, whether there are news or the second source is away, and whether the drain goes on."""
+
+
+@pytest.mark.parametrize(
+    ("steps", "unreached"),
+    [
+        ([(0, "", True), (1, NEWS, True), (2.9, "", True), (3, "", False)], []),
+        ([(0, GONE, True), (59, GONE, True)], []),
+        ([(30, GONE, True), (31, "", True), (32.9, "", True), (33, "", False)], []),
+        ([(59, GONE + NEWS, True), (61.1, GONE, False)], [MISSING]),
+        ([(100, GONE + NEWS, True), (101, GONE, True), (102, GONE, False)], [MISSING]),
+        ([(50, NEWS, True), (51, GONE, True), (110.9, GONE, True), (111, GONE, False)], [MISSING]),
+    ],
+    ids=[
+        "two seconds without news",
+        "a source that is not connected yet",
+        "the quiet time begins when the last source connects",
+        "it gives up on a source after a minute, and names it",
+        "the others are loaded before it gives up",
+        "a source that is lost again gets another minute",
+    ],
+)  # fmt: skip
+def test_the_end_of_a_drain(steps: Sequence[Step], unreached: list[str]) -> None:
+    first, second = FakeSource("a"), FakeSource("b", MISSING)
+    now = [0.0]
+    drain = Drain([first, second], 60, lambda: now[0])
+
+    for now[0], what, goes_on in steps:
+        second.problems = [MISSING] if GONE in what else []
+        assert drain.should_continue(NEWS in what) is goes_on, now
+
+    assert drain.unreached == unreached
+
+
+def lost(text: str, cause: Exception | None = None) -> SessionLost:
+    loss = SessionLost(text, by_error=cause is None)
+    loss.__cause__ = cause
+    return loss
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (lost("User name [sam] or password is invalid."), True),
+        (lost("Security Error occurred: User name [sam] or password is invalid"), True),
+        (lost("Bad CONNECT: Access refused for user 'sam'"), True),
+        (lost("it failed", ConfigError(["password_file: no such file"])), True),
+        (lost("it failed", SSLCertVerificationError()), True),
+        (SessionLost("Connection refused"), False),
+        (lost("Client: site-a already connected from tcp://10.0.0.1:5"), False),
+    ],
+    ids=["ActiveMQ", "Artemis", "RabbitMQ", "configuration", "certificate", "away", "two clients"],
+)  # fmt: skip
+def test_a_refused_login_and_a_bad_certificate_need_somebody_to_act(
+    loss: SessionLost, expected: bool
+) -> None:
+    assert needs_action(loss) is expected

@@ -122,21 +122,6 @@ def test_messages_are_held_until_they_are_committed_perhaps_in_parts(scene: Scen
     assert (done.behind_since, done.last_commit) == (None, moment(NOON + 3))
 
 
-def test_rates_are_those_of_the_last_minute_or_of_a_shorter_life(scene: Scene) -> None:
-    scene.now += 10
-    scene.commit([delivery()] * 100)
-    assert scene.state.rates()[0] == pytest.approx(10)
-    scene.now += 60
-    for _ in range(60):
-        scene.commit([delivery()] * 15, rows=30)
-        scene.now += 1
-    assert scene.state.rates() == pytest.approx((15, 30), rel=0.05)
-
-    scene.now += 60
-
-    assert scene.state.rates() == (0, 0)
-
-
 def test_a_wait_for_the_database_has_the_time_of_the_first_failure_and_the_last_reason(
     scene: Scene,
 ) -> None:
@@ -200,14 +185,6 @@ def test_the_newest_message_of_each_broker_and_the_last_records_of_each_class_ar
 
     assert scene.state.newest == {BROKER: (moment(NOON), moment(NOON - 30))}
     assert scene.state.received == {"metricOutput": moment(NOON)}
-
-
-def test_the_lags_of_a_large_batch_are_sampled(scene: Scene) -> None:
-    scene.commit([delivery(NOON - 3)] * 1000)
-
-    lags = scene.snapshot().lags
-    assert lags.cumulative()[-1] == pytest.approx(1000, rel=0.05)
-    assert lags.total == pytest.approx(3000, rel=0.05)
 
 
 def test_dead_letters_count_for_an_hour(scene: Scene) -> None:

@@ -11,7 +11,7 @@ import pytest
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.monitoring.observer import Observer
-from sam_pipeline.consumer.monitoring.reporter import STATUS_TICKS, Reporter
+from sam_pipeline.consumer.monitoring.reporter import Reporter
 from sam_pipeline.consumer.process.signals import StopRequest
 from sam_pipeline.schema.program.systemd import Notifier
 from tests.services.systemd import Systemd
@@ -78,21 +78,6 @@ def test_only_turns_of_the_main_loop_notify_the_watchdog(daemon: Daemon) -> None
     assert [*daemon.tick(), *daemon.tick()] == []
     daemon.state.turned()
     assert daemon.tick() == ["WATCHDOG=1"]
-
-
-def test_a_new_state_is_reported_at_once_and_new_numbers_at_intervals(daemon: Daemon) -> None:
-    daemon.state.can_commit()
-    assert daemon.tick()[0].startswith("READY=1\nSTATUS=running; 0 messages held")
-    sent = [daemon.tick() for _ in range(3 * STATUS_TICKS)]
-    assert sum(len(lines) for lines in sent) == 3
-
-    daemon.state.cannot_commit("connection refused")
-    (status,) = daemon.tick()
-    assert status.startswith("STATUS=waiting: unable to commit")
-
-    daemon.request.end()
-    lines = [*daemon.tick(), *daemon.tick()]
-    assert [line.split("\n")[0] for line in lines] == ["STOPPING=1"]
 
 
 def test_a_state_file_that_cannot_be_written_is_reported_once_and_stops_nothing(

@@ -1,26 +1,42 @@
-"""Who may send to a door: identities of requests, and what the policy says at once."""
+"""Who may send: identities of requests at a door, signatures, and the check of a door."""
 
 from __future__ import annotations
 
 import ssl
 from base64 import b64encode
+from collections.abc import Sequence
 from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
+from sam_pipeline.consumer.commands.door_check import door_notes, door_problems
 from sam_pipeline.consumer.core.inbox import Inbox
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.door_config import DoorConfig
 from sam_pipeline.consumer.sources.door.access import Access
 from sam_pipeline.consumer.sources.door.answers import UNAUTHORIZED, HttpProblem
 from sam_pipeline.consumer.sources.door.credentials import Credentials
+from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.schema.identity.holder import PolicyHolder
-from sam_pipeline.schema.identity.identity import ANONYMOUS, with_identity
+from sam_pipeline.schema.identity.identity import (
+    ANONYMOUS,
+    identity_of,
+    key_identity,
+    uid_identity,
+    with_identity,
+)
+from sam_pipeline.schema.identity.keys import Signer, load_signer, make_key
 from sam_pipeline.schema.identity.policy import ENFORCE, OBSERVE, Policy, PublisherRule
-from sam_pipeline.schema.identity.tokens import StoredToken, Tokens
-from sam_pipeline.schema.messages.message import new_message
+from sam_pipeline.schema.identity.signature import sign
+from sam_pipeline.schema.identity.tokens import StoredToken, Tokens, make_token
+from sam_pipeline.schema.messages.message import Message, new_message
+from sam_pipeline.schema.messages.refused import refusal_of
 from sam_pipeline.schema.records.classes import CHECK_CLASS
-from tests.support.brokers.tls_files import TlsFiles
+from tests.support.brokers.tls_files import HOST, TlsFiles
+from tests.support.builders import metric_message
 
 TOKEN = "5ec4e7" * 10
 TOKENS = Tokens([StoredToken("nagios1", sha256(TOKEN.encode()).digest(), 1)])
@@ -112,3 +128,146 @@ def test_an_enforced_policy_refuses_whom_and_what_it_does_not_list(
         door.require_permission(message, inbox)
 
     assert list(inbox.take_refusals().values()) == [1] * refused
+
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+SENDER = uid_identity(1000)
+DAYS, SECOND = timedelta(days=30), timedelta(seconds=1)
+
+
+@pytest.fixture
+def nagios(tmp_path: Path) -> Signer:
+    make_key(tmp_path / "nagios1.pem")
+    return load_signer(tmp_path / "nagios1.pem")
+
+
+def check(directory: Path, signer: Signer, mode: str = "enforce") -> SignatureCheck:
+    """What a consumer does whose policy knows the key of the signer."""
+    policy = directory / "publishers.toml"
+    policy.write_text(
+        f'mode = "{mode}"\n[[publisher]]\nname = "nagios-cern"\nis = ["key:{signer.name}"]\n'
+        f'keys = ["{signer.public_key()}"]\nclasses = ["metricOutput"]\nsites = ["*"]\n'
+    )
+    return SignatureCheck(PolicyHolder(policy), DAYS, lambda: NOW)
+
+
+def signed(signer: Signer, at: datetime = NOW) -> Message:
+    """A signed message, as its source identifies the sender by other means."""
+    message = metric_message(destination="/topic/grid.probe.metricOutput")
+    return with_identity(sign(message, signer, at), SENDER)
+
+
+@pytest.mark.parametrize(
+    ("age", "reason"),
+    [(DAYS, ""), (DAYS + SECOND, "signature-expired"), (-DAYS - SECOND, "signature-expired")],
+)
+def test_a_signature_expires(tmp_path: Path, nagios: Signer, age: timedelta, reason: str) -> None:
+    message = check(tmp_path, nagios).checked(signed(nagios, NOW - age), inbox := Inbox(1))
+
+    refusal = refusal_of(message)
+    assert (refusal.reason if refusal else "") == reason
+    assert identity_of(message) == (SENDER if reason else key_identity("nagios1"))
+    assert dict(inbox.take_refusals()) == ({("nagios-cern", reason): 1} if reason else {})
+
+
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+def test_a_changed_message_is_counted_and_marked(tmp_path: Path, nagios: Signer, mode: str) -> None:
+    message = signed(nagios)
+    changed = Message(message.headers, message.body.replace(b"OK", b"CRITICAL"))
+
+    checked = check(tmp_path, nagios, mode).checked(changed, inbox := Inbox(1))
+
+    refusal = refusal_of(checked)
+    assert refusal.reason == "bad-signature" if refusal else checked == changed
+    assert bool(refusal) == (mode == "enforce")
+    assert identity_of(checked) == SENDER  # as its source knows it
+    assert inbox.take_refusals() == {("nagios-cern", "bad-signature"): 1}
+    assert not inbox.take_refusals()
+
+
+def test_messages_that_arrive_together_keep_their_order(tmp_path: Path, nagios: Signer) -> None:
+    messages = [signed(nagios) for _ in range(101)]
+    messages[50] = Message(messages[50].headers, b"other")
+
+    checked = [*check(tmp_path, nagios).all_checked(messages, inbox := Inbox(1))]
+
+    assert [message.message_id for message in checked] == [item.message_id for item in messages]
+    assert [at for at, message in enumerate(checked) if refusal_of(message)] == [50]
+    assert inbox.take_refusals().total() == 1
+
+
+SECURE = f"listen+https://{HOST}:8443"
+OPEN = "listen+http://0.0.0.0:8080"
+POLICY = """\
+mode = "enforce"
+[[publisher]]
+name = "a"
+is = ["token:listed", "token:missing", "token:any-*"]
+classes = ["metricOutput"]
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TlsFiles:
+    return TlsFiles(tmp_path)
+
+
+def config_of(files: TlsFiles, url: str = SECURE, policy: str = "", **door: bool) -> ConsumerConfig:
+    """A door with a certificate and a token."""
+    host, tokens = files.host(), files.directory / "tokens"
+    make_token(tokens, "listed")
+    publishers = files.file("publishers.toml", policy.encode()) if policy else None
+    keys = DoorConfig(
+        files.certificate_file(host, "host.pem"),
+        files.key_file(host, name="host-key.pem"),
+        tokens_file=tokens,
+        **{"require_identity": True, **door},
+    )
+    return ConsumerConfig((url,), door=keys, publishers=publishers)
+
+
+def about(lines: Sequence[str], *texts: str) -> list[str]:
+    return [line for line in lines if all(text in line for text in texts)]
+
+
+def test_all_bad_files_are_problems_at_once(files: TlsFiles) -> None:
+    config = config_of(files)
+    assert [*door_problems(config), *door_notes(config)] == []
+    (files.directory / "tokens").chmod(0o644)
+    files.certificate_file(files.expired_host(), "host.pem")
+    problems = [*door_problems(config)]
+
+    assert len(problems) == 3
+    assert about(problems, "/tokens: ", "chmod")
+    assert about(problems, "host.pem", "key")
+    assert about(problems, "host.pem", "expired")
+
+
+def test_who_may_send_without_identity_is_a_note(files: TlsFiles) -> None:
+    notes = [*door_notes(config_of(files, OPEN, require_identity=False, insecure=True))]
+
+    assert len(notes) == 2
+    assert about(notes, OPEN, "anybody")
+    assert about(notes, OPEN, "plain text")
+    local = [*door_notes(config_of(files, "listen+http://localhost:8080", require_identity=False))]
+    assert len(local) == 1
+    assert about(local, "every account of this host")
+
+
+def test_a_certificate_for_another_host_is_a_note(files: TlsFiles) -> None:
+    config = config_of(files)
+    files.certificate_file(files.host("door.example.org"), "host.pem")
+
+    (note,) = door_notes(config)
+    assert about([note], SECURE, "door.example.org", HOST)
+
+
+def test_tokens_and_policy_that_differ_are_notes(files: TlsFiles) -> None:
+    config = config_of(files, policy=POLICY)
+    make_token(files.directory / "tokens", "any-1")
+    make_token(files.directory / "tokens", "unlisted")
+    notes = [*door_notes(config)]
+
+    assert len(notes) == 2
+    assert about(notes, "publishers.toml", "token:missing")
+    assert about(notes, "/tokens: ", "token:unlisted")
