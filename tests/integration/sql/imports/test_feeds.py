@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 
 from sam_pipeline.schema.records.classes import SERVICE_ENDPOINT
 from sam_pipeline.sql.commands.imports.feed_command import rows_of_feed
-from sam_pipeline.sql.database.engine import make_engine, writing
-from sam_pipeline.sql.errors import BadInput, DatabaseRefused, FeedUnavailable, ImportRunning
+from sam_pipeline.sql.database.engine import writing
+from sam_pipeline.sql.errors import BadInput, FeedUnavailable
 from sam_pipeline.sql.imports.feed_changes import FeedChanges, FeedSnapshot, Window
 from sam_pipeline.sql.imports.feed_import import apply_snapshot
 from sam_pipeline.sql.imports.feed_rows import FeedRows
@@ -21,7 +21,6 @@ from sam_pipeline.sql.imports.gocdb import read_endpoints
 from sam_pipeline.sql.imports.http.download import downloaded
 from sam_pipeline.sql.imports.http.feed_config import FeedConfig
 from sam_pipeline.sql.topology.view_rows import insert_rows, source_of
-from tests.integration.sql.imports.conftest import START
 from tests.support import feed_server
 from tests.support.database.dialects import only_on
 from tests.support.database.gocdb_files import (
@@ -29,11 +28,8 @@ from tests.support.database.gocdb_files import (
     endpoint_elements,
     endpoints_of,
     service_endpoint,
-    site,
     write,
 )
-from tests.support.database.gocdb_files import downtime as downtime_element
-from tests.support.database.own_class import run
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import insert, stored
 from tests.support.database.sql_rows import service_endpoint as endpoint_row
@@ -91,35 +87,6 @@ def open_endpoints(engine: Engine) -> set[tuple[str, str, str]]:
     }
 
 
-def test_the_database_follows_the_pages_of_gocdb_and_only_what_changed_is_sent(
-    engine: Engine, importer: Engine, server: FeedServer, tmp_path: Path
-) -> None:
-    feed = feed_of(server)
-    first = counts(import_feed(importer, feed, tmp_path / "state", day(1)))
-    before = contents(engine)
-    import_feed(importer, feed, tmp_path / "state", day(2))
-    assert server.statuses() == [200] * 5 + [304] * 5
-    assert contents(engine) == before
-    other = with_schema(f"sqlite:///{tmp_path / 'other.db'}")  # as if made again
-    import_feed(other, feed, tmp_path / "state", day(1))
-    assert contents(other) == before
-    other.dispose()
-    server.requests.clear()
-    server.elements["get_service_endpoint"][12:14] = endpoint_elements([26])
-    server.elements["get_downtime_nested_services"] = []
-    second = counts(import_feed(importer, feed, tmp_path / "state", day(3), accept_shrinking=True))
-
-    assert first == {
-        "serviceEndpoint": (25, 0, 0, 0),
-        "siteGroup NGI": (1, 0, 0, 0),
-        "siteGroup scope": (2, 0, 0, 0),
-        "downtime": (1, 0, 0, 0),
-    }
-    assert server.statuses() == [304, 200, 200, 304, 200]
-    assert (second["serviceEndpoint"], second["downtime"]) == ((1, 0, 2, 23), (0, 0, 1, 0))
-    assert len(open_endpoints(engine)) == 24
-
-
 DAMAGES: Sequence[Callable[[Path], object]] = [
     lambda current: (current / "endpoints-2.xml").write_text("<results/>"),
     lambda current: (current / "endpoints-2.xml").unlink(),
@@ -140,6 +107,10 @@ def test_damaged_files_of_the_last_import_are_fetched_again(
         damage(current)
         import_feed(engine, feed_of(server), tmp_path / "state", day(number))
         assert contents(engine) == before
+    other = with_schema(f"sqlite:///{tmp_path / 'other.db'}")  # as if made again
+    import_feed(other, feed_of(server), tmp_path / "state", day(1))
+    assert contents(other) == before
+    other.dispose()
 
 
 def page_without_meta(handler: object, reply: feed_server.Reply) -> None:
@@ -224,66 +195,6 @@ def test_feeds_of_several_owners_leave_each_others_rows_alone(
     owners = {("own", source.partition(":")[2], source) for source in feeds}
     assert everything == {("shared", "", "message"), *owners}
     assert len(groups) - len(left) == 3  # of the two VOs and of CRIC
-
-
-@only_on("postgresql")
-def test_two_imports_into_one_database_do_not_mix_and_their_role_loads_nothing_else(
-    engine: Engine, importer: Engine, server: FeedServer, tmp_path: Path
-) -> None:
-    url = importer.url.update_query_dict({"options": "-c lock_timeout=200ms"})
-    hasty = make_engine(url.render_as_string(hide_password=False))
-    with writing(engine) as connection:
-        connection.exec_driver_sql("SELECT lock_import()")
-        with pytest.raises(ImportRunning, match="another import is storing"):
-            import_feed(hasty, feed_of(server), tmp_path, day(1))
-    hasty.dispose()
-
-    assert stored(engine, "serviceEndpoint") == []
-    with pytest.raises(DatabaseRefused, match="permission denied"):
-        run(importer, "INSERT INTO metricOutput (hostName) VALUES ('h')")
-
-
-def test_a_snapshot_becomes_rows_of_the_class_views(engine: Engine, tmp_path: Path) -> None:
-    """Texts are stored unchanged, so that a repeat changes nothing."""
-    description = "two\nlines,\ta tab, Ž, \u202e and 'quotes'; --  \n"
-    name = "A 'B' & <C>; select"
-    url = "https://ce/?a=1&b=%20\\"
-    endpoint = {"host": "CE01.Example.org", "site": name, "monitored": "N", "url": url}
-    announced = downtime_element(
-        "5001G0", START, START + 86_400, site=name, description=description
-    )
-    documents = {
-        "endpoints": document(service_endpoint(**endpoint)),
-        "groups": document(site(name, scopes=["EGI"])),
-        "downtimes": document(announced),
-    }
-    files = {name: [write(tmp_path / name, text)] for name, text in documents.items()}
-
-    def take(at: str, **options: bool) -> list[FeedChanges]:
-        source, rows = rows_of_feed("gocdb", files)
-        return apply_snapshot(engine, rows, FeedSnapshot(source, at, NOW, None, WINDOW), **options)
-
-    assert [change.new for change in take(day(1), dry_run=True)] == [1] * 4
-    assert [stored(engine, name) for name in CLASSES] == [[], [], []]
-    take(day(1))
-
-    again = take(day(2))
-
-    assert [(change.unchanged, change.rows) for change in again] == [(1, ())] * 4
-    source = {"siteName": name, "messageId": f"gocdb:{day(1)}"}
-    place = {**source, "hostName": "ce01.example.org", "serviceFlavour": "CE"}
-    flags = {"production": "Y", "monitored": "N", "serviceURI": url}
-    assert stored(engine, "serviceEndpoint") == [{**place, **flags, "validFrom": day(1)}]
-    member = {**source, "validFrom": day(1)}
-    assert sorted(stored(engine, "siteGroup"), key=lambda row: row["groupType"]) == [
-        {**member, "groupName": "NGI_SI", "groupType": "NGI"},
-        {**member, "groupName": "EGI", "groupType": "scope"},
-    ]
-    [row] = stored(engine, "downtime")
-    assert row.pop("description").split() == description.split()
-    times = {"startTime": "2026-11-05T00:00:00Z", "endTime": "2026-11-06T00:00:00Z"}
-    kind = {"downtimeId": "5001G0", "classification": "SCHEDULED", "severity": "OUTAGE"}
-    assert row == {**place, **times, **kind, "timestamp": day(1)}
 
 
 def test_imports_at_once_run_one_after_another_and_wait_for_loaders(

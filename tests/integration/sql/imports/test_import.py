@@ -33,6 +33,7 @@ from sam_pipeline.sql.loading.letters.dead_letter import show_dead_letter
 from sam_pipeline.sql.loading.load import decode_batches
 from tests.support.builders import metric_result
 from tests.support.database.letters import list_dead_letters
+from tests.support.database.own_class import drop_trigger
 from tests.support.database.own_class import run as run_sql
 from tests.support.database.sql_rows import name_too_long_for, query, stored
 from tests.support.database.with_schema import with_schema
@@ -70,17 +71,14 @@ def _record(number: int) -> str:
     )
 
 
-def job_of(
-    engine: Engine, state: Path, class_name: str = "metricOutput", restart: bool = False
-) -> Import:
-    limits = limits_of_history(datetime.now(UTC))
-    return Import(engine, Catalogue(engine), class_name, limits, Progress(), state, restart)
+def job_of(engine: Engine, file: Path, restart: bool = False) -> Import:
+    limits, state = limits_of_history(datetime.now(UTC)), file.parent / "state"
+    return Import(engine, Catalogue(engine), "metricOutput", limits, Progress(), state, restart)
 
 
-def run(engine: Engine, *files: Path, **changes: Any) -> ImportTotals:
-    job = job_of(engine, files[0].parent / "state", **changes)
-    for file in files:
-        job.run(str(file))
+def run(engine: Engine, file: Path, restart: bool = False) -> ImportTotals:
+    job = job_of(engine, file, restart)
+    job.run(str(file))
     job.end()
     return job.totals
 
@@ -95,18 +93,18 @@ def is_complete(engine: Engine) -> bool:
     return (rows, sorted(bad)) == tuple(sorted(f"number {n}" for n in each) for each in (good, BAD))
 
 
-def run_until_killed(engine: Engine, *files: Path, batches: int = 2) -> None:
-    """Import until the process ends, just before it would save checkpoint number `batches`."""
+def run_until_killed(engine: Engine, file: Path) -> None:
+    """Import until the process ends, just before it would save its second checkpoint."""
     save, number = Checkpoint.save, count(1)
 
     def counting(self: Checkpoint, *saved: Any) -> None:
-        if next(number) == batches:
+        if next(number) == 2:
             raise Killed
         save(self, *saved)
 
     with pytest.raises(Killed), pytest.MonkeyPatch.context() as patch:
         patch.setattr(Checkpoint, "save", counting)
-        run(engine, *files)
+        run(engine, file)
 
 
 def test_every_record_becomes_a_row_or_a_dead_letter_once(engine: Engine, history: Path) -> None:
@@ -125,33 +123,14 @@ def test_every_record_becomes_a_row_or_a_dead_letter_once(engine: Engine, histor
 
     operator = operator_identity(login_name())
     assert query(engine, "SELECT DISTINCT publisher FROM metricOutput") == [(operator,)]
+    audited = "SELECT consumer, sum(rows), sum(dead_letters) FROM load_audit GROUP BY consumer"
+    assert query(engine, audited) == [("sam-db import", good, len(BAD))]
 
     again = run(engine, history)
 
     assert (again.records, again.resumed, again.dead_letters) == (RECORDS, 0, {})
     assert (again.rows, again.duplicates) == (0, good)
     assert is_complete(engine)
-
-
-@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
-def test_an_interrupted_import_resumes_at_its_checkpoint(
-    engine: Engine, history: Path, packed: bool
-) -> None:
-    """Completed files are not imported again."""
-    first = history.with_name("first.txt")
-    first.write_text(_record(0))
-    if packed:
-        history.write_bytes(gzip.compress(history.read_bytes()))
-    run_until_killed(engine, first, history, batches=3)
-
-    totals = run(engine, first, history)
-
-    stored = totals.rows + totals.duplicates  # the last batch was committed without a checkpoint
-    assert (totals.records, totals.refused) == (RECORDS + 1, len(BAD))
-    assert (stored, totals.resumed) == (RECORDS + 1 - len(BAD), 1 + BATCH)
-    assert totals.duplicates > 0
-    assert is_complete(engine)
-    assert list(history.parent.glob("state/*")) == []
 
 
 def _append(history: Path) -> None:
@@ -212,16 +191,8 @@ def test_a_checkpoint_of_a_recreated_database_is_ignored(own_engine: Engine, his
 
 
 def test_a_class_that_breaks_makes_no_dead_letters(own_engine: Engine, history: Path) -> None:
-    job = job_of(own_engine, history.parent / "state")
-    name, on = "metricOutput_insert", ""
-    if own_engine.dialect.name == "postgresql":
-        # The one at the end of the statement.
-        statement = (
-            "SELECT tgname FROM pg_trigger WHERE tgrelid = 'metricoutput'::regclass"
-            " AND tgtype & 68 = 68 AND NOT tgisinternal"
-        )
-        [(name,)], on = query(own_engine, statement), " ON metricOutput"
-    run_sql(own_engine, f"DROP TRIGGER {name}{on}")
+    job = job_of(own_engine, history)
+    drop_trigger(own_engine, "metricOutput")
 
     with pytest.raises(ConfigError, match="repeat the command"):
         job.run(str(history))

@@ -110,14 +110,13 @@ def test_a_whole_message_is_replayed_and_its_bad_records_become_letters(
     repair = drop_trigger(own_engine, "metricOutput")
     message = metric_message(metric_result(), metric_result(metricStatus="FINE"))
     load_now(own_engine, message)
-    letter = only_letter(own_engine)
-    assert (letter.reason, letter.record_number) == ("class-broken", 0)
-    [still_broken] = replay(own_engine, [letter.dead_letter_id])
+    [letter] = dead_letter_ids(own_engine)
+    [still_broken] = replay(own_engine, [letter])
     assert (still_broken.state, still_broken.reason) == ("open", "class-broken")
     assert only_letter(own_engine).changed_at == LATER
 
     run(own_engine, repair)
-    [outcome] = replay(own_engine, [letter.dead_letter_id])
+    [outcome] = replay(own_engine, [letter])
 
     [new] = list_dead_letters(own_engine)
     assert (outcome.outcome, outcome.state) == ("replaced", "replayed")
@@ -216,20 +215,6 @@ def test_parked_letters_are_loaded_once_the_view_works_again(own_engine: Engine)
     [letter] = list_dead_letters(own_engine)
     assert letter.message_class == "downtime"
     assert query(own_engine, "SELECT * FROM operation_log") == []  # no operator did it
-
-
-def test_a_class_broken_below_its_view_is_tried_with_two_letters_a_turn(own_engine: Engine) -> None:
-    make_class(own_engine, "note", words="text")
-    add_trigger(own_engine, "note", "INSERT INTO gone VALUES (NEW.words);")
-    load_now(own_engine, *(note(f"{at}") for at in range(30)))
-
-    parked = replay_parked(own_engine, lambda: LATER)
-
-    assert parked == Parked(0, any=True)
-    letters = list_dead_letters(own_engine)
-    assert {letter.reason for letter in letters} == {"class-broken"}
-    tried = [index for index, letter in enumerate(letters) if letter.changed_at == LATER]
-    assert tried == [0, 29]
 
 
 def test_a_replay_does_not_wait_for_letters_that_another_one_has_locked(postgresql: Engine) -> None:

@@ -23,7 +23,6 @@ from tests.services.postgres import PostgresServer, drop_database, new_url
 from tests.support.builders import metric_result
 from tests.support.database.dialects import only_on
 from tests.support.database.letters import list_dead_letters, load_now
-from tests.support.database.own_class import run
 from tests.support.database.roles import acting_as
 from tests.support.database.sam_db import url_of
 from tests.support.database.sql_rows import (
@@ -151,9 +150,6 @@ def reported(engine: Engine) -> Engine:
     """Results begin on November 2, and a run has read all changes since."""
     first = metric_result(timestamp="2026-11-02T00:00:00Z", hostName="other.example.org")
     say(engine, OWNER, "metricOutput", first, EARLIER)
-    fold_all(engine)
-    for day in november(*range(2, (TODAY - date(2026, 10, 31)).days + 1)):
-        run(engine, f"INSERT INTO changed_day (day) VALUES ('{day}') ON CONFLICT DO NOTHING")
     all_read(engine)
     return engine
 
