@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -103,23 +103,6 @@ def test_a_pruned_day_is_computed_and_explained_from_the_archive(tmp_path: Path)
     assert "1 day from the archive" in computed.out
     assert "from the archive, version 1" in explained.out
     assert "CRITICAL says" in explained.out
-
-
-def test_an_archive_that_lacks_days_or_is_away_is_an_error_with_its_path(
-    archived: Archived, tmp_path: Path
-) -> None:
-    workplace = new_figures(tmp_path, archived.root)
-    from_archive = (*RUN[:4], "--source", "archive")
-    before = str(FIRST - timedelta(days=2))
-
-    lacking = workplace.run(*from_archive, "--from", before, "--to", str(FIRST))
-    away = replace(workplace, environment={"SAM_ARCHIVE_URL": f"file://{tmp_path}/not-mounted"})
-    unavailable = away.run(*from_archive, "--day", str(FIRST))
-
-    assert lacking.code == 66
-    assert f"{before} is not in the archive" in lacking.err
-    assert unavailable.code == 69
-    assert f"{tmp_path}/not-mounted" in unavailable.err
 
 
 def configured(workplace: Workplace, root: Path) -> Workplace:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import subprocess
 from collections.abc import Iterator
-from datetime import date
 from importlib.resources import files
 from pathlib import Path
 
@@ -14,12 +11,10 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from sam_pipeline.spark_jobs.pages.site_tree import write_site
-from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.database.engine import reading
 from tests.services import missing
 from tests.support.reports import bad_month
-from tests.support.reports.database import Grid, profile
-from tests.support.reports.month import Size, write_month
-from tests.support.reports.pages import BAD_SITE, MARKED_DAY, PERIOD, fill, write_large_pages
+from tests.support.reports.pages import BAD_SITE, PERIOD, fill, write_large_pages
 
 MONTH = "test/2026-11"
 KINDS = (
@@ -170,8 +165,6 @@ def test_a_click_on_a_head_sorts_all_rows_and_the_third_restores_the_bands(
     assert len(set(names)) > 1 and names == sorted(names, reverse=True)
 
 
-
-
 def test_every_day_of_a_bad_site_is_opened_by_its_anchor_without_scripts(
     phone: Page, bad_site: Path
 ) -> None:
@@ -193,10 +186,6 @@ def test_the_keyboard_leads_from_a_red_day_to_the_failing_result(page: Page, out
     summary = page.locator(f"[id='{day}'] .causes .said").first
     assert "no answer" in summary.inner_text()
     assert summary.is_visible()
-
-
-
-
 
 
 def test_large_pages_are_drawn_within_the_bound(browser: Browser, large: tuple[Path, Path]) -> None:

@@ -14,7 +14,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 
 from tests.acceptance.spark_jobs.test_run import (
     HERE,
@@ -26,32 +25,17 @@ from tests.acceptance.spark_jobs.test_run import (
     processes,
 )
 from tests.acceptance.spark_jobs.test_run import workplace as workplace  # a fixture
-from tests.integration.spark_jobs.conftest import SamReport
-from tests.services.process import HOST, descendants, free_ports
+from tests.services.process import descendants
 from tests.support.commands import PROGRAMS, Workplace, embedded_workplace
 from tests.support.consumer.faults import fill_up
-from tests.support.reports.database import DAY, Grid, profile, url_of
+from tests.support.reports.database import DAY, Grid, profile
 from tests.support.reports.published_days import publish
 from tests.support.reports.stored import query
 from tests.support.small_disk import small_disk
 from tests.support.waiting import eventually
 
 CTRL_C = b"\x03"
-GOOD, BAD = {"00:00": "OK"}, {"00:00": "CRITICAL"}
-
-
-def test_a_run_removes_its_files_those_in_directories_of_its_own_too(workplace: Workplace) -> None:
-    add_result(workplace)
-    local = workplace.directory / "local"
-    local.mkdir()
-
-    ran = workplace.process(*HERE, "--conf", f"spark.local.dir={local}")
-
-    assert (ran.code, ran.err) == (0, "")
-    assert os.listdir(local) == []
-    assert_nothing_is_left(workplace)
-
-
+BAD = {"00:00": "CRITICAL"}
 
 
 def test_an_interrupted_run_fails_and_removes_its_files_and_processes(
@@ -78,8 +62,6 @@ def test_a_run_terminated_while_spark_starts_removes_its_files_and_processes(
 
     assert_nothing_is_left(workplace)
     assert (workplace.directory / "running.log").read_text() == ""
-
-
 
 
 def test_ctrl_c_on_a_terminal_during_the_start_ends_it_with_one_line(workplace: Workplace) -> None:
@@ -193,28 +175,3 @@ def test_a_full_disk_of_the_database_exits_74_and_leaves_the_old_report_whole(
         assert error.startswith(f"sam-report: error: {workplace.database}: ")
         assert "disk is full" in error
         assert workplace.process(*show).json == before
-
-
-@pytest.mark.parametrize("style", ["parquet", "json"])
-def test_a_full_disk_of_an_export_leaves_the_old_files_whole(tmp_path: Path, style: str) -> None:
-    grid = Grid(f"sqlite:///{tmp_path}/sam.db")
-    publish(grid.engine, profile(tmp_path), DAY, {"A CE h1": BAD, "A SRM h2": GOOD})
-    sam_report = SamReport(url_of(grid.engine), tmp_path)
-    grid.dispose()
-    with small_disk(tmp_path / "out", "size=512k") as out:
-        export = ("export", "--format", style, "--out", out, "--day", DAY)
-        sam_report(*export)
-
-        def contents() -> dict[Path, bytes]:
-            return {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-
-        before = contents()
-        status = os.statvfs(out)
-        (out / "ballast").write_bytes(bytes(status.f_bavail * status.f_frsize))
-
-        full = sam_report(*export, code=74)
-
-        assert full.out == "" and "No space left on device" in full.err
-        assert "existing files are unchanged" in full.err
-        (out / "ballast").unlink()
-        assert contents() == before

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import nullcontext
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -15,16 +13,10 @@ from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.cli import make_parser
 from sam_pipeline.spark_jobs.command_line.arguments import requested_or_due
-from sam_pipeline.spark_jobs.command_line.comparison import SiteComparison, compare
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.rules.days import DAY_S, Period
-from sam_pipeline.spark_jobs.rules.figures import Targets
-from sam_pipeline.spark_jobs.rules.seconds import Seconds
-from sam_pipeline.spark_jobs.runs.published import DayFigure
-from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
+from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.sql.database.engine import make_engine, writing
 from tests.support.invoke import Answer, invoke
-from tests.support.reports.database import profile
 
 TODAY = date(2026, 11, 20)
 PROFILE = 'name = "x"\nvalidity_s = "off"\n[flavours.CE]\nmetrics = ["a"]\n'
@@ -166,39 +158,3 @@ def test_a_day_whose_results_were_pruned_is_refused(here: Path) -> None:
 def test_a_site_without_published_days_says_so(here: Path) -> None:
     assert run(here, "site", "--month", "2026-10", "--out", "out").out == "out/index.html\n"
     assert "No data: no report is published" in (here / "out" / "index.html").read_text()
-
-
-# The comparison of profiles (`sam-report what-if`) ------------------------------------------------
-
-DAYS = [date(2026, 10, day) for day in (1, 2)]
-
-
-def days(*ok_shares: float) -> list[DayFigure]:
-    seconds = [round(DAY_S * share) for share in ok_shares]
-    return [
-        DayFigure(day, ("A",), Seconds(ok=ok, critical=DAY_S - ok))
-        for day, ok in zip(DAYS, seconds, strict=False)
-    ]
-
-
-def test_a_site_differs_if_a_figure_of_the_compared_days_or_a_verdict_does(tmp_path: Path) -> None:
-    old = profile(tmp_path)
-
-    def compared(
-        before: list[DayFigure],
-        after: list[DayFigure],
-        targets: Targets = old.targets,
-        of: list[date] = DAYS,
-    ) -> SiteComparison:
-        new = PeriodTargets(replace(old, targets=targets))
-        [site] = compare(before, after, of, PeriodTargets(old), new)
-        return site
-
-    assert not compared(days(1, 0.5), days(1, 0.5)).differs
-    assert not compared(days(1), days(1, 0), of=DAYS[:1]).differs
-    worse = compared(days(1, 1), days(1, 0.5))
-    assert (worse.days, worse.newly_misses, worse.newly_meets) == ([DAYS[1]], True, False)
-    lenient = compared(days(0.5, 0.5), days(0.5, 0.5), Targets(Fraction(40), Fraction(40)))
-    assert (lenient.differs, lenient.newly_meets, lenient.days) == (True, True, [])
-    gone = compared(days(0.5), [])  # it is no longer expected
-    assert (gone.after, gone.days, gone.newly_meets) == (None, [DAYS[0]], False)

@@ -17,8 +17,6 @@ from tests.oracle.oracle import AND, OR, STATUSES
 from tests.worlds.drawn import drawn
 from tests.worlds.drawn_setting import profiles
 from tests.worlds.model import Result, World, midnight
-from tests.worlds.records import MAX_RECORDS, result_batches, topology_batches
-from tests.worlds.small import LATE, OTHER_VO, SILENT, small_world
 
 SEED, SIZE = 7, 24
 BATCHES = 80
@@ -29,10 +27,6 @@ DAY = timedelta(days=1)
 @cache
 def batch(number: int) -> Batch:
     return drawn_batch(SEED, number, SIZE)
-
-
-def test_a_seed_draws_the_same_worlds_again() -> None:
-    assert drawn_batch(SEED, 1, 10) == drawn_batch(SEED, 1, 10) != drawn_batch(SEED, 0, 10)
 
 
 def most(keys: Iterable[object]) -> int:
@@ -174,31 +168,3 @@ def test_a_failing_world_is_reduced_to_what_makes_it_fail() -> None:
     assert not small.endpoints and not small.site_groups and not small.exclusions
     assert 'name = "worlds"' in text
     assert "Downtime(" in text and "status=CRITICAL" in text
-
-
-def test_the_small_world_has_what_end_to_end_tests_need() -> None:
-    world = small_world(seed=1, first_day=date(2026, 11, 9), days=3)
-    sites = {endpoint.site for endpoint in world.endpoints}
-    newest: dict[tuple[str, str, str], Result] = {}
-    late = set()
-    for result in world.results:
-        before = newest.setdefault((result.host, result.metric, result.vo), result)
-        if result.measured_at < before.measured_at:
-            late.add(result.site)
-        newest[result.host, result.metric, result.vo] = result
-
-    assert world == small_world(seed=1, first_day=date(2026, 11, 9), days=3)
-    assert world != small_world(seed=2, first_day=date(2026, 11, 9), days=3)
-    assert len(sites) == 5
-    of_sites = {(result.measured_at.date(), result.site) for result in world.results}
-    assert of_sites >= {(day, site) for day in world.all_days for site in sites - {SILENT}}
-    assert SILENT not in {site for _, site in of_sites}
-    assert late == {LATE} and statuses_at_once(world) == 2
-    assert {result.status for result in world.results} == {"OK", "WARNING", "CRITICAL", "UNKNOWN"}
-    assert OTHER_VO in {result.vo for result in world.results}
-    announced = Counter(downtime.downtime_id for downtime in world.downtimes)
-    assert sorted(announced.values()) == [1, 2]
-    parts = [*topology_batches(world), *result_batches(world.results, "results")]
-    results = [len(part.records) for part in parts if part.message_class == "metricOutput"]
-    assert sum(results) == len(world.results) and max(results) <= MAX_RECORDS
-    assert len({part.name for part in parts}) == len(parts)

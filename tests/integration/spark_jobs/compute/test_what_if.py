@@ -71,13 +71,3 @@ def test_only_what_differs_is_listed_and_what_cannot_be_compared_is_refused(
     assert (looser["site"], looser["verdict"], looser["days"]) == ("A", "newly met", 0)
     monkeypatch.setattr(reports, "computing", None)  # refused before Spark starts
     assert "2026-01" in sam_report(*DIFFERENT, "--month", "2026-01", code=64).err
-
-
-@only_on("postgresql")
-def test_a_login_that_may_not_read_reports_learns_which_role_the_command_needs(
-    grid: Grid, sam_report: SamReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "other.toml").write_text(PROFILE)
-    monkeypatch.setattr("tests.support.commands.ROLES", [("sam-report", "loader")])
-
-    assert "sam_reader" in sam_report(*OF_DAY, code=77).err

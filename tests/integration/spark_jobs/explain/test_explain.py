@@ -17,7 +17,7 @@ from sam_pipeline.spark_jobs.compute import job
 from sam_pipeline.spark_jobs.explain.causes import causes_by_effect
 from sam_pipeline.spark_jobs.explain.evidence import Evidence
 from sam_pipeline.spark_jobs.explain.explanation import SiteDay
-from sam_pipeline.spark_jobs.explain.results import _RESULTS, JudgedResult, read_results
+from sam_pipeline.spark_jobs.explain.results import JudgedResult, read_results
 from sam_pipeline.spark_jobs.explain.selection import Selection, read_site_days
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
 from sam_pipeline.spark_jobs.pages.site_tree import write_site
@@ -258,25 +258,3 @@ def test_the_results_are_those_that_the_run_has_read(few_results: Grid, tmp_path
     assert [result.publisher for result in read[PING][1:]] == ["anonymous", "key:nagios"]
     assert [result.status for result in earlier[PING]] == ["OK", "CRITICAL"]
     assert newest_two == {PING: read[PING][2:], PUT: read[PUT]}
-
-
-def test_results_are_looked_up_by_instance_and_time(few_results: Grid) -> None:
-    """Not by the index on the time, which would give the results of all sites."""
-    is_sqlite = few_results.engine.dialect.name == "sqlite"
-    window = "measured_at >= '2026-11-14Z' AND measured_at < '2026-11-15Z'"
-    if is_sqlite:
-        window = "measured_at_s >= 1 AND measured_at_s < 2"
-    parts = {"window": window, "performance_data": "''", "condition": "", "limit": " LIMIT 9"}
-    statement = _RESULTS.format(**parts).replace(":instances", "(1, 2)").replace(":newest", "9")
-    with reading(few_results.reader) as connection:
-        if not is_sqlite:
-            connection.execute(text("SET LOCAL enable_seqscan = off"))
-        explain = "EXPLAIN QUERY PLAN" if is_sqlite else "EXPLAIN"
-        rows = connection.execute(text(f"{explain} {statement}"))
-        plan = "\n".join(str(row[-1]) for row in rows)
-
-    if is_sqlite:
-        assert "(instance_id=? AND measured_at>? AND measured_at<?)" in plan
-    else:
-        assert "(instance_id = ANY ('{1,2}'::integer[]))" in plan
-        assert re.search(r"Index Cond: .*measured_at >=", plan)

@@ -15,9 +15,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from py4j import java_gateway
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
 from sam_pipeline.spark_jobs.profiles.file import read_profile
@@ -109,26 +106,6 @@ def test_parquet_is_partitioned_by_report_and_day_with_types(days: Days) -> None
     assert (rows[str(DAY), "B"]["availability"], rows[str(DAY), "B"]["missing_s"]) == (None, 86_400)
     [part] = days.out.glob(f"status_timeline/*/day={DAY}/*")
     assert pq.ParquetFile(part).num_row_groups == 1  # not a group for each row
-
-
-@only_on("sqlite")
-def test_spark_reads_the_parquet_of_a_report_with_an_odd_name(
-    days: Days, spark: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    odd_report = profile(tmp_path, ('name = "test"', 'name = "../WLCG critical=ü%"'))
-    publish(days.engine, odd_report, DAY, {"A CE h1": BAD})
-
-    days.export("parquet")
-
-    assert all(path.parent == days.out for path in days.out.iterdir())
-    # A session changes for the whole process how errors of Java are raised.
-    monkeypatch.setattr(java_gateway, "get_return_value", java_gateway.get_return_value)
-    parquet = SparkSession(spark).read.parquet
-    read = parquet(str(days.out / "site_availability"))
-    [row] = read.where(read.report == odd_report.name).collect()
-    assert (row.day, row.site, row.critical_s) == (DAY, "A", 21_600)
-    segments = parquet(str(days.out / "status_timeline"))
-    assert dict(segments.dtypes)["start_time"] == "timestamp"
 
 
 @pytest.mark.parametrize("style", ["parquet", "csv", "json", "argo", "openmetrics"])

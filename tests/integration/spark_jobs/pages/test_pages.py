@@ -16,19 +16,14 @@ from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.explain.incidents.figures import ReportIncidents
 from sam_pipeline.spark_jobs.explain.incidents.incident import Incident
-from sam_pipeline.spark_jobs.explain.incidents.reader import read_incidents
 from sam_pipeline.spark_jobs.pages.incidents import incidents_view
 from sam_pipeline.spark_jobs.pages.month import Month
-from sam_pipeline.spark_jobs.pages.verdict import (
-    NOT_COMPUTED,
-    NOT_EXPECTED,
-)
 from sam_pipeline.spark_jobs.pages.writer import PageFiles, group_page, site_page
 from sam_pipeline.spark_jobs.rules.days import DAY_S, month_of
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs.published import DayFigure
 from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
-from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.database.engine import writing
 from tests.integration.spark_jobs.conftest import SamReport
 from tests.integration.spark_jobs.pages.conftest import pages_below, write_pages
 from tests.support.reports.database import Grid, profile, url_of
@@ -49,10 +44,6 @@ OCTOBER, NOVEMBER = "test/2026-10", "test/2026-11"
 MONTH_BOUND, SITE_BOUND = 500_000, 1_500_000
 
 Pages = dict[str, str]
-
-
-def row_of(site: str, page: str) -> str:
-    return page.partition(f">{site}<")[2].partition("<tr")[0]
 
 
 def execute(grid: Grid, *statements: str) -> None:
@@ -98,20 +89,6 @@ def test_text_of_probes_and_users_is_escaped_and_only_the_own_script_is_allowed(
         assert f"script-src 'sha256-{allowed}';" in policy
 
 
-def test_a_day_on_which_a_site_was_not_expected_is_not_called_not_computed(
-    copy: Grid, tmp_path: Path
-) -> None:
-    of_site = "WHERE site = 'SITE-004' AND run_id = 1"
-    execute(copy, f"DELETE FROM site_figure {of_site}", f"DELETE FROM group_site {of_site}")
-
-    page = (write_pages(copy, tmp_path / "out") / OCTOBER / "index.html").read_text()
-
-    for verdict in (NOT_EXPECTED, NOT_COMPUTED):
-        assert f"{verdict.symbol}</span> {verdict.meaning}" in page
-    days = re.findall(r'<td(?: class="(.)")?>', row_of("SITE-004", page))[3:]
-    assert "".join(kind or "m" for kind in days[:30]) == 27 * NOT_COMPUTED.kind + "emm"
-
-
 def test_downtimes_and_exclusions_are_drawn_and_listed(pages: Pages) -> None:
     day = section_of(pages[f"{NOVEMBER}/{BAD_SITE}.html"], MARKED_DAY)
 
@@ -139,34 +116,6 @@ def test_a_group_below_its_coverage_target_is_never_green(copy: Grid, tmp_path: 
 
     assert '<td class="p">!100.00' in page
     assert '<td class="bad">✗ 1 of 2' in page
-
-
-def test_the_start_page_is_a_table_of_reports_and_months_with_a_line_of_the_mean(
-    pages: Pages,
-) -> None:
-    page = pages["index.html"]
-
-    table = page.partition('<table class="overview">')[2].partition("</table>")[0]
-    assert re.findall(r'<th scope="col">(\w+ \d+)</th>', table) == ["Oct 2026", "Nov 2026"]
-    cells = re.findall(r'<td class="some">(.*?)(?=<td|</tr>)', table, re.DOTALL)
-    for month, cell in zip((OCTOBER, NOVEMBER), cells, strict=True):
-        of_month = pages[f"{month}/index.html"]
-        missed = re.search(r"<b>(\d+) of 10</b>", of_month)
-        worst = re.search(r'<th scope="row"><a href="[^>]*>([^<]+)</a>', of_month)
-        assert missed and f"<b>✗ {missed[1]}</b> of 10" in cell
-        assert worst and f">{worst[1]}</small>" in cell
-    assert "sealed</small>" in cells[0] and "sealed" not in cells[1]
-
-
-def test_incidents_are_those_that_the_command_lists(filled: Grid, pages: Pages) -> None:
-    page = pages[f"{OCTOBER}/incidents.html"]
-    with reading(filled.reader) as connection:
-        found = read_incidents(connection, REPORT, month_of(FIRST))
-
-    assert found.incidents and all(incident.causes for incident in found.incidents)
-    assert page.count('<td class="what">') == len(found.incidents)
-    changes = pages[f"{OCTOBER}/changes.html"]
-    assert re.search(r"<td>50\.00000<td>75\.12345<td>60\.00000<td>-", changes)
 
 
 def test_a_period_only_chooses_the_months_whose_whole_pages_are_written(

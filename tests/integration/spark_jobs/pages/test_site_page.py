@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from tests.support.reports.bad_month import BAD, FIRST_BAD, GOOD, LAST_BAD, RESU
 from tests.support.reports.database import url_of
 from tests.support.reports.pages import section_of
 
-CAUSE = "checksum mismatch (* tries)"
 WRITE = ("site", "--month", "2026-10", "--out", "out")
 
 
@@ -36,37 +33,6 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SamReport]:
 def page_of(bad: SamReport, site: str, out: str = "out") -> str:
     path = bad.workplace.directory / out / "test/2026-10" / f"{site}.html"
     return path.read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def page(bad: SamReport) -> str:
-    return page_of(bad, BAD)
-
-
-def visible(text: str, instead: str = "") -> str:
-    return " ".join(html.unescape(re.sub("<[^>]+>", instead, text)).split())
-
-
-def test_a_run_of_days_with_one_cause_is_one_line_with_the_count_of_all_its_texts(
-    bad: SamReport, page: str
-) -> None:
-    """The texts differ only in numbers."""
-    causes = page.partition('id="why"')[2].partition('id="days"')[0]
-    [group] = bad("explain", "--site", BAD, "--day", LAST_BAD, "--group", "--json").json
-    [cause] = group["causes"]
-
-    summaries = map(visible, re.findall("<summary>(.*?)</summary>", page, re.DOTALL))
-    [folded] = [line for line in summaries if "18 days" in line]
-    assert f"2 to 19 October, 18 days: {CAUSE}, ping" in folded
-    assert page.count('<details class="spell"') == 1
-    [row] = re.findall("<tr><td class=.*?</tr>", causes)
-    assert CAUSE in row
-    assert f'<td class="number">{18 * RESULTS_A_DAY}</td>' in row
-    assert f'<a href="#{FIRST_BAD}">2 to 19 October</a>' in row
-    # The explanation of a day has the same cause with the same count.
-    day = section_of(page, LAST_BAD)
-    assert html.escape(cause["text"]) in day
-    assert f'<td class="number">{cause["count"]}</td>' in day
 
 
 def test_a_month_with_too_many_failing_results_says_so_and_where_to_see_them(

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from sam_pipeline.spark_jobs.pages import site_tree
 from sam_pipeline.sql.database.engine import writing
@@ -18,7 +18,7 @@ from tests.support.reports.database import DAY, Grid, profile
 from tests.support.reports.pages import BAD_SITE, add_candidate
 from tests.support.reports.published_days import publish
 
-OCTOBER, NOVEMBER = "test/2026-10", "test/2026-11"
+OCTOBER = "test/2026-10"
 GOOD, BAD = {"00:00": "OK"}, {"00:00": "OK", "06:00": "CRITICAL"}
 
 
@@ -64,20 +64,6 @@ def test_a_month_added_later_is_linked_from_the_month_before_and_the_start_page(
 
     assert 'rel="next"' not in alone
     assert pages_below(out) == pages_below(both)
-
-
-def test_a_site_without_a_page_in_the_month_before_leads_to_the_sites_of_that_month(
-    copy: Grid, tmp_path: Path
-) -> None:
-    with writing(copy.engine) as connection:
-        for table in ("site_figure", "group_site"):
-            connection.execute(text(f"DELETE FROM {table} WHERE site = 'SITE-004' AND run_id <= 4"))
-
-    out = write_pages(copy, tmp_path / "out")
-
-    page = (out / NOVEMBER / "SITE-004.html").read_text()
-    assert f'href="../../{OCTOBER}/index.html" rel="prev"' in page
-    assert not (out / OCTOBER / "SITE-004.html").exists()
 
 
 def test_pages_drawn_in_several_processes_are_the_same(

@@ -100,14 +100,3 @@ def test_suspicious_settings_give_warnings(grid: Grid, tmp_path: Path) -> None:
     [named] = [warning for warning in of_vo if "VO xyz: " in warning]
     assert named.endswith("there are atlas, ops")
     assert any(warning.startswith("flavour SRM has no endpoint for VO xyz") for warning in of_vo)
-
-
-def test_without_results_a_profile_has_no_days_to_check(grid: Grid, tmp_path: Path) -> None:
-    grid.downtime("10:00", "11:00", siteName="SITE-A")  # this marks its day as changed
-
-    with reading(grid.reporter) as connection:
-        assert newest_days(connection, 7, DAY) is None
-        assert check(connection, profile(tmp_path), 7, DAY).metrics == []
-        unseen = never_seen(connection, profile(tmp_path))
-
-    assert unseen == ["ping of CE", "submit of CE", "put of SRM"]

@@ -14,19 +14,13 @@ from sqlalchemy import text
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.spark_jobs.compute import job
 from sam_pipeline.spark_jobs.config import ARCHIVE, AUTO, DATABASE
-from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.explain.as_text import day_lines
-from sam_pipeline.spark_jobs.explain.selection import Selection, read_site_days
 from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
-from sam_pipeline.spark_jobs.inputs.archive.opening import OpenArchive, no_archive
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.runs.archived import (
     archived_days,
     change_numbers,
     due_from_archive,
 )
-from sam_pipeline.spark_jobs.runs.due import requested_reports
-from sam_pipeline.spark_jobs.runs.published import published_runs
 from sam_pipeline.sql.archive.manifest import MANIFESTS, RESULTS, Manifest
 from sam_pipeline.sql.archive.record import number_changes
 from sam_pipeline.sql.archive.store import LocalStore
@@ -153,8 +147,6 @@ def test_auto_reads_the_database_while_the_archive_is_away_unless_days_were_prun
         chosen(grid, away)
 
 
-
-
 def test_a_run_from_the_archive_has_seen_the_changes_of_the_version(
     grid: Grid, store: LocalStore, tmp_path: Path
 ) -> None:
@@ -240,35 +232,3 @@ def test_results_of_one_second_in_two_row_groups_count_as_those_in_the_database(
 
     assert published_timeline(grid.reader, "test") == of_database
     assert len([row for row in of_database if row[:2] == ("site", DAY)]) == 6
-
-
-def test_a_pruned_day_has_the_same_explanation_and_figures_from_the_archive(
-    spark: SparkContext, grid: Grid, store: LocalStore, tmp_path: Path
-) -> None:
-    archive(grid, store, BEFORE, DAY, NEXT)
-    run(spark, grid, tmp_path, FROM_DATABASE)
-
-    def explained(open_archive: OpenArchive) -> list[str]:
-        with reading(grid.engine) as connection:
-            [day] = read_site_days(connection, None, Selection("A"), Period(DAY, DAY), open_archive)
-        return day_lines(day, Selection("A"))
-
-    def of_another_profile(archived: ArchivedDays) -> list[str]:
-        """What `sam-report what-if` computes."""
-        arguments = (profile(tmp_path), PERIOD, LATER, lambda stage: None)
-        return sorted(map(str, job.site_days(spark, grid.reader, *arguments, archived=archived)))
-
-    from_database, figures = explained(lambda: store), of_another_profile(FROM_DATABASE)
-    forget(grid, NEXT)
-    from_archive = explained(lambda: store)
-    from_nowhere = explained(no_archive)
-
-    note = " (its results are no longer in the database: from the archive, version 1)"
-    assert from_archive == [from_database[0] + note, *from_database[1:]]
-    assert "message-18:00" in "\n".join(from_archive)
-    assert "message-18:00" not in "\n".join(from_nowhere)
-    assert of_another_profile(chosen(grid, store)) == figures
-    run(spark, grid, tmp_path, chosen(grid, store))
-    with reading(grid.reader) as connection:
-        runs = published_runs(connection, "test", PERIOD)
-    assert [run.archived for run in runs] == [{BEFORE: 1, DAY: 1}, {DAY: 1, NEXT: 1}]

@@ -9,11 +9,10 @@ import pytest
 from sqlalchemy import Engine, text
 
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.rules.days import Period, periods
+from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.runs.due import (
     DueReport,
     due_days,
-    due_reports,
     horizon,
     requested_reports,
 )
@@ -116,22 +115,6 @@ def test_a_day_that_changes_again_while_or_after_a_run_reads_it_is_due_again(
     assert (at_rest, before, due(engine)) == ([], november(18), november(18))
 
 
-def test_consecutive_days_are_one_task(engine: Engine, tmp_path: Path) -> None:
-    changed(engine, 14, change_no=1)
-    published(engine, 16)
-    published(engine, 19)
-    report = profile(tmp_path)
-
-    with reading(engine) as connection:
-        tasks = due_reports(connection, [report], TODAY)
-
-    assert tasks == [
-        DueReport(report, Period(*november(14, 15))),
-        DueReport(report, Period(*november(17, 18))),
-    ]
-    assert periods([]) == []
-
-
 def test_days_before_the_horizon_are_refused_without_force(engine: Engine, tmp_path: Path) -> None:
     frozen_before(engine, 10)
     report = profile(tmp_path)
@@ -167,27 +150,3 @@ def test_a_late_result_makes_its_day_and_the_next_due_once_its_endpoint_is_known
     assert due_after() == november(14, 15)
     grid.endpoint("B", "CE", "ce.new", validFrom="2026-11-15T00:00:00Z")
     assert set(november(15, 16)) <= set(due_after())
-
-
-def test_changed_downtimes_and_endpoints_make_the_days_due_that_they_concern(grid: Grid) -> None:
-    start, end, moved = (f"2026-11-{day}T12:00:00Z" for day in (16, 17, 19))
-    of_host = {"downtimeId": "D", "hostName": "ce.A"}
-    grid.endpoint("A", "CE", "ce.A", validFrom="2026-11-13T00:00:00Z")
-    grid.result("CE ce.A ping", "12:00", "OK", day=november(14)[0])
-    first = {"startTime": start, "endTime": end, "timestamp": "2026-11-01T00:00:00Z"}
-    grid.downtime("00:00", "01:00", **of_host, **first)
-    change_no = taken(grid.engine)
-    for number in range(14, 20):
-        published(grid.engine, number, change_no=change_no)
-
-    at_rest = due(grid.engine)
-    later = {"startTime": end, "endTime": moved, "timestamp": "2026-11-02T00:00:00Z"}
-    grid.downtime("00:00", "01:00", **of_host, **later)
-    after_the_move = due(grid.engine)
-    change_no = taken(grid.engine)
-    for number in range(16, 20):
-        published(grid.engine, number, change_no=change_no)
-    grid.endpoint("B", "CE", "ce.A", validFrom="2026-11-17T12:00:00Z")
-
-    assert (at_rest, after_the_move) == ([], november(16, 17, 18, 19))
-    assert due(grid.engine) == november(18, 19)

@@ -12,18 +12,15 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import ProgrammingError
 
 from sam_pipeline.schema.program.command import NO_INPUT, USAGE
-from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
-from sam_pipeline.spark_jobs.rules.days import Period, as_day
-from sam_pipeline.spark_jobs.runs.published import published_runs
-from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.spark_jobs.rules.days import as_day
+from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.loading.fold import fold_all
 from tests.integration.spark_jobs.conftest import SamReport
 from tests.services.postgres import fresh_database
 from tests.support.database.dialects import only_on
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import query
-from tests.support.reports.database import DAY, Grid, profile, url_of
-from tests.support.reports.runs import FIRST, computed, day_facts
+from tests.support.reports.database import DAY, Grid, url_of
 
 ADD, REMOVE, LIST = (("exclusion", action) for action in ("add", "remove", "list"))
 METRIC = ("--metric", "org.sam.Put")
@@ -223,30 +220,3 @@ def test_a_reporter_may_neither_change_nor_delete_an_exclusion(
                 reporter.begin() as connection,
             ):
                 connection.execute(text(statement))
-
-
-def test_a_run_records_what_it_has_read_and_names_changed_exclusions_as_the_reason(
-    engine: Engine, tmp_path: Path
-) -> None:
-    report = profile(tmp_path)
-    excluded = Exclusion(7, "group", "", "", "A", "", "", 1760054400, 1760058000, "ümläut", "me")
-    downtime = Downtime("D", "A", "h1", "", 1760054400, 1760058000, "UNSCHEDULED", "AT_RISK", "")
-    read = {"downtimes": [downtime], "newest_result": 42}
-    with_one = {**read, "exclusions": [excluded], "exclusions_digest": "one"}
-
-    computed(engine, report, day_facts(FIRST, **read), ok_h=1)
-    computed(engine, report, day_facts(FIRST, **read), ok_h=2)
-    computed(engine, report, day_facts(FIRST, **with_one), ok_h=3)
-    with acting_as("reader", engine) as reader, reading(reader) as connection:
-        [run] = published_runs(connection, "test", Period(FIRST, FIRST))
-    computed(engine, report, day_facts(FIRST, results_digest="other", **with_one), ok_h=4)
-    computed(engine, report, day_facts(FIRST, **read), ok_h=5)
-
-    assert (run.exclusions, run.downtimes, run.newest_result) == ([excluded], [downtime], 42)
-    of_sites = "SELECT reason FROM report_change WHERE level = 'site' ORDER BY run_id"
-    assert [reason for (reason,) in query(engine, of_sites)] == [
-        "computed differently",
-        "exclusions changed",
-        "results changed",
-        "results changed, exclusions changed",
-    ]

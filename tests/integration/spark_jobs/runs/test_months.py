@@ -50,8 +50,6 @@ def test_the_months_of_random_worlds_are_those_that_show_adds_up(
             assert [key(month) for month in read] == sorted(map(key, read))
 
 
-
-
 def test_a_month_says_how_many_days_count_until_when_and_whether_it_is_sealed(
     engine: Engine, tmp_path: Path
 ) -> None:

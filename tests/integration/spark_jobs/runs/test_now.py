@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import time
@@ -14,8 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from sam_pipeline.schema.program.command import USAGE
-from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.loading.fold import fold_all
 from tests.integration.spark_jobs.conftest import SamReport
 from tests.services.postgres import fresh_database
@@ -137,8 +135,6 @@ def test_an_expected_metric_is_silent_when_its_last_result_is_too_old(now: SamRe
     assert "SRM srm2 put: last OK 3 d ago" in now("now", "--site", "SITE-B").out
 
 
-
-
 def test_without_configured_profiles_those_of_the_newest_published_days_apply(
     sites: Grid, now: SamReport
 ) -> None:
@@ -160,20 +156,6 @@ def test_without_configured_profiles_those_of_the_newest_published_days_apply(
     document = now("now", "--site", "SITE-A", "--json").json
 
     assert [metric["metric_name"] for metric in document["silent_instances"]] == ["new"]
-
-
-def test_unknown_names_are_refused_with_similar_ones_and_a_closed_site_is_known(
-    now: SamReport,
-) -> None:
-    for arguments, problem, names in (
-        ("--site SIET-A", "no site SIET-A", "SITE-A, SITE-B"),
-        ("--site x", "no site x", "CLOSED, FAILS, REPAIR"),
-        ("--report hour", "no report hour", "hours"),
-    ):
-        error = now("now", *arguments.split(), code=USAGE).err
-        assert re.search(rf"{problem}: .*\b{names}\b", error)
-    [line] = now("now", "--site", "CLOSED").out.splitlines()
-    assert line.startswith("CLOSED") and "no results" in line
 
 
 def test_a_report_shows_each_site_once_as_it_folds_it_worst_first(
@@ -244,5 +226,3 @@ def test_no_slow_package_is_imported() -> None:
     completed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
 
     assert (completed.returncode, completed.stderr) == (0, "")
-
-

@@ -123,8 +123,6 @@ def page_of_changes(sam_report: SamReport, out: Path) -> str:
     return (out / f"test/{FIRST:%Y-%m}/changes.html").read_text()
 
 
-
-
 def test_a_change_names_what_did_it_from_the_site_down_and_its_effect_on_the_month(
     engine: Engine, report: Profile, tmp_path: Path, sam_report: SamReport
 ) -> None:

@@ -170,24 +170,6 @@ def test_another_seal_publishes_the_candidates_at_once(
     assert sorted(recorded) == [("seal", "Jane Doe"), ("seal", "Joe")]
 
 
-def test_other_months_and_reports_are_not_sealed(
-    engine: Engine, sam_report: SamReport, report: Profile
-) -> None:
-    month_computed(engine)
-    sam_report(*SEAL, "--report", "test")
-
-    runs = [
-        computed(engine, of, day_facts(day))[0]
-        for of, day in (
-            (report, date(2025, 11, 1)),
-            (report, date(2025, 9, 30)),
-            (replace(report, name="other"), FIRST),
-        )
-    ]
-
-    assert states(engine, *runs) == ["published"] * 3
-
-
 def test_the_waiting_candidates_are_listed_and_their_effect_is_shown_before_they_are_sealed(
     engine: Engine, sam_report: SamReport, report: Profile
 ) -> None:

@@ -1,4 +1,4 @@
-"""Timelines calculated by hand: the kernel folds them, each case a site, and so does the oracle.
+"""Timelines calculated by hand, each case a site; the worlds prove that the oracle says the same.
 
 Times are hours of day 1 (2 January 1970): 0 is its midnight, -1 an hour before, 24 its end. Day 2
 is open: the job runs at its tenth hour.
@@ -6,11 +6,10 @@ is open: the job runs at its tenth hour.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from itertools import pairwise
 
 import numpy as np
@@ -26,8 +25,6 @@ from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.figures import Targets
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, METRIC, NAMES, SITE
 from sam_pipeline.spark_jobs.rules.statuses import AND, OR, STATUSES, own_operation
-from tests.oracle.oracle import day_report
-from tests.worlds import model
 
 DAY = 1
 NOW = 2 * DAY_S + 10 * 3600
@@ -198,10 +195,10 @@ CASES = [
 SpansOf = dict[tuple[str, str], Spans]
 
 
-@pytest.fixture(scope="module", params=["kernel", "oracle"])
-def all_spans(request: pytest.FixtureRequest) -> SpansOf:
+@pytest.fixture(scope="module")
+def all_spans() -> SpansOf:
     """The timelines of all cases: (case, "level names") to spans in hours."""
-    return _timelines(CASES) if request.param == "kernel" else _by_the_oracle()
+    return _timelines(CASES)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "_"))
@@ -290,71 +287,3 @@ def _second(hour: float, day: int) -> int:
 
 def _hour(second: int, day: int) -> float:
     return (second - day * DAY_S) / 3600
-
-
-def _by_the_oracle() -> SpansOf:
-    """The timelines of the expected endpoints; the oracle expects all metrics of an endpoint."""
-    spans_of: SpansOf = {}
-    for case in CASES:
-        names = {*case.expected, *(name for name, _, _ in case.results)}
-        instances = {tuple(name.split()) for name in names}
-        profile = model.Profile(
-            "test",
-            {
-                flavour: model.Flavour(tuple(sorted({m for f, _, m in instances if f == flavour})))
-                for flavour, _, _ in instances
-            },
-            {
-                function.name: model.Function(function.flavours)
-                for function in PROFILE.functions
-                if any(flavour in function.flavours for flavour, _, _ in instances)
-            },
-            validity_of={"fresh": 2 * 3600},
-            operations={"DISAGREE": DISAGREEING},
-        )
-        if "VOTE" in profile.flavours:
-            vote = model.Flavour(("vote",), "DISAGREE")
-            profile = dataclasses.replace(profile, flavours={"VOTE": vote})
-        midnight = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=case.day)
-        long_ago = midnight - timedelta(days=99)
-
-        def at(hour: float, midnight: datetime = midnight) -> datetime:
-            return midnight + timedelta(hours=hour)
-
-        endpoints = {(host, flavour) for flavour, host, _ in instances}
-        covers = [(*thing.split(), start, end) for thing, start, end in case.covers]
-        world = model.World(
-            midnight.date(),
-            1,
-            tuple(model.Endpoint("A", *endpoint, long_ago) for endpoint in endpoints),
-            (),
-            tuple(
-                model.Downtime(f"{c}", at(c[2]), at(c[3]), long_ago, "A", c[1], c[0])
-                for c in covers
-                if len(c) == 4
-            ),
-            tuple(
-                model.Result(host, flavour, metric, status, at(hour))
-                for name, hour, status in case.results
-                for flavour, host, metric in [name.split()]
-            ),
-            tuple(
-                model.Exclusion("group", at(c[0]), at(c[1]), site="A")
-                if len(c) == 2
-                else model.Exclusion("metric", at(c[3]), at(c[4]), "", c[2], "A", c[0], c[1])
-                for c in covers
-                if len(c) != 4
-            ),
-        )
-        report = day_report(world, profile, world.first_day, at(10) if case.day == 2 else None)
-        for level in ("metric", "endpoint", "service", "function", "site"):
-            for (_, *names_of_thing), timeline in report.timelines(f"{level}s").items():
-                spans_of[case.name, " ".join([level, *names_of_thing])] = [
-                    (
-                        (segment.start - midnight) / timedelta(hours=1),
-                        (segment.end - midnight) / timedelta(hours=1),
-                        segment.status,
-                    )
-                    for segment in timeline
-                ]
-    return spans_of

@@ -23,7 +23,6 @@ from sam_pipeline.spark_jobs.inputs.observed import percentile
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
-from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 
 DAY = date(2026, 11, 14)
 START = day_start(DAY)
@@ -56,23 +55,9 @@ def endpoints(profile: Profile, *memberships: Membership) -> list[str]:
     return [" ".join(endpoint) for endpoint in expected.endpoints]
 
 
-def spans(profile: Profile, *downtimes: Downtime, now: int = LATER) -> list[tuple[int, int]]:
-    expected = expect(DAY, [membership()], downtimes, [], profile, now)
-    assert all(cover[:5] == ("endpoint", "A", "CE", "h1", "") for cover in expected.covers)
-    return [(cover.start - START, cover.end - START) for cover in expected.covers]
-
-
 def exclusion(kind: str, **changes: Any) -> Exclusion:
     plain = Exclusion(1, kind, "", "", "", "", "", START + 100, START + 200, "why", "who")
     return dataclasses.replace(plain, **changes)
-
-
-def covers(profile: Profile, *exclusions: Exclusion) -> list[str]:
-    """The excluded ones of two metrics on two endpoints of a site."""
-    members = [membership(), membership(host_name="h2")]
-    expected = expect(DAY, members, [], exclusions, profile, LATER)
-    assert all((cover.start, cover.end) == (START + 100, START + 200) for cover in expected.covers)
-    return [" ".join(filter(None, cover[:5])) for cover in expected.covers]
 
 
 MONITORED = {"valid_from": START - 100, "monitored": "Y"}
@@ -109,52 +94,6 @@ def test_without_a_vo_endpoints_of_all_vos_are_expected_with_each_metric(profile
 
     assert endpoints(any_vo, *members) == ["A CE h1", "A CE h2"]
     assert expect(DAY, members, [], [], any_vo, LATER).instances(any_vo) == 4
-
-
-@pytest.mark.parametrize(
-    ("named", "covered"),
-    [
-        ({"host_name": "h1", "service_flavour": "CE"}, [(100, 200)]),
-        ({"host_name": "h1", "service_flavour": ""}, [(100, 200)]),
-        ({"host_name": "", "service_flavour": "", "site": "A"}, [(100, 200)]),
-        ({"host_name": "h2"}, []),
-        ({"service_flavour": "SRM"}, []),
-        ({"site": "B"}, []),
-        ({"severity": "WARNING"}, []),
-        # It is cut to the day, and to the time of the run.
-        ({"start": START - 500, "end": END + 500}, [(0, DAY_S)]),
-        ({"start": START - 500, "end": START}, []),
-        ({"start": END, "end": END + 500}, []),
-    ],
-)
-def test_a_downtime_that_counts_covers_an_endpoint_a_host_or_a_site(
-    profile: Profile, named: dict[str, Any], covered: list[tuple[int, int]]
-) -> None:
-    assert spans(profile, downtime(**named)) == covered
-    until_now = [(start, min(end, 150)) for start, end in covered]
-    assert spans(profile, downtime(**named), now=START + 150) == until_now
-
-
-@pytest.mark.parametrize(
-    ("kind", "named", "covered"),
-    [
-        (METRIC, {"metric_name": "a"}, ["metric A CE h1 a", "metric A CE h2 a"]),
-        (METRIC, {"metric_name": "a", "host_name": "h2"}, ["metric A CE h2 a"]),
-        (METRIC, {"metric_name": "a", "site": "A", "host_name": "h1"}, ["metric A CE h1 a"]),
-        (METRIC, {"metric_name": "a", "site": "B"}, []),
-        (METRIC, {"metric_name": "a", "start": START - 100, "end": START}, []),
-        (METRIC, {"metric_name": "a", "start": END, "end": END + 1}, []),
-        (GROUP, {"site": "A"}, ["site A"]),
-        (GROUP, {"site": "B"}, []),
-        (MONITORING_HOST, {"monitoring_host": "m1"}, []),
-    ],
-)
-def test_an_exclusion_covers_the_metrics_or_the_site_that_its_selectors_match(
-    profile: Profile, kind: str, named: dict[str, Any], covered: list[str]
-) -> None:
-    assert covers(profile, exclusion(kind, **named)) == covered
-    idle = dataclasses.replace(profile, functions=())  # its sites serve no function
-    assert covers(idle, exclusion(GROUP, site="A")) == []
 
 
 def test_an_excluded_host_changes_the_day_after_too(profile: Profile) -> None:

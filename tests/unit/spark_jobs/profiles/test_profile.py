@@ -9,8 +9,6 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from sam_pipeline.spark_jobs.errors import NoProfile, ProfileError
 from sam_pipeline.spark_jobs.profiles.file import read_profile, read_profiles, recorded_profile
@@ -64,8 +62,6 @@ RULES = [
     ),
 ]
 GOOD = TOP + "".join(TABLES + RULES)
-KEY = re.compile(r"""^(?:[\w.]+|"[^"]*") = """, re.MULTILINE)
-NOISE = ["", "\n", "# name = 1\n", "# [thresholds]\n\n", "  # '''\n"]
 
 
 def of(text: str | bytes) -> Profile:
@@ -221,37 +217,6 @@ def test_every_problem_is_reported_with_its_line_on_windows_too(text: str) -> No
         assert len(reported) == len(expected)
 
 
-@st.composite
-def profiles(draw: st.DrawFn) -> str:
-    """A good profile: its tables in any order, comments and blank lines between the lines."""
-    text = TOP + "".join(draw(st.permutations(TABLES + RULES)))
-    lines = text.splitlines(keepends=True)
-    gaps = draw(st.lists(st.sampled_from(NOISE), min_size=len(lines), max_size=len(lines)))
-    return "".join(gap + line for gap, line in zip(gaps, lines, strict=True))
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    profiles(),
-    st.integers(0, len(KEY.findall(GOOD)) - 1),
-    st.sampled_from(["1979-05-27", "{}", "[[]]", "-1"]),
-)
-def test_a_wrong_value_is_reported_at_the_line_of_its_key(
-    text: str, number: int, wrong: str
-) -> None:
-    assert of(text).thresholds[0].label
-    key = list(KEY.finditer(text))[number]
-    end = text.index("\n", key.end())
-    if text[key.end() : end].startswith("[") and "]" not in text[key.end() : end]:
-        end = text.index("\n]\n", key.end()) + 2
-    line = text.count("\n", 0, key.end()) + 1
-    name = key[0].removesuffix(" = ").strip('"')
-
-    reported = problems(text[: key.end()] + wrong + text[end:])
-
-    assert any(p.startswith(f"{line}: ") and name in p.split(": ")[1] for p in reported), reported
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -337,54 +302,3 @@ def test_a_bad_table_is_refused_with_the_reason(
     [problem] = problems(f"{SHORT}\n[operations.MINE]\ntable = {table}\n")
 
     assert "operations.MINE.table" in problem and message in problem
-
-
-# Any content -------------------------------------------------------------------------------------
-
-LEAVES = st.one_of(
-    st.sampled_from(
-        ["", "off", "OR", "ping", "CE", "OK", "10", "@1:2", "SCHEDULED/OUTAGE", "time"]
-    ),
-    st.integers(-1, 101),
-    st.floats(),
-    st.booleans(),
-    st.text(max_size=3),
-)
-VALUES = st.recursive(
-    LEAVES,
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3),
-        st.dictionaries(st.sampled_from(["CE", "metrics", "flavours", "table", "metric"]), inner),
-    ),
-    max_leaves=6,
-)
-NAMES = re.findall(r"^\w+(?= = )", GOOD, re.MULTILINE)
-PLACES = ["", "flavours.CE.", "flavours.", "functions.x.", "validity.", "targets.", "operations.x."]
-
-
-def good_or_refused(text: str | bytes) -> None:
-    try:
-        assert of(text).name
-    except ProfileError as error:
-        assert error.problems
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(PLACES), st.sampled_from(NAMES), VALUES), max_size=6))
-@example([("", "metrics_operation", ["AND"]), ("", "downtimes", [["a/b"]])])
-def test_any_values_make_a_profile_or_problems(pairs: list[tuple[str, str, object]]) -> None:
-    text = "".join(f"{place}{key} = {toml(value)}\n" for place, key, value in pairs)
-    tables = '[flavours.SRM]\nmetrics = ["ping"]\n[[thresholds]]\nmetric = "ping"\n'
-    good_or_refused(text)
-    good_or_refused(f'name = "x"\nvalidity_s = 5\n{text}{tables}')
-    good_or_refused(GOOD.replace(TOP, TOP + text))
-
-
-def toml(value: object) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(toml, value)) + "]"
-    if isinstance(value, str):
-        return '"' + "".join(f"\\U{ord(letter):08x}" for letter in value) + '"'
-    return str(value).lower()

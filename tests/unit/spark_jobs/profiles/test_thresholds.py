@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from fractions import Fraction
-from itertools import permutations
 
 import pytest
 from hypothesis import given
@@ -125,15 +124,6 @@ def test_the_triggered_level_replaces_a_better_and_a_worse_status(
 ) -> None:
     for status in ("OK", "WARNING", "CRITICAL", "UNKNOWN"):
         assert judge(rules, data, status) == (judgement or status)
-
-
-def test_the_most_specific_rule_of_a_label_governs() -> None:
-    ascending = [rule("1"), rule("2", flavour=FLAVOUR), rule("3", host=HOST)]
-    ascending.append(rule("4", host=HOST, flavour=FLAVOUR))
-    for count in range(1, 5):
-        for order in permutations(ascending[:count]):
-            assert judge(list(order), f"time={count}") == "OK"
-            assert judge(list(order), f"time={count}.5") == "WARNING"
 
 
 RANGES = ["", "10", "10:", "~:5", "-1:2.5", "@3:7", "@~:0"]

@@ -18,7 +18,6 @@ from sam_pipeline.spark_jobs.rules.shares import (
     Integers,
     availability,
     reliability,
-    seconds_per_status,
 )
 from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, STATUSES, Operation
 from sam_pipeline.spark_jobs.runs.published import DayFigure
@@ -58,16 +57,6 @@ def of_one(**of_status: int) -> Integers:
     """One thing with these seconds per status."""
     assert set(of_status) <= set(STATUSES)
     return np.array([[of_status.get(status, 0) for status in STATUSES]])
-
-
-def test_seconds_are_added_up_for_each_thing_and_status() -> None:
-    rows = [(0, "OK", 10), (0, "CRITICAL", 20), (0, "OK", 1), (2, "EXCLUDED", 4)]
-    columns = zip(*[(thing, STATUSES.index(name), s) for thing, name, s in rows], strict=True)
-
-    added = seconds_per_status(*map(np.array, columns), things=3)
-
-    expected = [*of_one(OK=11, CRITICAL=20), *of_one(), *of_one(EXCLUDED=4)]
-    assert added.tolist() == [row.tolist() for row in expected]
 
 
 @pytest.mark.parametrize(
