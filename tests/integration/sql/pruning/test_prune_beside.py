@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
+from itertools import count
 from time import monotonic, perf_counter
 
 from sqlalchemy import Engine, text
 
-from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.load import load
@@ -46,38 +45,21 @@ READ_DAY = """
 partitioned = only_on("postgresql")
 
 
-@dataclass
-class Loader:
-    """Loads results of each day in turn, always with new times."""
-
-    engine: Engine
-    days: Sequence[date]
-    stopped: bool = False
-    waits: dict[date, list[float]] = field(default_factory=dict)
-    errors: list[str] = field(default_factory=list)
-
-    def run(self) -> None:
-        catalogue = Catalogue(self.engine)
-        self.waits = {day: [] for day in self.days}
-        while not self.stopped and not self.errors:
-            for day, waits in self.waits.items():
-                message = results_at(datetime.combine(day, time(), UTC), seconds=len(waits))
-                started = perf_counter()
-                try:
-                    loaded = load(self.engine, catalogue, [message], NOW)
-                except Exception as error:
-                    self.errors.append(str(error))
-                    return
-                waits.append(perf_counter() - started)
-                self.errors += [f"dead letter: {reason}" for reason in loaded.dead_letters]
-
-
-def results_at(midnight: datetime, seconds: int) -> Message:
-    moment = format_time(midnight + timedelta(seconds=seconds))
-    hosts = [f"loaded{number}.example.org" for number in range(PER_LOAD)]
-    return metric_message(
-        *(metric_result(hostName=host, timestamp=moment, detailsData="x") for host in hosts)
-    )
+def load_until(stop: threading.Event, engine: Engine, waits: Mapping[date, list[float]]) -> None:
+    """Load results of each day in turn, always with new times; `waits` are the times it took."""
+    catalogue = Catalogue(engine)
+    while not stop.is_set():
+        for day, of_day in waits.items():
+            moment = datetime.combine(day, time(), UTC) + timedelta(seconds=len(of_day))
+            names = [f"loaded{number}.example.org" for number in range(PER_LOAD)]
+            results = (
+                metric_result(hostName=name, timestamp=format_time(moment), detailsData="x")
+                for name in names
+            )
+            started = perf_counter()
+            loaded = load(engine, catalogue, [metric_message(*results)], NOW)
+            of_day.append(perf_counter() - started)
+            assert loaded.dead_letters == {}
 
 
 @contextmanager
@@ -91,22 +73,22 @@ def open_after(engine: Engine, statement: str, age: int = 0) -> Iterator[None]:
 
 def test_a_concurrent_loader_waits_only_briefly_and_loses_nothing(engine: Engine) -> None:
     fill(engine, range(1, 7))
-    today, pruned_day, last_pruned = days_ago(0), days_ago(8), days_ago(4)
-    loader = Loader(engine, (today, pruned_day, last_pruned))
-    thread = threading.Thread(target=loader.run)
-    thread.start()
-
-    end = monotonic() + 2
-    while monotonic() < end:
-        prune(engine, bounds_of(TODAY, 3, 1))
-    loader.stopped = True
-    thread.join(timeout=60)
+    stop, today = threading.Event(), days_ago(0)
+    waits: dict[date, list[float]] = {day: [] for day in (today, days_ago(8), days_ago(4))}
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(load_until, stop, engine, waits)
+        end = monotonic() + 2
+        try:
+            while monotonic() < end:
+                prune(engine, bounds_of(TODAY, 3, 1))
+        finally:
+            stop.set()
+        loading.result(timeout=60)
     prune_now(engine, results=3, details=1)
 
-    assert loader.errors == []
-    assert max(max(waits) for waits in loader.waits.values()) < HANGS_S
+    assert max(map(max, waits.values())) < HANGS_S
     remaining = results_by_age(engine)
-    assert remaining[0] == details_by_age(engine)[0] == len(loader.waits[today]) * PER_LOAD
+    assert remaining[0] == details_by_age(engine)[0] == len(waits[today]) * PER_LOAD
     # Of the last pruned day, the newest of each instance.
     assert {**remaining, 0: 0} == {0: 0, 1: 6, 2: 6, 3: 6, 4: 2 + PER_LOAD}
 
@@ -182,26 +164,23 @@ def test_a_prune_stopped_after_any_step_is_completed_by_the_next(engine: Engine)
     class Stopped(Exception):
         pass
 
-    def is_stopped_after(max_steps: int) -> bool:
-        """Whether the prune stopped, or was completed before."""
-        lines: list[str] = []
+    def stop_after(steps: int) -> None:
+        left = count(steps, -1)
 
         def on_progress(line: str) -> None:
-            lines.append(line)
-            if len(lines) > max_steps:
+            if next(left) == 0:
                 raise Stopped
 
-        bounds = bounds_of(TODAY, 3, 1)
-        try:
-            prune(engine, bounds, on_progress=on_progress, sleep=lambda seconds: None)
-        except Stopped:
-            return True
-        return False
+        prune(engine, bounds_of(TODAY, 3, 1), on_progress=on_progress, sleep=lambda seconds: None)
 
     steps, stopped = 0, True
     while stopped:
         fill(engine, range(1, 6))
-        stopped = is_stopped_after(steps)
+        try:
+            stop_after(steps)
+            stopped = False
+        except Stopped:
+            pass
         assert horizon(engine) == days_ago(3)
         prune_now(engine, results=3, details=1)
         assert results_by_age(engine) == {age: count for age, count in PRUNED.items() if age}
