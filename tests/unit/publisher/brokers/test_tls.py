@@ -98,17 +98,6 @@ def test_a_message_is_published_with_the_certificate_that_the_broker_requires(
     assert not publication.failures
 
 
-def test_without_a_ca_file_the_authorities_of_the_system_are_trusted(
-    files: TlsFiles, config: PublisherConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = config._replace(ca_file=None)
-
-    with FakeBroker(tls=files.server()) as broker:
-        assert "an untrusted CA" in why(publish_one(config, broker.url))
-        monkeypatch.setenv("SSL_CERT_FILE", str(files.ca_file))
-        assert publish_one(config, broker.url).drained == 1
-
-
 @BOTH_VERSIONS
 def test_a_broker_that_blocks_until_its_bytes_are_read_gets_everything_unchanged(
     files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion
@@ -280,14 +269,3 @@ def test_a_handshake_that_does_not_end_leaves_time_for_the_next_broker(
 
     assert why(publication) == "no answer in time"
     assert len(broker.taken) == 1
-
-
-@BOTH_VERSIONS
-def test_a_broker_that_closes_without_an_alert_is_reported(
-    files: TlsFiles, config: PublisherConfig, version: ssl.TLSVersion
-) -> None:
-    with FakeBroker(tls=files.server(version=version), drops_after=0) as broker:
-        reason = why(publish_one(config, broker.url))
-
-    assert "it closed the connection" in reason
-    assert "handshake" not in reason

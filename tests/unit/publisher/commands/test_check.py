@@ -11,7 +11,7 @@ from tests.support.brokers.door_stand_in import TOKEN, DoorStandIn, stored
 from tests.support.brokers.http_stand_in import Asked, HttpStandIn, json_reply, reply
 from tests.support.brokers.stand_in import HOST
 from tests.support.invoke import Answer, invoke
-from tests.support.publishing import TOPIC, dead_url, secret
+from tests.support.publishing import TOPIC, secret
 
 AMS = "ams+https://ams.example.org/v1/projects/P"
 SENT = reply(200, b"Message sent", messageID="1")
@@ -87,7 +87,6 @@ STOMP, TLS = 'brokers = ["stomp://b.example.org"]\n', 'brokers = ["stomp+ssl://b
         ),
         (f'{STOMP}key_file = "file"', ":3: [publisher] key_file: has no effect"),
         (f'{STOMP}destination = "/topics/x"', ":3: [publisher] destination: "),
-        (f'{STOMP}class = "disk usage"', ":3: [publisher] class: "),
         (
             f'brokers = ["{AMS}"]\ndestination = "/queue/x"\ntoken_file = "file"',
             f":3: [publisher] destination: {AMS.replace('.org', '.org:443')}: destination /queue/x",
@@ -121,9 +120,8 @@ def test_a_problem_is_reported_with_its_place(toml: str, problem: str) -> None:
         ),
         (f'{STOMP}spool = "scratch/spool"', ["scratch/spool is below $SLURM_TMPDIR"]),
         (f'brokers = ["{AMS}"]\ntoken_file = "file"', []),
-        ('brokers = ["sam+https://d"]\ntoken_file = "file"', []),
     ],
-    ids=["insecure", "no user", "no password", "proxy", "scratch", "AMS", "door"],
+    ids=["insecure", "no user", "no password", "proxy", "scratch", "AMS"],
 )
 def test_settings_that_work_but_deserve_attention_are_noted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, toml: str, notes: list[str]
@@ -142,21 +140,6 @@ def test_settings_that_work_but_deserve_attention_are_noted(
 
 def connected(*urls: str, options: tuple[str, ...] = (), toml: str = "") -> Answer:
     return check("--connect", *(f"--broker={url}" for url in urls), *options, toml=toml)
-
-
-def test_a_broker_that_answers_passes_and_one_that_does_not_is_a_problem(tmp_path: Path) -> None:
-    dead = dead_url()
-
-    answer = connected(f"spool://{tmp_path}/q", dead)
-
-    lines = answer.out.splitlines()
-    assert answer.code == 78
-    assert lines[1].split() == ["broker", "address", "proven", "seconds"]
-    assert lines[3].startswith(f"spool://{tmp_path}/q") and " round trip " in lines[3]
-    assert lines[4].split()[:3] == [dead, HOST, "failed"]
-    assert answer.err == (
-        f"sam-publish: error: command line: brokers: {dead}: connection refused\n"
-    )
 
 
 def forbids_queues(asked: Asked) -> bytes:
@@ -203,17 +186,14 @@ def test_a_check_message_goes_to_the_destination_of_results_with_its_own_class()
     assert len(server.asked) == before  # nothing goes where nobody can subscribe
 
 
-@pytest.mark.parametrize("token", [TOKEN, None], ids=["with a token", "without"])
+@pytest.mark.parametrize("token", [TOKEN, None])
 def test_a_door_says_who_may_send(monkeypatch: pytest.MonkeyPatch, token: str | None) -> None:
     monkeypatch.setenv("SAM_PUBLISHER_TOKEN", TOKEN)
     with DoorStandIn(outcome_of=lambda sent: stored(sent, stored="broker"), token=token) as door:
         answer = connected(door.url)
-        monkeypatch.delenv("SAM_PUBLISHER_TOKEN")
-        without = connected(door.url)
 
     assert answer.code == 0
     assert "confirmed: stored in the broker" in answer.out
     sent_tokens = [TOKEN in request.headers.get("authorization", "") for request in door.asked]
-    assert sent_tokens[:2] == [True, False]
+    assert sent_tokens == [True, False]
     assert ("anybody may publish here" in answer.err) is (token is None)
-    assert ("401 Reason: a token is required" in without.err) is bool(token)

@@ -48,7 +48,7 @@ def results(count: int) -> list[Record]:
 
 
 def test_a_result_is_published_with_its_options_and_reported_in_one_line() -> None:
-    options = "--site EXAMPLE --vo ops --summary fine --details - --gathered-at wn1.example.org"
+    options = "--status Down --site EXAMPLE --vo ops --details - --gathered-at wn1.example.org"
     when = ("--timestamp", "2026-11-20 10:00:00", "--header", "nagios_host=n1")
     with FakeBroker() as broker:
         where = ("--broker", broker.url)
@@ -59,7 +59,7 @@ def test_a_result_is_published_with_its_options_and_reported_in_one_line() -> No
     assert all(fact in line for fact in ("metricOutput, 1 record", broker.url, TOPIC))
     assert answer.err == ""
     body = frame.body.decode()
-    for value in ("metricStatus: OK", "gatheredAt: wn1.example.org", "siteName: EXAMPLE"):
+    for value in ("metricStatus: CRITICAL", "gatheredAt: wn1.example.org", "siteName: EXAMPLE"):
         assert f"{value}\n" in body
     assert "timestamp: 2026-11-20T10:00:00Z\n" in body
     assert body.endswith("detailsData: a\nb\nEOT\n")
@@ -97,20 +97,6 @@ def test_a_result_that_a_broker_rejects_is_spooled_with_exit_code_65() -> None:
     assert spooled(SPOOL) == [rejected["message_id"]]
 
 
-@pytest.mark.parametrize(
-    ("state", "status"),
-    [
-        ("UP", "OK"),
-        ("Down", "CRITICAL"),
-        ("unreachable", "UNKNOWN"),
-        ("Ok", "OK"),
-        ("1", "WARNING"),
-    ],
-)
-def test_states_of_hosts_are_statuses(state: str, status: str) -> None:
-    assert f"\nmetricStatus: {status}\n" in sam_publish(*RESULT, "--status", state, *DRY_RUN).out
-
-
 def test_backslashes_are_unescaped_only_in_details_from_nagios() -> None:
     texts = ("--details", r"C:\new\\n\\\nend", "--summary", r"in C:\new")
 
@@ -136,23 +122,16 @@ HEADERS = ("priority", "ack", "JMSXUserID", "_AMQ_DUPL_ID", "messageClass", "a b
         ("result --metric m --status OK --host h --flavor CE", 64, "did you mean --flavour?"),
         ("result --status OK --host h --flavour CE", 64, "--metric"),
         ("reslt", 64, "did you mean result?"),
-        ("RESULT --broker ftp://x", 64, "--broker"),
         ("RESULT --timeout 0", 64, "--timeout"),
-        ("RESULT --timeout soon", 64, "--timeout"),
         *((f"RESULT --header '{name}=1'", 64, "--header") for name in HEADERS),
         *((f"RESULT --header {name}=x", 64, "is set by") for name in (ORIGIN_HOST, PROGRAM, USER)),
         ("RESULT --status FINE", 65, "metricStatus 'FINE'"),
         ("RESULT --destination /topics/x", 65, "did you mean /topic/x?"),
         ("RESULT --destination /topic/site.*", 65, "wildcard"),
         ("RESULT --timestamp 2038-01-19T03:14:07Z", 65, "2038-01-19T03:14:07Z"),
-        ("RESULT --timestamp 1970-01-01T00:00:00Z", 65, "1970-01-01T00:00:00Z"),
         ("send", 65, "<stdin>:1: record refused, empty: "),
         ("send good missing", 66, "missing: no such file"),
         ("passive --fifo f --json", 64, "--fifo"),
-        ("passive --fifo-mode 999", 64, "--fifo-mode"),
-        ("passive --flush-s 0", 64, "--flush-s"),
-        ("key", 64, "ACTION"),
-        ("key make", 64, "NAME"),
         ("key make 'a b'", 64, "name"),
         ("key show", 64, "signing_key_file"),
         ("key show missing.pem", 78, "missing.pem"),
@@ -168,14 +147,14 @@ def test_a_call_that_can_not_work_says_why(line: str, code: int, stem: str) -> N
     assert (answer.out, spooled(SPOOL), Path("f").exists()) == ("", [], False)
 
 
-@pytest.mark.parametrize("command", [RESULT, ("send", "good")], ids=["result", "send"])
 def test_nothing_is_confirmed_while_the_clock_was_never_set(
-    monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     Path("good").write_text(GOOD)
     monkeypatch.setattr(times, "NOT_BEFORE", datetime(9000, 1, 1, tzinfo=UTC))
 
-    assert "the clock of this host shows 20" in sam_publish(*command, code=69).err
+    for command in (RESULT, ("send", "good")):
+        assert "the clock of this host shows 20" in sam_publish(*command, code=69).err
     assert spooled(SPOOL) == []
 
 
@@ -211,7 +190,7 @@ def test_send_raw_publishes_the_bytes_unchanged_unless_they_are_too_many() -> No
         b"\xff no record\r\n",
         "/topic/grid.probe.other",
     )
-    for name, size in (("large", "5000000"), ("huge", "300000000")):
+    for name, size in (("large", 5_000_000), ("huge", 300_000_000)):
         assert re.search(rf"{name}:1: record refused, too-large: .*{size}", answer.err)
     assert spooled(SPOOL) == []
 
@@ -253,9 +232,6 @@ def test_time_spent_reading_does_not_count_as_publishing(monkeypatch: pytest.Mon
         sam_publish("send", "--broker", broker.url, "--timeout", "0.5", stdin=GOOD)
 
     assert len(broker.taken) == 1
-
-
-# Configuration, origin, help
 
 
 @pytest.mark.parametrize("command", ["result", "send", "send --raw", "passive"])
@@ -306,23 +282,20 @@ def test_a_dry_run_shows_the_frame_or_request_of_every_kind_of_broker_and_sends_
 # Batch jobs
 
 
-@pytest.mark.parametrize(
-    "job", ["_CONDOR_SCRATCH_DIR", "SLURM_TMPDIR", "OSG_WN_TMP", "TMPDIR SLURM_JOB_ID", "TMPDIR"]
-)
+@pytest.mark.parametrize("job", ["_CONDOR_SCRATCH_DIR", "SLURM_TMPDIR", "TMPDIR SLURM_JOB_ID"])
 def test_a_batch_job_gets_no_default_spool_in_its_scratch_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: str
 ) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # outside of a job this is an ordinary directory
+    sam_publish(*RESULT)
     for name in job.split():
         monkeypatch.setenv(name, "7" if name.endswith("_ID") else str(tmp_path))
-    if job == "TMPDIR":  # outside of a job this is an ordinary directory
-        sam_publish(*RESULT, "--broker", dead_url())
-        return
 
     answer = sam_publish(*RESULT, "--broker", dead_url(), code=75)
 
     assert (answer.out, answer.err.count("no spool: ")) == ("", 1)
     assert f"spool is below ${job.split()[0]}" in answer.err and LOST in answer.err
-    assert not Path(SPOOL).exists()
+    assert len(spooled(SPOOL)) == 1
     monkeypatch.setenv("SAM_PUBLISHER_SPOOL", str(tmp_path / "chosen"))
     sam_publish(*RESULT, "--broker", dead_url())
     assert len(spooled("chosen")) == 1
@@ -344,17 +317,12 @@ def test_a_backlog_that_takes_too_long_is_left_to_the_next_calls_and_no_broker_i
     assert len(spooled(SPOOL)) == 2
 
 
-@pytest.mark.parametrize("setting", ["option", "key"])
-def test_the_spool_may_be_left_alone(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+def test_the_spool_may_be_left_alone() -> None:
     sam_publish(*RESULT)
 
-    with FakeBroker() as broker, monkeypatch.context() as patch:
-        if setting == "key":
-            patch.setenv("SAM_PUBLISHER_DRAIN", "false")
-        options = ("--no-drain",) if setting == "option" else ()
-        sam_publish(*RESULT, "--broker", broker.url, *options)
+    with FakeBroker() as broker:
+        sam_publish(*RESULT, "--broker", broker.url, "--no-drain")
         assert len(spooled(SPOOL)) == 1
-        patch.undo()
         sam_publish(*RESULT, "--broker", broker.url)
 
     assert (len(broker.taken), spooled(SPOOL)) == (3, [])

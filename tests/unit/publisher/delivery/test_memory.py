@@ -10,13 +10,7 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.delivery.memory import (
-    FILE,
-    MAX_REST_S,
-    MIN_REST_S,
-    TRUSTED_S,
-    Memory,
-)
+from sam_pipeline.publisher.delivery.memory import FILE, MAX_REST_S, MIN_REST_S, TRUSTED_S, Memory
 from sam_pipeline.schema.net.broker_url import parse_broker
 
 NOW = 1_763_700_000.0

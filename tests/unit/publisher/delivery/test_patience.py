@@ -154,13 +154,3 @@ def test_work_beside_a_wait_is_finished_before_the_interrupt(termination: Termin
         termination.shielded(lambda: terminate() or finished.append(True) or True)()
 
     assert finished
-
-
-def test_an_ignored_signal_stays_ignored() -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a fixture of all unit tests resets it
-    with Termination() as termination:
-        termination.interrupts = True
-        terminate()
-        assert not termination.received
-
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN

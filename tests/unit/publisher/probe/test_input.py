@@ -167,9 +167,7 @@ def in_json(record: Record) -> bytes:
 
 
 @pytest.mark.parametrize("write", [lambda record: write_wlcg(record).encode(), in_json])
-def test_half_a_record_of_a_pipe_waits_or_is_refused(
-    write: Callable[[Record], bytes],
-) -> None:
+def test_half_a_record_of_a_pipe_waits_or_is_refused(write: Callable[[Record], bytes]) -> None:
     first, second = write(metric_result(hostName="a")), write(metric_result(hostName="b"))
 
     with pipe() as (found, send, stop):

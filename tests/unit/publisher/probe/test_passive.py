@@ -24,7 +24,6 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 RESULTS = PassiveResults(
     METRIC_OUTPUT.name, Naming("CE"), lambda record: record, lambda record: record, lambda: NOW
 )
-CLASS = METRIC_OUTPUT.name
 GOOD = b"[1795176000] PROCESS_SERVICE_CHECK_RESULT;ce01;m;0;OK"
 
 

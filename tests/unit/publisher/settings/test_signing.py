@@ -10,13 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.publisher import (
-    ConfigError,
-    NoBrokerTookIt,
-    Publisher,
-    PublisherConfig,
-    publish,
-)
+from sam_pipeline.publisher import ConfigError, NoBrokerTookIt, Publisher, PublisherConfig, publish
 from sam_pipeline.schema.identity.keys import load_signer, make_key, parse_public_key
 from sam_pipeline.schema.identity.signature import SIGNATURE, SIGNED_AT
 from sam_pipeline.schema.messages.message import Message
