@@ -144,37 +144,6 @@ def test_a_warning_of_the_service_is_one_of_the_journal_with_one_timestamp(host:
     assert [text for _, text in lines if TIMESTAMP.match(text) or text.startswith("<")] == []
 
 
-def test_a_reload_reads_the_configuration_without_a_new_process(host: Host) -> None:
-    process = host.property("MainPID")
-    host.machine.succeed("sed -i 's/127.0.0.1:9464/127.0.0.1:9465/' /etc/sam/conf.d/site.toml")
-
-    host.machine.succeed("systemctl reload sam-consume")
-
-    url = "http://127.0.0.1:9465/readyz"
-    eventually(lambda: host.machine.shell(f"curl -sf {url}").returncode == 0, timeout_s=60)
-    assert host.property("MainPID") == process
-    assert host.property("NRestarts") == "0"
-
-
-def test_probes_of_another_account_share_a_spool_with_the_service(host: Host) -> None:
-    share, *_ = Page("docs/consumer.md").texts("sh", "Share a spool")
-    spool = "spool:///var/spool/sam-in"
-    host.machine.succeed(
-        f"""
-        getent passwd nagios || useradd --system nagios
-        {share}
-        sed -i '/^.consumer./,/^$/ s#^brokers = .#&"{spool}", #' /etc/sam/conf.d/site.toml
-        systemctl restart sam-consume
-        runuser -u nagios -- {PUBLISH} --status CRITICAL --broker '{spool}?umask=007'
-        """
-    )
-
-    eventually(lambda: host.rows("metricstatus = 'CRITICAL'") == 2, timeout_s=60)
-
-    # The spool may be read before the broker has answered.
-    eventually(lambda: "running" in host.machine.shell("sam-consume status").stdout, timeout_s=60)
-
-
 def test_systemd_starts_the_service_when_a_sender_is_at_its_door(host: Host) -> None:
     install, start = Page("docs/door-setup.md").texts("sh", "As a service")
     files = "-keyout /etc/grid-security/hostkey.pem -out /etc/grid-security/hostcert.pem"

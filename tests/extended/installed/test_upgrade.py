@@ -1,4 +1,4 @@
-"""Upgrade, downgrade, restarts, removal and purge of the packages, while publishers publish.
+"""Upgrade, downgrade, restarts and removal of the packages, while publishers publish.
 
 After each step, every published record is a row or a dead letter, or waits in the spool or at the
 broker, and none is stored twice. The tests are one story: each goes on where the one before ended.
@@ -40,7 +40,6 @@ TOPIC = "/topic/grid.probe.metricOutput"
 NOBODY = f"stomp://{HOST}:9"
 """Nothing listens there: what is published to it remains in the spool."""
 WAIT_S = 120
-DIRECTORIES = "/etc/sam /var/lib/sam /var/spool/sam"
 STATE = "/var/lib/sam/kept"
 UNITS = "/usr/lib/systemd/system/sam-*.{service,socket,timer}"
 JOURNAL = "journalctl -u sam-consume --lines 50"
@@ -350,20 +349,6 @@ def test_what_was_spooled_is_published_after_a_reinstallation(host: Host) -> Non
 
     assert host.spooled() == []
     host.check()
-
-
-def test_a_purge_deletes_all_but_the_database_and_the_account(host: Host) -> None:
-    with host.publishing():
-        pass
-    spooled = host.spooled()
-
-    purged = host.machine.succeed(f"apt-get purge -y {' '.join(NAMES)}")
-
-    assert f"{len(spooled)} unpublished messages" in purged
-    assert host.account() == Account(lost={*spooled}, twice=set(), unknown=set())
-    assert host.machine.succeed(f"ls -d {DIRECTORIES} /opt/sam 2>/dev/null || true") == ""
-    assert host.machine.succeed("find /etc /usr -name 'sam-*' -o -name 'sam'") == ""
-    assert host.machine.shell("getent passwd sam").returncode == 0
 
 
 def keys_at(broker: ActiveMQServer) -> list[str]:

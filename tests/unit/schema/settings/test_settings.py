@@ -1,4 +1,4 @@
-"""sam.toml and the fragments `conf.d/*.toml` beside it, the environment, and flags."""
+"""sam.toml and its fragments `conf.d/*.toml`, the environment, flags, and what is shown."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.settings import files, section
 from sam_pipeline.schema.settings.reader import fields_of
+from sam_pipeline.schema.settings.show import Part as ShownPart
+from sam_pipeline.schema.settings.show import as_text, masked, settings_of
 from sam_pipeline.spark_jobs.config import ReportConfig
 from sam_pipeline.sql.database.config import DatabaseConfig
 
@@ -295,3 +297,53 @@ def test_files_without_secrets_may_be_read_by_all(place: Place) -> None:
         assert load_with(mode, name + secret) == "a"
     place.main.chmod(0o604)
     assert "0604" in place.problems()[0]
+
+
+MASKED = {
+    "stomp://probe:hidden@msg.example.org": "stomp://probe:***@msg.example.org",
+    "stomp://probe:hid/den@hidden@h:61613/x": "stomp://probe:***@h:61613/x",
+    "stomp://probe:hidden://hidden@h": "stomp://probe:***@h",
+    "probe:hidden@proxy.example.org:3128": "probe:***@proxy.example.org:3128",
+    "postgresql://h/sam?user=a&PASSWORD=hidden&x=1": "postgresql://h/sam?user=a&PASSWORD=***&x=1",
+    **{url: url for url in ("stomp://h:61613", "stomp://probe@msg", "spool:///spool/a:b@c")},
+}
+
+
+def test_passwords_of_urls_are_masked() -> None:
+    for value, shown in MASKED.items():
+        assert masked("brokers", value) == shown
+        assert masked("brokers", (value,)) == [shown]
+    assert masked("password", "hidden") == "***"
+    assert masked("password_file", Path("/etc/sam/password")) == "/etc/sam/password"
+
+
+def test_each_setting_has_its_value_and_its_origin(tmp_path: Path) -> None:
+    file = tmp_path / "sam.toml"
+    file.write_text(
+        "[consumer]\ntimeout_s = 'x'\nspool = 'in'\nwords.site = 'a'\n"
+        "[[consumer.part]]\nurl = '1'\n[consumer.inside]\nsize = 3\n"
+    )
+    environ = {"SAM_CONSUMER_PASSWORD": "hidden", "SAM_CONSUMER_NAME": "from-variable"}
+
+    found = section.examine(Settings, "consumer", str(file), environ)
+    shown = {
+        key.removeprefix("consumer."): (as_text(value), origin.replace(f"{file}:", "line "))
+        for key, value, origin in settings_of(ShownPart("consumer", Settings, found))
+    }
+
+    assert shown == {
+        "name": ("from-variable", "SAM_CONSUMER_NAME"),
+        "brokers": ("-", "default"),
+        "timeout_s": ("invalid", "line 2"),
+        "spool": (str(tmp_path / "in"), "line 3"),
+        "profiles": ("-", "default"),
+        "part[1].url": ("1", "line 6"),
+        "part[1].file": ("-", "default"),
+        "part[1].class": ("-", "default"),
+        "inside.size": ("3", "line 8"),
+        "inside.file": ("-", "default"),
+        "words.site": ("a", "line 4"),
+        "eager": ("false", "default"),
+        "password": ("***", "SAM_CONSUMER_PASSWORD"),
+        "proxy_password": ("-", "default"),
+    }
