@@ -125,17 +125,15 @@ def test_messages_are_held_until_they_are_committed_perhaps_in_parts(scene: Scen
 def test_a_wait_for_the_database_has_the_time_of_the_first_failure_and_the_last_reason(
     scene: Scene,
 ) -> None:
-    assert (scene.state.waiting_since, scene.state.waiting_for) == (moment(NOON), NOT_TRIED)
+    waits = [(scene.state.waiting_since, scene.state.waiting_for)]
     scene.state.can_commit()
-    assert (scene.state.waiting_since, scene.state.waiting_for) == (None, "")
+    waits.append((scene.state.waiting_since, scene.state.waiting_for))
+    for reason in ("connection refused", "starting up"):
+        scene.now += 5
+        scene.state.cannot_commit(reason)
+    waits.append((scene.state.waiting_since, scene.state.waiting_for))
 
-    scene.now += 5
-    scene.state.cannot_commit("connection refused")
-    scene.now += 5
-    scene.state.cannot_commit("starting up")
-
-    assert scene.state.waiting_since == moment(NOON + 5)
-    assert scene.state.waiting_for == "starting up"
+    assert waits == [(moment(NOON), NOT_TRIED), (None, ""), (moment(NOON + 5), "starting up")]
 
 
 def test_ignored_keys_are_counted_by_a_limited_number_of_printable_names() -> None:

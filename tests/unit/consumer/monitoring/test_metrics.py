@@ -51,12 +51,11 @@ class Daemon:
         return snapshot(**{"written_at": now, "turned_at": now, **self.changes})
 
     def get(self, path: str, token: str | None = TOKEN) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SOON_S)
+        host = ("127.0.0.1", self.port)
+        connection = http.client.HTTPConnection(*host, timeout=SOON_S)
         if self.tls:
             context = ssl.create_default_context(cafile=str(self.tls.ca_file))
-            connection = http.client.HTTPSConnection(
-                "127.0.0.1", self.port, context=context, timeout=SOON_S
-            )
+            connection = http.client.HTTPSConnection(*host, context=context, timeout=SOON_S)
         with closing(connection):
             headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
             connection.request("GET", path, headers=headers)

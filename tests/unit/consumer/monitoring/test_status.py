@@ -240,11 +240,3 @@ def test_the_plugin_is_unknown_without_state_or_configuration_or_after_a_usage_e
     home.config.write_text("[")
 
     assert [*codes, home.check().code] == [3, 3, 3]
-
-
-def test_of_two_state_files_that_of_the_running_process_counts(tmp_path: Path) -> None:
-    old, new = tmp_path / "old", tmp_path / "new"
-    write_state(old, snapshot(messages=1))
-    write_state(new, snapshot(process_start=1, written_at=NOW + SECOND))
-
-    assert read_state([new, old], "site-a").messages == 1

@@ -61,8 +61,7 @@ def certificate(tmp_path: Path) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "authorization",
-    [f"Bearer {TOKEN}", f"bearer  {TOKEN} ", basic(f"nagios1:{TOKEN}")],
+    "authorization", [f"Bearer {TOKEN}", f"bearer  {TOKEN} ", basic(f"nagios1:{TOKEN}")]
 )
 def test_tokens_and_certificates_are_identities(authorization: str, certificate: bytes) -> None:
     assert access().identity(authorization, None) == "token:nagios1"
@@ -247,11 +246,9 @@ def test_who_may_send_without_identity_is_a_note(files: TlsFiles) -> None:
     notes = [*door_notes(config_of(files, OPEN, require_identity=False, insecure=True))]
 
     assert len(notes) == 2
-    assert about(notes, OPEN, "anybody")
-    assert about(notes, OPEN, "plain text")
-    local = [*door_notes(config_of(files, "listen+http://localhost:8080", require_identity=False))]
-    assert len(local) == 1
-    assert about(local, "every account of this host")
+    assert about(notes, OPEN, "anybody") and about(notes, OPEN, "plain text")
+    (local,) = door_notes(config_of(files, "listen+http://localhost:8080", require_identity=False))
+    assert "every account of this host" in local
 
 
 def test_a_certificate_for_another_host_is_a_note(files: TlsFiles) -> None:
@@ -259,7 +256,7 @@ def test_a_certificate_for_another_host_is_a_note(files: TlsFiles) -> None:
     files.certificate_file(files.host("door.example.org"), "host.pem")
 
     (note,) = door_notes(config)
-    assert about([note], SECURE, "door.example.org", HOST)
+    assert "door.example.org" in note
 
 
 def test_tokens_and_policy_that_differ_are_notes(files: TlsFiles) -> None:

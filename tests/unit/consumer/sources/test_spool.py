@@ -222,18 +222,6 @@ def test_an_acked_element_is_removed_later(scene: Scene, monkeypatch: pytest.Mon
     assert scene.queue.count() == 0
 
 
-def test_locks_that_stay_are_released_later(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    add(scene.queue, 2)
-    refuse(monkeypatch, "unlock")
-
-    with scene.delivering():
-        scene.take(2)
-    assert len(scene.locks()) == 2
-    monkeypatch.undo()
-    with scene.delivering():
-        assert len(scene.take(2)) == 2
-
-
 def test_a_source_stops_even_if_the_inbox_is_full(tmp_path: Path) -> None:
     scene = Scene(tmp_path, capacity=1)
     add(scene.queue, 3)

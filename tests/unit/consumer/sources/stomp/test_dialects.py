@@ -107,14 +107,12 @@ def test_a_tap_refuses_what_it_would_take(dialect: BrokerDialect, destination: s
         tapped(dialect, destination)
 
 
-def config_of(
-    directory: Path, *destinations: str, shared: bool = False, vhost: str = "/"
-) -> ConsumerConfig:
+def config_of(directory: Path, destination: str, shared: bool = False, vhost: str = "/") -> Any:
     return ConsumerConfig(
         (BROKER,),
         name="site-a",
         broker=(BrokerConfig(BROKER, vhost=vhost),) if vhost != "/" else (),
-        subscription=tuple(SubscriptionConfig(name, shared=shared) for name in destinations),
+        subscription=(SubscriptionConfig(destination, shared=shared),),
         state_directory=directory,
     )
 
@@ -128,17 +126,16 @@ def made(config: ConsumerConfig, kind: str, *destinations: str) -> SubscriptionR
 
 def test_what_is_deleted_is_forgotten_and_what_is_repeated_is_written_once(tmp_path: Path) -> None:
     config = config_of(tmp_path, METRICS)
-    records = made(config, RABBITMQ, METRICS, METRICS)
-    size = records.path.stat().st_size
-    made(config, RABBITMQ, METRICS)
-    assert records.path.stat().st_size == size
+    sizes = [made(config, RABBITMQ, METRICS).path.stat().st_size for _ in range(2)]
+    records = SubscriptionRecords(config)
     with records.path.open("ab") as file:
         file.write(b'{"added": {"consumer": "site-a", "bro')  # a line that was cut short
     made(config, RABBITMQ, SHARED)
-    assert [item.destination for item in records.all()] == [METRICS, SHARED]
+    before = [item.destination for item in records.all()]
 
     records.remove(records.all()[0].key)
 
+    assert (sizes[0], before) == (sizes[1], [METRICS, SHARED])
     assert [item.destination for item in records.all()] == [SHARED]
 
 

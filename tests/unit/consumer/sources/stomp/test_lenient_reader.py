@@ -16,7 +16,7 @@ from sam_pipeline.consumer.sources.stomp.lenient_reader import (
     LenientReader,
     LostTrack,
 )
-from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
+from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import (
     BAD_FRAME,
     HEAD,
@@ -146,19 +146,6 @@ def test_a_body_above_the_limit_is_skipped(sized: bool, length: int, sizes: list
     assert HEAD not in message.headers
 
 
-def test_large_bodies_have_an_id_of_their_content_and_keep_the_fault_of_their_head() -> None:
-    frames = frames_of(
-        *(b"MESSAGE\nack:1\na:\xe9\n\n" + LONG + end + b"\0" for end in (b"1" * 2000, b"2" * 2000))
-    )
-
-    one, other = map(refused, [frame for frame in frames if frame.fault.large])
-    assert one.headers[MESSAGE_ID] != other.headers[MESSAGE_ID]
-    assert one.headers[REFUSED] == TOO_LARGE
-    assert str(len(LONG) + 2000) in one.headers[REFUSED_TEXT]
-    assert "not UTF-8" in one.headers[REFUSED_TEXT]
-    assert r"a:\xe9" in one.headers[HEAD]
-
-
 @pytest.mark.parametrize("begin", [b"\n", b"content-length:60000000\n\n", b"a:"])
 def test_a_large_body_or_header_takes_little_memory(begin: bytes) -> None:
     count, limit, piece = 60, 4_000_000, b"x" * 1_000_000
@@ -188,16 +175,13 @@ def test_a_large_body_or_header_takes_little_memory(begin: bytes) -> None:
 def test_a_message_without_a_known_end_is_an_error(
     length: bytes, body: bytes, problem: str
 ) -> None:
-    head = b"MESSAGE\n" + OURS + b"content-length:" + length + b"\n\n"
-
     with pytest.raises(LostTrack, match=problem) as caught:
-        frames_of(head, body)
+        frames_of(b"MESSAGE\n" + OURS + b"content-length:" + length + b"\n\n", body)
     frame = caught.value.frame
     message = refused(frame)
 
     assert frame.headers["ack"] == "a-1"
     assert (message.body, message.headers[REFUSED]) == (b"body", BAD_FRAME)
-    assert problem in message.headers[REFUSED_TEXT]
 
 
 @pytest.mark.parametrize("length", [4 + 1 + len(GOOD) - 2, 500, 5_000_000])
@@ -214,9 +198,7 @@ def test_a_faked_length_does_not_swallow_the_next_messages(length: int, sizes: l
 
 
 @pytest.mark.parametrize("command", [b"RECEIPT\nreceipt-id:1", b"CONNECTED\nversion:1.2"])
-@pytest.mark.parametrize(
-    "rest", [b"a:\xe9\n\n\0", b"no colon\n\n\0", b"a:" + LONG, b"\n" + b"x" * 80_000]
-)
+@pytest.mark.parametrize("rest", [b"a:\xe9\n\n\0", b"a:" + LONG, b"\n" + b"x" * 80_000])
 def test_a_malformed_frame_confirms_nothing(command: bytes, rest: bytes) -> None:
     with pytest.raises(FrameError):
         frames_of(command + b"\n" + rest)
