@@ -12,6 +12,7 @@ from sam_pipeline.sql.commands.imports.feed_command import window_argument
 from sam_pipeline.sql.imports.feed_changes import Window
 from sam_pipeline.sql.removal.pruning.partitions import coming_days
 from sam_pipeline.sql.removal.pruning.request import Bounds, bounds_of
+from sam_pipeline.sql.removal.revoking.days import RowSpan, changed_days
 from sam_pipeline.sql.topology.moments import age_argument, days_of, time_argument
 
 TODAY = date(2026, 11, 20)
@@ -86,3 +87,37 @@ def test_a_prune_keeps_today_and_the_days_of_the_age_before_it() -> None:
     assert bounds_of(TODAY, 10, 10) == Bounds(ten, ten, None, None)
     assert bounds_of(TODAY, 99_999, None).results == date(1753, 2, 5)
     assert coming_days(TODAY, 2) == [TODAY, date(2026, 11, 21), date(2026, 11, 22)]
+
+
+# The days that a revocation changes ---------------------------------------------------------------
+
+
+def day(number: int) -> date:
+    return date(2026, 11, number)
+
+
+def span(first: int, end: int | None = None, key: str = "a", facts: str = "") -> RowSpan:
+    return RowSpan((key,), day(first), None if end is None else day(end), (facts,))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([span(3, 6)], [span(3, 6)], []),
+        ([span(3, 6)], [], [3, 4, 5]),
+        ([], [span(3, 6)], [3, 4, 5]),
+        ([span(3, 6)], [span(3)], [6, 7, 8]),
+        ([span(3, 6)], [span(5, 8)], [3, 4, 6, 7]),
+        ([span(3, 6, facts="weight 1")], [span(5, 7, facts="weight 2")], [3, 4, 5, 6]),
+        ([span(3, 6)], [span(3, 6, key="b")], [3, 4, 5]),
+        ([span(1, 3)], [], [2]),
+        ([span(7)], [], [7, 8]),
+        ([span(9)], [], []),
+    ],
+)
+def test_the_days_between_the_first_and_the_last_on_which_rows_differ(
+    before: list[RowSpan], after: list[RowSpan], expected: list[int]
+) -> None:
+    days = changed_days(before, after, first=day(2), last=day(8))
+
+    assert sorted(days) == [day(number) for number in expected]

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from sqlalchemy import Engine, text
-from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
+from sqlalchemy.exc import ProgrammingError
 
 from sam_pipeline.sql.database.engine import make_engine, writing
-from sam_pipeline.sql.errors import PERMISSION_DENIED, DatabaseRefused, is_collision
+from sam_pipeline.sql.errors import PERMISSION_DENIED, DatabaseRefused
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.load import load
 from tests.services import postgres as services
 from tests.services.postgres import PostgresServer, as_role, new_url
 from tests.support.builders import NOW, metric_message, metric_result
 from tests.support.database.own_class import run
-from tests.support.database.sql_rows import EXAMPLES, insert, query
+from tests.support.database.sql_rows import EXAMPLES, query
 from tests.support.database.with_schema import with_schema
 
 AUDIT = "consumer, host, process_id, brokers, messages, rows, dead_letters, checks"
@@ -157,14 +157,6 @@ def test_a_role_may_run_the_statements_it_needs(engines: Mapping[str, Engine], r
     run(engines[role], "SELECT version_num FROM alembic_version", *ALLOWED[role])
 
 
-def test_the_loader_fills_the_class_views_and_the_reader_reads_them(
-    engines: Mapping[str, Engine],
-) -> None:
-    for view, example in EXAMPLES.items():
-        insert(engines["loader"], view, example)
-        assert query(engines["reader"], f"SELECT count(*) FROM {view}") != [(0,)]
-
-
 def test_no_right_is_granted_to_public_and_functions_look_only_into_the_schema(
     engines: Mapping[str, Engine],
 ) -> None:
@@ -242,17 +234,3 @@ def test_a_login_without_rights_cannot_keep_loaders_waiting(
             working.exec_driver_sql("SET LOCAL lock_timeout = '2s'")
             for function in ("lock_names", "lock_import", "fold_news"):
                 working.exec_driver_sql(f"SELECT {function}()")
-
-
-def test_only_one_transaction_at_a_time_creates_names(engines: Mapping[str, Engine]) -> None:
-    loader = engines["loader"]
-    with writing(loader) as first:
-        first.exec_driver_sql("SELECT lock_names(), lock_names()")
-        with loader.connect() as second:
-            second.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
-            with pytest.raises(OperationalError, match="lock timeout"), second.begin_nested():
-                second.exec_driver_sql("SELECT lock_names()")
-            second.exec_driver_sql("SELECT set_config('sam.stored', 'yes', true)")
-            with pytest.raises(DBAPIError, match="creating names") as caught:
-                second.exec_driver_sql("SELECT lock_names()")
-            assert is_collision(caught.value)

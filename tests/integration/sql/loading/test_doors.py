@@ -145,26 +145,12 @@ STATEMENTS = {
         FROM current_status
     """,
     "report_changed_day": "SELECT day FROM report_changed_day",
-    "report_topology": """
-        SELECT site, host_name, service_flavour, vo, valid_from, valid_from_s, valid_to_s
-        FROM report_topology
-    """,
-    "report_site_contact": "SELECT site, contact, announced_at FROM report_site_contact",
-    "report_downtime": """
-        SELECT downtime_id, site, host_name, service_flavour, start_s, end_s FROM report_downtime
-    """,
     **{
         table: f"SELECT name FROM {table}"
         for table in ("site", "host", "service_flavour", "metric", "vo", "fqan")
     },
     "site_group": "SELECT group_type, name FROM site_group",
     "claim": "SELECT class, message_id FROM claim",
-    "endpoint": """
-        SELECT h.name, f.name
-        FROM endpoint AS e
-        JOIN host AS h ON h.host_id = e.host_id
-        JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
-    """,
     "metric_instance": f"SELECT {INSTANCE} FROM metric_instance_name AS n",
     "result_source": f"""
         SELECT {INSTANCE}, k.service_uri, k.service_type, k.site_name, k.metric_type, k.data_type,

@@ -26,11 +26,9 @@ from sam_pipeline.sql.loading.letters import dead_letter
 from sam_pipeline.sql.loading.letters.dead_letter import (
     DeadLetter,
     LetterFilter,
-    before_newest,
     dead_letter_ids,
     dead_letter_pages,
     drop_dead_letters,
-    number_of_dead_letters,
     open_by_reason,
     restore_dead_letters,
     show_dead_letter,
@@ -145,50 +143,27 @@ def test_a_long_body_is_compressed_in_the_table_and_nowhere_else(engine: Engine)
 # Selections and groups ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def three_letters(engine: Engine) -> list[int]:
-    """The ids of three letters: an unknown class, and two bad records received two days later."""
-    load_now(engine, new_message("unknown", "a: b\nEOT\n"))
-    worse = metric_result(metricStatus="WORSE")
-    of_loading.load_now(engine, metric_message(BAD, worse), now=NOW + timedelta(days=2))
-    return numbers(list_dead_letters(engine))
-
-
-@pytest.mark.parametrize(
-    ("wanted", "expected"),
-    [
-        (LetterFilter(), [0, 1, 2]),
-        (LetterFilter(reason="bad-status"), [1, 2]),
-        (LetterFilter(message_class="UNKNOWN"), [0]),
-        (LetterFilter(received_before=NOW + timedelta(days=1)), [0]),
-        (LetterFilter(reason="bad-status", message_class="unknown"), []),
-    ],
-)
-def test_letters_are_found_by_reason_class_and_age(
-    engine: Engine, three_letters: list[int], wanted: LetterFilter, expected: list[int]
-) -> None:
-    ids = [three_letters[number] for number in expected]
-    assert numbers(list_dead_letters(engine, wanted)) == ids
-    assert dead_letter_ids(engine, wanted) == ids
-    assert numbers(list_dead_letters(engine, wanted, limit=2)) == ids[-2:]
-
-
-def test_pages_have_each_letter_once_and_limits_count_from_either_end(
+def test_letters_are_found_by_reason_class_and_age_a_page_at_a_time(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_letter, "PAGE", 3)
-    load_now(engine, *map(unheard, range(8)))
-    ids = numbers(letters(engine))
+    load_now(engine, new_message("unknown", "a: b\nEOT\n"))
+    later = [bad(f"WORSE-{number}") for number in range(6)]
+    of_loading.load_now(engine, *later, now=NOW + timedelta(days=2))
+    ids = numbers(list_dead_letters(engine))
 
-    def paged_ids(after: int = 0, limit: int = 100) -> list[list[int]]:
-        return [numbers(page) for page in dead_letter_pages(engine, ALL_LETTERS, after, limit)]
-
-    assert paged_ids() == [ids[:3], ids[3:6], ids[6:]]
-    assert paged_ids(limit=5) == [ids[:3], ids[3:5]]
-    assert paged_ids(ids[5]) == [ids[6:]]
-    assert before_newest(engine, ALL_LETTERS, 3) == ids[4]
-    assert before_newest(engine, ALL_LETTERS, 8) == 0
-    assert number_of_dead_letters(engine, ALL_LETTERS) == 8
+    for wanted, expected in (
+        (LetterFilter(), ids),
+        (LetterFilter(reason="bad-status"), ids[1:]),
+        (LetterFilter(message_class="UNKNOWN"), ids[:1]),
+        (LetterFilter(received_before=NOW + timedelta(days=1)), ids[:1]),
+        (LetterFilter(reason="bad-status", message_class="unknown"), []),
+    ):
+        assert dead_letter_ids(engine, wanted) == expected
+        assert numbers(list_dead_letters(engine, wanted)) == expected
+        assert numbers(list_dead_letters(engine, wanted, limit=2)) == expected[-2:]
+    pages = dead_letter_pages(engine, ALL_LETTERS, ids[1], 4)
+    assert [*map(numbers, pages)] == [ids[2:5], ids[5:6]]
 
 
 def test_letters_are_counted_by_sender_reason_and_class(engine: Engine) -> None:
@@ -314,18 +289,6 @@ def test_a_letter_of_a_whole_message_stays_the_same_while_its_records_are_bad(
     assert len(stored(engine, "metricOutput")) == 1
 
 
-def test_a_replay_of_a_whole_message_loads_what_has_become_good(engine: Engine) -> None:
-    soon = [metric_result(timestamp=f"2026-11-21T13:{minute:02}:00Z") for minute in range(MANY)]
-    load_now(engine, metric_message(metric_result(metricStatus="FINE"), *soon))
-
-    [outcome] = replay(engine, *letters(engine))
-
-    [bad] = list_dead_letters(engine)
-    assert (outcome.outcome, outcome.state) == ("replaced", "replayed")
-    assert (outcome.dead_letters, bad.record_number) == ((bad.dead_letter_id,), 1)
-    assert len(stored(engine, "metricOutput")) == MANY
-
-
 # Summaries ----------------------------------------------------------------------------------------
 
 
@@ -398,10 +361,11 @@ def where(engine: Engine, message_id: str, days: int = 2) -> Whereabouts:
 
 
 def test_rows_and_letters_of_one_message_are_found(engine: Engine) -> None:
+    old = metric_message(metric_result(timestamp="2026-11-10T12:00:00Z"))
     message = metric_message(metric_result(), BAD, metric_result(hostName="ce02.example.org"))
     too_long_for_the_index = metric_message(BAD, samMessageId="x" * 1000)
     load_now(engine, message, metric_message(metric_result(hostName="other.org")))
-    load_now(engine, too_long_for_the_index)
+    load_now(engine, too_long_for_the_index, old)
     edit(engine, letters(engine)[0].dead_letter_id, b"x")
 
     found = where(engine, message.message_id)
@@ -413,14 +377,8 @@ def test_rows_and_letters_of_one_message_are_found(engine: Engine) -> None:
     ]
     assert found.is_known and found.not_searched == []
     assert len(where(engine, "x" * 1000).letters) == 1
-
-
-def test_results_outside_of_the_period_are_not_searched(engine: Engine) -> None:
-    message = metric_message(metric_result(timestamp="2026-11-10T12:00:00Z"))
-    load_now(engine, message)
-
-    assert not where(engine, message.message_id).is_known
-    assert len(where(engine, message.message_id, days=11).rows) == 1
+    assert not where(engine, old.message_id).is_known
+    assert len(where(engine, old.message_id, days=11).rows) == 1
 
 
 def test_rows_of_every_class_are_found(engine: Engine) -> None:
@@ -434,17 +392,6 @@ def test_rows_of_every_class_are_found(engine: Engine) -> None:
         sent = {**record, "monitoringHost": "wn17.example.org"}
         assert row.key.items() <= sent.items()
         assert row.received_at is not None
-
-
-def test_a_message_of_a_flood_is_found_in_the_summary_that_quotes_it(engine: Engine) -> None:
-    messages = flood(3)
-    load_now(engine, *messages, quota=LetterQuota(1, 10_000_000))
-
-    found = [where(engine, message.message_id) for message in messages]
-
-    assert sum(len(one.letters) for one in found) == 1
-    assert sum(len(one.summaries) for one in found) == 2
-    assert not where(engine, "%").is_known
 
 
 def test_rows_of_a_class_of_the_site_are_found_where_the_login_may_read_it(

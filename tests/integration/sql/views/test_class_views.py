@@ -147,27 +147,6 @@ def test_of_rows_of_equal_precedence_the_first_is_kept(
     assert contents(engine, view) == [plain(first)]
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("hostName", "ce02.example.org"),
-        ("serviceFlavour", "ARC-CE"),
-        ("metricName", "org.sam.CE-Ping"),
-        ("voName", None),
-        ("voFqan", "/ops/Role=pilot"),
-        ("timestamp", "2026-11-20T12:00:01Z"),
-        ("gatheredAt", None),
-        ("monitoringHost", "nagios.example.org"),
-    ],
-)
-def test_every_part_of_the_natural_key_distinguishes_results(
-    engine: Engine, store: Store, key: str, value: str | None
-) -> None:
-    store(engine, "metricOutput", metric_result(), metric_result(**{key: value}))
-
-    assert len(stored(engine, "metricOutput")) == 2
-
-
 def test_absent_and_empty_key_parts_are_equal_and_hosts_have_no_case(engine: Engine) -> None:
     bare = metric_result(voName=None, gatheredAt=None)
     empty = {**bare, "voName": "", "gatheredAt": None, "monitoringHost": ""}
