@@ -127,7 +127,6 @@ def test_no_command_shows_a_secret(tmp_path: Path, source: str, fate: str) -> No
     assert [text for text, code in codes.items() if code not in (0, 2, 65, 69, 75, 78)] == []
     assert codes[" ".join(EVERY_COMMAND[0])] == 0
     assert codes["check --connect -v"] == (0 if fate == "succeeds" else 78)
-    assert any("sam-publish" in text for text in node.seen)
     assert all("proxy-authorization" in headers for headers in proxy.headers)
     if "proxy" in fate:
         return

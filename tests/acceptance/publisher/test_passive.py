@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import signal
 import stat
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -96,16 +94,9 @@ def test_what_was_written_is_kept_when_a_signal_ends(
     place: Workplace, number: signal.Signals
 ) -> None:
     with listening(place) as listener:
-
-        def write(writer: int) -> None:
-            for at in range(100):
-                listener.write(service(writer * 100 + at))
-
-        writers = [threading.Thread(target=write, args=[writer]) for writer in range(4)]
-        for thread in writers:
-            thread.start()
-        for thread in writers:
-            thread.join()
+        batches = [[service(writer * 100 + at) for at in range(100)] for writer in range(4)]
+        with ThreadPoolExecutor() as writers:
+            list(writers.map(lambda lines: [listener.write(line) for line in lines], batches))
         out, _ = listener.end(number)
 
     assert sorted(metrics(place)) == sorted(f"m{n}" for n in range(400))
@@ -150,7 +141,6 @@ def test_a_killed_daemon_leaves_the_fifo_to_the_next_one(place: Workplace) -> No
         mode = stat.S_IMODE(listener.fifo.stat().st_mode)
         second = place.process(*PASSIVE, "--fifo", listener.fifo)
         listener.process.kill()
-        listener.process.wait()
     with listening(place) as listener:
         listener.write(service(7))
         listener.end()
@@ -167,26 +157,12 @@ XML = """<?xml version="1.0"?>
   </checkresult>
   <checkresult type="host"><hostname>ce01</hostname><state>1</state><output/></checkresult>
 </checkresults>"""
-PING = {"hostname": "CE01", "servicename": "Ping", "state": "1"}
-JSON = json.dumps(
-    {
-        "checkresults": [
-            PING | {"checkresult": {"type": "service"}, "output": "SLOW & late | rtt=3s\\nline 2"},
-            {"checkresult": {"type": "host"}, "hostname": "ce01", "state": "1", "output": ""},
-        ]
-    }
-)
-LINES = (
-    f"[{int(time.time())}] PROCESS_SERVICE_CHECK_RESULT;CE01;Ping;1;SLOW & late | rtt=3s\\nline 2\n"
-    f"[{int(time.time())}] PROCESS_HOST_CHECK_RESULT;ce01;1;"
-)
 
 
-@pytest.mark.parametrize("document", [XML, JSON, LINES], ids=["xml", "json", "lines"])
-def test_all_forms_of_input_become_the_same_records(place: Workplace, document: str) -> None:
+def test_a_document_becomes_a_record_for_each_result(place: Workplace) -> None:
     options = ("--site", "SITE-A", "--vo", "ops", "--gathered-at", "nagios1")
 
-    place.succeed(*PASSIVE, *options, stdin=document)
+    place.succeed(*PASSIVE, *options, stdin=XML)
 
     shared = {"siteName": "SITE-A", "voName": "ops", "hostName": "ce01"}
     shared |= {"gatheredAt": "nagios1", "monitoringHost": "nagios1"}
@@ -215,4 +191,3 @@ def test_a_refused_result_is_the_exit_code_of_the_input_that_ends(place: Workpla
     refused = [(item["line"], item["reason"]) for item in answer.json["refused_records"]]
     assert (answer.code, refused) == (65, [(2, "no-command")])
     assert metrics(place) == ["m1", "m2"]
-    assert not os.path.exists(place.directory / "results.cmd")

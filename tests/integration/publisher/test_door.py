@@ -148,7 +148,7 @@ def test_over_a_faulty_connection_nothing_is_lost_and_nothing_stored_twice(
     direct = config_for(door, spool=tmp_path / "spool")
 
     with FaultProxy(door.door.port, **fault) as proxy:
-        url = f"sam+http://{proxy.host}:{proxy.port}"
+        url = f"sam+http://{HOST}:{proxy.port}"
         publication = publish(sent, direct._replace(brokers=(url,), timeout_s=timeout_s))
     totals = drain(direct)
 

@@ -61,21 +61,6 @@ def refused(server: HttpStandIn, user: str = "") -> BrokerUnavailable:
     return caught.value
 
 
-def test_a_request_is_sent_unchanged_and_its_answer_returned() -> None:
-    response = reply(200, b"yes", X_Note="n")
-    with HttpStandIn(always(response)) as server, session_with(server) as session:
-        answer = session.request(ASK, soon())
-        session.request(HttpRequest("GET", "/"), soon())
-
-    request, without_body = server.asked
-    assert (request.method, request.target, request.body) == ("POST", "/path?x=1", b"body")
-    host = {"host": f"{HOST}:{server.port}"}
-    assert request.headers == {**host, "content-type": "text/plain", "content-length": "4"}
-    assert without_body.headers == {**host, "content-length": "0"}
-    assert (answer.status, answer.reason, answer.body) == (200, "Reason", b"yes")
-    assert answer.headers["x-note"] == "n"
-
-
 @pytest.mark.parametrize(
     ("faults", "answer", "connections"),
     [

@@ -20,7 +20,7 @@ from sam_pipeline.schema import times
 from sam_pipeline.schema.messages.message import HOST as ORIGIN_HOST
 from sam_pipeline.schema.messages.message import PROGRAM, USER
 from sam_pipeline.schema.program.command import VERSION
-from sam_pipeline.schema.records.text import Record, write_wlcg
+from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.builders import metric_result
@@ -38,10 +38,6 @@ def sam_publish(*arguments: str, stdin: str = "", code: int = 0) -> Answer:
     answer = invoke("sam-publish", *arguments, stdin=stdin)
     assert answer.code == code, str(answer)
     return answer
-
-
-def results(count: int) -> list[Record]:
-    return [metric_result(hostName=f"h{at}") for at in range(count)]
 
 
 # One result
@@ -159,20 +155,6 @@ def test_nothing_is_confirmed_while_the_clock_was_never_set(
 
 
 # Records from files
-
-
-def test_send_packs_100_records_per_message_by_default() -> None:
-    records = "".join(map(write_wlcg, results(150)))
-
-    with FakeBroker() as packed, FakeBroker() as single:
-        sam_publish("send", "--broker", packed.url, stdin=records)
-        one_each = ("--one-per-message", "--broker", single.url)
-        answer = sam_publish("send", *one_each, stdin=records)
-
-    assert [frame.headers["recordCount"] for frame in packed.taken] == ["100", "50"]
-    assert len(single.taken) == 150
-    assert answer.out.startswith("published 150 messages (150 records)")
-    assert single.url in answer.out
 
 
 def test_send_raw_publishes_the_bytes_unchanged_unless_they_are_too_many() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sam_pipeline.publisher import Publication, PublisherConfig, publish
-from sam_pipeline.publisher.delivery.memory import FILE, Memory
+from sam_pipeline.publisher.delivery.memory import FILE
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.stand_in import HOST
 from tests.support.publishing import dead_url, messages, spooled
@@ -33,19 +32,6 @@ def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(socket, "getaddrinfo", answer)
     return names
-
-
-@pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Sets the clock of the memory forward by some seconds."""
-
-    def set_clock(seconds: float) -> None:
-        def memory(*arguments: Any, **keywords: Any) -> Memory:
-            return Memory(*arguments, clock=lambda: time.time() + seconds, **keywords)
-
-        monkeypatch.setattr("sam_pipeline.publisher.delivery.memory.Memory", memory)
-
-    return set_clock
 
 
 def named(url: str, name: str = "msg.invalid") -> str:
@@ -96,11 +82,11 @@ def test_a_paused_broker_is_tried_if_the_message_would_be_lost(settings: dict[st
     assert (len(publication.receipts), publication.spooled, publication.failures) == (1, (), ())
 
 
-def test_a_pause_ends(later: Any) -> None:
+def test_a_pause_ends() -> None:
     with FakeBroker(refuses_login="not now") as broker:
         call(broker.url)
         broker.refuses_login = ""
-        later(6)
+        remember('"rests_until":', '"rests_until": 1763700000.0, "":')
 
         assert len(call(broker.url).receipts) == 1
 
@@ -124,11 +110,11 @@ def test_the_name_is_looked_up_when_its_remembered_address_fails(looked_up: list
     assert len(publication.receipts) == 1
 
 
-def test_a_changed_address_is_used_after_an_hour(looked_up: list[str], later: Any) -> None:
+def test_a_changed_address_is_used_after_an_hour(looked_up: list[str]) -> None:
     with FakeBroker() as broker:
         call(named(broker.url))
         remember(HOST, "127.0.0.77")
-        later(3601)
+        remember('"worked_at":', '"worked_at": 1763700000.0, "":')
 
         assert call(named(broker.url)).failures == ()
 

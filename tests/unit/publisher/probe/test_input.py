@@ -73,35 +73,12 @@ def test_a_refused_record_is_reported_with_its_line_and_the_others_are_read() ->
     ("body", "reason"),
     [
         ("", "empty"),
-        (" \n\n", "empty"),
         ("EOT\n", "empty"),
         (json.dumps({**metric_result(), "a: b\nhostName": "evil"}), "no-key"),
     ],
 )
 def test_a_body_without_a_good_record_is_one_refused_record(body: str, reason: str) -> None:
     assert refusals(read(body)) == [(1, reason)]
-
-
-GROUP = "siteName: S\ngroupName: G\ngroupType: T\n"
-
-
-@pytest.mark.parametrize(
-    ("message_class", "record", "reason"),
-    [
-        ("siteGroup", GROUP, "missing-key"),
-        ("SITEGROUP", f"{GROUP}validFrom: soon\n", "bad-time"),
-        ("siteGroup", f"{GROUP}validFrom: 2026-01-01\nweight: many\n", "bad-weight"),
-        ("serviceEndpoint", "siteName: S\nhostName: a b\nserviceFlavour: CE\n", "bad-host"),
-        ("downtime", "startTime: 2026-01-01\nendTime: 2026-01-02\n", "missing-key"),
-    ],
-)
-def test_records_of_our_classes_are_checked(message_class: str, record: str, reason: str) -> None:
-    valid = f"{GROUP}validFrom: 2026-01-31\nEOT\n"
-
-    found = read(f"{valid}{record}EOT\n", message_class)
-
-    assert refusals(found)[-1] == (6, reason)
-    assert isinstance(found[0], dict) == (message_class.lower() == "sitegroup")
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 300, 5000])
