@@ -102,7 +102,7 @@ def growths(log: SoakLog, run: int) -> Iterator[tuple[str, str, Growth | None]]:
     """Process and quantity, what to show, and the growth if the process lived long enough."""
     samples = list(log.entries(SAMPLE, run=run))
     for key, (quantity, unit, divisor) in SERIES.items():
-        for name in samples[-1][key] if samples else ():
+        for name in samples[0][key] if samples else ():
             sizes = ((entry["at_s"], entry[key].get(name)) for entry in samples)
             result = growth([(at_s, size / divisor) for at_s, size in sizes if size is not None])
             shown = "lived too short for a judgement"

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations
 
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.directory import LOCK, LOCK_AGE_S, TEMPORARY
@@ -36,10 +35,10 @@ def conserved(
     `accepted` are the ids reported as stored, `uncertain` those of a publisher that was killed
     before it could report.
     """
-    spooled = {spool.read(name).message_id for name in spool.names()}  # a damaged element raises
-    present = spooled | set(delivered)
-    assert set(accepted) - present == set(), "accepted and lost"
-    assert present - set(accepted) - set(uncertain) == set(), "never published"
+    # A damaged element raises.
+    spooled = {spool.read(name).message_id for name in spool.names()}
+    found = account(accepted, uncertain, stored=(), waiting=spooled | set(delivered))
+    assert found.is_balanced, found
 
 
 def grow_old(spool: DirectoryQueue) -> None:
@@ -56,23 +55,15 @@ def consumed(
     accepted: Collection[str],
     rows: Sequence[str],
     dead_letters: Sequence[str] = (),
-    spool: Sequence[str] = (),
-    backlog: Sequence[str] = (),
     uncertain: Collection[str] = (),
 ) -> None:
-    """Fail unless each accepted record exists once: as a row, dead letter, in a spool or a broker.
+    """Fail unless each accepted record exists once: as a row, or as a dead letter.
 
     All arguments are keys of records (`key_of`); `uncertain` are those of records that were sent
     without a confirmation.
     """
-    keys_by_place = {"rows": rows, "dead letters": dead_letters, "spool": spool, "backlog": backlog}
-    for place, keys in keys_by_place.items():
-        assert len(keys) == len(set(keys)), f"twice among the {place}"
-    for (first, first_keys), (second, second_keys) in combinations(keys_by_place.items(), 2):
-        assert not set(first_keys) & set(second_keys), f"among the {first} and the {second}"
-    present = set(chain.from_iterable(keys_by_place.values()))
-    assert set(accepted) - present == set(), "accepted and lost"
-    assert present - set(accepted) - set(uncertain) == set(), "never published"
+    found = account(accepted, uncertain, stored=[*rows, *dead_letters], waiting=())
+    assert found.is_balanced, found
 
 
 @dataclass(frozen=True)
@@ -99,8 +90,7 @@ def account(
 ) -> Account:
     """Compare the keys of the published records with those that exist.
 
-    Unlike `consumed`, for publishers that may send a record to a second broker: until it is loaded
-    it may exist there more than once.
+    Until it is loaded, a record may exist more than once: a publisher may send it to two brokers.
 
     Args:
         uncertain: records of publishers that were killed, or failed.

@@ -163,13 +163,10 @@ class FakeBroker(StandIn):
 
     def _frames(self, connection: socket.socket) -> Iterator[Frame]:
         reader = FrameReader(ANY_SIZE, ANY_SIZE)
-        while not self._stopping.is_set():
-            with suppress(TimeoutError, FrameError):
-                chunk = connection.recv(65536)
-                if not chunk:
-                    return
-                if chunk == b"\n":
-                    yield Frame(HEART_BEAT, {})
+        for chunk in self._chunks(connection):
+            if chunk == b"\n":
+                yield Frame(HEART_BEAT, {})
+            with suppress(FrameError):
                 yield from reader.feed(chunk)
 
 
@@ -219,11 +216,8 @@ class _Conversation:
                 self._deliver(frame, self._count)
 
     def push(self, data: bytes) -> None:
-        unsent = memoryview(data)
         with self._sending:  # frames must not be mixed
-            while unsent and not self._broker._stopping.is_set():
-                with suppress(TimeoutError):
-                    unsent = unsent[self.connection.send(unsent) :]
+            self._broker._say(self.connection, data, DRIP_S if self._broker.drips else 0.0)
 
     def _take(self, frame: Frame) -> None:
         broker = self._broker
@@ -263,18 +257,12 @@ class _Conversation:
     def _end_after_receipts(self) -> NoReturn:
         """Close only after reading everything: unread bytes would turn the close into a reset."""
         self.connection.shutdown(socket.SHUT_WR)
-        while not self._broker._stopping.is_set():
-            with suppress(TimeoutError):
-                if not self.connection.recv(65536):
-                    break
+        for _ in self._broker._chunks(self.connection):
+            pass
         raise StopIteration
 
     def _say(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
-        frame = encode(command, headers, body)
-        for part in [frame] if not self._broker.drips else [bytes([byte]) for byte in frame]:
-            self.push(part)
-            if self._broker.drips and self._broker._stopping.wait(DRIP_S):
-                raise StopIteration
+        self.push(encode(command, headers, body))
 
 
 def closed_port() -> int:

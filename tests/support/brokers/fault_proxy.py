@@ -14,11 +14,9 @@ import select
 import socket
 import struct
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from sam_pipeline.schema.net.stomp_frame import FrameReader, encode
 from tests.support.brokers.stand_in import HOST, POLL_S, StandIn
@@ -26,29 +24,18 @@ from tests.support.brokers.stand_in import HOST, POLL_S, StandIn
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: on for 0 s."""
 
+Spoil = Callable[[Iterator[bytes]], Iterable[bytes]]
+
 
 class Cut(Exception):
     """The connection is to end here, with a reset for the client."""
 
 
-class _Way(NamedTuple):
-    """One direction of a connection."""
-
-    source: socket.socket
-    target: socket.socket
-    client: socket.socket
-    number: int
-
-
 @dataclass
 class FaultProxy(StandIn):
-    """Forwards to `broker_port`; commands may be those of client or broker frames."""
+    """Forwards to `broker_port`; commands are those of broker frames."""
 
     broker_port: int
-    host: str = HOST
-    port: int = 0
-    latency_s: float = 0.0
-    """The delay of every answer."""
     drip_s: float = 0.0
     """Answers are forwarded byte by byte, with this delay between two bytes."""
     mute: bool = False
@@ -61,11 +48,6 @@ class FaultProxy(StandIn):
     """The connection is reset once the client has sent this many bytes; later bytes are dropped."""
     spoils: int = 1000
     """The number of connections with faults; later ones are forwarded unchanged."""
-    connections: int = 0
-    sent_bytes: int = 0
-    """Sent by the client, on all connections."""
-    frames: Counter[str] = field(default_factory=Counter)
-    """Seen so far, by command; only counted where the proxy parses frames."""
 
     def __post_init__(self) -> None:
         self._flows = threading.Event()
@@ -75,7 +57,7 @@ class FaultProxy(StandIn):
 
     @property
     def url(self) -> str:
-        return f"stomp://{self.host}:{self.port}"
+        return f"stomp://{HOST}:{self.port}"
 
     def cut(self) -> None:
         """Reset all present connections; new ones work."""
@@ -90,8 +72,7 @@ class FaultProxy(StandIn):
         self._flows.set()
 
     def _serve(self, client: socket.socket, number: int) -> None:
-        while not self._flows.wait(POLL_S) and not self._stopping.is_set():
-            pass
+        self._await_flow()
         try:
             if self._stopping.is_set() or _gave_up(client):
                 raise ConnectionAbortedError
@@ -101,48 +82,47 @@ class FaultProxy(StandIn):
             return
         for end in (client, broker):
             end.settimeout(POLL_S)
-        spoiled = number < self.spoils
-        asks = _Way(client, broker, client, number)
-        answers = _Way(broker, client, client, number)
-        self._start(self._pump, asks, self._asked if spoiled else iter)
-        self._pump(answers, self._answered if spoiled else iter)
+        is_spoiled = number < self.spoils
+        self._start(self._pump, client, broker, number, self._asked if is_spoiled else iter)
+        self._pump(broker, client, number, self._answered if is_spoiled else iter, self.drip_s)
 
-    def _pump(self, way: _Way, spoil: Callable[[Iterator[bytes]], Iterable[bytes]]) -> None:
+    def _pump(
+        self,
+        source: socket.socket,
+        target: socket.socket,
+        number: int,
+        spoil: Spoil,
+        drip_s: float = 0.0,
+    ) -> None:
         try:
-            for chunk in spoil(self._chunks(way)):
-                self._push(way, chunk)
+            for chunk in spoil(self._received(source, number)):
+                self._await_flow()
+                self._say(target, chunk, drip_s)
         except Cut:
-            with suppress(OSError):
-                way.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            for end in (source, target):
+                with suppress(OSError):
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         except OSError:  # the other pump, the client or the broker has closed it already
             pass
-        way.source.close()
-        way.target.close()
+        source.close()
+        target.close()
 
-    def _push(self, way: _Way, chunk: bytes) -> None:
-        unsent = memoryview(chunk)
-        while unsent and self._goes_on(way):
-            if self._flows.wait(POLL_S):
-                with suppress(TimeoutError):
-                    unsent = unsent[way.target.send(unsent) :]
+    def _await_flow(self) -> None:
+        while not self._flows.wait(POLL_S) and not self._stopping.is_set():
+            pass
 
-    def _chunks(self, way: _Way) -> Iterator[bytes]:
-        while self._goes_on(way):
+    def _received(self, source: socket.socket, number: int) -> Iterator[bytes]:
+        while not self._stopping.is_set():
+            if number < self._cut:
+                raise Cut
             with suppress(TimeoutError):
-                data = way.source.recv(65536)
-                if not data:
+                if not (data := source.recv(65536)):
                     return
                 yield data
 
-    def _goes_on(self, way: _Way) -> bool:
-        if way.number < self._cut:
-            raise Cut
-        return not self._stopping.is_set()
-
     def _asked(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         left = self.resets_after
-        for data in self._spoiled(chunks):
-            self.sent_bytes += len(data)
+        for data in chunks:
             if left is not None and len(data) >= left:
                 yield data[:left]
                 raise Cut
@@ -150,31 +130,16 @@ class FaultProxy(StandIn):
             yield data
 
     def _answered(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        for data in self._spoiled(chunks):
-            if self.mute:
-                continue
-            if self._stopping.wait(self.latency_s):
-                return
-            if not self.drip_s:
-                yield data
-                continue
-            for byte in data:
-                if self._stopping.wait(self.drip_s):
-                    return
-                yield bytes([byte])
-
-    def _spoiled(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        if not (self.eats or self.resets_at):
-            yield from chunks
-            return
         reader = FrameReader()
         for data in chunks:
-            for frame in reader.feed(data):
-                self.frames[frame.command] += 1
-                if frame.command == self.resets_at:
-                    raise Cut
-                if frame.command != self.eats:
-                    yield encode(frame.command, frame.headers, frame.body)
+            if self.eats or self.resets_at:
+                for frame in reader.feed(data):
+                    if frame.command == self.resets_at:
+                        raise Cut
+                    if frame.command != self.eats:
+                        yield encode(frame.command, frame.headers, frame.body)
+            elif not self.mute:
+                yield data
 
 
 def _gave_up(client: socket.socket) -> bool:

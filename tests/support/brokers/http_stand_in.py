@@ -11,6 +11,7 @@ import json
 import socket
 import ssl
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -41,9 +42,9 @@ class Asked:
         return json.loads(self.body)
 
 
-def reply(status: int, body: bytes = b"", **headers: str) -> bytes:
+def reply(status: int, body: bytes = b"", reason: str = "Reason", **headers: str) -> bytes:
     """The bytes of an answer; a header's `_` stands for `-`."""
-    lines = [f"HTTP/1.1 {status} Reason", f"Content-Length: {len(body)}"]
+    lines = [f"HTTP/1.1 {status} {reason}", f"Content-Length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
@@ -52,8 +53,47 @@ def json_reply(status: int, document: object) -> bytes:
     return reply(status, json.dumps(document).encode(), Content_Type="application/json")
 
 
+class HttpServer(StandIn):
+    """Reads requests one after the other, each with its body unless `hears_no_body`."""
+
+    context: ssl.SSLContext | None = None
+    hears_no_body: bool = False
+
+    @abstractmethod
+    def _handle(self, connection: socket.socket, asked: Asked) -> bool:
+        """Answer, and return whether the connection goes on."""
+
+    def _serve(self, connection: socket.socket, number: int) -> None:
+        connection.settimeout(5)
+        with connection, suppress(OSError):
+            if self.context:
+                connection = self.context.wrap_socket(connection, server_side=True)
+            connection.settimeout(POLL_S)
+            with connection:
+                self._converse(connection, number)
+
+    def _converse(self, connection: socket.socket, number: int) -> None:
+        buffer = b""
+        for chunk in self._chunks(connection):
+            buffer += chunk
+            while b"\r\n\r\n" in buffer:
+                head, _, rest = buffer.partition(b"\r\n\r\n")
+                first, *lines = head.decode().split("\r\n")
+                method, target, _ = first.split(" ")
+                pairs = (line.split(": ", 1) for line in lines)
+                headers = {name.lower(): value for name, value in pairs}
+                size = 0 if self.hears_no_body else int(headers.get("content-length", "0"))
+                if len(rest) < size:
+                    break
+                buffer = rest[size:]
+                if not self._handle(
+                    connection, Asked(method, target, headers, rest[:size], number)
+                ):
+                    return
+
+
 @dataclass
-class HttpStandIn(StandIn):
+class HttpStandIn(HttpServer):
     answer: Callable[[Asked], bytes] = lambda asked: reply(200)
     """Closes the connection instead of answering if this returns no bytes."""
     drips: bool = False
@@ -68,48 +108,11 @@ class HttpStandIn(StandIn):
     """Set once the server has closed a connection."""
 
     def _serve(self, connection: socket.socket, number: int) -> None:
-        connection.settimeout(5)
-        with connection, suppress(OSError, EOFError):
-            if self.context:
-                connection = self.context.wrap_socket(connection, server_side=True)
-            connection.settimeout(POLL_S)
-            with connection:
-                self._converse(connection, number)
+        super()._serve(connection, number)
         self.closed.set()
 
-    def _converse(self, connection: socket.socket, number: int) -> None:
-        buffer = b""
-        while not self._stopping.is_set():
-            asked, buffer = self._next(connection, buffer, number)
-            self.asked.append(asked)
-            answer = self.answer(asked)
-            self._say(connection, answer)
-            if self.closes_when_idle or self.hears_no_body or not answer:
-                return
-
-    def _next(self, connection: socket.socket, buffer: bytes, number: int) -> tuple[Asked, bytes]:
-        while True:
-            head, end, rest = buffer.partition(b"\r\n\r\n")
-            if end:
-                first, *lines = head.decode().split("\r\n")
-                method, target, _ = first.split(" ")
-                pairs = (line.split(": ", 1) for line in lines)
-                headers = {name.lower(): value for name, value in pairs}
-                size = 0 if self.hears_no_body else int(headers.get("content-length", "0"))
-                if len(rest) >= size:
-                    return Asked(method, target, headers, rest[:size], number), rest[size:]
-            buffer += self._receive(connection)
-
-    def _receive(self, connection: socket.socket) -> bytes:
-        while not self._stopping.is_set():
-            with suppress(TimeoutError):
-                if data := connection.recv(65536):
-                    return data
-                break
-        raise EOFError
-
-    def _say(self, connection: socket.socket, answer: bytes) -> None:
-        for part in [bytes([byte]) for byte in answer] if self.drips else [answer]:
-            connection.sendall(part)
-            if self.drips and self._stopping.wait(DRIP_S):
-                raise EOFError
+    def _handle(self, connection: socket.socket, asked: Asked) -> bool:
+        self.asked.append(asked)
+        answer = self.answer(asked)
+        self._say(connection, answer, DRIP_S if self.drips else 0.0)
+        return bool(answer) and not (self.closes_when_idle or self.hears_no_body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Self
 
@@ -47,6 +47,21 @@ class StandIn(ABC):
                 connection, _ = self._listener.accept()
                 number, self.connections = self.connections, self.connections + 1
                 self._start(self._serve, connection, number)
+
+    def _chunks(self, connection: socket.socket) -> Iterator[bytes]:
+        """What arrives, until the peer closes the connection or the block ends."""
+        while not self._stopping.is_set():
+            with suppress(TimeoutError):
+                if not (data := connection.recv(65536)):
+                    return
+                yield data
+
+    def _say(self, connection: socket.socket, data: bytes, drip_s: float = 0.0) -> None:
+        """Send the bytes, with `drip_s` after each of them, unless the block ends."""
+        unsent = memoryview(data)
+        while unsent and not self._stopping.wait(drip_s):
+            with suppress(TimeoutError):
+                unsent = unsent[connection.send(unsent[:1] if drip_s else unsent) :]
 
     @abstractmethod
     def _serve(self, connection: socket.socket, number: int) -> None:

@@ -1,4 +1,4 @@
-"""STOMP subscribers of a real broker that take nothing from its other consumers."""
+"""STOMP clients of a real broker; subscribers take nothing from its other consumers."""
 
 from __future__ import annotations
 
@@ -25,48 +25,53 @@ class Server(Protocol):
 
 
 @contextmanager
-def _connected(
-    server: Server, **headers: str
+def connected(
+    host: str, port: int, timeout_s: float = WAIT_S, /, **headers: str
 ) -> Iterator[tuple[socket.socket, Iterator[Frame], str]]:
     """A connection, what it receives, and the kind of the broker."""
-    address = (server.host, server.port)
-    with socket.create_connection(address, timeout=WAIT_S) as connection:
+    with socket.create_connection((host, port), timeout=timeout_s) as connection:
         frames = _frames(connection)
         login = {"accept-version": "1.2", "host": "/"}
         connection.sendall(encode("CONNECT", login | headers))
-        connected = next(frames)
-        assert connected.command == "CONNECTED", connected
-        yield connection, frames, connected.headers["server"]
+        yield connection, frames, expect(frames, "CONNECTED").headers["server"]
 
 
 def _frames(connection: socket.socket) -> Iterator[Frame]:
     reader = FrameReader()
     while data := connection.recv(1 << 20):
         yield from reader.feed(data)
+    raise ConnectionError("the broker closed the connection")
+
+
+def expect(frames: Iterator[Frame], command: str) -> Frame:
+    """The next frame, which must have this command."""
+    frame = next(frames)
+    if frame.command != command:
+        raise ConnectionError(f"expected {command}, got {frame}")
+    return frame
 
 
 @contextmanager
 def subscribed(server: Server, destination: str) -> Iterator[Iterator[Frame]]:
     """The messages that arrive at a topic or queue from now on."""
-    with _connected(server) as (connection, frames, _):
+    with connected(server.host, server.port) as (connection, frames, _):
         headers = {"id": "1", "destination": destination, "ack": "auto", "receipt": "subscribed"}
         connection.sendall(encode("SUBSCRIBE", headers))
-        assert next(frames).command == "RECEIPT"
+        expect(frames, "RECEIPT")
         yield (frame for frame in frames if frame.command == "MESSAGE")
 
 
 def backlog(broker: Server, consumer: str, destination: str) -> list[bytes]:
     """The bodies of all messages that the broker has for a durable subscription; none is acked."""
     bodies = []
-    with _connected(broker, **{"client-id": consumer}) as (connection, frames, kind):
+    login = {"client-id": consumer}
+    with connected(broker.host, broker.port, **login) as (connection, frames, kind):
         headers = subscribe_headers(dialect_of(kind), consumer, destination, PREFETCH)
         ours = {**headers, "id": "1", "ack": "client-individual"}
         connection.sendall(encode("SUBSCRIBE", ours))
         connection.settimeout(QUIET_S)
         try:
-            for frame in frames:
-                assert frame.command != "ERROR", frame
-                bodies.append(frame.body)
+            while True:
+                bodies.append(expect(frames, "MESSAGE").body)
         except TimeoutError:
             return bodies
-    raise ConnectionError(f"{broker} closed the connection")
