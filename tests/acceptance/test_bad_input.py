@@ -7,7 +7,6 @@ an unreachable database test_database_away.py.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -124,23 +123,3 @@ def test_an_unusable_database_is_reported_and_no_message_is_consumed(
         assert "sam.db" in error
         assert state != "without a schema" or "sam-db upgrade" in error
         assert workplace.spooled("spool") == 1
-
-
-def test_a_bad_profile_and_a_day_in_the_future_are_named(workplace: Workplace) -> None:
-    tomorrow = str(datetime.now(UTC).date() + timedelta(days=1))
-    profile = workplace.write("p.toml", to_toml(PROFILE).replace("validity_s", "validty_s"))
-    good = workplace.write("critical.toml", to_toml(PROFILE))
-
-    for command in (("profile", "check"), ("run", "--day", "2024-02-28", "--profile")):
-        answer = workplace.run("sam-report", *command, profile)
-        assert answer.code == CONFIG, str(answer)
-        assert "did you mean validity_s?" in answer.err
-    absent = workplace.run("sam-report", "run", "--day", "2024-02-28", "--profile", "absent.toml")
-    assert "absent.toml" in only_error_line(absent, NO_INPUT)
-    for options in (
-        ("run", "--day", tomorrow, "--profile", str(good)),
-        ("show", "--day", tomorrow),
-        ("explain", "--day", tomorrow, "--site", "ASTER-T1"),
-        ("site", "--from", tomorrow, "--to", tomorrow, "--out", "pages"),
-    ):
-        assert "future" in only_error_line(workplace.run("sam-report", *options), USAGE)

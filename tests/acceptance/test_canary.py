@@ -38,17 +38,11 @@ TIMES = f"--start {DAY}T08:00Z --end {DAY}T12:00Z --reason x"
 
 BEFORE_THE_REPORT = (
     "sam-db upgrade",
-    "sam-db current --json",
     "sam-db check",
-    "sam-db check --json",
     "sam-db repair",
-    "sam-db classes",
-    "sam-db sql --dialect postgresql",
-    "sam-db partitions --ahead 1",
     f"sam-db downtime add --site A {TIMES}",
     "sam-db downtime list --json",
     "sam-db import records results.txt",
-    "sam-db prune --keep-audit 9000d --json",
     "sam-consume check",
     "sam-consume check --connect --json",
     "sam-consume run --drain --timeout 1 --json --log-format json",
@@ -57,9 +51,7 @@ BEFORE_THE_REPORT = (
     "sam-consume dead-letter show 1",
     "sam-consume dead-letter replay --all --json",
     "sam-consume dead-letter edit 1 --header note=seen",
-    "sam-consume dead-letter drop --all",
     f"sam-report exclusion add --group A {TIMES}",
-    "sam-report exclusion list --json",
     "sam-report profile check test.toml",
     "sam-report now --json",
 )

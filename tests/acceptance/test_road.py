@@ -1,21 +1,39 @@
-"""Every pair of broker and database gives the oracle's figures for the same input."""
+"""Brokers and databases give the oracle's figures for the same input, also despite forgeries.
+
+A policy refuses forgeries; without one they change the figures, until they are revoked. For
+identities that are owners of spool elements see tests/extended/consumer/test_two_accounts.py.
+"""
 
 from __future__ import annotations
 
 import shutil
-from datetime import date, timedelta
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from sam_pipeline.schema.times import format_time
 from tests.oracle.oracle import STATUSES, DayReport, day_report, period
-from tests.services.postgres import fresh_database
-from tests.support.commands import Workplace
+from tests.services.activemq import ActiveMQServer
+from tests.services.postgres import PostgresServer, fresh_database
+from tests.support.commands import CLASSES, Workplace
 from tests.support.reports.stored import StoredReport, percentages, query
+from tests.worlds.forgeries import CLASSES as PERMITTED_CLASSES
+from tests.worlds.forgeries import (
+    GROUPS,
+    OWN_HOSTS,
+    OWN_MONITORING_HOST,
+    OWN_SITE,
+    forgeries,
+    permitted,
+)
 from tests.worlds.model import World
 from tests.worlds.profile_file import to_toml
-from tests.worlds.records import result_batches, topology_batches
+from tests.worlds.records import result_batches, topology_batches, wlcg_text
 from tests.worlds.small import PROFILE, small_world
 
 FIRST_DAY = date(2024, 2, 28)  # the second day is a leap day
@@ -57,21 +75,12 @@ def test_published_results_are_loaded_once_and_give_the_figures_of_the_oracle(
     publish_twice(workplace, world)
     workplace.succeed(*DRAIN)
     profile = workplace.write("critical.toml", to_toml(PROFILE))
-    reported = workplace.succeed("sam-report", "run", "--profile", profile, *PERIOD)
+    ran = workplace.succeed("sam-report", "run", "--profile", profile, *PERIOD)
 
     assert_each_result_once(workplace, world)
-    assert f"no data on {DAY_WITHOUT_DATA}" in reported.out
-    stored = StoredReport(workplace.database, PROFILE.name)
-    for day in expected:
-        for level in FIGURE_LEVELS:
-            figures = day.figures(level)
-            assert stored.figures(level, day.day) == figures, level
-            assert stored.percentages_of(level, day.day) == {
-                key: (figure.availability, figure.reliability) for key, figure in figures.items()
-            }, level
-        for level in ("metrics", *FIGURE_LEVELS):
-            assert stored.timelines(level, day.day) == day.timelines(level), level
-        assert stored.groups(day.day) == day.groups
+    assert f"no data on {DAY_WITHOUT_DATA}" in ran.out
+    assert_figures(workplace, expected)
+    assert reported(workplace, days) == computed(expected)
     assert_show_adds_up_seconds(workplace, expected)
     empty = workplace.succeed("sam-report", "show", "--day", str(DAY_WITHOUT_DATA))
     assert empty.out.count("no data") == 5  # sites
@@ -125,3 +134,203 @@ def assert_show_adds_up_seconds(workplace: Workplace, expected: list[DayReport])
         assert {status: row[f"{status.lower()}_s"] for status in STATUSES} == figures.seconds
         assert percentages(row) == (figures.availability, figures.reliability)
     assert sums == {}
+
+
+BAD_DATA = 65
+OF_FORGERIES = ("--from", str(FIRST_DAY), "--to", str(FIRST_DAY + timedelta(days=1)))
+LEVELS = ("metrics", *FIGURE_LEVELS, GROUPS)
+POLICY = f"""
+mode = "enforce"
+[[publisher]]
+name = "grid"
+is = ["{{grid}}"]
+classes = ["*"]
+sites = ["*"]
+hosts = ["*"]
+[[publisher]]
+name = "elder"
+is = ["{{forger}}"]
+classes = {list(PERMITTED_CLASSES)}
+sites = ["{OWN_SITE}"]
+hosts = ["{OWN_HOSTS}"]
+monitoring_hosts = ["{OWN_MONITORING_HOST}"]
+"""
+
+Reports = Mapping[str, Mapping[Any, Any]]
+"""The timelines of all levels and the figures of groups, by level, then by day and names."""
+
+
+@dataclass(frozen=True)
+class Road:
+    """How messages get to the two consumers."""
+
+    directory: Path
+    broker: ActiveMQServer
+    strict: Workplace
+    lenient: Workplace
+
+    @property
+    def grid(self) -> str:
+        return f"broker:{self.broker.url}/{self.broker.user}"
+
+    @property
+    def forger(self) -> str:
+        return f"broker:{self.broker.url}/{self.broker.other_user}"
+
+    def publish(self, login: str, records: Sequence[tuple[str, str]], *how: str) -> None:
+        """Publish texts by class, those of a class together."""
+        url = f"stomp://{login}@{self.broker.host}:{self.broker.port}"
+        for name in dict.fromkeys(name for name, _ in records):
+            file = self.directory / "input.txt"
+            file.write_text("".join(text for of, text in records if of == name))
+            where = ("--destination", f"{self.strict.destination_prefix}.{name}", "--class", name)
+            self.strict.succeed("sam-publish", "send", "--broker", url, *where, *how, file)
+
+    def drain(self) -> list[int]:
+        """The exit codes of `strict` and `lenient`."""
+        command = ("sam-consume", "run", "--drain")
+        return [place.run(*command).code for place in (self.strict, self.lenient)]
+
+
+def road_of(directory: Path, broker: ActiveMQServer, postgres: PostgresServer) -> Road:
+    prefix = f"/topic/forged-{uuid4()}"
+    road = Road(
+        directory,
+        broker,
+        *(
+            Workplace(
+                directory / name,
+                broker.url,
+                fresh_database(postgres),
+                name=name,
+                destination_prefix=prefix,
+                consumer_settings=f'vouches = ["{broker.url}"]\n{policy}',
+                environment={"SAM_PUBLISHER_PASSWORD_FILE": str(directory / "password")},
+            )
+            for name, policy in (("strict", 'publishers = "publishers.toml"\n'), ("lenient", ""))
+        ),
+    )
+    road.strict.write("../password", f"{broker.password}\n")
+    road.strict.write("publishers.toml", POLICY.format(grid=road.grid, forger=road.forger))
+    for workplace in (road.strict, road.lenient):
+        workplace.write_configuration().succeed("sam-db", "upgrade")
+    return road
+
+
+def test_a_policy_refuses_every_forgery_and_a_revocation_removes_it(
+    tmp_path: Path, activemq: ActiveMQServer, postgres: PostgresServer
+) -> None:
+    world = small_world(seed=3, first_day=FIRST_DAY, days=2)
+    road = road_of(tmp_path, activemq, postgres)
+    forged = forgeries(world)
+    assert road.drain() == [0, 0]  # which subscribes
+
+    # The world in which the forger never was.
+    right = [day_report(world, PROFILE, day) for day in world.all_days]
+    publish_all(road, world)
+
+    assert_letters_of_forgeries_alone(road, world)
+    report(road.lenient)
+    wrong = reported(road.lenient, world.all_days)
+    for name, forgery in forged.items():
+        keys = [(day, *forgery.changed) for day in world.all_days]
+        true = computed(right)[forgery.level]
+        assert any(wrong[forgery.level].get(key) != true.get(key) for key in keys), name
+
+    since = format_time(datetime.now(UTC) - timedelta(hours=1))
+    road.lenient.succeed("sam-db", "revoke", "--publisher", road.forger, "--since", since)
+
+    due = "SELECT day FROM report_changed_day WHERE change_no IS NULL"
+    assert set(world.all_days) <= {row["day"] for row in query(road.lenient.database, due)}
+    report(road.lenient)
+    assert reported(road.lenient, world.all_days) == computed(right)
+    assert_figures(road.lenient, right)
+    assert_same_rows(road, world)
+
+
+def publish_all(road: Road, world: World) -> None:
+    """Forgeries that must come first, topology; then results, and what the forger says late."""
+    early, late = [], [("metricOutput", wlcg_text(permitted(world)))]
+    for forgery in forgeries(world).values():
+        part = early if forgery.is_early else late
+        part.append((forgery.message_class, wlcg_text(forgery.record)))
+    topology = [(of.message_class, of.text()) for of in topology_batches(world)]
+    results = [(of.message_class, of.text()) for of in result_batches(world.results, "results")]
+    road.publish(road.broker.other_user, early, "--raw")
+    road.publish(road.broker.user, topology)
+    assert road.drain() == [BAD_DATA, 0]
+    road.publish(road.broker.user, results)
+    road.publish(road.broker.other_user, late, "--raw")
+    assert road.drain() == [BAD_DATA, 0]
+
+
+def assert_letters_of_forgeries_alone(road: Road, world: World) -> None:
+    letters = query(road.strict.database, "SELECT reason, error, body FROM dead_letter")
+    errors = {bytes(letter["body"]).decode(): letter["error"] for letter in letters}
+    expected = {wlcg_text(forgery.record): forgery for forgery in forgeries(world).values()}
+    assert {letter["reason"] for letter in letters} == {"not-authorised"}
+    assert errors.keys() == expected.keys()
+    for record, forgery in expected.items():
+        assert road.forger in errors[record]
+        assert f"{forgery.rule}: " in errors[record]
+
+
+def assert_figures(workplace: Workplace, right: Sequence[DayReport]) -> None:
+    stored = StoredReport(workplace.database, PROFILE.name)
+    for day in right:
+        for level in FIGURE_LEVELS:
+            figures = day.figures(level)
+            assert stored.figures(level, day.day) == figures, level
+            assert stored.percentages_of(level, day.day) == {
+                key: (figure.availability, figure.reliability) for key, figure in figures.items()
+            }, level
+
+
+def assert_same_rows(road: Road, world: World) -> None:
+    """Except that the policy let a result pass that the forger was permitted to send."""
+    metric = permitted(world)["metricName"]
+    for name in CLASSES:
+        strict, lenient = (
+            sorted(
+                str(sorted((k, v) for k, v in row.items() if k.lower() != "receivedat"))
+                for row in query(place.database, f"SELECT * FROM {name}")
+            )
+            for place in (road.strict, road.lenient)
+        )
+        if name == "metricOutput":
+            [own] = [row for row in strict if metric in row]
+            strict.remove(own)
+        assert strict == lenient
+
+
+def report(workplace: Workplace) -> None:
+    profile = workplace.write("critical.toml", to_toml(PROFILE))
+    workplace.succeed("sam-report", "run", "--profile", profile, *OF_FORGERIES)
+
+
+def reported(workplace: Workplace, days: Sequence[date]) -> Reports:
+    stored = StoredReport(workplace.database, PROFILE.name)
+    return {
+        level: {
+            (day, *key): value
+            for day in days
+            for key, value in (
+                stored.groups(day) if level == GROUPS else stored.timelines(level, day)
+            ).items()
+        }
+        for level in LEVELS
+    }
+
+
+def computed(reports: Sequence[DayReport]) -> Reports:
+    """Like `reported`, from the oracle."""
+    return {
+        level: {
+            (report.day, *key): value
+            for report in reports
+            for key, value in (
+                report.groups if level == GROUPS else report.timelines(level)
+            ).items()
+        }
+        for level in LEVELS
+    }

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.identity import keys
 from sam_pipeline.schema.identity.keys import (
     LibrarySigner,
     OpensslSigner,
@@ -57,16 +56,3 @@ def test_without_the_library_the_program_signs(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     with pytest.raises(ConfigError, match="temporary"):
         signer.sign(b"text")
-
-
-@pytest.mark.parametrize("script", ["echo too old >&2; exit 1", "exit 1", "sleep 5"])
-def test_a_program_that_does_not_sign_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
-) -> None:
-    program = tmp_path / "openssl"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(keys, "OPENSSL_TIMEOUT_S", 0.5)
-
-    with pytest.raises(ConfigError, match="openssl"):
-        OpensslSigner("nagios1", tmp_path / "nagios1.pem", str(program)).sign(b"text")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from pathlib import Path
 
 import pytest
@@ -81,27 +79,3 @@ def test_both_list_the_same_elements_and_each_respects_the_locks_of_the_other(
     theirs.remove(yours)
     ours.remove(mine)
     assert theirs.count() == ours.count() == 38
-
-
-def test_each_purges_old_locks_of_the_other_and_keeps_recent_ones(
-    ours: DirectoryQueue, theirs: DQS
-) -> None:
-    names = [ours.add(metric_message()) for _ in range(4)]
-    for name in names:
-        os.utime(ours.path / name, (0, time.time() - 700))
-    ours.lock(names[0])
-    theirs.lock(names[1])
-    theirs.purge()
-    ours.purge()
-    alive = [ours.lock(name) or theirs.lock(name) for name in names[:2]]
-
-    ours.lock(names[2])
-    theirs.lock(names[3])
-    for name in names[2:]:
-        os.utime(ours.path / name, (0, time.time() - 700))
-    ours.purge()
-    theirs.purge()
-
-    assert alive == [False, False]
-    assert theirs.lock(names[2])
-    assert ours.lock(names[3])

@@ -218,7 +218,6 @@ MORE = {"timestamp": "1795176000", "datetime": "x", "perfdata": "t=61s", "perf_m
     ("result", "rename", "expected", "ignored"),
     [
         (nstream_result(**MORE), {}, {**TIME, "performanceData": "t=61s"}, "datetime perf_metrics"),
-        (WITHOUT_C_MAP, OWN_NAMES, {"serviceFlavour": "CE", "voName": "ops"}, "servicestatetype"),
         (
             WITHOUT_C_MAP,
             {**OWN_NAMES, "_servicetags": "serviceFlavour"},
