@@ -30,37 +30,19 @@ from tests.oracle.duckdb_rules import DAY_S, NAMES, SECONDS, statements
 
 _EPOCH = date(1970, 1, 1)
 
-_NAMES = {name: pa.string() for name in ("site", "service_flavour", "host_name")}
+_TIMES = ("measured_at", "valid_from", "valid_to", "start", "stop")
+
+
+def _columns(names: str) -> Mapping[str, Any]:
+    return {name: pa.int64() if name in _TIMES else pa.string() for name in names.split()}
+
+
+_ENDPOINT = "site service_flavour host_name"
 INPUTS: Mapping[str, Mapping[str, Any]] = {
-    "result": {
-        "host_name": pa.string(),
-        "service_flavour": pa.string(),
-        "metric_name": pa.string(),
-        "measured_at": pa.int64(),
-        "status": pa.string(),
-    },
-    "membership": {
-        **_NAMES,
-        "vo": pa.string(),
-        "production": pa.string(),
-        "monitored": pa.string(),
-        "valid_from": pa.int64(),
-        "valid_to": pa.int64(),
-    },
-    "downtime": {
-        **_NAMES,
-        "start": pa.int64(),
-        "stop": pa.int64(),
-        "classification": pa.string(),
-        "severity": pa.string(),
-    },
-    "exclusion": {
-        "kind": pa.string(),
-        **_NAMES,
-        "metric_name": pa.string(),
-        "start": pa.int64(),
-        "stop": pa.int64(),
-    },
+    "result": _columns("host_name service_flavour metric_name measured_at status"),
+    "membership": _columns(f"{_ENDPOINT} vo production monitored valid_from valid_to"),
+    "downtime": _columns(f"{_ENDPOINT} start stop classification severity"),
+    "exclusion": _columns(f"kind {_ENDPOINT} metric_name start stop"),
 }
 """Columns of the files; times in epoch seconds, an empty name of a downtime or exclusion is any."""
 

@@ -270,34 +270,28 @@ def _profile_tables(profile: Mapping[str, Any]) -> Iterator[Statement]:
         for metric in flavour["metrics"]
         for seconds in [profile.get("validity", {}).get(metric, profile["validity_s"])]
     ]
-    yield _table(
-        "profile_metric", "service_flavour text, metric_name text, validity bigint", metrics
-    )
     metrics_operation = profile.get("metrics_operation", "AND")
-    yield _table(
-        "endpoint_operation",
-        "service_flavour text, operation text",
-        [(name, metrics_operation) for name in flavours],
-    )
-    yield _table(
-        "service_operation",
-        "service_flavour text, operation text",
-        [(name, flavour.get("endpoints_operation", "OR")) for name, flavour in flavours.items()],
-    )
+    sites_operation = profile.get("functions_operation", "AND")
+    endpoints = [(name, of.get("endpoints_operation", "OR")) for name, of in flavours.items()]
     members = [
         (flavour, name, function.get("flavours_operation", "OR"))
         for name, function in functions.items()
         for flavour in function["flavours"]
     ]
-    yield _table(
-        "function_operation", "service_flavour text, function text, operation text", members
-    )
-    sites_operation = profile.get("functions_operation", "AND")
-    yield _table(
-        "site_operation",
-        "function text, operation text",
-        [(name, sites_operation) for name in functions],
-    )
+    by_flavour = "service_flavour text, operation text"
+    by_function = "service_flavour text, function text, operation text"
+    for table, columns, rows in (
+        ("profile_metric", "service_flavour text, metric_name text, validity bigint", metrics),
+        ("endpoint_operation", by_flavour, [(name, metrics_operation) for name in flavours]),
+        ("service_operation", by_flavour, endpoints),
+        ("function_operation", by_function, members),
+        (
+            "site_operation",
+            "function text, operation text",
+            [(name, sites_operation) for name in functions],
+        ),
+    ):
+        yield _table(table, columns, rows)
     kinds = profile.get("downtimes", ["SCHEDULED/OUTAGE"])
     yield _DOWNTIMES, {"kinds": kinds}
     for kind, level in (("metric", "metric"), ("group", "site")):
@@ -315,10 +309,8 @@ def _table(table: str, columns: str, rows: Sequence[Sequence[object]]) -> Statem
 
 
 def _parent(level: str, child: str, by: str) -> Iterator[Statement]:
-    own = [
-        f"{'p' if name == 'function' and level == 'function' else 'c'}.{name}"
-        for name in KEYS[level]
-    ]
+    of_function = level == "function"
+    own = [f"{'p' if name == 'function' and of_function else 'c'}.{name}" for name in KEYS[level]]
     yield (_PARENT.format(level=level, child=child, by=by, keys=", ".join(own)),)
 
 

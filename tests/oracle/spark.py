@@ -24,6 +24,7 @@ from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.load import load
 from tests.oracle.batch import FIGURE_LEVELS, Batch, Facts, spans
+from tests.oracle.duckdb_rules import KEYS
 from tests.oracle.oracle import STATUSES, GroupFigures, Segment, Trend
 from tests.support.reports.stored import moment_of, percentages
 from tests.worlds.model import Exclusion, World, midnight
@@ -37,13 +38,6 @@ from tests.worlds.records import (
 )
 
 _WORLD = re.compile(r"\bw\d+(?=-)")
-NAMES = {
-    "metric": ("site", "service_flavour", "host_name", "metric_name"),
-    "endpoint": ("site", "service_flavour", "host_name"),
-    "service": ("site", "service_flavour"),
-    "function": ("site", "function"),
-    "site": ("site",),
-}
 
 
 @dataclass(frozen=True)
@@ -86,17 +80,9 @@ def run(
         profiles.append(read_profile(path))
     period = Period(batch.setting.days[0], batch.setting.days[-1])
     now = int(batch.setting.until.timestamp())
+    where = (spark, engine, profiles, period, 1)
     with cut(arrangement.cores, arrangement.instances_per_task):
-        job.run(
-            spark,
-            engine,
-            profiles,
-            period,
-            1,
-            lambda: now,
-            lambda stage: None,
-            archived=archived,
-        )
+        job.run(*where, lambda: now, lambda stage: None, archived=archived)
 
 
 def fill(engine: Engine, batch: Batch, arrangement: Arrangement) -> None:
@@ -116,28 +102,28 @@ def fill(engine: Engine, batch: Batch, arrangement: Arrangement) -> None:
 
 def insert_exclusions(engine: Engine, exclusions: Sequence[Exclusion]) -> None:
     """Insert the exclusions as decisions that are in force."""
-    columns = "kind, monitoring_host, metric_name, site, service_flavour, host_name"
-    marks = ":" + columns.replace(", ", ", :")
+    columns = {
+        "kind": "kind",
+        "monitoring_host": "monitoring_host",
+        "metric_name": "metric",
+        "site": "site",
+        "service_flavour": "flavour",
+        "host_name": "host",
+        "start_time": "start",
+        "end_time": "end",
+        "added_at": "start",
+    }
     statement = text(
-        f"INSERT INTO exclusion ({columns}, start_time, end_time, reason, who, added_at)"
-        f" VALUES ({marks}, :start, :end, 'drawn', 'chance', :start)"
+        f"INSERT INTO exclusion ({', '.join(columns)}, reason, who)"
+        f" VALUES ({', '.join(f':{name}' for name in columns)}, 'drawn', 'chance')"
     )
     is_sqlite = engine.dialect.name == "sqlite"
     with writing(engine) as connection:
         for exclusion in exclusions:
-            edges = {"start": exclusion.start, "end": exclusion.end}
-            times = (
-                {name: int(at.timestamp()) for name, at in edges.items()} if is_sqlite else edges
-            )
-            names = {
-                "kind": exclusion.kind,
-                "monitoring_host": exclusion.monitoring_host,
-                "metric_name": exclusion.metric,
-                "site": exclusion.site,
-                "service_flavour": exclusion.flavour,
-                "host_name": exclusion.host,
-            }
-            connection.execute(statement, {**names, **times})
+            values = {column: getattr(exclusion, name) for column, name in columns.items()}
+            for name in ("start_time", "end_time", "added_at") if is_sqlite else ():
+                values[name] = int(values[name].timestamp())
+            connection.execute(statement, values)
 
 
 def stored_facts(engine: Engine, first_day: date) -> Iterator[tuple[tuple[str, ...], object]]:
@@ -198,4 +184,4 @@ def _rows(engine: Engine, view: str) -> Sequence[Mapping[str, Any]]:
 
 def _names(row: Mapping[str, Any], level: str) -> tuple[str, ...]:
     """The level as the oracle names it, the report, the day, and the names of the thing."""
-    return (f"{level}s", row["report"], str(row["day"]), *(row[name] for name in NAMES[level]))
+    return (f"{level}s", row["report"], str(row["day"]), *(row[name] for name in KEYS[level]))

@@ -2,74 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
-from tests.oracle.duckdb_report import write_inputs
-from tests.worlds.model import Downtime, Profile, World
+from tests.oracle.duckdb_report import INPUTS, write_inputs
+from tests.worlds.model import Profile, World
 from tests.worlds.profile_file import to_toml
+
+_ATTRIBUTES = {
+    "host_name": "host",
+    "service_flavour": "flavour",
+    "metric_name": "metric",
+    "stop": "end",
+}
+"""The attributes of rows that have another name than the column."""
 
 
 def write_world(directory: Path, world: World, profile: Profile) -> None:
     """Write the results of the profile's VO, and the newest announcement of each downtime."""
-    write_inputs(
-        directory,
-        to_toml(profile),
-        result=[
-            {
-                "host_name": result.host,
-                "service_flavour": result.flavour,
-                "metric_name": result.metric,
-                "measured_at": _second(result.measured_at),
-                "status": result.status,
-            }
-            for result in world.results
-            if profile.vo in (None, result.vo)
-        ],
-        membership=[
-            {
-                "site": endpoint.site,
-                "service_flavour": endpoint.flavour,
-                "host_name": endpoint.host,
-                "vo": endpoint.vo,
-                "production": endpoint.production,
-                "monitored": endpoint.monitored,
-                "valid_from": _second(endpoint.valid_from),
-                "valid_to": None if endpoint.valid_to is None else _second(endpoint.valid_to),
-            }
-            for endpoint in world.endpoints
-        ],
-        downtime=[
-            {
-                "site": downtime.site,
-                "service_flavour": downtime.flavour,
-                "host_name": downtime.host,
-                "start": _second(downtime.start),
-                "stop": _second(downtime.end),
-                "classification": downtime.classification,
-                "severity": downtime.severity,
-            }
-            for downtime in _newest(world)
-        ],
-        exclusion=[
-            {
-                "kind": exclusion.kind,
-                "site": exclusion.site,
-                "service_flavour": exclusion.flavour,
-                "host_name": exclusion.host,
-                "metric_name": exclusion.metric,
-                "start": _second(exclusion.start),
-                "stop": _second(exclusion.end),
-            }
-            for exclusion in world.exclusions
-        ],
-    )
-
-
-def _newest(world: World) -> list[Downtime]:
     in_order = sorted(world.downtimes, key=lambda downtime: downtime.announced_at)
-    return list({(d.downtime_id, d.site, d.host, d.flavour): d for d in in_order}.values())
+    newest = {(d.downtime_id, d.site, d.host, d.flavour): d for d in in_order}
+    tables: dict[str, Iterable[object]] = {
+        "result": (result for result in world.results if profile.vo in (None, result.vo)),
+        "membership": world.endpoints,
+        "downtime": newest.values(),
+        "exclusion": world.exclusions,
+    }
+    rows = {name: [_row(row, INPUTS[name]) for row in table] for name, table in tables.items()}
+    write_inputs(directory, to_toml(profile), **rows)
 
 
-def _second(moment: datetime) -> int:
-    return int(moment.timestamp())
+def _row(row: object, columns: Iterable[str]) -> dict[str, object]:
+    values = {column: getattr(row, _ATTRIBUTES.get(column, column)) for column in columns}
+    return {
+        column: int(value.timestamp()) if isinstance(value, datetime) else value
+        for column, value in values.items()
+    }

@@ -175,19 +175,6 @@ def test_every_day_of_a_bad_site_is_opened_by_its_anchor_without_scripts(
         assert phone.locator(f"[id='{day}'] .causes").first.is_visible()
 
 
-def test_the_keyboard_leads_from_a_red_day_to_the_failing_result(page: Page, out: Path) -> None:
-    page.goto((out / f"{MONTH}/index.html").as_uri())
-    page.locator("td.x a").first.focus()
-
-    page.keyboard.press("Enter")
-
-    page.wait_for_url("**/*.html#2026-11-*")
-    day = page.url.partition("#")[2]
-    summary = page.locator(f"[id='{day}'] .causes .said").first
-    assert "no answer" in summary.inner_text()
-    assert summary.is_visible()
-
-
 def test_large_pages_are_drawn_within_the_bound(browser: Browser, large: tuple[Path, Path]) -> None:
     for path in large:
         page = browser.new_page(viewport={"width": 1400, "height": 900})

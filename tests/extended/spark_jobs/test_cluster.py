@@ -17,13 +17,11 @@ import sam_pipeline.spark_jobs
 from sam_pipeline.spark_jobs.compute.cluster.watcher import Watcher
 from sam_pipeline.spark_jobs.config import find_java
 from sam_pipeline.sql.database.engine import make_engine
+from tests.acceptance.spark_jobs.test_archive import RUN as OF_ARCHIVE
 from tests.acceptance.spark_jobs.test_archive import (
-    FIRST,
-    PERIOD,
     Archived,
     new_figures,
 )
-from tests.acceptance.spark_jobs.test_archive import RUN as OF_ARCHIVE
 from tests.acceptance.spark_jobs.test_archive import archived as archived  # a fixture
 from tests.acceptance.spark_jobs.test_archive import published as figures_of
 from tests.services import missing
@@ -32,7 +30,6 @@ from tests.services.process import HOST
 from tests.services.s3 import KEYS, running_s3
 from tests.services.spark_cluster import Cluster, running_cluster
 from tests.support.commands import Workplace
-from tests.support.page import Page, shell
 from tests.support.reports.database import DAY, PROFILE, Grid
 from tests.support.reports.published import published_figures, published_timeline
 
@@ -42,7 +39,6 @@ RUN = ("run", "--profile", "test.toml", "--day", str(DAY), "--json")
 # A few hundred results: the second compiler of Java would only cost time.
 QUICK_EXECUTORS = "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1"
 TIMEOUT_S = 500.0
-PAGE = Page("docs/reports.md")
 
 
 @pytest.fixture(scope="module")
@@ -177,34 +173,6 @@ def test_executors_of_a_cluster_read_from_s3_with_the_credentials_of_the_driver(
         assert logs
         assert secret not in answer.out + answer.err
         assert not [path for path in logs if secret.encode() in path.read_bytes()]
-
-
-def test_the_commands_of_the_page_compute_show_and_explain_from_the_files(
-    archived: Archived, tmp_path: Path
-) -> None:
-    def here(text: str) -> str:
-        for of_page, ours in {
-            "s3a://sam-archive/site": f"file://{archived.root}",
-            "spark://spark.example.org:7077": "local[2]",
-            "critical.toml": "test.toml",
-            "--month 2026-10": " ".join(PERIOD),
-            "2026-10-07": str(FIRST),
-            "EXAMPLE-SITE": "A",
-        }.items():
-            text = text.replace(of_page, ours)
-        return text
-
-    database = f"sqlite:///{tmp_path}/figures.db"
-    workplace = Workplace(tmp_path, f"spool://{tmp_path}/queue", database)
-    workplace.write("test.toml", PROFILE)
-    [configuration] = PAGE.texts("toml", "From the archive")
-    workplace.write("figures.toml", here(configuration))
-
-    done = shell(workplace, *map(here, PAGE.texts("sh", "From the archive")))
-
-    assert done.code == 0, str(done)
-    assert figures_of(database) == (archived.figures, archived.timeline)
-    assert "from the archive, version 1" in done.out
 
 
 def test_a_run_without_a_free_worker_warns_and_ends_after_the_timeout(

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import os
 import pty
-import signal
 import sqlite3
 import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-
 
 from tests.acceptance.spark_jobs.test_run import (
     HERE,
@@ -21,7 +19,6 @@ from tests.acceptance.spark_jobs.test_run import (
     TIMEOUT_S,
     add_result,
     assert_nothing_is_left,
-    blocked,
     processes,
 )
 from tests.acceptance.spark_jobs.test_run import workplace as workplace  # a fixture
@@ -30,26 +27,11 @@ from tests.support.commands import PROGRAMS, Workplace, embedded_workplace
 from tests.support.consumer.faults import fill_up
 from tests.support.reports.database import DAY, Grid, profile
 from tests.support.reports.published_days import publish
-from tests.support.reports.stored import query
 from tests.support.small_disk import small_disk
 from tests.support.waiting import eventually
 
 CTRL_C = b"\x03"
 BAD = {"00:00": "CRITICAL"}
-
-
-def test_an_interrupted_run_fails_and_removes_its_files_and_processes(
-    workplace: Workplace,
-) -> None:
-    add_result(workplace)
-    with workplace.running(*HERE) as process, blocked(workplace, process):
-        process.send_signal(signal.SIGINT)
-        assert process.wait(TIMEOUT_S) == 130
-
-    assert_nothing_is_left(workplace)
-    log = (workplace.directory / "running.log").read_text()
-    assert log == "sam-report: error: interrupted\n"
-    assert query(workplace.database, "SELECT state FROM report_run") == [{"state": "failed"}]
 
 
 def test_a_run_terminated_while_spark_starts_removes_its_files_and_processes(
@@ -123,16 +105,6 @@ def is_mapped(file: Path, pids: list[int]) -> bool:
 
 
 # Full disks ---------------------------------------------------------------------------------------
-
-
-def test_a_full_disk_of_spark_is_named(workplace: Workplace) -> None:
-    add_result(workplace)
-    with small_disk(workplace.directory / "disk", "nr_inodes=10") as disk:
-        full = workplace.process(*HERE, "--conf", f"spark.local.dir={disk}")
-
-    assert full.code == 74, str(full)
-    [line] = full.err.splitlines()
-    assert str(disk) in line
 
 
 def test_a_full_disk_of_the_database_exits_74_and_leaves_the_old_report_whole(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import date
 from pathlib import Path
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from sam_pipeline.spark_jobs.rules.days import Period, day_start, moment
 from sam_pipeline.sql.database.engine import writing
 from tests.support.reports.database import Grid, profile
+from tests.support.reports.month import insert
 from tests.support.reports.published_days import Timeline, publish
 
 OCTOBER = Period(date(2026, 10, 1), date(2026, 10, 31))
@@ -32,30 +33,24 @@ def fill(database: str | Engine, directory: Path) -> Grid:
     )
     for day in OCTOBER.days():
         of_bad: Timeline = FAILED if FIRST_BAD <= day <= LAST_BAD else {"00:00": "OK"}
-        publish(
-            grid.engine,
-            report,
-            day,
-            {f"{BAD} {ENDPOINT}": of_bad, f"{GOOD} CE ce1": {"00:00": "OK"}},
-        )
+        of_sites = {f"{BAD} {ENDPOINT}": of_bad, f"{GOOD} CE ce1": {"00:00": "OK"}}
+        publish(grid.engine, report, day, of_sites)
     rows = [
         {
-            "host": ENDPOINT.split()[1],
-            "time": f"{moment(day_start(day) + hour * 3600):%Y-%m-%dT%H:%M:%SZ}",
-            "summary": f"CRITICAL: checksum mismatch ({day.day * hour} tries)",
-            "message": f"m-{day}-{hour}",
+            "hostName": ENDPOINT.split()[1],
+            "serviceFlavour": "SRM",
+            "metricName": "ping",
+            "metricStatus": "CRITICAL",
+            "voName": "ops",
+            "gatheredAt": "wn1",
+            "timestamp": f"{moment(day_start(day) + hour * 3600):%Y-%m-%dT%H:%M:%SZ}",
+            "summaryData": f"CRITICAL: checksum mismatch ({day.day * hour} tries)",
+            "messageId": f"m-{day}-{hour}",
+            "publisher": "key:nagios",
         }
         for day in Period(FIRST_BAD, LAST_BAD).days()
         for hour in range(6, 6 + RESULTS_A_DAY)
     ]
     with writing(grid.loader) as connection:
-        connection.execute(
-            text(
-                "INSERT INTO metricOutput (hostName, serviceFlavour, metricName, metricStatus,"
-                " timestamp, voName, gatheredAt, summaryData, messageId, publisher)"
-                " VALUES (:host, 'SRM', 'ping', 'CRITICAL', :time, 'ops', 'wn1', :summary,"
-                " :message, 'key:nagios')"
-            ),
-            rows,
-        )
+        insert(connection, "metricOutput", rows)
     return grid

@@ -53,16 +53,8 @@ class Grid:
         self._insert("serviceEndpoint", {"validFrom": "2026-01-01T00:00:00Z", **names, **more})
 
     def group(self, site: str, name: str, weight: int | None = None) -> None:
-        self._insert(
-            "siteGroup",
-            {
-                "siteName": site,
-                "groupName": name,
-                "groupType": "federation",
-                "validFrom": "2026-01-01T00:00:00Z",
-                "weight": weight,
-            },
-        )
+        names = {"siteName": site, "groupName": name, "groupType": "federation"}
+        self._insert("siteGroup", {**names, "validFrom": "2026-01-01T00:00:00Z", "weight": weight})
 
     def downtime(self, start: str, end: str, **more: str) -> None:
         """`start` and `end` are times on the day, hh:mm."""
@@ -82,21 +74,10 @@ class Grid:
     ) -> None:
         """`instance` is "flavour host metric", `time` hh:mm on the day, `more` its attributes."""
         flavour, host, metric = instance.split()
-        self._insert(
-            "metricOutput",
-            {
-                "hostName": host,
-                "serviceFlavour": flavour,
-                "metricName": metric,
-                "metricStatus": status,
-                "timestamp": _at(time, day),
-                "voName": vo,
-                "gatheredAt": "wn1",
-                "summaryData": f"{status} says <{metric}>",
-                "messageId": f"message-{time}",
-                **more,
-            },
-        )
+        names = {"hostName": host, "serviceFlavour": flavour, "metricName": metric, "voName": vo}
+        sent = {"metricStatus": status, "timestamp": _at(time, day), "gatheredAt": "wn1"}
+        texts = {"summaryData": f"{status} says <{metric}>", "messageId": f"message-{time}"}
+        self._insert("metricOutput", {**names, **sent, **texts, **more})
 
     def _insert(self, view: str, values: Mapping[str, object]) -> None:
         # Without a publisher the database would enter its user, who differs between databases.

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, text
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start, moment
 from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
-from sam_pipeline.spark_jobs.rules.levels import METRIC, NAMES
+from sam_pipeline.spark_jobs.rules.levels import ALL_NAMES, METRIC, NAMES
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.spark_jobs.runs.published import Segment
 
@@ -91,46 +91,24 @@ def site_segments(day: date, site: int, size: Size) -> list[Segment]:
     """A site's day as pages read it: of the metrics only the segments that are not OK."""
     rows = (row for table, row in _site_day(day, site, size) if table == "timeline_segment")
     return [
-        Segment(
-            day,
-            row["level"],
-            tuple(row[name] for name in NAMES[row["level"]]),
-            row["start_time"],
-            row["end_time"],
-            row["status"],
-        )
+        Segment(day, level, tuple(row[name] for name in NAMES[level]), start, end, status)
         for row in rows
-        if row["level"] != METRIC or row["status"] != "OK"
+        for level, start, end, status in [
+            [row[name] for name in ("level", "start_time", "end_time", "status")]
+        ]
+        if level != METRIC or status != "OK"
     ]
 
 
 def _run(connection: Connection, profile: Profile, run_id: int, day: date) -> None:
+    key = {"run_id": run_id, "report": profile.name, "day": str(day)}
     finished = day_start(day) + DAY_S + 3600
-    insert(
-        connection,
-        "run",
-        [
-            {
-                "run_id": run_id,
-                "report": profile.name,
-                "day": str(day),
-                "started_at": finished - 60,
-                "finished_at": finished,
-                "state": "published",
-                "results_read": 4_800_000,
-                "results_ignored": '{"not in the profile": 7}',
-                "instances": 100_000,
-                "input_digest": f"{run_id:064x}",
-                "profile": profile.document,
-                "software_version": "1",
-                "who": "nightly",
-                "newest_result": 2**62,
-            }
-        ],
-    )
-    insert(
-        connection, "published_run", [{"report": profile.name, "day": str(day), "run_id": run_id}]
-    )
+    times = {"started_at": finished - 60, "finished_at": finished}
+    read = {"results_read": 4_800_000, "results_ignored": '{"not in the profile": 7}'}
+    read |= {"instances": 100_000, "input_digest": f"{run_id:064x}", "newest_result": 2**62}
+    by = {"profile": profile.document, "software_version": "1", "who": "nightly"}
+    insert(connection, "run", [{**key, **times, "state": "published", **read, **by}])
+    insert(connection, "published_run", [key])
 
 
 def _site_day(day: date, site: int, size: Size) -> Iterator[tuple[str, Row]]:
@@ -154,21 +132,10 @@ def _site_day(day: date, site: int, size: Size) -> Iterator[tuple[str, Row]]:
     for level, names, stretches in timelines:
         if level != "metric":
             yield f"{level}_figure", {"site": site_name(site), **names, **figures_of(stretches)}
+        all_names = {**dict.fromkeys(ALL_NAMES, ""), "site": site_name(site), **names}
         for begin, end, status in stretches:
-            yield (
-                "timeline_segment",
-                {
-                    "level": level,
-                    "site": site_name(site),
-                    **dict.fromkeys(
-                        ("service_flavour", "host_name", "metric_name", "function"), ""
-                    ),
-                    **names,
-                    "start_time": start + begin,
-                    "end_time": start + end,
-                    "status": status,
-                },
-            )
+            times = {"start_time": start + begin, "end_time": start + end}
+            yield "timeline_segment", {"level": level, **all_names, **times, "status": status}
 
 
 def _measured(stretches: Sequence[Stretch]) -> list[Stretch]:
@@ -251,27 +218,16 @@ def group_rows(seconds_of_members: Mapping[Member, Seconds]) -> Iterator[tuple[s
     for member in seconds_of_members:
         yield "group_site", asdict(member)
     for figure in group_figures(seconds_of_members):
-        yield (
-            "group_figure",
-            {
-                "group_type": figure.names[0],
-                "group_name": figure.names[1],
-                "availability": _percent(figure.availability),
-                "reliability": _percent(figure.reliability),
-                "sites_expected": figure.sites_expected,
-                "sites_known": figure.sites_known,
-            },
-        )
+        names = dict(zip(("group_type", "group_name"), figure.names, strict=True))
+        sites = {"sites_expected": figure.sites_expected, "sites_known": figure.sites_known}
+        yield "group_figure", {**names, **_percentages(figure), **sites}
 
 
 def figures_of(stretches: Sequence[Stretch]) -> Row:
     """The columns of a figure."""
     seconds = seconds_of(stretches)
-    return {
-        "availability": _percent(seconds.availability),
-        "reliability": _percent(seconds.reliability),
-        **{f"{name}_s": value for name, value in asdict(seconds).items()},
-    }
+    in_columns = {f"{name}_s": value for name, value in asdict(seconds).items()}
+    return {**_percentages(seconds), **in_columns}
 
 
 def seconds_of(stretches: Sequence[Stretch]) -> Seconds:
@@ -281,9 +237,9 @@ def seconds_of(stretches: Sequence[Stretch]) -> Seconds:
     return Seconds(**seconds)
 
 
-def _percent(value: Any) -> float | None:
-    figure = rounded(value)
-    return None if figure is None else float(figure)
+def _percentages(of: Any) -> Row:
+    exact = {name: rounded(getattr(of, name)) for name in ("availability", "reliability")}
+    return {name: None if value is None else float(value) for name, value in exact.items()}
 
 
 def _flavour(number: int) -> str:

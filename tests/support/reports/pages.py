@@ -8,6 +8,7 @@ import re
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, text
 
@@ -52,19 +53,8 @@ def fill(url: str, directory: Path) -> Grid:
         _mark(connection)
         _leave_open(connection)
         add_change(connection, 3, "results changed")
-        insert(
-            connection,
-            "seal",
-            [
-                {
-                    "report": REPORT,
-                    "month": "2026-10",
-                    "revision": 1,
-                    "who": "boss",
-                    "sealed_at": UNTIL,
-                }
-            ],
-        )
+        seal = {"month": "2026-10", "revision": 1, "who": "boss", "sealed_at": UNTIL}
+        insert(connection, "seal", [{"report": REPORT, **seal}])
     with writing(grid.loader) as connection:
         write_results(connection, PERIOD, SIZE)
     return grid
@@ -72,42 +62,22 @@ def fill(url: str, directory: Path) -> Grid:
 
 def add_candidate(connection: Connection, number: int, day: date) -> None:
     """A run of a sealed day that would change a figure."""
-    insert(
-        connection,
-        "run",
-        [
-            {
-                "run_id": number,
-                "report": REPORT,
-                "day": str(day),
-                "started_at": UNTIL,
-                "finished_at": UNTIL + 60,
-                "state": "superseded",
-                "profile": "{}",
-            }
-        ],
-    )
-    insert(connection, "candidate_run", [{"report": REPORT, "day": str(day), "run_id": number}])
+    key = {"run_id": number, "report": REPORT, "day": str(day)}
+    times = {"started_at": UNTIL, "finished_at": UNTIL + 60}
+    insert(connection, "run", [{**key, **times, "state": "superseded", "profile": "{}"}])
+    insert(connection, "candidate_run", [key])
     add_change(connection, number, "late results")
 
 
 def add_change(connection: Connection, run_id: int, reason: str) -> None:
-    rows = [{"site": BAD_SITE}, {"site": BAD_SITE, "service_flavour": "CE"}]
-    insert(
-        connection,
-        "report_change_row",
-        [
-            {
-                "run_id": run_id,
-                "level": level,
-                "names": json.dumps(names),
-                "old": '{"availability": 50.0, "reliability": 60.0}',
-                "new": '{"availability": 75.12345, "reliability": null}',
-                "reason": reason,
-            }
-            for level, names in zip(("site", "service"), rows, strict=True)
-        ],
-    )
+    of_site = {"site": BAD_SITE}
+    figures = {
+        "old": '{"availability": 50.0, "reliability": 60.0}',
+        "new": '{"availability": 75.12345, "reliability": null}',
+    }
+    for level, names in (("site", of_site), ("service", {**of_site, "service_flavour": "CE"})):
+        row = {"run_id": run_id, "level": level, "names": json.dumps(names), **figures}
+        insert(connection, "report_change_row", [{**row, "reason": reason}])
 
 
 def _mark(connection: Connection) -> None:
@@ -123,13 +93,14 @@ def _mark(connection: Connection) -> None:
         Exclusion(2, GROUP, "", "", BAD_SITE, "", "", *times, "power cut", "ada"),
         Exclusion(3, MONITORING_HOST, "m1", "", "", "", "", *times, "its clock was wrong", "ada"),
     ]
+    marks = {
+        "downtimes": json.dumps([asdict(row) for row in downtimes]),
+        "exclusions": json.dumps([asdict(row) for row in exclusions]),
+        "day": str(MARKED_DAY),
+    }
     connection.execute(
         text("UPDATE run SET downtimes = :downtimes, exclusions = :exclusions WHERE day = :day"),
-        {
-            "downtimes": json.dumps([asdict(row) for row in downtimes]),
-            "exclusions": json.dumps([asdict(row) for row in exclusions]),
-            "day": str(MARKED_DAY),
-        },
+        marks,
     )
 
 
@@ -148,31 +119,22 @@ def section_of(page: str, day: date) -> str:
 
 def write_large_pages(out: Path, directory: Path) -> tuple[Path, Path]:
     """The month of 500 sites, and a site whose 20 endpoints change their status all the time."""
+
+    def of_days(number: int, size: Size) -> list[DayFigure]:
+        names = (site_name(number),)
+        return [DayFigure(day, names, site_seconds(day, number, size)) for day in days.days()]
+
     files = PageFiles(out)
     days = Period(date(2026, 10, 1), date(2026, 10, 31))
-    runs = _runs(days, directory)
-    month = Month(REPORT, days, "large", runs, "", PeriodTargets(runs[-1].profile))
-    figures = {
-        site_name(number): [
-            DayFigure(day, (site_name(number),), site_seconds(day, number, Size(500, 31, 5)))
-            for day in days.days()
-        ]
-        for number in range(500)
-    }
+    of_report = profile(directory)
+    facts: tuple[Any, ...] = ("", None, 0, {}, 0, "", "", "", of_report, 0, (), ())
+    runs = [Run(1, day, *facts) for day in days.days()]
+    month = Month(REPORT, days, "large", runs, "", PeriodTargets(of_report))
+    figures = {site_name(number): of_days(number, Size(500, 31, 5)) for number in range(500)}
     files.write("large/index.html", "month.html", view=month_view(month, figures, []), month=month)
     size = Size(1, 31, 20, flapping=48)
-    [site] = [site_name(0)]
-    timelines = {
-        day: Timelines(site_segments(day, 0, size), month.runs[0].profile) for day in days.days()
-    }
-    of_site = [DayFigure(day, (site,), site_seconds(day, 0, size)) for day in days.days()]
-    view = site_view(month, of_site, explained_days(month, site, timelines, ReadResults()))
+    timelines = {day: Timelines(site_segments(day, 0, size), of_report) for day in days.days()}
+    explained = explained_days(month, site_name(0), timelines, ReadResults())
+    view = site_view(month, of_days(0, size), explained)
     files.write("large/site.html", "site.html", view=view, month=month)
     return out / "large/index.html", out / "large/site.html"
-
-
-def _runs(days: Period, directory: Path) -> list[Run]:
-    return [
-        Run(1, day, "", None, 0, {}, 0, "", "", "", profile(directory), 0, (), ())
-        for day in days.days()
-    ]

@@ -20,7 +20,11 @@ from sam_pipeline.spark_jobs.rules.levels import (
     SITE,
 )
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
+from sam_pipeline.spark_jobs.runs import record as run_record
+from sam_pipeline.spark_jobs.runs.record import DayFacts, Published
 from sam_pipeline.sql.database.engine import writing
+from sam_pipeline.sql.loading.fold import take_changes
+from tests.support.database.roles import acting_as
 from tests.support.reports.month import figures_of, group_rows, insert, seconds_of
 
 Timeline = Mapping[str, str]
@@ -69,14 +73,11 @@ def write_day(
         last = day_start(day) + DAY_S if until is None else until
         stretches = list(zip(starts, [*starts[1:], last], timeline.values(), strict=True))
         of_thing = {"run_id": run_id, "level": level, **dict.fromkeys(ALL_NAMES, ""), **names}
-        insert(
-            connection,
-            "timeline_segment",
-            [
-                {**of_thing, "start_time": start, "end_time": end, "status": status}
-                for start, end, status in stretches
-            ],
-        )
+        segments = [
+            {**of_thing, "start_time": start, "end_time": end, "status": status}
+            for start, end, status in stretches
+        ]
+        insert(connection, "timeline_segment", segments)
         if level != METRIC:
             row = {"run_id": run_id, **names, **figures_of(stretches)}
             insert(connection, f"{level}_figure", [row])
@@ -106,15 +107,54 @@ def _run(connection: Connection, profile: Profile, day: date, until: int | None)
     def stored(second: int) -> int | str:
         return second if connection.dialect.name == "sqlite" else format_time(moment(second))
 
-    values = {
-        "report": profile.name,
-        "day": str(day),
-        "started_at": stored(day_start(day) + DAY_S),
-        "state": "published",
-        "until": None if until is None else stored(until),
-        "profile": profile.document,
-        "newest_result": 2**62,
-    }
+    values: dict[str, object] = {"report": profile.name, "day": str(day), "state": "published"}
+    values |= {"started_at": stored(day_start(day) + DAY_S), "until": until and stored(until)}
+    values |= {"profile": profile.document, "newest_result": 2**62}
     names, placeholders = ", ".join(values), ", ".join(f":{name}" for name in values)
     statement = text(f"INSERT INTO run ({names}) VALUES ({placeholders}) RETURNING run_id")
     return int(connection.execute(statement, values).scalar_one())
+
+
+# Runs without Spark -------------------------------------------------------------------------------
+
+
+FIRST = date(2025, 10, 1)
+"""A day that is closed whenever the tests run."""
+
+
+def day_facts(day: date, **changes: object) -> DayFacts:
+    """The facts that a run has read about a closed day."""
+    read = {"results_read": 3, "results_ignored": {}, "instances": 1, "members": ()}
+    digests = {f"{name}_digest": name for name in ("results", "topology", "downtimes")}
+    return DayFacts(**{"day": day, "until": None, **read, **digests, **changes})  # type: ignore[arg-type]
+
+
+def computed(
+    engine: Engine,
+    profile: Profile,
+    facts: DayFacts,
+    endpoints: Mapping[str, Timeline] | None = None,
+    *,
+    ok_h: int = 24,
+    publish: bool = True,
+    now: int | None = None,
+) -> tuple[int, Published | None]:
+    """Run one day as sam_reporter; without `endpoints` that of site A is OK for `ok_h` hours.
+
+    Returns:
+        The run's number, and the publication if `publish`.
+    """
+    failing = {} if ok_h == 24 else {f"{ok_h:02}:00": "CRITICAL"}
+    moment = day_start(facts.day) + 2 * DAY_S if now is None else now
+    with acting_as("reporter", engine) as reporter:
+        with writing(reporter) as connection:
+            change_no = take_changes(connection)
+        [run_id] = run_record.begin(reporter, profile, {facts.day: change_no}, moment)
+        with writing(reporter) as connection:
+            timelines = endpoints or {"A CE h1": {"00:00": "OK", **failing}}
+            write_day(connection, run_id, facts.day, timelines, facts.until)
+        run_record.note_facts(reporter, profile, [facts], [run_id])
+        done = None
+        if publish:
+            done = run_record.publish(reporter, profile, [facts], [run_id], moment)
+    return run_id, done

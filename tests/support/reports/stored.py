@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -10,19 +10,10 @@ from typing import Any
 
 from sqlalchemy import create_engine, text
 
+from tests.oracle.duckdb_rules import KEYS
 from tests.oracle.oracle import STATUSES, Figures, GroupFigures, Segment
 
 Key = tuple[str, ...]
-VIEW_KEYS: Mapping[str, Sequence[str]] = {
-    "endpoints": ("site", "service_flavour", "host_name"),
-    "services": ("site", "service_flavour"),
-    "functions": ("site", "function"),
-    "sites": ("site",),
-}
-TIMELINE_KEYS: Mapping[str, Sequence[str]] = {
-    "metrics": ("site", "service_flavour", "host_name", "metric_name"),
-    **VIEW_KEYS,
-}
 
 
 class StoredReport:
@@ -35,31 +26,22 @@ class StoredReport:
     def figures(self, level: str, day: date) -> dict[Key, Figures]:
         """The seconds per status; `percentages_of` has the percentages."""
         return {
-            self._key(row, VIEW_KEYS[level]): Figures(
-                {status: int(row[f"{status.lower()}_s"]) for status in STATUSES}
-            )
-            for row in self._figure_rows(level, day)
+            key: Figures({status: int(row[f"{status.lower()}_s"]) for status in STATUSES})
+            for key, row in self._figure_rows(level, day)
         }
 
     def percentages_of(self, level: str, day: date) -> dict[Key, tuple[Decimal | None, ...]]:
         """(availability, reliability)."""
-        return {
-            self._key(row, VIEW_KEYS[level]): percentages(row)
-            for row in self._figure_rows(level, day)
-        }
+        return {key: percentages(row) for key, row in self._figure_rows(level, day)}
 
     def timelines(self, level: str, day: date) -> dict[Key, tuple[Segment, ...]]:
-        rows = self._rows("status_timeline", day, "AND level = :level", level=level[:-1])
-        segments_by_key: dict[Key, list[Segment]] = {}
-        for row in rows:
-            segment = Segment(
-                moment_of(row["start_time"]), moment_of(row["end_time"]), row["status"]
-            )
-            segments_by_key.setdefault(self._key(row, TIMELINE_KEYS[level]), []).append(segment)
-        return {
-            key: tuple(sorted(segments, key=lambda segment: segment.start))
-            for key, segments in segments_by_key.items()
-        }
+        timelines: dict[Key, tuple[Segment, ...]] = {}
+        more = "AND level = :level ORDER BY start_time"
+        for row in self._rows("status_timeline", day, more, level=level[:-1]):
+            start, end = moment_of(row["start_time"]), moment_of(row["end_time"])
+            key = _key(row, level)
+            timelines[key] = (*timelines.get(key, ()), Segment(start, end, row["status"]))
+        return timelines
 
     def groups(self, day: date) -> dict[tuple[str, str], GroupFigures]:
         return {
@@ -69,8 +51,9 @@ class StoredReport:
             for row in self._rows("group_availability", day)
         }
 
-    def _figure_rows(self, level: str, day: date) -> list[Mapping[str, Any]]:
-        return self._rows(f"{level[:-1]}_availability", day)
+    def _figure_rows(self, level: str, day: date) -> Iterator[tuple[Key, Mapping[str, Any]]]:
+        for row in self._rows(f"{level[:-1]}_availability", day):
+            yield _key(row, level), row
 
     def _rows(self, view: str, day: date, more: str = "", **values: str) -> list[Mapping[str, Any]]:
         statement = f"SELECT * FROM {view} WHERE report = :report AND day = :day {more}"
@@ -78,8 +61,9 @@ class StoredReport:
         bound = {"report": self._report, "day": str(day) if is_sqlite else day, **values}
         return query(self._database, statement, **bound)
 
-    def _key(self, row: Mapping[str, Any], columns: Sequence[str]) -> Key:
-        return tuple(row[column] for column in columns)
+
+def _key(row: Mapping[str, Any], level: str) -> Key:
+    return tuple(row[name] for name in KEYS[level[:-1]])
 
 
 def query(database: str, statement: str, **values: Any) -> list[Mapping[str, Any]]:

@@ -9,13 +9,11 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
 from sam_pipeline.spark_jobs.cli import make_parser
 from sam_pipeline.spark_jobs.command_line.arguments import requested_or_due
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.rules.days import Period
-from sam_pipeline.sql.database.engine import make_engine, writing
 from tests.support.invoke import Answer, invoke
 
 TODAY = date(2026, 11, 20)
@@ -143,16 +141,6 @@ def test_a_run_with_nothing_due_needs_no_spark_and_others_name_the_package_of_ja
     *warned, line = run(here, "run", *OF_DAY, code=69).err.splitlines()
     assert "apt-get install default-jre-headless" in line
     assert all("never seen, so MISSING" in line for line in warned)
-
-
-def test_a_day_whose_results_were_pruned_is_refused(here: Path) -> None:
-    with writing(make_engine(f"sqlite:///{here}/sam.db")) as connection:
-        connection.execute(text("INSERT INTO horizon (day) VALUES ('2026-11-10')"))
-
-    error = error_of(here, "run", "--from", "2026-11-01", "--to", "2026-11-14", code=64)
-
-    assert "2026-11-01 to 2026-11-09: frozen, as results before 2026-11-10 were pruned" in error
-    assert "--force" in error
 
 
 def test_a_site_without_published_days_says_so(here: Path) -> None:

@@ -1,7 +1,8 @@
 """Checks the oracle against figures calculated by hand, since it judges the reports.
 
-Timelines calculated by hand are in tests/unit/spark_jobs/compute/test_folding.py, and thresholds in
-tests/unit/spark_jobs/profiles/test_thresholds.py.
+Timelines that the kernel folds as calculated by hand are in
+tests/unit/spark_jobs/compute/test_folding.py; worlds compare the kernel with the oracle. Thresholds
+are in tests/unit/spark_jobs/profiles/test_thresholds.py.
 """
 
 from __future__ import annotations
@@ -239,22 +240,6 @@ def test_trends_count_the_changes_of_the_merged_segments_but_not_that_at_midnigh
 
     assert trend(site) == Trend(2, at(3), at(5))
     assert trend(steady) == Trend(0, None, None)
-
-
-def test_known_defects_of_argo_are_not_reproduced() -> None:
-    """The exact figures of cases where ARGO's engines are known to be wrong."""
-    steady = result("OK")
-    # Rows of the first minutes are not lost.
-    assert seconds(report(result("OK", at=START + 149 * SECOND)))["OK"] == DAY_S - 149
-    # All downtimes count, and each ends when it ends, at midnight too.
-    two = [downtime(8, 12), replace(downtime(14, 15), downtime_id="2")]
-    assert seconds(report(steady, downtimes=two))["DOWNTIME"] == 5 * 3600
-    assert seconds(report(steady, downtimes=[downtime(-4, 0)])) == ALL_OK
-    # A recovery at the second at which a downtime ends is seen.
-    recovered = steady, result("CRITICAL", 10.5), result("OK", 11)
-    assert shares(report(*recovered, downtimes=[downtime(10, 11)]))[0] == 95.83333
-    # An instance with a state of yesterday only is still there.
-    assert seconds(report(result("WARNING", -2))) == {"WARNING": DAY_S}
 
 
 def test_a_period_sums_the_seconds_and_then_divides() -> None:

@@ -1,4 +1,4 @@
-"""The pages of months, groups, trends, incidents and changes, from figures in the database."""
+"""The pages of months, sites, incidents and changes, from figures in the database."""
 
 from __future__ import annotations
 
@@ -6,27 +6,35 @@ import base64
 import errno
 import os
 import re
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import date
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Engine, text
 
 from sam_pipeline.spark_jobs.explain.incidents.figures import ReportIncidents
 from sam_pipeline.spark_jobs.explain.incidents.incident import Incident
+from sam_pipeline.spark_jobs.explain.results import NOT_READ, NOT_STORED
+from sam_pipeline.spark_jobs.pages import site_tree
 from sam_pipeline.spark_jobs.pages.incidents import incidents_view
 from sam_pipeline.spark_jobs.pages.month import Month
-from sam_pipeline.spark_jobs.pages.writer import PageFiles, group_page, site_page
+from sam_pipeline.spark_jobs.pages.writer import PageFiles, site_page
 from sam_pipeline.spark_jobs.rules.days import DAY_S, month_of
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs.published import DayFigure
 from sam_pipeline.spark_jobs.runs.targets import PeriodTargets
-from sam_pipeline.sql.database.engine import writing
+from sam_pipeline.sql.database.engine import name_of, writing
 from tests.integration.spark_jobs.conftest import SamReport
-from tests.integration.spark_jobs.pages.conftest import pages_below, write_pages
-from tests.support.reports.database import Grid, profile, url_of
+from tests.support.reports import bad_month
+from tests.support.reports.database import DAY, Grid, profile, url_of
 from tests.support.reports.month import site_name
 from tests.support.reports.pages import (
     BAD_SITE,
@@ -35,10 +43,55 @@ from tests.support.reports.pages import (
     MARKED_DAY,
     REPORT,
     SIZE,
+    add_candidate,
     fill,
     section_of,
     write_large_pages,
 )
+from tests.support.reports.published_days import publish
+
+
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grid]:
+    directory = tmp_path_factory.mktemp("filled")
+    grid = fill(f"sqlite:///{directory}/sam.db", directory)
+    yield grid
+    grid.dispose()
+
+
+@pytest.fixture
+def copy(filled: Grid, tmp_path: Path) -> Iterator[Grid]:
+    """A copy of the database that the test may change."""
+    with closing(sqlite3.connect(name_of(filled.engine).removeprefix("sqlite:///"))) as connection:
+        connection.execute("VACUUM INTO ?", [str(tmp_path / "sam.db")])
+    grid = Grid(f"sqlite:///{tmp_path}/sam.db")
+    yield grid
+    grid.dispose()
+
+
+def write_pages(grid: Grid, out: Path, *options: object) -> Path:
+    period = options or ("--from", FIRST, "--to", LAST)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    SamReport(url_of(grid.engine), out.parent)("-q", "site", *period, "--out", out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def both(filled: Grid, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pages(filled, tmp_path_factory.mktemp("both") / "out")
+
+
+@pytest.fixture(scope="session")
+def pages(both: Path) -> dict[str, str]:
+    return pages_below(both)
+
+
+def pages_below(out: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(out)): path.read_text(encoding="utf-8")
+        for path in sorted(out.rglob("*.html"))
+    }
+
 
 OCTOBER, NOVEMBER = "test/2026-10", "test/2026-11"
 MONTH_BOUND, SITE_BOUND = 500_000, 1_500_000
@@ -99,23 +152,6 @@ def test_downtimes_and_exclusions_are_drawn_and_listed(pages: Pages) -> None:
         assert reason in day
     # An excluded monitoring host is listed only at the sites that it measured.
     assert "its clock was wrong" not in pages[f"{NOVEMBER}/{site_name(8)}.html"]
-
-
-def test_a_group_below_its_coverage_target_is_never_green(copy: Grid, tmp_path: Path) -> None:
-    execute(
-        copy,
-        "INSERT INTO group_site (run_id, group_type, group_name, site, weight)"
-        " SELECT run_id, 'VO', 'ops', site, 0 FROM site_figure WHERE site = 'SITE-004'"
-        " UNION ALL SELECT run_id, 'VO', 'ops', 'SILENT', 0 FROM run",
-        "INSERT INTO site_figure (run_id, site, ok_s, warning_s, critical_s, unknown_s,"
-        " missing_s, downtime_s, excluded_s)"
-        " SELECT run_id, 'SILENT', 0, 0, 0, 0, 86400, 0, 0 FROM run",
-    )
-
-    page = (write_pages(copy, tmp_path / "out") / NOVEMBER / group_page("VO")).read_text()
-
-    assert '<td class="p">!100.00' in page
-    assert '<td class="bad">✗ 1 of 2' in page
 
 
 def test_a_period_only_chooses_the_months_whose_whole_pages_are_written(
@@ -210,3 +246,128 @@ class Page(HTMLParser):
             if name in ("href", "src"):
                 is_outside = re.match(r"[a-z]+:|/", value)
                 (self.outside if is_outside else self.links).append(value)
+
+
+# Which pages are written again --------------------------------------------------------------------
+
+
+GOOD, BAD = {"00:00": "OK"}, {"00:00": "OK", "06:00": "CRITICAL"}
+
+
+def times(out: Path) -> dict[str, int]:
+    """The time of each file, in nanoseconds; a file that is replaced gets another one."""
+    files = (path for path in out.rglob("*") if path.is_file())
+    return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in files}
+
+
+def test_only_pages_that_change_or_were_damaged_are_replaced(
+    copy: Grid, both: Path, tmp_path: Path
+) -> None:
+    out = Path(shutil.copytree(both, tmp_path / "pages" / "out"))
+    page = out / OCTOBER / f"{BAD_SITE}.html"
+    whole, before = page.read_text(), times(out)
+
+    def replaced() -> set[str]:
+        nonlocal before
+        write_pages(copy, out)
+        old, before = before, times(out)
+        return {name for name, time in before.items() if old.get(name) != time}
+
+    assert replaced() == set()
+    for damaged in (None, "x", "x" * len(whole.encode())):
+        page.unlink() if damaged is None else page.write_text(damaged)
+        assert replaced() == {f"{OCTOBER}/{BAD_SITE}.html"}
+        assert page.read_text() == whole
+    with writing(copy.engine) as connection:
+        add_candidate(connection, 77, date(2026, 10, 31))
+    assert replaced() == {f"{OCTOBER}/pages.sha256", f"{OCTOBER}/changes.html"}
+    command = ["sha256sum", "--check", "--strict", "--quiet", "pages.sha256"]
+    checked = subprocess.run(command, cwd=out / OCTOBER, capture_output=True, text=True)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+def test_a_month_added_later_is_linked_from_the_month_before_and_the_start_page(
+    filled: Grid, both: Path, tmp_path: Path
+) -> None:
+    out = write_pages(filled, tmp_path / "out", "--month", "2026-10")
+    alone = (out / OCTOBER / "index.html").read_text()
+
+    write_pages(filled, out, "--month", "2026-11")
+
+    assert 'rel="next"' not in alone
+    assert pages_below(out) == pages_below(both)
+
+
+def test_pages_drawn_in_several_processes_are_the_same(
+    filled: Grid, both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_tree, "_SITES_AT_ONCE", 3)
+
+    out = write_pages(filled, tmp_path / "out")
+
+    for path in both.rglob("*"):
+        if path.is_file():
+            assert (out / path.relative_to(both)).read_bytes() == path.read_bytes()
+
+
+def test_of_a_chosen_site_only_its_pages_are_written(
+    engine: Engine, tmp_path: Path, sam_report: SamReport
+) -> None:
+    report = profile(tmp_path, ("functions.compute", "functions.ce"))
+    months = ("--from", "2026-10-31", "--to", DAY, "--out", "pages")
+    publish(engine, report, date(2026, 10, 31), {"B CE h2": GOOD})
+    publish(engine, report, DAY, {"A CE h1": GOOD, "B CE h2": GOOD})
+    sam_report("site", *months)
+    before = pages_below(tmp_path / "pages")
+    publish(engine, report, DAY, {"A CE h1": BAD, "B CE h2": BAD})
+
+    printed = sam_report("site", *months, "--site", "A").out
+
+    path = "test/2026-11/A.html"
+    assert printed.splitlines() == [f"pages/{path}"]
+    after = pages_below(tmp_path / "pages")
+    assert {name for name in after if after[name] != before.get(name)} == {path}
+    sam_report("site", *months)
+    assert pages_below(tmp_path / "pages")[path] == after[path]
+    one = ("site", "--day", DAY, "--out", "one")
+    assert "did you mean A" in sam_report(*one, "--site", "a", code=64).err
+    assert not (tmp_path / "one").exists()
+    assert sam_report(*one, "--site", "A", "--json").json == {"index": None, "pages": [path]}
+
+
+# The page of a site that failed on 18 days --------------------------------------------------------
+
+
+def test_a_month_with_too_many_failing_results_says_so_and_where_to_see_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = bad_month.fill(f"sqlite:///{tmp_path}/sam.db", tmp_path)
+    monkeypatch.setattr(site_tree, "MAX_RESULTS_OF_SITE", 2 * bad_month.RESULTS_A_DAY)
+
+    out = write_pages(grid, tmp_path / "out", "--month", "2026-10")
+
+    grid.dispose()
+    page = (out / OCTOBER / f"{bad_month.BAD}.html").read_text()
+    assert "until 18 October, 06:00" in page
+    assert NOT_STORED not in page
+    assert NOT_READ in section_of(page, bad_month.FIRST_BAD)
+    assert "checksum mismatch" in section_of(page, bad_month.LAST_BAD)
+
+
+def test_a_site_before_its_first_day_shows_since_when_it_is_in_the_topology(
+    engine: Engine, tmp_path: Path, sam_report: SamReport
+) -> None:
+    grid = bad_month.fill(engine, tmp_path)
+    grid.endpoint("LATER-T2", "CE", "ce1.later", validFrom="2026-10-25T06:00:00Z")
+    grid.endpoint("FORMER-T2", "CE", "ce1.former", validTo="2026-09-30T12:00:00Z")
+    grid.endpoint("OTHER-T2", "CE", "ce1.other")
+    grid.dispose()
+
+    for site, fact in (
+        ("LATER-T2", "from 2026-10-25T06:00:00Z on"),
+        ("FORMER-T2", "until 2026-09-30T12:00:00Z"),
+        ("OTHER-T2", "expected that day by test"),
+        ("ASTER-T2", f"did you mean {bad_month.GOOD}"),
+    ):
+        error = sam_report("explain", "--day", bad_month.LAST_BAD, "--site", site, code=64).err
+        assert f"no site {site} on {bad_month.LAST_BAD}: " in error and fact in error

@@ -13,8 +13,10 @@ import pytest
 from sqlalchemy import Engine, text
 
 from sam_pipeline.schema.program.command import NO_PERMISSION, USAGE
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.profile import Profile
-from sam_pipeline.spark_jobs.rules.days import Period, day_start, month_of
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start, month_of
+from sam_pipeline.spark_jobs.runs import record
 from sam_pipeline.spark_jobs.runs.due import due_days
 from sam_pipeline.spark_jobs.runs.published import candidates, published_runs
 from sam_pipeline.spark_jobs.runs.record import Published
@@ -28,7 +30,8 @@ from tests.support.database.dialects import only_on
 from tests.support.database.roles import acting_as
 from tests.support.database.sql_rows import insert, query
 from tests.support.reports.database import PROFILE, profile
-from tests.support.reports.runs import FIRST, computed, day_facts
+from tests.support.reports.month import insert as insert_rows
+from tests.support.reports.published_days import FIRST, Timeline, computed, day_facts
 
 MONTH = f"{FIRST:%Y-%m}"
 DAYS = list(month_of(FIRST).days())
@@ -42,7 +45,7 @@ AT_FOUR_LEVELS = 4
 
 @pytest.fixture
 def report(tmp_path: Path) -> Profile:
-    return profile(tmp_path)
+    return profile(tmp_path, ("[functions.compute]", "[functions.ce]"))  # as `computed` names them
 
 
 def month_computed(engine: Engine, but: tuple[date, ...] = ()) -> None:
@@ -55,17 +58,13 @@ def month_computed(engine: Engine, but: tuple[date, ...] = ()) -> None:
                 "now": day_start(day) if lite else f"{day}T00:00Z",
                 "profile": json.dumps(tomllib.loads(PROFILE)),
             }
-            run_id = connection.execute(
-                text(
-                    "INSERT INTO run (report, day, started_at, state, change_no, profile)"
-                    " VALUES ('test', :day, :now, 'published', 0, :profile) RETURNING run_id"
-                ),
-                values,
-            ).scalar_one()
-            connection.execute(
-                text("INSERT INTO published_run VALUES ('test', :day, :run_id)"),
-                {**values, "run_id": run_id},
+            statement = (
+                "INSERT INTO run (report, day, started_at, state, change_no, profile)"
+                " VALUES ('test', :day, :now, 'published', 0, :profile) RETURNING run_id"
             )
+            run_id = connection.execute(text(statement), values).scalar_one()
+            row = {"report": "test", "day": str(day), "run_id": run_id}
+            insert_rows(connection, "published_run", [row])
 
 
 def published(engine: Engine) -> tuple[object, ...]:
@@ -92,6 +91,8 @@ def test_a_sealed_day_keeps_its_figures_and_a_later_run_is_its_candidate(
     assert result == Published(changes=0, sealed_days=1, candidates=AT_FOUR_LEVELS)
     assert published(engine) == before
     assert states(engine, old, new) == ["published", "candidate"]
+    of_months = query(engine, "SELECT sealed FROM site_month")
+    assert [bool(is_sealed) for (is_sealed,) in of_months] == [True]
     [(sealed, candidate_figure)] = query(
         engine, f"SELECT old, new FROM report_change WHERE level = 'site' AND run_id = {new}"
     )
@@ -294,3 +295,125 @@ def test_a_seal_binds_the_role_that_writes_reports(
     # A login that may only read learns which role the command needs.
     monkeypatch.setattr("tests.support.commands.ROLES", [("sam-report", "reader")])
     assert "sam_reporter" in sam_report(*SEAL, code=NO_PERMISSION).err
+
+
+# Changed figures have their own reasons, which the page of changes shows --------------------------
+
+
+START = day_start(FIRST)
+NOON = START + DAY_S // 2
+EXCLUSIONS = [
+    Exclusion(1, "metric", "", "ping", "EXCLUDED", "", "", START, NOON, "wrong <probe>", "jane"),
+    Exclusion(2, "group", "", "", "BOTH", "", "", START, NOON, "agreed", "me"),
+]
+DOWNTIME = Downtime("D1", "", "down", "", START, NOON, "SCHEDULED", "OUTAGE", "new switch")
+GOOD: Timeline = {"00:00": "OK"}
+OAK, HALF = "OAK CE ce1", {"00:00": "OK", "12:00": "CRITICAL"}
+
+
+def mornings(**statuses: str) -> dict[str, Timeline]:
+    """Sites with the status of their endpoint until noon; they are OK after noon."""
+    return {
+        f"{site} CE {site.lower()}": {"00:00": status, "12:00": "OK"}
+        for site, status in statuses.items()
+    }
+
+
+def reasons(engine: Engine) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for names, reason in query(engine, "SELECT names, reason FROM report_change"):
+        found.setdefault(json.loads(names)["site"], set()).add(reason)
+    return found
+
+
+def test_each_figure_has_the_reasons_that_concern_it(engine: Engine, report: Profile) -> None:
+    before = dict.fromkeys(("LATE", "EXCLUDED", "DOWN", "BOTH"), "OK")
+    old, _ = computed(engine, report, day_facts(FIRST), {**mornings(**before), "GONE CE g": GOOD})
+    facts = day_facts(
+        FIRST,
+        exclusions=EXCLUSIONS,
+        downtimes=[DOWNTIME],
+        **dict.fromkeys(
+            ("results_digest", "topology_digest", "downtimes_digest", "exclusions_digest"), "2"
+        ),
+    )
+
+    new, _ = computed(
+        engine,
+        report,
+        facts,
+        mornings(
+            LATE="CRITICAL", EXCLUDED="EXCLUDED", DOWN="DOWNTIME", BOTH="WARNING", NEW="CRITICAL"
+        ),
+    )
+
+    found = reasons(engine)
+    both = found.pop("BOTH")
+    assert found == {
+        "LATE": {"results changed"},
+        "EXCLUDED": {"exclusions changed"},
+        "DOWN": {"downtimes changed"},
+        "NEW": {"topology changed"},
+        "GONE": {"topology changed"},
+    }
+    # The exclusion of a site concerns its own figure alone.
+    assert both == {"results changed, exclusions changed", "results changed"}
+    assert query(engine, "SELECT DISTINCT run_id, old_run_id FROM report_change") == [(new, old)]
+
+
+def test_a_change_of_the_whole_day_is_a_reason_of_every_figure(
+    engine: Engine, report: Profile
+) -> None:
+    sites = {f"{name} CE {name.lower()}": GOOD for name in ("LATE", "STEADY")}
+    computed(engine, report, day_facts(FIRST, until=NOON), sites)
+
+    sites |= mornings(LATE="CRITICAL")
+    computed(engine, report, day_facts(FIRST, results_digest="2"), sites)
+
+    assert reasons(engine)["LATE"] == {"results changed, the day went on"}
+    # Its stored timeline is longer than before, so results may have changed it.
+    assert all("the day went on" in reason for reason in reasons(engine)["STEADY"])
+
+
+def test_a_run_that_is_published_ends_the_older_runs_and_no_later_one(
+    engine: Engine, report: Profile
+) -> None:
+    def begun(reporter: Engine) -> int:
+        [run_id] = record.begin(reporter, report, {FIRST: 1}, START + 2 * DAY_S)
+        return run_id
+
+    with acting_as("reporter", engine) as reporter:
+        runs = older, own, later = begun(reporter), begun(reporter), begun(reporter)
+        record.note_facts(reporter, report, [day_facts(FIRST)], [own])
+        record.publish(reporter, report, [day_facts(FIRST)], [own], START + 2 * DAY_S)
+
+    states = dict(map(tuple, query(engine, "SELECT run_id, state FROM report_run")))
+    assert [states[run_id] for run_id in runs] == ["failed", "published", "running"]
+    assert older < own < later
+
+
+def page_of_changes(sam_report: SamReport, out: Path) -> str:
+    sam_report("site", "--month", f"{FIRST:%Y-%m}", "--out", out)
+    return (out / f"test/{FIRST:%Y-%m}/changes.html").read_text()
+
+
+def test_a_change_names_what_did_it_from_the_site_down_and_its_effect_on_the_month(
+    engine: Engine, report: Profile, tmp_path: Path, sam_report: SamReport
+) -> None:
+    before = day_facts(FIRST, downtimes=[DOWNTIME], downtimes_digest="one")
+    computed(engine, report, before, {OAK: HALF})
+    computed(engine, report, day_facts(FIRST.replace(day=2)), {OAK: HALF})
+    after = day_facts(FIRST, exclusions=EXCLUSIONS[:1], exclusions_digest="one")
+    computed(engine, report, after, {OAK: GOOD})
+
+    page = page_of_changes(sam_report, tmp_path / "pages")
+
+    lines = re.findall(r"<li>(.*)</li>", page)
+    assert [line.partition(":")[0] for line in lines] == ["no longer", "new"]
+    assert "D1" in lines[0] and "new switch" in lines[0]
+    assert "wrong &lt;probe&gt;" in lines[1] and "jane" in lines[1]
+    levels = re.findall(r"<th scope=\"row\"><small>(\w+)</small>", page)
+    assert levels == ["site", "function", "service", "endpoint"]
+    [row] = [line for line in page.splitlines() if "<small>site</small>" in line]
+    cells = [cell.partition("<")[0] for cell in row.split("<td>")[1:]]
+    assert (cells[:2], cells[-2:]) == (["50.00000", "100.00000"], ["50.00000", "75.00000"])

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import csv
 import io
+import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, text
 
 from sam_pipeline.schema.program.command import USAGE
 from sam_pipeline.spark_jobs.explain.incidents.shared_causes import LOOK_AT
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
-from sam_pipeline.spark_jobs.rules.days import day_start
+from sam_pipeline.spark_jobs.rules.days import Period, as_day, day_start, month_of
+from sam_pipeline.spark_jobs.rules.figures import Figure
 from sam_pipeline.spark_jobs.rules.groups import Member
+from sam_pipeline.spark_jobs.rules.levels import GROUP, NAMES, SITE
+from sam_pipeline.spark_jobs.rules.seconds import rounded
+from sam_pipeline.spark_jobs.runs.months import MonthFigure, month_figures
+from sam_pipeline.spark_jobs.runs.published import second_or_none
+from sam_pipeline.spark_jobs.runs.summary import period_figures
+from sam_pipeline.sql.database.engine import reading
 from tests.integration.spark_jobs.conftest import SamReport
 from tests.support.commands import Answer
 from tests.support.database.dialects import only_on
 from tests.support.database.sql_rows import insert, service_endpoint, site_contact
-from tests.support.reports.database import DAY, Grid
+from tests.support.reports.database import DAY, Grid, profile
 from tests.support.reports.published_days import Timeline, publish
 
 NEXT = DAY + timedelta(days=1)
@@ -185,22 +194,13 @@ def test_changes_of_several_days_add_up_and_midnight_is_not_a_change(
     first, second = sam_report("trends", "--json", *BOTH).json
     [metric, _] = sam_report("trends", "--json", "--level", "metric", *OF_DAY).json
 
-    assert first == {
-        "report": "test",
-        "first_day": f"{DAY}",
-        "last_day": f"{NEXT}",
-        "level": "site",
-        "site": "B",
-        "changes": 4,
-        "first_change": f"{DAY}T09:00:00Z",
-        "last_change": f"{NEXT}T23:30:00Z",
-        "days": 2,
-        "ok_s": 15 * 3600 + 3600 + 21 * 3600 + 1800,
-        "warning_s": 3600,
-        "critical_s": 1799,
-        "missing_s": 9 * 3600,
-        **dict.fromkeys(("unknown_s", "downtime_s", "excluded_s"), 0),
-    }
+    assert (first["site"], first["changes"], first["days"]) == ("B", 4, 2)
+    assert (first["first_change"], first["last_change"]) == (
+        f"{DAY}T09:00:00Z",
+        f"{NEXT}T23:30:00Z",
+    )
+    seconds = [first[f"{status}_s"] for status in ("ok", "warning", "critical", "missing")]
+    assert seconds == [15 * 3600 + 22 * 3600 + 1800, 3600, 1799, 9 * 3600]
     assert (second["site"], second["changes"]) == ("A", 2)
     names = {"service_flavour": "CE", "host_name": "h1", "metric_name": "ping"}
     assert {"site": "A", "changes": 2, **names}.items() <= metric.items()
@@ -323,3 +323,90 @@ def test_pages_tickets_and_the_current_status_say_who_to_call(
     assert "Who to call: <b>Bob</b>" in page_of(site)
     insert(engine, "siteContact", site_contact(contact="", timestamp="2026-12-02T00:00:00Z"))
     assert not re.search("Jane|Bob", sam_report("now", "--site", site).out)
+
+
+# The views by calendar month agree with what is shown ---------------------------------------------
+
+
+YEAR = Period(date(2026, 1, 1), date(2026, 12, 31))
+SITES = "ABCDE"
+STATUSES = ("OK", "WARNING", "CRITICAL", "UNKNOWN", "MISSING", "DOWNTIME", "EXCLUDED")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_months_of_random_worlds_are_those_that_show_adds_up(
+    engine: Engine, tmp_path: Path, seed: int
+) -> None:
+    write_random_world(engine, tmp_path, random.Random(seed))
+
+    with reading(engine) as connection:
+        for level in (SITE, GROUP):
+            shown = {
+                (month.first, figure.names): comparable(figure)
+                for month in YEAR.months()
+                for figure in period_figures(connection, "test", level, month)
+            }
+            in_view = dict(rows_of(connection, level))
+            assert in_view == shown
+            read = month_figures(connection, "test", level, YEAR)
+            assert {(m.month, m.figure.names): comparable(m.figure) for m in read} == shown
+            assert [key(month) for month in read] == sorted(map(key, read))
+
+
+def write_random_world(engine: Engine, directory: Path, chance: random.Random) -> None:
+    """Some days of three months, on which sites come and go, change weights and groups."""
+    report = profile(directory)
+    first = date(2026, 9, 20)
+    days = sorted(chance.sample([first + timedelta(days=n) for n in range(56)], 20))
+    for day in days:
+        endpoints: dict[str, Timeline] = {
+            f"{site} CE h-{site}": random_timeline(chance)
+            for site in SITES
+            if chance.random() < 0.85
+        }
+        members = [
+            Member(kind, name, site, chance.choice([0, 0, 1, 2, 6, 99]))
+            for kind, name in (("federation", "North"), ("federation", "South"), ("tier", "2"))
+            for site in SITES
+            if chance.random() < 0.6
+        ]
+        open_until = day_start(day) + 86_399 if day == days[-1] else None
+        publish(engine, report, day, endpoints, members, open_until)
+
+
+def random_timeline(chance: random.Random) -> Timeline:
+    starts = sorted(chance.sample(range(1, 24 * 60), chance.choice([0, 0, 1, 3])))
+    return {
+        f"{minute // 60:02}:{minute % 60:02}": chance.choice(STATUSES) for minute in [0, *starts]
+    }
+
+
+def rows_of(connection: Connection, level: str) -> Iterator[tuple[object, object]]:
+    for row in connection.execute(text(f"SELECT * FROM {level}_month")).mappings():
+        names = tuple(row[name] for name in NAMES[level])
+        assert row["report"] == "test"
+        figures = [decimal(row["availability"]), decimal(row["reliability"])]
+        if level == GROUP:
+            more = [row["sites_expected"], row["sites_known"]]
+        else:
+            seconds = tuple(int(row[f"{status.lower()}_s"]) for status in STATUSES)
+            more = [decimal(row["unknown"]), row["days"], seconds, second_or_none(row["until"])]
+        yield (as_day(row["month"]), names), [*figures, *more]
+
+
+def comparable(figure: Figure) -> list[object]:
+    """What `sam-report show` prints of a figure."""
+    figures = [rounded(figure.availability), rounded(figure.reliability)]
+    if figure.seconds is None:
+        return [*figures, figure.sites_expected, figure.sites_known]
+    seconds = tuple(vars(figure.seconds).values())
+    return [*figures, rounded(figure.unknown), figure.days, seconds, figure.until]
+
+
+def decimal(value: Any) -> Decimal | None:
+    return None if value is None else Decimal(str(value)).quantize(Decimal("0.00001"))
+
+
+def key(month: MonthFigure) -> tuple[tuple[str, ...], date]:
+    assert month.month == month_of(month.month).first
+    return month.figure.names, month.month

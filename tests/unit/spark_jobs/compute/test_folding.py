@@ -11,14 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sam_pipeline.spark_jobs.compute.folding import MetricStretches, fold
 from sam_pipeline.spark_jobs.compute.plan import Plan
 from sam_pipeline.spark_jobs.compute.planning import make_plan, site_groups
 from sam_pipeline.spark_jobs.compute.sources.instances import Instances
+from sam_pipeline.spark_jobs.compute.stretches import Results, Stretches, newest, stretches
 from sam_pipeline.spark_jobs.inputs.expected import Cover, DayExpectation, Endpoint
 from sam_pipeline.spark_jobs.profiles.profile import Flavour, Function, Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S
@@ -287,3 +291,108 @@ def _second(hour: float, day: int) -> int:
 
 def _hour(second: int, day: int) -> float:
     return (second - day * DAY_S) / 3600
+
+
+# Results become stretches without losing anything that a report needs -----------------------------
+
+
+START = 1_794_614_400  # 2026-11-14T00:00:00Z
+OK, WARNING, CRITICAL = 0, 1, 5
+
+ResultRows = list[tuple[int, int, int]]  # instance, second of the day, status
+
+
+def condensed(
+    results: ResultRows, *, alone: tuple[int, ...] = (), apart_s: int | None = None
+) -> Stretches:
+    rows = np.array([(i, (START + s) << 3 | status) for i, s, status in results], np.int64)
+    columns = rows.reshape(-1, 2).T
+    return stretches(Results(columns[0], columns[1]), np.array(alone, np.int64), apart_s)
+
+
+def rows_of(table: Stretches) -> list[tuple[int, int, int, int, int]]:
+    """Instance, status, first and last second of the day, number of results."""
+    columns = (
+        table.instance,
+        table.packed & 7,
+        (table.packed >> 3) - START,
+        table.last - START,
+        table.results,
+    )
+    return [tuple(map(int, row)) for row in zip(*columns, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("results", "options", "rows"),
+    [
+        # Equal consecutive results are one stretch; instances stay apart.
+        (
+            [(1, 10, OK), (1, 20, OK), (1, 30, CRITICAL), (1, 40, OK), (2, 40, CRITICAL)],
+            {},
+            [
+                *((1, OK, 10, 20, 2), (1, CRITICAL, 30, 30, 1), (1, OK, 40, 40, 1)),
+                (2, CRITICAL, 40, 40, 1),
+            ],
+        ),
+        # Of several results at one second the worst counts.
+        (
+            [(1, 10, OK), (1, 20, CRITICAL), (1, 20, OK), (1, 20, WARNING), (1, 30, CRITICAL)],
+            {},
+            [(1, OK, 10, 10, 1), (1, CRITICAL, 20, 30, 4)],
+        ),
+        # A long silence begins a new stretch.
+        (
+            [(1, 0, OK), (1, 100, OK), (1, 201, OK)],
+            {"apart_s": 100},
+            [(1, OK, 0, 100, 2), (1, OK, 201, 201, 1)],
+        ),
+        # Results of an instance in `alone` are not merged.
+        (
+            [(1, 0, OK), (1, 1, OK), (2, 0, OK), (2, 1, OK)],
+            {"alone": (2,)},
+            [(1, OK, 0, 1, 2), (2, OK, 0, 0, 1), (2, OK, 1, 1, 1)],
+        ),
+        ([], {}, []),
+    ],
+)
+def test_results_become_stretches(
+    results: ResultRows, options: dict[str, Any], rows: list[tuple[int, ...]]
+) -> None:
+    assert rows_of(condensed(results, **options)) == rows
+
+
+any_results = st.lists(
+    st.tuples(st.integers(1, 3), st.integers(0, 40), st.sampled_from([OK, WARNING, CRITICAL]))
+)
+
+
+@given(any_results, st.sampled_from([None, 3, 7]))
+def test_each_second_has_the_state_and_the_age_of_the_newest_result(
+    results: ResultRows, apart_s: int | None
+) -> None:
+    rows = rows_of(condensed(results, apart_s=apart_s))
+
+    for instance in {i for i, _, _ in results}:
+        own = [(s, status) for i, s, status in results if i == instance]
+        parts = [(first, last, status) for i, status, first, last, _ in rows if i == instance]
+        for second in range(45):
+            newest = max((result for result in own if result[0] <= second), default=None)
+            at = max((part for part in parts if part[0] <= second), default=None)
+            assert (newest is None) == (at is None)
+            if newest is not None and at is not None:
+                assert at[2] == newest[1]
+                # Time is known while a result of the stretch is still valid.
+                valid = 7 if apart_s is None else apart_s
+                measured = min(at[1], second)
+                if apart_s is not None:
+                    assert (second - newest[0] <= valid) == (
+                        second - measured <= valid or at[1] > second
+                    )
+
+
+def test_the_newest_result_of_each_instance_is_not_counted_again() -> None:
+    table = condensed([(1, 10, CRITICAL), (1, 20, OK), (1, 30, OK), (2, 15, WARNING)])
+
+    assert rows_of(newest(table)) == [(1, OK, 30, 30, 0), (2, WARNING, 15, 15, 0)]
+    assert not newest(table).check.any()
+    assert rows_of(newest(condensed([]))) == []

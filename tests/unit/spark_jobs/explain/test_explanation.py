@@ -20,7 +20,7 @@ from sam_pipeline.spark_jobs.explain.ticket import ticket
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
 from sam_pipeline.spark_jobs.profiles.profile import Range, Threshold
 from sam_pipeline.spark_jobs.rules.figures import Targets
-from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, SITE
+from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, METRIC
 from tests.support.reports.site_day import DAY, StoredDay, at
 
 ALL = Selection("A")
@@ -159,54 +159,6 @@ def test_a_threshold_shows_the_status_it_changed_and_its_rule(stored: StoredDay)
     assert cause["example"]["threshold"] == said
 
 
-def test_exclusions_are_named_where_they_apply_and_nowhere_else(stored: StoredDay) -> None:
-    times = ("00:00", "02:00")
-    fill(stored, "00:00-24:00 OK", "00:00-02:00 EXCLUDED; 02:00-24:00 OK")
-    for level, names, status in ((ENDPOINT, "CE h1", "EXCLUDED"), (SITE, "", "UNKNOWN")):
-        stored.segments = [segment for segment in stored.segments if segment.level != level]
-        stored.segment(level, names, f"00:00-02:00 {status}", "02:00-24:00 OK")
-    of_metric = {"metric_name": "submit", "service_flavour": "CE"}
-    stored.exclusions = [
-        exclusion(7, METRIC, *times, **of_metric),
-        exclusion(8, METRIC, *times, **of_metric, host_name="h9"),
-        exclusion(9, GROUP, *times, site="A"),
-    ]
-
-    [site, *_] = stored.day().things
-
-    assert site.reasons[0].deciding == []
-    assert [exclusion.exclusion_id for exclusion in site.reasons[0].exclusions] == [9]
-    text = text_of(stored)
-    assert "exclusion 9 of site A," in text and "exclusion 8" not in text
-    line = (
-        "exclusion 7 of metric submit at CE, 2026-11-14T00:00:00Z to 2026-11-14T02:00:00Z,"
-        " by ada: it broke"
-    )
-    assert lines(stored).count(line) == 2  # at the metric, and in the list
-
-
-def test_results_of_an_excluded_monitoring_host_are_ignored_where_it_measured(
-    stored: StoredDay,
-) -> None:
-    results = "06:00 CRITICAL bad; 08:00 CRITICAL bad; 08:01 OK good"
-    fill(stored, "00:00-12:00 MISSING; 12:00-24:00 OK", results=results)
-    stored.result(SUBMIT, "~05:00", "CRITICAL", monitoring_host="bad")  # not in the exclusion
-    stored.exclusions = [
-        exclusion(number, MONITORING_HOST, "06:00", "08:00", monitoring_host=host)
-        for number, host in ((3, "bad"), (4, "elsewhere"))
-    ]
-
-    day = stored.day()
-
-    assert [ignored.result.message_id for ignored in day.ignored] == ["m-06:00", "m-08:00"]
-    assert (
-        "ignored: CE h1 submit 2026-11-14T06:00:00Z CRITICAL CRITICAL says submit (m-06:00),"
-        " measured by bad (exclusion 3)"
-    ) in lines(stored)
-    assert [exclusion.exclusion_id for exclusion in day.exclusions] == [3]
-    assert "elsewhere" not in "\n".join([text_of(stored), *ticket_of(stored)])
-
-
 def test_downtimes_that_count_make_segments_and_others_are_marked(stored: StoredDay) -> None:
     fill(
         stored,
@@ -250,25 +202,6 @@ def test_a_failure_behind_several_segments_is_listed_once(stored: StoredDay) -> 
     ]
 
 
-def test_a_ticket_is_short_for_any_day(stored: StoredDay) -> None:
-    clock = [f"{minutes // 60:02}:{minutes % 60:02}" for minutes in range(0, 24 * 60 + 1, 30)]
-    statuses = ["CRITICAL", "WARNING"] * 24
-    spans = [" ".join((f"{a}-{b}", s)) for a, b, s in zip(clock, clock[1:], statuses, strict=False)]
-    fill(stored, "; ".join(spans))
-    for number, (time, status) in enumerate(zip(clock, statuses, strict=False)):
-        letter = chr(ord("a") + number % 26)
-        stored.result(SUBMIT, time, status, summary=f"{letter} is {'long ' * 2000}")
-    whole = downtime("00:00", "24:00")
-    stored.downtimes = [replace(whole, downtime_id=f"GOC-{n}" * 30) for n in range(20)]
-
-    for selection in (ALL, Selection("A", "CE", "h1")):
-        written = ticket_of(stored, selection)
-        assert max(map(len, written)) <= 100
-        assert 30 < len(written) <= 40
-        assert any(line.strip().startswith("… and ") for line in written)
-        assert "sam-report explain" in written[-1]
-
-
 @pytest.mark.parametrize("site", ["SITE-A", "=SUM(A1) <b>&/../x", "-x", "it's", "$(reboot)", "ä b"])
 def test_a_shell_parses_the_command_line_back(site: str) -> None:
     line = " ".join(explain_command("my report", site, DAY, "CE", "-h1"))
@@ -300,14 +233,6 @@ def excluded_metric(stored: StoredDay) -> None:
     stored.exclusions = [exclusion(7, METRIC, "06:00", "24:00", metric_name="submit")]
 
 
-def excluded_site(stored: StoredDay) -> None:
-    results = "00:00 CRITICAL; 03:00 CRITICAL; 06:00 CRITICAL; 09:00 CRITICAL"
-    fill(stored, "00:00-12:00 CRITICAL; 12:00-24:00 OK", results=results)
-    stored.segments = [segment for segment in stored.segments if segment.level != SITE]
-    stored.segment(SITE, "", "00:00-06:00 UNKNOWN", "06:00-12:00 CRITICAL", "12:00-24:00 OK")
-    stored.exclusions = [exclusion(9, GROUP, "00:00", "06:00", site="A")]
-
-
 def excluded_host(stored: StoredDay) -> None:
     results = "03:00 CRITICAL bad; 06:00 CRITICAL; 09:00 CRITICAL bad"
     fill(stored, "00:00-06:00 OK; 06:00-24:00 CRITICAL", results=results)
@@ -323,13 +248,6 @@ def beside_a_good_endpoint(stored: StoredDay) -> None:
         stored.result(f"CE h2 {metric}", "00:00", "CRITICAL")
 
 
-def warnings(stored: StoredDay) -> None:
-    """A warning costs nothing unless the operation folds it to worse."""
-    day = "00:00-12:00 WARNING; 12:00-24:00 CRITICAL"
-    results = "00:00 WARNING; 06:00 WARNING; 12:00 WARNING"
-    fill(stored, day, "00:00-24:00 WARNING", results, publisher="uid:<1000>")
-
-
 def pruned(stored: StoredDay) -> None:
     fill(stored, "00:00-24:00 CRITICAL")
 
@@ -339,10 +257,8 @@ def pruned(stored: StoredDay) -> None:
     [
         (in_downtime, 6, 6, {"CRITICAL says submit"}),
         (excluded_metric, 1, 2, {"CRITICAL says submit"}),
-        (excluded_site, 2, 2, {"CRITICAL says submit"}),
         (excluded_host, 1, 0, {"CRITICAL says submit"}),
         (beside_a_good_endpoint, 3, 2, {"CRITICAL says submit", NO_RESULT}),
-        (warnings, 1, 2, {"WARNING says submit"}),
         (pruned, 1, 0, {NOT_STORED}),
     ],
 )

@@ -60,6 +60,9 @@ def test_the_worst_missed_target_decides(
     hours: dict[str, int], targets: Targets, expected: Verdict
 ) -> None:
     assert verdict(day(**hours), targets) is expected
+    # A group below its coverage target is never green.
+    group = Figure(("VO", "ops"), Fraction(100), Fraction(100), sites_expected=2, sites_known=1)
+    assert verdict(group, targets) is PARTLY
 
 
 def test_announced_downtime_ranks_after_every_failure() -> None:

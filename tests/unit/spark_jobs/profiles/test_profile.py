@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import tempfile
+from datetime import date
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pytest
 
 from sam_pipeline.spark_jobs.errors import NoProfile, ProfileError
 from sam_pipeline.spark_jobs.profiles.file import read_profile, read_profiles, recorded_profile
+from sam_pipeline.spark_jobs.profiles.in_words import in_words, words_by_day
 from sam_pipeline.spark_jobs.profiles.profile import Function, Profile
+from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, OR
 
 SHORT = """\
@@ -302,3 +305,83 @@ def test_a_bad_table_is_refused_with_the_reason(
     [problem] = problems(f"{SHORT}\n[operations.MINE]\ntable = {table}\n")
 
     assert "operations.MINE.table" in problem and message in problem
+
+
+# What a profile counts, in words ------------------------------------------------------------------
+
+
+FLAVOURS = """\
+name = "critical"
+validity_s = 7200
+{}
+[flavours.CE]
+metrics = ["submit", "ping", "copy"]
+[flavours.ARC-CE]
+metrics = ["ping"]
+[flavours.SRM]
+metrics = ["put"]
+endpoints_operation = "AND"
+[functions.compute]
+flavours = ["CE", "ARC-CE"]
+[functions.storage]
+flavours = ["SRM"]
+"""
+THRESHOLD = '[[thresholds]]\nmetric = "put"\nlabel = "time"\nhost = "se1"\nwarning = "{}"\n'
+
+
+def profile_of(directory: Path, top: str = "", rest: str = "") -> Profile:
+    (directory / "profile.toml").write_text(FLAVOURS.format(top) + rest)
+    return read_profile(directory / "profile.toml")
+
+
+@pytest.mark.parametrize(
+    ("top", "rest", "heading", "words"),
+    [
+        ("", "", "Up when", "(CE or ARC-CE) and SRM"),
+        ('functions_operation = "OR"', "", "Up when", "(CE or ARC-CE) or SRM"),
+        ("", "", "Metrics of CE", "submit, ping and copy, at one or more endpoints"),
+        ("", "", "Metrics of SRM", "put, at every endpoint"),
+        ('vo = ""\nfqan = "/ops"', "", "Results", "without a VO and FQAN /ops;"),
+        ("", "[validity]\nput = 14400\n", "Validity", "a result is valid for 2 h; of put: for 4 h"),
+        ("downtimes = []", "", "Downtimes", "none count"),
+        ("", "[targets]\nreliability = 99.5\n", "Targets", "availability 80 %, reliability 99.5 %"),
+        ("", "[targets.sites.A]\nunknown = 5\n", "Targets of A", "at most 5 % not known"),
+        *(
+            ("", THRESHOLD.format(limits), "Threshold on put", f"on se1: WARNING if time is {text}")
+            for limits, text in (
+                *(("30", "outside 0 to 30"), ("10:", "below 10"), ("~:20", "above 20")),
+                *(("@5:10", "from 5 to 10"), ("@~:5", "at most 5")),
+            )
+        ),
+    ],
+)
+def test_what_counts_is_said_in_words(
+    tmp_path: Path, top: str, rest: str, heading: str, words: str
+) -> None:
+    assert dict(in_words(profile_of(tmp_path, top, rest)))[heading].startswith(words)
+
+
+def test_an_own_operation_is_an_order_or_a_list_of_pairs(tmp_path: Path) -> None:
+    rows = [[a, b, b] for at, a in enumerate(FOLDED) for b in FOLDED[at:]]
+    top, table = 'functions_operation = "MINE"\n', "[operations.MINE]\ntable = {}\n"
+
+    ordered = dict(in_words(profile_of(tmp_path, top, table.format(rows))))
+    rows = [[a, b, a if a == b else "CRITICAL"] for a, b, _ in rows]
+    listed = dict(in_words(profile_of(tmp_path, top, table.format(rows))))
+
+    assert ordered["Operation MINE"] == f"the later of {' < '.join(FOLDED)}"
+    assert "OK and WARNING: CRITICAL" in listed["Operation MINE"]
+    assert ordered["Up when"] == "MINE of ((CE or ARC-CE), SRM)"
+
+
+def test_a_profile_that_changed_within_the_days_says_what_was_different(tmp_path: Path) -> None:
+    days = [date(2026, 10, day) for day in range(1, 6)]
+    new = profile_of(tmp_path, 'vo = "ops"\n', THRESHOLD.format(30))
+    old = profile_of(tmp_path, 'vo = "atlas"\n')
+
+    newest, earlier = words_by_day([(day, new if day > days[2] else old) for day in days])
+
+    assert (newest.days, newest.words) == (Period(days[3], days[4]), in_words(new))
+    assert earlier.days == Period(days[0], days[2])
+    assert [heading for heading, _ in earlier.words] == ["Results", "Threshold on put"]
+    assert "atlas" in earlier.words[0][1] and earlier.words[1][1] == "none"

@@ -98,34 +98,6 @@ def test_the_bounds_are_exact(bound: object) -> None:
     assert triggers(limits, Fraction(str(bound)) - Fraction(1, 10**30))
 
 
-BOTH = rule(warning="30", critical="60")
-QUEUE = rule(critical="1", label="queue length")
-
-
-@pytest.mark.parametrize(
-    ("rules", "data", "judgement"),
-    [
-        ([BOTH], "time=61s", "CRITICAL"),
-        ([BOTH], "time=60s", "WARNING"),
-        ([BOTH], "time=30s", ""),
-        *(([BOTH], data, "") for data in (None, "", "time=U", "size=99", "Time=99", "time", "…")),
-        ([rule("1", metric="org.sam.Other")], "time=99", ""),
-        # A specific rule applies instead of a general one even if it does not trigger.
-        ([rule(critical="10"), rule(critical="100", host=HOST)], "time=50", ""),
-        # Of several labels, and of several values of one, the worst that triggers counts.
-        ([rule("1"), QUEUE], "time=2 'queue length'=2", "CRITICAL"),
-        ([rule("1"), QUEUE], "'queue length'=2 time=2", "CRITICAL"),
-        ([rule("1"), QUEUE], "time=2 'queue length'=1", "WARNING"),
-        ([rule("1", "5")], "time=0 time=9 time=2", "CRITICAL"),
-    ],
-)
-def test_the_triggered_level_replaces_a_better_and_a_worse_status(
-    rules: list[Threshold], data: str | None, judgement: str
-) -> None:
-    for status in ("OK", "WARNING", "CRITICAL", "UNKNOWN"):
-        assert judge(rules, data, status) == (judgement or status)
-
-
 RANGES = ["", "10", "10:", "~:5", "-1:2.5", "@3:7", "@~:0"]
 VALUES = ["0", "2.5s", "-1%", "7.001", "10", "U", ""]
 

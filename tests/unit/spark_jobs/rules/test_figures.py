@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
-from decimal import Decimal
+from datetime import date
 from fractions import Fraction
 from itertools import product
 
@@ -12,7 +11,6 @@ import pytest
 
 from sam_pipeline.spark_jobs.rules.bad_months import ends_bad_row, is_bad, months_in_a_row
 from sam_pipeline.spark_jobs.rules.figures import Figure, Targets
-from sam_pipeline.spark_jobs.rules.groups import Member, group_figures
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded, short
 from sam_pipeline.spark_jobs.rules.shares import (
     Integers,
@@ -20,11 +18,6 @@ from sam_pipeline.spark_jobs.rules.shares import (
     reliability,
 )
 from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, STATUSES, Operation
-from sam_pipeline.spark_jobs.runs.published import DayFigure
-from sam_pipeline.spark_jobs.runs.summary import added_up, group_means
-
-DAY = date(2026, 11, 14)
-NEXT = DAY + timedelta(days=1)
 
 
 def fold(operation: Operation, *states: str) -> str:
@@ -93,40 +86,11 @@ def test_unknown_time_is_left_out_and_downtime_counts_for_availability_only() ->
         assert unknown.availability is None and unknown.reliability is None
 
 
-def test_a_period_adds_seconds_and_divides_once() -> None:
-    days = [
-        DayFigure(DAY, ("A",), Seconds(ok=50, missing=50)),
-        DayFigure(NEXT, ("A",), Seconds(ok=50, critical=50)),
-    ]
-
-    figure = added_up(days)
-
-    # The mean of the two days would be 75.
-    assert rounded(figure.availability) == Decimal("66.66667")
-    assert figure.days == 2
-
-
 def test_figures_are_rounded_half_up_but_not_to_a_whole_number() -> None:
     exact = (Fraction(1, 3), Fraction(100, 32_000), Fraction(100))
     assert [str(rounded(value)) for value in exact] == ["0.33333", "0.00313", "100.00000"]
     exact = (Fraction(99_999, 1000), Fraction(79_996, 1000), Fraction(200, 3), Fraction(100))
     assert [*map(short, exact), short(None)] == ["99.99", "79.99", "66.67", "100.00", "-"]
-
-
-def test_groups_weigh_their_sites_by_weight_plus_one_on_the_days_they_are_members() -> None:
-    heavy, light, silent = (Member("region", "N", s, w) for s, w in (("A", 2), ("B", 0), ("C", 9)))
-    of_two = {heavy: Seconds(ok=80, critical=20), light: Seconds(ok=100)}
-    sites = [
-        DayFigure(DAY, ("A",), Seconds(critical=100)),
-        DayFigure(NEXT, ("A",), Seconds(ok=100)),
-    ]
-
-    [figure] = group_figures({**of_two, silent: Seconds(missing=9)})
-    [of_member] = group_means([(NEXT, Member("region", "N", "A", 0))], sites)
-
-    assert figure.availability == Fraction(3 * 80 + 100, 4)
-    assert (figure.sites_known, figure.sites_expected) == (2, 3)
-    assert of_member.availability == 100
 
 
 def test_a_figure_equal_to_its_target_meets_it_and_a_group_also_needs_coverage() -> None:
