@@ -1,13 +1,13 @@
-"""Control characters in texts from outside reach no terminal, log or page, and end no line.
+"""Control characters in texts from outside reach no terminal and no log, and end no line.
 
-They are put into everything that a stranger can choose, and every command that prints it is run.
+They are put into what a stranger can send. For the walls between texts and output see
+tests/unit/schema/program, and test_rooms.py: nothing else prints.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sqlite3
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,13 +20,11 @@ from sam_pipeline.consumer.core import drain
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.spark_jobs.pages.writer import site_page
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.http_stand_in import HttpStandIn
 from tests.support.builders import metric_message, metric_result
 from tests.support.database.with_schema import with_schema
 from tests.support.invoke import invoke
-from tests.support.reports.pages import BAD_SITE, MARKED_DAY, fill
 
 EVIL = "evil\x1b[31m\a\b\x9b2J\x7f\u202e\u2066\u2028\x85\v\r\nFORGED: line"
 NAME = EVIL.replace("/", "")
@@ -72,80 +70,6 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
     config.chmod(0o600)
     with_schema(f"sqlite:///{tmp_path}/sam.db").dispose()
     return Seen(config)
-
-
-ARGUMENTS = """
-sam-publish EVIL
-sam-publish --EVIL
-sam-publish RESULT --timeout EVIL
-sam-publish RESULT --class EVIL
-sam-publish RESULT --destination EVIL
-sam-publish RESULT --header x=EVIL
-sam-publish RESULT --broker activemq-rest+http://127.0.0.1:9/BARE
-sam-publish RESULT --broker spool:///proc/nowhere/EVIL --no-spool
-sam-publish RESULT --status EVIL
-sam-publish RESULT --host EVIL
-sam-publish send EVIL
-sam-publish run --metric EVIL -- /proc/nowhere/EVIL
-sam-publish spool show EVIL
-sam-consume EVIL
-sam-consume run --drain --timeout EVIL
-sam-consume dead-letter list --reason EVIL --older-than EVIL
-sam-consume dead-letter edit 1 --header EVIL
-check_sam_consumer --EVIL
-sam-db EVIL
-sam-db import records /proc/nowhere/EVIL
-sam-db import csv --class EVIL x
-sam-db import gocdb --window EVIL
-sam-db downtime cancel EVIL
-sam-report EVIL
-sam-report profile check /proc/nowhere/EVIL
-sam-report now --report EVIL
-sam-report show --report EVIL --day 2026-11-01
-sam-report exclusion remove EVIL --reason x
-"""
-
-
-@pytest.mark.parametrize("log_format", ["text", "json"])
-def test_arguments(seen: Seen, log_format: str) -> None:
-    for line in ARGUMENTS.replace("RESULT", " ".join(RESULT)).strip().splitlines():
-        words = [word.replace("EVIL", EVIL).replace("BARE", BARE) for word in line.split()]
-        assert "evil" in seen(*words, "-v", "--log-format", log_format), line
-
-
-CONFIGURED = {
-    "sam-publish": ("publisher", "brokers", ("check",)),
-    "sam-consume": ("consumer", "brokers", ("check",)),
-    "sam-db": ("database", "url", ("current",)),
-    "sam-report": ("report", "profiles", ("now",)),
-    "check_sam_consumer": ("consumer", "name", ()),
-}
-
-
-@pytest.mark.parametrize("program", CONFIGURED)
-def test_a_configuration(
-    seen: Seen, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    section, key, command = CONFIGURED[program]
-    path = tmp_path / NAME
-    for document in (
-        f'"{ESCAPED}" = 1',
-        f'[{section}]\n"{ESCAPED}" = 1\n{key} = "{ESCAPED}"',
-        f"[{EVIL}",
-    ):
-        path.write_text(document)
-        path.chmod(0o600)
-        seen(program, *command, config=path)
-
-    for name, value in {
-        "SAM_PUBLISHER_SPOOL": f"{tmp_path}/{NAME}",
-        "SAM_PUBLISHER_BROKERS": EVIL,
-        "SAM_CONSUMER_BROKERS": f"stomp://{BARE}",
-        "SAM_DATABASE_URL": f"sqlite:////proc/nowhere/{NAME}",
-        "http_proxy": f"http://{BARE}",
-    }.items():
-        monkeypatch.setenv(name, value)
-    seen(program, *command)
 
 
 def evil_messages() -> Iterator[Message]:
@@ -242,72 +166,3 @@ def test_messages_that_a_consumer_loads(seen: Seen, tmp_path: Path) -> None:
         for options in ((), ("--json",)):
             seen("sam-consume", "dead-letter", *command, *options)
     seen("sam-db", "classes")
-
-
-REPORTS = [
-    *(("show", "--level", level) for level in ("site", "endpoint", "group", "metric")),
-    *(("trends", "--level", level) for level in ("site", "metric")),
-    *(("incidents", "--by", thing) for thing in ("incident", "site", "group", "cause")),
-]
-
-
-def test_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    grid = fill(f"sqlite:///{tmp_path}/sam.db", tmp_path)
-    grid.dispose()
-    site = spoil(tmp_path / "sam.db")
-    config = tmp_path / "sam.toml"
-    config.write_text(f'[database]\nurl = "sqlite:///{tmp_path}/sam.db"\n')
-    config.chmod(0o600)
-    seen = Seen(config)
-    period = ("--from", "2026-10-28", "--to", "2026-11-04")
-
-    for command in REPORTS:
-        for options in ((), ("--format", "json")):
-            assert "evil" in seen("sam-report", *command, *period, *options)
-    for options in ((), ("--group",), ("--ticket",), ("--json",), ("--host", EVIL)):
-        output = seen("sam-report", "explain", "--site", site, "--day", str(MARKED_DAY), *options)
-        assert "evil" in output
-    for command in (("now",), ("exclusion", "list", "--all"), ("seal", "--list")):
-        for options in ((), ("--json",)):
-            seen("sam-report", *command, *options)
-    seen("sam-report", "now", "--site", site)
-    for day in (str(MARKED_DAY), "2026-11-04"):
-        assert "evil" in seen("sam-report", "explain", "--site", EVIL, "--day", day)
-    out = tmp_path / NAME
-    for format in ("csv", "json", "argo", "openmetrics", "parquet"):
-        seen("sam-report", "export", "--format", format, "--out", f"{out}/{format}", *period)
-    seen("sam-report", "site", "--out", str(out), *period)
-    pages = list(out.rglob("*.html"))
-    assert out / "test" / "2026-11" / site_page(site) in pages
-    for page in pages:
-        require_harmless(page.read_text(), page)
-
-
-NAMED = (BAD_SITE, "ada", "boss", "nightly", "late results", "results changed", "FEDERATION-00")
-NAMED += ("m1", "power cut", "its clock was wrong", "new <kernel>", "wn1")
-
-
-def spoil(file: Path) -> str:
-    """Put the text into names and free texts of a database, and return a site's new name."""
-    connection = sqlite3.connect(file)
-    connection.create_function("spoiled", 1, spoiled)
-    connection.execute("PRAGMA foreign_keys = OFF")
-    tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
-    for (table,) in connection.execute(tables).fetchall():
-        for _, column, *_ in connection.execute(f"PRAGMA table_info({table})").fetchall():
-            if column != "profile":  # which is checked when it is read
-                where = f"typeof({column}) = 'text'"
-                connection.execute(f"UPDATE {table} SET {column} = spoiled({column}) WHERE {where}")
-    connection.commit()
-    connection.close()
-    return f"{BAD_SITE}{EVIL}"
-
-
-def spoiled(text: str) -> str:
-    if text.startswith(("{", "[")):
-        for plain in NAMED:
-            text = text.replace(json.dumps(plain), json.dumps(f"{plain}{EVIL}"))
-        return re.sub(r'\.example\.org(?=")', f".example.org{ESCAPED}".replace("\\", r"\\"), text)
-    is_free = text.startswith("m-") or text.endswith((".example.org", "no answer"))
-    return f"{text}{EVIL}" if is_free or text in NAMED else text

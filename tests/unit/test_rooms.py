@@ -266,6 +266,20 @@ def test_no_folder_has_too_many_entries() -> None:
     assert {folder: count for folder, count in folders.items() if count > MAX_ENTRIES} == {}
 
 
+def test_only_functions_that_spell_out_control_characters_print() -> None:
+    """Those of `schema.program`; `sam-publish run` writes itself if these no longer work."""
+    output = re.compile(r"print\(|os\.write\(sys\.|(sys\.)?std(out|err)(\.buffer)?\.write")
+    printing = {
+        module
+        for module, path in MODULES.items()
+        for node in nodes(path)
+        if isinstance(node, ast.Call) and output.match(ast.unparse(node))
+    }
+
+    others = {name for name in printing if not name.startswith("schema.program.")}
+    assert others == {"publisher.commands.run"}
+
+
 def test_a_missing_service_is_reported_in_one_way() -> None:
     call = re.compile(r"\b(skip|skipif|importorskip)\(")
 

@@ -36,6 +36,12 @@ def output(*command: str | Path) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd="/").stdout
 
 
+def copied(target: Path, *paths: str) -> None:
+    """Copy what is under version control, or these parts of it."""
+    copy = 'git ls-files -z "$@" | xargs -0 cp --parents --no-dereference -t'
+    subprocess.run(["sh", "-c", f"{copy} {target}", "sh", *paths], cwd=ROOT, check=True)
+
+
 def test_the_publisher_is_small_needs_only_python_and_is_configured_by_comments(
     packages: Packages, tmp_path: Path
 ) -> None:
@@ -122,10 +128,9 @@ def test_another_build_elsewhere_and_later_gives_the_same_bytes(
     packages: Packages, tmp_path: Path
 ) -> None:
     source, temporary, target = (tmp_path / name for name in ("source", "temporary", "target"))
-    copy = "git ls-files -z | xargs -0 cp --parents --no-dereference -t"
-    source.mkdir()
-    subprocess.run(["sh", "-c", f"{copy} {source}"], cwd=ROOT, check=True)
-    temporary.mkdir()
+    for directory in (source, temporary):
+        directory.mkdir()
+    copied(source)
     epoch = output("rpm", "-qp", "--qf=%{BUILDTIME}", packages["sam-publish", "rpm"])
     command = [sys.executable, BUILD, *(f"--package={name}" for name in SMALL)]
     elsewhere = {"TMPDIR": str(temporary), "TZ": "Asia/Tokyo", "SOURCE_DATE_EPOCH": epoch}
@@ -147,14 +152,7 @@ PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Our wheel, built from a copy of the files under version control."""
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z", ".names", "pyproject.toml", "README.md", "LICENSE", *ROOMS],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    )
-    copy = ["xargs", "-0", "cp", "--parents", "--no-dereference", "-t", str(source)]
-    subprocess.run(copy, cwd=ROOT, input=tracked.stdout, check=True)
+    copied(source, ".names", "pyproject.toml", "README.md", "LICENSE", *ROOMS)
     build = [*PIP, "wheel", "--no-deps", "--wheel-dir", str(target), str(source)]
     subprocess.run(build, check=True)
     [path] = target.glob("*.whl")

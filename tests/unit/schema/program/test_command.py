@@ -179,18 +179,6 @@ def test_lists_are_as_large_as_the_limits_allow(
         assert is_full or sum(chunk) + first > max_bytes
 
 
-def test_a_full_list_does_not_wait_for_the_next_item() -> None:
-    read: list[int] = []
-
-    def items() -> Iterator[int]:
-        for number in range(4):
-            read.append(number)
-            yield number
-
-    assert next(chunks(items(), lambda number: 1, 2, 100)) == [0, 1]
-    assert read == [0, 1]
-
-
 def test_a_clock_before_the_build_of_the_program_is_refused() -> None:
     with pytest.raises(ClockNotSet, match=r"shows 1970-01-01T00:00:00Z.*NTP"):
         require_set_clock(datetime.fromtimestamp(0, UTC))
