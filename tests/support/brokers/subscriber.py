@@ -5,23 +5,15 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from sam_pipeline.consumer.sources.stomp.dialects import dialect_of, subscribe_headers
 from sam_pipeline.schema.net.stomp_frame import Frame, FrameReader, encode
+from tests.services.broker import StompServer
 
 WAIT_S = 20.0
 QUIET_S = 2.0
 """The broker has sent everything if nothing arrives for this time."""
 PREFETCH = 1_000_000
-
-
-class Server(Protocol):
-    @property
-    def host(self) -> str: ...
-
-    @property
-    def port(self) -> int: ...
 
 
 @contextmanager
@@ -52,7 +44,7 @@ def expect(frames: Iterator[Frame], command: str) -> Frame:
 
 
 @contextmanager
-def subscribed(server: Server, destination: str) -> Iterator[Iterator[Frame]]:
+def subscribed(server: StompServer, destination: str) -> Iterator[Iterator[Frame]]:
     """The messages that arrive at a topic or queue from now on."""
     with connected(server.host, server.port) as (connection, frames, _):
         headers = {"id": "1", "destination": destination, "ack": "auto", "receipt": "subscribed"}
@@ -61,7 +53,7 @@ def subscribed(server: Server, destination: str) -> Iterator[Iterator[Frame]]:
         yield (frame for frame in frames if frame.command == "MESSAGE")
 
 
-def backlog(broker: Server, consumer: str, destination: str) -> list[bytes]:
+def backlog(broker: StompServer, consumer: str, destination: str) -> list[bytes]:
     """The bodies of all messages that the broker has for a durable subscription; none is acked."""
     bodies = []
     login = {"client-id": consumer}

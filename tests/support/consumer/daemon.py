@@ -17,17 +17,17 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sam_pipeline.sql.database.engine import make_engine
-from tests.services.postgres import as_role
 from tests.support.conservation import key_of
 from tests.support.consumer.site import Site, eventually
-from tests.support.database.with_schema import with_schema
+from tests.support.consumer.site import Subscription as Subscription
+from tests.support.consumer.site import site_of as site_of
 
 STARTING = "starting with "
 SUBSCRIBED = ": subscribed"
@@ -35,15 +35,6 @@ LOST = "trying again"
 STOPPED = re.compile(r"stopped: (\d+) messages?.*?: (\d+) rows?, ")
 WAIT_S = 60.0
 QUIET_S = 30.0
-
-
-@dataclass(frozen=True)
-class Subscription:
-    """A subscription in the configuration."""
-
-    destination: str
-    message_class: str = "metricOutput"
-    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,37 +116,6 @@ def checked(site: Site) -> tuple[int, dict[str, Any]]:
     """Exit code and document of `sam-consume check --connect`."""
     done = site.run("check", "--connect", "--json")
     return done.returncode, json.loads(done.stdout)
-
-
-def site_of(
-    directory: Path,
-    brokers: Sequence[str],
-    *subscriptions: Subscription,
-    database: str = "",
-    **settings: str | int | float | Path,
-) -> Site:
-    """A site with the schema applied, on SQLite unless another one is given.
-
-    `settings` are keys of [consumer]; the name is that of the first destination.
-    """
-    database = database or f"sqlite:///{directory / 'sam.db'}"
-    with_schema(database).dispose()
-    first = subscriptions[0].destination if subscriptions else ""
-    name = "site-" + re.sub(r"[^A-Za-z0-9]+", "-", first).strip("-")
-    keys = {"name": name, "brokers": list(brokers), **settings}
-    lines = ["[database]", f"url = {json.dumps(as_role(database, 'loader'))}", "[consumer]"]
-    lines += [f"{key} = {json.dumps(value, default=str)}" for key, value in keys.items()]
-    for subscription in subscriptions:
-        lines.append("[[consumer.subscription]]")
-        lines.append(f"destination = {json.dumps(subscription.destination)}")
-        if subscription.shared:
-            lines.append("shared = true")
-        if subscription.message_class:
-            lines.append(f"class = {json.dumps(subscription.message_class)}")
-    config = directory / "sam.toml"
-    config.write_text("\n".join([*lines, ""]))
-    config.chmod(0o600)
-    return Site(config, database, str(keys["name"]))
 
 
 def row_keys(site: Site) -> list[str]:

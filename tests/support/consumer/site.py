@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+import re
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from sqlalchemy import Row, text
 
 from sam_pipeline.consumer.core import drain
 from sam_pipeline.consumer.core.inbox import Inbox
-from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Login, Subscription
+from sam_pipeline.consumer.sources.stomp import session as stomp_session
+from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Login
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.channel import connect
@@ -27,6 +27,7 @@ from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.loading.letters.body import StoredBody, original_body
+from tests.services.broker import StompServer
 from tests.services.postgres import as_role
 from tests.support.builders import metric_message, metric_result
 from tests.support.database.with_schema import with_schema
@@ -38,15 +39,12 @@ SPOOL_SILENCE_S = 0.5
 """How long a spool must be empty until a drain in this process ends."""
 
 
-class Broker(Protocol):
-    """The part of a real broker that the tests use."""
+class Subscription(NamedTuple):
+    """A subscription in the configuration."""
 
-    @property
-    def host(self) -> str: ...
-    @property
-    def port(self) -> int: ...
-    @property
-    def url(self) -> str: ...
+    destination: str
+    message_class: str = "metricOutput"
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,13 +69,13 @@ class Site:
     def command(self, *arguments: str, program: str = "") -> list[str]:
         """`sam-consume` as a process, or a program that behaves like it most of the time."""
         # Consumers with the same name and state directory refuse each other.
-        own = ["env", f"STATE_DIRECTORY={self._state_directory}", sys.executable]
+        own = ["env", f"STATE_DIRECTORY={self.config.with_name(self.state)}", sys.executable]
         start = ["-c", program] if program else ["-m", "sam_pipeline.consumer"]
         return [*own, *start, "--config", str(self.config), *arguments]
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command of `sam-consume` in this process (see `invoke`)."""
-        environment = {**os.environ, "STATE_DIRECTORY": str(self._state_directory)}
+        environment = {**os.environ, "STATE_DIRECTORY": str(self.config.with_name(self.state))}
         with ExitStack() as stack:
             if "stomp" not in self.config.read_text():
                 stack.enter_context(patch.object(drain, "SILENCE_S", SPOOL_SILENCE_S))
@@ -113,22 +111,6 @@ class Site:
         """Add keys to [consumer]."""
         self.edit("[consumer]\n", f"[consumer]\n{keys}\n")
 
-    @property
-    def _state_directory(self) -> Path:
-        return self.config.with_name(self.state)
-
-    @contextmanager
-    def daemon(self, *arguments: str, log: Path | None = None) -> Iterator[subprocess.Popen[str]]:
-        """A running `sam-consume run`, killed on leaving the block."""
-        command = self.command("run", *arguments)
-        with open(log or os.devnull, "w") as stderr:
-            process = subprocess.Popen(command, stderr=stderr, text=True)
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait(WAIT_S)
-
     def scalar(self, query: str) -> Any:
         [value] = self.column(query)
         return value
@@ -139,7 +121,7 @@ class Site:
     def letter_bodies(self) -> list[bytes]:
         """The bodies of all dead letters, as they were received."""
         rows = self._select("SELECT body, body_bytes, compressed FROM dead_letter")
-        return [original_body(StoredBody(bytes(body), *stored)) for body, *stored in rows]
+        return [original_body(StoredBody(bytes(body), *rest)) for body, *rest in rows]
 
     def letters(self) -> int:
         """The number of dead letters."""
@@ -168,27 +150,39 @@ class Site:
         eventually(lambda: self.rows() >= count, WAIT_S)
 
 
+def site_of(
+    directory: Path,
+    brokers: Sequence[str],
+    *subscriptions: Subscription,
+    database: str = "",
+    **settings: str | int | float | Path,
+) -> Site:
+    """A site with the schema applied, on SQLite unless another one is given.
+
+    `settings` are keys of [consumer]; the name is that of the first destination.
+    """
+    database = database or f"sqlite:///{directory / 'sam.db'}"
+    with_schema(database).dispose()
+    first = subscriptions[0].destination if subscriptions else ""
+    name = "site-" + re.sub(r"[^A-Za-z0-9]+", "-", first).strip("-")
+    keys = {"name": name, "brokers": list(brokers), **settings}
+    lines = ["[database]", f"url = {json.dumps(as_role(database, 'loader'))}", "[consumer]"]
+    lines += [f"{key} = {json.dumps(value, default=str)}" for key, value in keys.items()]
+    for destination, message_class, shared in subscriptions:
+        lines += ["[[consumer.subscription]]", f"destination = {json.dumps(destination)}"]
+        lines += ["shared = true"] if shared else []
+        lines += [f"class = {json.dumps(message_class)}"] if message_class else []
+    config = directory / "sam.toml"
+    config.write_text("\n".join([*lines, ""]))
+    config.chmod(0o600)
+    return Site(config, database, str(keys["name"]))
+
+
 def make_site(
     directory: Path, database: str, brokers: Sequence[str], destination: str = "/topic/grid.none"
 ) -> Site:
-    """A site with the schema applied, subscribed to one destination of metric results."""
-    with_schema(database).dispose()
-    name = f"site-{destination.replace('/', '.').rpartition('.')[2]}"
-    config = directory / "sam.toml"
-    config.write_text(
-        f"""\
-[database]
-url = {json.dumps(as_role(database, "loader"))}
-[consumer]
-name = "{name}"
-brokers = {json.dumps(list(brokers))}
-[[consumer.subscription]]
-destination = {json.dumps(destination)}
-class = "metricOutput"
-"""
-    )
-    config.chmod(0o600)
-    return Site(config, database, name)
+    """A site on this database, subscribed to one destination of metric results."""
+    return site_of(directory, brokers, Subscription(destination), database=database)
 
 
 def sqlite_site(directory: Path) -> Site:
@@ -196,11 +190,11 @@ def sqlite_site(directory: Path) -> Site:
     return make_site(directory, f"sqlite:///{directory}/sam.db", [f"spool://{directory}/spool"])
 
 
-def subscribe(server: Broker, consumer: str, destination: str) -> None:
+def subscribe(server: StompServer, consumer: str, destination: str) -> None:
     """Subscribe like the first run of a consumer, so that the broker queues messages for it."""
     channel = connect(server.host, server.port, Deadline.after(WAIT_S))
     session = ConsumingSession(channel, server.url, Inbox(1), Login(consumer))
-    session.subscribe(consumer, [Subscription(destination, Stamp(), 1)])
+    session.subscribe(consumer, [stomp_session.Subscription(destination, Stamp(), 1)])
     session.close()
 
 
@@ -217,10 +211,3 @@ def fill_spool(path: Path, messages: Sequence[Message]) -> None:
     queue = DirectoryQueue(path)
     for message in messages:
         queue.add(message)
-
-
-def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, float]:
-    """Send the signal and wait; the exit code and the seconds until the process ended."""
-    began = time.monotonic()
-    process.send_signal(number)
-    return process.wait(WAIT_S), time.monotonic() - began
