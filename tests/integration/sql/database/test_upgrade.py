@@ -8,30 +8,25 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
 
 import sam_pipeline.sql.database.version
-from sam_pipeline.schema.messages.message import new_message
 from sam_pipeline.schema.program.command import CONFIG
 from sam_pipeline.sql.checks.check import find_problems
-from sam_pipeline.sql.database.engine import make_engine, reading
 from sam_pipeline.sql.database.version import (
     current_schema,
     current_version,
-    follow_schema,
     require_compatible,
     upgrade,
     upgrade_script,
     versions,
     wanted_version,
 )
-from sam_pipeline.sql.errors import DatabaseAway, SchemaMismatch
-from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.load import load
+from sam_pipeline.sql.errors import SchemaMismatch
 from tests.services.psql import run_psql
 from tests.support.database.dialects import only_on
 from tests.support.database.sam_db import url_of
@@ -199,21 +194,3 @@ def test_only_neighbours_work_together(own_engine: Engine, become: Callable[...,
     for action in (upgrade, require_compatible):
         with pytest.raises(SchemaMismatch, match=r"0003 is newer.* 0001"):
             action(own_engine)
-
-
-@only_on("postgresql", "own_url")
-def test_an_upgrade_waits_for_transactions_of_programs(
-    own_engine: Engine, become: Callable[..., None]
-) -> None:
-    follow_schema(own_engine)
-    now = datetime(2026, 11, 20, 12, tzinfo=UTC)
-    checked = load(own_engine, Catalogue(own_engine), [new_message("sam-check", "")], now)
-    assert checked.checks == 1  # a message that only tests the path needs no views
-    become(ADDITIVE)
-    upgrading = make_engine(f"{url_of(own_engine)}?options=-c%20lock_timeout%3D200ms")
-
-    with reading(own_engine), pytest.raises(DatabaseAway, match="lock timeout"):
-        upgrade(upgrading)
-
-    assert upgrade(upgrading) == ["0002"]
-    upgrading.dispose()

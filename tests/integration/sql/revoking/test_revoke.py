@@ -100,19 +100,6 @@ def test_what_a_forger_displaced_is_back_with_the_claims_of_others(engine: Engin
     assert (operation.command, FORGER in operation.arguments) == ("revoke", True)
 
 
-def test_what_a_forger_squatted_belongs_to_whom_it_was_refused(engine: Engine) -> None:
-    say_all(engine, FORGER, LATER, forged=True)
-    say_all(engine, OWNER, LAST)
-
-    revoked(engine)
-
-    for view, row in EXAMPLES.items():
-        assert query(engine, f"SELECT publisher FROM {view}") == [(OWNER,)]
-        weight = {"weight": 3} if view == "siteGroup" else {}
-        assert stored(engine, view) == [{**row, **weight, "messageId": f"{OWNER} {LAST}"}]
-    assert query(engine, "SELECT * FROM claim") == []
-
-
 def test_what_nobody_else_said_is_gone_within_the_period_only(engine: Engine) -> None:
     say_all(engine, FORGER, EARLIER)
     before = state(engine)

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 
 import pytest
 from sqlalchemy import Engine
 
 from sam_pipeline.schema.identity.identity import operator_identity
 from sam_pipeline.schema.login import login_name
-from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import DowntimeRefused, NoSuchDowntime
-from sam_pipeline.sql.loading.fold import fold_all, take_changes
 from sam_pipeline.sql.topology.downtime import (
-    ChangedDowntimes,
     announce,
     announcement,
     cancel,
-    unknown_names,
 )
 from sam_pipeline.sql.topology.view_rows import Row
-from tests.support.builders import metric_result
-from tests.support.database.sql_rows import downtime, insert, query, service_endpoint, stored
+from tests.support.database.sql_rows import downtime, insert, query, stored
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -86,54 +79,3 @@ def test_an_end_outside_the_downtime_or_an_unknown_id_changes_nothing(
         cancel(engine, ["D1", "D9"], None, "cancelled (joe)", NOW)
 
     assert counted(engine) == before
-
-
-def test_names_missing_from_the_topology_give_warnings(engine: Engine) -> None:
-    insert(engine, "serviceEndpoint", service_endpoint())
-    for names in ({}, {"serviceFlavour": ""}, {"serviceFlavour": "", "hostName": ""}):
-        assert unknown_names(engine, rows(**names)) == []
-    for names, missing in (
-        ({"siteName": "X"}, "site X "),
-        ({"hostName": "x"}, "site EXAMPLE-LCG2 with host x "),
-        ({"hostName": "", "serviceFlavour": "F"}, "site EXAMPLE-LCG2 with flavour F "),
-    ):
-        [warning] = unknown_names(engine, rows(**names))
-        assert warning.startswith(missing) and "topology" in warning
-
-
-def test_exactly_the_affected_days_are_due_again(engine: Engine) -> None:
-    now = datetime.now(UTC)
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    first = format_time(midnight - timedelta(days=10) + timedelta(hours=1))
-    insert(engine, "metricOutput", metric_result(timestamp=first))
-    fold_all(engine)
-
-    def at(day: int, hour: int) -> str:
-        """The hour of the day that was `day` days ago."""
-        return format_time(midnight - timedelta(days=day) + timedelta(hours=hour))
-
-    def move(start: str, end: str) -> ChangedDowntimes:
-        return announce(engine, rows(startTime=start, endTime=end), now)
-
-    def due() -> list[date]:
-        """The days marked since the last call."""
-        marked = query(engine, "SELECT day FROM report_changed_day WHERE change_no IS NULL")
-        with writing(engine) as connection:
-            take_changes(connection)
-        return sorted(date.fromisoformat(str(day)) for (day,) in marked)
-
-    steps: Sequence[tuple[Callable[[], ChangedDowntimes], Sequence[int]]] = [
-        (lambda: move(at(6, 8), at(4, 0)), [6, 5]),
-        (lambda: move(at(5, 23), at(4, 1)), [6, 5, 4]),
-        (lambda: cancel(engine, ["D1"], at(5, 24), "ended", now), [5, 4]),
-        (lambda: cancel(engine, ["D1"], None, "cancelled", now), [5]),
-        (lambda: cancel(engine, ["D1"], None, "cancelled", now), []),
-        (lambda: move(at(12, 0), at(8, 0)), [10, 9]),  # reports begin with the first result
-        (lambda: move(at(1, 12), at(-5, 0)), [10, 9, 1, 0]),  # and end today
-    ]
-    due()
-    for step, expected in steps:
-        changed, marked = step(), due()
-
-        assert changed.due_days == marked
-        assert marked == [(midnight - timedelta(days=day)).date() for day in expected]
