@@ -6,10 +6,9 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from trustme import LeafCert
 
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.publisher.delivery.drain import drain
@@ -23,7 +22,7 @@ from tests.support.builders import metric_message, metric_result
 from tests.support.commands import PROGRAMS
 from tests.support.consumer.door import listening
 from tests.support.consumer.door_site import DoorSite, door_site
-from tests.support.publishing import ids, secret
+from tests.support.publishing import ids
 from tests.support.waiting import eventually
 
 
@@ -34,27 +33,13 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoorSite]:
         yield site
 
 
-class Secured(NamedTuple):
-    """A door over TLS that wants a token or a certificate."""
-
-    site: DoorSite
-    files: TlsFiles
-    host: LeafCert
-    token: Path
-    """A file with a token that it knows."""
-
-    @property
-    def trusting(self) -> PublisherConfig:
-        """The configuration of a sender without credentials."""
-        return PublisherConfig(brokers=(self.site.door.url,), ca_file=self.files.ca_file)
-
-
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DoorSite, TlsFiles]]:
+    """A door over TLS that wants a certificate, or the token in a file beside its own."""
     directory = tmp_path_factory.mktemp("secured")
     files = TlsFiles(directory)
     host = files.host()
-    token = files.file("token", make_token(directory / "tokens", "nagios1").encode())
+    files.file("token", make_token(directory / "tokens", "nagios1").encode())
     with door_site(
         directory,
         tls=True,
@@ -64,7 +49,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         tokens_file=str(directory / "tokens"),
         require_identity=True,
     ) as site:
-        yield Secured(site, files, host, token)
+        yield site, files
 
 
 def results(count: int, metric: str) -> list[Record]:
@@ -92,39 +77,27 @@ def test_what_the_door_confirms_is_in_the_database_once(door: DoorSite) -> None:
 
 
 def test_http_goes_through_a_proxy_and_https_through_a_tunnel(
-    door: DoorSite, secured: Secured
+    door: DoorSite, secured: tuple[DoorSite, TlsFiles]
 ) -> None:
+    site, files = secured
+    token = files.directory / "token"
     with ProxyServer() as proxy:
         publish(messages(1001, "proxy"), config_for(door, proxy=proxy.url))
-        config = secured.trusting._replace(token_file=secured.token, proxy=proxy.url)
+        config = config_for(site, ca_file=files.ca_file, token_file=token, proxy=proxy.url)
         publish(messages(1001, "tunnel"), config)
-        servlet = f"activemq-rest+https://nagios1@{HOST}:{secured.site.door.port}"
-        config = config._replace(brokers=(servlet,), password_file=secured.token, timeout_s=60)
+        servlet = f"activemq-rest+https://nagios1@{HOST}:{site.door.port}"
+        config = config._replace(brokers=(servlet,), password_file=token, timeout_s=60)
         publish(messages(20, "servlet-tunnel"), config)
+    certificate = files.x509_proxy(files.client())
+    known = config_for(site, ca_file=files.ca_file, certificate_file=certificate)
+    assert len(publish(messages(5, "certificate"), known).receipts) == 5
+    with pytest.raises(NoBrokerTookIt):
+        publish(messages(1, "refused"), config_for(site, ca_file=files.ca_file))
 
-    assert (door.rows("proxy"), secured.site.rows("%tunnel")) == (1001, 1021)
+    assert (door.rows("proxy"), site.rows("%tunnel"), site.rows("refused")) == (1001, 1021, 0)
     plain = f"POST http://{HOST}:{door.door.port}/v1/messages"
-    tunnel = f"CONNECT {HOST}:{secured.site.door.port}"
+    tunnel = f"CONNECT {HOST}:{site.door.port}"
     assert proxy.asked == [plain, plain, tunnel, tunnel]
-
-
-def test_a_sender_needs_credentials_and_a_valid_door(secured: Secured, tmp_path: Path) -> None:
-    files, trusting = secured.files, secured.trusting
-    unknown = secret(tmp_path / "token", "a-token-of-another-door")
-    revoked = files.revocation_list(secured.host)
-    for config, stem in (
-        (trusting, "401 Unauthorized: "),
-        (trusting._replace(token_file=unknown), "401 Unauthorized: "),
-        (trusting._replace(token_file=secured.token, crl_file=revoked), "revoked"),
-    ):
-        with pytest.raises(NoBrokerTookIt) as refusal:
-            publish(messages(1, "refused"), config)
-        (failure,) = refusal.value.publication.failures
-        assert stem in failure.reason
-    assert secured.site.rows("refused") == 0
-
-    config = trusting._replace(certificate_file=files.x509_proxy(files.client()))
-    assert len(publish(messages(5, "certificate"), config).receipts) == 5
 
 
 @pytest.mark.parametrize(

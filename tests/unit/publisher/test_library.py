@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import gc
 import math
+import os
+import pwd
+import sys
+import threading
+import tomllib
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from sam_pipeline.publisher import (
-    ConfigError,
-    Publisher,
-    PublisherConfig,
-    RecordRefused,
-    publish_record,
-)
-from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.publisher import ConfigError, Publisher, RecordRefused, publish_record
+from sam_pipeline.publisher.settings import origin
+from sam_pipeline.publisher.settings.origin import origin_of, script_origin
+from sam_pipeline.schema.messages.message import HOST, PROGRAM, USER, Message
+from sam_pipeline.schema.program.command import VERSION
 from sam_pipeline.schema.records.text import ReadRecord, read_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker
@@ -164,25 +168,11 @@ def test_a_block_that_ends_with_an_error_publishes_its_records() -> None:
 # Publishers that were never closed
 
 
-def test_a_dropped_publisher_reports_its_loss_if_any(caplog: pytest.LogCaptureFixture) -> None:
-    publisher = Publisher(PublisherConfig())
-    for _ in range(2):
-        publisher.add(metric_result())
-    del publisher
-    gc.collect()
-
-    [warning] = caplog.messages
-    assert "2 of its 2 records are lost" in warning
-
-
 def test_records_of_an_interrupted_delivery_are_spooled(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
     publisher = Publisher(config_for(dead_url()))
     publisher.add(metric_result())
     with monkeypatch.context() as patched:
-        patched.setattr(publisher._courier, "deliver", interrupt)
+        patched.setattr(publisher._courier, "deliver", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             publisher.close()
     del publisher
@@ -205,13 +195,71 @@ def test_settings_override_the_configuration_which_is_otherwise_that_of_the_comm
     assert publisher.config.brokers == ("stomp://a.example.org", "stomp://b.example.org")
 
 
-@pytest.mark.parametrize("config", [None, PublisherConfig()])
-def test_a_bad_setting_is_an_error(config: PublisherConfig | None) -> None:
+def test_a_bad_setting_is_an_error() -> None:
     with pytest.raises(TypeError, match="unknown publisher setting: broker"):
-        Publisher(config, broker="stomp://a")
-    with pytest.raises(ConfigError, match="did you mean /topic/x"):
-        Publisher(config, destination="/topics/x")
-    with pytest.raises(ConfigError, match="blank"):
-        Publisher(config, message_class="disk usage")
-    with pytest.raises(ConfigError, match="order: expected listed or shuffled"):
-        Publisher(order="random")
+        Publisher(broker="stomp://a")
+    for setting, problem in (
+        ({"destination": "/topics/x"}, "did you mean /topic/x"),
+        ({"message_class": "disk usage"}, "blank"),
+        ({"order": "random"}, "order: expected listed or shuffled"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            Publisher(**setting)
+
+
+# Where messages come from, as their headers claim it
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert (
+        tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"][
+            "version"
+        ]
+        == VERSION
+    )
+
+
+def test_the_library_names_the_script_in_what_it_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/opt/probes/check_ping.py", "-H", "a"])
+
+    with Publisher(config_for()) as publisher:
+        publisher.add(metric_result())
+        publisher.flush()
+        (ours,) = publisher.last.spooled
+        publisher.add_message(metric_message())
+        publisher.flush()
+        (theirs,) = publisher.last.spooled
+
+    assert ours.headers[PROGRAM] == f"check_ping.py sam-publish/{VERSION}"
+    assert not {HOST, PROGRAM, USER} & theirs.headers.keys()
+    assert script_origin("", {})[PROGRAM].startswith("python ")
+
+
+def test_the_login_name_is_otherwise_that_of_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert origin_of("a", {})[USER] == pwd.getpwuid(os.getuid()).pw_name
+    assert origin_of("a", {"USER": "nagios"})[USER] == "nagios"
+    assert origin_of("a", {"LOGNAME": "probe", "USER": "nagios"})[USER] == "probe"
+
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+    assert origin_of("a", {})[USER] == "uid 4000000000"
+
+
+def test_a_silent_directory_service_costs_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(origin, "USER_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: over.wait(60))
+
+    assert origin_of("a", {})[USER] == f"uid {os.getuid()}"
+    assert not over.is_set()
+    over.set()
+
+
+def test_values_fit_into_any_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="h\xf6st\n" * 100))
+
+    headers = script_origin("/opt/a\0b: \udcff.py", {"LOGNAME": " jos\xe9 "})
+
+    assert headers[HOST] == ("h?st?" * 100)[: origin.LONGEST]
+    assert headers[PROGRAM].startswith("a?b: ?.py ")
+    assert headers[USER] == "jos?"
+    assert all(value.isascii() and value.isprintable() for value in headers.values())

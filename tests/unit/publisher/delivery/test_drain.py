@@ -7,7 +7,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -51,11 +53,9 @@ class Scripted:
 
     def __init__(self, refuses: Callable[[Message], str] = lambda _: "") -> None:
         self.refuses = refuses
-        self.asked: list[str] = []
         self.taken: list[Message] = []
         self.seconds: list[float] = []
         self.connections = 0
-        self.meanwhile = lambda: False
 
     def connect(self, *_: object) -> Scripted:
         self.connections += 1
@@ -64,7 +64,6 @@ class Scripted:
     def send(self, messages: Sequence[Message], deadline: Deadline) -> Iterator[int]:
         self.seconds.append(deadline.remaining())
         for position, message in enumerate(messages):
-            self.asked.append(message.message_id)
             if why := self.refuses(message):
                 raise MessageRejected("a broker", position, why)
             self.taken.append(message)
@@ -217,11 +216,8 @@ def test_concurrent_drains_send_once(
     kinds = iter(brokers)
     monkeypatch.setattr(drain_module, "kind_of", lambda _: next(kinds))
 
-    threads = [threading.Thread(target=drain, args=(config_for(ANY),)) for _ in brokers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(drain, [config_for(ANY)] * 3))
 
     assert sorted(id for broker in brokers for id in ids(broker.taken)) == sorted(waiting)
     assert spool.count() == 0
@@ -281,11 +277,8 @@ def test_a_batch_ends_before_its_locks_expire(spool: DirectoryQueue, scripted: S
 
 def test_an_interrupted_drain_leaves_no_lock(spool: DirectoryQueue, scripted: Scripted) -> None:
     filled(spool, 3)
+    scripted.refuses = Mock(side_effect=KeyboardInterrupt)
 
-    def interrupt(_: Message) -> str:
-        raise KeyboardInterrupt
-
-    scripted.refuses = interrupt
     with pytest.raises(KeyboardInterrupt):
         drain(config_for(ANY))
 
@@ -325,14 +318,7 @@ def test_a_drain_loop_backs_off(spool: DirectoryQueue, waiting: int, waits: list
 def test_a_drain_loop_survives_an_unavailable_file_server(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = DrainTotals()
     sent.sent = 1
-    rounds = iter([SpoolError("the file server lost this export", 74), sent])
-
-    def away_once(*_: object) -> DrainTotals:
-        outcome = next(rounds)
-        if isinstance(outcome, SpoolError):
-            raise outcome
-        return outcome
-
-    monkeypatch.setattr(drain_module, "drain", away_once)
+    rounds = Mock(side_effect=[SpoolError("the file server lost this export", 74), sent])
+    monkeypatch.setattr(drain_module, "drain", rounds)
 
     assert drain_until(Rounds(2), config_for(dead_url())).sent == 1
