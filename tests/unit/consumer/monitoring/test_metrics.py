@@ -217,19 +217,6 @@ def test_the_number_of_threads_is_limited(daemon: Daemon) -> None:
     assert sum("process_request_thread" in thread.name for thread in started) <= CLIENTS
 
 
-@pytest.mark.parametrize(
-    "garbage", [b"\x16\x03\x01\x02\x00\x01", b"GET " + b"a" * 100_000, b"POST / HTTP/1.1\r\n\r\n"]
-)
-def test_garbage_is_refused_and_the_next_client_is_served(daemon: Daemon, garbage: bytes) -> None:
-    with daemon.connect() as client, suppress(OSError):  # it may be closed before its end
-        client.sendall(garbage)
-        client.shutdown(socket.SHUT_WR)
-        while client.recv(65536):
-            pass
-
-    assert daemon.serves()
-
-
 def test_a_port_in_use_is_an_error_in_the_log_and_tried_until_it_is_free(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -197,13 +197,6 @@ def test_messages_that_arrive_together_keep_their_order(tmp_path: Path, nagios: 
 
 SECURE = f"listen+https://{HOST}:8443"
 OPEN = "listen+http://0.0.0.0:8080"
-POLICY = """\
-mode = "enforce"
-[[publisher]]
-name = "a"
-is = ["token:listed", "token:missing", "token:any-*"]
-classes = ["metricOutput"]
-"""
 
 
 @pytest.fixture
@@ -211,18 +204,17 @@ def files(tmp_path: Path) -> TlsFiles:
     return TlsFiles(tmp_path)
 
 
-def config_of(files: TlsFiles, url: str = SECURE, policy: str = "", **door: bool) -> ConsumerConfig:
+def config_of(files: TlsFiles, url: str = SECURE, **door: bool) -> ConsumerConfig:
     """A door with a certificate and a token."""
     host, tokens = files.host(), files.directory / "tokens"
     make_token(tokens, "listed")
-    publishers = files.file("publishers.toml", policy.encode()) if policy else None
     keys = DoorConfig(
         files.certificate_file(host, "host.pem"),
         files.key_file(host, name="host-key.pem"),
         tokens_file=tokens,
         **{"require_identity": True, **door},
     )
-    return ConsumerConfig((url,), door=keys, publishers=publishers)
+    return ConsumerConfig((url,), door=keys)
 
 
 def about(lines: Sequence[str], *texts: str) -> list[str]:
@@ -249,22 +241,3 @@ def test_who_may_send_without_identity_is_a_note(files: TlsFiles) -> None:
     assert about(notes, OPEN, "anybody") and about(notes, OPEN, "plain text")
     (local,) = door_notes(config_of(files, "listen+http://localhost:8080", require_identity=False))
     assert "every account of this host" in local
-
-
-def test_a_certificate_for_another_host_is_a_note(files: TlsFiles) -> None:
-    config = config_of(files)
-    files.certificate_file(files.host("door.example.org"), "host.pem")
-
-    (note,) = door_notes(config)
-    assert "door.example.org" in note
-
-
-def test_tokens_and_policy_that_differ_are_notes(files: TlsFiles) -> None:
-    config = config_of(files, policy=POLICY)
-    make_token(files.directory / "tokens", "any-1")
-    make_token(files.directory / "tokens", "unlisted")
-    notes = [*door_notes(config)]
-
-    assert len(notes) == 2
-    assert about(notes, "publishers.toml", "token:missing")
-    assert about(notes, "/tokens: ", "token:unlisted")

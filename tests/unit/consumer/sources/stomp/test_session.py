@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from itertools import count, repeat
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge
 from sam_pipeline.consumer.sources.stomp import session as stomp_session
 from sam_pipeline.consumer.sources.stomp import source as stomp
-from sam_pipeline.consumer.sources.stomp.link import LIVED_S, Address, StompLink, StompSettings
+from sam_pipeline.consumer.sources.stomp.link import Address, StompLink, StompSettings
 from sam_pipeline.consumer.sources.stomp.round_trip import round_trips, sent_to
 from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Login, Subscription
 from sam_pipeline.consumer.sources.stomp.source import StompSource
@@ -400,45 +400,6 @@ def test_a_lost_connection_is_opened_again_and_its_deliveries_are_discarded(
 
         assert broker.heard("ACK").headers["id"] == "a2"
     assert (before, inbox.reconnects) == ({}, {source.name: 1})
-
-
-@pytest.mark.parametrize(("lived_s", "sequences"), [(LIVED_S - 1, 1), (LIVED_S, 4)])
-def test_delays_grow_after_short_sessions(
-    broker: FakeBroker, inbox: Inbox, lived_s: float, sequences: int
-) -> None:
-    made: list[Iterator[float]] = []
-
-    def delays() -> Iterator[float]:
-        made.append(without_delays())
-        return made[-1]
-
-    now = count(step=lived_s)  # each session begins and ends with one look at the clock
-    link = link_to(broker, delays=delays, clock=now.__next__)
-    with running(link, inbox):
-        for turn in range(4):  # again, after each loss
-            broker.heard("SUBSCRIBE")
-            eventually(lambda: not link.problem)
-            if turn < 3:
-                broker.drop()
-
-    assert len(made) == sequences
-
-
-def test_an_absent_broker_is_logged_once(inbox: Inbox, caplog: pytest.LogCaptureFixture) -> None:
-    with FakeBroker() as broker:
-        nobody = broker.address
-    attempts: list[Address] = []
-
-    def resolve() -> Sequence[Address]:
-        attempts.append(nobody)
-        return [nobody]
-
-    source = source_of(resolve)
-    with running(source, inbox):
-        eventually(lambda: len(attempts) > 5)
-        missing = source.missing()
-    assert missing == [f"{source.name} at 127.0.0.1 (connection refused)"]
-    assert sum("connection refused" in text for text in caplog.messages) == 1
 
 
 def test_a_name_server_that_hangs_costs_one_thread_and_no_reconnect(
