@@ -75,9 +75,6 @@ def confirmed(publication: Publication) -> list[str]:
     return ids(receipt.message for receipt in publication.receipts)
 
 
-# What arrives
-
-
 BINARY, TEXT = bytes(range(256)), "lines\r\n\tß€ a+b&c=d;%41\n\n".encode()
 EVERY_WAY = [(stomp, "stomp") for stomp in BROKERS] + [("activemq5", "http"), ("rabbitmq", "http")]
 every_way = pytest.mark.parametrize(("broker", "over"), EVERY_WAY, indirect=["broker"])
@@ -173,9 +170,6 @@ def test_headers_that_a_broker_would_act_on_stop_no_message(broker: StompServer,
     assert sorted(received_ids(broker, f"/queue/{name}", ids(sent))) == sorted(ids(sent))
 
 
-# What is refused
-
-
 def only_allowed(server: RabbitMQServer) -> tuple[str, str]:
     """The URL for a user who may send only to some topics, and a password."""
     user = f"probe-{uuid.uuid4().hex}"
@@ -245,9 +239,6 @@ def test_details_are_shortened_to_what_a_form_can_hold(
     assert first == fits.body
     assert shortened.endswith(b" bytes were left out here]\nEOT\n")
     assert len(shortened) > 100_001  # where a raw body would be cut
-
-
-# Round trips
 
 
 def proof_of(server: StompServer, destination: str) -> str:
@@ -326,9 +317,6 @@ def test_check_proves_the_way_to_each_broker_and_notes_where_anybody_may_publish
     assert problem.endswith("connection refused")
     of_servlet = check(place, activemq5.rest_url, destination=f"/queue/{name}")
     assert of_servlet["brokers"][0]["proven"].startswith("confirmed; ")
-
-
-# Certificates, virtual hosts
 
 
 def test_a_broker_over_tls_takes_messages_and_load_tests_with_our_certificate_alone(

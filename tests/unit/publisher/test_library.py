@@ -42,9 +42,6 @@ def only_element(spool: DirectoryQueue) -> Message:
     return spool.read(name)
 
 
-# Records
-
-
 def test_a_record_gets_the_values_time_and_host_that_it_lacks(spool: DirectoryQueue) -> None:
     shared = {"site": "SITE-A", "vo": "ops", "gathered_at": "wn9.example.org", "flavour": "SE"}
     record = {"METRICNAME": "m", "metricStatus": "OK", "hostName": "ce01", "serviceType": "CE"}
@@ -117,9 +114,6 @@ def test_what_is_not_a_record_is_refused_with_its_key_and_type_and_the_others_ar
         publish_record({}, config_for())
 
 
-# Blocks and batches
-
-
 def test_many_records_are_packed_and_messages_are_not_over_one_connection() -> None:
     sent = messages(250)
     with FakeBroker() as broker, Publisher(config_for(broker.url)) as publisher:
@@ -165,9 +159,6 @@ def test_a_block_that_ends_with_an_error_publishes_its_records() -> None:
     assert (publisher.published, publisher.spooled, len(spooled())) == (0, 1, 1)
 
 
-# Publishers that were never closed
-
-
 def test_records_of_an_interrupted_delivery_are_spooled(monkeypatch: pytest.MonkeyPatch) -> None:
     publisher = Publisher(config_for(dead_url()))
     publisher.add(metric_result())
@@ -179,9 +170,6 @@ def test_records_of_an_interrupted_delivery_are_spooled(monkeypatch: pytest.Monk
     gc.collect()
 
     assert len(spooled()) == 1
-
-
-# Settings
 
 
 def test_settings_override_the_configuration_which_is_otherwise_that_of_the_command() -> None:
@@ -205,9 +193,6 @@ def test_a_bad_setting_is_an_error() -> None:
     ):
         with pytest.raises(ConfigError, match=problem):
             Publisher(**setting)
-
-
-# Where messages come from, as their headers claim it
 
 
 def test_the_version_is_that_of_the_package() -> None:

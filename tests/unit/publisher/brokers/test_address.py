@@ -109,9 +109,6 @@ def test_the_name_of_this_host_is_the_longest_except_localhost(
     assert this_host() == expected
 
 
-# A directory queue as the broker
-
-
 @pytest.fixture
 def at(spool: DirectoryQueue) -> BrokerAddress:
     return BrokerAddress(Broker("spool", path=str(spool.path)))

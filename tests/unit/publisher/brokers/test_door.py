@@ -189,9 +189,6 @@ def test_a_request_that_is_refused_as_a_whole_rejects_its_messages() -> None:
     assert len(server.asked) == 1
 
 
-# Credentials
-
-
 def test_only_our_token_is_sent_and_no_error_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BEARER_TOKEN", "for-a-storage-element")
     with DoorStandIn(token=TOKEN) as door:

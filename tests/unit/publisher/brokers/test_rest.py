@@ -65,9 +65,6 @@ def posts(server: HttpStandIn) -> list[Asked]:
     return [request for request in server.asked if b"unsubscribe" not in request.body]
 
 
-# ActiveMQ's message servlet
-
-
 def test_the_servlet_gets_a_message_as_a_form_without_headers_that_it_would_act_on() -> None:
     theirs = {"action": "unsubscribe", "body": "x", "clientId": "y", "JMSDeliveryMode": "z"}
     message = message_to(body="a: b+c&d=e %41\r\n€\U0001f600\n".encode(), nagios_host="n:1")
@@ -118,9 +115,6 @@ def test_what_the_servlet_would_change_is_never_posted(message: Message, stem: s
     assert posts(server) == []
 
 
-# RabbitMQ's management API
-
-
 def test_the_api_gets_a_message_as_a_document() -> None:
     message = message_to(body="ß\n".encode(), nagios_host="n:1")
     binary = message_to("/queue/in.box", body=bytes(range(256)))
@@ -146,9 +140,6 @@ def test_the_api_gets_a_message_as_a_document() -> None:
     assert of_queue.target == "/api/exchanges/site/amq.default/publish"
     assert (of_queue.json["routing_key"], of_queue.json["payload_encoding"]) == ("in.box", "base64")
     assert base64.b64decode(of_queue.json["payload"]) == bytes(range(256))
-
-
-# Both
 
 
 @pytest.mark.parametrize(
@@ -197,9 +188,6 @@ def test_a_message_that_is_refused_does_not_affect_the_others(
 
     assert result[0] is result[2] is None
     assert stem in str(result[1])
-
-
-# ARGO Messaging
 
 
 def test_many_messages_go_to_ams_in_few_calls_of_about_a_megabyte(ams: AmsStandIn) -> None:
@@ -281,6 +269,3 @@ def test_a_check_of_ams_needs_a_topic_that_exists(ams: AmsStandIn) -> None:
     assert proof.startswith("confirmed: the topic exists")
     with pytest.raises(MessageRejected, match="topic missing: 404 Reason: Topic doesn't exist"):
         round_trip(address, ams_config(ams), message_to("/topic/missing"), deadline)
-
-
-# What a dry run prints

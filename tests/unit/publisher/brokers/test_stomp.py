@@ -127,9 +127,6 @@ def test_a_repeatedly_forbidden_destination_is_not_tried_for_each_message() -> N
     assert broker.connections < 15
 
 
-# Round trips
-
-
 def proven(destination: str, timeout_s: float = 30, **faults: Any) -> tuple[str, FakeBroker]:
     """What a round trip proved, and the broker with these faults."""
     with FakeBroker(**faults) as broker:

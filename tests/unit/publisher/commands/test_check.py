@@ -135,9 +135,6 @@ def test_settings_that_work_but_deserve_attention_are_noted(
     assert all(note in line for note, line in zip(notes, lines, strict=True))
 
 
-# With --connect
-
-
 def connected(*urls: str, options: tuple[str, ...] = (), toml: str = "") -> Answer:
     return check("--connect", *(f"--broker={url}" for url in urls), *options, toml=toml)
 

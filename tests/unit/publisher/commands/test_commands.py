@@ -40,9 +40,6 @@ def sam_publish(*arguments: str, stdin: str = "", code: int = 0) -> Answer:
     return answer
 
 
-# One result
-
-
 def test_a_result_is_published_with_its_options_and_reported_in_one_line() -> None:
     options = "--status Down --site EXAMPLE --vo ops --details - --gathered-at wn1.example.org"
     when = ("--timestamp", "2026-11-20 10:00:00", "--header", "nagios_host=n1")
@@ -63,24 +60,19 @@ def test_a_result_is_published_with_its_options_and_reported_in_one_line() -> No
 
 
 @pytest.mark.parametrize(
-    ("before", "options", "code", "out", "err"),
+    ("options", "code", "out"),
     [
-        ("", "", 0, "spooled ", "connection refused"),
-        ("", "--require-broker", 75, "spooled ", "connection refused"),
-        ("", "--no-spool", 69, "", LOST),
-        ("", "--json", 0, "{", "connection refused"),
-        ("--json", "", 0, "{", "connection refused"),
+        ("", 0, "spooled "),
+        ("--require-broker", 75, "spooled "),
+        ("--no-spool", 69, ""),
+        ("--json", 0, "{"),
     ],
 )
-def test_what_becomes_of_a_result_without_a_broker(
-    before: str, options: str, code: int, out: str, err: str
-) -> None:
-    answer = sam_publish(
-        *before.split(), *RESULT, "--broker", dead_url(), *options.split(), code=code
-    )
+def test_what_becomes_of_a_result_without_a_broker(options: str, code: int, out: str) -> None:
+    answer = sam_publish(*RESULT, "--broker", dead_url(), *options.split(), code=code)
 
     assert answer.out.startswith(out)
-    assert err in answer.err
+    assert ("connection refused" if out else LOST) in answer.err
     assert len(spooled(SPOOL)) == bool(out)
 
 
@@ -102,9 +94,6 @@ def test_backslashes_are_unescaped_only_in_details_from_nagios() -> None:
     assert "detailsData: C:\\new\\\\n\\\\\\nend\nEOT" in plain
     assert "detailsData: C:\new\\n\\\nend\nEOT" in nagios
     assert "summaryData: in C:\\new\n" in nagios
-
-
-# What is refused
 
 
 HEADERS = ("priority", "ack", "JMSXUserID", "_AMQ_DUPL_ID", "messageClass", "a b", "a:b")
@@ -143,18 +132,13 @@ def test_a_call_that_can_not_work_says_why(line: str, code: int, stem: str) -> N
     assert (answer.out, spooled(SPOOL), Path("f").exists()) == ("", [], False)
 
 
-def test_nothing_is_confirmed_while_the_clock_was_never_set(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nothing_is_confirmed_before_the_clock_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("good").write_text(GOOD)
     monkeypatch.setattr(times, "NOT_BEFORE", datetime(9000, 1, 1, tzinfo=UTC))
 
     for command in (RESULT, ("send", "good")):
         assert "the clock of this host shows 20" in sam_publish(*command, code=69).err
     assert spooled(SPOOL) == []
-
-
-# Records from files
 
 
 def test_send_raw_publishes_the_bytes_unchanged_unless_they_are_too_many() -> None:
@@ -168,10 +152,8 @@ def test_send_raw_publishes_the_bytes_unchanged_unless_they_are_too_many() -> No
         answer = sam_publish(*raw, "--broker", broker.url, code=65)
 
     (frame,) = broker.taken
-    assert (frame.body, frame.headers["destination"]) == (
-        b"\xff no record\r\n",
-        "/topic/grid.probe.other",
-    )
+    assert frame.body == b"\xff no record\r\n"
+    assert frame.headers["destination"] == "/topic/grid.probe.other"
     for name, size in (("large", 5_000_000), ("huge", 300_000_000)):
         assert re.search(rf"{name}:1: record refused, too-large: .*{size}", answer.err)
     assert spooled(SPOOL) == []
@@ -187,9 +169,8 @@ def test_the_json_document_lists_messages_refusals_and_unavailable_brokers() -> 
     assert message["message_id"] == broker.ids[0]
     assert (message["outcome"], message["place"]) == ("published", broker.url)
     assert document["refused_records"][0]["reason"] == "no-key"
-    assert document["unavailable"] == [
-        {"broker": dead, "reason": "connection refused", "copy": None}
-    ]
+    (unavailable,) = document["unavailable"]
+    assert (unavailable["broker"], unavailable["reason"]) == (dead, "connection refused")
 
 
 def test_all_messages_of_a_call_share_its_time_limit() -> None:
@@ -216,18 +197,19 @@ def test_time_spent_reading_does_not_count_as_publishing(monkeypatch: pytest.Mon
     assert len(broker.taken) == 1
 
 
-@pytest.mark.parametrize("command", ["result", "send", "send --raw", "passive"])
-def test_each_command_names_itself_as_origin(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+@pytest.mark.parametrize("command", [RESULT, ("send",), ("send", "--raw"), ("passive",)])
+def test_each_command_names_itself_as_origin(
+    monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
     monkeypatch.setenv("LOGNAME", "nagios")
     line = f"[{int(time.time())}] PROCESS_HOST_CHECK_RESULT;ce01;0;OK\n"
-    arguments = RESULT if command == "result" else command.split()
 
-    sam_publish(*arguments, stdin=line if command == "passive" else GOOD)
+    sam_publish(*command, stdin=line if command == ("passive",) else GOOD)
 
     queue = DirectoryQueue(Path(SPOOL))
     (headers,) = [queue.read(name).headers for name in queue.names()]
     assert headers[ORIGIN_HOST] == os.uname().nodename
-    assert headers[PROGRAM] == f"sam-publish/{VERSION} {command.split()[0]}"
+    assert headers[PROGRAM] == f"sam-publish/{VERSION} {command[0]}"
     assert headers[USER] == "nagios"
 
 
@@ -235,7 +217,6 @@ def test_each_command_names_itself_as_origin(monkeypatch: pytest.MonkeyPatch, co
     ("url", "start"),
     [
         ("stomp://msg.example.org", "SEND\n"),
-        ("stomp+ssl://msg.example.org", "SEND\n"),
         ("activemq-rest+https://sam@msg.example.org", "POST /api/message/"),
         ("rabbitmq-api+https://sam@msg.example.org/v/x", "POST /api/exchanges/v/x/publish"),
         ("ams+https://msg.example.org/v1/projects/p", "POST /v1/projects/p/topics/"),
@@ -261,9 +242,6 @@ def test_a_dry_run_shows_the_frame_or_request_of_every_kind_of_broker_and_sends_
         assert body.endswith("EOT\n\0\n")
 
 
-# Batch jobs
-
-
 @pytest.mark.parametrize("job", ["_CONDOR_SCRATCH_DIR", "SLURM_TMPDIR", "TMPDIR SLURM_JOB_ID"])
 def test_a_batch_job_gets_no_default_spool_in_its_scratch_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: str
@@ -281,9 +259,6 @@ def test_a_batch_job_gets_no_default_spool_in_its_scratch_directory(
     monkeypatch.setenv("SAM_PUBLISHER_SPOOL", str(tmp_path / "chosen"))
     sam_publish(*RESULT, "--broker", dead_url())
     assert len(spooled("chosen")) == 1
-
-
-# Earlier messages
 
 
 def test_a_backlog_that_takes_too_long_is_left_to_the_next_calls_and_no_broker_is_blamed() -> None:

@@ -115,9 +115,6 @@ def test_what_can_not_be_read_is_unknown(tmp_path: Path) -> None:
     assert check().code == UNKNOWN
 
 
-# The text file
-
-
 def write(path: str = "sam.prom") -> Answer:
     return invoke("sam-publish", "spool", "status", "--textfile", path)
 

@@ -56,9 +56,6 @@ def set_aside(spool: DirectoryQueue) -> str:
     return spool.quarantine(name, "cut off").name
 
 
-# Looking
-
-
 def test_list_shows_each_element_with_its_content_oldest_first(spool: DirectoryQueue) -> None:
     assert json_of("list") == []
     message = metric_message(destination="/queue/mine")
@@ -128,9 +125,6 @@ def test_status_reports_counts_and_limits(spool: DirectoryQueue) -> None:
         "copies": [],
     }
     assert f"not for      {SERVLET}: 1" in run("status").out
-
-
-# Removing and repairing
 
 
 def test_elements_are_dropped_by_name_and_by_message_id(spool: DirectoryQueue) -> None:
@@ -217,9 +211,6 @@ def test_repair_does_not_touch_a_damaged_element_that_is_locked(spool: Directory
 
     assert "another process" in run("repair", code=65).out
     assert spool.count() == 1
-
-
-# Draining
 
 
 @pytest.mark.parametrize(

@@ -84,9 +84,6 @@ def locks(spool: DirectoryQueue) -> list[Path]:
     return list(spool.path.rglob("*.lck"))
 
 
-# In passing
-
-
 def test_the_next_call_drains_the_spool_on_the_same_connection(spool: DirectoryQueue) -> None:
     waiting, (message,) = filled(spool, 2), messages(1)
     publish(elsewhere := messages(1, destination="/queue/mine"), config_for())
@@ -179,9 +176,6 @@ def test_an_element_too_large_for_one_broker_waits_for_another_without_an_error(
 
     assert broker.ids == [large.message_id]
     assert (totals.sent, totals.rejected, spool.count()) == (1, {}, 0)
-
-
-# By command
 
 
 def test_a_drain_falls_back_to_the_next_broker_with_the_rest(spool: DirectoryQueue) -> None:
@@ -283,9 +277,6 @@ def test_an_interrupted_drain_leaves_no_lock(spool: DirectoryQueue, scripted: Sc
         drain(config_for(ANY))
 
     assert (locks(spool), spool.count()) == ([], 3)
-
-
-# Again and again
 
 
 class Rounds(threading.Event):

@@ -93,9 +93,6 @@ def test_a_key_that_can_not_be_read_now_loses_nothing() -> None:
     assert ids(deliver_until_safe(courier, sent, 1.0, termination).spooled) == ids(sent)
 
 
-# Reading ahead
-
-
 def test_items_fetched_ahead_keep_their_order_up_to_a_limit() -> None:
     ahead = ReadAhead(iter(range(5)), max_items=2)
     first = next(ahead)
@@ -115,9 +112,6 @@ def test_an_error_is_raised_at_its_position() -> None:
     assert next(ahead) == 1
     with pytest.raises(ValueError, match="broken"):
         next(ahead)
-
-
-# SIGTERM
 
 
 @pytest.fixture

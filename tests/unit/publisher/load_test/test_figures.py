@@ -80,9 +80,6 @@ def test_the_time_of_the_broker_may_be_in_any_unit(headers: dict[str, str], brok
     assert arrival.broker_us == broker_us
 
 
-# Losses and duplicates by id, exactly
-
-
 def arrivals(shares: list[int], *ids: tuple[int, int]) -> Arrivals:
     found = Arrivals(shares)
     for producer, number in ids:
@@ -144,9 +141,6 @@ def test_the_bitmaps_agree_with_sets(numbers: list[int], limit: int) -> None:
     assert missing == sorted(set(range(limit)) - expected)
 
 
-# Quantiles of durations
-
-
 durations = st.integers(0, 365 * 86400 * 1_000_000)
 
 
@@ -166,9 +160,6 @@ def test_the_quantiles_are_those_of_the_sorted_values(values: list[int]) -> None
     assert found is not None
     assert abs(found.median - expected) <= expected * 0.01 + 0.001
     assert found.maximum == round(max(values) / 1000, 3)
-
-
-# The figures of a cell
 
 
 ROUTE = LoadRoute(BrokerAddress(parse_broker("stomp://localhost")), PublisherConfig(), "ab12")
@@ -232,9 +223,6 @@ def test_the_limit_of_a_cell_is_named(given: dict[str, float], expected: str) ->
     found = figures(**given)  # type: ignore[arg-type]
 
     assert found["processor"]["limited_by"] == expected
-
-
-# The page
 
 
 RUN = [

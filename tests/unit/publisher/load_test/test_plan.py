@@ -73,8 +73,6 @@ def test_all_kinds_of_work_of_the_processors_count(monkeypatch: pytest.MonkeyPat
     assert processor_times() == (1 + 2 + 3 + 6 + 7 + 8, 1 + 2 + 3 + 4 + 5 + 6 + 7 + 8)
 
 
-# The broker
-
 LOOPBACK, OTHER = "127.0.0.1", "192.0.2.7"
 NAME = "msg.example.org"
 

@@ -123,9 +123,6 @@ def test_closed_standard_input_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
         list(read_files([], "metricOutput", lambda: NOW))
 
 
-# From a pipe
-
-
 @contextmanager
 def pipe() -> Iterator[tuple[Iterator[object], Callable[[bytes], object], int]]:
     """The records of a pipe as they are read, a function that writes to it, and what stops it."""

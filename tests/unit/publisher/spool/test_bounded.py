@@ -111,9 +111,6 @@ def test_what_was_set_aside_counts_and_is_dropped_first(spool: DirectoryQueue) -
     assert spooled() == ids([kept, *newer])
 
 
-# The count that processes share
-
-
 def test_the_next_process_continues_counting_without_reading_the_spool(
     spool: DirectoryQueue, count_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
