@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.brokers.fake_broker import closed_port
 from tests.support.commands import Answer, Workplace, embedded
 from tests.support.reports.stored import execute, query
 from tests.worlds.profile_file import to_toml
 from tests.worlds.small import PROFILE
 
-USAGE, BAD_DATA, NO_INPUT, UNAVAILABLE, CONFIG = 64, 65, 66, 69, 78
+BAD_DATA, NO_INPUT, CONFIG = 65, 66, 78
 LOG = re.compile(r"\S+Z (INFO|WARNING) ")  # log lines are not error messages
 GOOD = """\
 hostName: ce01.example.org
@@ -43,10 +42,6 @@ def only_error_line(answer: Answer, code: int) -> str:
     errors = [line for line in answer.err.splitlines() if not LOG.match(line)]
     assert len(errors) == 1, str(answer)
     return errors[0]
-
-
-def dead_broker() -> str:
-    return f"stomp://127.0.0.1:{closed_port()}"
 
 
 def hosts_in(workplace: Workplace) -> list[str]:
@@ -83,19 +78,6 @@ def test_what_is_broken_is_refused_by_line_or_becomes_a_dead_letter_and_the_rest
     assert "SPLENDID" in letters["bad-status"][0]
     assert letters["unknown-class"][1:] == ("weatherReport", b"sky: blue\nEOT\n")
     assert workplace.spooled("spool") == 0
-
-
-def test_a_drain_reports_an_unreachable_broker_and_loads_the_others(workplace: Workplace) -> None:
-    workplace.succeed("sam-publish", "send", stdin=GOOD)
-    text = (workplace.directory / "sam.toml").read_text()
-    brokers = f'brokers = ["spool://{workplace.directory}/spool"'
-    both = text.replace(f"{brokers}]", f'{brokers}, "{dead_broker()}"]')
-    workplace.write("sam.toml", both + '[[consumer.subscription]]\ndestination = "/topic/x"\n')
-
-    answer = workplace.run(*DRAIN)
-
-    assert "127.0.0.1" in only_error_line(answer, UNAVAILABLE)
-    assert hosts_in(workplace) == ["ce01.example.org"]
 
 
 @pytest.mark.parametrize("state", ["missing", "without a schema", "of a newer version"])

@@ -166,15 +166,6 @@ def test_quiet_commands_print_nothing_on_success(tmp_path: Path) -> None:
     assert workplace.succeed("sam-db", "-q", "prune", "--keep-audit", "1d", "--dry-run").out
 
 
-def test_a_quiet_drain_reports_new_dead_letters(workplace: Workplace) -> None:
-    workplace.succeed("sam-publish", "-q", "send", "--class", "weather", stdin="sky: blue\nEOT\n")
-
-    answer = workplace.run("sam-consume", "-q", "run", "--drain")
-
-    assert answer.code == 65, str(answer)
-    assert "unknown-class" in answer.out
-
-
 WRONG = (
     "sam-publish result --metric=m --status=OK --host=h --flavour=CE --broker=",
     "sam-publish send --header=destination=/queue/x",

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -85,26 +85,6 @@ def test_a_page_has_every_command_and_every_option(manual: Path, program: str) -
 
     assert absent == []
     assert all(is_named(command.prog, section(text, command.prog)) for command in commands(parser))
-
-
-def test_the_page_of_the_configuration_has_every_key_of_the_example(manual: Path) -> None:
-    text = rendered(manual / "sam.toml.5")
-
-    keys = list(keys_of_the_example())
-    absent = [(table, key) for table, key in keys if not is_named(key, section(text, table))]
-
-    assert len(keys) > 100
-    assert absent == []
-
-
-def keys_of_the_example() -> Iterator[tuple[str, str]]:
-    """The keys of deploy/sam.toml, which shows all of them, with the name of their table."""
-    table = ""
-    for line in (ROOT / "deploy" / "sam.toml").read_text(encoding="utf-8").splitlines():
-        if heading := re.match(r"(?:# )?(\[.*?\]+)", line):
-            table = heading[1]
-        elif key := re.match(r"(?:# )?(\w+) = ", line):
-            yield table, key[1]
 
 
 FILES = {"results.txt", "rows"}

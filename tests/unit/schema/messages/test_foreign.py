@@ -1,7 +1,8 @@
-"""Foreign messages: stamps, renamed keys, limits, and the probe results of ETF from nstream."""
+"""Foreign and refused messages: stamps, renamed keys, limits, destinations, results of nstream."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -11,15 +12,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sam_pipeline.schema.messages.decode import WHOLE, Decoded, Refused, decode
+from sam_pipeline.schema.messages.destination import name_of_destination, problem_of_destination
 from sam_pipeline.schema.messages.foreign import (
     FORMAT,
     RENAME,
-    Stamp,
     make_stamp,
     parse_renames,
     rename_problems,
 )
-from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, JSON, Message
+from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, JSON, MESSAGE_ID, Message
+from sam_pipeline.schema.messages.refused import (
+    KEPT_BYTES,
+    TOO_LARGE,
+    LimitedBody,
+    refusal_of,
+)
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import Limits
 from tests.support.builders import NOW, metric_message, metric_result
@@ -49,23 +56,6 @@ def only_refusal(outcome: Decoded) -> Refused:
     assert not outcome.rows
     [refused] = outcome.bad
     return refused
-
-
-def test_a_stamp_adds_the_headers_that_a_message_lacks_and_changes_no_other() -> None:
-    stamp = make_stamp("metricOutput", "nstream", {"site": "siteName"})
-    added = {CLASS: "metricOutput", FORMAT: "nstream", RENAME: "site=siteName"}
-    theirs = Message({CLASS: "own", FORMAT: "wlcg"}, b"")
-
-    stamped = stamp.stamped(Message({"nagiosHost": "etf", CLASS: ""}, b"x"))
-
-    assert stamped == Message({"nagiosHost": "etf", **added}, b"x")
-    assert make_stamp("metricOutput", "nstream").stamped(theirs) == theirs
-    for complete in (Stamp(), make_stamp(), make_stamp("metricOutput", "wlcg")):
-        message = metric_message()
-        assert complete.stamped(message) is message
-    # Results of nstream are metric results unless a class is given.
-    assert make_stamp(format_name="nstream").headers[CLASS] == "metricOutput"
-    assert make_stamp("perfSonar", "nstream").headers[CLASS] == "perfSonar"
 
 
 @given(st.dictionaries(NAMES, NAMES))
@@ -116,19 +106,6 @@ def test_foreign_keys_of_a_text_are_found_in_any_case_and_details_have_many_line
 
     assert [row.raw for row in rows] == [FOREIGN_TEXT] * 3  # a foreign key starts a record
     assert all(values.items() <= row.values.items() for row in rows)
-
-
-def test_the_keys_of_json_are_renamed_and_two_may_be_swapped() -> None:
-    record = metric_result(metricName=None, Metric="org.sam.M")
-    body = json.dumps([record, metric_result()]).encode()
-    swapped = {CLASS: "own", **renamed(a="b", b="a")}
-
-    outcome = decoded(body, **{CONTENT_TYPE: JSON}, **renamed(metric="metricname"))
-
-    names = [row.values["metricName"] for row in outcome.rows]
-    assert (names, outcome.ignored) == (["org.sam.M", "org.sam.CE-JobSubmit"], {})
-    [row] = decode(Message(swapped, b"a: 1\nB: 2\nEOT\n"), ["a", "b"], NOW).rows
-    assert row.values == {"b": "1", "a": "2"}
 
 
 ONE = metric_message().body
@@ -198,47 +175,6 @@ def test_a_result_becomes_a_metric_result_of_the_monitoring_host() -> None:
     }
 
 
-def pairs(text: str) -> dict[str, str]:
-    return dict(pair.split("=") for pair in text.split())
-
-
-WITHOUT_C_MAP = pairs("""
-servicedesc=org.sam.M hostname=ce01.example.org servicestate=OK _servicetags=CE _servicevo=ops
-lastservicecheck=1795176000 servicestatetype=HARD
-""")
-OWN_NAMES = pairs("""
-servicedesc=metricName servicestate=metricStatus _servicetags=tags _servicevo=voName
-lastservicecheck=timestamp
-""")
-TIME = {"timestamp": "2026-11-20T12:00:00Z"}
-MORE = {"timestamp": "1795176000", "datetime": "x", "perfdata": "t=61s", "perf_metrics": {"t": 61}}
-
-
-@pytest.mark.parametrize(
-    ("result", "rename", "expected", "ignored"),
-    [
-        (nstream_result(**MORE), {}, {**TIME, "performanceData": "t=61s"}, "datetime perf_metrics"),
-        (
-            WITHOUT_C_MAP,
-            {**OWN_NAMES, "_servicetags": "serviceFlavour"},
-            {"serviceFlavour": "CE", **TIME},
-            "servicestatetype",
-        ),
-        # Line ends that Nagios did not write are kept.
-        (nstream_result(details=r"C:\\new"), {}, {"detailsData": r"C:\\new"}, ""),
-        (nstream_result(details="a\nb"), {}, {"detailsData": "a\nb"}, ""),
-        (nstream_result(summary=r"a\nb"), {}, {"summaryData": r"a\nb"}, ""),
-    ],
-)
-def test_keys_are_those_of_nstream_unless_they_are_renamed(
-    result: Any, rename: Mapping[str, str], expected: Mapping[str, str], ignored: str
-) -> None:
-    outcome = of_nstream(result, rename)
-    [row] = outcome.rows
-    assert expected.items() <= row.values.items()
-    assert outcome.ignored == dict.fromkeys(ignored.split(), 1)
-
-
 def test_each_tag_is_a_flavour_and_a_result_without_one_is_refused_alone() -> None:
     for tags in ("CREAM-CE ARC-CE", "CREAM-CE,ARC-CE", " CREAM-CE, ARC-CE "):
         for key in ("tags", "Tags", "serviceFlavour"):
@@ -275,3 +211,70 @@ def test_a_bad_result_keeps_its_bytes_and_its_reason() -> None:
         [refused] = of_nstream(body).bad
         assert (refused.reason, refused.raw) == ("not-json", body)
     assert len(of_nstream(b'{"metric": "x", "deep": ' + b"[" * 900 + b"]" * 900 + b"}").bad) == 1
+
+
+HEADERS = {CLASS: "metricOutput"}
+
+
+def message_of(*pieces: bytes, limit: int, **headers: str) -> Message:
+    body = LimitedBody(limit)
+    for piece in pieces:
+        body.add(piece)
+    return body.message({**HEADERS, **headers})
+
+
+@pytest.mark.parametrize("pieces", [[], [b"a"], [b"ab", b"", b"cd"], [b"a" * KEPT_BYTES]])
+def test_a_body_within_the_limit_or_that_can_be_kept_is_whole(pieces: list[bytes]) -> None:
+    message = message_of(*pieces, limit=4)
+    assert message == Message(HEADERS, b"".join(pieces))
+    assert refusal_of(message) is None
+
+
+def test_of_a_larger_body_the_beginning_the_length_and_the_digest_are_kept() -> None:
+    pieces = [b"a" * KEPT_BYTES, b"b" * KEPT_BYTES, b"c"]
+
+    message = message_of(*pieces, limit=2 * KEPT_BYTES, **{MESSAGE_ID: "m-1"})
+
+    refusal = refusal_of(message)
+    assert refusal and refusal.reason == TOO_LARGE
+    assert f"{2 * KEPT_BYTES + 1} bytes" in refusal.text
+    assert hashlib.sha256(b"".join(pieces)).hexdigest() in refusal.text
+    assert message.body == pieces[0]
+    assert (message.message_id, message.message_class) == ("m-1", "metricOutput")
+    # Two without an id that begin alike are two messages.
+    first, other = (message_of(bytes(KEPT_BYTES), end, limit=KEPT_BYTES) for end in (b"1", b"2"))
+    assert first.body == other.body
+    assert first.message_id != other.message_id
+
+
+GOOD = (
+    *("/topic/grid.probe.metricOutput", "/queue/Consumer.site-a.VirtualTopic.x", "/topic/a#b"),
+    *("/topic/x::site-a", "/topic/site/probes", "/queue/m\u00e9trique", "/amq/queue/own"),
+    "/exchange/grid/key",
+)
+
+
+def test_a_topic_a_queue_and_the_forms_of_rabbitmq_are_destinations() -> None:
+    assert [problem_of_destination(text) for text in GOOD] == [None] * len(GOOD)
+    for name in ("", "/", "a b", " ", "a\nb", "a\0", "a\u00a0b", "a\u202eb"):
+        assert problem_of_destination(f"/topic/{name}")
+        assert problem_of_destination(f"/topic/{name}", wildcards=True)
+    # A wildcard can only be subscribed to.
+    for text in ("/topic/*", "/topic/a.*.b", "/queue/a.>", "/topic/a.#"):
+        assert "wildcard" in str(problem_of_destination(text))
+        assert problem_of_destination(text, wildcards=True) is None
+
+
+DELIVERED = {
+    "/topic/grid.probe.x": "grid.probe.x",
+    "/amq/queue/x": "x",
+    "/exchange/amq.topic/x.y": "x.y",
+    "x": "x",
+    "/queue/Consumer.site-a.VirtualTopic.x.y": "VirtualTopic.x.y",
+    "/queue/Consumer.a.b.VirtualTopic.x": "Consumer.a.b.VirtualTopic.x",
+    "/queue/Consumer.VirtualTopic.x": "Consumer.VirtualTopic.x",
+}
+
+
+def test_a_destination_has_the_same_name_however_a_broker_delivers() -> None:
+    assert {text: name_of_destination(text) for text in DELIVERED} == DELIVERED

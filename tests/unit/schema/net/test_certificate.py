@@ -93,18 +93,6 @@ def test_a_certificate_or_list_that_is_out_of_its_time_is_a_problem_and_soon_a_n
         assert (of_list.path, of_list.is_problem) == (lists, is_problem)
 
 
-def test_an_expired_authority_is_a_problem_if_no_other_is_valid(files: TlsFiles) -> None:
-    expired = lasting(files, -9 * DAY, -DAY)
-    pems = expired.read_bytes()
-    both = files.file("both.pem", pems + files.ca_file.read_bytes())
-
-    [alone] = examine_certificates(None, expired, None, NOW)
-    [beside] = examine_certificates(None, both, None, NOW)
-
-    assert (alone.is_problem, beside.is_problem) == (True, False)
-    assert "certificate 1 of 2 expired" in beside.text
-
-
 def test_a_subject_is_that_of_a_full_parser_with_its_last_part_first(files: TlsFiles) -> None:
     names: dict[str, Any] = {"organization_name": "Grid", "organization_unit_name": "s~m"}
     host = files.ca.issue_cert("x", common_name="x.example.org", **names)

@@ -1,27 +1,23 @@
-"""Channels of bytes and look-ups of names: whatever the peer does, a call ends at its deadline."""
+"""Channels end at their deadline; STOMP frames prevent injection and have limits."""
 
 from __future__ import annotations
 
+import itertools
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sam_pipeline.publisher.brokers.address import BrokerAddress
-from sam_pipeline.publisher.brokers.connection import open_channel
-from sam_pipeline.publisher.errors import BrokerUnavailable
-from sam_pipeline.publisher.settings.config import PublisherConfig
-from sam_pipeline.schema.net.broker_url import parse_broker
-from sam_pipeline.schema.net.channel import NO_ANSWER, NOT_READING, Channel, connect, error_text
+from sam_pipeline.schema.net.channel import NO_ANSWER, NOT_READING, Channel, connect
 from sam_pipeline.schema.net.deadline import Deadline, within
-from sam_pipeline.schema.net.resolver import Resolver
+from sam_pipeline.schema.net.stomp_frame import Frame, FrameError, FrameReader, encode
 from tests.services import missing
-from tests.support.brokers.fake_broker import black_hole, closed_port
 
 HOST = "127.0.0.1"
 SHORT_S = 0.2
@@ -35,7 +31,7 @@ OVER = threading.Event()
 
 
 @contextmanager
-def channel_to(peer: Peer = lambda connection: None, seconds: float = SOON_S) -> Iterator[Channel]:
+def channel_to(peer: Peer, seconds: float) -> Iterator[Channel]:
     """A channel to a peer that runs this function in a thread and then closes."""
 
     def serve() -> None:
@@ -114,57 +110,6 @@ def test_sending_to_a_peer_that_hardly_reads_ends_at_the_deadline(peer: Peer) ->
         channel.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
 
 
-def test_a_channel_can_be_used_again_with_a_new_deadline_but_not_after_it() -> None:
-    go = threading.Event()
-
-    def wait(connection: socket.socket) -> None:
-        go.wait(SOON_S)
-        connection.sendall(b"late")
-
-    with channel_to(wait, 0.05) as channel:
-        with pytest.raises(TimeoutError):
-            channel.receive()
-        go.set()
-        channel.deadline = soon()
-        assert channel.receive() == b"late"
-        channel.deadline = Deadline.after(-1)
-        with pytest.raises(TimeoutError, match=NO_ANSWER):
-            channel.receive()
-
-
-def test_a_reset_or_closed_connection_is_an_error_with_a_readable_text() -> None:
-    def reset(connection: socket.socket) -> None:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
-
-    # Perhaps it resets before we have done more than connect.
-    with pytest.raises(ConnectionResetError) as caught, channel_to(reset) as channel:
-        channel.receive()
-    assert error_text(caught.value) == "connection reset by peer"
-    assert error_text(OSError("its own words")) == "its own words"
-    assert error_text(TimeoutError()) == "TimeoutError"
-
-    with channel_to() as channel:
-        assert channel.receive() == b""
-        with pytest.raises(ConnectionError):  # and no signal
-            for _ in range(100):
-                channel.send(b"x" * 65536)
-
-
-def test_a_connection_not_made_in_time_is_an_error(recwarn: pytest.WarningsRecorder) -> None:
-    def opened(url: str, deadline: Deadline) -> Channel:
-        return open_channel(BrokerAddress(parse_broker(url), HOST), PublisherConfig(), deadline)
-
-    url = f"stomp://{HOST}:{closed_port()}"
-    with pytest.raises(BrokerUnavailable, match=f"^{url}: connection refused$"):
-        opened(url, soon())
-    with black_hole() as url:
-        with pytest.raises(BrokerUnavailable, match=NO_ANSWER):
-            opened(url, Deadline.after(SHORT_S))
-        with pytest.raises(TimeoutError):
-            connect(HOST, parse_broker(url).port, Deadline.after(-1))
-    assert not recwarn.list  # no socket is left open
-
-
 def test_an_address_of_ipv6_is_reached() -> None:
     try:
         listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
@@ -186,30 +131,107 @@ def test_a_call_ends_at_its_deadline_or_returns_or_raises_normally() -> None:
         within(soon(), int, "seven")
 
 
-def test_a_slow_look_up_answers_the_next_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer, queries, real = threading.Event(), 0, socket.getaddrinfo
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
+NAMES = TEXT.filter(lambda name: name not in ("", "content-length"))
+COMMANDS = st.sampled_from(["SEND", "MESSAGE", "RECEIPT", "ERROR", "SUBSCRIBE"])
+PIECES = st.lists(st.integers(1, 9), min_size=1, max_size=5)
 
-    def slow(host: str, port: int, *arguments: Any) -> Any:
-        nonlocal queries
-        if arguments[-1] & socket.AI_NUMERICHOST:
-            return real(host, port, *arguments)
-        queries += 1
-        answer.wait(10)
-        if queries == 2:
-            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-        return real(f"192.0.2.{queries}", port, *arguments)
 
-    def ips_of(timeout_s: float) -> list[str]:
-        return resolver.ips_of("msg.example.org", 61613, Deadline.after(timeout_s))
+def frames_of(*pieces: bytes, reader: FrameReader | None = None) -> list[Frame]:
+    reader = reader or FrameReader()
+    return [frame for piece in pieces for frame in reader.feed(piece)]
 
-    monkeypatch.setattr(socket, "getaddrinfo", slow)
-    resolver = Resolver()
-    for _ in range(3):
-        with pytest.raises(OSError, match="name resolution failed: no answer in time"):
-            ips_of(0.05)
-    answer.set()
 
-    assert ips_of(10) == ["192.0.2.1"]
-    with pytest.raises(OSError, match="resolution failed: temporary failure"):
-        ips_of(10)
-    assert ips_of(10) == ["192.0.2.3"]  # what was answered is not remembered
+def in_parts(data: bytes, sizes: list[int]) -> list[bytes]:
+    """The data in chunks of these sizes, repeated in a cycle."""
+    ends = itertools.accumulate(itertools.cycle(sizes), initial=0)
+    within = [*itertools.takewhile(lambda end: end < len(data), ends), len(data)]
+    return [data[start:end] for start, end in itertools.pairwise(within)]
+
+
+@given(COMMANDS, st.dictionaries(NAMES, TEXT, max_size=5), st.binary(max_size=50), PIECES)
+def test_encoded_frames_are_read_back_from_any_chunks(
+    command: str, headers: dict[str, str], body: bytes, sizes: list[int]
+) -> None:
+    headers = {**headers, "content-length": str(len(body))}
+    data = encode(command, headers, body)
+    frames = frames_of(*in_parts(data + b"\n" + data, sizes))
+    assert frames == [Frame(command, headers, body)] * 2
+
+
+def test_a_header_cannot_inject_another_header_or_frame() -> None:
+    evil = "x\ndestination:/queue/other\r\n\n\0"
+    with pytest.raises(ValueError, match="holds a NUL"):
+        encode("SEND", {"note": evil})
+    data = encode("SEND", {"no:te\n": evil.replace("\0", "")})
+    assert data == b"SEND\nno\\cte\\n:x\\ndestination\\c/queue/other\\r\\n\\n\n\n\0"
+
+
+def test_connect_is_not_escaped_and_refuses_values_that_need_escapes() -> None:
+    assert encode("CONNECT", {"passcode": "a:b\\c"}) == b"CONNECT\npasscode:a:b\\c\n\n\0"
+    for value in ("a\nb", "a\rb", "a\0b"):
+        with pytest.raises(ValueError, match="'passcode'") as caught:
+            encode("CONNECT", {"passcode": value})
+        assert "a" + value[1] not in str(caught.value)
+
+
+RECEIPT = b"RECEIPT\nreceipt-id:%d\n\n\0"
+
+
+@pytest.mark.parametrize(
+    ("data", "frames"),
+    [
+        # CONNECTED has no escapes, and the first of repeated headers counts.
+        (b"CONNECTED\nserver:a\\nb:c\n\n\0", [Frame("CONNECTED", {"server": "a\\nb:c"})]),
+        (
+            b"ERROR\ncontent-length:1\ncontent-length:9\na:1\na:2\n\nx\0",
+            [Frame("ERROR", {"content-length": "1", "a": "1"}, b"x")],
+        ),
+        # Heart-beats are skipped, and lines may end with carriage return and line feed.
+        (
+            b"\n\n\r\nMESSAGE\r\na:1\r\n\r\nx\n\ny\0\r\nRECEIPT\r\nreceipt-id:1\r\n\r\n\0\n",
+            [Frame("MESSAGE", {"a": "1"}, b"x\n\ny"), Frame("RECEIPT", {"receipt-id": "1"})],
+        ),
+    ],
+)
+def test_a_frame_is_read_as_written(data: bytes, frames: list[Frame]) -> None:
+    assert frames_of(*in_parts(data, [1])) == frames_of(data) == frames
+
+
+@pytest.mark.parametrize(
+    ("data", "stem"),
+    [
+        (b"MESSAGE\ncontent-length:2\n\nabc\0", "does not end after its 2 bytes"),
+        (b"MESSAGE\ncontent-length:4\n\nabc\0MESSAGE\n", "does not end after its 4 bytes"),
+        ("MESSAGE\ncontent-length:٣\n\nabc\0".encode(), "content-length '٣'"),
+        (b"MESSAGE\ncontent-length:" + b"9" * 5000 + b"\n\n", "content-length '999"),
+        (b"MESSAGE\ncontent-length:16777217\n\n", "exceeds 16777216 bytes"),
+        (b"MESSAGE\nno colon\n\n\0", "without a colon: 'no colon'"),
+        (b"MESSAGE\na:b\\\n\n\0", r"escape '\\\\'"),
+        (b"MESSAGE\na:\xff\n\n\0", "not UTF-8"),
+        (b"HTTP/1.1 400 Bad\r\n", r"no STOMP frame begins 'HTTP/1.1 400 Bad\r\n'"),
+        (b"\x16\x03\x03\x00\x02", r"no STOMP frame begins '\x16\x03\x03\x00\x02'"),
+        (b"x" * 100_000, f"no STOMP frame begins '{'x' * 40}'"),
+    ],
+)
+def test_a_malformed_frame_is_an_error_with_a_reason(data: bytes, stem: str) -> None:
+    with pytest.raises(FrameError) as caught:
+        frames_of(data)
+    assert stem.replace("\\\\", "\\") in str(caught.value)
+
+
+def test_a_frame_without_end_is_an_error() -> None:
+    with pytest.raises(FrameError, match="headers of ERROR exceed 1000"):
+        frames_of(b"ERROR\n", *[b"a:1\n"] * 1000, reader=FrameReader(max_head_bytes=1000))
+    with pytest.raises(FrameError, match="body of ERROR exceeds 1000"):
+        frames_of(b"ERROR\n\n", *[b"x"] * 1002, reader=FrameReader(max_body_bytes=1000))
+    exact = encode("MESSAGE", {"content-length": "9"}, b"x" * 9)
+    assert len(frames_of(exact, reader=FrameReader(max_body_bytes=9))) == 1
+
+
+def test_frames_before_an_error_and_beyond_the_requested_one_are_kept() -> None:
+    reader, frames = FrameReader(), []
+    first = next(iter(reader.feed(RECEIPT % 1 + RECEIPT % 2)))
+    with pytest.raises(FrameError):
+        frames.extend(reader.feed(RECEIPT % 3 + b"garbage"))
+    assert [frame.headers["receipt-id"] for frame in (first, *frames)] == ["1", "2", "3"]

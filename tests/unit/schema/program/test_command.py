@@ -6,7 +6,6 @@ import argparse
 import itertools
 import json
 import unicodedata
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from unittest.mock import Mock
 
@@ -19,7 +18,6 @@ from sam_pipeline.schema.errors import ClockNotSet, ConfigError
 from sam_pipeline.schema.program import command
 from sam_pipeline.schema.program.wording import one_line, printable, printable_json
 from sam_pipeline.schema.times import NOT_BEFORE, require_set_clock
-from tests.support.builders import NOW
 
 
 def parser() -> argparse.ArgumentParser:
@@ -109,26 +107,6 @@ def test_an_argument_that_is_not_a_number_in_its_range_or_a_day_is_refused() -> 
             command.day_argument(text)
     assert command.whole_number()("123456789012") == 123456789012
     assert command.day_argument("2026-11-01") == date(2026, 11, 1)
-
-
-@pytest.mark.parametrize("items", [[], [1], [{"a": [1, {"b": "c\nd"}]}, {"at": NOW}]])
-def test_an_array_that_is_printed_item_by_item_is_the_same_document_despite_an_error(
-    items: list[object], capsys: pytest.CaptureFixture[str]
-) -> None:
-    def failing() -> Iterator[object]:
-        yield from items
-        raise ConfigError(["x"])
-
-    command.print_json_array(iter(items))
-
-    assert capsys.readouterr().out == f"{command.to_json(items)}\n"
-    assert json.loads(command.to_json({"at": NOW, "day": NOW.date()})) == {
-        "at": "2026-11-20T12:30:00Z",
-        "day": "2026-11-20",
-    }
-    with pytest.raises(ConfigError):
-        command.print_json_array(failing())
-    assert json.loads(capsys.readouterr().out) == json.loads(command.to_json(items))
 
 
 SPELT_OUT = {

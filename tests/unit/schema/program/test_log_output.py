@@ -41,29 +41,6 @@ def test_a_repeated_line_is_written_once_and_counted_before_the_next_one() -> No
     ]
 
 
-@pytest.mark.parametrize("how", ["full", "closed pipe", "closed", "none"])
-def test_lines_of_a_log_that_cannot_be_written_are_counted(how: str) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    if how == "full":
-        os.dup2(full := os.open("/dev/full", os.O_WRONLY), writer)
-        os.close(full)
-    stream = io.TextIOWrapper(os.fdopen(writer, "wb", buffering=0), write_through=True)
-    if how == "closed":
-        stream.close()
-    handler = FoldingHandler(None if how == "none" else stream)
-    logger = logging.Logger("one")
-    logger.addHandler(handler)
-
-    logger.warning("first")
-    logger.warning("second")
-
-    assert handler.dropped == 2
-    handler.close()
-    if how != "closed":
-        stream.detach().close()
-
-
 class Stderr:
     """A file that is standard error inside `with`; systemd named it as its journal or did not."""
 

@@ -12,7 +12,6 @@ from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.messages.decode import Decoded, decode
 from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, built_in, folded
-from sam_pipeline.schema.records.json_form import write_json
 from sam_pipeline.schema.records.normalise import CLOCK, DAY, MOMENT, Limits, normalise
 from sam_pipeline.schema.records.text import END, SUMMARY_LENGTH, Record, read_wlcg, write_wlcg
 from sam_pipeline.schema.times import parse_time
@@ -99,16 +98,6 @@ def test_the_age_that_is_accepted_is_a_limit_and_each_flavour_of_a_list_one_row(
     assert [item["serviceFlavour"] for item in rows] == ["CE", "ARC-CE"]
 
 
-def test_a_group_has_a_weight_that_is_a_whole_number_and_may_be_valid_from_a_date() -> None:
-    group = {"siteName": "S", "groupName": "G", "groupType": "region", "validfrom": "2026-01-31"}
-
-    for weight in ("0", "999999999"):
-        values = row({**group, "weight": weight}, "siteGroup")
-        assert (values["weight"], values["validFrom"]) == (weight, "2026-01-31T00:00:00Z")
-    for weight in ("+5", "1_0", "1.5"):
-        assert refusal({**group, "weight": weight}, "siteGroup") == "bad-weight"
-
-
 def test_only_the_times_of_a_custom_class_are_normalised() -> None:
     record = {"uuid": " x ", "TIMESTAMP": "0", "metricStatus": "whatever", "empty": ""}
     normal = {"uuid": "x", "TIMESTAMP": "1970-01-01T00:00:00Z", "metricStatus": "whatever"}
@@ -139,18 +128,6 @@ def test_columns_of_a_time_type_hold_times_in_one_form() -> None:
         for value in values:
             with pytest.raises(RecordRefused, match=f"bad-time: {key}: '{value}'"):
                 normalise({key: value}, "environment", {}, NOW, times=times)
-
-
-def test_decoding_gives_rows_by_column_refusals_by_number_and_counts_unknown_keys() -> None:
-    results = ({"fancy": "1"}, {"metricStatus": "bad"}, {"fancy": "2"})
-    message = metric_message(*(metric_result(**changes) for changes in results))
-
-    decoded = decode(message, [key.lower() for key in METRIC_OUTPUT.keys], NOW)
-
-    assert [item.number for item in decoded.rows] == [1, 3]
-    assert decoded.rows[0].values["hostname"] == "ce01.example.org"
-    assert [(item.number, item.reason) for item in decoded.bad] == [(2, "bad-status")]
-    assert decoded.ignored == {"fancy": 2}
 
 
 def test_a_foreign_message_gets_an_id_from_class_and_body_and_ours_sort_by_creation() -> None:
@@ -214,11 +191,3 @@ def test_writing_a_decoded_record_changes_nothing(record: Record) -> None:
     assume("\0" not in text and text != "EOT\n")
     [again] = read_wlcg(text.encode("utf-8", "replace"))
     assert write_wlcg(again.fields).encode() == text.encode("utf-8", "replace")  # type: ignore[union-attr]
-
-
-@given(RECORDS)
-def test_text_and_json_give_the_same_rows(record: Record) -> None:
-    rows = normalise(record, "metricOutput", {}, NOW)
-    headers = {"messageClass": "metricOutput", "content-type": JSON}
-    outcome = decoded_message(Message(headers, write_json(rows).encode()))
-    assert [row.values for row in outcome.rows] == rows

@@ -31,17 +31,6 @@ def reasons_of(body: bytes, **options: Any) -> list[str]:
     return [record.reason for record in read(body, **options) if isinstance(record, BadRecord)]
 
 
-def test_the_writer_keeps_the_order_of_the_known_writers_and_puts_details_last() -> None:
-    record = {"detailsData": "a\nb", "voName": "ops", **metric_result(), "serviceURI": "ce01/x"}
-
-    lines = write_wlcg(record).split("\n")
-
-    assert " ".join(line.split(":")[0] for line in lines) == (
-        "serviceURI hostName serviceFlavour siteName metricStatus metricName summaryData"
-        " gatheredAt timestamp voName detailsData b EOT "
-    )
-
-
 def test_a_long_summary_is_cut_and_repeated_in_full_in_the_details() -> None:
     summary = "x" * 300
 

@@ -259,16 +259,6 @@ SECRETS = {
     "consumer": 'name = "a"\nbrokers = ["stomp://one", "stomp://sam:hidden@two"]',
     "[consumer.part]": 'url = "/topic/x"\nPassword = "hidden"',
 }
-NOT_SECRET = """
-[database]
-url = "postgresql+psycopg2://sam@db.example.org/sam?sslmode=verify-full"
-[publisher]
-brokers = ["stomp://sam@msg.example.org:61613", "spool:///var/spool/a:b@c"]
-password_file = "broker-password"
-[consumer]
-name = "a"
-words = { token = "metricName" }
-"""
 
 
 @pytest.mark.parametrize("fragment", [False, True])
@@ -281,22 +271,6 @@ def test_a_secret_that_others_may_read_is_refused(place: Place, fragment: bool) 
         (problem,) = [line for line in problems if "chmod 600" in line]
         assert problem.startswith("conf.d/a.toml:" if fragment else "sam.toml:")
         assert "0644" in problem and "hidden" not in str(problems)
-
-
-def test_files_without_secrets_may_be_read_by_all(place: Place) -> None:
-    def load_with(mode: int, main: str, fragment: str = "") -> str:
-        place.write(main, a=fragment)
-        place.main.chmod(mode)
-        (place.fragments / "a.toml").chmod(0o644)
-        return place.load({"SAM_DATABASE_URL": "sqlite:////var/lib/sam/sam.db"}).name
-
-    secret, name = f"[database]\n{SECRET}\n", 'consumer.name = "a"\n'
-    assert load_with(0o644, NOT_SECRET) == load_with(0o600, secret, name) == "a"
-    # A service may read a file of root by its group.
-    for mode in (0o600, 0o400, *([0o640] if os.geteuid() == 0 else [])):
-        assert load_with(mode, name + secret) == "a"
-    place.main.chmod(0o604)
-    assert "0604" in place.problems()[0]
 
 
 MASKED = {

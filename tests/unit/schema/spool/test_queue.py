@@ -134,17 +134,6 @@ def test_only_locks_not_refreshed_for_ten_minutes_are_purged(queue: DirectoryQue
     assert queue.count() == 1
 
 
-def test_empty_directories_are_purged_except_the_newest(queue: DirectoryQueue) -> None:
-    queue.purge()
-    assert (queue.count(), queue.path.exists()) == (0, False)
-    for name in ("00000000", "0000003c", "00000078"):
-        (queue.path / name).mkdir(parents=True)
-
-    queue.purge()
-
-    assert [path.name for path in queue.path.iterdir()] == ["00000078"]
-
-
 @pytest.mark.parametrize("rename", [os.rename, failing(errno.EXDEV)])
 def test_a_damaged_element_is_moved_aside_with_its_reason(
     queue: DirectoryQueue, monkeypatch: pytest.MonkeyPatch, rename: object
@@ -536,9 +525,3 @@ def test_headers_above_their_limit_are_a_bad_frame_with_those_that_matter(tmp_pa
     most = element_of(b"", headers={str(number): "" for number in range(MAX_HEADERS + 1)})
     with pytest.raises(ValueError, match=f"more than {MAX_HEADERS} headers"):
         in_pieces(most, MB)
-
-
-def test_without_a_limit_all_of_a_body_is_read(tmp_path: Path) -> None:
-    message = metric_message()._replace(body=b"x" * 9 * MB)
-    queue = DirectoryQueue(tmp_path / "spool")
-    assert queue.read(queue.store(serialise(message))) == message
