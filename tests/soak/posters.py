@@ -68,7 +68,7 @@ class Poster:
                     client.post_and_hang_up(path, body, **headers)
                 answer = self._until_stored(client, path, body, **headers)
                 self.ledger.accepted.update(keys_of(body))
-                if answer.status == COMMITTED and answer.is_complete:
+                if answer.status == COMMITTED:
                     outcome = answer.document
                     assert outcome["messageId"] == message_id, outcome
                     assert outcome["rows"] + outcome["duplicates"] == len(good), outcome

@@ -291,7 +291,7 @@ def standing(directory: Path) -> Iterator[Stage]:
 def metric(port: int, broker: str, name: str) -> float | None:
     """A metric of the consumer with this port, or None if there is none, or no answer."""
     try:
-        with HttpClient("127.0.0.1", port) as client:
+        with HttpClient(port) as client:
             page = client.get("/metrics").body.decode()
     except NO_ANSWER:
         return None

@@ -1,121 +1,82 @@
-"""An HTTP client on the standard library alone, like that of a sender without our publisher."""
+"""An HTTP client like that of a sender without our publisher."""
 
 from __future__ import annotations
 
-import json
 import ssl
 from collections.abc import Mapping
 from contextlib import suppress
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any, NamedTuple
+
+from tests.support.raw_http import JSON as JSON
+from tests.support.raw_http import LINES as LINES
+from tests.support.raw_http import TEXT as TEXT
+from tests.support.raw_http import HttpAnswer as HttpAnswer
+from tests.support.raw_http import NotHttp, RawConnection, request
 
 TIMEOUT_S = 40.0
 """Longer than a door takes to answer, so only one that is frozen or was killed does not."""
-TEXT = "text/plain"
-JSON = "application/json"
-LINES = "application/x-ndjson"
-NO_ANSWER = (OSError, HTTPException)
-"""The connection was refused, closed or reset, or nothing arrived for too long."""
-
-
-class HttpAnswer(NamedTuple):
-    """`headers` have lower-case names."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    is_complete: bool
-    """Whether the whole body arrived."""
-
-    @property
-    def document(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.body)
-        return document
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        """The documents of all complete lines."""
-        return [json.loads(line) for line in self.body.splitlines(True) if line.endswith(b"\n")]
-
-    @property
-    def documents(self) -> list[dict[str, Any]]:
-        """All its documents; none if it is not JSON."""
-        content_type = self.headers.get("content-type", "")
-        if content_type.startswith(LINES):
-            return self.lines
-        return [self.document] if content_type.startswith(JSON) else []
+NO_ANSWER = (OSError, EOFError, NotHttp)
+"""The connection was refused, closed or reset, or nothing or a part arrived for too long."""
 
 
 class HttpClient:
     """One keep-alive connection, opened again after an error, and closed at the end of a block."""
 
-    def __init__(self, host: str, port: int, context: ssl.SSLContext | None = None) -> None:
-        if context:
-            self._connection: HTTPConnection = HTTPSConnection(
-                host, port, timeout=TIMEOUT_S, context=context
-            )
-        else:
-            self._connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
+    def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
+        self._port, self._context = port, context
+        self._open: RawConnection | None = None
+
+    @property
+    def connection(self) -> RawConnection:
+        if self._open is None:
+            self._open = RawConnection(self._port, TIMEOUT_S, self._context)
+        return self._open
 
     @property
     def certificate(self) -> str:
-        """The certificate of the server as PEM; connects first."""
-        self._connection.connect()
-        return ssl.DER_cert_to_PEM_cert(self._connection.sock.getpeercert(binary_form=True))
+        """That of the server, as PEM."""
+        return ssl.DER_cert_to_PEM_cert(self.connection.socket.getpeercert(True))
 
     def __enter__(self) -> HttpClient:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.close()
+        self.close()
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.socket.close()
+        self._open = None
 
     def get(self, path: str) -> HttpAnswer:
-        return self._answer("GET", path, b"", {})
+        return self.ask(request("GET", path))
 
     def post(self, path: str, body: bytes, content_type: str = TEXT, **headers: str) -> HttpAnswer:
         """Headers are given with underscores: `Sam_Message_Id`.
 
         Raises:
-            OSError, HTTPException: no status arrived.
+            OSError, EOFError, NotHttp: no whole answer arrived.
         """
-        return self._answer("POST", path, body, _head(content_type, headers))
+        return self.ask(self._posted(path, body, content_type, headers))
 
-    def post_and_hang_up(
-        self, path: str, body: bytes, content_type: str = TEXT, **headers: str
-    ) -> None:
+    def post_and_hang_up(self, path: str, body: bytes, **headers: str) -> None:
         """Close the connection instead of waiting for the answer."""
         with suppress(*NO_ANSWER):
-            self._connection.request("POST", path, body, _head(content_type, headers))
-        self._connection.close()
+            self.connection.send(self._posted(path, body, TEXT, headers))
+        self.close()
 
-    def _answer(self, method: str, path: str, body: bytes, head: Mapping[str, str]) -> HttpAnswer:
-        is_complete = False
+    def _posted(
+        self, path: str, body: bytes, content_type: str, headers: Mapping[str, str]
+    ) -> bytes:
+        fields = [(name.replace("_", "-"), value) for name, value in headers.items()]
+        return request("POST", path, ("Content-Type", content_type), *fields, body=body)
+
+    def ask(self, data: bytes) -> HttpAnswer:
+        goes_on = False
         try:
-            self._connection.request(method, path, body, dict(head))
-            response = self._connection.getresponse()
-            received, is_complete = _read(response)
-            headers = {name.lower(): value for name, value in response.getheaders()}
-            return HttpAnswer(response.status, headers, received, is_complete)
+            self.connection.send(data)
+            answer = self.connection.answer()
+            goes_on = answer.headers.get("connection") != "close"
+            return answer
         finally:
-            if not is_complete:
-                self._connection.close()
-
-
-def _head(content_type: str, headers: Mapping[str, str]) -> dict[str, str]:
-    return {
-        "Content-Type": content_type,
-        **{name.replace("_", "-"): value for name, value in headers.items()},
-    }
-
-
-def _read(response: HTTPResponse) -> tuple[bytes, bool]:
-    """What arrives of the body, and whether that is all of it."""
-    received = b""
-    try:
-        while data := response.read1(65536):
-            received += data
-    except NO_ANSWER:
-        return received, False
-    is_complete = not response.length
-    response.close()  # the connection may go on
-    return received, is_complete
+            if not goes_on:
+                self.close()

@@ -7,17 +7,22 @@ with RawConnection(port) as connection:
 
 from __future__ import annotations
 
+import json
 import re
 import socket
-from collections.abc import Callable, Sequence
+import ssl
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-
-from tests.support.http_client import HttpAnswer
+from typing import Any, NamedTuple
 
 HOST = "127.0.0.1"
 TIMEOUT_S = 20.0
 STATUS_LINE = re.compile(rb"HTTP/[0-9]\.[0-9] ([1-5]\d\d) [ -~]*")
 FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+): ?([\t -~\x80-\xff]*)")
+
+TEXT = "text/plain"
+JSON = "application/json"
+LINES = "application/x-ndjson"
 
 Field = tuple[str, str]
 
@@ -28,6 +33,32 @@ class NotHttp(Exception):
 
 class Truncated(NotHttp):
     """An answer has begun, but its end is missing."""
+
+
+class HttpAnswer(NamedTuple):
+    """`headers` have lower-case names."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.body)
+        return document
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The documents of all complete lines."""
+        return [json.loads(line) for line in self.body.splitlines(True) if line.endswith(b"\n")]
+
+    @property
+    def documents(self) -> list[dict[str, Any]]:
+        """All its documents; none if it is not JSON."""
+        content_type = self.headers.get("content-type", "")
+        if content_type.startswith(LINES):
+            return self.lines
+        return [self.document] if content_type.startswith(JSON) else []
 
 
 def request(
@@ -73,7 +104,7 @@ class AnswerReader:
         if not found:
             raise NotHttp(status_line)
         status, fields = int(found[1]), _fields(lines)
-        return HttpAnswer(status, fields, self._body(method, status, fields), True)
+        return HttpAnswer(status, fields, self._body(method, status, fields))
 
     def answers(self) -> Sequence[HttpAnswer]:
         """All answers until the end."""
@@ -122,11 +153,15 @@ class AnswerReader:
 
 
 class RawConnection(AnswerReader):
-    """A connection that sends any bytes."""
+    """A connection that sends any bytes, over TLS if it has a context."""
 
-    def __init__(self, port: int, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, port: int, timeout_s: float = TIMEOUT_S, context: ssl.SSLContext | None = None
+    ) -> None:
         super().__init__(self._receive)
-        self.socket = socket.create_connection((HOST, port), timeout_s)
+        self.socket: Any = socket.create_connection((HOST, port), timeout_s)
+        if context:
+            self.socket = context.wrap_socket(self.socket, server_hostname=HOST)
 
     def __enter__(self) -> RawConnection:
         return self
@@ -141,7 +176,8 @@ class RawConnection(AnswerReader):
 
     def _receive(self) -> bytes:
         try:
-            return self.socket.recv(65536)
+            received: bytes = self.socket.recv(65536)
+            return received
         except ConnectionResetError:
             return b""
 

@@ -25,7 +25,6 @@ from tests.services.broker import StompServer
 from tests.services.postgres import PostgresServer, fresh_database, running_postgres
 from tests.soak.posters import Poster
 from tests.soak.senders import Ledger, sending
-from tests.support.commands import Workplace
 from tests.support.conservation import account, consumed, key_of, keys_of, numbered
 from tests.support.consumer.daemon import (
     Subscription,
@@ -35,11 +34,9 @@ from tests.support.consumer.daemon import (
     site_of,
 )
 from tests.support.consumer.door import listening, new_door
-from tests.support.consumer.faults import WAITING, end_sessions
 from tests.support.consumer.load import BAD_EVERY, Load, offering, with_bad_ones
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import Site, eventually, subscribe
-from tests.support.http_client import HttpClient
 
 KILLS = 3
 COUNT = 50
@@ -199,48 +196,3 @@ def test_kills_of_the_database_under_load_lose_nothing_and_store_nothing_twice(
 
     require_balance(site, load)
     assert site.drain().summary["messages"] == 0
-
-
-def test_a_consumer_waits_for_its_database_and_says_so_everywhere(
-    tmp_path: Path, mortal: PostgresServer
-) -> None:
-    port = new_door().port
-    spool, database = f"spool://{tmp_path}/spool", fresh_database(mortal)
-    metrics = f'metrics_listen = "127.0.0.1:{port}"'
-    place = Workplace(tmp_path, spool, database, consumer_settings=metrics).write_configuration()
-    place.succeed("sam-db", "upgrade")
-    site = Site(tmp_path / "sam.toml", place.database, "acceptance")
-    site.fill(*numbered("first", range(10)))
-
-    def ready() -> int:
-        with HttpClient("127.0.0.1", port) as client:
-            return client.get("/readyz").status
-
-    mortal.kill()
-    try:
-        given_up = place.run("sam-consume", "run", "--drain", "--timeout", "0.5")
-        log = tmp_path / "running.log"
-        with place.running("sam-consume", "run") as stopped:
-            eventually(lambda: WAITING in log.read_text())
-            stopped.terminate()
-            assert stopped.wait(60) == 0
-        with place.running("sam-consume", "run") as daemon:
-            eventually(lambda: "unable to commit" in place.run("sam-consume", "status").out)
-            status = place.run("sam-consume", "status")
-            plugin = place.run("check_sam_consumer")
-            not_ready = ready()
-            mortal.restart()
-            site.wait_for_rows(10)
-            eventually(lambda: ready() == 200)
-            site.execute("UPDATE alembic_version SET version_num = '9999'")
-            end_sessions(site)
-            site.fill(*numbered("second", range(1)))
-            code = daemon.wait(60)
-    finally:
-        if not mortal.process.running:
-            mortal.restart()
-
-    assert given_up.code == 69, str(given_up)
-    assert (status.code, plugin.code, not_ready) == (69, 1, 503)
-    assert (code, "9999 is newer than this program" in log.read_text()) == (78, True)
-    assert (site.rows(), DirectoryQueue(tmp_path / "spool").count()) == (10, 1)

@@ -97,6 +97,8 @@ class FaultProxy(StandIn):
         try:
             for chunk in spoil(self._received(source, number)):
                 self._await_flow()
+                if number < self._cut:
+                    raise Cut
                 self._say(target, chunk, drip_s)
         except Cut:
             for end in (source, target):

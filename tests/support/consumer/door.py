@@ -42,7 +42,7 @@ class Door(NamedTuple):
         return "https" if self.tls else "http"
 
     def client(self) -> HttpClient:
-        return HttpClient(HOST, self.port)
+        return HttpClient(self.port)
 
 
 def new_door(name: str = "door", *, tls: bool = False) -> Door:

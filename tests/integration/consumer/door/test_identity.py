@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import ssl
 import threading
@@ -28,12 +27,9 @@ from tests.support.http_client import LINES, NO_ANSWER, TEXT, HttpAnswer, HttpCl
 from tests.support.waiting import eventually
 
 RULE = '[[publisher]]\nname = "{}"\nis = ["{}"]\nclasses = ["metricOutput"]\nhosts = ["*"]\n'
-POLICY = "".join(
-    [
-        'mode = "enforce"\n',
-        *(RULE.format("by-token", "token:listed"), 'sites = ["*"]\n'),
-        *(RULE.format("by-certificate", "cert:CN=probe,*"), 'sites = ["*"]\n'),
-    ]
+POLICY = 'mode = "enforce"\n' + "".join(
+    RULE.format(*of) + 'sites = ["*"]\n'
+    for of in (("by-token", "token:listed"), ("by-certificate", "cert:CN=probe,*"))
 )
 KEPT = "continuing with the previous configuration"
 
@@ -53,7 +49,7 @@ class Secured(NamedTuple):
         self.files.ca.configure_trust(context)
         if certificate:
             certificate.configure_cert(context)
-        return HttpClient("127.0.0.1", self.door.port, context)
+        return HttpClient(self.door.port, context)
 
     def post(
         self,
@@ -82,15 +78,11 @@ class Secured(NamedTuple):
 
 @contextmanager
 def secured(
-    directory: Path,
-    files: TlsFiles,
-    *options: str,
-    revoked: tuple[trustme.LeafCert, ...] = (),
-    policy: str = POLICY,
+    directory: Path, files: TlsFiles, revoked: tuple[trustme.LeafCert, ...] = ()
 ) -> Iterator[Secured]:
-    """A running consumer with all kinds of credentials, in front of a database or a relay."""
+    """A running consumer with all kinds of credentials."""
     door, host = new_door(tls=True), files.host()
-    (directory / "publishers.toml").write_text(policy)
+    (directory / "publishers.toml").write_text(POLICY)
     site = site_of(directory, [door.listen_url], name="door", publishers="publishers.toml")
     keys = {
         "certificate_file": files.certificate_file(host, "host.pem"),
@@ -103,7 +95,7 @@ def secured(
     lines = [f'{key} = "{path}"' for key, path in keys.items()]
     with site.config.open("a") as config:
         config.write("\n".join(["[consumer.door]", *lines, "require_identity = true", ""]))
-    with listening(site, door, *options) as daemon:
+    with listening(site, door) as daemon:
         yield Secured(site, daemon, files, door)
 
 
@@ -146,32 +138,6 @@ def test_rows_have_the_identity_of_their_sender(tmp_path: Path, files: TlsFiles)
         assert senders.pop("certificate").startswith("cert:CN=probe,")
         assert senders == dict.fromkeys(("token", "login", "both", "forged"), "token:listed")
         assert door.site.letters() == 0
-
-
-def test_the_identity_goes_along_through_a_spool(tmp_path: Path, files: TlsFiles) -> None:
-    token = make_token(tmp_path / "tokens", "listed")
-    spool = f"spool://{tmp_path}/relayed"
-    with secured(tmp_path, files, "--to", spool) as door:
-        assert door.post("relayed", token).status == 202
-        assert door.post("refused", token, message_class="x").status == 403
-    text = door.site.config.read_text()
-    door.site.config.write_text(re.sub(r"brokers = .*", f'brokers = ["{spool}"]', text))
-
-    assert door.site.drain().code == 0
-    assert door.senders() == {"relayed": "token:listed"}
-
-
-def test_a_publisher_above_its_rate_waits_alone(tmp_path: Path, files: TlsFiles) -> None:
-    token = make_token(tmp_path / "tokens", "listed")
-    policy = POLICY.replace("[[publisher]]\n", "[[publisher]]\nrecords_per_minute = 2\n", 1)
-    with secured(tmp_path, files, policy=policy) as door:
-        stored = [door.post(f"m{n}", token).status for n in range(3)]
-        refused = door.post("m3", token)
-
-        assert (stored, refused.status) == ([200] * 3, 429)
-        assert 0 < int(refused.headers["retry-after"]) <= 60
-        assert door.post("other", certificate=files.client()).status == 200
-        assert set(door.senders()) == {"m0", "m1", "m2", "other"}
 
 
 def test_a_reload_takes_good_files_and_keeps_the_old_ones(tmp_path: Path, files: TlsFiles) -> None:
