@@ -90,9 +90,7 @@ def metrics(place: Workplace, *bodies: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_what_was_written_is_kept_when_a_signal_ends(
-    place: Workplace, number: signal.Signals
-) -> None:
+def test_a_signal_ends_it_without_a_loss(place: Workplace, number: signal.Signals) -> None:
     with listening(place) as listener:
         batches = [[service(writer * 100 + at) for at in range(100)] for writer in range(4)]
         with ThreadPoolExecutor() as writers:

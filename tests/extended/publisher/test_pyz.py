@@ -124,9 +124,7 @@ def test_results_go_over_tls_and_through_an_http_door(node: WorkerNode) -> None:
 
 
 @each_python
-def test_the_file_is_also_the_plugin_for_its_spool(
-    node: WorkerNode, python: str, pyz: Path
-) -> None:
+def test_the_file_is_also_the_nagios_plugin(node: WorkerNode, python: str, pyz: Path) -> None:
     node.publish("-q", *RESULT, "--broker", "spool:///dev/null/x")
     link = node.directory / "check_sam_publisher"
     link.symlink_to(pyz)
@@ -175,9 +173,7 @@ def test_the_one_file_signs_through_openssl(tmp_path: Path, python: str, pyz: Pa
 
 
 @pytest.mark.parametrize("too_old", [False, True])
-def test_without_anything_that_signs_check_says_so(
-    tmp_path: Path, too_old: bool, pyz: Path
-) -> None:
+def test_check_reports_that_nothing_can_sign(tmp_path: Path, too_old: bool, pyz: Path) -> None:
     """OpenSSL 1.1, for instance of Enterprise Linux 8, can't sign with Ed25519 in one call."""
     node, key = WorkerNode(tmp_path, sys.executable, "-S", pyz), tmp_path / "nagios1.pem"
     make_key(key)
@@ -191,9 +187,7 @@ def test_without_anything_that_signs_check_says_so(
     assert node.spool.count() == 0
 
 
-def test_the_file_is_the_same_each_time_and_names_no_path_of_ours(
-    pyz: Path, tmp_path: Path
-) -> None:
+def test_the_file_is_reproducible_and_names_no_path_of_ours(pyz: Path, tmp_path: Path) -> None:
     build(tmp_path / "again.pyz")
     with ZipFile(pyz) as archive:
         content = b"".join(map(archive.read, archive.namelist()))

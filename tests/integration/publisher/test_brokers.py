@@ -82,9 +82,7 @@ every_way = pytest.mark.parametrize(("broker", "over"), EVERY_WAY, indirect=["br
 
 @every_way
 @pytest.mark.parametrize("kind", ["topic", "queue"])
-def test_body_and_headers_arrive_unchanged_and_signed(
-    broker: StompServer, over: str, name: str, kind: str
-) -> None:
+def test_messages_arrive_unchanged(broker: StompServer, over: str, name: str, kind: str) -> None:
     make_key(key := Path("nagios1.pem").absolute())
     headers = {"x-note": "a:b\\c ü\n+&=%", "nagios_host": "n1:ü", "samRename": "a%2Cb=metricName"}
     message = metric_message(destination=f"/{kind}/{name}", **headers)
@@ -224,9 +222,7 @@ def test_the_api_reports_what_it_cannot_route(rabbitmq: RabbitMQServer, name: st
     assert "no exchange 'missing'" in publish(lost, elsewhere).failures[0].reason
 
 
-def test_details_are_shortened_to_what_a_form_can_hold(
-    activemq5: ActiveMQ5Server, name: str
-) -> None:
+def test_details_are_shortened_to_fit_into_a_form(activemq5: ActiveMQ5Server, name: str) -> None:
     destination = f"/topic/{name}"
     config = config_for(activemq5.rest_url, password=activemq5.password, destination=destination)
     fits = Message(metric_message(destination=destination).headers, b"x" * 199_000)
@@ -260,9 +256,7 @@ def test_round_trips_succeed_and_consume_nothing(broker: StompServer, name: str)
 
 
 @pytest.mark.parametrize("missing", ["/amq/queue/nosuch", "/exchange/nosuch/key"])
-def test_a_missing_destination_is_rejected(
-    rabbitmq: RabbitMQServer, name: str, missing: str
-) -> None:
+def test_a_missing_queue_is_rejected(rabbitmq: RabbitMQServer, name: str, missing: str) -> None:
     with pytest.raises(MessageRejected, match=r"NOT_FOUND - no (queue|exchange) 'nosuch'"):
         proof_of(rabbitmq, missing)
 
@@ -278,9 +272,7 @@ def test_a_missing_destination_is_rejected(
     ],
     indirect=["strict"],
 )
-def test_without_the_right_to_subscribe_the_receipt_is_enough(
-    strict: StompServer, stem: str
-) -> None:
+def test_without_the_right_to_subscribe_a_receipt_is_enough(strict: StompServer, stem: str) -> None:
     proof = proof_of(strict, f"/topic/{SILENT}x")
 
     assert proof.startswith("confirmed, not read back: not allowed")
@@ -319,9 +311,7 @@ def test_check_proves_the_way_to_each_broker_and_notes_where_anybody_may_publish
     assert of_servlet["brokers"][0]["proven"].startswith("confirmed; ")
 
 
-def test_a_broker_over_tls_takes_messages_and_load_tests_with_our_certificate_alone(
-    tls_broker: TlsBroker, tmp_path: Path, name: str
-) -> None:
+def test_tls_brokers_want_certificates(tls_broker: TlsBroker, tmp_path: Path, name: str) -> None:
     server, files = tls_broker
     trusting = config_for(server.tls_url, ca_file=files.ca_file, drain=False, state=None)
     expired = files.x509_proxy(files.expired_client())
@@ -346,9 +336,7 @@ def test_a_broker_over_tls_takes_messages_and_load_tests_with_our_certificate_al
     assert (done.json["delivered"], done.json["problems"]) == (600, [])
 
 
-def test_a_login_is_for_one_virtual_host(
-    rabbitmq: RabbitMQServer, tmp_path: Path, name: str
-) -> None:
+def test_a_login_is_for_one_vhost(rabbitmq: RabbitMQServer, tmp_path: Path, name: str) -> None:
     vhost, user = f"vhost-{name}", f"region-{name}"
     rabbitmq.add_virtual_host(vhost, user, "region-secret")
     secret(tmp_path / "password", "region-secret")

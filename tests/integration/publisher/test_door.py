@@ -76,9 +76,7 @@ def test_what_the_door_confirms_is_in_the_database_once(door: DoorSite) -> None:
     assert (door.rows("single"), door.rows("packed")) == (1200, 250)
 
 
-def test_http_goes_through_a_proxy_and_https_through_a_tunnel(
-    door: DoorSite, secured: tuple[DoorSite, TlsFiles]
-) -> None:
+def test_requests_go_through_a_proxy(door: DoorSite, secured: tuple[DoorSite, TlsFiles]) -> None:
     site, files = secured
     token = files.directory / "token"
     with ProxyServer() as proxy:

@@ -114,9 +114,7 @@ def at(spool: DirectoryQueue) -> BrokerAddress:
     return BrokerAddress(Broker("spool", path=str(spool.path)))
 
 
-def test_each_element_is_confirmed_until_it_is_full(
-    spool: DirectoryQueue, at: BrokerAddress
-) -> None:
+def test_elements_are_confirmed_until_it_is_full(spool: DirectoryQueue, at: BrokerAddress) -> None:
     sent = messages(61)
     transport = spool_transport.connect(at, PublisherConfig(spool_max_messages=60), SOON)
     confirmed = []

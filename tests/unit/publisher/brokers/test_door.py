@@ -44,15 +44,6 @@ def failure_of(url: str, config: PublisherConfig | None = None) -> str:
     return caught.value.reason
 
 
-def confirmed_by(url: str, sent: list[Message], reason: str, timeout_s: float = 30) -> list[int]:
-    """The positions that were confirmed before the door was unavailable for this reason."""
-    address, confirmed = BrokerAddress(parse_broker(url), HOST), list[int]()
-    transport = Door(address, PublisherConfig(), Deadline.after(30))
-    with closing(transport), pytest.raises(BrokerUnavailable, match=reason):
-        confirmed.extend(transport.send(sent, Deadline.after(timeout_s)))
-    return confirmed
-
-
 def with_token(text: str = TOKEN) -> PublisherConfig:
     return PublisherConfig(token_file=secret(Path("token"), text))
 
@@ -151,9 +142,7 @@ def test_only_a_confirmation_of_this_message_counts(answer: bytes, stem: str) ->
     [({"max_answers": 3}, [10, 7, 4, 1]), ({"room": 3}, [10, 7, 4, 1]), ({"max_lines": 3}, None)],
     ids=["no answer", "no room", "request too large"],
 )
-def test_what_a_request_left_is_sent_again(
-    limit: dict[str, int], requests: list[int] | None
-) -> None:
+def test_what_is_left_over_is_sent_again(limit: dict[str, int], requests: list[int] | None) -> None:
     sent = to_topic(10)
 
     with DoorStandIn(**limit) as door:  # type: ignore[arg-type]
@@ -171,9 +160,13 @@ def test_the_lines_of_an_answer_that_was_cut_count(closes: bool, reason: str) ->
     sent = to_topic(50)
     lines = [json.dumps(stored(message)) for message in sent[:40]]
     cut = reply(200, "\n".join(lines).encode()).replace(b"Length: ", b"Length: 9")
+    confirmed: list[int] = []
 
     with HttpStandIn(lambda asked: cut, closes_when_idle=closes) as server:
-        confirmed = confirmed_by(url_of(server), sent, reason, timeout_s=1.0)
+        address = BrokerAddress(parse_broker(url_of(server)), HOST)
+        transport = Door(address, PublisherConfig(), Deadline.after(30))
+        with closing(transport), pytest.raises(BrokerUnavailable, match=reason):
+            confirmed.extend(transport.send(sent, Deadline.after(1.0)))
 
     assert confirmed == [*range(len(confirmed))]
     assert 20 < len(confirmed) < 40

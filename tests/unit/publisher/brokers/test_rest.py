@@ -245,9 +245,7 @@ def test_a_topic_that_ams_refuses_is_tried_once(ams: AmsStandIn) -> None:
         (message_to(note='say "x"'), "header note: AMS loses messages with a quote"),
     ],
 )
-def test_a_message_that_ams_cannot_carry_is_never_sent(
-    ams: AmsStandIn, message: Message, stem: str
-) -> None:
+def test_what_ams_cannot_carry_is_never_sent(ams: AmsStandIn, message: Message, stem: str) -> None:
     assert stem in str(to_ams(ams, [message])[0])
 
     assert ams.asked == []

@@ -72,9 +72,7 @@ def outcome(files: TlsFiles, *urls: str, **settings: Any) -> str:
 
 @pytest.mark.parametrize("ours", ["none", "own files", "proxy"])
 @BOTH_VERSIONS
-def test_a_message_is_published_with_the_certificate_that_the_broker_requires(
-    files: TlsFiles, version: ssl.TLSVersion, ours: str
-) -> None:
+def test_our_certificate_is_accepted(files: TlsFiles, version: ssl.TLSVersion, ours: str) -> None:
     settings, client = {}, files.client()
     if ours == "own files":
         settings = {"certificate_file": files.certificate_file(client)}
@@ -111,7 +109,7 @@ UNTRUSTED: dict[str, Callable[[TlsFiles], trustme.LeafCert]] = {
 
 @pytest.mark.parametrize("stem", UNTRUSTED)
 @BOTH_VERSIONS
-def test_nothing_is_sent_to_a_broker_with_an_invalid_certificate(
+def test_an_untrusted_broker_gets_nothing(
     files: TlsFiles, version: ssl.TLSVersion, stem: str
 ) -> None:
     with FakeBroker(tls=files.server(UNTRUSTED[stem](files), version=version)) as broker:
@@ -173,9 +171,7 @@ REFUSED: dict[str, Callable[[TlsFiles], trustme.LeafCert]] = {
 
 @pytest.mark.parametrize("stem", REFUSED)
 @BOTH_VERSIONS
-def test_a_refused_client_certificate_is_reported_with_the_reason(
-    files: TlsFiles, version: ssl.TLSVersion, stem: str
-) -> None:
+def test_our_certificate_is_refused(files: TlsFiles, version: ssl.TLSVersion, stem: str) -> None:
     ours = REFUSED[stem](files)
     path, revoked = files.x509_proxy(ours), ours if stem == "it is revoked" else None
 
@@ -235,9 +231,7 @@ def drip(connection: socket.socket, stopping: threading.Event) -> None:
 
 
 @pytest.mark.parametrize("treat", [lambda _, stopping: stopping.wait(60), drip])
-def test_a_handshake_without_end_leaves_time_for_the_next_broker(
-    files: TlsFiles, treat: Treatment
-) -> None:
+def test_an_endless_handshake_leaves_time_for_the_next(files: TlsFiles, treat: Treatment) -> None:
     with peer(treat, []) as url, FakeBroker(tls=files.server()) as broker:
         assert outcome(files, url, broker.url, timeout_s=2.0) == "no answer in time"
 

@@ -135,9 +135,7 @@ def test_one_process_at_a_time_drains_during_a_publish(spool: DirectoryQueue) ->
     assert (drained, spool.count()) == (0, 3)
 
 
-def test_what_a_killed_process_locked_is_drained_once_the_lock_is_old(
-    spool: DirectoryQueue,
-) -> None:
+def test_what_a_killed_process_locked_is_drained_after_ten_minutes(spool: DirectoryQueue) -> None:
     waiting = filled(spool, 2)
     name = next(spool.names())
     spool.lock(name)

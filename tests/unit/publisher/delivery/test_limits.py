@@ -99,16 +99,6 @@ def test_what_is_too_large_without_its_details_is_refused() -> None:
         fitted(metric_message(record), STOMP)
 
 
-def test_a_long_summary_is_shortened_like_details() -> None:
-    record = metric_result(summaryData="short\n" + "y" * 5_000_000)
-
-    shortened = fitted_record(record, STOMP, {})
-
-    assert shortened["summaryData"] == "short"
-    assert shortened["detailsData"].startswith("short\nyyy")
-    assert MARK.search(shortened["detailsData"])
-
-
 @pytest.mark.parametrize(
     ("config", "message", "refused"),
     [

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import socket
-from pathlib import Path
 
 import pytest
 
-from sam_pipeline.publisher.commands.load_test import run_names
 from sam_pipeline.publisher.errors import BrokerUnavailable, PublishUsage
 from sam_pipeline.publisher.load_test.conduct import processor_times
 from sam_pipeline.publisher.load_test.plan import (
@@ -57,13 +55,6 @@ def test_the_producers_share_the_messages() -> None:
     cell = LoadCell(MATRIX, TOPIC, True, 3, 1, 0, 10, 1.0)
 
     assert [cell.share(number) for number in range(3)] == [4, 3, 3]
-
-
-def test_a_run_is_named_by_its_directory() -> None:
-    assert run_names([Path("out/activemq/matrix"), Path("out/artemis/matrix")]) == [
-        "activemq",
-        "artemis",
-    ]
 
 
 def test_all_kinds_of_work_of_the_processors_count(monkeypatch: pytest.MonkeyPatch) -> None:

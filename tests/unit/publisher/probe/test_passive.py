@@ -41,13 +41,6 @@ def refusals(found: Iterable[Found]) -> list[tuple[int, str]]:
     return [(item.line, item.reason) for item in found if isinstance(item, RefusedRecord)]
 
 
-def test_bytes_that_a_record_can_not_have_are_replaced() -> None:
-    (record,) = of_lines(GOOD + b" caf\xe9 \0\r")
-
-    assert isinstance(record, dict)
-    assert record["summaryData"] == "OK caf\ufffd \ufffd"
-
-
 def test_a_bad_line_is_refused_by_its_number_and_the_others_are_records() -> None:
     found = of_lines(GOOD, b"garbage", b"", GOOD.replace(b";0;", b";7;"), GOOD)
 

@@ -80,14 +80,11 @@ def test_a_table_without_credentials_uses_those_of_the_section_unless_its_url_ha
 
 
 def test_the_brokers_are_those_of_the_list_then_those_of_the_tables() -> None:
-    config = loaded(
-        'brokers = ["stomp://a.example.org", "stomp://b.example.org:61613"]\n'
-        + table("stomp://c.example.org")
-        + table("stomp://b.example.org")
-    )
+    listed = ("stomp://a.example.org", "stomp://b.example.org:61613")
+    config = loaded(f"brokers = {[*listed]}\n{table('stomp://c.example.org')}{table(listed[1])}")
 
     assert [broker.host[0] for broker in config.broker_list] == ["a", "b", "c"]
-    (only,) = load_config(None, {"brokers": ("stomp://a.example.org",)}).broker_list
+    (only,) = load_config(None, {"brokers": listed[:1]}).broker_list
     assert only.host[0] == "a"
 
 
@@ -194,11 +191,7 @@ def test_keys_that_have_no_effect_at_a_broker_are_problems(url: str, line: str, 
 
 
 def test_destinations_of_a_broker_and_signatures_exclude_each_other() -> None:
-    secret(Path("nagios1.pem"))
+    key = f'signing_key_file = "{secret(Path("nagios1.pem"))}"\n'
 
-    (problem, *_) = problems_of(
-        'signing_key_file = "nagios1.pem"\n'
-        + table("stomp://a.example.org", 'destinations = { metricOutput = "/topic/x" }')
-    )
-
-    assert "a signature covers the destination" in problem
+    own = table("stomp://a.example.org", 'destinations = { metricOutput = "/topic/x" }')
+    assert "a signature covers the destination" in problems_of(key + own)[0]

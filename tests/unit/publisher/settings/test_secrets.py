@@ -88,7 +88,7 @@ def test_only_a_link_of_ours_is_followed(tmp_path: Path, monkeypatch: pytest.Mon
     assert secrets.discovered_token_file(environ) != link
 
 
-def test_a_directory_without_access_is_skipped_for_tokens_and_an_error_for_credentials(
+def test_no_access_is_an_error_of_credentials(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def refuse(self: Path, *_: object, **__: object) -> None:
@@ -126,9 +126,7 @@ def test_a_secret_is_private_to_its_owner_or_to_a_group_of_root(
         (b"canary\xff\n", 0o600, "is not UTF-8"),
     ],
 )
-def test_an_unusable_file_is_not_shown(
-    tmp_path: Path, content: bytes, mode: int, stem: str
-) -> None:
+def test_an_unusable_file_is_hidden(tmp_path: Path, content: bytes, mode: int, stem: str) -> None:
     file = secret(tmp_path / "secret", mode=mode)
     file.write_bytes(content)
 

@@ -65,9 +65,7 @@ def test_bytes_are_bounded_and_a_message_above_them_drops_nothing(spool: Directo
     assert spooled() == ids([message])
 
 
-def test_with_drop_oldest_the_newest_stay_and_the_dropped_are_counted_and_logged(
-    spool: DirectoryQueue, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_oldest_are_dropped(spool: DirectoryQueue, caplog: pytest.LogCaptureFixture) -> None:
     room = room_in(spool, spool_max_messages=3, spool_when_full="drop-oldest")
     offered = messages(5)
 
