@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import os
 import re
 import sqlite3
+import threading
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,13 +19,22 @@ from sam_pipeline.schema.program.command import (
     BAD_DATA,
     CANNOT_CREATE,
     CONFIG,
+    INTERRUPTED,
     NO_INPUT,
     NO_PERMISSION,
     OK,
     UNAVAILABLE,
+    USAGE,
 )
+from sam_pipeline.schema.program.progress import Progress
+from sam_pipeline.schema.records.classes import DOWNTIME, SITE_GROUP
+from sam_pipeline.schema.records.text import write_wlcg
 from sam_pipeline.sql.database.version import wanted_version
-from tests.support.database.gocdb_files import document, service_endpoint, write
+from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.checkpoint import NOT_RESUMABLE
+from sam_pipeline.sql.imports.table import read_header
+from tests.support.builders import metric_result
+from tests.support.database.gocdb_files import document, service_endpoint
 from tests.support.database.sam_db import SamDb
 
 EARLY, LATE = "2026-01-05T22:00Z", "2026-01-07T00:00Z"
@@ -114,13 +127,13 @@ def test_where_the_database_cannot_be_made_written_or_reached_the_exit_code_says
 def test_gocdb_has_counts_by_kind_and_a_dry_run_or_a_bad_file_changes_nothing(
     database: Path, sam_db: SamDb
 ) -> None:
-    file = write(database.parent / "x.xml", document(service_endpoint()))
+    file = write(sam_db, "x.xml", document(service_endpoint()))
     command = ("import", "gocdb", "--endpoints", file)
     at = ("--at", "2026-01-01T00:00Z")
 
     [row] = sam_db.document(*command, *at, "--dry-run")["rows"]
     missing = sam_db(*command, "no.xml")
-    bad = sam_db(*command, "--groups", write(database.parent / "bad.xml", "<results>"))
+    bad = sam_db(*command, "--groups", write(sam_db, "bad.xml", "<results>"))
     result = sam_db.document(*command, *at)
 
     assert (row["class"], row["record"]["validFrom"]) == ("serviceEndpoint", "2026-01-01T00:00:00Z")
@@ -129,18 +142,6 @@ def test_gocdb_has_counts_by_kind_and_a_dry_run_or_a_bad_file_changes_nothing(
     assert (result["at"], result["dry_run"]) == ("2026-01-01T00:00:00Z", False)
     counts = {"read": 1, "new": 1, "changed": 0, "ended": 0, "unchanged": 0, "kept": 0}
     assert result["kinds"] == [{"kind": "serviceEndpoint", **counts}]
-
-
-def test_an_empty_sqlite_database_has_no_partitions_and_nothing_to_prune(
-    database: Path, sam_db: SamDb
-) -> None:
-    assert sam_db.document("partitions") == []
-
-    pruned = sam_db.document("prune", "--keep-results", "400d", "--keep-details", "60d")
-
-    assert (pruned["results"]["rows"], pruned["audit"]["before"]) == (0, None)
-    day = datetime.now(UTC).date() - timedelta(days=60)
-    assert pruned["details"] == {"before": str(day), "rows": 0, "partitions": None, "bytes": None}
 
 
 @pytest.mark.parametrize(
@@ -189,16 +190,15 @@ FIRST_RESULT = """
 
 
 @pytest.fixture
-def first_result(database: Path) -> None:
+def with_result(database: Path, sam_db: SamDb) -> SamDb:
     execute(database, FIRST_RESULT)
+    return sam_db
 
 
-def test_add_prints_ids_days_that_are_due_and_a_row_for_each_flavour(
-    first_result: None, sam_db: SamDb
-) -> None:
-    added = sam_db(*POWER_CUT, *TIMES)
+def test_add_prints_ids_days_that_are_due_and_a_row_for_each_flavour(with_result: SamDb) -> None:
+    added = with_result(*POWER_CUT, *TIMES)
     early = ("--start", "2025-12-30T00:00Z", "--end", "2026-01-04T00:00Z")
-    answer = sam_db.document(
+    answer = with_result.document(
         *POWER_CUT, *early, "--host", "CE01.example.org", "--flavour", "CE,SRM"
     )
 
@@ -214,11 +214,14 @@ def test_add_prints_ids_days_that_are_due_and_a_row_for_each_flavour(
     assert rows[0] == rows[0] | expected | {"moved": False, "cancelled": False}
 
 
-def test_cancel_ends_a_known_id_once(first_result: None, sam_db: SamDb) -> None:
-    sam_db.document(*POWER_CUT, *TIMES, "--id", "X1")
+def test_cancel_ends_a_known_id_once(with_result: SamDb) -> None:
+    with_result.document(*POWER_CUT, *TIMES, "--id", "X1")
 
-    cancelled = sam_db.document("downtime", "cancel", "X1", "--who", "joe")
-    again, unknown = sam_db("downtime", "cancel", "X1"), sam_db("downtime", "cancel", "X9")
+    cancelled = with_result.document("downtime", "cancel", "X1", "--who", "joe")
+    again, unknown = (
+        with_result("downtime", "cancel", "X1"),
+        with_result("downtime", "cancel", "X9"),
+    )
 
     assert cancelled["due_days"] == ["2026-01-05", "2026-01-06"]
     assert cancelled["downtimes"][0]["cancelled"] is True
@@ -227,17 +230,15 @@ def test_cancel_ends_a_known_id_once(first_result: None, sam_db: SamDb) -> None:
     assert (unknown.code, "no downtime X9" in unknown.err) == (NO_INPUT, True)
 
 
-def test_list_shows_coming_downtimes_or_those_of_the_given_days(
-    first_result: None, sam_db: SamDb
-) -> None:
+def test_list_shows_coming_downtimes_or_those_of_the_given_days(with_result: SamDb) -> None:
     soon = datetime.now(UTC) + timedelta(days=1)
     coming = ("--start", f"{soon:%FT%RZ}", "--end", f"{soon + timedelta(days=1):%FT%RZ}")
     for name, times in (("PAST", TIMES), ("NEVER", TIMES), ("COMING", coming)):
-        sam_db.document(*POWER_CUT, *times, "--id", name)
-    sam_db.document("downtime", "cancel", "NEVER")
+        with_result.document(*POWER_CUT, *times, "--id", name)
+    with_result.document("downtime", "cancel", "NEVER")
 
     def listed(options: str) -> set[str]:
-        rows = sam_db.document("downtime", "list", *options.split())
+        rows = with_result.document("downtime", "list", *options.split())
         return {row["downtime_id"] for row in rows}
 
     assert listed("") == {"COMING"}
@@ -246,3 +247,200 @@ def test_list_shows_coming_downtimes_or_those_of_the_given_days(
     assert listed("--from 2026-01-05 --to 2026-01-05 --all") == {"PAST", "NEVER"}
     assert listed("--from 2026-01-07") == listed("--site A") == {"COMING"}
     assert listed("--to 2026-01-04") == listed("--site B --all") == set()
+
+
+# Imports ------------------------------------------------------------------------------------------
+
+GROUPS = "siteName,groupName,groupType,validFrom\n"
+GROUP = "A,North,federation,2026-11-01T00:00:00Z\n"
+IMPORT, TABLE = ("import", "records"), ("import", "csv", "--class", "siteGroup")
+
+
+@pytest.fixture
+def db(database: Path, sam_db: SamDb) -> SamDb:
+    """Commands on a database with a schema."""
+    return sam_db
+
+
+def rows(db: SamDb, view: str, columns: str = "*") -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(db.directory / "sam.db")) as connection:
+        return connection.execute(f"SELECT {columns} FROM {view}").fetchall()
+
+
+def counts(db: SamDb) -> tuple[int, int]:
+    """The numbers of results and of dead letters."""
+    return len(rows(db, "metricOutput")), len(rows(db, "dead_letter"))
+
+
+def write(db: SamDb, name: str, text: str | bytes) -> str:
+    (db.directory / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return name
+
+
+def results(*hosts: str, **changes: str) -> str:
+    return "".join(write_wlcg(metric_result(hostName=host, **changes)) for host in hosts)
+
+
+BAD = results("bad", metricStatus="FINE")
+
+
+def test_records_of_several_files_and_forms_become_rows(db: SamDb) -> None:
+    text = write(db, "a.txt", results("a", "b", colour="blue") + BAD)
+    packed = write(db, "b.gz", gzip.compress(json.dumps([metric_result()]).encode()))
+
+    done = db(*IMPORT, "--json", text, packed, text)  # the repeated file counts once
+
+    facts = done.json
+    assert (done.code, facts["files"], facts["ignored_keys"]) == (
+        *(BAD_DATA, ["a.txt", "b.gz"]),
+        {"colour": 2},
+    )
+    assert (facts["records"], facts["rows"], facts["dead_letters"]) == (4, 3, {"bad-status": 1})
+    assert db(*IMPORT, text).code == BAD_DATA  # and makes no second dead letter
+    other = gzip.compress(f"{results('c')}\n{BAD}".encode())
+    db(*IMPORT, write(db, "same.gz", other))  # nor does the same record elsewhere
+    assert counts(db) == (4, 1)
+    assert db(*IMPORT, "--class", "metricOutptu", text).code == USAGE
+    assert counts(db) == (4, 1)
+
+
+def test_a_dry_run_lists_bad_records_and_writes_nothing(db: SamDb) -> None:
+    done = db(*IMPORT, "--dry-run", write(db, "a.txt", results("a") + BAD))
+
+    problem, _ = done.out.splitlines()
+    assert done.code == BAD_DATA
+    assert problem.startswith("a.txt:11: bad-status: metricStatus 'FINE'")
+    assert counts(db) == (0, 0)
+    assert not (db.directory / "state").exists()
+
+
+def test_standard_input_and_a_named_pipe_are_imported(db: SamDb) -> None:
+    pipe = db.directory / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text(results("a")))
+    writer.start()
+
+    assert db(*IMPORT, "pipe").code == OK
+    writer.join()
+    assert db(*IMPORT, "-", stdin=results("b")).code == OK
+    assert db(*TABLE, "-", stdin=GROUPS + GROUP).code == OK
+
+    assert counts(db) == (2, 0)
+    assert len(rows(db, "siteGroup")) == 1
+
+
+def test_an_interrupted_import_says_that_it_can_resume(
+    db: SamDb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    file = write(db, "a.txt", results("a"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "show", interrupt)
+        interrupted = db(*IMPORT, file)
+
+    assert interrupted.code == INTERRUPTED
+    assert "interrupted: 1 record imported" in interrupted.err
+    answer = db.document(*IMPORT, file)
+    assert (answer["records"], answer["rows"], answer["resumed"]) == (1, 1, 1)
+
+
+def test_files_that_cannot_be_read_have_exit_codes(
+    db: SamDb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = db(*IMPORT, write(db, "a.txt", results("a")), "b.txt")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    # root may read everything
+    monkeypatch.setattr("sam_pipeline.schema.records.input_file.open", refuse, raising=False)
+    denied, table = db(*IMPORT, "a.txt"), db(*TABLE, "a.csv")
+
+    assert (missing.code, denied.code, table.code) == (NO_INPUT, NO_PERMISSION, NO_PERMISSION)
+    assert counts(db) == (0, 0)
+
+
+def test_a_truncated_gzip_is_reported_and_imported_up_to_its_end(db: SamDb) -> None:
+    packed = gzip.compress(results(*(f"ce{number}" for number in range(500))).encode(), 1)
+
+    done = db(*IMPORT, write(db, "a.gz", packed[: len(packed) // 2]), "--json")
+
+    assert (done.code, len(done.json["problems"])) == (BAD_DATA, 1)
+    stored, dead = counts(db)
+    assert (0 < stored < 500, dead) == (True, 0)
+
+
+def test_history_is_accepted_within_limits_and_the_future_is_not(db: SamDb) -> None:
+    old = results("a", timestamp="2004-02-29T12:00:00Z")
+    wrong = results("b", timestamp="1999-12-31T12:00:00Z")
+    ahead = results("c", timestamp="2999-01-01T00:00:00Z")
+
+    answer = db(*IMPORT, "--json", write(db, "a.txt", old + wrong + ahead)).json
+
+    assert answer["rows"] == 1
+    assert answer["dead_letters"] == {"too-old": 1, "in-the-future": 1}
+    limited = db(*IMPORT, "--age-limit", "1000", write(db, "b.txt", old))
+    assert limited.code == BAD_DATA
+
+
+def test_an_unusable_state_directory_or_database_is_reported(db: SamDb) -> None:
+    file = write(db, "a.txt", results("a"))
+    stateless = replace(db, environment={"STATE_DIRECTORY": "/dev/null/state"})
+    away = replace(db, url="postgresql://sam@127.0.0.1:1/sam")
+
+    imported, unreachable = stateless(*IMPORT, file), away(*IMPORT, file)
+
+    assert (imported.code, NOT_RESUMABLE in imported.err) == (OK, True)
+    assert (unreachable.code, "127.0.0.1" in unreachable.err) == (69, True)
+    assert counts(db) == (1, 0)
+
+
+def test_all_bad_lines_are_listed_and_only_keep_going_loads_the_others(db: SamDb) -> None:
+    table = (
+        f"{GROUPS}{GROUP}\nB,North,federation\n"
+        'C,"no"rth,federation,2026-11-01T00:00:00Z\nD,North,federation,yesterday\n'
+        "E,,federation,2026-11-01T00:00:00Z\n"
+        'F,"a\nb",federation,2026-11-01T00:00:00Z\n'
+    ).encode() + b"G,\xff,federation,2026-11-01T00:00:00Z\n"
+    file = write(db, "g.csv", table)
+
+    done = db(*TABLE, file, "--json")
+
+    answer = done.json
+    assert done.code == BAD_DATA
+    assert [bad["line"] for bad in answer["bad"]] == [4, 5, 6, 7, 8, 10]
+    assert (answer["lines"], answer["rows"], rows(db, "siteGroup")) == (7, 0, [])
+    assert db(*TABLE, "--keep-going", file).code == BAD_DATA
+    assert len(rows(db, "siteGroup")) == 1
+    assert rows(db, "dead_letter") == []
+
+
+@pytest.mark.parametrize(("delimiter", "sign"), [(",", ","), (";", ";"), ("tab", "\t")])
+def test_a_table_becomes_rows(db: SamDb, delimiter: str, sign: str) -> None:
+    header = GROUPS.replace("siteName", "\ufeffSITENAME")
+    line = GROUP.replace("North", '"North ""upper"""')
+    file = write(db, "g.csv", (header + line).replace(",", sign))
+
+    done = db(*TABLE, "--delimiter", delimiter, file)
+
+    assert (done.code, done.out) == (OK, "g.csv: 1 line: 1 row, 0 duplicates\n")
+    assert rows(db, "siteGroup", "siteName, groupName") == [("A", 'North "upper"')]
+
+
+def test_all_problems_of_a_header_are_reported(db: SamDb) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_header(["sitename", "group_name", "SITENAME", "x"], SITE_GROUP, "g.csv", ",")
+    with pytest.raises(BadInput, match="see --delimiter"):
+        read_header(["siteName;groupName"], SITE_GROUP, "g.csv", ",")
+
+    text = str(caught.value)
+    for problem in ("did you mean groupName?", "unknown column 'x'", "siteName is repeated"):
+        assert problem in text
+    assert "missing: groupName, groupType, validFrom" in text
+    header = ["startTime", "endTime", "classification", "severity"]
+    with pytest.raises(BadInput, match="missing: hostName or siteName"):
+        read_header(header, DOWNTIME, "d.csv", ",")
+    assert read_header([*header, "siteName"], DOWNTIME, "d.csv", ",")[-1] == "siteName"
+    assert db(*TABLE, write(db, "g.csv", "")).code == BAD_DATA

@@ -1,4 +1,4 @@
-"""The bounds of loading: transactions, dead letters of a sender, bodies, and the cache for COPY."""
+"""The bounds of loading, which views are classes, and the chain of operations."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from sam_pipeline.sql.loading.batch import (
     split_batch,
 )
 from sam_pipeline.sql.loading.catalogue import ClassView
+from sam_pipeline.sql.loading.class_problems import TEXT_FILLS, TIMES, Column, View, problem_of
 from sam_pipeline.sql.loading.letters.body import COMPRESSED_FROM, original_body, stored_body
 from sam_pipeline.sql.loading.letters.quota import (
     LONGEST_SAMPLE,
@@ -33,6 +34,7 @@ from sam_pipeline.sql.loading.letters.quota import (
     sender_of,
 )
 from sam_pipeline.sql.loading.staging import copy_text
+from sam_pipeline.sql.operations.chain import START, RecordedOperation, broken_links, digest_of
 from tests.support.builders import NOW, metric_message
 
 # What a transaction stores ------------------------------------------------------------------------
@@ -173,3 +175,113 @@ def test_the_cache_of_constant_fields_is_bounded(monkeypatch: pytest.MonkeyPatch
 
     assert 0 < len(staging._constant_fields) <= 50
     assert all(len(fields) <= 1000 for fields in staging._constant_fields.values())
+
+
+# Which views can be message classes ---------------------------------------------------------------
+
+SCHEMAS_OWN = {"metricoutput", "site_availability"}
+TEXT = Column("text", "text", "text")
+
+
+def problem(
+    name: str = "note",
+    columns: tuple[Column, ...] = (TEXT,),
+    enabled: tuple[bool, ...] = (True,),
+    rivals: tuple[str, ...] = (),
+) -> str | None:
+    return problem_of(View(name, columns, enabled), {name, *rivals}, SCHEMAS_OWN)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        *map(problem, ("note", "Note", "org.wlcg.metricEnvironment", "ü", "metricoutput")),
+        *(problem(columns=(Column("x", base, "any"),)) for base in (None, *sorted(TEXT_FILLS))),
+        problem(enabled=(False, True)),
+        problem("Note", rivals=("notes", "\u212aote")),
+    ],
+)
+def test_a_view_with_a_trigger_and_columns_of_plain_types_is_a_class(found: str | None) -> None:
+    assert found is None
+    assert TIMES.keys() < TEXT_FILLS
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        *(
+            (problem(columns=(Column("x", base, name),)), f"column x has type {name}")
+            for base, name in (("_text", "text[]"), ("", "int4range"), ("bytea", "bytea"))
+        ),
+        (
+            problem(columns=(Column("hostname"), Column("b"), Column("hostName"))),
+            'columns "hostName" and "hostname" differ only in upper and lower case',
+        ),
+        (problem(enabled=()), "view note has no INSTEAD OF INSERT trigger"),
+        (problem(enabled=(False,)), "of view note is disabled"),
+        (problem("MetricOutput"), 'a view named "metricoutput"'),
+        (problem("site_availability"), 'a view named "site_availability"'),
+        (problem("Sam-Check"), "never loaded"),
+        *((problem(name), "no message header") for name in (" note", "no\nte", "note\u202e")),
+        (problem("Note", rivals=("note",)), 'view "note" only in upper and lower case'),
+    ],
+)
+def test_a_view_that_cannot_be_a_class_has_a_problem(found: str, text: str) -> None:
+    assert text in found
+    assert "; " not in found
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    text = str(problem("sam-check", (Column("x", "_text", "text[]"),), enabled=()))
+
+    assert text.count("; ") == 2
+
+
+# The chain of operations --------------------------------------------------------------------------
+
+
+def chain(length: int) -> list[RecordedOperation]:
+    operations: list[RecordedOperation] = []
+    previous = START
+    for number in range(1, length + 1):
+        fields = ("2026-11-20T10:00:00Z", "sam", "jane", "prune", "{}", previous)
+        previous = digest_of(str(number), *fields)
+        operations.append(RecordedOperation(number, *fields, previous))
+    return operations
+
+
+def broken(operations: Sequence[RecordedOperation]) -> list[int]:
+    """The numbers of the operations that are reported."""
+    return [int(text.split(":")[0].removeprefix("operation ")) for text in broken_links(operations)]
+
+
+def test_an_untouched_chain_is_unbroken() -> None:
+    assert broken(chain(5)) == broken([]) == []
+
+
+@pytest.mark.parametrize(
+    "column", ["happened_at", "database_login", "os_login", "command", "arguments"]
+)
+def test_a_changed_column_breaks_the_chain_at_its_operation(column: str) -> None:
+    operations = chain(4)
+    operations[1] = operations[1]._replace(**{column: "x"})
+
+    assert broken(operations) == [2]
+
+
+def test_an_operation_that_was_replaced_with_a_valid_digest_breaks_the_next_one() -> None:
+    operations = chain(4)
+    changed = operations[1]._replace(os_login="joe")
+    digest = digest_of(str(changed.operation_id), *changed[1:-1])
+    operations[1] = changed._replace(digest=digest)
+
+    assert broken(operations) == [3]
+    assert digest_of("ab", "c") != digest_of("a", "bc")  # texts cannot be shifted between fields
+
+
+def test_a_removed_operation_breaks_the_chain() -> None:
+    for removed in range(3):
+        operations = chain(4)
+        del operations[removed]
+
+        assert broken(operations) == [removed + 2]
