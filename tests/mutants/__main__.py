@@ -36,7 +36,7 @@ ROOMS = ("schema", "publisher", "consumer", "sql", "spark_jobs")
 LEVELS = ("unit", "integration", "acceptance")
 MOST_TESTS = 40
 """Of the tests that run a line, the quickest so many are run first."""
-PYTEST = ("-q", "-x", "-p", "no:cacheprovider", "--no-header", "--tb=no")
+PYTEST = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header", "--tb=no")
 TESTS_S, ROOM_S = 180, 900
 """A run that takes longer counts as failed: the error makes the product wait for ever."""
 FAILED = {1, 2, 3}
