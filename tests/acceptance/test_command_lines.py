@@ -1,7 +1,8 @@
-"""What all programs share: help, outputs, -q, wrong options; and the commands of README.md."""
+"""What all programs share: help, outputs, -q, wrong options, bad input; and README.md."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.acceptance.help import PROGRAMS as PROGRAMS_WITH_HELP
 from tests.acceptance.help import file_of, text_of
 from tests.support.commands import PROGRAMS, RESULT, Answer, Workplace, embedded
 from tests.support.page import ROOT, Page, shell
-from tests.support.reports.stored import query
+from tests.support.reports.stored import execute, query
 
 PROFILE = 'name = "critical"\nvalidity_s = "off"\n[flavours.CE]\nmetrics = ["m"]\n'
 RECORD = """\
@@ -211,3 +212,82 @@ def test_make_knows_every_target(line: str) -> None:
     completed = subprocess.run(["sh", "-c", f"{line.partition('#')[0]} --dry-run"], cwd=ROOT)
 
     assert completed.returncode == 0
+
+
+NO_INPUT, CONFIG = 66, 78
+LOG = re.compile(r"\S+Z (INFO|WARNING) ")  # log lines are not error messages
+GOOD, BROKEN = RECORD.replace("ce02", "ce01"), RECORD.replace("OK", "SPLENDID")
+DRAIN = ("sam-consume", "run", "--drain", "--timeout", "1")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Workplace:
+    return embedded(tmp_path)
+
+
+def only_error_line(answer: Answer, code: int) -> str:
+    """The one line of stderr that is not a log line, of a program that exited with the code."""
+    assert answer.code == code, str(answer)
+    assert "Traceback" not in answer.out + answer.err, str(answer)
+    errors = [line for line in answer.err.splitlines() if not LOG.match(line)]
+    assert len(errors) == 1, str(answer)
+    return errors[0]
+
+
+def test_what_is_broken_is_refused_by_line_or_becomes_a_dead_letter_and_the_rest_rows(
+    site: Workplace,
+) -> None:
+    third = "moonPhase: full\n" + GOOD.replace("ce01", "ce03")
+    file = site.write("results.txt", GOOD + BROKEN + third)
+    raw = site.write("raw.txt", GOOD.replace("ce01", "ce04") + BROKEN)
+
+    error = only_error_line(site.run("sam-publish", "send", file), BAD_DATA)
+    empty = only_error_line(site.run("sam-publish", "send", stdin=""), BAD_DATA)
+    absent = only_error_line(site.run("sam-publish", "send", file, "no.txt"), NO_INPUT)
+    site.succeed("sam-publish", "send", "--raw", raw)
+    site.succeed("sam-publish", "send", "--raw", site.write("nothing", ""))
+    site.succeed("sam-publish", "send", "--class", "weatherReport", stdin="sky: blue\nEOT\n")
+    drained = site.run(*DRAIN)
+
+    assert "results.txt:7" in error
+    assert "SPLENDID" in error
+    assert "empty" in empty
+    assert "no.txt: no such file or directory; " in absent
+    assert drained.code == BAD_DATA, str(drained)
+    rows = query(site.database, "SELECT hostName FROM metricOutput ORDER BY hostName")
+    assert [row["hostName"][:4] for row in rows] == ["ce01", "ce03", "ce04"]
+    letters = {
+        row["reason"]: (row["error"], row["message_class"], bytes(row["body"]))
+        for row in query(site.database, "SELECT * FROM dead_letter")
+    }
+    assert letters.keys() == {"bad-status", "empty", "unknown-class"}
+    assert "SPLENDID" in letters["bad-status"][0]
+    assert letters["unknown-class"][1:] == ("weatherReport", b"sky: blue\nEOT\n")
+    assert site.spooled("spool") == 0
+
+
+@pytest.mark.parametrize("state", ["missing", "without a schema", "of a newer version"])
+def test_an_unusable_database_is_reported_and_no_message_is_consumed(
+    site: Workplace, state: str
+) -> None:
+    site.succeed("sam-publish", "send", stdin=GOOD)
+    site.write("critical.toml", PROFILE)
+    if state == "of a newer version":
+        execute(site.database, "UPDATE alembic_version SET version_num = '9999'")
+    else:
+        for file in site.directory.glob("sam.db*"):
+            file.unlink()
+        if state == "without a schema":
+            (site.directory / "sam.db").touch()
+
+    for command in (
+        DRAIN,
+        ("sam-consume", "dead-letter", "list"),
+        ("sam-db", "check"),
+        ("sam-report", "run", "--day", "2024-02-28", "--profile", "critical.toml"),
+        ("sam-report", "show", "--day", "2024-02-28"),
+    ):
+        error = only_error_line(site.run(*command), CONFIG)
+        assert "sam.db" in error
+        assert state != "without a schema" or "sam-db upgrade" in error
+        assert site.spooled("spool") == 1

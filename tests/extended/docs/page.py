@@ -32,7 +32,6 @@ eventually() { for _ in $(seq 600); do "$@" > /dev/null 2>&1 && return; sleep 0.
 exits() { local expected=$1 code=0; shift; "$@" || code=$?
     [ $code = $expected ] || { echo "$* exited with $code" >&2; exit 97; }; }
 start() { "$@" >> running.log 2>&1 & STARTED=$!; }
-logged() { grep -qE -- "$1" running.log; }
 same() { [ "$1" = "$2" ] || { echo "'$1' is not '$2'" >&2; exit 96; }; }
 secrets() { for name; do echo secret > "$name"; chmod 600 "$name"; done; }
 trap 'kill -9 $(jobs -p) 2> /dev/null || true' EXIT

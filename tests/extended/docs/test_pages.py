@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ import pytest
 from deploy.pyz.build import build
 from sam_pipeline.spark_jobs.errors import ProfileError
 from sam_pipeline.spark_jobs.profiles.file import read_profile
-from sam_pipeline.spark_jobs.profiles.thresholds import read_range, triggers
 from tests.extended.docs.page import PLANS, ROOT, Plan, blocks, pages
 from tests.services import PRIVILEGED, missing, needed, postgres
 from tests.services.postgres import find_programs, running_postgres
@@ -261,26 +259,6 @@ def test_every_profile_of_the_page_is_one(number: int, tmp_path: Path) -> None:
     path = tmp_path / "profile.toml"
     path.write_text(TOML[number])
     assert read_profile(path).name
-
-
-def test_the_example_for_production_is_a_good_one(tmp_path: Path) -> None:
-    example = read_profile(ROOT / "deploy" / "critical.toml")
-
-    assert {name for function in example.functions for name in function.flavours} == {
-        flavour.name for flavour in example.flavours
-    }
-
-
-def test_each_range_triggers_where_the_page_says() -> None:
-    table = rows_of_table("profiles-reference", "Thresholds")
-
-    assert table
-    for text, outside, inside in table:
-        limits = read_range(code(text)[0])
-        for number in code(outside):
-            assert triggers(limits, Fraction(number)), (text, number)
-        for number in code(inside):
-            assert not triggers(limits, Fraction(number)), (text, number)
 
 
 @pytest.mark.parametrize("row", rows_of_table("profiles", "Common mistakes"))

@@ -21,12 +21,7 @@ from sam_pipeline.schema.messages.foreign import (
     rename_problems,
 )
 from sam_pipeline.schema.messages.message import CLASS, CONTENT_TYPE, JSON, MESSAGE_ID, Message
-from sam_pipeline.schema.messages.refused import (
-    KEPT_BYTES,
-    TOO_LARGE,
-    LimitedBody,
-    refusal_of,
-)
+from sam_pipeline.schema.messages.refused import KEPT_BYTES, TOO_LARGE, LimitedBody, refusal_of
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import Limits
 from tests.support.builders import NOW, metric_message, metric_result
@@ -189,28 +184,6 @@ def test_each_tag_is_a_flavour_and_a_result_without_one_is_refused_alone() -> No
         assert "tags or serviceFlavour" in refused.text
         assert [row.values["serviceFlavour"] for row in outcome.rows] == ["SRM"]
         assert outcome.ignored["tags"] >= 1
-
-
-BAD_RESULTS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("bad-status", {"status": "PENDING"}),
-    ("bad-status", {"status": {"OK": 1}}),
-    ("bad-time", {"timestamp": "yesterday"}),
-    ("missing-key", {"timestamp": None}),
-    ("bad-host", {"host": ["a"]}),
-    ("duplicate-key", {"metricName": "both"}),
-    ("nul-byte", {"metric": "a\0b"}),
-)
-
-
-def test_a_bad_result_keeps_its_bytes_and_its_reason() -> None:
-    for reason, changes in BAD_RESULTS:
-        [refused] = of_nstream(nstream_result(**changes)).bad
-        assert refused.reason == reason
-        assert json.loads(refused.raw) == nstream_result(**changes)
-    for body in (b"metric: x\nEOT\n", b'"x"', b"[" * 100_000, b"\xff"):
-        [refused] = of_nstream(body).bad
-        assert (refused.reason, refused.raw) == ("not-json", body)
-    assert len(of_nstream(b'{"metric": "x", "deep": ' + b"[" * 900 + b"]" * 900 + b"}").bad) == 1
 
 
 HEADERS = {CLASS: "metricOutput"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -47,25 +46,6 @@ def test_the_dates_are_those_of_a_full_parser(
     crl = x509.load_pem_x509_crl(lists.read_bytes())
     assert validities(file) == [(known.not_valid_before_utc, known.not_valid_after_utc)]
     assert validities_of_lists(lists) == [(crl.last_update_utc, crl.next_update_utc)]
-
-
-def damaged(files: TlsFiles, pem: bytes) -> Iterator[Path]:
-    """Files that are cut, or have other bytes, at many places."""
-    for position in (0, 1, 2, 5, 20, 60, 90, 130, 200):
-        body = pem.index(b"\n") + 1 + position
-        for text in (pem[:body], pem[:body] + b"AAAA" + pem[body + 4 :], pem[:body] + pem[-30:]):
-            yield files.file("damaged.pem", text)
-    for size in range(30, len(pem) - 60, 37):
-        yield files.file("cut.pem", pem[:size] + b"\n-----END CERTIFICATE-----\n")
-
-
-def test_a_damaged_file_has_no_dates_and_no_names_and_no_crash(files: TlsFiles) -> None:
-    for pem in (files.certificate_file(files.client()), files.revocation_list()):
-        for path in damaged(files, pem.read_bytes()):
-            assert len(validities(path)) <= 1
-            assert len(validities_of_lists(path)) <= 1
-            if path.name == "cut.pem":
-                assert (subject_of(path), host_names_of(path)) == (None, ())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.schema.net.broker_url import Broker, parse_broker, problem_of_login
-from sam_pipeline.schema.net.proxy import Proxy, chosen, is_exempt, parse_proxy
+from sam_pipeline.schema.net.proxy import chosen, is_exempt
 from tests.support.brokers.proxy_server import HOST, ProxyServer
 from tests.support.builders import metric_message
 
@@ -115,23 +115,6 @@ def test_no_proxy_covers_names_ports_and_networks() -> None:
         for host, texts in hosts.items():
             for text in texts.split("|"):
                 assert (is_exempt(host, 61613, text), text) == (expected, text)
-
-
-PROXIES = {
-    "http://p:3128": Proxy("p", 3128, "x"),
-    "p:3128": Proxy("p", 3128, "x"),
-    " http://p/ ": Proxy("p", 80, "x"),
-    "http://[2001:db8::1]:8080": Proxy("2001:db8::1", 8080, "x"),
-    "u:p%40ss@p:3128": Proxy("p", 3128, "x", "u", "p@ss"),
-    "http://u@p:3128": Proxy("p", 3128, "x", "u"),
-}
-
-
-def test_the_url_of_a_proxy_may_leave_out_scheme_and_port() -> None:
-    found = {url: parse_proxy(url, "x") for url in PROXIES}
-    assert found == PROXIES
-    assert "p@ss" not in repr(found) + str(found["u:p%40ss@p:3128"])
-    assert str(parse_proxy("[2001:db8::1]", "x")) == "proxy http://[2001:db8::1]:80 (x)"
 
 
 UNUSABLE = """

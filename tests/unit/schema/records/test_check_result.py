@@ -66,25 +66,6 @@ def xml_of(content: str) -> str:
     return f"<checkresults><checkresult type='service'>{content}</checkresult></checkresults>"
 
 
-def test_the_values_of_a_result_are_its_elements() -> None:
-    xml = xml_of(
-        "<hostname>a</hostname><output>1 &lt; 2 <![CDATA[& <x>]]><b>no</b>!</output><time/>"
-    )
-    untyped = "<checkresults><checkresult><type>service</type></checkresult><other/></checkresults>"
-    latin = f'<?xml version="1.0" encoding="iso-8859-1"?>{xml_of("<output>é</output>")}'
-
-    assert results_in_xml(xml) == [
-        {"type": "service", "hostname": "a", "output": "1 < 2 & <x>!", "time": ""}
-    ]
-    # A result without a type is that of a host.
-    assert (
-        results_in_xml(untyped) == results_in_json('{"checkresults": [{}]}') == [{"type": "host"}]
-    )
-    # A declared encoding counts for bytes.
-    assert results_in_xml(latin.encode("latin-1"))[0]["output"] == "é"
-    assert results_in_xml(latin)[0]["output"] == "é"
-
-
 NO_DOCUMENTS: tuple[str | bytes, ...] = (
     *(BOMB, '<!DOCTYPE a SYSTEM "file:///etc/passwd"><checkresults/>', "", b"\xff\xfe"),
     *("<checkresults>&a;</checkresults>", "<checkresult/>", "<checkresults>"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.messages.decode import Decoded, decode
 from sam_pipeline.schema.messages.message import Message, new_message
-from sam_pipeline.schema.records.classes import METRIC_OUTPUT, built_in, folded
+from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import CLOCK, DAY, MOMENT, Limits, normalise
 from sam_pipeline.schema.records.text import END, SUMMARY_LENGTH, Record, read_wlcg, write_wlcg
 from sam_pipeline.schema.times import parse_time
@@ -139,14 +139,6 @@ def test_a_foreign_message_gets_an_id_from_class_and_body_and_ours_sort_by_creat
     assert first.message_id.startswith("sha256:")
     assert len(set(ids)) == 3
     assert [item[:14] for item in ids] == sorted(item[:14] for item in ids)
-
-
-def test_only_ascii_letters_have_a_case_in_names_of_classes() -> None:
-    """They compare as SQL compares unquoted identifiers."""
-    names = {"metricOutput": "metricoutput", "sam-chec\u212a": "sam-chec\u212a", "ÄB": "Äb", "": ""}
-    assert {name: folded(name) for name in names} == names
-    assert built_in("DOWNTIME") is built_in("downtime") is not None
-    assert built_in("downt\u0131me") is built_in(None) is None
 
 
 # Characters that mean something to the format or to somebody's reader come more often than others.

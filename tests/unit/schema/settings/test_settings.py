@@ -194,21 +194,6 @@ def test_all_files_that_cannot_be_read_are_reported_with_all_other_problems(plac
     assert "conf.d/broken.toml:3" in place.problems()[1]
 
 
-def test_only_toml_files_beside_a_sam_toml_are_fragments(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place.write('consumer.name = "a"', a="consumer.eager = true")
-    for name in (".a.toml", "a.toml.rpmnew", "a.toml.dpkg-old", "a.toml~", "#a.toml#", "README"):
-        (place.fragments / name).write_text("not TOML")
-
-    assert place.load().eager is True
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "listdir", lambda path: ["removed-while-it-is-read.toml"])
-        assert place.load().eager is False
-    place.main = place.main.rename(place.main.with_name("owner.toml"))
-    assert place.load().eager is False
-
-
 def test_a_named_file_must_be_readable_and_without_any_the_searched_places_are_reported(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

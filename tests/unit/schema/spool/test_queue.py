@@ -27,7 +27,6 @@ from sam_pipeline.schema.messages.message import CLASS, MESSAGE_ID, Message
 from sam_pipeline.schema.messages.refused import BAD_FRAME, KEPT_BYTES, TOO_LARGE, refusal_of
 from sam_pipeline.schema.spool import directory as spool_directory
 from sam_pipeline.schema.spool import disk
-from sam_pipeline.schema.spool import queue as queue_module
 from sam_pipeline.schema.spool.element import parse, serialise
 from sam_pipeline.schema.spool.large_element import MAX_HEADER_CHARS, MAX_HEADERS, read_in_pieces
 from sam_pipeline.schema.spool.queue import WHOLE_BYTES, DirectoryQueue, written_at
@@ -150,18 +149,6 @@ def test_a_damaged_element_is_moved_aside_with_its_reason(
     assert files_of(queue) == []
     assert aside.read_bytes() == b'{"body": "cut'
     assert name in aside.with_name(f"{aside.name}.reason").read_text()
-
-
-def test_other_names_are_ignored(queue: DirectoryQueue, tmp_path: Path) -> None:
-    assert not queue.has_elements()
-    name = queue.add(metric_message())
-    (queue.path / "README").touch()
-    (queue.path / name.split("/")[0] / "notes.txt").touch()
-
-    assert (list(queue.names()), queue.has_elements()) == ([name], True)
-    (queue.path / name).rename(tmp_path / "00000000000000")
-    (queue.path / "00000000").symlink_to(tmp_path)
-    assert not queue.has_elements()
 
 
 def test_a_new_queue_is_private_and_durable_with_every_directory_above_it(
@@ -353,18 +340,6 @@ def test_a_directory_of_another_user_is_written_to_if_a_group_of_ours_shares_it(
     for groups, ours in (([gid], True), ([gid + 1], False)):
         monkeypatch.setattr(os, "getgroups", lambda groups=groups: groups)
         assert (outcome(shared=True), outcome(shared=False)) == (accepted and ours, False)
-
-
-def test_a_directory_that_another_account_made_this_minute_is_left_to_it(
-    queue: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    theirs = queue.add(metric_message()).split("/")[0]
-    real, refused = queue_module.open_directory, failing(errno.EACCES)
-    choose = lambda path: (refused if path.endswith(theirs) else real)(path)  # noqa: E731
-    monkeypatch.setattr(queue_module, "open_directory", choose)
-
-    assert queue.add(metric_message()).split("/")[0] > theirs
-    assert refused.called
 
 
 def test_a_directory_writable_by_all_is_refused(tmp_path: Path) -> None:
