@@ -18,6 +18,7 @@ from typing import Literal
 
 from tests.services.broker import (
     AS_USUAL,
+    CACHE,
     LOG4J,
     OTHER_USER,
     PASSWORD,
@@ -31,7 +32,26 @@ from tests.services.broker import (
 from tests.services.process import HOST, ServerProcess, free_ports, running
 
 VERSION = "6.3.1"
-POM = Path(__file__).with_name("activemq-pom.xml")
+JARS = (
+    *(f"org.apache.activemq:activemq-{name}:{VERSION}" for name in ("spring", "console", "jaas")),
+    *(f"org.apache.activemq:activemq-{name}:{VERSION}" for name in ("kahadb-store", "stomp")),
+    *("org.springframework:spring-context:7.0.8", "commons-logging:commons-logging:1.3.5"),
+    "org.apache.logging.log4j:log4j-slf4j2-impl:2.25.2",
+)
+"""The Maven index has no tarball of version 6; these are enough for a broker with users."""
+POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>sam.tests</groupId>
+  <artifactId>private-activemq</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>{}</dependencies>
+</project>
+"""
+JAR = (
+    "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+)
 
 BROKER_XML = """\
 <beans xmlns="http://www.springframework.org/schema/beans"
@@ -40,22 +60,14 @@ BROKER_XML = """\
                            http://www.springframework.org/schema/beans/spring-beans.xsd
                            http://activemq.apache.org/schema/core
                            http://activemq.apache.org/schema/core/activemq-core.xsd">
-  <broker xmlns="http://activemq.apache.org/schema/core" brokerName="sam"
+  <broker xmlns="http://activemq.apache.org/schema/core" brokerName="{name}"
           dataDirectory="{directory}/data" useJmx="false" schedulerSupport="false"
           advisorySupport="false" start="true"
           populateJMSXUserID="true" useAuthenticatedPrincipalForJMSXUserID="true">
     <persistenceAdapter>
       <kahaDB directory="{directory}/kahadb" {journal}/>
     </persistenceAdapter>
-    <plugins>
-      <simpleAuthenticationPlugin anonymousAccessAllowed="{anonymous}">
-        <users>
-          <authenticationUser username="{user}" password="{password}" groups="users"/>
-          <authenticationUser username="{other_user}" password="{password}" groups="users"/>
-        </users>
-      </simpleAuthenticationPlugin>
-{authorization}    </plugins>
-{ssl_context}    <systemUsage>
+{plugins}{ssl_context}    <systemUsage>
       <systemUsage sendFailIfNoSpace="{fails_when_full}">
         <memoryUsage><memoryUsage limit="128 mb"/></memoryUsage>
         <storeUsage><storeUsage limit="{store}"/></storeUsage>
@@ -64,12 +76,30 @@ BROKER_XML = """\
     </systemUsage>
     <transportConnectors>
       <transportConnector name="stomp" uri="stomp://{host}:{port}"/>
-      <transportConnector name="openwire" uri="tcp://{host}:{openwire_port}"/>
-{tls_connector}    </transportConnectors>
+{connectors}    </transportConnectors>
   </broker>
-</beans>
+{imports}</beans>
 """
+PLAIN = {
+    **dict.fromkeys(("journal", "plugins", "ssl_context", "connectors", "imports"), ""),
+    "name": "sam",
+    "host": HOST,
+    "store": "4 gb",
+    "fails_when_full": "false",
+}
+"""Without directory and port: a broker with nothing special."""
 
+PLUGINS = """\
+    <plugins>
+      <simpleAuthenticationPlugin anonymousAccessAllowed="{anonymous}">
+        <users>
+          <authenticationUser username="{user}" password="{password}" groups="users"/>
+          <authenticationUser username="{other_user}" password="{password}" groups="users"/>
+        </users>
+      </simpleAuthenticationPlugin>
+{authorization}    </plugins>
+"""
+OPENWIRE = '      <transportConnector name="openwire" uri="tcp://{host}:{port}"/>\n'
 SSL_CONTEXT = """\
     <sslContext>
       <sslContext keyStore="file:{key_store}" trustStore="file:{trust_store}"
@@ -123,27 +153,32 @@ def running_activemq(rules: Rules = AS_USUAL) -> AbstractContextManager[ActiveMQ
 
 def fetch() -> Path:
     """The directory of the pinned jars."""
-    return fetched("activemq", VERSION, "copy-dependencies", "-f", str(POM))
+    pom = CACHE / "activemq-pom.xml"
+    CACHE.mkdir(exist_ok=True)
+    pom.write_text(POM.format("".join(JAR.format(*jar.split(":")) for jar in JARS)))
+    return fetched("activemq", VERSION, "copy-dependencies", "-f", str(pom))
 
 
 def _server(directory: Path, rules: Rules) -> ActiveMQServer:
     port, openwire_port, tls_port = free_ports(3)
     host, chosen = rules.certificate, rules if isinstance(rules, ActiveMQRules) else ActiveMQRules()
     broker_xml, log4j = directory / "broker.xml", directory / "log4j2.properties"
-    names = {"user": USER, "other_user": OTHER_USER, "password": PASSWORD, "host": HOST}
-    names |= {"directory": str(directory), "port": str(port), "openwire_port": str(openwire_port)}
-    broker_xml.write_text(
-        BROKER_XML.format(
-            **names,
-            ssl_context=SSL_CONTEXT.format(**vars(host)) if host else "",
-            tls_connector=TLS_CONNECTOR.format(host=HOST, port=tls_port) if host else "",
-            journal=SMALL_JOURNAL if chosen.when_full else "",
-            store=SMALL_STORE if chosen.when_full else "4 gb",
-            fails_when_full=str(chosen.when_full == "fails").lower(),
-            anonymous=str(not rules.needs_login).lower(),
-            authorization=AUTHORIZATION if chosen.authorization else "",
-        )
+    settings = {**PLAIN, "directory": str(directory), "port": str(port)}
+    settings["plugins"] = PLUGINS.format(
+        anonymous=str(not rules.needs_login).lower(),
+        user=USER,
+        other_user=OTHER_USER,
+        password=PASSWORD,
+        authorization=AUTHORIZATION if chosen.authorization else "",
     )
+    settings["connectors"] = OPENWIRE.format(host=HOST, port=openwire_port)
+    if chosen.when_full:
+        settings |= {"journal": SMALL_JOURNAL, "store": SMALL_STORE}
+        settings["fails_when_full"] = str(chosen.when_full == "fails").lower()
+    if host:
+        settings["ssl_context"] = SSL_CONTEXT.format(**vars(host))
+        settings["connectors"] += TLS_CONNECTOR.format(host=HOST, port=tls_port)
+    broker_xml.write_text(BROKER_XML.format(**settings))
     log4j.write_text(LOG4J)
     command = java(
         *("-Xmx1g", "-cp", f"{fetch()}/*", "org.apache.activemq.console.Main"),

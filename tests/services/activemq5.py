@@ -15,39 +15,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.services.activemq import BROKER_XML, PLAIN
 from tests.services.broker import LOG4J, PASSWORD, USER, StompServer, fetched, java
 from tests.services.process import HOST, ServerProcess, free_ports, running, stomp_answers
 
 VERSION = "5.18.3"
 ARTIFACT = f"org.apache.activemq:apache-activemq:{VERSION}:tar.gz:bin"
-
-BROKER_XML = """\
-<beans xmlns="http://www.springframework.org/schema/beans"
-       xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
-       xsi:schemaLocation="http://www.springframework.org/schema/beans
-                           http://www.springframework.org/schema/beans/spring-beans.xsd
-                           http://activemq.apache.org/schema/core
-                           http://activemq.apache.org/schema/core/activemq-core.xsd">
-  <!-- The servlet finds the broker by this name, and logs in to it as nobody. -->
-  <broker xmlns="http://activemq.apache.org/schema/core" brokerName="localhost"
-          dataDirectory="{directory}/data" useJmx="false" schedulerSupport="false"
-          advisorySupport="false" populateJMSXUserID="true"
-          useAuthenticatedPrincipalForJMSXUserID="true">
-    <persistenceAdapter><kahaDB directory="{directory}/kahadb"/></persistenceAdapter>
-    <systemUsage>
-      <systemUsage>
-        <memoryUsage><memoryUsage limit="128 mb"/></memoryUsage>
-        <storeUsage><storeUsage limit="1 gb"/></storeUsage>
-        <tempUsage><tempUsage limit="256 mb"/></tempUsage>
-      </systemUsage>
-    </systemUsage>
-    <transportConnectors>
-      <transportConnector name="stomp" uri="stomp://{host}:{port}"/>
-    </transportConnectors>
-  </broker>
-  <import resource="jetty.xml"/>
-</beans>
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +48,9 @@ def _server(directory: Path) -> ActiveMQ5Server:
     port, tls_port, rest_port = free_ports(3)
     conf = directory / "conf"
     conf.mkdir()
-    settings = {"directory": directory, "host": HOST, "port": port}
+    # The servlet finds the broker by this name, and logs in to it as nobody.
+    settings = {**PLAIN, "name": "localhost", "directory": str(directory), "port": str(port)}
+    settings["imports"] = '  <import resource="jetty.xml"/>\n'
     (conf / "activemq.xml").write_text(BROKER_XML.format(**settings))
     jetty = (home / "conf" / "jetty.xml").read_text()  # it requires a login
     jetty = jetty.replace('value="8161"', f'value="{rest_port}"')
