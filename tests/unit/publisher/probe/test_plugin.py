@@ -11,17 +11,6 @@ from sam_pipeline.schema.records.normalise import normalise
 from tests.support.builders import NOW, metric_message, metric_result
 
 
-def test_the_output_of_a_failed_plugin_is_in_the_details() -> None:
-    run = PluginRun(NOW, 9, b"some words\nmore", trouble="ended badly")
-
-    record, warnings = record_of(run, "check_it")
-
-    assert record["timestamp"] == "2026-11-20T12:30:00Z"  # its start
-    assert record["metricStatus"] == "UNKNOWN"
-    assert record["detailsData"] == "some words\nmore"
-    assert warnings == ["ended badly"]
-
-
 @pytest.mark.parametrize(
     ("output", "summary", "stem"),
     [
