@@ -83,14 +83,9 @@ def named(world: World, name: str) -> World:
         }
         return replace(row, **changes)
 
-    return replace(
-        world,
-        endpoints=tuple(map(renamed, world.endpoints)),
-        site_groups=tuple(map(renamed, world.site_groups)),
-        downtimes=tuple(map(renamed, world.downtimes)),
-        results=tuple(map(renamed, world.results)),
-        exclusions=tuple(map(renamed, world.exclusions)),
-    )
+    kinds = ("endpoints", "site_groups", "downtimes", "results", "exclusions")
+    rows: dict[str, Any] = {kind: tuple(map(renamed, getattr(world, kind))) for kind in kinds}
+    return replace(world, **rows)
 
 
 def spans(timeline: Sequence[Segment], start: datetime) -> tuple[tuple[int, int, str], ...]:
@@ -122,11 +117,8 @@ def _of_a_day(report: DayReport, name: str, start: datetime) -> Facts:
             facts["trend", level, *of, *key] = trend(timeline)
     for level in FIGURE_LEVELS:
         for key, figures in report.figures(level).items():
-            facts["figures", level, *of, *key] = (
-                figures.seconds,
-                figures.availability,
-                figures.reliability,
-            )
+            percentages = (figures.availability, figures.reliability)
+            facts["figures", level, *of, *key] = (figures.seconds, *percentages)
     for group, means in report.groups.items():
         facts["group", *of, *group] = means
     return facts

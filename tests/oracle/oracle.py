@@ -116,12 +116,10 @@ class DayReport:
 
     def figures(self, level: str) -> dict[Key, Figures]:
         """The figures of a level: metrics, endpoints, services, functions or sites."""
-        states: Mapping[Key, States] = getattr(self, level)
-        return {key: figures_of(value) for key, value in states.items()}
+        return {key: figures_of(states) for key, states in getattr(self, level).items()}
 
     def timelines(self, level: str) -> dict[Key, tuple[Segment, ...]]:
-        states: Mapping[Key, States] = getattr(self, level)
-        return {key: segments(value, self.day) for key, value in states.items()}
+        return {key: segments(states, self.day) for key, states in getattr(self, level).items()}
 
 
 def day_report(
@@ -163,11 +161,8 @@ def day_report(
 
 def period(figures: Iterable[Figures]) -> Figures:
     """Rule 12: sum the seconds, then divide."""
-    total = dict.fromkeys(STATUSES, 0)
-    for day in figures:
-        for status, seconds in day.seconds.items():
-            total[status] += seconds
-    return Figures(total)
+    days = list(figures)
+    return Figures({status: sum(day.seconds[status] for day in days) for status in STATUSES})
 
 
 def ranked(order: Sequence[str]) -> Table:
@@ -457,21 +452,16 @@ def _group_figures(rows: Sequence[SiteGroup], sites: Mapping[str, Figures]) -> G
     members = [(sites[row.site], (row.weight or 0) + 1) for row in rows]
     availability = [(site.exact_availability, weight) for site, weight in members]
     reliability = [(site.exact_reliability, weight) for site, weight in members]
+    percentages = (rounded(_weighted_mean(values)) for values in (availability, reliability))
     return GroupFigures(
-        availability=rounded(_weighted_mean(availability)),
-        reliability=rounded(_weighted_mean(reliability)),
-        sites_expected=len(rows),
-        sites_known=sum(value is not None for value, _ in availability),
+        *percentages, len(rows), sum(value is not None for value, _ in availability)
     )
 
 
 def _weighted_mean(values: Iterable[tuple[Fraction | None, int]]) -> Fraction | None:
     defined = [(value, weight) for value, weight in values if value is not None]
-    if not defined:
-        return None
-    return sum((value * weight for value, weight in defined), Fraction(0)) / sum(
-        weight for _, weight in defined
-    )
+    total = sum((value * weight for value, weight in defined), Fraction(0))
+    return total / sum(weight for _, weight in defined) if defined else None
 
 
 def _percent(part: int, whole: int) -> Fraction | None:

@@ -67,11 +67,21 @@ def drawn(strategy: st.SearchStrategy[Value], count: int, number: int) -> list[V
 
 def worlds(setting: Setting) -> st.SearchStrategy[World]:
     """Worlds of the setting."""
-    moments = st.lists(st.sampled_from(setting.moments), min_size=MOMENTS, max_size=MOMENTS)
+
+    def world(moments: Sequence[datetime], *drawn: Iterable[Any]) -> World:
+        """The drawn rows at the world's times, without rows that are one for the database."""
+        rows = []
+        for of_kind, key in zip(drawn, _KEYS, strict=True):
+            at_times = [_placed(row, moments) for row in of_kind]
+            by_key = {tuple(getattr(row, name) for name in key.split()): row for row in at_times}
+            rows.append(tuple(by_key.values()))
+        *others, exclusions = rows
+        lasting = tuple(row for row in exclusions if row.start < row.end)
+        return World(setting.first_day, DAYS, *others, lasting)
+
     return st.builds(
-        _world,
-        st.just(setting),
-        moments,
+        world,
+        st.lists(st.sampled_from(setting.moments), min_size=MOMENTS, max_size=MOMENTS),
         _endpoints(setting),
         st.lists(_SITE_GROUP, max_size=4),
         st.lists(_DOWNTIME, max_size=4),
@@ -80,39 +90,14 @@ def worlds(setting: Setting) -> st.SearchStrategy[World]:
     )
 
 
-def _world(
-    setting: Setting,
-    moments: Sequence[datetime],
-    endpoints: Iterable[Endpoint],
-    site_groups: Iterable[SiteGroup],
-    downtimes: Iterable[Downtime],
-    results: Iterable[Result],
-    exclusions: Iterable[Exclusion],
-) -> World:
-    """The drawn rows at the world's times, without rows that are one for the database."""
-
-    def placed(rows: Iterable[Row], *key: str) -> tuple[Row, ...]:
-        at_times = [_placed(row, moments) for row in rows]
-        return tuple({tuple(getattr(row, name) for name in key): row for row in at_times}.values())
-
-    return World(
-        first_day=setting.first_day,
-        days=DAYS,
-        endpoints=placed(endpoints, "site", "host", "flavour", "vo", "valid_from"),
-        site_groups=placed(site_groups, "site", "group_type", "group_name", "valid_from"),
-        downtimes=placed(downtimes, "downtime_id", "site", "host", "flavour", "announced_at"),
-        results=placed(
-            results,
-            *("host", "flavour", "metric", "vo", "fqan", "measured_at"),
-            *("gathered_at", "monitoring_host"),
-            "status",  # the worse of two is stored, in any order; of two equal ones the first
-        ),
-        exclusions=tuple(
-            exclusion
-            for exclusion in placed(exclusions, "kind", "site", "host", "start")
-            if exclusion.start < exclusion.end
-        ),
-    )
+_KEYS = (
+    "site host flavour vo valid_from",
+    "site group_type group_name valid_from",
+    "downtime_id site host flavour announced_at",
+    # The worse of two results is stored, in any order; of two equal ones the first.
+    "host flavour metric vo fqan measured_at gathered_at monitoring_host status",
+    "kind site host start",
+)
 
 
 # Times are drawn as indexes of the world's times, encoded as days of a month that no world uses.
@@ -268,13 +253,7 @@ def _series(
     vo, fqan, gathered_at, monitoring_hosts = source
     return [
         Result(
-            host,
-            flavour,
-            metric,
-            status,
-            time,
-            vo,
-            fqan,
+            *(host, flavour, metric, status, time, vo, fqan),
             gathered_at=gathered_at,
             monitoring_host=monitoring_host,
             performance_data=value,

@@ -9,12 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from tests.worlds.model import Downtime, Result, World, midnight
-from tests.worlds.records import (
-    downtime_record,
-    endpoint_record,
-    result_record,
-    site_group_record,
-)
+from tests.worlds.records import downtime_record, endpoint_record, result_record, site_group_record
 from tests.worlds.small import host_of
 
 OWN_SITE, OWN_HOSTS, OWN_MONITORING_HOST = "ELDER-HPC", "*.elder.example.org", "nagios.elder"
@@ -52,6 +47,9 @@ def forgeries(world: World) -> dict[str, Forgery]:
     group = next(row for row in world.site_groups if row.site == "DAHLIA-HPC" and row.weight)
     announced = next(row for row in world.downtimes if row.site == "DAHLIA-HPC")
     own = _own_result(world)
+    start = midnight(world.first_day) - timedelta(days=180)
+    times = (start, start + timedelta(days=365), start)
+    long = Downtime("DT-FORGED", *times, OWN_SITE, host_of(OWN_SITE, "se01"), "SRM")
     return {
         "a CRITICAL at the second of a true result, with the host in capitals": Forgery(
             "metricOutput",
@@ -80,7 +78,7 @@ def forgeries(world: World) -> dict[str, Forgery]:
         ),
         "a long downtime of the own storage": Forgery(
             "downtime",
-            downtime_record(_long_downtime(world)),
+            downtime_record(long),
             "classes",
             ENDPOINTS,
             (OWN_SITE, "SRM", host_of(OWN_SITE, "se01")),
@@ -114,28 +112,13 @@ def permitted(world: World) -> dict[str, str]:
 
 def _own_result(world: World) -> Result:
     """A CRITICAL of a compute element of the own site, between two results that are OK."""
-    runs = sorted(
-        (
-            result
-            for result in world.results
-            if (result.host, result.metric) == (host_of(OWN_SITE, "ce01"), "org.sam.CE-Ping")
-            and (result.vo, result.status) == ("ops", "OK")
-            and result.measured_at > midnight(world.first_day)
-        ),
-        key=lambda result: result.measured_at,
+    runs = (
+        result
+        for result in world.results
+        if (result.host, result.metric) == (host_of(OWN_SITE, "ce01"), "org.sam.CE-Ping")
+        and (result.vo, result.status) == ("ops", "OK")
+        and result.measured_at > midnight(world.first_day)
     )
-    between = runs[0].measured_at + timedelta(seconds=1)
-    return replace(runs[0], status="CRITICAL", measured_at=between, summary="forged", details="")
-
-
-def _long_downtime(world: World) -> Downtime:
-    start = midnight(world.first_day) - timedelta(days=180)
-    return Downtime(
-        "DT-FORGED",
-        start=start,
-        end=start + timedelta(days=365),
-        announced_at=start,
-        site=OWN_SITE,
-        host=host_of(OWN_SITE, "se01"),
-        flavour="SRM",
-    )
+    first = min(runs, key=lambda result: result.measured_at)
+    between = first.measured_at + timedelta(seconds=1)
+    return replace(first, status="CRITICAL", measured_at=between, summary="forged", details="")

@@ -43,60 +43,36 @@ def result_batches(results: Sequence[Result], prefix: str) -> list[Batch]:
 
 
 def endpoint_record(endpoint: Endpoint) -> dict[str, str]:
-    return _present(
-        siteName=endpoint.site,
-        hostName=endpoint.host,
-        serviceFlavour=endpoint.flavour,
-        voName=endpoint.vo,
-        production=endpoint.production,
-        monitored=endpoint.monitored,
-        validFrom=wire_time(endpoint.valid_from),
-        validTo=wire_time(endpoint.valid_to),
-    )
+    keys = "siteName=site hostName=host serviceFlavour=flavour voName=vo production=production"
+    return _record(endpoint, f"{keys} monitored=monitored validFrom=valid_from validTo=valid_to")
 
 
 def site_group_record(group: SiteGroup) -> dict[str, str]:
-    return _present(
-        siteName=group.site,
-        groupName=group.group_name,
-        groupType=group.group_type,
-        weight="" if group.weight is None else str(group.weight),
-        validFrom=wire_time(group.valid_from),
-        validTo=wire_time(group.valid_to),
-    )
+    keys = "siteName=site groupName=group_name groupType=group_type weight=weight"
+    return _record(group, f"{keys} validFrom=valid_from validTo=valid_to")
 
 
 def downtime_record(downtime: Downtime) -> dict[str, str]:
-    return _present(
-        downtimeId=downtime.downtime_id,
-        siteName=downtime.site,
-        hostName=downtime.host,
-        serviceFlavour=downtime.flavour,
-        startTime=wire_time(downtime.start),
-        endTime=wire_time(downtime.end),
-        classification=downtime.classification,
-        severity=downtime.severity,
-        description=downtime.description,
-        timestamp=wire_time(downtime.announced_at),
-    )
+    keys = "downtimeId=downtime_id siteName=site hostName=host serviceFlavour=flavour"
+    keys += " startTime=start endTime=end classification=classification severity=severity"
+    return _record(downtime, f"{keys} description=description timestamp=announced_at")
 
 
 def result_record(result: Result) -> dict[str, str]:
-    return _present(
-        hostName=result.host,
-        serviceFlavour=result.flavour,
-        siteName=result.site,
-        metricStatus=result.status,
-        metricName=result.metric,
-        summaryData=result.summary,
-        gatheredAt=result.gathered_at,
-        monitoringHost=result.monitoring_host,
-        timestamp=wire_time(result.measured_at),
-        voName=result.vo,
-        voFqan=result.fqan,
-        performanceData=result.performance_data,
-        detailsData=result.details,
-    )
+    keys = "hostName=host serviceFlavour=flavour siteName=site metricStatus=status"
+    keys += " metricName=metric summaryData=summary gatheredAt=gathered_at"
+    keys += " monitoringHost=monitoring_host timestamp=measured_at voName=vo voFqan=fqan"
+    return _record(result, f"{keys} performanceData=performance_data detailsData=details")
+
+
+def _record(row: object, keys: str) -> dict[str, str]:
+    """The attributes of the row under their wire keys, as far as they are not empty."""
+    record = {}
+    for key, _, name in (pair.partition("=") for pair in keys.split()):
+        value = getattr(row, name)
+        if value not in (None, ""):
+            record[key] = wire_time(value) if isinstance(value, datetime) else str(value)
+    return record
 
 
 def wlcg_text(record: dict[str, str]) -> str:
@@ -104,8 +80,8 @@ def wlcg_text(record: dict[str, str]) -> str:
     return "".join(f"{key}: {value}\n" for key, value in record.items()) + "EOT\n"
 
 
-def wire_time(moment: datetime | None) -> str:
-    return "" if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+def wire_time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _batches(prefix: str, message_class: str, records: Iterator[dict[str, str]]) -> Iterator[Batch]:
@@ -113,7 +89,3 @@ def _batches(prefix: str, message_class: str, records: Iterator[dict[str, str]])
     while chunk := tuple(islice(records, MAX_RECORDS)):
         number += 1
         yield Batch(f"{prefix}-{number:03}", message_class, chunk)
-
-
-def _present(**values: str) -> dict[str, str]:
-    return {key: value for key, value in values.items() if value}

@@ -39,18 +39,13 @@ PROFILE = Profile(
     functions={"compute": Function(("CE", "ARC-CE")), "storage": Function(("SRM",))},
     vo="ops",
 )
+_TWO_ARCS = ("arc01", "ARC-CE"), ("arc02", "ARC-CE")
 # Site, federation, region, weight, then hosts and flavours.
 SITES: Sequence[tuple[str, str, str, int, Sequence[tuple[str, str]]]] = (
     ("ASTER-T1", "NORTH", "COAST", 9, (("ce01", "CE"), ("ce02", "CE"), ("se01", "SRM"))),
     ("BIRCH-T2", "NORTH", "HILLS", 3, (("ce01", "CE"), ("arc01", "ARC-CE"), ("se01", "SRM"))),
     ("CEDAR-T2", "NORTH", "COAST", 1, (("ce01", "CE"), ("se01", "SRM"))),
-    (
-        "DAHLIA-HPC",
-        "SOUTH",
-        "HILLS",
-        4,
-        (("arc01", "ARC-CE"), ("arc02", "ARC-CE"), ("se01", "SRM")),
-    ),
+    ("DAHLIA-HPC", "SOUTH", "HILLS", 4, (*_TWO_ARCS, ("se01", "SRM"))),
     ("ELDER-HPC", "SOUTH", "COAST", 2, (("ce01", "CE"), ("arc01", "ARC-CE"), ("se01", "SRM"))),
 )
 SILENT = "CEDAR-T2"
@@ -115,25 +110,15 @@ def _downtimes(first_day: date, days: int) -> Iterator[Downtime]:
     """Two downtimes, one of them announced again with a later end."""
     repair = midnight(first_day + timedelta(days=days // 2)) + timedelta(hours=7, minutes=30)
     announced = Downtime(
-        "DT-1001",
-        start=repair,
-        end=repair + timedelta(hours=6),
-        announced_at=repair - timedelta(days=3),
-        site="DAHLIA-HPC",
+        *("DT-1001", repair, repair + timedelta(hours=6), repair - timedelta(days=3), "DAHLIA-HPC"),
         description="cooling of the machine room: all services off",
     )
     yield announced
-    yield replace(
-        announced,
-        end=announced.end + timedelta(hours=2, seconds=17),
-        announced_at=announced.end - timedelta(minutes=10),
-    )
+    longer = announced.end + timedelta(hours=2, seconds=17)
+    yield replace(announced, end=longer, announced_at=announced.end - timedelta(minutes=10))
     outage = _storage_outage(first_day, days)
     yield Downtime(
-        "DT-1002",
-        start=outage.start,
-        end=outage.end,
-        announced_at=outage.start,
+        *("DT-1002", outage.start, outage.end, outage.start),
         site="BIRCH-T2",
         host=host_of("BIRCH-T2", "se01"),
         classification="UNSCHEDULED",
@@ -153,15 +138,10 @@ def _results(
     for endpoint in endpoints:
         if endpoint.site == SILENT or endpoint.monitored == "N":
             continue
-        for metric in _metrics(endpoint):
+        own = (UNPROFILED_METRIC,) if endpoint.host.startswith("ce01.") else ()
+        for metric in (*PROFILE.flavours[endpoint.flavour].metrics, *own):
             episodes = _episodes(chance, endpoint, metric, first_day, days)
             yield from _runs(chance, endpoint, metric, episodes, first_day, days)
-
-
-def _metrics(endpoint: Endpoint) -> Iterator[str]:
-    yield from PROFILE.flavours[endpoint.flavour].metrics
-    if endpoint.host.startswith("ce01."):
-        yield UNPROFILED_METRIC
 
 
 def _episodes(
@@ -207,7 +187,8 @@ def _runs(
     end = midnight(first_day + timedelta(days=days))
     at = midnight(first_day) - timedelta(hours=2) + chance.randrange(INTERVAL_S) * SECOND
     while at < end:
-        yield _result(chance, endpoint, metric, _status_at(episodes, at), at)
+        covering = [episode.status for episode in episodes if episode.start <= at < episode.end]
+        yield _result(chance, endpoint, metric, covering[-1] if covering else "OK", at)
         at += (INTERVAL_S + chance.randint(-90, 90)) * SECOND
 
 
@@ -230,11 +211,6 @@ def _result(
     )
 
 
-def _status_at(episodes: Sequence[Episode], at: datetime) -> str:
-    covering = [episode.status for episode in episodes if episode.start <= at < episode.end]
-    return covering[-1] if covering else "OK"
-
-
 def _in_order_of_sending(results: Iterable[Result], chance: random.Random) -> list[Result]:
     """The results in order of time, but for some late ones; with second opinions and another VO."""
     sent: list[tuple[datetime, Result]] = []
@@ -245,14 +221,11 @@ def _in_order_of_sending(results: Iterable[Result], chance: random.Random) -> li
         if chance.random() < 0.02:
             sent.append((result.measured_at + delay, _second_opinion(result, chance)))
         if chance.random() < 0.02:
-            sent.append((result.measured_at + delay, _of_another_vo(result, chance)))
+            said = summary(chance, result.metric, "CRITICAL")
+            of_another = replace(result, vo=OTHER_VO, status="CRITICAL", summary=said)
+            sent.append((result.measured_at + delay, of_another))
     sent.sort(key=lambda pair: pair[0])
     return [result for _, result in sent]
-
-
-def _of_another_vo(result: Result, chance: random.Random) -> Result:
-    text = summary(chance, result.metric, "CRITICAL")
-    return replace(result, vo=OTHER_VO, status="CRITICAL", summary=text)
 
 
 def _second_opinion(result: Result, chance: random.Random) -> Result:
@@ -297,18 +270,16 @@ SUMMARIES: Mapping[str, Mapping[str, Sequence[str]]] = {
 
 def summary(chance: random.Random, metric: str, status: str) -> str:
     """One line, as a plugin prints first."""
-    texts = _texts(metric)[status]
-    return f"{status}: " + chance.choice(texts).format(n=chance.randrange(2, 900))
+    texts = next(texts for ending, texts in SUMMARIES.items() if metric.endswith(ending))
+    return f"{status}: " + chance.choice(texts[status]).format(n=chance.randrange(2, 900))
 
 
 def details(chance: random.Random, metric: str, status: str) -> str:
     """Some lines if the status is not OK, at times with unusual characters."""
     if status == "OK":
         return ""
-    lines = [
-        f"running {metric}",
-        f"step {chance.randrange(1, 9)} failed after {chance.random():.3f} s",
-    ]
+    step = f"step {chance.randrange(1, 9)} failed after {chance.random():.3f} s"
+    lines = [f"running {metric}", step]
     if chance.random() < 0.3:
         lines += ["", "Traceback: «délai dépassé»", "  at worker: line 42"]
     return "\n".join(lines)
@@ -316,10 +287,4 @@ def details(chance: random.Random, metric: str, status: str) -> str:
 
 def performance_data(chance: random.Random, metric: str) -> str:
     """Sometimes empty, as with many plugins."""
-    if "Ls" in metric:
-        return ""
-    return f"time={chance.random() * 30:.3f}s;30;60;0"
-
-
-def _texts(metric: str) -> Mapping[str, Sequence[str]]:
-    return next(texts for ending, texts in SUMMARIES.items() if metric.endswith(ending))
+    return "" if "Ls" in metric else f"time={chance.random() * 30:.3f}s;30;60;0"

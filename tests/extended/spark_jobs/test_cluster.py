@@ -16,22 +16,17 @@ import pytest
 import sam_pipeline.spark_jobs
 from sam_pipeline.spark_jobs.compute.cluster.watcher import Watcher
 from sam_pipeline.spark_jobs.config import find_java
-from sam_pipeline.sql.database.engine import make_engine
 from tests.acceptance.spark_jobs.test_archive import RUN as OF_ARCHIVE
-from tests.acceptance.spark_jobs.test_archive import (
-    Archived,
-    new_figures,
-)
+from tests.acceptance.spark_jobs.test_archive import Archived, new_figures
 from tests.acceptance.spark_jobs.test_archive import archived as archived  # a fixture
 from tests.acceptance.spark_jobs.test_archive import published as figures_of
 from tests.services import missing
-from tests.services.postgres import as_role, fresh_database
+from tests.services.postgres import fresh_database
 from tests.services.process import HOST
 from tests.services.s3 import KEYS, running_s3
 from tests.services.spark_cluster import Cluster, running_cluster
 from tests.support.commands import Workplace
 from tests.support.reports.database import DAY, PROFILE, Grid
-from tests.support.reports.published import published_figures, published_timeline
 
 SPARK_SUBMIT = Path(sys.executable).with_name("spark-submit")
 ENTRY = Path(sam_pipeline.spark_jobs.__file__).with_name("__main__.py")
@@ -53,12 +48,8 @@ def cluster() -> Iterator[Cluster]:
 def workplace(request: pytest.FixtureRequest, tmp_path: Path) -> Workplace:
     """A workplace whose PostgreSQL database has two sites with results throughout the day."""
     database = fresh_database(request.getfixturevalue("postgres"))
-    workplace = Workplace(
-        tmp_path,
-        f"spool://{tmp_path}/queue",
-        database,
-        environment={"SPARK_LOCAL_IP": HOST},
-    )
+    environment = {"SPARK_LOCAL_IP": HOST}
+    workplace = Workplace(tmp_path, f"spool://{tmp_path}/queue", database, environment=environment)
     workplace.write_configuration()
     workplace.write("test.toml", PROFILE)
     grid = Grid(database)
@@ -82,12 +73,12 @@ def test_a_cluster_and_one_machine_compute_the_same_report(
     events.mkdir()
 
     submitted = submit(workplace, cluster, events)
-    of_submitted = published(workplace)
+    of_submitted = figures_of(workplace.database)
     by_master = run(workplace, "--master", cluster.url, "--conf", QUICK_EXECUTORS)
-    of_master = published(workplace)
+    of_master = figures_of(workplace.database)
     alone = run(workplace, "--master", "local[2]")
 
-    assert published(workplace) == of_master == of_submitted
+    assert figures_of(workplace.database) == of_master == of_submitted
     [first], [second], [third] = submitted, by_master, alone
     assert first["results_read"] == second["results_read"] == third["results_read"] == 144
     assert (second["figures_changed"], third["figures_changed"]) == (0, 0)
@@ -128,13 +119,6 @@ def submit(workplace: Workplace, cluster: Cluster, events: Path) -> Any:
     assert "DAGScheduler" not in completed.stdout + completed.stderr, "Spark logs its errors only"
     # The stderr of the program is on stdout, too.
     return json.loads("[" + f"\n{completed.stdout}".rpartition("\n[\n")[2])
-
-
-def published(workplace: Workplace) -> tuple[set[Any], set[Any]]:
-    engine = make_engine(as_role(workplace.database, "reader"))
-    figures, timeline = published_figures(engine, "test"), published_timeline(engine, "test")
-    engine.dispose()
-    return figures, timeline
 
 
 def tasks_of_stages(events: Path) -> list[list[str]]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import create_engine, text
+from sqlalchemy import NullPool, create_engine, text
 
 from tests.oracle.duckdb_rules import KEYS
 from tests.oracle.oracle import STATUSES, Figures, GroupFigures, Segment
@@ -68,28 +67,19 @@ def _key(row: Mapping[str, Any], level: str) -> Key:
 
 def query(database: str, statement: str, **values: Any) -> list[Mapping[str, Any]]:
     """All rows of a SELECT."""
-    with _engine(database) as engine, engine.connect() as connection:
+    with create_engine(database, poolclass=NullPool).connect() as connection:
         return [dict(row) for row in connection.execute(text(statement), values).mappings()]
 
 
 def execute(database: str, statement: str) -> None:
     """Run one statement and commit."""
-    with _engine(database) as engine, engine.begin() as connection:
+    with create_engine(database, poolclass=NullPool).begin() as connection:
         connection.execute(text(statement))
 
 
 def percentages(row: Mapping[str, Any]) -> tuple[Decimal | None, Decimal | None]:
     """(availability, reliability) of a row, from any type the database returns."""
     return _decimal(row["availability"]), _decimal(row["reliability"])
-
-
-@contextmanager
-def _engine(database: str) -> Iterator[Any]:
-    engine = create_engine(database)
-    try:
-        yield engine
-    finally:
-        engine.dispose()
 
 
 def _decimal(value: Any) -> Decimal | None:

@@ -231,11 +231,6 @@ def test_a_report_is_published_before_the_next_one_is_refused_for_results_of_two
         )
 
     assert [summary.report for summary in summaries] == ["test"]
-    two_days = Period(DAY + timedelta(days=1), DAY + timedelta(days=2))
-    for vo in ("ops", "physics"):
-        small_grid.result("SRM h1 put", "13:00", "OK", vo=vo, day=two_days.last)
-    with pytest.raises(MixedVOs):  # in a comparison of profiles, too
-        job.site_days(spark, small_grid.reader, mixed, two_days, LATER, lambda stage: None)
 
 
 def test_several_days_are_one_job_and_an_open_day_ends_at_the_run(

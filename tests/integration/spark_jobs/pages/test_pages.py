@@ -154,16 +154,6 @@ def test_downtimes_and_exclusions_are_drawn_and_listed(pages: Pages) -> None:
     assert "its clock was wrong" not in pages[f"{NOVEMBER}/{site_name(8)}.html"]
 
 
-def test_a_period_only_chooses_the_months_whose_whole_pages_are_written(
-    filled: Grid, pages: Pages, tmp_path: Path
-) -> None:
-    days = ("--from", "2026-10-30", "--to", "2026-11-02")
-
-    found = pages_below(write_pages(filled, tmp_path / "out", *days))
-
-    assert found == pages
-
-
 def test_both_databases_give_the_same_pages(
     pages: Pages, postgres_url: str, tmp_path: Path
 ) -> None:

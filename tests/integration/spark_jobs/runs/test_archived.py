@@ -16,11 +16,7 @@ from sam_pipeline.spark_jobs.compute import job
 from sam_pipeline.spark_jobs.config import ARCHIVE, AUTO, DATABASE
 from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
 from sam_pipeline.spark_jobs.rules.days import Period
-from sam_pipeline.spark_jobs.runs.archived import (
-    archived_days,
-    change_numbers,
-    due_from_archive,
-)
+from sam_pipeline.spark_jobs.runs.archived import archived_days, change_numbers, due_from_archive
 from sam_pipeline.sql.archive.manifest import MANIFESTS, RESULTS, Manifest
 from sam_pipeline.sql.archive.record import number_changes
 from sam_pipeline.sql.archive.store import LocalStore
@@ -104,19 +100,6 @@ def test_auto_takes_days_from_the_archive_whose_version_has_all_changes(
     archive(grid, store, DAY)
     assert chosen(grid, store).versions([BEFORE, DAY, NEXT]) == {BEFORE: 1, DAY: 2}
     assert chosen(grid, store, DATABASE) is chosen(grid, None) is FROM_DATABASE
-
-
-def test_auto_does_not_compare_the_changes_of_another_database(
-    grid: Grid, store: LocalStore, tmp_path: Path
-) -> None:
-    """A day of which the other database knows nothing comes from the archive, all others do not."""
-    archive(grid, store, BEFORE, DAY)
-    other = another_database(tmp_path)
-    other.result("SRM h1 put", "18:00", "OK")
-    fold_all(other.engine)
-    number_changes(other.engine)
-
-    assert set(chosen(other, store).manifests) == {BEFORE}
 
 
 def test_the_archive_alone_must_have_all_days_and_the_day_before(

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
-from sam_pipeline.sql.database.engine import writing
+from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.sql.loading.fold import fold_all
 from tests.integration.spark_jobs.conftest import SamReport
 from tests.services.postgres import fresh_database
 from tests.support.reports.database import DAY, PROFILE, Grid, url_of
+from tests.support.reports.published_days import publish
 
 NOW = datetime(DAY.year, DAY.month, DAY.day, 15, tzinfo=UTC)
 AGES = (
@@ -99,22 +98,14 @@ def test_an_expected_metric_is_silent_when_its_last_result_is_too_old(now: SamRe
 
 
 def test_without_configured_profiles_those_of_the_newest_published_days_apply(
-    sites: Grid, now: SamReport
+    sites: Grid, now: SamReport, tmp_path: Path
 ) -> None:
     now.configure("")
     assert "no profile in [report]" in now("now", "--site", "SITE-A").out
-    moment = "0" if sites.engine.dialect.name == "sqlite" else "now()"
-    with writing(sites.engine) as connection:
-        for day, metric in (("2026-01-01", "gone"), ("2026-01-02", "new")):
-            flavours = {"CE": {"metrics": [metric]}}
-            profile = {"name": "old", "validity_s": 3600, "vo": "ops", "flavours": flavours}
-            connection.execute(
-                text(
-                    "INSERT INTO run (report, day, started_at, state, profile)"
-                    f" VALUES ('old', :day, {moment}, 'published', :profile)"
-                ),
-                {"day": day, "profile": json.dumps(profile)},
-            )
+    for number, metric in ((1, "gone"), (2, "new")):
+        text = ANY_VO.replace('"any"', '"old"').replace("ping", metric)
+        (tmp_path / "old.toml").write_text(text)
+        publish(sites.engine, read_profile(tmp_path / "old.toml"), date(2026, 1, number), {})
 
     document = now("now", "--site", "SITE-A", "--json").json
 

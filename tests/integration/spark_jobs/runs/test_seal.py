@@ -361,20 +361,6 @@ def test_each_figure_has_the_reasons_that_concern_it(engine: Engine, report: Pro
     assert query(engine, "SELECT DISTINCT run_id, old_run_id FROM report_change") == [(new, old)]
 
 
-def test_a_change_of_the_whole_day_is_a_reason_of_every_figure(
-    engine: Engine, report: Profile
-) -> None:
-    sites = {f"{name} CE {name.lower()}": GOOD for name in ("LATE", "STEADY")}
-    computed(engine, report, day_facts(FIRST, until=NOON), sites)
-
-    sites |= mornings(LATE="CRITICAL")
-    computed(engine, report, day_facts(FIRST, results_digest="2"), sites)
-
-    assert reasons(engine)["LATE"] == {"results changed, the day went on"}
-    # Its stored timeline is longer than before, so results may have changed it.
-    assert all("the day went on" in reason for reason in reasons(engine)["STEADY"])
-
-
 def test_a_run_that_is_published_ends_the_older_runs_and_no_later_one(
     engine: Engine, report: Profile
 ) -> None:

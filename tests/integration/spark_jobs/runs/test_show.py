@@ -34,6 +34,7 @@ from tests.support.database.dialects import only_on
 from tests.support.database.sql_rows import insert, service_endpoint, site_contact
 from tests.support.reports.database import DAY, Grid, profile
 from tests.support.reports.published_days import Timeline, publish
+from tests.support.reports.stored import percentages
 
 NEXT = DAY + timedelta(days=1)
 END = day_start(NEXT) + 86_399
@@ -385,13 +386,13 @@ def rows_of(connection: Connection, level: str) -> Iterator[tuple[object, object
     for row in connection.execute(text(f"SELECT * FROM {level}_month")).mappings():
         names = tuple(row[name] for name in NAMES[level])
         assert row["report"] == "test"
-        figures = [decimal(row["availability"]), decimal(row["reliability"])]
         if level == GROUP:
             more = [row["sites_expected"], row["sites_known"]]
         else:
             seconds = tuple(int(row[f"{status.lower()}_s"]) for status in STATUSES)
-            more = [decimal(row["unknown"]), row["days"], seconds, second_or_none(row["until"])]
-        yield (as_day(row["month"]), names), [*figures, *more]
+            unknown = Decimal(str(row["unknown"])).quantize(Decimal("0.00001"))
+            more = [unknown, row["days"], seconds, second_or_none(row["until"])]
+        yield (as_day(row["month"]), names), [*percentages(row), *more]
 
 
 def comparable(figure: Figure) -> list[object]:
@@ -401,10 +402,6 @@ def comparable(figure: Figure) -> list[object]:
         return [*figures, figure.sites_expected, figure.sites_known]
     seconds = tuple(vars(figure.seconds).values())
     return [*figures, rounded(figure.unknown), figure.days, seconds, figure.until]
-
-
-def decimal(value: Any) -> Decimal | None:
-    return None if value is None else Decimal(str(value)).quantize(Decimal("0.00001"))
 
 
 def key(month: MonthFigure) -> tuple[tuple[str, ...], date]:

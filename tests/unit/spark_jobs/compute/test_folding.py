@@ -22,7 +22,7 @@ from sam_pipeline.spark_jobs.compute.folding import MetricStretches, fold
 from sam_pipeline.spark_jobs.compute.plan import Plan
 from sam_pipeline.spark_jobs.compute.planning import make_plan, site_groups
 from sam_pipeline.spark_jobs.compute.sources.instances import Instances
-from sam_pipeline.spark_jobs.compute.stretches import Results, Stretches, newest, stretches
+from sam_pipeline.spark_jobs.compute.stretches import Results, Stretches, stretches
 from sam_pipeline.spark_jobs.inputs.expected import Cover, DayExpectation, Endpoint
 from sam_pipeline.spark_jobs.profiles.profile import Flavour, Function, Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S
@@ -121,15 +121,6 @@ CASES = [
         },
     ),
     Case(
-        "flavours of one function stand in for each other",
-        [(PING, 0, "CRITICAL"), ("ARC h1 infosys", 6, "OK")],
-        {
-            "service CE": "24 CRITICAL",
-            "function compute": "6 CRITICAL 24 OK",
-            "site": "6 CRITICAL 24 OK",
-        },
-    ),
-    Case(
         "an own operation may answer what no child says",
         [
             *(("VOTE h1 vote", 0, "OK"), ("VOTE h2 vote", 0, "OK")),
@@ -145,12 +136,6 @@ CASES = [
             "endpoint CE h1": "2 OK 9 DOWNTIME 11 CRITICAL 24 OK",
         },
         covers=[("CE h1", 2, 6), ("CE h1", 4, 8), ("CE h1", 8, 9)],
-    ),
-    Case(
-        "a downtime may last the whole day",
-        [(PING, 3, "OK")],
-        {"site": "24 DOWNTIME"},
-        covers=[("CE h1", 0, 24)],
     ),
     Case(
         "an excluded metric is skipped",
@@ -388,11 +373,3 @@ def test_each_second_has_the_state_and_the_age_of_the_newest_result(
                     assert (second - newest[0] <= valid) == (
                         second - measured <= valid or at[1] > second
                     )
-
-
-def test_the_newest_result_of_each_instance_is_not_counted_again() -> None:
-    table = condensed([(1, 10, CRITICAL), (1, 20, OK), (1, 30, OK), (2, 15, WARNING)])
-
-    assert rows_of(newest(table)) == [(1, OK, 30, 30, 0), (2, WARNING, 15, 15, 0)]
-    assert not newest(table).check.any()
-    assert rows_of(newest(condensed([]))) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import date, timedelta
-from fractions import Fraction
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -12,7 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from sam_pipeline.spark_jobs.commands.export import FORMATS, covered_months
 from sam_pipeline.spark_jobs.errors import CannotWriteFile
-from sam_pipeline.spark_jobs.exports.argo import changes, figures, number
+from sam_pipeline.spark_jobs.exports.argo import changes
 from sam_pipeline.spark_jobs.exports.files import output_file, path_part
 from sam_pipeline.spark_jobs.exports.formats import WRITERS
 from sam_pipeline.spark_jobs.exports.openmetrics import END, HEADER, samples
@@ -74,33 +73,6 @@ def test_csv_quotes_and_shows_formulas_instead_of_calculating_them() -> None:
     assert csv_table([]) == ""
     for formula in ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"):
         assert csv_lines([[formula]]).strip('"\n').startswith("'")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "texts"),
-    [
-        # The second day of ARGO's own example.
-        (
-            Seconds(ok=46_200, unknown=900, downtime=28_800, critical=10_500),
-            "54.03509 81.48148 0.01042 0.53472 0.33333",
-        ),
-        (Seconds(missing=86_400), "-1 -1 1 0 0"),
-        (Seconds(downtime=86_400), "0 -1 0 0 1"),
-        (Seconds(ok=40, unknown=10, missing=20, excluded=30), "100 100 0.6 0.4 0"),
-    ],
-)
-def test_figures_of_argo_are_percents_of_the_known_and_shares_of_all_time(
-    seconds: Seconds, texts: str
-) -> None:
-    names = ("availability", "reliability", "unknown", "uptime", "downtime")
-
-    assert figures("2015-06-23", seconds) == {
-        "timestamp": "2015-06-23",
-        **dict(zip(names, texts.split(), strict=True)),
-    }
-    # Go turns to exponents below 0.0001, as Python does.
-    small = (Fraction(1, 86_400), Fraction(1, 10_000))
-    assert [number(value, "-1") for value in small] == ["1e-05", "0.0001"]
 
 
 def test_a_timeline_of_argo_ends_with_its_last_status_repeated() -> None:

@@ -96,6 +96,24 @@ def test_without_a_vo_endpoints_of_all_vos_are_expected_with_each_metric(profile
     assert expect(DAY, members, [], [], any_vo, LATER).instances(any_vo) == 4
 
 
+@pytest.mark.parametrize(
+    ("named", "covered"),
+    [
+        ({"host_name": "h1", "service_flavour": ""}, [(100, 200)]),
+        ({"host_name": "", "service_flavour": "", "site": "A"}, [(100, 200)]),
+        *(({name: value}, []) for name, value in (("host_name", "h2"), ("severity", "WARNING"))),
+        ({"start": START - 500, "end": END + 500}, [(0, DAY_S)]),  # it is cut to the day
+        ({"start": START - 500, "end": START}, []),
+    ],
+)
+def test_a_downtime_that_counts_covers_an_endpoint_a_host_or_a_site(
+    profile: Profile, named: dict[str, Any], covered: list[tuple[int, int]]
+) -> None:
+    covers = expect(DAY, [membership()], [downtime(**named)], [], profile, LATER).covers
+
+    assert [(cover.start - START, cover.end - START) for cover in covers] == covered
+
+
 def test_an_excluded_host_changes_the_day_after_too(profile: Profile) -> None:
     def digest(*exclusions: Exclusion) -> str:
         return expect(DAY, [membership()], [], exclusions, profile, LATER).exclusions_digest

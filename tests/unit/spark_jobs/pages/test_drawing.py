@@ -151,8 +151,3 @@ def test_the_axis_goes_from_zero_to_a_round_number_above_all_values() -> None:
     for low, high, top in ((0, 0, "1"), (0, 0.0123, "0.015"), (0, 98, "100"), (3, 3, "3")):
         assert plot(days(1, low=low, high=high), OCTOBER, "").values[-1].text == top
     assert plot(days(1, low=-3, high=-1), OCTOBER, "").values[0].text == "-3"
-
-
-def test_days_without_values_leave_a_gap() -> None:
-    for numbers, lines in (((1, 2, 3), 1), ((1, 2, 5, 9), 3)):
-        assert plot(days(*numbers), OCTOBER, "s").line.count("M") == lines

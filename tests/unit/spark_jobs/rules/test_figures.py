@@ -1,10 +1,9 @@
-"""Rules: folds of statuses, figures of seconds, groups of sites, targets, days and bad months."""
+"""Rules: figures of seconds, their rounding, targets and bad months."""
 
 from __future__ import annotations
 
 from datetime import date
 from fractions import Fraction
-from itertools import product
 
 import numpy as np
 import pytest
@@ -12,36 +11,8 @@ import pytest
 from sam_pipeline.spark_jobs.rules.bad_months import ends_bad_row, is_bad, months_in_a_row
 from sam_pipeline.spark_jobs.rules.figures import Figure, Targets
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded, short
-from sam_pipeline.spark_jobs.rules.shares import (
-    Integers,
-    availability,
-    reliability,
-)
-from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, STATUSES, Operation
-
-
-def fold(operation: Operation, *states: str) -> str:
-    present = sum(1 << FOLDED.index(state) for state in set(states))
-    return STATUSES[operation.answers[present]]
-
-
-@pytest.mark.parametrize(
-    ("operation", "order"),
-    [
-        (AND, "OK WARNING UNKNOWN MISSING DOWNTIME CRITICAL"),
-        (OR, "MISSING DOWNTIME UNKNOWN CRITICAL WARNING OK"),
-    ],
-)
-def test_of_several_states_the_latest_in_the_order_of_the_operation_is_the_result(
-    operation: Operation, order: str
-) -> None:
-    states = order.split()
-    for (low, a), (high, b) in product(enumerate(states), repeat=2):
-        assert fold(operation, a, b) == states[max(low, high)]
-    assert fold(operation, *FOLDED) == states[-1]
-    assert fold(operation, *states[1:4]) == states[3]
-    assert fold(operation) == "EXCLUDED"
-
+from sam_pipeline.spark_jobs.rules.shares import Integers, availability, reliability
+from sam_pipeline.spark_jobs.rules.statuses import STATUSES
 
 # The kernel's figures, of arrays ------------------------------------------------------------------
 
@@ -73,17 +44,6 @@ def test_figures_leave_out_what_is_not_known_and_reliability_also_downtimes(
 
 
 # Figures of what is stored ------------------------------------------------------------------------
-
-
-def test_unknown_time_is_left_out_and_downtime_counts_for_availability_only() -> None:
-    seconds = Seconds(ok=50, warning=10, critical=20, unknown=5, missing=6, downtime=20, excluded=9)
-
-    assert seconds.total == 120
-    assert seconds.availability == Fraction(100 * 60, 100)
-    assert seconds.reliability == Fraction(100 * 60, 80)
-    assert seconds.unknown_share == Fraction(100 * 20, 120)
-    for unknown in (Seconds(missing=86_400), Seconds()):
-        assert unknown.availability is None and unknown.reliability is None
 
 
 def test_figures_are_rounded_half_up_but_not_to_a_whole_number() -> None:
