@@ -5,29 +5,28 @@ from __future__ import annotations
 import gzip
 import json
 import ssl
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import trustme
 
+from tests.support.brokers.http_stand_in import Asked, HttpServer
 from tests.support.database.gocdb_files import DECLARATION
 
 HOST = "localhost"
 PAGE_SIZE = 10
+DRIP_S = 0.05
 XML, JSON = "application/xml", "application/json"
 
 
 class FeedRequest(NamedTuple):
-    """A request as the server has read it, and the status it answered."""
+    """A request as the server has read it."""
 
     path: str
     parameters: Mapping[str, str]
@@ -42,19 +41,36 @@ class Reply(NamedTuple):
     content_type: str = XML
     headers: Mapping[str, str] = {}
 
+    @property
+    def head(self) -> bytes:
+        headers = {}
+        if self.status != 304:
+            headers = {"Content-Type": self.content_type, "Content-Length": str(len(self.body))}
+        headers |= self.headers
+        if "Transfer-Encoding" in headers:
+            del headers["Content-Length"]
+        lines = [f"{name}: {value}" for name, value in headers.items() if value]
+        return "\r\n".join([f"HTTP/1.1 {self.status} Reason", *lines, "", ""]).encode()
 
-Fault = Callable[[BaseHTTPRequestHandler, Reply], None]
-"""Answers instead of the server, which would have answered with the reply."""
+    def half(self) -> bytes:
+        return self._replace(status=200).head + self.body[: len(self.body) // 2]
+
+
+Fault = Callable[[Reply], Reply | bytes]
+"""What to answer instead of the reply: another one, or the last bytes of the connection."""
 
 
 @dataclass
-class FeedServer:
+class FeedServer(HttpServer):
     """What is served, which may be changed between requests, and what was requested.
 
     Without `elements` there is no GOCDB; `documents` are those of other paths.
     """
 
-    url: str = ""
+    context: ssl.SSLContext | None = None
+    ca_file: Path = Path()
+    certificate_file: Path = Path()
+    """Of a client that it accepts."""
     elements: dict[str, Sequence[str]] = field(default_factory=dict)
     """By method of GOCDB: the elements of its answer."""
     documents: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -62,10 +78,11 @@ class FeedServer:
     faults: deque[Fault | None] = field(default_factory=deque)
     """For the next requests, one after the other; None answers normally."""
     requests: list[tuple[FeedRequest, int]] = field(default_factory=list)
-    has_validators: bool = True
-    ca_file: Path = Path()
-    certificate_file: Path = Path()
-    """Of a client that it accepts."""
+    """With the statuses that were answered; 0 for a fault."""
+
+    @property
+    def url(self) -> str:
+        return f"https://{HOST}:{self.port}"
 
     @property
     def gocdb(self) -> str:
@@ -74,17 +91,32 @@ class FeedServer:
     def statuses(self) -> list[int]:
         return [status for _, status in self.requests]
 
+    def _handle(self, connection: Any, asked: Asked) -> bool:
+        parts = urlsplit(asked.target)
+        parameters = {name: values[-1] for name, values in parse_qs(parts.query, True).items()}
+        peer = connection.getpeercert() or {}
+        subject = dict(pair for names in peer.get("subject", ()) for pair in names)
+        headers = {name.title(): value for name, value in asked.headers.items()}
+        request = FeedRequest(parts.path, parameters, headers, subject.get("commonName", ""))
+        reply = self.reply(request)
+        fault = self.faults.popleft() if self.faults else None
+        self.requests.append((request, reply.status if fault is None else 0))
+        answer = fault(reply) if fault else reply
+        if isinstance(answer, Reply):
+            self._say(connection, answer.head)
+            self._say(connection, answer.body, DRIP_S if fault is dribble else 0.0)
+            return True
+        self._say(connection, answer)
+        return False
+
     def reply(self, request: FeedRequest) -> Reply:
         if request.path.startswith("/gocdbpi/"):
-            body = self._gocdb(request).encode()
-            reply = Reply(200, body)
+            reply = Reply(200, self._gocdb(request).encode())
         elif request.path in self.documents:
             content_type, text = self.documents[request.path]
             reply = Reply(200, text.encode(), content_type)
         else:
             return Reply(404, b"<html>not here</html>", "text/html")
-        if not self.has_validators:
-            return reply
         etag = f'"{sha256(reply.body).hexdigest()[:16]}"'
         if request.headers.get("If-None-Match") == etag:
             return Reply(304, headers={"ETag": etag})
@@ -121,134 +153,65 @@ def serving(directory: Path, *, requires_certificate: bool = True) -> Iterator[F
 
     Its files are in the directory.
     """
-    authority = trustme.CA()
-    state = FeedServer(
-        ca_file=directory / "feed-ca.pem", certificate_file=directory / "feed-client.pem"
-    )
-    authority.cert_pem.write_to_path(state.ca_file)
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server = FeedServer(context, directory / "feed-ca.pem", directory / "feed-client.pem")
+    authority.cert_pem.write_to_path(server.ca_file)
     issued = authority.issue_cert("importer@example.org", common_name="importer")
-    issued.private_key_and_cert_chain_pem.write_to_path(state.certificate_file)
-    state.certificate_file.chmod(0o600)
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            parameters = {name: values[-1] for name, values in parse_qs(parts.query, True).items()}
-            connection: Any = self.connection
-            peer = connection.getpeercert() or {}
-            subject = [pair for names in peer.get("subject", ()) for pair in names]
-            request = FeedRequest(
-                parts.path, parameters, dict(self.headers), dict(subject).get("commonName", "")
-            )
-            reply = state.reply(request)
-            fault = state.faults.popleft() if state.faults else None
-            state.requests.append((request, reply.status if fault is None else 0))
-            (fault or send)(self, reply)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    issued.private_key_and_cert_chain_pem.write_to_path(server.certificate_file)
+    server.certificate_file.chmod(0o600)
     authority.issue_cert(HOST).configure_cert(context)
     authority.configure_trust(context)
     context.verify_mode = ssl.CERT_REQUIRED if requires_certificate else ssl.CERT_OPTIONAL
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def get_request(self) -> Any:
-            connection, address = super().get_request()
-            return context.wrap_socket(
-                connection, server_side=True, do_handshake_on_connect=False
-            ), address
-
-        def handle_error(self, *_: object) -> None:
-            """Clients that give up are a part of the tests."""
-
-    server = Server((HOST, 0), Handler)
-    state.url = f"https://{HOST}:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield state
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def send(handler: BaseHTTPRequestHandler, reply: Reply, whole: bool = True) -> None:
-    """Answer with the reply, or with half of it and the end of the connection."""
-    if not whole:
-        handler.close_connection = True
-        reply = reply._replace(status=200)
-    handler.send_response(reply.status)
-    headers = dict(reply.headers)
-    if reply.status != 304:
-        headers["Content-Type"] = reply.content_type
-        if "Transfer-Encoding" not in headers:
-            headers.setdefault("Content-Length", str(len(reply.body)))
-    for name, value in headers.items():
-        if value:
-            handler.send_header(name, value)
-    handler.end_headers()
-    handler.wfile.write(reply.body if whole else reply.body[: len(reply.body) // 2])
+    with server:
+        yield server
 
 
 def status(code: int, **headers: str) -> Fault:
     """An error; headers are written with underscores."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda handler, _: send(handler, Reply(code, b"<html>no</html>", "text/html", named))
+    return lambda _: Reply(code, b"<html>no</html>", "text/html", named)
 
 
-def page_of_an_error(handler: BaseHTTPRequestHandler, _: Reply) -> None:
-    send(handler, Reply(200, b"<html>Scheduled maintenance</html>", "text/html"))
+def page_of_an_error(_: Reply) -> Reply:
+    return Reply(200, b"<html>Scheduled maintenance</html>", "text/html")
 
 
-def as_gzip(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
+def as_gzip(reply: Reply) -> Reply:
     headers = {**reply.headers, "Content-Encoding": "gzip"}
-    send(handler, reply._replace(body=gzip.compress(reply.body), headers=headers))
+    return reply._replace(body=gzip.compress(reply.body), headers=headers)
 
 
-def truncated_gzip(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
-    body = gzip.compress(reply.body)[:-20]
-    send(handler, reply._replace(body=body, headers={"Content-Encoding": "gzip"}))
+def truncated_gzip(reply: Reply) -> Reply:
+    packed = as_gzip(reply)
+    return packed._replace(body=packed.body[:-20])
 
 
-def bomb(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
+def bomb(reply: Reply) -> Reply:
     """A small answer that becomes 100 MB."""
-    as_gzip(handler, reply._replace(body=b"<results>" + b" " * 100_000_000))
+    return as_gzip(reply._replace(body=b"<results>" + b" " * 100_000_000))
 
 
-def truncated(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
-    send(handler, reply, whole=False)
+def truncated(reply: Reply) -> bytes:
+    return reply.half()
 
 
-def truncated_without_length(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
+def truncated_without_length(reply: Reply) -> bytes:
     """Like `truncated`, but only the end of the connection is the end of the body."""
-    send(handler, reply._replace(headers={"Content-Length": ""}), whole=False)
+    return reply._replace(headers={"Content-Length": ""}).half()
 
 
-def truncated_chunks(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
+def truncated_chunks(reply: Reply) -> bytes:
     chunk = b"%x\r\n%s\r\n" % (len(reply.body), reply.body)
-    chunked = reply._replace(body=chunk * 2, headers={"Transfer-Encoding": "chunked"})
-    send(handler, chunked, whole=False)
+    return reply._replace(body=chunk * 2, headers={"Transfer-Encoding": "chunked"}).half()
 
 
-def dribble(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
+def dribble(reply: Reply) -> Reply:
     """A byte now and then, for longer than anybody waits."""
-    size = {"Content-Length": str(len(reply.body))}
-    send(handler, Reply(200, headers=size))
-    with suppress(OSError):
-        for byte in reply.body:
-            handler.wfile.write(bytes([byte]))
-            time.sleep(0.05)
+    return reply._replace(status=200, headers={})
 
 
-def hang_up(handler: BaseHTTPRequestHandler, _: Reply) -> None:
-    handler.close_connection = True
+def hang_up(_: Reply) -> bytes:
+    return b""
 
 
 def redirect(location: str) -> Fault:

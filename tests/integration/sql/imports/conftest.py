@@ -30,5 +30,4 @@ def server(shared_server: FeedServer) -> FeedServer:
     shared_server.documents = {"/x.xml": (feed_server.XML, TEXT)}
     shared_server.faults.clear()
     shared_server.requests.clear()
-    shared_server.has_validators = True
     return shared_server
