@@ -40,51 +40,16 @@ def run(*command: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True)
 
 
-def rendered(page: Path) -> str:
-    """The page as a terminal shows it, without fonts."""
-    return re.sub(".\b", "", run("man", "-E", "UTF-8", "-l", page).stdout)
-
-
-def section(text: str, heading: str) -> str:
-    """The part of a rendered page below a heading, up to the next one."""
-    [part] = re.findall(rf"^ {{0,3}}{re.escape(heading)}\n((?: {{4,}}.*\n|\n)*)", text, re.M)
-    return str(part)
-
-
-def is_named(option: str, text: str) -> bool:
-    """Whether an option, a command or a key stands before its explanation."""
-    return re.search(rf"^ +(?:\S+, )*{re.escape(option)}(?:[ ,]|$)", text, re.M) is not None
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_no_formatter_has_a_warning_and_a_page_fits_in_a_terminal(manual: Path, page: str) -> None:
     path = manual / page
-    text = rendered(path)
+    text = re.sub(".\b", "", run("man", "-E", "UTF-8", "-l", path).stdout)  # without fonts
 
     assert run("man", "--warnings", "-E", "UTF-8", "-l", path).stderr == ""
     assert run("groff", "-ww", "-mandoc", "-Tutf8", path).stderr == ""
     assert run("mandoc", "-Tlint", "-W", "warning", path).stdout == ""
     assert [line for line in text.splitlines() if len(line) > COLUMNS] == []
     assert BUILD_DAY in text
-
-
-@pytest.mark.parametrize("program", MAKERS)
-def test_a_page_has_every_command_and_every_option(manual: Path, program: str) -> None:
-    text = rendered(manual / f"{program}.1")
-    parser = parser_of(program)
-    shared = section(text, "OPTIONS")
-
-    absent = [
-        (command.prog, option)
-        for command in [parser, *commands(parser)]
-        for action in command._actions
-        for option in action.option_strings
-        if not is_named(option, shared)
-        and (command is parser or not is_named(option, section(text, command.prog)))
-    ]
-
-    assert absent == []
-    assert all(is_named(command.prog, section(text, command.prog)) for command in commands(parser))
 
 
 FILES = {"results.txt", "rows"}

@@ -206,19 +206,6 @@ def test_a_daemon_starts_reloads_and_stops(host: Host, name: str) -> None:
     assert not host.has_reported(unit)
 
 
-@pytest.mark.parametrize("name", ["sam-consume.service", "sam-publish-passive.service"])
-def test_a_killed_daemon_is_reported_and_started_again(host: Host, name: str) -> None:
-    unit = instance_of(name)
-    host.machine.succeed(f"systemctl start {unit}")
-    process = host.property(unit, "MainPID")
-
-    host.machine.succeed(f"systemctl kill --signal=KILL {unit}")
-
-    eventually(lambda: host.property(unit, "MainPID") not in ("0", process), WAIT_S)
-    eventually(lambda: host.is_active(unit), WAIT_S)
-    eventually(lambda: host.has_reported(unit), WAIT_S)
-
-
 @pytest.mark.parametrize("name", DAEMONS)
 def test_a_daemon_recovers_once_its_configuration_is_corrected(host: Host, name: str) -> None:
     unit = instance_of(name)

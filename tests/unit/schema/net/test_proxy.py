@@ -13,7 +13,7 @@ from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.schema.net.broker_url import Broker, parse_broker, problem_of_login
 from sam_pipeline.schema.net.proxy import chosen, is_exempt
-from tests.support.brokers.proxy_server import HOST, ProxyServer
+from tests.support.brokers.proxy_server import ProxyServer
 from tests.support.builders import metric_message
 
 STOMP = "stomp://msg.example.org"
@@ -22,7 +22,6 @@ REST = "activemq-rest+http://msg.example.org"
 REST_TLS = "activemq-rest+https://msg.example.org"
 RABBIT = "rabbitmq-api+http://msg.example.org/%2F/amq.topic"
 NAME = "msg.invalid"  # no resolver knows it: only a proxy can
-KNOWN = {NAME: HOST}
 SECRET = "canary-of-the-proxy"
 SOURCE = "([publisher] proxy)"
 

@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,19 +121,6 @@ def test_json_has_broker_message_and_class_where_they_are_given(stderr: Stderr) 
     assert "\n" not in escaped
     error = {"level": "ERROR", "logger": "sam-db", "message": texts[0]}
     assert error.items() <= json.loads(document.removeprefix("<3>")).items()
-
-
-def test_the_file_and_new_directories_have_the_given_modes(tmp_path: Path) -> None:
-    path = tmp_path / "state" / "file"
-    before = os.umask(0o022)
-    try:
-        with replacing(path, 0o600, directory_mode=0o700) as file:
-            file.write(b"new")
-    finally:
-        os.umask(before)
-
-    assert path.read_bytes() == b"new"
-    assert [stat.S_IMODE(name.stat().st_mode) for name in (path, path.parent)] == [0o600, 0o700]
 
 
 def test_a_failure_leaves_only_the_old_file_and_a_planted_link_is_not_followed(

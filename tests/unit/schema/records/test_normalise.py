@@ -154,7 +154,6 @@ OPTIONAL = {
 }
 RECORDS = st.fixed_dictionaries({}, optional=OPTIONAL).map(lambda given: metric_result(**given))
 KEYS = st.sampled_from(METRIC_OUTPUT.keys)
-JSON = "application/json; charset=utf-8"
 
 
 def decoded_message(message: Message) -> Decoded:

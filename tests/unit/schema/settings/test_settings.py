@@ -10,11 +10,8 @@ import pytest
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.settings import files, section
-from sam_pipeline.schema.settings.reader import fields_of
 from sam_pipeline.schema.settings.show import Part as ShownPart
 from sam_pipeline.schema.settings.show import as_text, masked, settings_of
-from sam_pipeline.spark_jobs.config import ReportConfig
-from sam_pipeline.sql.database.config import DatabaseConfig
 
 
 @dataclass(frozen=True)
@@ -212,28 +209,6 @@ def test_a_named_file_must_be_readable_and_without_any_the_searched_places_are_r
     assert files.state_dir({"STATE_DIRECTORY": "/a:/b"}) == Path("/a")
     assert files.state_dir({"XDG_STATE_HOME": "/x"}) == Path("/x/sam")
     assert files.state_dir({"HOME": "/h"}) == Path("/h/.local/state/sam")
-
-
-def test_unknown_variables_are_problems_that_name_the_nearest_one() -> None:
-    sections = {"database": DatabaseConfig, "report": ReportConfig}
-    known = {
-        f"SAM_{section}_{field.key}".upper()
-        for section, config_class in sections.items()
-        for field in fields_of(config_class)
-    } | {"SAM_CONSUMER_NAME", "SAM_CONSUMER_PASSWORD", "SAM_PUBLISHER_ANYTHING", "SAMPLE"}
-    meant = {
-        "SAM_CONSUMER_NAM": " (did you mean SAM_CONSUMER_NAME?)",
-        "SAM_DATABASE_URI": " (did you mean SAM_DATABASE_URL?)",
-        "SAM_PUBLSHER_SPOOL": " (did you mean SAM_PUBLISHER_SPOOL?)",
-        "SAM_0123456789": ": names with SAM_ are reserved",
-    }
-    env = dict.fromkeys(known, "x")
-
-    assert load(env=env).name == "x"
-    in_file, *problems = refused(None, {**env, **meant, "SAM_CONSUMER_WORDS": "a=b"})
-
-    assert in_file.startswith("SAM_CONSUMER_WORDS: can only be set in the file")
-    assert problems == [f"{name}: unknown variable{text}" for name, text in meant.items()]
 
 
 SECRET = 'url = "postgresql+psycopg2://sam:hidden@db.example.org/sam"'
