@@ -7,9 +7,7 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,7 +35,7 @@ def service(number: int, output: str = "OK") -> str:
 
 
 class Listener:
-    """The command, reading a FIFO."""
+    """The command, reading a FIFO; killed at the end of its block."""
 
     def __init__(self, place: Workplace, *options: str, **variables: str) -> None:
         self.fifo = place.directory / "results.cmd"
@@ -55,6 +53,13 @@ class Listener:
             eventually(lambda: "READY=1" in "\n".join(systemd.all_heard()))
         (place.directory / "notify").unlink()
 
+    def __enter__(self) -> Listener:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
     def write(self, text: str) -> None:
         with self.fifo.open("w") as file:
             file.write(text)
@@ -65,16 +70,6 @@ class Listener:
         out, err = self.process.communicate(timeout=60)
         assert (self.process.returncode, "Traceback" in err) == (0, False), err
         return out, err
-
-
-@contextmanager
-def listening(place: Workplace, *options: str, **variables: str) -> Iterator[Listener]:
-    listener = Listener(place, *options, **variables)
-    try:
-        yield listener
-    finally:
-        listener.process.kill()
-        listener.process.communicate()
 
 
 def records(place: Workplace, *bodies: bytes) -> list[dict[str, str]]:
@@ -91,7 +86,7 @@ def metrics(place: Workplace, *bodies: bytes) -> list[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_without_a_loss(place: Workplace, number: signal.Signals) -> None:
-    with listening(place) as listener:
+    with Listener(place) as listener:
         batches = [[service(writer * 100 + at) for at in range(100)] for writer in range(4)]
         with ThreadPoolExecutor() as writers:
             list(writers.map(lambda lines: [listener.write(line) for line in lines], batches))
@@ -102,7 +97,7 @@ def test_a_signal_ends_it_without_a_loss(place: Workplace, number: signal.Signal
 
 
 def test_results_reach_the_broker_while_a_bad_line_is_named(place: Workplace) -> None:
-    with FakeBroker() as broker, listening(place, "--broker", broker.url) as listener:
+    with FakeBroker() as broker, Listener(place, "--broker", broker.url) as listener:
         listener.write(service(1))
         eventually(lambda: len(broker.taken) == 1)
         listener.write("".join([service(2) * 500, "garbage\n", service(3, "x" * 70_000)]))
@@ -120,7 +115,7 @@ def test_while_the_spool_is_full_nothing_is_lost_nor_read(place: Workplace) -> N
     options = ("--flush-s", "0.1")
     with (
         FakeBroker(refuses_login="the broker is not ready") as broker,
-        listening(place, "--broker", broker.url, *options, **small) as listener,
+        Listener(place, "--broker", broker.url, *options, **small) as listener,
     ):
         listener.write(service(1))
         eventually(lambda: place.spooled("outbox") == 1)
@@ -135,11 +130,11 @@ def test_while_the_spool_is_full_nothing_is_lost_nor_read(place: Workplace) -> N
 
 
 def test_a_killed_daemon_leaves_the_fifo_to_the_next_one(place: Workplace) -> None:
-    with listening(place) as listener:
+    with Listener(place) as listener:
         mode = stat.S_IMODE(listener.fifo.stat().st_mode)
         second = place.process(*PASSIVE, "--fifo", listener.fifo)
         listener.process.kill()
-    with listening(place) as listener:
+    with Listener(place) as listener:
         listener.write(service(7))
         listener.end()
 

@@ -102,37 +102,27 @@ def test_a_problem_is_reported_with_its_place(toml: str, problem: str) -> None:
     assert toml or "no configuration file was found" in lines[1]
 
 
-@pytest.mark.parametrize(
-    ("toml", "notes"),
-    [
-        (
-            f'{PLAIN}password_file = "file"\ninsecure = true',
-            ["stomp://b.example.org:61613: the password of sam is sent in plain text"],
-        ),
-        (
-            f'{STOMP}password_file = "file"',
-            [":3: [publisher] password_file: is not used, because no user is configured"],
-        ),
-        ('brokers = ["stomp+ssl://sam@b"]', ["b:61614: user sam has no password (password_file"]),
-        (
-            f'{STOMP}proxy = "http://probe@proxy.example.org"\nproxy_password_file = "file"',
-            ["[publisher] proxy): the password of probe is sent in plain text"],
-        ),
-        (f'{STOMP}spool = "scratch/spool"', ["scratch/spool is below $SLURM_TMPDIR"]),
-        (f'brokers = ["{AMS}"]\ntoken_file = "file"', []),
-    ],
-    ids=["insecure", "no user", "no password", "proxy", "scratch", "AMS"],
-)
+PROXY = 'proxy = "http://probe@p.example.org"\nproxy_password_file = "file"'
+NOTES = {
+    "the password of sam is sent in plain text": f'{PLAIN}password_file = "file"\ninsecure = true',
+    ":3: [publisher] password_file: is not used": f'{STOMP}password_file = "file"',
+    "b:61614: user sam has no password (password_file": 'brokers = ["stomp+ssl://sam@b"]',
+    "proxy): the password of probe is sent in plain text": STOMP + PROXY,
+    "scratch/spool is below $SLURM_TMPDIR": f'{STOMP}spool = "scratch/spool"',
+    "": f'brokers = ["{AMS}"]\ntoken_file = "file"',
+}
+
+
+@pytest.mark.parametrize("note", NOTES)
 def test_settings_that_work_but_deserve_attention_are_noted(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, toml: str, notes: list[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, note: str
 ) -> None:
     monkeypatch.setenv("SLURM_TMPDIR", str(tmp_path / "scratch"))
 
-    answer = check(toml=toml)
+    answer = check(toml=NOTES[note])
 
-    lines = answer.err.splitlines()
-    assert (answer.code, len(lines)) == (0, len(notes)), str(answer)
-    assert all(note in line for note, line in zip(notes, lines, strict=True))
+    assert (answer.code, len(answer.err.splitlines())) == (0, bool(note)), str(answer)
+    assert note in answer.err
 
 
 def connected(*urls: str, options: tuple[str, ...] = (), toml: str = "") -> Answer:

@@ -81,16 +81,6 @@ def test_a_failing_broker_leaves_time_for_the_next_one(trouble: FakeBroker, stem
     assert spooled() == []
 
 
-def test_what_a_frozen_broker_has_not_confirmed_at_the_deadline_is_spooled() -> None:
-    large = [sized(1_000_000) for _ in range(16)]
-
-    with FakeBroker(freezes_after=1) as frozen:
-        publication = publish(large, config_for(frozen.url, timeout_s=1.0))
-
-    assert len(publication.receipts) == 1
-    assert spooled() == ids(large[1:])
-
-
 @pytest.mark.parametrize(("spool", "code"), [(None, 69), (Path("/dev/null/spool"), 73)])
 def test_the_caller_gets_a_message_back_that_nobody_took(spool: Path | None, code: int) -> None:
     with pytest.raises(NoBrokerTookIt, match="1 of 1 messages were neither") as caught:

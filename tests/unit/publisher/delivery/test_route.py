@@ -236,18 +236,6 @@ def test_a_steady_state_writes_nothing(tmp_path: Path) -> None:
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_nothing_is_written_for_a_single_broker_or_without_a_directory(tmp_path: Path) -> None:
-    spool = parse_broker("spool:///somewhere")
-    single, nowhere = Memory(tmp_path, [spool]), memory(None)
-
-    single.worked(BrokerAddress(spool))
-    nowhere.failed(AT_FIRST, "refused")
-    for known in (single, nowhere):
-        known.save()
-
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_file_is_private_and_the_only_one_in_its_directory(tmp_path: Path) -> None:
     state = tmp_path / "state"
     old_mask = os.umask(0)
