@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,30 +18,42 @@ from sam_pipeline.schema.identity.keys import Signer, load_signer, make_key
 from sam_pipeline.schema.identity.policy import (
     ENFORCE,
     NOT_AUTHORISED,
-    OBSERVE,
     UNSIGNED,
     Policy,
     PublisherRule,
 )
+from sam_pipeline.schema.identity.policy_file import load_policy
 from sam_pipeline.schema.identity.signature import sign
+from sam_pipeline.schema.identity.suggestion import Said, suggested_policy
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import BAD_SIGNATURE, SIGNATURE_EXPIRED, mark_refused
+from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.errors import EditRefused
-from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.authorise import MAX_AGE_S, Authority
+from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.letters.dead_letter import dead_letter_ids, show_dead_letter
 from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
 from sam_pipeline.sql.loading.letters.quota import LetterQuota
 from sam_pipeline.sql.loading.load import Loaded
 from sam_pipeline.sql.loading.replay import FAILED, LOADED, Replayed, replay_dead_letters
+from sam_pipeline.sql.loading.said import homes_of, said_in_class
 from tests.oracle.databases import DIALECTS, Databases
-from tests.services.postgres import PostgresServer, drop_database, new_url
 from tests.support.builders import NOW, metric_message, metric_result
 from tests.support.database import letters as of_loading
 from tests.support.database.letters import only_letter, reasons
 from tests.support.database.roles import acting_as
-from tests.support.database.sql_rows import insert, message_of, query, service_endpoint, stored
+from tests.support.database.sql_rows import (
+    downtime,
+    insert,
+    message_of,
+    query,
+    service_endpoint,
+    site_contact,
+    site_group,
+    stored,
+)
 from tests.support.database.statement_worlds import arriving, assert_same, facts_after
+from tests.support.database.with_schema import with_schema
 from tests.worlds.statements import FEED, FORGER, Statement, random_worlds
 
 ALICE, MALLORY, EVE = (f"broker:stomp://mb1:61613/{name}" for name in ("alice", "mallory", "eve"))
@@ -102,19 +114,6 @@ def test_what_a_publisher_may_not_say_is_a_letter_and_its_neighbours_are_rows(
     assert loaded.refusals == {("alice", NOT_AUTHORISED): 1}
     strangers = load_now(engine, policy_of(), result("a.org", EVE), result("a.org", ""))
     assert strangers.refusals == {(EVE, NOT_AUTHORISED): 1, ("anonymous", NOT_AUTHORISED): 1}
-
-
-def test_a_policy_that_observes_changes_no_row_and_counts(engine: Engine) -> None:
-    message = results(["ce.alice.org", "ce.mallory.org", "x.eve.org"])
-
-    policy, audit = policy_of(mode=OBSERVE), Audit("c", "h", 1, ["b"])
-    loaded = load_now(engine, policy, message, audit=audit)
-
-    assert len(hosts(engine)) == 3
-    assert reasons(engine) == []
-    assert loaded.refusals == {("alice", NOT_AUTHORISED): 2}
-    [(publishers,)] = query(engine, "SELECT publishers FROM loaded_batch")
-    assert json.loads(publishers) == {ALICE: [3, 2]}
 
 
 # Topology -----------------------------------------------------------------------------------------
@@ -329,15 +328,6 @@ Memberships = dict[tuple[str, ...], tuple[str, str, str, Days]]
 """Site, host, last time and days of the endpoints that were loaded, by their natural keys."""
 
 
-@pytest.fixture(scope="module")
-def databases(
-    postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Databases]:
-    url = new_url(postgres)
-    yield Databases(tmp_path_factory.mktemp("worlds"), url)
-    drop_database(postgres, url)
-
-
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_exactly_what_the_rule_permits_is_loaded(databases: Databases, dialect: str) -> None:
     worlds = random_worlds(1, WORLDS, (FEED, FORGER, FORGER), hosts=("h1", OWN_HOST, OWN_HOST))
@@ -400,3 +390,59 @@ def add_membership(memberships: Memberships, record: Mapping[str, str]) -> None:
     # A membership that ends at midnight does not touch the day that begins then.
     days = [day for day in days_between(start, end) if f"{day}T00:00:00Z" != end or end == start]
     memberships[key] = (site, host, end, days)
+
+
+# A policy that allows exactly what is stored ------------------------------------------------------
+
+TOPOLOGY_FEED = "broker:stomp://b:1/CN=topology [feed]"
+
+
+def said(engine: Engine) -> list[Said]:
+    """What is stored, as readers see it."""
+    catalogue, start = Catalogue(engine), datetime.now(UTC) - timedelta(days=7)
+    views = catalogue.find_all(name.lower() for name in catalogue.names())
+    with acting_as("reader", engine) as reader, reading(reader) as connection:
+        homes = homes_of(connection)
+        return [
+            one for view in views.values() for one in said_in_class(connection, view, start, homes)
+        ]
+
+
+STREAM: Sequence[Message] = [
+    message_of(message_class, *rows, sender=sender)
+    for sender, message_class, *rows in (
+        ("uid:7", "metricOutput", metric_result(hostName="early.example.org")),
+        (
+            *(TOPOLOGY_FEED, "serviceEndpoint", service_endpoint()),
+            service_endpoint(hostName="early.example.org", siteName="SITE *"),
+        ),
+        (TOPOLOGY_FEED, "siteGroup", site_group()),
+        ("uid:7", "metricOutput", metric_result(monitoringHost="nagios1")),
+        ("uid:8", "metricOutput", metric_result(monitoringHost="nagios2")),
+        ("anonymous", "metricOutput", metric_result(hostName="nowhere.example.org")),
+        ("anonymous", "downtime", downtime(), downtime(siteName=None, downtimeId="D2")),
+        ("uid:7", "siteContact", site_contact(siteName="SITE-ONLY-CONTACT")),
+        # These lose against what is stored: nothing else shows that they were said.
+        ("uid:9", "siteContact", site_contact(siteName="SITE-ONLY-CONTACT", contact="a")),
+        ("uid:9", "siteGroup", site_group(weight="7")),
+        ("uid:10", "metricOutput", metric_result(monitoringHost="nagios1", summaryData="x")),
+        ("uid:10", "downtime", downtime(timestamp="2026-11-17T00:00:00Z", severity="WARNING")),
+        ("uid:10", "serviceEndpoint", service_endpoint(production="N")),
+    )
+]
+
+
+def test_the_same_stream_loads_under_the_suggested_policy(engine: Engine, tmp_path: Path) -> None:
+    now, file = datetime.now(UTC), tmp_path / "publishers.toml"
+    for message in STREAM:
+        of_loading.load_now(engine, message, now=now)
+    file.write_text("\n".join(suggested_policy(said(engine))), encoding="utf-8")
+    authority = Authority(replace(load_policy(file), mode=ENFORCE))
+    second = with_schema(f"sqlite:///{tmp_path}/second.db")
+
+    of_loading.load_now(second, *STREAM, now=now, authority=authority)
+
+    assert reasons(second) == []
+    stranger = message_of("metricOutput", metric_result(), sender="uid:11")
+    of_loading.load_now(second, stranger, now=now, authority=authority)
+    assert reasons(second) == [(1, NOT_AUTHORISED)]

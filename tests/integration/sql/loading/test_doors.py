@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -12,15 +15,30 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import Connection, Engine, text
 
+from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import BUILT_IN
+from sam_pipeline.schema.records.normalise import Limits
+from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.database.engine import writing
-from sam_pipeline.sql.errors import DRIVER_ERRORS
+from sam_pipeline.sql.database.transaction import load_transaction
+from sam_pipeline.sql.errors import DRIVER_ERRORS, DatabaseAway
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
-from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.fold import fold, fold_all, take_changes
+from sam_pipeline.sql.loading.insert import Inserted, insert_batch
+from sam_pipeline.sql.loading.load import decode_batch
 from sam_pipeline.sql.loading.staging import copy_rows
-from tests.support.builders import metric_result
+from tests.support.builders import NOW, metric_result
+from tests.support.database.dialects import only_on
 from tests.support.database.roles import acting_as
-from tests.support.database.sql_rows import query
+from tests.support.database.sql_rows import (
+    Values,
+    downtime,
+    message_of,
+    query,
+    service_endpoint,
+    site_contact,
+    site_group,
+)
 from tests.support.database.with_schema import with_schema
 from tests.worlds.statements import random_worlds
 
@@ -218,3 +236,192 @@ def test_every_door_of_postgresql_leaves_the_contents_of_sqlite(
     assert {*found.pop("claim")} <= {*expected.pop("claim")}
     for name, rows in expected.items():
         assert rows and found[name] == rows, name
+
+
+# Several loaders at once --------------------------------------------------------------------------
+
+LOADERS = 8
+STATUSES = ("OK", "WARNING", "UNKNOWN", "CRITICAL")
+SITES, DAYS, RESULTS = 12, 6, 240
+
+
+def results(seed: int) -> list[Record]:
+    """The same keys for every seed, in another order, with other statuses."""
+    rng = random.Random(seed)
+    records = [
+        metric_result(
+            hostName=f"host{number % 40:02d}.example.org",
+            metricName=f"org.sam.M{number % 7}",
+            voName=f"vo{number % 3}",
+            gatheredAt=f"wn{number % 5}.example.org",
+            timestamp=f"2026-11-{1 + number % DAYS:02d}T{number % 24:02d}:00:00Z",
+            metricStatus=rng.choice(STATUSES),
+            detailsData=f"of loader {seed}",
+        )
+        for number in range(RESULTS)
+    ]
+    rng.shuffle(records)
+    return records
+
+
+def all_classes(seed: int) -> list[Message]:
+    """Messages of each class, one of them with a row that the database refuses.
+
+    The keys are the same for every seed, in another order; which of two rows wins differs.
+    """
+    rng, mine = random.Random(seed), f"of loader {seed}"
+    at = f"2026-11-{10 + seed:02d}T00:00:00Z"
+    sites = [f"SITE-{number}" for number in range(SITES)]
+    rows: dict[str, list[Values]] = {
+        "serviceEndpoint": [
+            service_endpoint(
+                siteName=site,
+                hostName=f"host{number:02d}.example.org",
+                validTo=f"2027-01-{10 + seed:02d}T00:00:00Z",
+            )
+            for number, site in enumerate(sites)
+        ],
+        "siteGroup": [
+            *(site_group(siteName=site) for site in sites),
+            site_group(siteName="SITE-X", weight="-1"),
+        ],
+        "siteContact": [site_contact(siteName=s, timestamp=at, contact=mine) for s in sites],
+        "downtime": [
+            downtime(downtimeId=site, siteName=site, timestamp=at, description=mine)
+            for site in sites
+        ],
+    }
+    messages = [message_of("metricOutput", *results(seed)[n : n + 40]) for n in range(0, 240, 40)]
+    for name, of_class in rows.items():
+        rng.shuffle(of_class)
+        messages += [message_of(name, *half) for half in (of_class[:6], of_class[6:])]
+    rng.shuffle(messages)
+    return messages
+
+
+@contextmanager
+def repeating(*actions: Callable[[], object]) -> Iterator[None]:
+    """Repeat the actions while the block runs; their errors are raised at its end."""
+    finished = threading.Event()
+
+    def repeat(action: Callable[[], object]) -> None:
+        while not finished.wait(0.01):
+            action()
+
+    with ThreadPoolExecutor(len(actions)) as pool:
+        running = [pool.submit(repeat, action) for action in actions]
+        try:
+            yield
+        finally:
+            finished.set()
+        for future in running:
+            future.result()
+
+
+def test_concurrent_loaders_lose_nothing_whichever_door_they_use(own_engine: Engine) -> None:
+    """On PostgreSQL they choose between COPY and the view, and make partitions on demand."""
+
+    def load_all(seed: int) -> list[Inserted]:
+        rng, to_load, inserted = random.Random(seed), all_classes(seed), []
+        for at in range(0, len(to_load), 4):
+            batch = decode_batch(Catalogue(loader), to_load[at : at + 4], NOW, Limits())
+            for part in batch.by_view.values():
+                part.view = replace(part.view, bulk=part.view.bulk and rng.random() < 0.5)
+            insert = lambda connection, batch=batch: insert_batch(connection, batch)  # noqa: E731
+            inserted.append(load_transaction(loader, insert))
+        return inserted
+
+    def number_changes() -> None:
+        with writing(reporter) as connection:
+            take_changes(connection)
+
+    with (
+        acting_as("loader", own_engine) as loader,
+        acting_as("reporter", own_engine) as reporter,
+        repeating(lambda: fold(loader), number_changes),
+        ThreadPoolExecutor(LOADERS) as pool,
+    ):
+        loaded = list(pool.map(load_all, range(LOADERS), timeout=120))
+    fold_all(own_engine)
+
+    for batches in loaded:
+        assert sum(batch.rows + batch.duplicates for batch in batches) == RESULTS + 4 * SITES
+        [refused] = [failure.text for batch in batches for failure in batch.failures]
+        assert "weight" in refused
+    assert_everything_is_stored(own_engine)
+
+
+def assert_everything_is_stored(engine: Engine) -> None:
+    worst: dict[tuple[str, ...], str] = {}
+    keys = ("hostName", "metricName", "voName", "timestamp", "gatheredAt")
+    for record in (record for seed in range(LOADERS) for record in results(seed)):
+        key, status = tuple(record[name] for name in keys), record["metricStatus"]
+        worst[key] = max(worst.get(key, "OK"), status, key=STATUSES.index)
+    rows = query(engine, f"SELECT {', '.join(keys)}, metricStatus, detailsData FROM metricOutput")
+    assert {row[:5]: row[5] for row in rows} == worst
+    assert len(rows) == len(worst)
+    assert all(row[6] for row in rows)
+    instances = len({key[:3] for key in worst})
+    names = {"metric_instance": instances, "host": 41, "metric": 7, "vo": 4, "gatherer": 5}
+    for table, count in {**names, "current_status": instances}.items():
+        assert query(engine, f"SELECT count(*) FROM {table}") == [(count,)], table
+    days = {f"2026-11-{1 + day:02d}" for day in range(DAYS + 1)}
+    assert days <= {str(row[0]) for row in query(engine, "SELECT day FROM report_changed_day")}
+    last = f"of loader {LOADERS - 1}"
+    for statement, expected in {
+        "SELECT siteName, validTo FROM serviceEndpoint": "2027-01-10T00:00:00Z",
+        "SELECT siteName, groupName FROM siteGroup": "North",
+        "SELECT siteName, contact FROM siteContact": last,
+        "SELECT downtimeId, description FROM downtime": last,
+    }.items():
+        found = sorted(query(engine, statement))
+        assert found == sorted((f"SITE-{number}", expected) for number in range(SITES))
+
+
+# Days that become due, on PostgreSQL: SQLite has one writer at a time -----------------------------
+
+MARKED = "SELECT CAST(day AS text) FROM changed_day WHERE change_no IS NULL ORDER BY day"
+MARK = text("SELECT mark_days(ARRAY[CAST(:day AS timestamptz)], ARRAY[CAST(:end AS timestamptz)])")
+DUE = ["2026-11-18", "2026-11-19", "2026-11-20"]
+IN_A_SECOND = text("SET LOCAL lock_timeout = '1s'")
+
+
+def mark(connection: Connection, day: str) -> None:
+    """What the triggers of a loader do for a row that counts on one day."""
+    connection.execute(MARK, {"day": f"{day}T00:00:00Z", "end": f"{day}T00:00:01Z"})
+
+
+@pytest.fixture
+def marked(engine: Engine) -> Engine:
+    """Three days are due."""
+    with writing(engine) as connection:
+        for day in DUE:
+            connection.execute(text("INSERT INTO changed_day (day) VALUES (:day)"), {"day": day})
+    return engine
+
+
+@only_on("postgresql")
+def test_loaders_mark_days_that_are_due_in_any_order_without_a_deadlock(marked: Engine) -> None:
+    with writing(marked) as one, writing(marked) as other:
+        for connection, day in ((one, 0), (other, 1), (one, 1), (other, 0)):
+            connection.execute(IN_A_SECOND)
+            mark(connection, DUE[day])
+
+    assert query(marked, MARKED) == [(day,) for day in DUE]
+
+
+@only_on("postgresql")
+def test_a_report_waits_for_a_loader_whose_day_was_due_before(marked: Engine) -> None:
+    """Otherwise it would number a change that it does not read."""
+    with writing(marked) as loader:
+        mark(loader, DUE[0])
+        with pytest.raises(DatabaseAway, match="lock timeout"), writing(marked) as reporter:
+            reporter.execute(IN_A_SECOND)
+            take_changes(reporter)
+
+    with writing(marked) as reporter:
+        take_changes(reporter)
+    assert query(marked, MARKED) == []
+    with writing(marked) as loader:
+        mark(loader, DUE[1])
+    assert query(marked, MARKED) == [(DUE[1],)]

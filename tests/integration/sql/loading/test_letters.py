@@ -1,12 +1,15 @@
-"""Dead letters: neither lost nor without bound; what an edit, a drop and a search do with them."""
+"""Dead letters: neither lost nor without bound; edits, drops, searches and replays of them."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from datetime import timedelta
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, event, text
 
 from sam_pipeline.schema.identity.identity import IDENTITY
 from sam_pipeline.schema.messages.decode import MOST_REFUSED
@@ -19,7 +22,7 @@ from sam_pipeline.schema.messages.message import (
 )
 from sam_pipeline.schema.messages.refused import TOO_LARGE, mark_refused
 from sam_pipeline.schema.records.text import write_wlcg
-from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.errors import EditRefused
 from sam_pipeline.sql.loading.audit import Audit
 from sam_pipeline.sql.loading.letters import dead_letter
@@ -29,6 +32,7 @@ from sam_pipeline.sql.loading.letters.dead_letter import (
     dead_letter_ids,
     dead_letter_pages,
     drop_dead_letters,
+    lock_dead_letters,
     open_by_reason,
     restore_dead_letters,
     show_dead_letter,
@@ -38,9 +42,16 @@ from sam_pipeline.sql.loading.letters.groups import LetterGroup, count_dead_lett
 from sam_pipeline.sql.loading.letters.quota import LetterQuota
 from sam_pipeline.sql.loading.letters.whereabouts import Whereabouts, whereabouts
 from sam_pipeline.sql.loading.load import Loaded
-from sam_pipeline.sql.loading.replay import Replayed, replay_dead_letters
+from sam_pipeline.sql.loading.replay import (
+    PARKED_LETTERS,
+    Parked,
+    Replayed,
+    replay_dead_letters,
+    replay_parked,
+)
 from tests.support.builders import NOW, metric_message, metric_result
 from tests.support.database import letters as of_loading
+from tests.support.database.dialects import only_on
 from tests.support.database.letters import ALL_LETTERS, list_dead_letters, only_letter, reasons
 from tests.support.database.own_class import add_trigger, drop_trigger, make_class, run
 from tests.support.database.roles import acting_as
@@ -49,7 +60,6 @@ from tests.support.database.sql_rows import EXAMPLES, message_of, query, stored
 LATER = NOW + timedelta(hours=1)
 BROKER = "stomp://msg.example.org:61613"
 BAD = metric_result(metricStatus="FINE", detailsData="ü")
-MANY = MOST_REFUSED + 5
 
 
 def load_now(engine: Engine, *messages: Message, quota: LetterQuota | None = None) -> Loaded:
@@ -66,10 +76,9 @@ def bodies(engine: Engine) -> list[bytes]:
     return [show_dead_letter(engine, letter.dead_letter_id).body for letter in letters(engine)]
 
 
-def replay(engine: Engine, *wanted: DeadLetter) -> list[Replayed]:
-    ids = [letter.dead_letter_id for letter in wanted]
+def replay(engine: Engine, ids: Sequence[int], now: datetime = LATER) -> list[Replayed]:
     with acting_as("loader", engine) as loader:
-        return list(replay_dead_letters(loader, ids, lambda: NOW + timedelta(hours=2)))
+        return list(replay_dead_letters(loader, ids, lambda: now))
 
 
 def edit(engine: Engine, number: int, body: bytes | None = None, **headers: str | None) -> int:
@@ -249,11 +258,9 @@ def test_more_than_twenty_refused_records_are_one_letter_of_the_message(engine: 
     assert load_now(engine, message).dead_letters == {"mixed": 1}
 
     letter = letters(engine)[-1]
-    assert (letter.record_number, letter.reason) == (0, "mixed")
-    assert bodies(engine)[-1] == message.body
+    assert (letter.record_number, bodies(engine)[-1]) == (0, message.body)
     first, *records = letter.error.split("\n")
-    assert first.startswith(f"{MOST_REFUSED + 1} ") and "bad-status: 11" in first
-    assert len(records) == MOST_REFUSED
+    assert (first.partition(" ")[0], len(records)) == (f"{MOST_REFUSED + 1}", MOST_REFUSED)
 
 
 def test_every_good_record_is_a_row_however_many_the_database_refuses(own_engine: Engine) -> None:
@@ -275,11 +282,11 @@ def test_every_good_record_is_a_row_however_many_the_database_refuses(own_engine
 def test_a_letter_of_a_whole_message_stays_the_same_while_its_records_are_bad(
     engine: Engine,
 ) -> None:
-    message = mixed(MANY)
+    message = mixed(MOST_REFUSED + 5)
     load_now(engine, message)
     before = only_letter(engine)
 
-    [outcome] = replay(engine, before)
+    [outcome] = replay(engine, [before.dead_letter_id])
 
     assert (outcome.outcome, outcome.state, outcome.reason) == ("failed", "open", "mixed")
     after = only_letter(engine)
@@ -329,7 +336,7 @@ def test_a_summary_can_be_dropped_but_neither_edited_nor_replayed(engine: Engine
     load_now(engine, *flood(2), quota=quota)
     [summary] = letters(engine)
 
-    [outcome] = replay(engine, summary)
+    [outcome] = replay(engine, [summary.dead_letter_id])
     with pytest.raises(EditRefused, match="dropped"):
         edit(engine, summary.dead_letter_id, b"x")
     drop(engine, LetterFilter())
@@ -407,3 +414,184 @@ def test_rows_of_a_class_of_the_site_are_found_where_the_login_may_read_it(
         as_loader = where(own_engine, "m-1")
         assert as_loader.rows == []
         assert as_loader.not_searched == ["ownclass (permission denied)"]
+
+
+# Replays: single, in bulk, concurrent and automatic -----------------------------------------------
+
+TWO_DAYS_LATER = NOW + timedelta(days=2)
+COUNT = "SELECT count(*) FROM metricOutput"
+
+
+def replay_some_parked(engine: Engine) -> Parked:
+    with acting_as("loader", engine) as loader:
+        return replay_parked(loader, lambda: LATER)
+
+
+def in_the_future() -> Message:
+    """A message whose second and third record are bad now, and good two days later."""
+    late = [metric_result(timestamp=f"2026-11-22T1{hour}:00:00Z") for hour in (0, 1)]
+    return metric_message(metric_result(), *late, destination="/topic/x")
+
+
+def many_results(count: int) -> list[Message]:
+    start = 1_763_600_000
+    return [metric_message(metric_result(timestamp=str(start + at))) for at in range(count)]
+
+
+def test_a_replay_loads_the_good_letters_with_the_id_of_their_message(engine: Engine) -> None:
+    bad = metric_message(metric_result(metricStatus="FINE"), metric_result(metricName=""))
+    message = in_the_future()
+    load_now(engine, bad, message)
+
+    replayed = replay(engine, dead_letter_ids(engine), TWO_DAYS_LATER)
+
+    assert [(one.outcome, one.state, one.all_loaded, one.reason) for one in replayed] == [
+        ("failed", "open", False, "bad-status"),
+        ("failed", "open", False, "missing-key"),
+        *[("loaded", "replayed", True, "in-the-future")] * 2,
+    ]
+    assert open_by_reason(engine) == {"bad-status": 1, "missing-key": 1}
+    assert [row["messageId"] for row in stored(engine, "metricOutput")] == [message.message_id] * 3
+
+
+def test_a_replayed_or_dropped_letter_is_not_loaded_again(engine: Engine) -> None:
+    load_now(engine, in_the_future())
+    first, second = dead_letter_ids(engine)
+    replay(engine, [first], TWO_DAYS_LATER)
+    drop_dead_letters(engine, LetterFilter(), LATER)
+    run(engine, "DELETE FROM metric_result")
+
+    outcomes = replay(engine, [first, second], TWO_DAYS_LATER)
+
+    assert [(outcome.outcome, outcome.state) for outcome in outcomes] == [
+        ("skipped", "replayed"),
+        ("skipped", "dropped"),
+    ]
+    assert stored(engine, "metricOutput") == []
+
+
+def test_a_whole_message_is_replayed_and_its_bad_records_become_letters(
+    own_engine: Engine,
+) -> None:
+    repair = drop_trigger(own_engine, "metricOutput")
+    message = metric_message(metric_result(), metric_result(metricStatus="FINE"))
+    load_now(own_engine, message)
+    [letter] = dead_letter_ids(own_engine)
+    [still_broken] = replay(own_engine, [letter])
+    assert (still_broken.state, still_broken.reason) == ("open", "class-broken")
+    assert only_letter(own_engine).changed_at == LATER
+
+    run(own_engine, repair)
+    [outcome] = replay(own_engine, [letter])
+
+    [new] = list_dead_letters(own_engine)
+    assert (outcome.outcome, outcome.state) == ("replaced", "replayed")
+    assert (outcome.dead_letters, outcome.all_loaded) == ((new.dead_letter_id,), False)
+    assert len(stored(own_engine, "metricOutput")) == 1
+    assert (new.record_number, new.reason, new.message_id) == (2, "bad-status", message.message_id)
+
+
+def test_concurrent_replays_load_every_letter_once(own_engine: Engine) -> None:
+    repair = drop_trigger(own_engine, "metricOutput")
+    load_now(own_engine, *many_results(1200))
+    run(own_engine, repair)
+    ids = dead_letter_ids(own_engine)
+
+    with ThreadPoolExecutor(3) as pool:
+        runs = list(pool.map(lambda _: replay(own_engine, ids), range(3), timeout=60))
+
+    outcomes = [outcome for run in runs for outcome in run]
+    assert {outcome.state for outcome in outcomes} == {"replayed"}
+    loaded = [outcome.dead_letter_id for outcome in outcomes if outcome.outcome == "loaded"]
+    assert sorted(loaded) == ids
+    assert query(own_engine, COUNT) == [(1200,)]
+
+
+@only_on("postgresql", "own_url")  # SQLite has neither EXECUTE of a made statement nor row locks
+def test_a_letter_that_breaks_its_class_does_not_keep_others_from_loading(
+    own_engine: Engine,
+) -> None:
+    """The trigger inserts into the table that a record names; one record names a missing table."""
+    make_class(own_engine, "note", words="text")
+    run(own_engine, "CREATE TABLE good_note (words text)", 'DROP TRIGGER "note insert" ON note')
+    words = ["good" if at != 70 else "no" for at in range(200)]
+    load_now(own_engine, *(new_message("note", f"words: {word}\nEOT\n") for word in words))
+    assert open_by_reason(own_engine) == {"class-broken": 200}
+    into = "EXECUTE format('INSERT INTO %I VALUES ($1)', NEW.words || '_note') USING NEW.words;"
+    add_trigger(own_engine, "note", into)
+
+    outcomes = replay(own_engine, dead_letter_ids(own_engine))
+
+    assert [outcome.outcome for outcome in outcomes].count("loaded") == 199
+    assert "no_note" in outcomes[70].error
+    assert query(own_engine, "SELECT count(*) FROM good_note") == [(199,)]
+
+
+def test_a_letter_of_many_days_is_replayed_in_several_transactions(own_engine: Engine) -> None:
+    """And so are many letters of a few days each."""
+    results = [
+        metric_result(timestamp=f"{NOW - timedelta(days=n):%Y-%m-%dT12:00:00Z}") for n in range(120)
+    ]
+    bad = metric_result(metricStatus="FINE")
+    repair = drop_trigger(own_engine, "metricOutput")
+    load_now(own_engine, metric_message(*results[:70], bad), *map(metric_message, results[70:]))
+    numbers = dead_letter_ids(own_engine)
+    run(own_engine, repair)
+    stored_before_commits = [0]
+    counting = threading.Lock()
+
+    def before_commit(_: object) -> None:
+        if not counting.locked():  # counting commits, too
+            with counting:  # the days with results that other sessions see
+                stored_before_commits.append(query(own_engine, COUNT)[0][0])
+
+    with acting_as("loader", own_engine) as loader:
+        event.listen(loader, "commit", before_commit)
+        replayed = list(replay_dead_letters(loader, numbers, lambda: LATER))
+        event.remove(loader, "commit", before_commit)
+
+    assert {letter.outcome for letter in replayed} == {"loaded", "replaced"}
+    assert query(own_engine, COUNT) == [(120,)]
+    days = [*stored_before_commits, 120]
+    assert max(after - before for before, after in pairwise(days)) <= 50
+
+
+# By the consumer itself ---------------------------------------------------------------------------
+
+
+def test_parked_letters_are_loaded_once_the_view_works_again(own_engine: Engine) -> None:
+    """Another class that stays broken keeps only its own letters."""
+    repair = drop_trigger(own_engine, "metricOutput")
+    drop_trigger(own_engine, "downtime")
+    load_now(
+        own_engine, *many_results(700), new_message("downtime", "hostName: a.example.org\nEOT\n")
+    )
+    assert replay_some_parked(own_engine) == Parked(0, any=True)
+    run(own_engine, repair)
+
+    turns = [replay_some_parked(own_engine)]
+    while turns[-1].loaded:
+        turns.append(replay_some_parked(own_engine))
+
+    assert sum(turn.loaded for turn in turns) == 700
+    assert max(turn.loaded for turn in turns) <= PARKED_LETTERS + 2
+    assert {turn.message_class for turn in turns[:-1]} == {"metricOutput"}
+    assert turns[-1] == Parked(0, any=True)
+    assert query(own_engine, COUNT) == [(700,)]
+    [letter] = list_dead_letters(own_engine)
+    assert letter.message_class == "downtime"
+    assert query(own_engine, "SELECT * FROM operation_log") == []  # no operator did it
+
+
+@only_on("postgresql", "own_url")
+def test_a_replay_does_not_wait_for_letters_that_another_one_has_locked(own_engine: Engine) -> None:
+    repair = drop_trigger(own_engine, "metricOutput")
+    load_now(own_engine, *many_results(3))
+    run(own_engine, repair)
+
+    with writing(own_engine) as connection:
+        lock_dead_letters(connection, dead_letter_ids(own_engine))
+        meanwhile = replay_some_parked(own_engine)
+
+    assert meanwhile == Parked(0, any=True)
+    assert replay_some_parked(own_engine).loaded == 3

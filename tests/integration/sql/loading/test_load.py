@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -401,30 +400,6 @@ def test_a_message_with_very_many_records_takes_several_transactions(engine: Eng
     ]  # fmt: skip
     brokers = query(engine, "SELECT brokers FROM load_audit ORDER BY batch_id")
     assert brokers == [("{}",), ('{"a": 1}',)] * 2
-
-
-def test_messages_are_decoded_when_those_before_are_committed(engine: Engine) -> None:
-    """Memory is bounded by the records of a transaction, not by those of a batch."""
-    messages = [metric_message(*in_one_day(4_000, hostName=f"{name}.org")) for name in "abc"]
-    events: list[str] = []
-
-    @contextmanager
-    def decoding() -> Iterator[None]:
-        events.append("decode")
-        yield
-
-    loaded = load_now(
-        engine,
-        *messages,
-        audit=OF_THREE,
-        decoding=decoding,
-        on_commit=lambda: events.append("commit"),
-    )
-
-    assert loaded.rows == 12_000
-    assert [row[:2] for row in query(engine, COUNTED)] == [(2, 8_000), (1, 4_000)]
-    events = [event for at, event in enumerate(events) if events[:at][-1:] != [event]]
-    assert events == ["decode", "commit", "decode", "commit", "decode"]
 
 
 def test_a_failure_between_two_transactions_loses_nothing_and_repeats_nothing(

@@ -74,7 +74,6 @@ def test_exactly_the_days_before_the_bounds_are_removed_and_a_dry_run_counts_the
         ages = {"metric_result": range(5), "metric_result_detail": range(2)}
         expected = {(parent, age) for parent, of_kind in ages.items() for age in of_kind}
         assert {partition for partition in left if partition[1] >= 0} == expected
-        assert (pruned.results.partitions, pruned.details.partitions) == (2, 4)
     assert (pruned.left, pruned.not_dropped) == ((), ())
     after = everything(engine)
     again = prune_now(engine, results=3, details=1)
@@ -196,42 +195,29 @@ def letters_by_state(engine: Engine) -> Counter[str]:
     return Counter(letter.state for letter in list_dead_letters(engine, LetterFilter(state=None)))
 
 
-def test_audit_rows_of_days_before_the_bound_are_removed(
+def test_audit_rows_and_settled_letters_are_removed_by_their_day_unless_they_can_be_restored(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prune_sqlite, "BATCH_ROWS", 4)
     load_batches(engine, 0, 1, 2, 3, 4, 9, 500)
-    settle_letters(engine, "dropped", 500)
-    prune_now(engine, results=1, details=1)  # kinds without an age are kept
-    assert batches_by_age(engine).total() == 21
-
-    counted = prune_now(engine, audit=3, dry_run=True)
-    pruned = prune_now(engine, audit=3)
-
-    assert batches_by_age(engine) == dict.fromkeys(range(4), 3)
-    assert counted.audit.rows == pruned.audit.rows == 9
-    assert prune_now(engine, audit=3).audit.rows == 0
-    assert letters_by_state(engine) == {"dropped": 3}
-    if engine.dialect.name == "postgresql":
-        with acting_as("loader", engine) as loader, pytest.raises(DatabaseRefused):
-            prune_now(loader, audit=1)
-
-
-def test_settled_letters_are_removed_by_the_day_of_settling_when_they_cannot_be_restored(
-    engine: Engine,
-) -> None:
     settle_letters(engine, "open", 300)
     settle_letters(engine, "replayed", 2, 3, 8, 11)
     settle_letters(engine, "dropped", 2, 7, 8, 9, 10, 12)
+    prune_now(engine, results=1, details=1)  # kinds without an age are kept
+    assert batches_by_age(engine).total() == 21
 
-    pruned = prune_now(engine, letters=9)
+    counted = prune_now(engine, audit=3, letters=9, dry_run=True)
+    pruned = prune_now(engine, audit=3, letters=9)
+
+    assert batches_by_age(engine) == dict.fromkeys(range(4), 3)
     assert letters_by_state(engine) == {"open": 3, "replayed": 9, "dropped": 12}
-    assert pruned.dead_letters.rows == 9
-    counted = prune_now(engine, letters=2, dry_run=True)
+    assert counted.audit.rows == pruned.audit.rows == 9
+    assert counted.dead_letters.rows == pruned.dead_letters.rows == 9
     prune_now(engine, letters=2)
-
     assert letters_by_state(engine) == {"open": 3, "replayed": 3, "dropped": 6}
-    assert counted.dead_letters.rows == 12
+    if engine.dialect.name == "postgresql":
+        with acting_as("loader", engine) as loader, pytest.raises(DatabaseRefused):
+            prune_now(loader, audit=1)
 
 
 # Beside loaders and readers -----------------------------------------------------------------------
@@ -322,24 +308,6 @@ def test_a_reader_delays_only_the_days_that_it_reads(engine: Engine) -> None:
     names = {"metric_result_20261115", "metric_result_detail_20261115"}
     assert names <= {*third.not_dropped}
     assert prune_now(engine, results=3).not_dropped == ()
-
-
-@partitioned
-def test_a_prune_waits_for_a_short_reader(engine: Engine) -> None:
-    fill(engine, range(6))
-    reader = open_after(engine, READ_DAY, age=5)
-    reader.__enter__()
-    pauses: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        if not pauses:
-            reader.__exit__(None, None, None)
-        pauses.append(seconds)
-
-    pruned = prune(engine, bounds_of(TODAY, 3, None), sleep=sleep)
-
-    assert (pruned.left, pruned.not_dropped, len(pauses)) == ((), (), 1)
-    assert results_by_age(engine) == PRUNED
 
 
 @partitioned

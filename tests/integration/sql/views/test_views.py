@@ -1,30 +1,193 @@
-"""Newest statuses and changed days follow from the stored rows, in any order of arrival."""
+"""The class views as an SQL client and a loader see them: keys, and which of two rows counts."""
 
 from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from itertools import combinations, permutations
 
 import pytest
 from sqlalchemy import Engine
 
+from sam_pipeline.schema.records.classes import BUILT_IN
 from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.database.engine import writing
+from sam_pipeline.sql.loading.catalogue import class_views
 from sam_pipeline.sql.loading.fold import fold, fold_all, take_changes
 from tests.support.builders import metric_result
 from tests.support.database.dialects import only_on
+from tests.support.database.letters import load_now
 from tests.support.database.own_class import run
 from tests.support.database.sql_rows import (
     Values,
     downtime,
     insert,
+    message_of,
     query,
     service_endpoint,
+    site_contact,
     site_group,
     stored,
 )
+
+Store = Callable[..., None]
+
+
+def load_each(engine: Engine, view: str, *rows: Values) -> None:
+    """A batch of one message for each row."""
+    loaded = load_now(engine, *(message_of(view, row) for row in rows))
+    assert not loaded.dead_letters
+
+
+@pytest.fixture(params=[insert, load_each], ids=["row by row", "in a batch"])
+def store(request: pytest.FixtureRequest) -> Store:
+    """Stores rows of a view: as an SQL client, or as a loader, which takes COPY on PostgreSQL."""
+    chosen: Store = request.param
+    return chosen
+
+
+def contents(engine: Engine, view: str) -> list[Values]:
+    """The rows as texts, without the ids of messages."""
+    rows = [plain({**row, "messageId": "", "monitoringHost": ""}) for row in stored(engine, view)]
+    return sorted(rows, key=str)
+
+
+def plain(row: Values) -> Values:
+    """The values of a row as texts, in the order of their names."""
+    return {key: str(row[key]) for key in sorted(row) if row[key]}
+
+
+def test_every_attribute_of_a_class_is_a_column_in_any_case(engine: Engine) -> None:
+    views = {view.name.lower(): view for view in class_views(engine)}
+
+    assert views.keys() == BUILT_IN.keys()
+    for name, message_class in BUILT_IN.items():
+        columns = [column.lower() for column in views[name].columns]
+        assert columns == [key.lower() for key in message_class.keys]
+        assert views[name].message_id_column is not None
+    row = {key: f"some {key}" for key in BUILT_IN["metricoutput"].keys} | {
+        "hostName": "ce01.example.org",
+        "metricStatus": "CRITICAL",
+        "timestamp": "2026-11-20T12:00:00Z",
+    }
+    insert(engine, "metricOutput", row)
+    assert stored(engine, "metricOutput") == [row]
+
+
+def of_status(status: str) -> Values:
+    details = None if status == "CRITICAL" else "details"
+    return metric_result(metricStatus=status, summaryData=f"is {status}", detailsData=details)
+
+
+ENDS = (None, "2026-11-30T00:00:00Z", "2026-11-25T00:00:00Z")
+IN_ANY_ORDER: Sequence[tuple[str, Sequence[Values]]] = [
+    *(
+        ("metricOutput", [of_status(status) for status in pair])
+        for pair in combinations(("OK", "WARNING", "UNKNOWN", "CRITICAL"), 2)
+    ),
+    ("serviceEndpoint", [service_endpoint(validTo=end) for end in ENDS]),
+    ("siteGroup", [site_group(validTo=end) for end in ENDS]),
+    (
+        "downtime",
+        [
+            downtime(timestamp=None, description="undated"),
+            downtime(timestamp="2026-11-11T00:00:00Z", startTime="2026-11-20T01:00:00Z"),
+            downtime(timestamp="2026-11-12T00:00:00Z", startTime="2026-11-20T02:00:00Z"),
+        ],
+    ),
+    (
+        "siteContact",
+        [
+            site_contact(contact="Bob", timestamp="2026-11-18T01:00:00Z"),
+            site_contact(contact="Cid", timestamp="2026-11-18T01:00:00Z"),
+            site_contact(contact="", timestamp="2026-11-18T02:00:00Z"),
+        ],
+    ),
+]
+"""Rows of one key, of which the last one takes precedence over those before it."""
+
+
+@pytest.mark.parametrize(("view", "rows"), IN_ANY_ORDER)
+def test_of_rows_with_one_key_the_same_one_is_kept_whole_in_any_order(
+    engine: Engine, store: Store, view: str, rows: Sequence[Values]
+) -> None:
+    key = "hostName" if "hostName" in rows[0] else "siteName"
+    orders = [
+        [{**row, key: f"{number}.org"} for row in order]
+        for number, order in enumerate(permutations(rows))
+    ]
+
+    store(engine, view, *(row for order in orders for row in order))
+
+    kept = [plain({**rows[-1], key: order[0][key]}) for order in orders]
+    assert contents(engine, view) == sorted(kept, key=str)
+
+
+@pytest.mark.parametrize(
+    ("view", "first", "second"),
+    [
+        ("metricOutput", metric_result(), metric_result(summaryData="x", detailsData="more")),
+        ("serviceEndpoint", service_endpoint(serviceURI="a"), service_endpoint(production="N")),
+        ("downtime", downtime(timestamp=None), downtime(timestamp=None, description="second")),
+    ],
+)
+def test_of_rows_of_equal_precedence_the_first_is_kept(
+    engine: Engine, store: Store, view: str, first: Values, second: Values
+) -> None:
+    store(engine, view, first)
+    store(engine, view, second)
+
+    assert contents(engine, view) == [plain(first)]
+
+
+def test_absent_and_empty_key_parts_are_equal_and_hosts_have_no_case(engine: Engine) -> None:
+    bare = metric_result(voName=None, gatheredAt=None)
+    empty = {**bare, "voName": "", "gatheredAt": None, "monitoringHost": ""}
+    capitals = {**bare, "hostName": "CE01.Example.ORG"}
+
+    insert(engine, "metricOutput", bare, empty, capitals, bare)
+
+    assert stored(engine, "metricOutput") == [bare]
+
+
+def test_downtimes_without_an_id_differ_by_their_start_and_by_what_they_cover(
+    engine: Engine, store: Store
+) -> None:
+    store(
+        engine,
+        "downtime",
+        downtime(downtimeId=None),
+        downtime(downtimeId=None, startTime="2026-11-20T09:00:00Z"),
+        downtime(downtimeId="", description="the first again"),
+        downtime(serviceFlavour=None),
+        downtime(hostName=None, serviceFlavour=None),
+    )
+
+    covered = query(engine, "SELECT host_name, service_flavour FROM report_downtime ORDER BY 1, 2")
+    host = "ce01.example.org"
+    assert covered == [("", ""), (host, ""), (host, "CE"), (host, "CE")]
+
+
+def test_reports_read_neither_a_downtime_that_ends_as_it_starts_nor_an_empty_contact(
+    engine: Engine,
+) -> None:
+    for text, at, shown in (("Bob", 18, [("Bob",)]), ("", 19, []), ("Dan", 20, [("Dan",)])):
+        contact = site_contact(contact=text, timestamp=f"2026-11-{at}T00:00:00Z")
+        insert(engine, "siteContact", contact)
+        assert query(engine, "SELECT contact FROM report_site_contact") == shown
+    insert(engine, "downtime", downtime())
+    assert len(query(engine, "SELECT * FROM report_downtime")) == 1
+
+    cancelled = downtime(endTime="2026-11-20T08:00:00Z", timestamp="2026-11-19T00:00:00Z")
+    insert(engine, "downtime", cancelled)
+
+    assert query(engine, "SELECT * FROM report_downtime") == []
+    assert len(stored(engine, "downtime")) == 1
+
+
+# Newest statuses and changed days -----------------------------------------------------------------
 
 STATUSES = ("OK", "WARNING", "UNKNOWN", "CRITICAL")
 START = datetime(2026, 3, 1, 23, 30, tzinfo=UTC)
@@ -178,25 +341,6 @@ def fold_some(engine: Engine, at_most: int) -> None:
 
 
 @only_on("sqlite")
-@pytest.mark.parametrize("deleted", [0, 1, 2, 3, 4])
-def test_a_fold_takes_the_oldest_changes_even_where_results_were_deleted(
-    engine: Engine, deleted: int
-) -> None:
-    results_at(engine, *(f"2026-03-0{day}T12:00:00Z" for day in (1, 2, 3)))
-    fold_some(engine, 2)
-    assert query(engine, "SELECT measured_at FROM instance_status") == [(1_772_452_800,)]
-    run(engine, f"DELETE FROM metric_result WHERE result_id > 3 - {deleted}")
-
-    late = "2026-03-04T12:00:00Z"
-    results_at(engine, late, metricStatus="CRITICAL")
-
-    for _ in range(2):
-        [(shown_status, _)] = shown(engine).values()
-        assert shown_status == ("CRITICAL", late, late)
-        fold_all(engine)
-
-
-@only_on("sqlite")
 def test_a_result_that_becomes_worse_is_folded_once(engine: Engine) -> None:
     insert(engine, "metricOutput", metric_result(metricStatus="OK"))
     assert fold(engine) == 1
@@ -256,20 +400,6 @@ def test_current_status_is_by_vo_and_shown_at_every_present_site(engine: Engine)
 
 
 # Days that changed ----------------------------------------------------------------------------
-
-
-def test_changes_are_numbered_upwards(engine: Engine) -> None:
-    announce(engine, metric_result()["hostName"])
-    results_at(engine, "2026-03-01T12:00:00Z")
-    first = take(engine)
-    assert take(engine) == first + 1
-    results_at(engine, "2026-03-02T12:00:00Z")
-    last = take(engine)
-
-    rows = query(engine, "SELECT day, change_no FROM report_changed_day ORDER BY day")
-
-    numbers = {"2026-03-01": first, "2026-03-02": last, "2026-03-03": last}
-    assert {str(day): change_no for day, change_no in rows} == numbers
 
 
 def test_no_day_before_the_horizon_or_in_the_future_is_marked(engine: Engine) -> None:
@@ -344,39 +474,3 @@ def test_a_downtime_marks_the_days_it_touches_before_and_after_a_change(march: E
         insert(march, "downtime", downtime(**times, timestamp=f"2026-02-0{version}T00:00:00Z"))
         assert changed(march) == expected
         take(march)
-
-
-def test_no_day_is_marked_before_the_first_results(engine: Engine) -> None:
-    insert(engine, "serviceEndpoint", service_endpoint())
-    insert(engine, "siteGroup", site_group())
-    insert(engine, "downtime", downtime())
-    fold_all(engine)
-
-    assert query(engine, "SELECT day FROM report_changed_day") == []
-
-
-# A view joins only the tables whose columns are selected -----------------------------------------
-
-NARROW = {
-    "sqlite": "measured_at_s, status_code FROM report_result WHERE measured_at_s >= 1000000",
-    "postgresql": "measured_at, status_code FROM report_result WHERE measured_at >= '2020-01-01Z'",
-}
-
-
-def plan(engine: Engine, statement: str) -> str:
-    explain = "EXPLAIN QUERY PLAN" if engine.dialect.name == "sqlite" else "EXPLAIN"
-    return "\n".join(str(row[-1]) for row in query(engine, f"{explain} {statement}"))
-
-
-def test_results_without_names_are_read_from_one_table(engine: Engine) -> None:
-    insert(engine, "metricOutput", metric_result())
-
-    narrow = plan(
-        engine, f"SELECT instance_id, {NARROW[engine.dialect.name]} AND result_id <= 1000"
-    )
-    wide = plan(engine, "SELECT host_name, status, monitoring_host FROM report_result")
-
-    assert "JOIN" not in narrow.upper(), narrow
-    assert "JOIN" in wide.upper()
-    if engine.dialect.name == "sqlite":
-        assert len(narrow.splitlines()) == 1, narrow
