@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import tomllib
 from dataclasses import fields
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from deploy.manual.parsers import MAKERS, commands, parser_of
 from docs.tables import DOCS, TABLES, generated, named
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.subscription_config import SubscriptionConfig
@@ -69,17 +67,3 @@ def headings(path: Path) -> set[str]:
     """As links name them."""
     lines = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
-
-
-@pytest.mark.parametrize("program", MAKERS)
-def test_every_option_and_argument_has_a_help_text(program: str) -> None:
-    parser = parser_of(program)
-
-    without = [
-        (command.prog, action.dest)
-        for command in [parser, *commands(parser)]
-        for action in command._actions
-        if not action.help and not isinstance(action, argparse._SubParsersAction)
-    ]
-
-    assert without == []

@@ -23,7 +23,7 @@ from tests.support.network import own_network
 from tests.support.page import ROOT, Page
 from tests.support.waiting import eventually
 
-SERVICE = "sam.example.org"
+WORKER, SERVICE = "worker1.example.org", "sam.example.org"
 SECRET = "hidden-password"
 PUBLISHED = "runuser -u sam -- sam-publish result --metric m --status OK --host h --flavour CE"
 STATUS = "runuser -u sam -- sam-consume status"
@@ -103,6 +103,15 @@ def installed(control: Control) -> str:
 def counts(output: str) -> dict[str, int]:
     """The last line of a play: `ok`, `changed`, `failed` and so on."""
     return {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", output)}
+
+
+def test_a_worker_node_gets_its_package_and_its_fragments(control: Control) -> None:
+    output = control.play(WORKER)
+
+    assert counts(output)["failed"] == 0, output
+    shown = control.machine.succeed("sam-publish config show --origin")
+    assert re.search(r"publisher\.brokers .*/etc/sam/conf\.d/10-brokers\.toml:3", shown)
+    assert re.search(r"publisher\.record\.site +SITE-A +/etc/sam/conf\.d/20-site\.toml:3", shown)
 
 
 def test_a_service_host_loads_messages(control: Control, installed: str) -> None:

@@ -21,7 +21,6 @@ STOMP_TLS = "stomp+ssl://msg.example.org"
 REST = "activemq-rest+http://msg.example.org"
 REST_TLS = "activemq-rest+https://msg.example.org"
 RABBIT = "rabbitmq-api+http://msg.example.org/%2F/amq.topic"
-NAME = "msg.invalid"  # no resolver knows it: only a proxy can
 SECRET = "canary-of-the-proxy"
 SOURCE = "([publisher] proxy)"
 
