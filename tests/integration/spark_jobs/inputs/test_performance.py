@@ -1,4 +1,4 @@
-"""Performance data by site, metric and day, as far as a report has read it, and on pages."""
+"""Performance data by site, metric and day, and profiles checked against the stored results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The days that are due for a report, and the requests that are refused."""
+"""Days that are due, exclusions that make them due, commands that wait, and refused requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sealed months keep their published figures; later runs become candidates (rule 17)."""
+"""Sealed months keep their published figures (rule 17); changed figures have their reasons."""
 
 from __future__ import annotations
 
