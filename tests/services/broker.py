@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,24 +109,35 @@ def java(*command: str, **properties: object) -> list[str]:
     return [_program("java"), *java_options, *settings, *command]
 
 
+def cached(name: str, make: Callable[[Path], None]) -> Path:
+    """A directory that is made when it is first needed."""
+    target = CACHE / name
+    if not target.is_dir():
+        CACHE.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=CACHE) as directory:
+            # Renamed only when complete, so that an interrupted attempt is repeated.
+            output = Path(directory) / "output"
+            make(output)
+            with suppress(OSError):  # another process was faster
+                output.resolve().rename(target)
+    return target
+
+
 def fetched(broker: str, version: str, goal: str, *options: str, unpacked: str = ".") -> Path:
-    """A directory that a goal of Maven's dependency plugin fills when it is first needed.
+    """A directory that a goal of Maven's dependency plugin fills.
 
     Args:
         unpacked: the part of the goal's output to keep.
     """
-    target = CACHE / f"{broker}-{version}"
-    if not target.is_dir():
-        maven = [_program("mvn"), "-q", "-B", "-Dstyle.color=never"]
-        CACHE.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f"{broker}-", dir=CACHE) as name:
-            # Renamed only when complete, so that an interrupted fetch is repeated.
-            output = Path(name) / "output"
-            command = [*maven, f"{MAVEN_PLUGIN}:{goal}", f"-DoutputDirectory={output}", *options]
-            subprocess.run(command, check=True, cwd=name)  # Maven leaves a marker file in cwd
-            with suppress(OSError):  # another process was faster
-                (output / unpacked).resolve().rename(target)
-    return target
+
+    def fetch(output: Path) -> None:
+        whole = output.with_name("whole")
+        maven = [_program("mvn"), "-q", "-B", "-Dstyle.color=never", f"{MAVEN_PLUGIN}:{goal}"]
+        command = [*maven, f"-DoutputDirectory={whole}", *options]
+        subprocess.run(command, check=True, cwd=whole.parent)  # Maven leaves a marker file in cwd
+        output.symlink_to(whole / unpacked)
+
+    return cached(f"{broker}-{version}", fetch)
 
 
 def _program(name: str) -> str:

@@ -14,14 +14,13 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from tests.services import PRIVILEGED, ServiceMissing
-from tests.services.broker import CACHE
+from tests.services.broker import cached
 from tests.services.machine import Machine, booted_machine
 
 # In addition to the essential packages and apt.
@@ -58,42 +57,23 @@ def bare_debian() -> BareDebian:
     sources, options = _sources(), _options()
     ingredients = (sources, options, BARE, INSTALLABLE, FINISH.read_text())
     key = hashlib.sha256(repr(ingredients).encode()).hexdigest()[:12]
-    target = CACHE / f"debian-{key}"
-    if not target.is_dir():
-        CACHE.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="debian-", dir=CACHE) as name:
-            # Renamed only when complete, so that an interrupted build is repeated.
-            output = Path(name) / "output"
-            try:
-                _build(output, sources, options)
-            except subprocess.CalledProcessError as error:
-                raise ServiceMissing("a bare Debian", "make needs") from error
-            with contextlib.suppress(OSError):  # another process was faster
-                output.rename(target)
+
+    def build(output: Path) -> None:
+        output.mkdir()
+        settings = output.with_name("apt.conf")
+        settings.write_text(options)
+        command = ["unshare", "--mount", "mmdebstrap", "--quiet", "--mode=root"]
+        command += ["--variant=minbase", f"--include={','.join(BARE)}", f"--aptopt={settings}"]
+        command += ["--dpkgopt=force-unsafe-io"]  # the machines are in memory
+        command += [f"--customize-hook={FINISH}", "", str(output / "root"), "-"]
+        names = {"REPOSITORY": str(output / REPOSITORY), "PACKAGES": " ".join(INSTALLABLE)}
+        try:
+            subprocess.run(command, input=sources, text=True, check=True, env=os.environ | names)
+        except subprocess.CalledProcessError as error:
+            raise ServiceMissing("a bare Debian", "make needs") from error
+
+    target = cached(f"debian-{key}", build)
     return BareDebian(target / "root", target / REPOSITORY)
-
-
-def _build(output: Path, sources: str, options: str) -> None:
-    output.mkdir()
-    settings = output.with_name("apt.conf")
-    settings.write_text(options)
-    subprocess.run(
-        [
-            *("unshare", "--mount", "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase"),
-            *(f"--include={','.join(BARE)}", f"--aptopt={settings}"),
-            "--dpkgopt=force-unsafe-io",  # the machines are in memory
-            f"--customize-hook={FINISH}",
-            *("", str(output / "root"), "-"),
-        ],
-        input=sources,
-        text=True,
-        check=True,
-        env={
-            **os.environ,
-            "REPOSITORY": str(output / REPOSITORY),
-            "PACKAGES": " ".join(INSTALLABLE),
-        },
-    )
 
 
 def _sources() -> str:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.services import PRIVILEGED, ServiceMissing
-from tests.services.broker import CACHE
+from tests.services.broker import cached
 from tests.services.process import ServerProcess, descendants
 
 ROOT = Path(__file__).parents[2]
@@ -134,29 +134,19 @@ def booted_machine(root: Path, shared: Mapping[str, Path]) -> Iterator[Machine]:
 
 def wheels() -> Path:
     """A directory with all packages that pip installs with ours, filled when first needed."""
-    requirements = _requirements((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    target = CACHE / f"wheels-{hashlib.sha256(repr(requirements).encode()).hexdigest()[:12]}"
-    if not target.is_dir():
-        CACHE.mkdir(exist_ok=True)
-        pip = [sys.executable, "-m", "pip", "--python", str(shutil.which("python3", path=PATH))]
-        with tempfile.TemporaryDirectory(prefix="wheels-", dir=CACHE) as name:
-            # Renamed only when complete, so that an interrupted build is repeated.
-            output = Path(name) / "output"
-            wheel = [*pip, "wheel", "--quiet", f"--wheel-dir={output}"]
-            subprocess.run([*wheel, *requirements], check=True)
-            with contextlib.suppress(OSError):  # another process was faster
-                output.rename(target)
-    return target
-
-
-def _requirements(pyproject: str) -> list[str]:
-    """What the build and the extras need, without our own distribution."""
-    project = tomllib.loads(pyproject)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
     wanted = [*project["build-system"]["requires"]]
     for extra in ("consumer", "archive", "door", "reports", "sign"):
         wanted += extras[extra]
-    return [requirement for requirement in wanted if not requirement.startswith("sam-pipeline")]
+    requirements = [name for name in wanted if not name.startswith("sam-pipeline")]
+
+    def fill(output: Path) -> None:
+        python = str(shutil.which("python3", path=PATH))
+        pip = [sys.executable, "-m", "pip", "--python", python, "wheel", "--quiet"]
+        subprocess.run([*pip, f"--wheel-dir={output}", *requirements], check=True)
+
+    return cached(f"wheels-{hashlib.sha256(repr(requirements).encode()).hexdigest()[:12]}", fill)
 
 
 def _remove_group(directory: Path, group: str) -> None:

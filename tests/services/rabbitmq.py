@@ -6,22 +6,19 @@ with running_rabbitmq() as broker:
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import subprocess
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
-from urllib.request import (
-    HTTPBasicAuthHandler,
-    HTTPPasswordMgrWithDefaultRealm,
-    OpenerDirector,
-    Request,
-    build_opener,
-)
+from urllib.request import Request, urlopen
 
 from tests.services import ServiceMissing
 from tests.services.broker import (
@@ -97,7 +94,7 @@ class RabbitMQServer(StompServer):
         """The publisher's REST URL for the virtual host `/`."""
         return f"rabbitmq-api+http://{self.user}@{self.host}:{self.management_port}/%2F/amq.topic"
 
-    @contextlib.contextmanager
+    @contextmanager
     def full(self) -> Iterator[None]:
         """Inside the block the disk alarm is set, so that it accepts no SEND."""
         self._control("set_disk_free_limit", HUGE)
@@ -123,12 +120,9 @@ class RabbitMQServer(StompServer):
         rights = {"configure": ".*", "write": ".*", "read": ".*"}
         self._put(f"permissions/{host}/{user or self.user}", rights)
 
-    def queue_of(self, virtual_host: str, name: str) -> dict[str, object]:
+    def queue_of(self, virtual_host: str, name: str) -> Any:
         """The facts about a queue of a virtual host; raises HTTPError if it does not exist."""
-        address = f"{self.management_url}/api/queues/{quote(virtual_host, safe='')}/{name}"
-        with self._api().open(address, timeout=10) as page:
-            facts: dict[str, object] = json.load(page)
-            return facts
+        return self._api(f"queues/{quote(virtual_host, safe='')}/{name}")
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue of the virtual host `/`."""
@@ -141,27 +135,20 @@ class RabbitMQServer(StompServer):
 
     def queues(self) -> set[str]:
         """The names of all queues, those of subscriptions among them."""
-        with self._api().open(f"{self.management_url}/api/queues?columns=name", timeout=10) as page:
-            return {queue["name"] for queue in json.load(page)}
+        return {queue["name"] for queue in self._api("queues?columns=name")}
 
     def _put(self, path: str, document: Mapping[str, str]) -> None:
-        request = Request(
-            f"{self.management_url}/api/{path}",
-            json.dumps(document).encode(),
-            {"content-type": "application/json"},
-            method="PUT",
-        )
-        self._api().open(request, timeout=10).close()
+        self._api(path, json.dumps(document).encode(), method="PUT")
 
-    def _api(self) -> OpenerDirector:
-        passwords = HTTPPasswordMgrWithDefaultRealm()
-        passwords.add_password(None, self.management_url, self.user, self.password)
-        return build_opener(HTTPBasicAuthHandler(passwords))
+    def _api(self, path: str, body: bytes | None = None, method: str = "GET") -> Any:
+        login = b64encode(f"{self.user}:{self.password}".encode()).decode()
+        headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
+        request = Request(f"{self.management_url}/api/{path}", body, headers, method=method)
+        with urlopen(request, timeout=10) as answer:
+            return json.loads(answer.read() or "null")
 
 
-def running_rabbitmq(
-    rules: Rules = AS_USUAL,
-) -> contextlib.AbstractContextManager[RabbitMQServer]:
+def running_rabbitmq(rules: Rules = AS_USUAL) -> AbstractContextManager[RabbitMQServer]:
     return running("rabbitmq", lambda directory: _server(directory, rules))
 
 
@@ -170,54 +157,36 @@ def _server(directory: Path, rules: Rules) -> RabbitMQServer:
         raise ServiceMissing("RabbitMQ", HOW_TO_GET_IT)
     stomp_port, tls_port, management_port, dist_port, epmd_port = free_ports(5)
     ports = {"stomp_port": stomp_port, "tls_port": tls_port, "management_port": management_port}
-    (directory / "rabbitmq.conf").write_text(_config(rules, ports))
-    (directory / "advanced.config").write_text(_advanced_config(rules))
+    names = {"host": HOST, "user": USER, "password": PASSWORD, "free_limit": FREE_LIMIT, **ports}
+    config = CONFIG if rules.needs_login else CONFIG + ANYBODY
+    if rules.certificate:
+        config, names = config + TLS, {**names, **vars(rules.certificate)}
+    (directory / "rabbitmq.conf").write_text(config.format(**names))
+    # Erlang terms for the settings that rabbitmq.conf does not have.
+    limit_s = rules.ack_timeout_s if isinstance(rules, RabbitMQRules) else 0
+    advanced = ACK_TIMEOUT.format(ms=int(limit_s * 1000)) if limit_s else "[].\n"
+    (directory / "advanced.config").write_text(advanced)
     (directory / "enabled_plugins").write_text("[rabbitmq_management,rabbitmq_stomp].\n")
     environment = node_environment(directory, dist_port, epmd_port)
+
+    def ready() -> bool:
+        return takes_logins(stomp_port, rules, tls_port) and port_is_open(management_port)
+
     return RabbitMQServer(
         port=stomp_port,
         tls_port=tls_port,
         management_port=management_port,
         directory=directory,
-        process=ServerProcess(
-            command=[str(SERVER)],
-            log=directory / "log",
-            ready=lambda: (
-                takes_logins(stomp_port, rules, tls_port) and port_is_open(management_port)
-            ),
-            env=environment,
-            cwd=directory,
-        ),
+        process=ServerProcess([str(SERVER)], directory / "log", ready, environment, directory),
         epmd=epmd(directory, epmd_port, environment),
     )
 
 
-def _config(rules: Rules, ports: Mapping[str, int]) -> str:
-    names = {"host": HOST, "user": USER, "password": PASSWORD, "free_limit": FREE_LIMIT, **ports}
-    text = CONFIG.format(**names)
-    if not rules.needs_login:
-        text += ANYBODY.format(**names)
-    if rules.certificate:
-        text += TLS.format(**names, **vars(rules.certificate))
-    return text
-
-
-def _advanced_config(rules: Rules) -> str:
-    """Erlang terms for the settings that rabbitmq.conf does not have."""
-    if isinstance(rules, RabbitMQRules) and rules.ack_timeout_s:
-        return ACK_TIMEOUT.format(ms=int(rules.ack_timeout_s * 1000))
-    return "[].\n"
-
-
 def epmd(directory: Path, port: int, environment: Mapping[str, str]) -> ServerProcess:
     """The node would start epmd too, but as a daemon that nothing stops."""
-    return ServerProcess(
-        command=["epmd", "-port", str(port), "-address", HOST],
-        log=directory / "epmd.log",
-        ready=lambda: port_is_open(port),
-        env=environment,
-        cwd=directory,
-    )
+    command = ["epmd", "-port", str(port), "-address", HOST]
+    ready = partial(port_is_open, port)
+    return ServerProcess(command, directory / "epmd.log", ready, environment, directory)
 
 
 def node_environment(directory: Path, dist_port: int, epmd_port: int) -> dict[str, str]:
