@@ -15,7 +15,7 @@ import pytest
 from tests.services.artemis import ArtemisServer
 from tests.services.broker import StompServer
 from tests.services.rabbitmq import RabbitMQServer
-from tests.support.brokers.fake_broker import FakeBroker, closed_port
+from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.commands import Answer, Workplace
 from tests.support.waiting import eventually
 
@@ -139,12 +139,6 @@ def test_flow_control_shows_a_slow_consumer(place: Workplace, rabbitmq: RabbitMQ
     assert taken <= others
     assert one["lost"] == one["duplicates"] == 0
     assert one["delivered"] + one["late"] == one["expected"]
-
-
-def test_a_broker_that_is_away_is_an_error(place: Workplace) -> None:
-    away = load_test(place, f"stomp://127.0.0.1:{closed_port()}", *SMALL)
-
-    assert (away.code, "connection refused" in away.err) == (69, True)
 
 
 def test_runs_are_printed_as_documents_and_compared(place: Workplace) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sam_pipeline.publisher import MessageRejected, Publication, PublisherConfig, publish
+from sam_pipeline.publisher import Publication, PublisherConfig, publish
 from sam_pipeline.publisher.api import publish_record
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.brokers.stomp.transport import round_trip
@@ -253,15 +253,6 @@ def test_round_trips_succeed_and_consume_nothing(broker: StompServer, name: str)
     assert proof.startswith("confirmed, ") and "another message" in proof
     frames = received(broker, f"/queue/{name}", 14)
     assert [frame.headers["samMessageId"] for frame in frames][:2] == ids(standing)
-
-
-@pytest.mark.parametrize("missing", ["/amq/queue/nosuch", "/exchange/nosuch/key"])
-def test_a_missing_queue_is_rejected(rabbitmq: RabbitMQServer, name: str, missing: str) -> None:
-    with pytest.raises(MessageRejected, match=r"NOT_FOUND - no (queue|exchange) 'nosuch'"):
-        proof_of(rabbitmq, missing)
-
-    proof_of(rabbitmq, f"/queue/{name}")  # creates the queue
-    assert proof_of(rabbitmq, f"/amq/queue/{name}") == "round trip"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.publisher.delivery.drain import drain
 from sam_pipeline.schema.identity.tokens import make_token
-from sam_pipeline.schema.messages.message import Message, pack
+from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.text import Record, write_wlcg
 from tests.support.brokers.fault_proxy import FaultProxy
 from tests.support.brokers.proxy_server import ProxyServer
@@ -63,17 +63,6 @@ def messages(count: int, metric: str) -> list[Message]:
 
 def config_for(door: DoorSite, **more: Any) -> PublisherConfig:
     return PublisherConfig(brokers=(door.door.url,))._replace(**more)
-
-
-def test_what_the_door_confirms_is_in_the_database_once(door: DoorSite) -> None:
-    single = messages(1200, "single")
-    packed = list(pack(results(250, "packed"), "metricOutput"))
-
-    first = publish([*single, *packed], config_for(door))
-    again = publish(single, config_for(door))
-
-    assert (len(first.receipts), len(again.receipts)) == (1203, 1200)
-    assert (door.rows("single"), door.rows("packed")) == (1200, 250)
 
 
 def test_requests_go_through_a_proxy(door: DoorSite, secured: tuple[DoorSite, TlsFiles]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -70,18 +69,6 @@ def test_a_plugin_that_takes_too_long_is_killed_with_its_children(
     assert (outcome.exit_code, "took longer than 0.5 s" in outcome.trouble) == (3, True)
     assert outcome.output.startswith(begins) and passed_on.startswith(begins)
     eventually(lambda: not running(int(child.read_text())))
-
-
-def test_binary_output_and_standard_error_are_passed_on_byte_for_byte() -> None:
-    passed_on, errors = bytearray(), bytearray()
-    script = (
-        "import os; os.write(1, bytes(range(256)) * 300); os.write(2, b'bad'); os.write(2, b'!')"
-    )
-
-    outcome = run_plugin([sys.executable, "-c", script], NO_END_S, passed_on.extend, errors.extend)
-
-    assert passed_on == outcome.output == bytes(range(256)) * 300
-    assert errors == outcome.errors == b"bad!"
 
 
 def running(pid: int) -> bool:

@@ -9,7 +9,6 @@ import pwd
 import sys
 import threading
 import tomllib
-from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +20,7 @@ import pytest
 from sam_pipeline.publisher import ConfigError, Publisher, RecordRefused, publish_record
 from sam_pipeline.publisher.settings import origin
 from sam_pipeline.publisher.settings.origin import origin_of, script_origin
-from sam_pipeline.schema.messages.message import HOST, PROGRAM, USER, Message
+from sam_pipeline.schema.messages.message import HOST, PROGRAM, USER
 from sam_pipeline.schema.program.command import VERSION
 from sam_pipeline.schema.records.text import ReadRecord, read_wlcg
 from sam_pipeline.schema.spool.queue import DirectoryQueue
@@ -31,15 +30,14 @@ from tests.support.publishing import config_for, dead_url, ids, messages, spoole
 
 
 def record_in(body: bytes) -> dict[str, str]:
-    """The values of the first record."""
-    first = next(iter(read_wlcg(body)))
+    (first,) = read_wlcg(body)
     assert isinstance(first, ReadRecord)
     return dict(first.fields)
 
 
-def only_element(spool: DirectoryQueue) -> Message:
+def spooled_record(spool: DirectoryQueue) -> dict[str, str]:
     (name,) = spool.names()
-    return spool.read(name)
+    return record_in(spool.read(name).body)
 
 
 def test_a_record_gets_the_values_time_and_host_that_it_lacks(spool: DirectoryQueue) -> None:
@@ -57,7 +55,7 @@ def test_a_record_gets_the_values_time_and_host_that_it_lacks(spool: DirectoryQu
     assert (row["siteName"], row["voName"]) == ("SITE-B", "ops")
     assert (row["gatheredAt"], row["serviceFlavour"]) == ("wn9.example.org", "CE")
     assert own == {"a": "b"}
-    completed = record_in(only_element(spool).body)
+    completed = spooled_record(spool)
     assert completed["timestamp"].endswith("Z") and completed["gatheredAt"]
 
 
@@ -80,7 +78,7 @@ def test_a_value_may_be_whatever_json_has_or_a_time(
 ) -> None:
     publish_record({**metric_result(), key: value}, config_for())
 
-    assert record_in(only_element(spool).body).get(key) == expected
+    assert spooled_record(spool).get(key) == expected
 
 
 @pytest.mark.parametrize(
@@ -140,13 +138,7 @@ def test_close_publishes_as_the_end_of_a_block_does_and_nothing_more_is_taken() 
         publisher.close()
 
         assert len(broker.taken) == 1
-    uses: list[Callable[[], object]] = [
-        lambda: publisher.add(metric_result()),
-        lambda: publisher.add_message(metric_message()),
-        publisher.flush,
-        publisher.__enter__,
-    ]
-    for use in uses:
+    for use in (lambda: publisher.add({}), publisher.flush, publisher.__enter__):
         with pytest.raises(RuntimeError, match="closed"):
             use()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -123,7 +122,6 @@ ENDLESS = f"{NOT_HTTP}longer than 1048576 bytes"
         (OK + b"\r\n" + b"x" * 1_100_000, ENDLESS),
         (CHUNKED + b"10000\r\n%b\r\n" % (b"x" * 65536) * 20, ENDLESS),
         (reply(401), "401 Reason (it requires a login: keys user"),
-        (reply(407), "407 Reason"),
         (reply(302, Location="https://other/"), "302 Reason (it redirects to https://other/)"),
         (reply(503, b"down for repair"), "503 Reason: down for repair"),
         (json_reply(503, {"error": "x", "reason": "no\n space"}), "503 Reason: no space"),
@@ -131,24 +129,12 @@ ENDLESS = f"{NOT_HTTP}longer than 1048576 bytes"
         (reply(502, b"<html><title>Error 502 Bad</title><p>many words"), "502 Reason: Bad"),
         (reply(503, b"\x1b[31mred\0" + b"x" * 10_000), "503 Reason: "),
     ],
-    ids=lambda value: str(value)[:40],
 )
 def test_a_bad_answer_makes_the_broker_unavailable(answer: bytes, stem: str) -> None:
     reason = refused(HttpStandIn(always(answer), closes_when_idle=True)).reason
 
     assert reason.startswith(stem)
     assert reason.isprintable() and len(reason) < 350
-
-
-def test_a_dripping_answer_ends_at_the_deadline() -> None:
-    server = HttpStandIn(always(reply(200, b"x" * 1000)), drips=True)  # for 100 s
-    with server, session_with(server) as session:
-        started = time.monotonic()
-        with pytest.raises(BrokerUnavailable, match="no answer in time"):
-            session.request(ASK, Deadline.after(0.4))
-
-        assert time.monotonic() - started < 30
-        assert not session.is_open
 
 
 def test_an_answer_before_the_end_of_the_request_is_read() -> None:
@@ -337,8 +323,6 @@ def test_the_lines_of_an_answer_that_was_cut_count(closes: bool, reason: str) ->
 
 
 def test_a_request_that_is_refused_as_a_whole_rejects_its_messages() -> None:
-    with HttpStandIn(lambda asked: problem_reply(413, "at most 4 MiB")) as server:
-        assert sent_to(url_of(server), to_topic(1)) == {0: "413 Reason: at most 4 MiB"}
     with HttpStandIn(lambda asked: problem_reply(403, "no publisher")) as server:
         outcome = sent_to(url_of(server), to_topic(5))
 

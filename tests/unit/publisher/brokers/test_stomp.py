@@ -236,18 +236,12 @@ def test_only_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch, host: str) ->
 
 
 @pytest.mark.parametrize(
-    ("short", "full", "expected"),
-    [
-        ("wn1", "wn1.example.org", "wn1.example.org"),
-        ("wn1", "localhost", "wn1"),
-        ("wn1", "localhost.localdomain", "wn1"),
-        ("wn1.example.org", "other", "wn1.example.org"),
-    ],
+    ("full", "expected"), [("wn1.example.org", "wn1.example.org"), ("localhost.localdomain", "wn1")]
 )
 def test_the_name_of_this_host_is_the_longest_except_localhost(
-    monkeypatch: pytest.MonkeyPatch, short: str, full: str, expected: str
+    monkeypatch: pytest.MonkeyPatch, full: str, expected: str
 ) -> None:
-    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename=short))
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="wn1"))
     monkeypatch.setattr(_socket, "gethostbyaddr", lambda name: (full, [], []))
 
     assert this_host() == expected

@@ -143,7 +143,8 @@ def test_nothing_is_confirmed_before_the_clock_is_set(monkeypatch: pytest.Monkey
 
 def test_send_raw_publishes_the_bytes_unchanged_unless_they_are_too_many() -> None:
     Path("bytes").write_bytes(b"\xff no record\r\n")
-    for name, size in (("large", 5_000_000), ("huge", 300_000_000)):
+    sizes = {"large": 5_000_000, "huge": 300_000_000}
+    for name, size in sizes.items():
         with Path(name).open("wb") as file:
             file.truncate(size)
     raw = ("send", "--raw", "--class", "other", "bytes", "large", "huge")
@@ -154,7 +155,7 @@ def test_send_raw_publishes_the_bytes_unchanged_unless_they_are_too_many() -> No
     (frame,) = broker.taken
     assert frame.body == b"\xff no record\r\n"
     assert frame.headers["destination"] == "/topic/grid.probe.other"
-    for name, size in (("large", 5_000_000), ("huge", 300_000_000)):
+    for name, size in sizes.items():
         assert re.search(rf"{name}:1: record refused, too-large: .*{size}", answer.err)
     assert spooled(SPOOL) == []
 

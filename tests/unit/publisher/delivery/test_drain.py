@@ -111,17 +111,6 @@ def test_the_next_call_drains_the_spool_on_the_same_connection(spool: DirectoryQ
     assert (broker.connections, publication.drained, spooled()) == (1, 4, [])
 
 
-def test_a_drain_that_fails_does_not_fail_the_call(spool: DirectoryQueue) -> None:
-    waiting = filled(spool, 3)
-
-    with FakeBroker(drops_after=2) as broker:
-        publication = publish(messages(1), config_for(broker.url))
-
-    assert (len(publication.receipts), publication.spooled) == (1, ())
-    assert {*spooled(), *broker.ids[1:]} == {*waiting}
-    assert locks(spool) == []
-
-
 @pytest.mark.parametrize(("left_s", "given_s"), [(60.0, [IN_PASSING * 5]), (0.2, [0.2]), (0.0, [])])
 def test_draining_in_passing_takes_a_share_of_the_time_limit_and_ends_with_the_call(
     spool: DirectoryQueue, left_s: float, given_s: list[float]
