@@ -1,7 +1,4 @@
-"""The bounded queue before the loop, and messages that kill the process.
-
-The latter are identified by what was pending when it died.
-"""
+"""The bounded queue before the loop, and messages that kill the process."""
 
 from __future__ import annotations
 

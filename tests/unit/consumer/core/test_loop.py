@@ -74,14 +74,8 @@ class Scene:
         self.loop.run(self.stop, should_continue=lambda news: news)
         return self.events
 
-    def prepare(self) -> None:
-        raise NotImplementedError
-
     def upkeep(self, news: bool) -> None:
         """Does nothing."""
-
-    def finish(self) -> None:
-        raise NotImplementedError
 
     def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
         if self.failures:
@@ -154,7 +148,6 @@ def test_refusals_of_sources_are_counted_without_any_message(tmp_path: Path) -> 
         (NEWER, lambda scene: None, SchemaMismatch),
         (AWAY, lambda scene: scene.inbox.fail(OSError("too many open files")), OSError),
     ],
-    ids=["stopped while the database is away", "another schema", "a source fails meanwhile"],
 )
 def test_a_loop_that_ends_during_a_failure_acks_nothing(
     tmp_path: Path,
@@ -170,8 +163,7 @@ def test_a_loop_that_ends_during_a_failure_acks_nothing(
         scene.run()
 
     assert scene.events == ["fail"]
-    brokers = [item.session.broker for item in scene.state.pending]
-    assert sorted(brokers) == ["spool:///in", "spool:///in", "stomp://a:1"]
+    assert len(scene.state.pending) == 3
 
 
 def failing(*errors: Exception) -> Callable[[], str]:
@@ -216,21 +208,14 @@ Step = tuple[float, str, bool]
     ("steps", "unreached"),
     [
         ([(0, "", True), (1, NEWS, True), (2.9, "", True), (3, "", False)], []),
-        ([(0, GONE, True), (59, GONE, True)], []),
+        ([(0, GONE, True), (59, GONE, True)], []),  # a source that is not connected yet
         ([(30, GONE, True), (31, "", True), (32.9, "", True), (33, "", False)], []),
         ([(59, GONE + NEWS, True), (61.1, GONE, False)], [MISSING]),
+        # The others are loaded first; a source that is lost again gets another minute.
         ([(100, GONE + NEWS, True), (101, GONE, True), (102, GONE, False)], [MISSING]),
         ([(50, NEWS, True), (51, GONE, True), (110.9, GONE, True), (111, GONE, False)], [MISSING]),
     ],
-    ids=[
-        "two seconds without news",
-        "a source that is not connected yet",
-        "the quiet time begins when the last source connects",
-        "it gives up on a source after a minute, and names it",
-        "the others are loaded before it gives up",
-        "a source that is lost again gets another minute",
-    ],
-)  # fmt: skip
+)
 def test_the_end_of_a_drain(steps: Sequence[Step], unreached: list[str]) -> None:
     first, second = FakeSource("a"), FakeSource("b", MISSING)
     now = [0.0]

@@ -92,21 +92,12 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
 
 
 @pytest.fixture
-def tls(tmp_path: Path) -> TlsFiles:
-    return TlsFiles(tmp_path)
-
-
-@pytest.fixture
-def readers(tls: TlsFiles) -> Readers:
-    host = tls.host()
-    files = Files(None, tls.certificate_file(host), tls.key_file(host))
-    return Readers(files, tls.file("token", f"{TOKEN}\n".encode()))
-
-
-@pytest.fixture
-def guarded(daemon: Daemon, readers: Readers, tls: TlsFiles) -> Iterator[Daemon]:
+def guarded(daemon: Daemon, tmp_path: Path) -> Iterator[Daemon]:
     """A daemon whose port speaks TLS and asks for the token."""
-    with closing(MetricsPort(LOOPBACK, daemon.say, readers)) as port:
+    tls = TlsFiles(tmp_path)
+    host, token = tls.host(), tls.file("token", f"{TOKEN}\n".encode())
+    files = Files(None, tls.certificate_file(host), tls.key_file(host))
+    with closing(MetricsPort(LOOPBACK, daemon.say, Readers(files, token))) as port:
         daemon.port, daemon.tls = port.address.port, tls
         yield daemon
 
@@ -119,7 +110,6 @@ def test_all_numbers_of_the_daemon_are_metrics(daemon: Daemon) -> None:
     daemon.changes = {
         "brokers": (replace(BROKER, reconnects=2), AWAY),
         "ignored_keys": {'a"b\nc': 3},
-        "schema": "0001",
         "silent": {"class": 1, "site": 0, "probe": 5},
         "received": {"metricOutput": NOW},
         "sites": {"A": NOW, "B": None},
@@ -133,6 +123,7 @@ def test_all_numbers_of_the_daemon_are_metrics(daemon: Daemon) -> None:
 
     values = daemon.values()
 
+    then = NOW.timestamp()
     expected = {
         "messages_total['stomp://a:61613']": 7,
         "rows_total['metricOutput']": 14,
@@ -141,32 +132,25 @@ def test_all_numbers_of_the_daemon_are_metrics(daemon: Daemon) -> None:
         "ignored_keys_total['a\"b\\\\nc']": 3,
         "refused_total['nagios-cern', 'not-authorised']": 4,
         "requests_total['429']": 1,
-        "connections[]": 3,
-        "checks_total[]": 1,
         "held_messages['stomp://a:61613']": 2,
-        "held_bytes[]": 700,
         "broker_connected['stomp://a:61613']": 1,
         "broker_connected['stomp://b:61613']": 0,
-        "can_commit[]": 1,
         "state['degraded']": 1,
-        "lag_seconds[]": 0.25,
-        "log_lines_dropped_total[]": 0,
-        "build_info['0.1.0', '0001']": 1,
         "reconnects_total['stomp://a:61613']": 2,
         "silent['probe']": 5,
-        "last_received_timestamp_seconds['metricOutput']": NOW.timestamp(),
-        "site_last_received_timestamp_seconds['A']": NOW.timestamp(),
-        "covered_until_timestamp_seconds[]": NOW.timestamp(),
-        "certificate_expiry_timestamp_seconds['host.pem']": NOW.timestamp(),
-        "dead_letters_last_hour[]": 9,
+        "last_received_timestamp_seconds['metricOutput']": then,
+        "site_last_received_timestamp_seconds['A']": then,
+        "covered_until_timestamp_seconds[]": then,
+        "certificate_expiry_timestamp_seconds['host.pem']": then,
         "publish_to_commit_seconds_bucket['60.0']": 3,
         "batch_messages_bucket['2.0']": 0,
         "batch_messages_bucket['5.0']": 1,
         "commit_seconds_bucket['0.01']": 0,
         "commit_seconds_bucket['0.025']": 1,
     }
+    numbers = ("connections", "checks_total", "held_bytes", "can_commit", "lag_seconds")
+    expected |= dict(zip([f"{name}[]" for name in numbers], (3, 1, 700, 1, 0.25), strict=True))
     assert {name: values.get(f"sam_consume_{name}") for name in expected} == expected
-    assert values["process_resident_memory_bytes[]"] > 0
 
 
 @pytest.mark.parametrize(

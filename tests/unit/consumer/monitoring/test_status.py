@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -143,16 +143,8 @@ def test_status_of_a_healthy_daemon_exits_0(home: Home) -> None:
         assert words in text
 
 
-def test_status_exits_69_while_a_daemon_cannot_commit_or_does_not_run(home: Home) -> None:
-    assert "no state of a daemon named 'site-a'" in home.status(code=69)
-    assert json.loads(home.status("--json", code=69))["state"] == "stopped"
-
-    home.says(waiting_since=NOW, waiting_for="connection refused")
-
-    assert "site-a: waiting: unable to commit since" in home.status(code=69)
-
-
 def test_status_as_json_has_the_state_and_all_numbers_of_an_instance(home: Home) -> None:
+    absent = json.loads(home.status("--json", code=69))
     home.says(brokers=(BROKER, AWAY), spool_elements=5)
     home.says(name="site-a@2", messages=99)
 
@@ -161,7 +153,7 @@ def test_status_as_json_has_the_state_and_all_numbers_of_an_instance(home: Home)
 
     assert (output["state"], output["healthy"], output["backlog"]) == ("degraded", False, 7)
     assert output["brokers"][1]["missing"] == ["stomp://b:61613 (connection refused)"]
-    assert other["messages"] == 99
+    assert (absent["state"], other["messages"]) == ("stopped", 99)
 
 
 HOUR_AGO, MINUTES_AGO = timedelta(hours=1), timedelta(minutes=10)
@@ -251,75 +243,31 @@ def test_the_plugin_is_unknown_without_state_or_configuration_or_after_a_usage_e
     assert [*codes, home.check().code] == [3, 3, 3]
 
 
-@pytest.fixture
-def systemd(tmp_path: Path) -> Iterator[Systemd]:
-    with Systemd(str(tmp_path / "notify")) as systemd:
-        yield systemd
-
-
-@pytest.fixture
-def notifier(systemd: Systemd) -> Iterator[Notifier]:
-    notifier = Notifier(systemd.address)
-    yield notifier
-    notifier.close()
-
-
-class Daemon:
-    """A daemon without a main loop, whose steps the test runs."""
-
-    def __init__(self, directory: Path, systemd: Systemd, notifier: Notifier) -> None:
-        self.state, self.request = State(), StopRequest()
-        self.directory, self.systemd = directory, systemd
-        observer = Observer("site-a", self.state, Inbox(10), [], {})
-        self.reporter = Reporter(observer, self.request, directory, notifier)
-
-    def tick(self) -> list[str]:
-        """Run one tick of the reporter; the notifications it sends."""
-        self.reporter.tick()
-        return self.systemd.heard()
-
-
-@pytest.fixture
-def daemon(tmp_path: Path, systemd: Systemd, notifier: Notifier) -> Daemon:
-    return Daemon(tmp_path, systemd, notifier)
-
-
-def test_a_status_is_one_line_and_does_not_block_when_systemd_does_not_read(
-    systemd: Systemd, notifier: Notifier
+def test_systemd_is_notified_of_readiness_and_of_turns_of_the_loop_and_a_lost_state_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    notifier.send("STATUS=waiting\nREADY=1\nMAINPID=1\x1b[2J")
-    assert systemd.heard() == [r"STATUS=waiting READY=1 MAINPID=1\x1b[2J"]
+    state = State()
+    (tmp_path / f".consume-site-a.state.json.{os.getpid()}.new").mkdir()  # it cannot be written
+    with (
+        Systemd(str(tmp_path / "notify")) as systemd,
+        closing(Notifier(systemd.address)) as notifier,
+    ):
+        observer = Observer("site-a", state, Inbox(10), [], {})
+        reporter = Reporter(observer, StopRequest(), tmp_path, notifier)
 
-    for _ in range(10_000):  # more than its socket holds
-        notifier.send("WATCHDOG=1")
+        def heard() -> list[str]:
+            reporter.tick()
+            return systemd.heard()
 
+        before = heard()
+        state.cannot_commit("db.example.org:\nREADY=1\x1b[2J")
+        (ready,) = heard()
+        state.turned()
+        turns = [*heard(), *heard()]
+        for _ in range(10_000):  # more than the socket of systemd holds
+            notifier.send("WATCHDOG=1")
 
-def test_the_daemon_is_ready_once_it_knows_whether_the_database_is_reachable(
-    daemon: Daemon,
-) -> None:
-    assert daemon.tick() == []
-    daemon.state.cannot_commit("db.example.org: connection refused")
-    (ready,) = daemon.tick()
-
+    assert (before, turns) == ([], ["WATCHDOG=1"])
     assert ready.startswith("READY=1\nSTATUS=waiting: unable to commit since ")
-    assert "db.example.org: connection refused" in ready
-
-
-def test_only_turns_of_the_main_loop_notify_the_watchdog(daemon: Daemon) -> None:
-    daemon.state.turned()
-    assert "WATCHDOG=1" in daemon.tick()
-
-    assert [*daemon.tick(), *daemon.tick()] == []
-    daemon.state.turned()
-    assert daemon.tick() == ["WATCHDOG=1"]
-
-
-def test_a_state_file_that_cannot_be_written_is_reported_once_and_stops_nothing(
-    daemon: Daemon, caplog: pytest.LogCaptureFixture
-) -> None:
-    (daemon.directory / f".consume-site-a.state.json.{os.getpid()}.new").mkdir()
-
-    daemon.tick()
-    daemon.tick()
-
+    assert r"db.example.org: READY=1\x1b[2J" in ready
     assert caplog.text.count("sam-consume status` will be out of date") == 1

@@ -417,14 +417,6 @@ def test_a_proxy_gets_the_password_of_its_table(
     assert "[[consumer.broker]] proxy" in str(theirs)
 
 
-def test_the_environment_names_a_proxy_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("https_proxy", "http://squid:3128")
-
-    config = with_tables(tmp_path, {"url": OTHER, "proxy": "none"})
-
-    assert [config.has_proxy(broker) for broker in config.network_brokers] == [True, False]
-
-
 @pytest.mark.parametrize(
     ("table", "stem"),
     [

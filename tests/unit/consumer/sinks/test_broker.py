@@ -1,12 +1,7 @@
-"""Network brokers as a sink, and work between two batches.
-
-Such work is done about once a second, and never for more than a tenth of the time. What can't be
-done yet is tried again, more rarely; what one task did is news for the next.
-"""
+"""Network brokers as a sink, and work between two batches."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
@@ -25,7 +20,6 @@ from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.sinks import broker_link
 from sam_pipeline.consumer.sinks.broker import BrokerSink
 from sam_pipeline.consumer.sinks.broker_link import MAX_ATTEMPTS, MAX_SUSPECTS
-from sam_pipeline.consumer.sinks.letter_log import EVERY_S, LetterLog
 from sam_pipeline.consumer.sinks.upkeep import PeriodicTask, TurnResult, run_due
 from sam_pipeline.schema.identity.identity import IDENTITY
 from sam_pipeline.schema.messages.message import DESTINATION, Message, default_destination
@@ -33,8 +27,6 @@ from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.stomp.headers import REJECTED
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.errors import DatabaseAway
-from sam_pipeline.sql.loading.letters.quota import Sender
-from sam_pipeline.sql.loading.letters.store import NewLetter
 from tests.support.brokers.fake_broker import FakeBroker, Frame
 from tests.support.builders import metric_message
 from tests.support.consumer.doubles import FakeSession, delivery
@@ -347,65 +339,3 @@ def test_loading_goes_on_during_work_in_the_background_which_is_begun_only_once(
     task.wait()
 
     assert calls == [True]
-
-
-def test_the_work_of_one_task_is_news_for_the_next() -> None:
-    results = {"first": [NOTHING, DONE], "second": [NOTHING] * 3}
-    calls, now = list[tuple[str, float]](), [0.0]
-
-    def task(name: str, every_s: float) -> PeriodicTask:
-        def turn() -> TurnResult:
-            calls.append((name, now[0]))
-            return results[name].pop(0)
-
-        return PeriodicTask(turn, every_s, lambda: now[0])
-
-    tasks = [task("first", 10.0), task("second", 1.0)]
-    for now[0] in (0, 1, 2, 10):
-        run_due(tasks, news=False)
-
-    assert calls == [("first", 0), ("second", 0), ("second", 1), ("first", 10), ("second", 10)]
-
-
-URL = "stomp://msg.example.org:61613"
-
-
-class Scene:
-    """A log, its clock, and the lines it wrote."""
-
-    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level(logging.INFO)
-        self.now = 100.0
-        self.log = LetterLog(lambda: self.now)
-        self.caplog = caplog
-
-    def lines(self, after_s: float = 0.0) -> list[str]:
-        """The new lines, each with its level."""
-        if after_s:
-            self.now += after_s
-            self.log.write_due()
-        records = [*self.caplog.records]
-        self.caplog.clear()
-        return [f"{record.levelname} {record.getMessage()}" for record in records]
-
-
-@pytest.fixture
-def scene(caplog: pytest.LogCaptureFixture) -> Scene:
-    return Scene(caplog)
-
-
-def letter(
-    number: int, reason: str = "not-text", name: str = "metricOutput", user: str = "probe"
-) -> NewLetter:
-    return NewLetter(reason, name, f"id-{number}", "what is wrong", Sender(URL, user))
-
-
-def test_thousands_of_dead_letters_are_one_line_a_minute_with_their_number(scene: Scene) -> None:
-    for number in range(3000):
-        scene.log.add([letter(number)])
-        scene.now += 0.01
-
-    [first], [second], rest = scene.lines(), scene.lines(EVERY_S), scene.lines(EVERY_S)
-    assert "1 new dead letter," in first
-    assert "2999 new dead letters," in second and "id-1 " in second
-    assert rest == []

@@ -17,12 +17,7 @@ from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowl
 from sam_pipeline.consumer.errors import SourceTaken
 from sam_pipeline.consumer.sources.claims import Claims
 from sam_pipeline.consumer.sources.spool import SpoolSource
-from sam_pipeline.schema.identity.identity import (
-    IDENTITY,
-    identity_of,
-    uid_identity,
-    with_identity,
-)
+from sam_pipeline.schema.identity.identity import IDENTITY, identity_of, uid_identity, with_identity
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker

@@ -21,11 +21,7 @@ from sam_pipeline.consumer.sources.door.answers import (
 from sam_pipeline.consumer.sources.door.dialects import forms
 from sam_pipeline.consumer.sources.door.dialects.activemq import servlet_message
 from sam_pipeline.consumer.sources.door.dialects.forms import FORM, MAX_PARAMETERS, parameters_of
-from sam_pipeline.consumer.sources.door.messages import (
-    HEADERS,
-    message_of,
-    require_records,
-)
+from sam_pipeline.consumer.sources.door.messages import HEADERS, message_of, require_records
 from sam_pipeline.schema.messages.decode import read
 from sam_pipeline.schema.messages.foreign import FORMAT
 from sam_pipeline.schema.messages.message import (

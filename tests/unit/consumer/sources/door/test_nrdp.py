@@ -127,17 +127,6 @@ def test_the_state_of_a_host_or_a_service_is_that_of_nagios(row: str) -> None:
     assert expected.items() <= loaded.items()
 
 
-def test_keys_of_records_in_a_result_are_taken_over_and_others_ignored() -> None:
-    result = service(
-        siteName="SITE-A", serviceflavour="CE", voName="ops", weather={"a": []}, state=3
-    )
-
-    (row,) = rows_of(json_of(result), "SE")
-
-    assert (row["siteName"], row["serviceFlavour"], row["voName"]) == ("SITE-A", "CE", "ops")
-    assert (row["metricStatus"], "weather" in row) == ("UNKNOWN", False)
-
-
 def test_a_bad_result_does_not_affect_the_others() -> None:
     results = json_of(service(), service(state="7"), service(hostname=""))
 

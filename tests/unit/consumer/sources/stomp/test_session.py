@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import repeat
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -209,28 +206,6 @@ def test_a_failed_login_gives_the_reason(
 
     assert problem in str(caught.value)
     assert broker.subscriptions == []
-
-
-def test_failed_logins_leave_no_descriptors_to_the_garbage_collector(inbox: Inbox) -> None:
-    """A quiet consumer seldom collects garbage, and tries again for as long as a broker is away."""
-
-    def events() -> int:
-        paths = Path("/proc/self/fd").iterdir()
-        return [os.readlink(path) for path in paths if path.is_symlink()].count(
-            "anon_inode:[eventfd]"
-        )
-
-    with FakeBroker(refuses_login="not now") as broker:
-        gc.disable()
-        try:
-            before = events()
-            for _ in range(5):
-                with pytest.raises(SessionLost):
-                    logged_in(broker, inbox)
-
-            assert events() == before
-        finally:
-            gc.enable()
 
 
 def test_a_broker_that_falls_silent_is_disconnected(broker: FakeBroker, inbox: Inbox) -> None:
