@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
@@ -31,7 +32,7 @@ from sam_pipeline.schema.net.tls import secure
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services import needed
 from tests.services.broker import StompServer
-from tests.services.deployed import KINDS, PASSWORDS, running_deployed
+from tests.services.deployed import KINDS, PASSWORDS, SCAN_MS, running_deployed
 from tests.support.brokers.tls_files import TlsFiles
 from tests.support.builders import metric_message
 from tests.support.page import Page
@@ -110,12 +111,12 @@ class Deployed:
                 return str(loss)
         return ""
 
-    def relayed(self, directory: Path) -> list[str]:
+    def relayed(self, directory: Path, shared: bool = False) -> list[str]:
         """The senders of what `sam-consume run --to` gets, once it has subscribed."""
         section = self.documented("consumer") | {"name": "site-a", "vouches": [self.url]}
         out = directory / "out"
         options = ("run", "--drain", "--to", f"spool://{out}")
-        done = run(directory, "consumer", section, *options)
+        done = run(directory, "consumer", section, *options, shared=shared)
         assert done.returncode == 0, done.stderr
         queue = DirectoryQueue(out)
         return [identity_of(queue.read(name)) for name in queue.names()]
@@ -157,11 +158,13 @@ def run(
     section: Mapping[str, object],
     *arguments: str,
     password: str = "",
+    shared: bool = False,
 ) -> Done:
     """Run an installed program with a configuration of its own."""
     lines = [f"[{program}]", *(f"{name} = {json.dumps(value)}" for name, value in section.items())]
     if program == "consumer":
         lines.append(f'[[consumer.subscription]]\ndestination = "{RESULTS}"')
+        lines.append(f"shared = {json.dumps(shared)}")
     (directory / "sam.toml").write_text("\n".join(lines))
     environment = {"PATH": os.environ["PATH"], "STATE_DIRECTORY": str(directory / "state")}
     if password:
@@ -199,6 +202,17 @@ def test_a_publisher_is_known_by_its_certificate_or_login_whatever_it_claims(
     else:
         assert identities[2:] == [deployed.identity_of(known)] * 3
     assert not any(refusals.values())
+
+
+@pytest.mark.parametrize("deployed", ["artemis"], indirect=True)
+def test_an_empty_shared_subscription_that_nobody_reads_stays(
+    deployed: Deployed, tmp_path: Path
+) -> None:
+    deployed.relayed(tmp_path, shared=True)
+    time.sleep(3 * SCAN_MS / 1000)  # by default, Artemis removes it meanwhile
+
+    assert deployed.published(tmp_path, "nagios1").returncode == 0
+    assert len(deployed.relayed(tmp_path, shared=True)) == 1
 
 
 @pytest.mark.parametrize(
