@@ -26,13 +26,7 @@ from tests.services.postgres import PostgresServer, fresh_database, running_post
 from tests.soak.posters import Poster
 from tests.soak.senders import Ledger, sending
 from tests.support.conservation import account, consumed, key_of, keys_of, numbered
-from tests.support.consumer.daemon import (
-    Subscription,
-    dead_letter_keys,
-    row_keys,
-    running,
-    site_of,
-)
+from tests.support.consumer.daemon import Subscription, dead_letter_keys, row_keys, running, site_of
 from tests.support.consumer.door import listening, new_door
 from tests.support.consumer.load import BAD_EVERY, Load, offering, with_bad_ones
 from tests.support.consumer.publisher import publish

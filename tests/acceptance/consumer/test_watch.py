@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import ssl
@@ -21,7 +20,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from sam_pipeline.schema.times import format_time
+from sam_pipeline.schema.times import format_time, parse_time
 from tests.services.process import free_ports
 from tests.services.systemd import Systemd
 from tests.support.brokers.tls_files import TlsFiles
@@ -48,7 +47,6 @@ def place(tmp_path: Path, systemd: Systemd) -> Workplace:
 
 @pytest.fixture
 def site(place: Workplace) -> Site:
-    """The same."""
     return Site(place.directory / "sam.toml", place.database, place.name, "state/sam")
 
 
@@ -120,15 +118,6 @@ metrics_token_file = "{token}"
     assert (state(place)["rows"], state(place)["damaged_elements"]) == (1, 0)
 
 
-def test_a_killed_daemon_is_not_taken_for_a_running_one(place: Workplace) -> None:
-    with place.running("sam-consume", "run"):  # killed at the end of the block
-        eventually(lambda: state(place).get("waiting_since", "") is None)
-    gone = place.run("sam-consume", "status")
-
-    assert (gone.code, "does not exist, last report at" in gone.out) == (UNAVAILABLE, True)
-    assert place.run("check_sam_consumer").code == CRITICAL
-
-
 BROKEN = """
 import sys, threading, time
 from sam_pipeline.consumer.cli import main
@@ -153,15 +142,12 @@ sys.exit(main(["run"]))
 @contextmanager
 def broken(place: Workplace, hangs: bool) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-c", BROKEN.format(hangs=hangs)]
-    environment = place.clean_environment()
-    process = subprocess.Popen(
-        command, cwd=place.directory, env=environment, stderr=subprocess.DEVNULL
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+    how = {"cwd": place.directory, "env": place.clean_environment()}
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, **how) as process:  # type: ignore[call-overload]
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_a_stuck_main_loop_does_not_ping_the_watchdog(
@@ -187,19 +173,14 @@ def test_an_exception_in_any_thread_ends_the_daemon(place: Workplace) -> None:
     assert "ended (of a thread beside)" in place.run("sam-consume", "status").out
 
 
-@pytest.mark.parametrize("log", ["a full disk", "a closed pipe"])
-def test_a_log_that_cannot_be_written_does_not_stop_delivery(
-    place: Workplace, site: Site, log: str
-) -> None:
-    reader, stderr = os.pipe()
-    if log == "a full disk":
-        os.close(stderr)
-        stderr = os.open("/dev/full", os.O_WRONLY)
+def test_a_log_on_a_full_disk_does_not_stop_delivery(place: Workplace, site: Site) -> None:
     command = [sys.executable, "-m", "sam_pipeline.consumer", "-v", "run"]
-    environment = place.clean_environment()
-    with subprocess.Popen(command, cwd=place.directory, env=environment, stderr=stderr) as daemon:
-        os.close(reader)
-        os.close(stderr)
+    with (
+        open("/dev/full", "w") as stderr,
+        subprocess.Popen(
+            command, cwd=place.directory, env=place.clean_environment(), stderr=stderr
+        ) as daemon,
+    ):
         site.fill(*results(1))
         eventually(lambda: state(place).get("rows") == 1)
         dropped = state(place)["log_lines_dropped"]
@@ -233,7 +214,6 @@ def test_certificates_that_expire_are_reported_by_every_command(tmp_path: Path) 
     soon = tls.client(now - timedelta(days=300), now + timedelta(days=10))
     tls.certificate_file(soon, "soon.pem")
     tls.key_file(soon, name="soon-key.pem")
-    tls.certificate_file(tls.expired_host(), "expired.pem")
     files = 'certificate_file = "soon.pem"\nkey_file = "soon-key.pem"\nca_file = "ca.pem"'
     place = configured(tmp_path, files)
 
@@ -242,16 +222,18 @@ def test_certificates_that_expire_are_reported_by_every_command(tmp_path: Path) 
         eventually(lambda: state(place).get("certificates"))
         shown = place.succeed("sam-consume", "status").out
         plugin = place.run("check_sam_consumer")
-        (tmp_path / "soon.pem").write_bytes((tmp_path / "expired.pem").read_bytes())
+        tls.certificate_file(tls.expired_host(), "soon.pem")
     expired = place.run("sam-consume", "check")
 
-    assert re.search(r"soon\.pem +\S+ +10", checked.out) and "ca.pem" in checked.out
+    assert re.search(r"soon\.pem +\S+ +10", checked.out)
     assert re.search(r"soon\.pem: 10 days left", shown)
     assert (plugin.code, "soon.pem expires" in plugin.out) == (WARNING, True), str(plugin)
     assert (expired.code, "expired" in expired.err) == (78, True)
 
 
-def test_one_probe_of_a_thousand_that_stops_is_noticed_and_named(tmp_path: Path) -> None:
+def test_one_probe_of_a_thousand_that_stops_is_noticed_within_two_intervals_and_named(
+    tmp_path: Path,
+) -> None:
     interval, probes, stopped = timedelta(seconds=6), range(1000), 7
     place = embedded(tmp_path)
 
@@ -284,3 +266,6 @@ def test_one_probe_of_a_thousand_that_stops_is_noticed_and_named(tmp_path: Path)
 
     assert f"ce{stopped:04}.example.org CE org.example.Ping" in silence["name"]
     assert (plugin.code, silence["name"] in plugin.out) == (WARNING, True), str(plugin)
+    # The time after which the daemon noticed it, by its own account; a busy test looks later.
+    assert parse_time(silence["last"]) == began
+    assert interval.total_seconds() < silence["limit_s"] < 2 * interval.total_seconds()

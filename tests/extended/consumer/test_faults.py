@@ -1,36 +1,45 @@
-"""Faults that need privileges or other programs: full disks, a silent network, unsynced files."""
+"""Full disks, a silent network, unsynced files, and a client generated from the door's document."""
 
 from __future__ import annotations
 
-import os
+import importlib
+import json
 import shutil
 import sqlite3
 import subprocess
+import sys
 import time
 import uuid
+from collections import deque
 from contextlib import ExitStack
+from io import BytesIO
 from pathlib import Path
 
-import pytest
 from sqlalchemy import text
 
+from sam_pipeline.schema.spool.element import serialise
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.database.engine import make_engine
 from sam_pipeline.sql.database.version import upgrade
 from tests.services import ServiceMissing, missing, needed
 from tests.services.postgres import fresh_database, running_postgres, server_account
+from tests.services.process import HOST
 from tests.services.strace import strace
-from tests.support.consumer.daemon import running
-from tests.support.consumer.faults import LOADER_SESSIONS, SHORT_WAITS, WAITING, fill_up
-from tests.support.consumer.site import Site, eventually, make_site, results, sqlite_site
+from tests.support.builders import metric_message, metric_result
+from tests.support.commands import PROGRAMS
+from tests.support.conservation import consumed, key_of, numbered
+from tests.support.consumer.daemon import Subscription, row_keys, running, site_of
+from tests.support.consumer.door import KEPT, PATH, listening, new_door, servlet_site
+from tests.support.consumer.door_site import door_site
+from tests.support.consumer.faults import LOADER_SESSIONS, WAITING, fill_up
+from tests.support.consumer.site import Site, make_site, results, sqlite_site
 from tests.support.network import own_network, silent
 from tests.support.small_disk import small_disk
+from tests.support.waiting import eventually
 
 NOTICED_S = 60
 DRAIN_S = 10
-UNAVAILABLE, NO_PERMISSION = 69, 77
-# Root may write any file unless it drops this capability.
-AS_ANYBODY = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+UNAVAILABLE = 69
 
 
 def spool_site(directory: Path, database: str) -> Site:
@@ -114,39 +123,6 @@ def test_a_commit_that_is_not_on_disk_is_not_acked(tmp_path: Path) -> None:
     assert pending(site) == 10
 
 
-@pytest.mark.parametrize("is_open", [False, True], ids=["from the start", "while it is in use"])
-def test_a_file_of_sqlite_that_is_read_only_is_refused_or_waited_for(
-    tmp_path: Path, is_open: bool
-) -> None:
-    site = spool_site(tmp_path, f"sqlite:///{tmp_path}/sam.db?{SHORT_WAITS['sqlite']}")
-    log, file = tmp_path / "log", tmp_path / "sam.db"
-    other = sqlite3.connect(file)
-    if is_open:
-        other.execute("BEGIN IMMEDIATE")
-    else:
-        file.chmod(0o444)
-    site.fill(*results(10))
-    with (
-        log.open("w") as stderr,
-        subprocess.Popen([*AS_ANYBODY, *site.command("run")], stderr=stderr) as daemon,
-    ):
-        if is_open:
-            eventually(lambda: "database is locked" in log.read_text())
-            # An open file stays writable; the mode takes effect when it is opened again.
-            file.chmod(0o444)
-            other.rollback()
-            eventually(lambda: "readonly database" in log.read_text())
-            for path in tmp_path.glob("sam.db*"):  # SQLite copies the mode to its other files
-                path.chmod(0o644)
-            site.wait_for_rows(10)
-            daemon.terminate()
-        code = daemon.wait(60)
-    other.close()
-
-    assert (code, pending(site)) == ((0, 0) if is_open else (NO_PERMISSION, 10))
-    assert is_open or f"{file}: no permission to write" in log.read_text()
-
-
 def test_silence_is_noticed_within_a_minute_and_loading_goes_on_after_it(tmp_path: Path) -> None:
     """The daemon sends into the silence; the drain waits for an answer when it begins."""
     with own_network(), needed(running_postgres()) as server:
@@ -176,3 +152,88 @@ def test_silence_is_noticed_within_a_minute_and_loading_goes_on_after_it(tmp_pat
             assert waiting.rows() == 10
             connection.invalidate()
         vanished.dispose()
+
+
+DISK, BALLAST_BYTES, ON_THE_DISK = "2m", 1_500_000, 300
+"""The disk has room for all messages, but not beside the ballast."""
+PACKAGE = "generated_client"
+
+
+def test_a_full_disk_behind_a_door_is_answered_at_once_and_loses_nothing(tmp_path: Path) -> None:
+    door = new_door()
+    servlet = servlet_site(tmp_path / "servlet", door)
+    messages = numbered("disk", range(ON_THE_DISK))
+    waiting = deque(messages)
+    with small_disk(tmp_path / "disk", f"size={DISK}") as disk:
+        spool = f"spool://{disk / 'spool'}"
+        (disk / "ballast").write_bytes(bytes(BALLAST_BYTES))
+        with listening(servlet, door, "--to", spool) as daemon, door.client() as client:
+
+            def post_next() -> bool:
+                """Whether the next message was kept; otherwise it remains the next one."""
+                names = {"Sam_Message_Id": waiting[0].message_id}
+                answer = client.post(f"{PATH}/metricOutput", waiting[0].body, **names)
+                if answer.status == KEPT:
+                    waiting.popleft()
+                    return True
+                assert answer.status == 503 and "retry-after" in answer.headers, answer
+                return False
+
+            while post_next():
+                pass
+            kept_on_the_full_disk = len(messages) - len(waiting)
+            assert not any(post_next() for _ in range(5))
+            (disk / "ballast").unlink()
+            while waiting:
+                eventually(post_next)
+            daemon.stop()
+        site = site_of(tmp_path, [spool], Subscription("/topic/door"))
+        assert site.drain().code == 0
+        rows = row_keys(site)
+
+    assert 0 < kept_on_the_full_disk < len(messages)
+    consumed([key_of(message.body) for message in messages], rows)
+
+
+def test_a_client_generated_from_the_document_gets_typed_answers(tmp_path: Path) -> None:
+    config = {
+        "post_hooks": [],
+        # The generator knows no lines of JSON, but how to send bytes.
+        "content_type_overrides": {"application/x-ndjson": "application/octet-stream"},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with door_site(tmp_path) as door:
+        url = f"http://{HOST}:{door.door.port}"
+        program = PROGRAMS / "openapi-python-client"
+        options = ("--meta", "none", "--url", f"{url}/v1/openapi.json")
+        paths = ("--config", tmp_path / "config.json", "--output-path", tmp_path / PACKAGE)
+        subprocess.run([program, "generate", *options, *paths], check=True)
+        sys.path.insert(0, str(tmp_path))
+        client = importlib.import_module(PACKAGE)
+        post_message = importlib.import_module(f"{PACKAGE}.api.default.post_message")
+        post_messages = importlib.import_module(f"{PACKAGE}.api.default.post_messages")
+        file = importlib.import_module(f"{PACKAGE}.types").File
+        sys.path.remove(str(tmp_path))
+        results = (metric_result(metricName="org.sam.Client"), metric_result(metricStatus="FINE"))
+        records = [client.models.Record.from_dict(result) for result in results]
+        messages = [metric_message(metric_result(metricName=f"org.sam.{n}")) for n in range(3)]
+
+        with client.Client(url) as connection:
+            loaded, again, problem = (
+                post_message.sync(
+                    "metricOutput", client=connection, body=records, sam_message_id=name
+                )
+                for name in ("client-1", "client-1", "i" * 1000)
+            )
+            lines = file(BytesIO(b"".join(serialise(message) + b"\n" for message in messages)))
+            many = post_messages.sync(client=connection, body=lines)
+
+    assert isinstance(loaded, client.models.Loaded)
+    assert (loaded.message_id, loaded.rows, loaded.duplicates) == ("client-1", 1, 0)
+    assert [(one.number, one.reason) for one in loaded.dead_letters] == [(2, "bad-status")]
+    assert (again.rows, again.duplicates) == (0, 1)
+    assert isinstance(problem, client.models.Problem)
+    assert (problem.status, "Sam-Message-Id" in problem.detail) == (400, True)
+    outcomes = [json.loads(line) for line in many.payload.read().splitlines()]
+    assert [outcome["messageId"] for outcome in outcomes] == [m.message_id for m in messages]
+    assert [(outcome["status"], outcome["rows"]) for outcome in outcomes] == [(200, 1)] * 3

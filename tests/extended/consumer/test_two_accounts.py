@@ -1,32 +1,28 @@
-"""Spools of two accounts: shared by a group, or one that the other can't read."""
+"""Spools of two accounts: shared by a group, or one that the other cannot read; their senders."""
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import stat
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.request import urlopen
 
 import pytest
 
+from sam_pipeline.schema.identity.identity import uid_identity
+from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
-from tests.services.process import free_ports
+from tests.integration.consumer.core import test_forged_identities as forged
+from tests.integration.consumer.core.test_forged_identities import Entrance, Outcome, outcome_of
+from tests.services import PRIVILEGED, missing
+from tests.services.broker import OTHER_USER, USER
 from tests.support.accounts import Account, account, open_directory
-from tests.support.commands import RESULT, Answer
+from tests.support.commands import RESULT
 from tests.support.reports.stored import query
-from tests.support.waiting import eventually
 
 GROUP, PROBES, SERVICE = 40010, 40001, 40002
-SOON_S = 60.0
 BAD_DATA, UNAVAILABLE, NO_PERMISSION, CONFIG = 65, 69, 77, 78
-WARNING = 1
 
 
 @dataclass(frozen=True)
@@ -55,47 +51,15 @@ class Host:
             os.chown(self.directory / name, owner, group)
             (self.directory / name).chmod(mode)
 
-    def configure(self, *brokers: str, settings: str = "") -> None:
-        """The consumer with these brokers, and an empty database."""
-        text = f'[database]\nurl = "{self.database}"\n[consumer]\nname = "site-a"\n{settings}\n'
-        text += f"brokers = {json.dumps(brokers or [f'spool://{self.spool}'])}\n"
-        (self.service.home / "sam.toml").write_text(text)
-        (self.service.home / "sam.toml").chmod(0o644)
-        self.service.succeed("sam-db", "upgrade")
-
-    def rows(self) -> int:
-        return int(query(self.database, "SELECT count(*) AS n FROM metricOutput")[0]["n"])
-
-    @contextmanager
-    def daemon(self) -> Iterator[subprocess.Popen[bytes]]:
-        """The consumer's daemon, which must be alive at the end, and ends with 0."""
-        process = subprocess.Popen(
-            self.service.command("sam-consume", "run"),
-            cwd=self.service.home,
-            env=self.service.environment,
+    def configure(self, settings: str = "") -> None:
+        """The consumer of the spool, and an empty database."""
+        config = self.service.home / "sam.toml"
+        config.write_text(
+            f'[database]\nurl = "{self.database}"\n[consumer]\nname = "site-a"\n{settings}\n'
+            f'brokers = ["spool://{self.spool}"]\n'
         )
-        try:
-            yield process
-            assert process.poll() is None, "the daemon ended"
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(SOON_S) == 0
-        finally:
-            process.kill()
-            process.wait()
-
-    def status(self) -> Any:
-        return self.service.run("sam-consume", "status", "--json").json
-
-    def has_state(self, state: str) -> bool:
-        """Whether the daemon reports this state in its file."""
-        file = self.service.home / "consume-site-a.state.json"
-        if not file.exists():
-            return False
-        missing = [
-            text for broker in json.loads(file.read_text())["brokers"] for text in broker["missing"]
-        ]
-        waiting = json.loads(file.read_text())["waiting_since"]
-        return state == ("waiting" if waiting else "degraded" if missing else "running")
+        config.chmod(0o644)
+        self.service.succeed("sam-db", "upgrade")
 
 
 @pytest.fixture
@@ -110,15 +74,11 @@ def share(host: Host) -> None:
     host.make("in", "in.bad", owner=0, group=GROUP, mode=0o2770)
 
 
-def publish(who: Account, url: str, metric: str = "m") -> Answer:
-    return who.succeed(*RESULT, "--metric", metric, "--broker", url)
-
-
 def test_probes_and_service_of_a_group_share_a_spool_whatever_their_umask(host: Host) -> None:
     share(host)
     host.configure()
 
-    publish(host.probes, host.shared_url)
+    host.probes.succeed(*RESULT, "--broker", host.shared_url)
     (element,) = host.spool.glob("*/*")
     modes = [
         (path.stat().st_gid, stat.S_IMODE(path.stat().st_mode))
@@ -128,13 +88,12 @@ def test_probes_and_service_of_a_group_share_a_spool_whatever_their_umask(host: 
     damaged.write_text("{")
     os.chown(damaged, PROBES, GROUP)
     damaged.chmod(0o660)
-    left = host.directory / f"in.bad/{damaged.parent.name}.{damaged.name}.reason"
-    left.touch()  # of an account that was killed while it set the element aside
     drained = host.service.run("sam-consume", "run", "--drain")
 
     assert modes == [(GROUP, 0o2770), (GROUP, 0o660)]
-    assert (drained.code, host.rows()) == (BAD_DATA, 1), str(drained)  # one was damaged
-    assert DirectoryQueue(host.spool).count() == 0
+    assert drained.code == BAD_DATA, str(drained)  # one was damaged
+    [row] = query(host.database, "SELECT count(*) AS n FROM metricOutput")
+    assert (row["n"], DirectoryQueue(host.spool).count()) == (1, 0)
     aside = host.probes.succeed(
         "sam-publish", "spool", "list", "--json", SAM_PUBLISHER_SPOOL=str(host.spool)
     )
@@ -226,40 +185,31 @@ def test_an_element_that_root_has_left_in_a_spool_loses_no_result_of_its_owner(h
     assert (verified.code, "unreadable: belongs to another" in verified.out) == (BAD_DATA, True)
 
 
-def test_a_spool_that_cannot_be_used_is_degraded_and_the_others_are_loaded(host: Host) -> None:
-    host.make("in", "away", owner=SERVICE, group=SERVICE, mode=0o700)
-    away = host.directory / "away"
-    (port,) = free_ports(1)
-    settings = f'metrics_listen = "127.0.0.1:{port}"'
-    host.configure(f"spool://{away}", f"spool://{host.spool}", settings=settings)
-    publish(host.service, f"spool://{away}")
-    take(away, 0)
+UIDS = {USER: 40001, OTHER_USER: 40666}
 
-    with host.daemon():
-        publish(host.service, f"spool://{host.spool}", "other")
-        eventually(lambda: host.rows() == 1, SOON_S)  # away at the start
-        eventually(lambda: host.has_state("degraded"), SOON_S)
-        assert str(away) in host.status()["why"]
-        plugin = host.service.run("check_sam_consumer")
-        assert (plugin.code, str(away) in plugin.out) == (WARNING, True), str(plugin)
-        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=SOON_S) as metrics:
-            assert f'connected{{broker="spool://{away}"}} 0.0' in metrics.read().decode()
-
-        take(away, SERVICE)
-        eventually(lambda: host.rows() == 2, SOON_S)
-        eventually(lambda: host.has_state("running"), SOON_S)
-
-        take(away, 0)  # while it runs
-        publish(Account(0, host.probes.home), f"spool://{away}", "third")
-        publish(host.service, f"spool://{host.spool}", "fourth")
-        eventually(lambda: host.rows() == 3, SOON_S)
-        eventually(lambda: host.has_state("degraded"), SOON_S)
-        take(away, SERVICE)
-        eventually(lambda: host.rows() == 4, SOON_S)
-        eventually(lambda: host.has_state("running"), SOON_S)
+test_foreign = (
+    forged.test_a_result_of_a_foreign_host_is_a_dead_letter_whoever_its_sender_claims_to_be
+)
+test_signatures = forged.test_a_signed_message_is_from_its_key_and_wrong_signatures_are_dead_letters
 
 
-def take(directory: Path, uid: int) -> None:
-    """`chown -R` to another account."""
-    for path in (directory, *directory.rglob("*")):
-        os.chown(path, uid, uid)
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """The same messages as at the brokers, in files of two accounts."""
+    if os.geteuid() != 0:
+        missing("other accounts", PRIVILEGED)
+    directory = tmp_path_factory.mktemp("entrance")
+    box, queue = DirectoryQueue(directory / "box"), DirectoryQueue(directory / "spool")
+
+    def send(user: str, destination: str, messages: Sequence[Message]) -> None:
+        """As `user`; for a moment each element belongs to us, so the consumer may not see it."""
+        for message in messages:
+            box.add(Message({**message.headers, "destination": destination}, message.body))
+        for name in list(box.names()):
+            os.chown(box.path / name, UIDS[user], -1)
+            (queue.path / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.rename(box.path / name, queue.path / name)
+
+    identities = {user: uid_identity(uid) for user, uid in UIDS.items()}
+    database = f"sqlite:///{directory / 'sam.db'}"
+    return outcome_of(Entrance(f"spool://{queue.path}", database, identities, send), directory)

@@ -1,4 +1,4 @@
-"""`sam-consume tap` and dry runs: they show messages, and neither take nor store any."""
+"""`sam-consume tap`, dry runs, `subscriptions` and `unsubscribe` with real brokers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from typing import Any
 
 import pytest
 
+from sam_pipeline.consumer.core import drain
 from sam_pipeline.schema.messages.message import Message
 from tests.services.activemq import ActiveMQServer
 from tests.services.artemis import ArtemisServer
 from tests.services.broker import StompServer
 from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.choice import on_brokers
-from tests.support.brokers.fake_broker import closed_port
+from tests.support.brokers.fake_broker import FakeBroker, closed_port
 from tests.support.builders import metric_message, metric_result
-from tests.support.consumer.daemon import running
+from tests.support.consumer.daemon import Subscription, running, site_of
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import Site, eventually, make_site, results
 
@@ -157,29 +158,9 @@ def test_a_spool_is_shown_and_left_as_it_is_without_controlling_the_terminal(
     assert not path.with_name("spool.bad").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [("--destination topic/x", 64), ("--broker stomp://127.0.0.1:1", 78), ("", 78)],
-)
-def test_a_tap_that_can_show_nothing_is_refused(
-    small_site: Site, arguments: str, code: int
-) -> None:
-    small_site.config.write_text('[consumer]\nbrokers = ["listen+http://127.0.0.1:8080"]\n')
-
-    assert small_site.run("tap", *arguments.split()).returncode == code
-
-
 GOOD = metric_result(serviceFlavour="CE, SE", colour="blue")
 BAD = metric_result(metricStatus="SPLENDID")
 UNKNOWN = Message({"messageClass": "cellar", "samMessageId": "cellar-1"}, b"a: b\nEOT\n")
-POLICY = """\
-mode = "{mode}"
-[[publisher]]
-name = "probes"
-is = ["uid:*", "anonymous"]
-classes = ["metricOutput"]
-hosts = ["*.cern.ch"]
-"""
 
 
 def dry_run(site: Site, *messages: Message) -> list[dict[str, Any]]:
@@ -216,28 +197,130 @@ def test_a_dry_run_shows_the_rows_dead_letters_and_ignored_keys_that_a_drain_sto
     assert both.returncode == 64
 
 
-@pytest.mark.parametrize(("mode", "counts"), [("enforce", (0, 1, 0)), ("observe", (1, 0, 1))])
-def test_the_verdict_of_the_policy_is_shown(
-    small_site: Site, mode: str, counts: tuple[int, int, int]
+@pytest.fixture
+def destination() -> str:
+    return f"/topic/VirtualTopic.grid.{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> str:
+    (tmp_path / "in").mkdir(mode=0o700)
+    return f"spool://{tmp_path}/in"
+
+
+def states(site: Site) -> list[str]:
+    return [row["state"] for row in site.json("subscriptions")]
+
+
+def unsubscribed(site: Site, *arguments: str) -> tuple[int, str]:
+    done = site.run("unsubscribe", *arguments)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def read_only(site: Site, broker: str) -> None:
+    """Change the configuration: the consumer reads this broker and no other."""
+    urls = site.config.read_text().partition("brokers = ")[2].partition("\n")[0]
+    site.edit(urls, json.dumps([broker]))
+
+
+def test_a_shared_subscription_that_is_left_behind_is_deleted_with_its_messages(
+    tmp_path: Path, broker: StompServer, destination: str, spool: str
 ) -> None:
-    small_site.config.with_name("policy.toml").write_text(POLICY.format(mode=mode))
-    small_site.configure('publishers = "policy.toml"')
+    site = site_of(tmp_path, [broker.url], Subscription(destination, shared=True))
+    assert states(site) == ["new"]
+    assert site.drain().code == 0
+    assert states(site) == ["offline"]
+    publish(broker.host, broker.port, destination, results(3))
+    read_only(site, spool)
+    [row] = site.json("subscriptions")
+    assert (row["state"], row["destination"]) == ("left behind", destination)
 
-    [shown] = dry_run(small_site, metric_message())
+    code, text = unsubscribed(site, broker.url, destination)
 
-    rows, letters, observed = shown["rows"], shown["dead_letters"], shown["observed"]
-    assert (len(rows), len(letters), len(observed)) == counts
-    assert [it["reason"] for it in (*letters, *observed)] == ["not-authorised"]
+    if isinstance(broker, ActiveMQServer):
+        assert (code, "--forget" in text) == (77, True), text
+        assert unsubscribed(site, broker.url, "--forget")[0] == 0
+        assert states(site) == []
+        return
+    assert code == 0, text
+    assert f"deleted {row['stored_in']}" in text and "3 messages" in text
+    assert states(site) == []
+    read_only(site, broker.url)
+    assert site.drain().summary["messages"] == 0  # it is made again, and empty
 
 
-def test_without_a_database_the_built_in_classes_are_known(small_site: Site) -> None:
-    small_site.config.write_text(
-        "[consumer]" + small_site.config.read_text().split("[consumer]")[1]
-    )
-    small_site.edit('class = "metricOutput"', "")
+@on_brokers("artemis")  # which lets two clients have one name
+def test_nothing_is_deleted_that_a_daemon_reads_or_the_configuration_names(
+    tmp_path: Path, broker: StompServer, destination: str
+) -> None:
+    site = site_of(tmp_path, [broker.url], Subscription(destination))
+    with running(site) as daemon:
+        daemon.wait_until_subscribed(broker.url)
+        while states(site) != ["active"]:
+            assert daemon.alive
+        read = unsubscribed(site, broker.url, destination, "--yes")
+    publish(broker.host, broker.port, destination, results(2))
+    configured = unsubscribed(site, broker.url, destination)
+    unnamed, _ = unsubscribed(site, broker.url)
 
-    first, second = dry_run(small_site, metric_message(GOOD), UNKNOWN)
+    code, text = unsubscribed(site, broker.url, destination, "--yes")
 
-    assert len(first["rows"]) == 2
-    assert first["ignored_keys"] == {"colour": 1}
-    assert (second["is_undecided"], second["dead_letters"]) == (True, [])
+    assert (read[0], f"(process {daemon.process.pid})" in read[1]) == (77, True)
+    assert (configured[0], "is configured" in configured[1], unnamed) == (77, True, 64)
+    assert (code, "2 messages" in text) == (0, True), text
+    assert states(site) == ["new"]
+
+
+def test_a_subscription_that_was_deleted_by_others_is_reported_as_such(
+    tmp_path: Path, rabbitmq: RabbitMQServer, destination: str, spool: str
+) -> None:
+    site = site_of(tmp_path, [rabbitmq.url], Subscription(destination))
+    site.drain()
+    read_only(site, spool)
+    rabbitmq.delete_queue(site.json("subscriptions")[0]["stored_in"])
+
+    code, text = unsubscribed(site, rabbitmq.url)
+
+    assert (code, states(site), "does not exist any more" in text) == (0, [], True)
+
+
+def test_a_broker_that_is_away_is_no_success_and_a_mistyped_one_a_usage_error(
+    tmp_path: Path, destination: str, spool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain, "SILENCE_S", 0.2)
+    with FakeBroker(server="RabbitMQ/3.10") as broker:
+        site = site_of(tmp_path, [broker.url], Subscription(destination))
+        site.drain()
+        read_only(site, spool)
+    other = f"stomp://127.0.0.1:{closed_port()}"
+
+    for arguments, expected, hint in (
+        ([broker.url], 69, "is not deleted"),
+        ([other], 64, broker.url),
+        ([broker.url, f"{destination}x"], 64, destination),
+        (["http://x"], 64, "broker URL"),
+    ):
+        code, text = unsubscribed(site, *arguments)
+        assert (code, hint in text) == (expected, True), text
+    assert states(site) == ["left behind"]
+
+
+def test_without_its_table_a_broker_is_not_sent_the_login_of_the_section(
+    tmp_path: Path, destination: str, spool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain, "SILENCE_S", 0.2)
+    with FakeBroker(server="ActiveMQ/6.0") as broker:
+        site = site_of(tmp_path, [spool], Subscription(destination), user="ours")
+        text = site.config.read_text()
+        table = f'[[consumer.broker]]\nurl = "{broker.url}"\nuser = "theirs"\n'
+        site.config.write_text(text + table)
+        site.drain()
+        site.config.write_text(text)
+
+        assert unsubscribed(site, broker.url)[0] == 77
+        site.config.write_text(text + table + "destinations = []\n")
+        code, said = unsubscribed(site, broker.url)
+
+    assert code == 0, said
+    assert {frame.headers["login"] for frame in broker.logins} == {"theirs"}

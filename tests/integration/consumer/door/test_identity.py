@@ -14,7 +14,6 @@ from typing import NamedTuple
 import pytest
 import trustme
 
-from sam_pipeline.consumer.commands.door_check import ALIVE, FREE, OUTDATED
 from sam_pipeline.schema.identity.identity import operator_identity, with_identity
 from sam_pipeline.schema.identity.tokens import make_token
 from sam_pipeline.schema.spool.element import serialise
@@ -204,22 +203,3 @@ def test_senders_lose_nothing_while_a_door_reloads(tmp_path: Path, files: TlsFil
         assert refused == []
         assert set(door.senders()) == set(stored)
         assert (door.site.letters(), "Traceback" in door.daemon.log) == (0, False)
-
-
-def test_a_check_recognises_daemon_and_old_certificate(tmp_path: Path, files: TlsFiles) -> None:
-    def proven() -> tuple[str, str]:
-        document = door.site.json("check")
-        notes = [note for note in document["notes"] if "reload" in note]
-        return document["brokers"][0]["proven"], "".join(notes)
-
-    with secured(tmp_path, files) as door:
-        before = proven()
-        host = files.host()
-        files.certificate_file(host, "host.pem")
-        files.key_file(host, name="host-key.pem")
-        outdated = proven()
-    after = proven()
-
-    assert (before, after) == ((ALIVE, ""), (FREE, ""))
-    assert outdated[0] == OUTDATED
-    assert door.door.listen_url in outdated[1]

@@ -1,28 +1,36 @@
-"""`sam-consume run` with a door: drains, status, NRDP clients, and the extra that it needs."""
+"""`sam-consume run` with a door: drains, NRDP clients, and clients that are very many or large."""
 
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
-from xml.etree import ElementTree
+
+import pytest
 
 from sam_pipeline.consumer.core.drain import SILENCE_S
 from sam_pipeline.consumer.sources.door.dialects.forms import FORM
 from sam_pipeline.schema.identity.tokens import make_token
 from sam_pipeline.schema.program.command import CONFIG, OK
+from sam_pipeline.schema.spool.element import serialise
 from tests.services.process import port_is_open
-from tests.support.brokers.http_stand_in import HttpStandIn
-from tests.support.consumer.bad_requests import GOOD, PATH, post
+from tests.support.builders import metric_result
+from tests.support.consumer.bad_requests import GOOD, PATH, bomb, post, wlcg
 from tests.support.consumer.daemon import site_of
 from tests.support.consumer.door import new_door
-from tests.support.consumer.door_site import door_site
-from tests.support.consumer.site import Site
-from tests.support.http_client import HttpAnswer
-from tests.support.raw_http import request
+from tests.support.consumer.door_site import DoorSite, door_site
+from tests.support.consumer.memory import MIB, peak_mb
+from tests.support.consumer.site import Site, results
+from tests.support.http_client import LINES, HttpAnswer
+from tests.support.raw_http import Field, request
 from tests.support.waiting import eventually
 
 WITHOUT_AIOHTTP = """
@@ -62,17 +70,6 @@ def test_a_drain_takes_messages_until_none_has_arrived_for_a_while(tmp_path: Pat
     assert (tally["rows"], tally["duplicates"]) == (1, 1)
 
 
-def test_status_counts_requests_and_connections(tmp_path: Path) -> None:
-    with door_site(tmp_path) as site, site.connect() as connection:
-        connection.send(post() + request("GET", "/nothing") + request("GET", "/healthz"))
-        for _ in range(3):
-            connection.answer()
-
-        eventually(lambda: '"connections": 1' in site.site.run("status", "--json").stdout)
-        eventually(lambda: site.site.status()["requests"] == {"200": 2, "404": 1})
-        assert "3 requests (200: 2, 404: 1), 1 connection\n" in site.site.run("status").stdout
-
-
 def test_a_door_without_its_library_is_one_clear_line(tmp_path: Path) -> None:
     site = site_of(tmp_path, [new_door().listen_url], name="door")
 
@@ -86,49 +83,113 @@ def test_a_door_without_its_library_is_one_clear_line(tmp_path: Path) -> None:
     assert without_aiohttp(spool, "run", "--drain").returncode == OK
 
 
-def test_a_port_of_another_program_is_a_problem(tmp_path: Path) -> None:
-    with HttpStandIn() as other:
-        url = f"listen+http://127.0.0.1:{other.port}"
-        (problem,) = site_of(tmp_path, [url]).json("check", code=CONFIG)["problems"]
-
-    assert url in problem
-    assert "in use" in problem
-
-
 def test_nrdp_clients_are_answered_when_their_results_are_stored(tmp_path: Path) -> None:
     token = make_token(tmp_path / "tokens", "nagios1")
     with door_site(tmp_path, tokens_file="tokens", require_identity=True) as door:
 
-        def submit(path: str = "/nrdp/CE/", **fields: str) -> HttpAnswer:
+        def submit(path: str, **fields: str) -> HttpAnswer:
             form = {"token": token, "cmd": "submitcheck", **fields}
             with door.door.client() as client:
-                if path.endswith("?"):
-                    return client.post(path + urlencode(form), b"")
                 return client.post(path, urlencode(form).encode(), FORM)
-
-        def texts(answer: HttpAnswer) -> dict[str, str | None]:
-            return {
-                element.tag: element.text for element in ElementTree.fromstring(answer.body).iter()
-            }
 
         many = [RESULT.format(f"nrdp.many{number}") for number in range(250)]
         xml = f"<checkresults>{''.join(many)}{BAD}</checkresults>"
-        loaded = submit(XMLDATA=xml)
-        by_url = submit("/nrdp?", xml=f"<checkresults>{RESULT.format('nrdp.url')}</checkresults>")
-        forged = [submit(XMLDATA=xml, token=token) for token in ("", "secret")]
-        unread = submit("/nrdp/", JSONDATA="{")
-        hello = submit("/nrdp/", cmd="hello", token="")
+        loaded = submit("/nrdp/CE/", XMLDATA=xml)
+        forged = [submit("/nrdp/", XMLDATA=xml, token=token) for token in ("", "secret")]
         query = (
             "SELECT metricStatus || ' ' || serviceFlavour || ' ' || performanceData || ' ' ||"
             " publisher FROM metricOutput WHERE metricName = 'nrdp.many7'"
         )
 
-        assert (loaded.status, texts(loaded)["status"]) == (200, "0")
-        assert "251 checks processed; dead letters: bad-status" in str(texts(loaded)["output"])
-        assert (by_url.status, door.rows("nrdp.%"), door.letters()) == (200, 251, 1)
+        assert loaded.status == 200
+        assert b"251 checks processed; dead letters: bad-status" in loaded.body
+        assert (door.rows("nrdp.%"), door.letters()) == (250, 1)
         assert door.site.column(query) == ["WARNING CE rtt=3s token:nagios1"]
-        assert [(one.status, texts(one)["message"]) for one in forged] == [
-            *((401, "NO TOKEN"), (401, "BAD TOKEN"))
+        assert [answer.status for answer in forged] == [401, 401]
+
+
+WITHIN_S = 60.0
+"""Within this time good requests are answered, also on a busy machine."""
+
+IDLE = 1200
+MAX_CONNECTIONS = IDLE + 20
+MAX_MB = 150
+USUAL_FILES = 1024
+"""The usual soft limit on open files."""
+
+
+def test_more_idle_connections_than_files_may_usually_be_open_cost_little(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        with usual_limit_on_files():
+            door = stack.enter_context(door_site(tmp_path, max_connections=MAX_CONNECTIONS))
+        before = threads(door)
+        idle = [stack.enter_context(door.connect(WITHIN_S)) for _ in range(IDLE)]
+        for connection in idle[: IDLE // 2]:
+            connection.send(request("GET", "/healthz"))
+        assert {connection.answer().status for connection in idle[: IDLE // 2]} == {200}
+
+        ask_good(door)
+        assert threads(door) <= before + 1
+        assert peak_mb(door.daemon.process.pid) < MAX_MB
+
+        more = [
+            stack.enter_context(door.connect(WITHIN_S)) for _ in range(MAX_CONNECTIONS - IDLE + 1)
         ]
-        assert (unread.status, unread.document["result"]["message"]) == (400, "BAD JSON")
-        assert (hello.status, texts(hello)["product"]) == (200, "nrdp")
+        refused = more[-1].answer()
+        assert (refused.status, refused.headers["retry-after"].isdigit()) == (503, True)
+        for connection in more:
+            connection.socket.close()
+        eventually(lambda: door.get("/healthz").status == 200)
+        ask_good(door)
+
+
+@pytest.mark.parametrize(
+    ("fields", "body"),
+    [
+        ((("Content-Encoding", "gzip"),), bomb(100 * MIB)),
+        ((), b"\n" * 1_000_000),
+        ((), b"".join(serialise(message) + b"\n" for message in results(5_000))),
+    ],
+    ids=["a gzip bomb", "empty lines", "many messages"],
+)
+def test_a_large_request_does_not_shut_out_others(
+    tmp_path: Path, fields: tuple[Field, ...], body: bytes
+) -> None:
+    large = request("POST", "/v1/messages", *fields, ("Content-Type", LINES), body=body)
+
+    with door_site(tmp_path) as door, door.connect(WITHIN_S) as connection:
+        with ThreadPoolExecutor(1) as sender:
+            sending = sender.submit(lambda: (connection.send(large), connection.answer())[1])
+            slowest_s = 0.0
+            while not sending.done():
+                began = time.monotonic()
+                ask_good(door)
+                slowest_s = max(slowest_s, time.monotonic() - began)
+
+        assert sending.result().status < 500
+        assert slowest_s < WITHIN_S / 4
+        assert peak_mb(door.daemon.process.pid) < MAX_MB
+
+
+def ask_good(door: DoorSite) -> None:
+    """A good request is answered, and becomes a row."""
+    record = metric_result(metricName=f"org.sam.Good{time.monotonic_ns()}")
+    with door.connect(WITHIN_S) as connection:
+        connection.send(post(body=wlcg(record)))
+        answer = connection.answer()
+    assert (answer.status, answer.document["rows"]) == (200, 1)
+
+
+def threads(door: DoorSite) -> int:
+    return len(list(Path(f"/proc/{door.daemon.process.pid}/task").iterdir()))
+
+
+@contextmanager
+def usual_limit_on_files() -> Iterator[None]:
+    """What is started inside the block may open few files, unless it raises its limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (USUAL_FILES, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * IDLE), hard))

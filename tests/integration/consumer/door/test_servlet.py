@@ -18,22 +18,16 @@ import pytest
 
 from sam_pipeline.consumer.sources.door.dialects.activemq import ID_HEADER, SENT
 from sam_pipeline.consumer.sources.door.dialects.forms import FORM
-from sam_pipeline.publisher.delivery.publish import publish
-from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.identity.identity import IDENTITY
-from sam_pipeline.schema.identity.keys import make_key
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.net.stomp_frame import Frame
 from sam_pipeline.schema.secret_file import basic_login
 from tests.services.activemq5 import ActiveMQ5Server
 from tests.services.broker import PASSWORD, USER
 from tests.services.process import HOST
-from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.subscriber import subscribed
 from tests.support.builders import metric_message, metric_result
 from tests.support.consumer.door import Door, listening, new_door, servlet_site
 from tests.support.consumer.site import make_site
-from tests.support.signatures import signer_of
 
 OF_DELIVERY = {
     *("subscription", "message-id", "timestamp", "content-length", "JMSXUserID", IDENTITY)
@@ -68,11 +62,8 @@ SAME = {
     ),
     "parameters in the URL": form("?type=topic&clientId=c&note=ü%20&p", body="x"),
     "a body in the URL": Sent(b"", "?type=topic&body=a+b%0A", ""),
-    "a body in the URL before another": Sent(b"other", "?type=topic&body=x", "text/plain"),
     "two bodies": Sent(b"body=one&body=two"),
-    "an empty body": form(body=""),
     "no kind": form("", body="x"),
-    "a kind in capitals": form("?type=TOPIC", body="x"),
     "a path of a name": form(path="a/NAME", body="x"),
     "a destination": form("?type=queue&destination=topic://NAME", path="", body="x"),
     "a destination in the form": form(path="other", body="x", destination="topic://NAME"),
@@ -80,26 +71,17 @@ SAME = {
         body="x", JMSCorrelationID="c", JMSReplyTo="topic://r", JMSPriority="7"
     ),
     "a reply to a queue": form(body="x", JMSReplyTo="r", JMSExpiration="5"),
-    "persistent": form(body="x", JMSDeliveryMode=" Persistent"),
     "options of the servlet": form(body="x", sync="true", action="send", json="true", oneShot="1"),
     "150 kB": form(body="x" * 150_000),
 }
 
 LOST = {
     "the type and the line ends": Sent(b"a\r\nb", content_type="text/plain"),
-    "the type of JSON": Sent(b'{"a": "\xc3\xbc"}\n', content_type="application/json"),
     "all beyond 100 000 bytes": Sent(b"x" * 150_000, content_type="text/plain"),
     "a body without a type": Sent(b"hostName: a\n", content_type=""),
     "what follows a NUL": form(body="a\0b"),
     "both of a repeated parameter": Sent(b"body=x&note=1&note=2"),
     "the message if the broker is killed": form(body="x", JMSDeliveryMode="NON_PERSISTENT"),
-}
-
-REFUSED = {
-    "no body": Sent(b"hostName: a"),
-    "no destination": form(path="", body="x"),
-    "bytes that are not UTF-8": Sent(b"body=%ff"),
-    "a priority that is not a number": form(body="x", JMSPriority="high"),
 }
 
 
@@ -170,16 +152,6 @@ def test_what_the_servlet_loses_is_kept(
         assert theirs.body == (lines[:MAX_BYTES] + b"\n" if sent.content_type else b"")
 
 
-@pytest.mark.parametrize("sent", REFUSED.values(), ids=REFUSED)
-def test_what_the_servlet_refuses_is_refused(
-    activemq5: ActiveMQ5Server, door: Door, name: str, sent: Sent
-) -> None:
-    # The servlet sends an empty message if a form has no body.
-    expected = (200,) if sent == REFUSED["no body"] else (400, 500)
-    assert answer_of(activemq5.rest_port, sent, name)[0] in expected
-    assert answer_of(door.port, sent, name)[0] == 400
-
-
 @pytest.mark.parametrize("message_id", ["i" * 5000, "a\r\nSet-Cookie: b", "ü\0"])
 def test_the_id_of_a_message_is_harmless_in_answers(door: Door, name: str, message_id: str) -> None:
     status, text, shown = answer_of(door.port, form(body="x", samMessageId=message_id), name)
@@ -217,43 +189,3 @@ def test_a_message_without_a_class_has_that_of_its_destination(tmp_path: Path) -
     assert [answer[0], other[0]] == [200, 200]
     assert site.column("SELECT metricName FROM metricOutput") == ["org.sam.Old"]
     assert site.column("SELECT reason FROM dead_letter") == ["unknown-class"]
-
-
-def test_a_signature_is_good_behind_the_door(
-    activemq5: ActiveMQ5Server, door: Door, name: str, tmp_path: Path
-) -> None:
-    key = tmp_path / "nagios1.pem"
-    make_key(key)
-    message = metric_message(destination=f"/topic/{name}", note="ü\n:\\")
-    config = PublisherConfig((rest_url(door),), spool=tmp_path / "spool", signing_key_file=key)
-
-    with subscribed(activemq5, f"/topic/{name}") as frames:
-        publish([message], config)
-        frame = next(frames)
-
-    assert signer_of(key, Message(frame.headers, frame.body)) == "nagios1"
-
-
-def rest_url(door: Door) -> str:
-    """The URL for a sender that takes the door for the servlet."""
-    return f"activemq-rest+http://{HOST}:{door.port}"
-
-
-def test_what_the_broker_behind_the_door_refuses_goes_to_the_next(tmp_path: Path) -> None:
-    def rejects(frame: Frame) -> str:
-        return "too large" if frame.body == b"refused" else ""
-
-    door = new_door()
-    messages = [
-        Message({**metric_message(destination="/topic/x").headers}, body)
-        for body in (b"first", b"refused", b"last")
-    ]
-    with FakeBroker(rejects=rejects) as behind, FakeBroker() as beside:
-        site = servlet_site(tmp_path / "door", door)
-        with listening(site, door, "--to", behind.url):
-            publish(
-                messages, PublisherConfig((rest_url(door), beside.url), spool=tmp_path / "spool")
-            )
-
-    assert [frame.body for frame in behind.taken] == [b"first", b"last"]
-    assert [frame.body for frame in beside.taken] == [b"refused"]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from sam_pipeline.consumer.core.attempts import POISON
+from sam_pipeline.schema.messages.message import new_message
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from sam_pipeline.sql.database.engine import make_engine, parse_url
-from tests.services.activemq import ActiveMQServer
-from tests.services.postgres import PASSWORD, PostgresServer
-from tests.support.brokers.fault_proxy import FaultProxy
+from tests.services.postgres import PostgresServer
 from tests.support.builders import metric_message, metric_result
 from tests.support.consumer.daemon import running
 from tests.support.consumer.faults import (
@@ -25,24 +24,19 @@ from tests.support.consumer.faults import (
     WAITING,
     end_sessions,
 )
-from tests.support.consumer.publisher import publish
-from tests.support.consumer.site import Site, eventually, make_site, results, subscribe
+from tests.support.consumer.site import Site, eventually, make_site, results
+from tests.support.database.own_class import make_class
 from tests.support.database.postgres_proxy import StatementProxy
 
-CANARY = "canary-4711"
 BAD = metric_message(metric_result(metricStatus="FINE"))
-UNAVAILABLE, NO_PERMISSION, CONFIG = 69, 77, 78
-
-
-def impatient(directory: Path, url: str, broker: str = "", topic: str = "/topic/none") -> Site:
-    """A site that waits for locks only briefly, with a spool unless a broker is given."""
-    url = f"{url}?{SHORT_WAITS[url.partition('+')[0].partition(':')[0]]}"
-    return make_site(directory, url, [broker or f"spool://{directory}/spool"], topic)
+UNAVAILABLE, NO_PERMISSION = 69, 77
 
 
 @pytest.fixture
 def site(tmp_path: Path, own_url: str) -> Site:
-    return impatient(tmp_path, own_url)
+    """A site that waits for locks only briefly."""
+    url = f"{own_url}?{SHORT_WAITS[own_url.partition('+')[0].partition(':')[0]]}"
+    return make_site(tmp_path, url, [f"spool://{tmp_path}/spool"])
 
 
 def pending(site: Site) -> int:
@@ -51,7 +45,6 @@ def pending(site: Site) -> int:
 
 PHASES = {
     "before anything is staged": [b"open_staging"],
-    "before the rows are copied": [b"COPY "],
     "between the copy and the load": [b"COPY ", b'metricoutput_load"()'],
     "before a dead letter is kept": [b"COPY ", b"INTO dead_letter"],
     "at the commit": [b"COPY ", b"COMMIT"],
@@ -80,13 +73,10 @@ def test_a_session_that_ends_in_any_phase_loses_and_duplicates_nothing(
 
 @contextmanager
 def another_writer(site: Site) -> Iterator[None]:
-    other = sqlite3.connect(site.config.with_name("sam.db"))
-    try:
+    with closing(sqlite3.connect(site.config.with_name("sam.db"))) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
         other.rollback()
-    finally:
-        other.close()
 
 
 @contextmanager
@@ -158,27 +148,6 @@ def test_the_daemon_goes_on_after_a_failover_and_after_its_session_ends_during_a
     assert (site.rows(), pending(site)) == (20, 0)
 
 
-def test_heart_beats_continue_while_a_load_is_blocked(
-    tmp_path: Path, postgres_url: str, activemq: ActiveMQServer
-) -> None:
-    topic = f"/topic/grid.probe.{uuid.uuid4().hex}"
-    with FaultProxy(activemq.port) as proxy:
-        site = impatient(tmp_path, postgres_url, proxy.url, topic)
-        site.configure("heart_beat_s = 1")
-        subscribe(activemq, site.name, topic)
-        with running(site) as daemon:
-            with locked(site):
-                publish(activemq.host, activemq.port, topic, results(10))
-                daemon.wait_for("lock timeout", WAITING)
-                wait_for_a_session_at_a_lock(site)
-                before = proxy.sent_bytes
-                # Nothing is acked, so only heart-beats increase the number of bytes.
-                eventually(lambda: proxy.sent_bytes > before)
-
-            site.wait_for_rows(10)
-        assert proxy.connections == 1
-
-
 @pytest.mark.parametrize("own_url", ["postgresql"], indirect=True)
 def test_a_process_killed_while_it_waits_for_a_lock_blames_no_message(site: Site) -> None:
     site.fill(*results(40))
@@ -192,51 +161,36 @@ def test_a_process_killed_while_it_waits_for_a_lock_blames_no_message(site: Site
     assert (site.rows(), site.letters()) == (40, 0)
 
 
+DEFERRED = """
+    CREATE FUNCTION not_negative() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF NEW.minutes < 0 THEN
+            RAISE check_violation USING MESSAGE = 'minutes is ' || NEW.minutes;
+        END IF;
+        RETURN NEW;
+    END $$;
+    CREATE CONSTRAINT TRIGGER not_negative AFTER INSERT ON "kept waiting"
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION not_negative();
+    GRANT INSERT ON waiting TO sam_loader;
+"""
+
+
 @pytest.mark.parametrize("own_url", ["postgresql"], indirect=True)
-def test_a_wrong_password_is_reported_without_its_value_and_loading_resumes_once_it_is_right(
-    site: Site, postgres: PostgresServer
-) -> None:
-    user = f"guest_loader_{uuid.uuid4().hex[:8]}"
-    postgres.execute(f"CREATE ROLE {user} LOGIN PASSWORD 'another' IN ROLE sam_loader")
-    site.edit(f"loader_login:{PASSWORD}", f"{user}:{CANARY}")
-    site.fill(*results(10))
+def test_a_row_that_is_refused_at_the_commit_is_the_only_dead_letter(site: Site) -> None:
+    engine = make_engine(site.database)
+    make_class(engine, "waiting", ce="text NOT NULL", minutes="integer")
+    engine.dispose()
+    site.execute(DEFERRED)
+    for start in range(0, 200, 50):
+        numbers = [number if number != 121 else -1 for number in range(start, start + 50)]
+        records = [{"ce": f"ce{number}", "minutes": number} for number in numbers]
+        site.fill(new_message("waiting", json.dumps(records), content_type="application/json"))
 
-    refused = site.drain(timeout_s=0.5)
-    postgres.execute(f"ALTER ROLE {user} PASSWORD '{CANARY}'")
-    loaded = site.drain()
+    assert site.drain().code == 65
 
-    [line, *_] = [line for line in refused.log.splitlines() if WAITING in line]
-    for words in (f'user "{user}"', f"{postgres.host}:{postgres.port}", "authentication failed"):
-        assert words in line
-    assert CANARY not in refused.log
-    assert (refused.code, loaded.code, site.rows()) == (NO_PERMISSION, 0, 10)
-
-
-def test_a_reader_of_an_sqlite_file_does_not_block_loading(small_site: Site) -> None:
-    reader = sqlite3.connect(small_site.config.with_name("sam.db"), isolation_level=None)
-    reader.execute("BEGIN")
-    count = reader.execute("SELECT count(*) FROM metricOutput").fetchone()
-    small_site.fill(*results(10))
-
-    drained = small_site.drain(timeout_s=0.5)
-
-    assert (drained.code, drained.summary["rows"], "waiting" in drained.log) == (0, 10, False)
-    assert reader.execute("SELECT count(*) FROM metricOutput").fetchone() == count == (0,)
-    reader.close()
-
-
-@pytest.mark.parametrize("is_empty", [True, False])
-def test_a_database_without_schema_or_file_is_refused(small_site: Site, is_empty: bool) -> None:
-    file = small_site.config.with_name("sam.db")
-    file.unlink()
-    if is_empty:
-        sqlite3.connect(file).close()
-    small_site.fill(*results(1))
-
-    drained = small_site.drain()
-
-    assert (drained.code, pending(small_site)) == (CONFIG, 1)
-    assert "sam-db upgrade" in drained.log
+    assert site.scalar("SELECT count(*) FROM waiting") == 199
+    [error] = site.column("SELECT error FROM dead_letter")
+    assert error.startswith("waiting: 23514: minutes is -1")
 
 
 def wait_for_a_session_at_a_lock(site: Site) -> None:

@@ -54,10 +54,9 @@ def elements(path: Path) -> Sequence[Message]:
     return [queue.read(name) for name in queue.names()]
 
 
-def bare_relay(directory: Path, broker: str = "") -> Site:
-    """A relay without a database, which reads its spool or another broker."""
-    config = directory / "sam.toml"
-    url = broker or f"spool://{directory}/spool"
+def bare_relay(directory: Path) -> Site:
+    """A relay without a database, which reads its spool."""
+    config, url = directory / "sam.toml", f"spool://{directory}/spool"
     config.write_text(f'[consumer]\nname = "bare"\nbrokers = ["{url}"]\n')
     return Site(config, "", "bare")
 
@@ -131,37 +130,17 @@ def test_a_bridge_carries_every_message_as_it_was(
     assert bridge.drain().summary["messages"] == 0, "acked at the source"
 
 
-@pytest.mark.parametrize(
-    ("source", "target"),
-    [
-        ("stomp://msg1.example.org", "stomp://user@msg1.example.org:61613"),
-        ("spool:///in", "spool:///in"),
-    ],
-)
-def test_a_relay_does_not_move_messages_to_where_it_reads_them(
-    tmp_path: Path, source: str, target: str
-) -> None:
-    refused = bare_relay(tmp_path, source).run("run", "--to", target)
-
-    assert (refused.returncode, "brokers to read from" in refused.stderr) == (78, True)
-
-
 def test_rejected_messages_are_sent_once_the_cause_is_removed(tmp_path: Path) -> None:
     def rejects(frame: object) -> str:
         return "not authorized" if b"org.sam.B" in frame.body else ""
 
     good, bad = results(5, "org.sam.G"), results(5, "org.sam.B")
-    relay, door = bare_relay(tmp_path), new_door()
+    relay = bare_relay(tmp_path)
     relay.fill(*(to("/queue/x", message) for message in [*good, *bad]))
     with FakeBroker(rejects=rejects) as strict:
         moved = relay.json("run", "--drain", "--to", strict.url, code=65)
-        (directory,) = (tmp_path / relay.state).glob("*.rejected")
-        kept = elements(directory)
-        relay.edit(f"spool://{tmp_path}/spool", door.listen_url)
-        with listening(relay, door, "--to", strict.url):
-            refused, stored = (
-                posted(door, to("/topic/x", message)) for message in (bad[0], good[0])
-            )
+    (directory,) = (tmp_path / relay.state).glob("*.rejected")
+    kept = elements(directory)
     with FakeBroker() as broker:
         environment = {"SAM_PUBLISHER_SPOOL": str(directory), "HOME": str(tmp_path)}
         drained = invoke("sam-publish", "spool", "drain", "--broker", broker.url, env=environment)
@@ -171,11 +150,9 @@ def test_rejected_messages_are_sent_once_the_cause_is_removed(tmp_path: Path) ->
     assert {message.message_id for message in kept} == bad_ids
     assert all(IDENTITY in message.headers for message in kept)
     assert {*strict.ids} == {message.message_id for message in good}
-    assert (refused.status, "not authorized" in refused.document["detail"]) == (403, True)
-    assert stored.document == {"messageId": good[0].message_id, "stored": "broker"}
     assert (drained.code, {*broker.ids}) == (0, bad_ids), drained.err
     assert not any(REJECTED in frame.headers for frame in broker.taken)
-    assert not DirectoryQueue(directory).has_elements(), "those of a sender over HTTP are its own"
+    assert not DirectoryQueue(directory).has_elements()
 
 
 WITHOUT_DATABASE = """
@@ -204,20 +181,17 @@ def test_a_relay_needs_neither_a_database_nor_sqlalchemy_and_writes_for_dirq(
     assert QueueSimple(str(tmp_path / "out")).count() == 5
 
 
-def test_the_option_wins_over_the_target_in_the_file_and_a_broken_target_keeps_the_messages(
+def test_a_broken_target_in_the_file_keeps_the_messages_and_the_option_wins(
     tmp_path: Path,
 ) -> None:
     relay = bare_relay(tmp_path)
-    relay.configure(f'to = ["spool://{tmp_path}/kept"]')
-    for options, target in (([], "kept"), (["--to", f"spool://{tmp_path}/named"], "named")):
-        relay.fill(*results(5))
-        moved = relay.run("run", "--drain", *options)
-        assert (moved.returncode, len(elements(tmp_path / target))) == (0, 5), moved.stderr
-    assert relay.run("check").returncode == 0
-    relay.fill(*results(5))
     (tmp_path / "file").write_text("no directory")
+    relay.configure(f'to = ["spool://{tmp_path}/file"]')
+    relay.fill(*results(5))
 
-    waited = relay.run("run", "--drain", "--timeout", "0.5", "--to", f"spool://{tmp_path}/file")
+    waited = relay.run("run", "--drain", "--timeout", "0.5")
+    waiting = len(elements(tmp_path / "spool"))
+    moved = relay.run("run", "--drain", "--to", f"spool://{tmp_path}/named")
 
-    assert waited.returncode in (73, 74), waited.stderr
-    assert len(elements(tmp_path / "spool")) == 5
+    assert (waited.returncode in (73, 74), waiting) == (True, 5), waited.stderr
+    assert (moved.returncode, len(elements(tmp_path / "named"))) == (0, 5), moved.stderr

@@ -2,7 +2,8 @@
 
 What the brokers accept: RabbitMQ passes on header bytes that are not UTF-8, the others replace
 them. All pass on heads above 64 KiB: ActiveMQ up to 1000 headers of 10 KiB each, Artemis and
-RabbitMQ at least 1 MB in one header. All pass on bodies of 60 MB.
+RabbitMQ at least 1 MB in one header. All pass on bodies of 60 MB. Behind TLS and proxies each
+problem is named, and nothing is sent without protection.
 """
 
 from __future__ import annotations
@@ -19,24 +20,23 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from sam_pipeline.consumer.core import drain
 from sam_pipeline.schema.secret_file import basic_login
 from tests.services.activemq5 import ActiveMQ5Server
 from tests.services.broker import StompServer
 from tests.services.rabbitmq import RabbitMQServer
+from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.brokers.proxy_server import ProxyServer
+from tests.support.brokers.tls_files import HOST, TlsFiles
+from tests.support.builders import metric_message
 from tests.support.conservation import numbered
-from tests.support.consumer.daemon import Subscription, site_of
+from tests.support.consumer.daemon import Subscription, checked, site_of
 from tests.support.consumer.publisher import publish
-from tests.support.consumer.site import Site, subscribe
+from tests.support.consumer.site import Site, fill_spool, subscribe
 
 BODY = numbered("wrong", [0])[0].body
 LARGE = b"x" * 12_000_000
 KEPT = 65_536
-LETTER = "SELECT {} FROM dead_letter WHERE message_id = '{}'"
-
-
-@pytest.fixture
-def destination() -> str:
-    return f"/topic/grid.probe.{uuid.uuid4().hex}"
 
 
 def subscribed_site(directory: Path, broker: StompServer, destination: str) -> Site:
@@ -101,30 +101,24 @@ def test_a_large_part_is_a_dead_letter(
     }
 
     for name, line in lines.items():
-        assert is_confirmed(
-            broker, send_frame(destination, name, line, numbered(name, [0])[0].body)
-        )
+        body = numbered(name, [0])[0].body
+        assert is_confirmed(broker, send_frame(destination, name, line, body))
     assert is_confirmed(broker, send_frame(destination, "large", b"", LARGE))
     publish(broker.host, broker.port, destination, numbered("after", [0]))
     site.drain()
 
-    ids, reasons = (
-        site.column(f"SELECT {name} FROM dead_letter ORDER BY dead_letter_id")
-        for name in ("message_id", "reason")
-    )
-    expected = {"ten headers": "bad-frame", "many headers": "bad-frame", "large": "too-large"}
+    letters = site.column("SELECT message_id || ': ' || reason FROM dead_letter")
     passes_on = isinstance(broker, RabbitMQServer)
-    latin = {"latin": "bad-frame"} if passes_on else {}
-    assert dict(zip(ids, reasons, strict=True)) == {**expected, **latin}
+    expected = {"ten headers: bad-frame", "many headers: bad-frame", "large: too-large"}
+    assert {*letters} == expected | ({"latin: bad-frame"} if passes_on else set())
     loaded = {"one header-0", "after-0", *(() if passes_on else ("latin-0",))}
     assert set(site.column("SELECT summaryData FROM metricOutput")) == loaded
-    headers = json.loads(site.scalar(LETTER.format("headers", "ten headers")))
+    letter = "SELECT {} FROM dead_letter WHERE message_id = '{}'"
+    headers = json.loads(site.scalar(letter.format("headers", "ten headers")))
     assert (headers["messageClass"], len(headers["samHead"])) == ("metricOutput", KEPT)
-    assert b"ten headers-0" in site.scalar(LETTER.format("body", "ten headers"))
+    assert b"ten headers-0" in site.scalar(letter.format("body", "ten headers"))
     assert LARGE[:KEPT] in site.letter_bodies()
-    error = site.scalar(LETTER.format("error", "large"))
-    assert str(len(LARGE)) in error
-    assert hashlib.sha256(LARGE).hexdigest() in error
+    assert hashlib.sha256(LARGE).hexdigest() in site.scalar(letter.format("error", "large"))
     assert site.drain().summary["messages"] == 0  # all were acked
 
 
@@ -156,3 +150,76 @@ def test_headers_that_a_publisher_forged_over_http_stop_and_swallow_nothing(
         assert {*reasons} == {"bad-frame"}
         assert site.column("SELECT body FROM dead_letter") == [BODY, BODY]
     assert site.drain().summary["messages"] == 0
+
+
+ACTIVEMQ = "ActiveMQ/6.3.1"
+METRICS = Subscription("/topic/grid.probe.metricOutput")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TlsFiles:
+    return TlsFiles(tmp_path)
+
+
+def keys_of(files: TlsFiles) -> dict[str, Path]:
+    ours = files.client()
+    return {
+        "ca_file": files.ca_file,
+        "certificate_file": files.certificate_file(ours),
+        "key_file": files.key_file(ours),
+    }
+
+
+def test_the_certificate_that_is_configured_is_shown_over_tls_also_through_a_proxy(
+    tmp_path: Path, files: TlsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain, "SILENCE_S", 0.1)
+    logins: list[int] = []
+    with FakeBroker(server=ACTIVEMQ, tls=files.server(wants_ours=True)) as broker:
+        with ProxyServer() as proxy:
+            site = site_of(tmp_path, [broker.url], METRICS, proxy=proxy.url, **keys_of(files))
+            assert site.drain().code == 0
+            code, document = checked(site)
+            logins.append(len(broker.logins))
+            site.run("tap", "--for", "0.3")
+            logins.append(len(broker.logins))
+            site.run("unsubscribe", broker.url, METRICS.destination, "--yes")
+            logins.append(len(broker.logins))
+        relay = site_of(tmp_path, [f"spool://{tmp_path}/in"], ca_file=files.ca_file)
+        table = {"url": broker.url, **keys_of(files)}
+        with relay.config.open("a") as config:
+            config.write("[[consumer.broker]]\n")
+            config.writelines(f"{key} = {json.dumps(str(table[key]))}\n" for key in table)
+        fill_spool(tmp_path / "in", [metric_message()])
+        moved = relay.run("run", "--drain", "--to", broker.url)
+
+    assert (code, document["brokers"][0]["proven"]) == (0, "round trip")
+    assert f"proxy {proxy.url}" in document["brokers"][0]["address"]
+    assert {*proxy.asked} == {f"CONNECT 127.0.0.1:{broker.port}"}
+    assert logins == sorted({*logins}), "check, tap and unsubscribe have each logged in"
+    assert (moved.returncode, len(broker.taken)) == (0, 2), moved.stderr
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ("certificate_file", "(certificate_file): "),
+        ("ca_file", "untrusted CA (ca_file): "),
+        ("host", "not for 127.0.0.1"),
+        ("crl_file", "its certificate is revoked"),
+    ],
+)
+def test_a_problem_of_tls_is_named_and_nothing_is_sent(
+    tmp_path: Path, files: TlsFiles, fault: str, problem: str
+) -> None:
+    host = files.host("msg.example.org" if fault == "host" else HOST)
+    keys = {"ca_file": files.ca_file} if fault == "certificate_file" else keys_of(files)
+    if fault == "ca_file":
+        keys["ca_file"] = files.file("other.pem", files.other.cert_pem.bytes())
+    if fault == "crl_file":
+        keys["crl_file"] = files.revocation_list(host)
+    with FakeBroker(server=ACTIVEMQ, tls=files.server(host, wants_ours=True)) as broker:
+        code, document = checked(site_of(tmp_path, [broker.url], METRICS, **keys))
+
+    assert (code, broker.logins) == (78, [])
+    assert problem in document["problems"][0]

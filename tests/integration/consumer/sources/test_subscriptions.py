@@ -1,12 +1,19 @@
-"""What real brokers do with subscriptions: wildcards, refusals, and one that falls silent."""
+"""Real brokers and subscriptions: wildcards, refusals, one that falls silent, and names in use.
+
+Consumers on SQLite stand for two machines with different databases.
+"""
 
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 import uuid
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 
@@ -18,21 +25,24 @@ from sam_pipeline.consumer.sources.stomp.source import StompSource
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
-from tests.services.artemis import FORBIDDEN, SILENT, ArtemisServer
+from tests.services.activemq import ActiveMQServer
+from tests.services.artemis import ArtemisServer
 from tests.services.broker import StompServer
-from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.choice import on_brokers
 from tests.support.builders import metric_message
-from tests.support.conservation import consumed, numbered
+from tests.support.conservation import consumed, key_of, numbered
 from tests.support.consumer.daemon import (
+    LOST,
+    SUBSCRIBED,
+    Daemon,
     Subscription,
-    checked,
     dead_letter_keys,
     row_keys,
     running,
     site_of,
 )
 from tests.support.consumer.publisher import publish
+from tests.support.consumer.site import Site
 from tests.support.waiting import eventually
 
 QUIET_S = 1.0
@@ -62,49 +72,6 @@ def test_a_wildcard_keeps_messages_that_arrive_while_the_consumer_is_stopped(
     letters = [json.loads(headers) for headers in site.column("SELECT headers FROM dead_letter")]
     assert {letter["destination"] for letter in letters} == {*names}
     assert {letter["messageClass"] for letter in letters} == {"metricOutput"}
-
-
-def user_of(broker: RabbitMQServer, directory: Path) -> dict[str, str | Path]:
-    """The configuration keys of a new user that may read `forbidden.` and write `silent.`."""
-    user, password = f"site-{uuid.uuid4().hex}", directory / "password"
-    broker.add_user(
-        user, "canary", topics_read="^(grid|forbidden)", topics_written="^(grid|silent)"
-    )
-    password.write_text("canary")
-    password.chmod(0o600)
-    return {"user": user, "password_file": password}
-
-
-@on_brokers("artemis", "rabbitmq")
-def test_a_refused_destination_leaves_the_other_alone(tmp_path: Path, broker: StompServer) -> None:
-    silent = f"/topic/{SILENT}{uuid.uuid4().hex}"
-    allowed = f"/topic/grid.probe.{uuid.uuid4().hex}"
-    keys = user_of(broker, tmp_path) if isinstance(broker, RabbitMQServer) else {}
-    url = f"stomp://{broker.host}:{broker.port}"
-    site = site_of(tmp_path, [url], Subscription(silent), Subscription(allowed), **keys)
-    with running(site) as daemon:
-        daemon.wait_until_subscribed(url)
-        publish(broker.host, broker.port, allowed, numbered("allowed", range(50)))
-        site.wait_for_rows(50)
-        (line,) = daemon.lines("ERROR", url)
-        assert daemon.stop().code == 0
-
-    assert f"{silent}: " in line
-    assert "canary" not in line
-
-
-def test_check_reports_unreadable_destinations(tmp_path: Path, rabbitmq: RabbitMQServer) -> None:
-    names = [f"/topic/{prefix}{uuid.uuid4().hex}" for prefix in (SILENT, FORBIDDEN)]
-    url = f"stomp://{rabbitmq.host}:{rabbitmq.port}"
-    keys = user_of(rabbitmq, tmp_path)
-    site = site_of(tmp_path, [url], *map(Subscription, names), **keys)
-
-    code, document = checked(site)
-
-    unreadable, unwritable = document["brokers"]
-    assert (code, document["problems"]) == (78, [unreadable["problem"]])
-    assert f"{names[0]}: " in unreadable["problem"]
-    assert unwritable["proven"].startswith("subscribed; sending a message is not permitted")
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -148,3 +115,83 @@ def test_messages_behind_one_that_stops_a_subscription_of_artemis_arrive(
         stop.set()
         reading.join(20)
         loading.join(20)
+
+
+def running_elsewhere(site: Site) -> AbstractContextManager[Daemon]:
+    """A daemon as on another machine, where the lock of the first one does not exist."""
+    return running(replace(site, state="state-elsewhere"), log="elsewhere.log")
+
+
+def test_a_frozen_consumer_loses_its_name_to_another_machine_and_its_own_machine_refuses_it(
+    tmp_path: Path, activemq: ActiveMQServer, destination: str
+) -> None:
+    messages = numbered("over", range(50))
+    site = site_of(tmp_path, [activemq.url], Subscription(destination), heart_beat_s=1.0)
+    with running(site) as frozen:
+        frozen.wait_until_subscribed(activemq.url)
+        refused = site.run("run")
+        with running_elsewhere(site) as successor:
+            successor.wait_for(LOST, "already connected")
+            frozen.process.send_signal(signal.SIGSTOP)
+            publish(activemq.host, activemq.port, destination, messages)
+            successor.wait_until_subscribed(activemq.url)
+            site.wait_for_rows(50)
+            frozen.process.send_signal(signal.SIGCONT)
+            frozen.wait_for(LOST, "already connected")
+
+            assert len(successor.lines(LOST, "already connected")) == 1
+            assert successor.stop().code == 0
+
+    assert (refused.returncode, "another sam-consume" in refused.stderr) == (69, True)
+    consumed([key_of(message.body) for message in messages], row_keys(site))
+
+
+@on_brokers("artemis", "rabbitmq")
+def test_a_second_consumer_on_another_machine_is_refused_until_the_first_is_gone(
+    tmp_path: Path, broker: StompServer, destination: str, postgres_url: str
+) -> None:
+    """These brokers cannot distinguish the two, so the database does."""
+    messages = numbered("kept", range(200))
+    site = site_of(tmp_path, [broker.url], Subscription(destination), database=postgres_url)
+    with running(site) as first:
+        first.wait_until_subscribed(broker.url)
+        with running_elsewhere(site) as second:
+            assert second.process.wait(30) == 69
+            assert second.lines("another sam-consume", f"@{gethostname()} {first.process.pid}")
+            assert not second.lines(broker.url, SUBSCRIBED)
+        first.process.send_signal(signal.SIGHUP)
+        first.wait_until_subscribed(broker.url, times=2)
+        publish(broker.host, broker.port, destination, messages)
+        site.wait_for_rows(100)
+        first.process.kill()
+        first.process.wait()
+
+        with running_elsewhere(site) as second:
+            second.wait_until_subscribed(broker.url)
+            site.wait_for_rows(200)
+            assert second.stop().code == 0
+    consumed([key_of(message.body) for message in messages], row_keys(site))
+
+
+def test_processes_share_messages_without_overlap_and_take_those_of_a_killed_one(
+    tmp_path: Path, postgres_url: str, broker: StompServer
+) -> None:
+    names = [f"{prefix}{uuid.uuid4().hex}" for prefix in ("/topic/VirtualTopic.", "/queue/")]
+    shared = [Subscription(name, shared=True) for name in names]
+    site = site_of(tmp_path, [broker.url], *shared, database=postgres_url, prefetch=50)
+    query = "SELECT consumer FROM loaded_batch ORDER BY batch_id"
+    with ExitStack() as stack:
+        for number in "12":
+            killed = stack.enter_context(running(site, "--instance", number, log=f"log-{number}"))
+            killed.wait_until_subscribed(broker.url)
+        for name in names:
+            publish(broker.host, broker.port, name, numbered(name, range(500)))
+        site.wait_for_rows(1000)
+        killed.process.kill()
+        for name in names:
+            publish(broker.host, broker.port, name, numbered(f"later {name}", range(100)))
+        site.wait_for_rows(1200)
+
+    assert site.run("run", "--instance=0").returncode == 64
+    assert {*site.column(query)} == {f"{site.name}@1", f"{site.name}@2"}
+    assert site.scalar("SELECT sum(messages) FROM loaded_batch") == 1200
