@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+
 from tests.extended.installed.installation import (
     PAGE,
     REMOVE_CHECKOUT,
@@ -10,7 +14,7 @@ from tests.extended.installed.installation import (
     check_removed,
 )
 from tests.services import needed
-from tests.services.machine import booted_copy
+from tests.services.machine import Machine, booted_copy
 from tests.support.network import own_network
 from tests.support.waiting import eventually
 
@@ -46,24 +50,41 @@ PUBLISH = (
 )
 
 
-def test_a_checkout_is_installed_serves_is_upgraded_without_a_loss_and_removed() -> None:
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
     with own_network(), needed(booted_copy()) as machine:
         machine.succeed(INSTALL)
-        check_installed(machine)
+        yield machine
 
-        machine.succeed(CONFIGURED)
-        for block in SERVICES:
-            machine.succeed(block)
-        journal = "journalctl -u sam-report"
-        eventually(lambda: "nothing is due" in machine.succeed(journal), timeout_s=60)
-        assert machine.succeed("systemctl is-active sam-consume") == "active\n"
 
-        stop, _, rest = UPGRADE_CHECKOUT.partition("\n")
-        machine.succeed(f"{stop}\n{PUBLISH}\n{rest}")
-        eventually(lambda: machine.succeed(ROWS) == "1\n", timeout_s=60)
-        assert machine.succeed("systemctl is-active sam-consume") == "active\n"
+def test_a_checkout_leads_to_the_programs_and_units_of_the_packages(machine: Machine) -> None:
+    check_installed(machine)
 
-        machine.succeed("systemctl disable --now sam-consume sam-db-prune.timer sam-report.timer")
-        machine.succeed(REMOVE_CHECKOUT)
-        machine.succeed("userdel sam")
-        check_removed(machine)
+
+def test_its_services_start(machine: Machine) -> None:
+    machine.succeed(CONFIGURED)
+
+    for block in SERVICES:
+        machine.succeed(block)
+
+    journal = "journalctl -u sam-report"
+    eventually(lambda: "nothing is due" in machine.succeed(journal), timeout_s=60)
+    assert machine.succeed("systemctl is-active sam-consume") == "active\n"
+
+
+def test_an_upgrade_loses_no_result_that_is_published_meanwhile(machine: Machine) -> None:
+    stop, _, rest = UPGRADE_CHECKOUT.partition("\n")
+
+    machine.succeed(f"{stop}\n{PUBLISH}\n{rest}")
+
+    eventually(lambda: machine.succeed(ROWS) == "1\n", timeout_s=60)
+    assert machine.succeed("systemctl is-active sam-consume") == "active\n"
+
+
+def test_its_removal_leaves_nothing(machine: Machine) -> None:
+    machine.succeed("systemctl disable --now sam-consume sam-db-prune.timer sam-report.timer")
+
+    machine.succeed(REMOVE_CHECKOUT)
+    machine.succeed("userdel sam")
+
+    check_removed(machine)
