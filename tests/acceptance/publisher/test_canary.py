@@ -44,7 +44,6 @@ EVERY_COMMAND = (
     (*RESULT, "--json"),
     (*RESULT, "--dry-run"),
     (*RESULT, "-v", "--log-format", "json"),
-    (*RESULT, "--require-broker"),
     (*RESULT, "--no-spool", "-q"),
     ("send", "results.txt", "-v"),
     *(("spool", *action.split()) for action in ("list --json", "verify", "status --json")),

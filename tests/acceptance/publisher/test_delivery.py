@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shlex
 import signal
@@ -16,8 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.delivery.memory import FILE, Memory
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.message import PROGRAM, USER
+from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.program.command import VERSION
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.text import write_wlcg
@@ -377,3 +381,23 @@ def test_terminating_run_while_it_publishes_spools_the_result(host: Host) -> Non
 
         assert process.wait(30) == 1
     assert DirectoryQueue(host.directory / "state" / "spool").count() == 1
+
+
+def test_processes_that_write_the_memory_never_leave_a_partial_file(tmp_path: Path) -> None:
+    broker, children = parse_broker("stomp://msg.example.org"), set()
+    for number in range(4):
+        children.add(child := os.fork())
+        if child == 0:
+            for _ in range(50):
+                memory = Memory(tmp_path, [broker])
+                memory.refresh()
+                memory.failed(BrokerAddress(broker, f"192.0.2.{number}"), "refused")
+                memory.save()
+            os._exit(0)
+
+    while children:
+        children -= {child for child in children if os.waitpid(child, os.WNOHANG)[0]}
+        if (tmp_path / FILE).exists():
+            json.loads((tmp_path / FILE).read_text())  # raises if the file is incomplete
+
+    assert [file.name for file in tmp_path.iterdir()] == [FILE]

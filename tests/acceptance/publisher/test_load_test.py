@@ -62,7 +62,9 @@ def test_every_message_arrives_and_nothing_is_left(place: Workplace, broker: Sto
         assert one["delivered"] == one["expected"] == 200 * copies
         assert one["lost"] == one["late"] == one["duplicates"] == one["foreign"] == 0
         assert one["problems"] == []
-        assert one["lag_ms"]["median"] < 60_000
+        assert (
+            0 < one["lag_ms"]["median"] <= one["lag_ms"]["p99"] <= one["lag_ms"]["maximum"] < 60_000
+        )
         has_broker_time = not isinstance(broker, RabbitMQServer)
         assert (one["to_broker_ms"] is not None) == has_broker_time
     assert "at most 1 000 messages sent" in done.out

@@ -27,6 +27,7 @@ def run(script: str, timeout_s: float = NO_END_S) -> tuple[PluginRun, bytes]:
         ("echo fine", 0, "OK", "fine"),
         ("echo fine; exit 2", 2, "CRITICAL", "fine"),
         ("exit 1", 1, "WARNING", "no output"),
+        ("echo fine; exit 3", 3, "UNKNOWN", "fine"),
         ("echo bad; exit 17", 17, "UNKNOWN", "check_it ended with exit code 17"),
         ("exit 126", 126, "UNKNOWN", "check_it can't be executed (exit code 126"),
         ("kill -9 $$", 137, "UNKNOWN", "check_it was killed by signal 9"),

@@ -9,7 +9,7 @@ import pwd
 import sys
 import threading
 import tomllib
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,15 +59,12 @@ def test_a_record_gets_the_values_time_and_host_that_it_lacks(spool: DirectoryQu
     assert completed["timestamp"].endswith("Z") and completed["gatheredAt"]
 
 
-NOON = "2026-11-20T12:00:00Z"
-
-
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
         ("metricStatus", 2, "CRITICAL"),
         ("timestamp", 1763640000.75, "2025-11-20T12:00:00Z"),
-        ("timestamp", datetime(2026, 11, 20, 14, tzinfo=timezone(timedelta(hours=2))), NOON),
+        ("timestamp", datetime.fromisoformat("2026-11-20T01:00+01:00"), "2026-11-20T00:00:00Z"),
         ("summaryData", 0.25, "0.25"),
         ("summaryData", date(2026, 11, 20), "2026-11-20"),
         ("summaryData", None, None),

@@ -65,7 +65,6 @@ def outcome_of(
         (b"CONNECTED\nversion:" + b"1" * 70_000, "the headers of CONNECTED exceed 65536 bytes"),
         (b"CONNECTED\nversion:", "no answer"),
     ],
-    ids=["1.0", "1.1", "ERROR", "HTTP", "TLS", "endless", "incomplete"],
 )
 def test_a_broker_that_does_not_speak_stomp_1_2_is_refused(greeting: bytes, stem: str) -> None:
     deadline = Deadline.after(0.3 if stem == "no answer" else 30)
@@ -191,7 +190,6 @@ def resolves_to(monkeypatch: pytest.MonkeyPatch, *ips: str) -> None:
         (["2001:db8::1", "192.0.2.1", "2001:db8::2", "192.0.2.2"], ["192.0.2.1", "192.0.2.2"]),
         (["2001:db8::1"], ["2001:db8::1"]),
     ],
-    ids=["many", "both families", "IPv6 alone"],
 )
 def test_a_name_with_several_addresses_is_several_brokers(
     monkeypatch: pytest.MonkeyPatch, found: list[str], used: list[str]

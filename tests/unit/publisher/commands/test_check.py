@@ -29,14 +29,6 @@ def check(*options: str, toml: str = "") -> Answer:
     return answer
 
 
-def test_a_valid_configuration_has_no_problems_and_makes_no_directory() -> None:
-    answer = check(toml='brokers = ["stomp://b.example.org"]\nspool = "spool"')
-
-    assert (answer.code, answer.err) == (0, "")
-    assert answer.out == "password unset, token unset, proxy password unset\nno problem found\n"
-    assert not Path("spool").exists()
-
-
 def test_every_problem_is_reported_at_once_with_file_line_and_key(tmp_path: Path) -> None:
     (tmp_path / "occupied").write_text("")
     answer = check(
@@ -123,6 +115,7 @@ def test_settings_that_work_but_deserve_attention_are_noted(
 
     assert (answer.code, len(answer.err.splitlines())) == (0, bool(note)), str(answer)
     assert note in answer.err
+    assert not Path("state").exists()
 
 
 def connected(*urls: str, options: tuple[str, ...] = (), toml: str = "") -> Answer:

@@ -153,11 +153,10 @@ def test_a_broker_named_twice_is_tried_once() -> None:
     assert (broker.connections, len(publication.failures)) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    "message",
-    [metric_message(destination="/topics/grid.x"), sized(4 * 1024 * 1024 + 1)],
-    ids=["destination", "size"],
-)
+UNLOADABLE = [metric_message(destination="/topics/grid.x"), sized(4 * 1024 * 1024 + 1)]
+
+
+@pytest.mark.parametrize("message", UNLOADABLE)
 def test_nothing_is_sent_or_spooled_if_no_consumer_could_load_one(message: Message) -> None:
     with FakeBroker() as broker, pytest.raises(MessageRefused):
         publish([*messages(1), message], config_for(broker.url))

@@ -225,17 +225,6 @@ def test_a_success_forgets_the_failures(tmp_path: Path) -> None:
     assert memory(tmp_path).last_worked() is None
 
 
-def test_a_steady_state_writes_nothing(tmp_path: Path) -> None:
-    worked(tmp_path)
-    before = (tmp_path / FILE).stat()
-
-    for second in range(5):
-        worked(tmp_path, AT_FIRST, NOW + second)
-
-    after = (tmp_path / FILE).stat()
-    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-
-
 def test_the_file_is_private_and_the_only_one_in_its_directory(tmp_path: Path) -> None:
     state = tmp_path / "state"
     old_mask = os.umask(0)

@@ -18,9 +18,10 @@ from sam_pipeline.schema.net.broker_url import SCHEMES, parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.stand_in import HOST
-from tests.support.invoke import Answer, invoke
+from tests.support.invoke import invoke
 from tests.support.publishing import RESULT, TOPIC, messages, secret
 
+CHECK = ("check", "--connect", "--destination")
 SECTION, ENVIRONMENT = "canary-of-the-section", "canary-of-the-environment"
 
 
@@ -29,12 +30,6 @@ def secrets_of_the_section(own_surroundings: None, monkeypatch: pytest.MonkeyPat
     for name in ("PASSWORD", "TOKEN", "PROXY_PASSWORD"):
         monkeypatch.setenv(f"SAM_PUBLISHER_{name}", ENVIRONMENT)
     monkeypatch.setenv("BEARER_TOKEN", ENVIRONMENT)
-
-
-def sam_publish(*arguments: str) -> Answer:
-    answer = invoke("sam-publish", *arguments)
-    assert answer.code == 0, str(answer)
-    return answer
 
 
 def table(url: str, *lines: str) -> str:
@@ -130,8 +125,8 @@ def test_a_message_goes_where_its_class_goes_at_the_broker_that_takes_it() -> No
         config = loaded(table(broker.url, *lines))
         sent = [*messages(1, destination=TOPIC), *messages(1, destination="/topic/elsewhere")]
         publication = publish(sent, config)
-        sam_publish(*RESULT, "--destination", "/topic/x")
-        sam_publish("check", "--connect", "--destination", "/topic/y")
+        for command in ((*RESULT, "--destination", "/topic/x"), (*CHECK, "/topic/y")):
+            assert invoke("sam-publish", *command).code == 0
         shown = kind_of(parse_broker(broker.url)).preview(config.broker_list[0], config, sent[0])
 
     here, there = "/topic/site", "/topic/elsewhere"

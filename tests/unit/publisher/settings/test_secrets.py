@@ -62,16 +62,11 @@ def test_a_token_comes_from_our_own_sources_and_then_from_wlcg_discovery(tmp_pat
         tokens.append(secrets.token(None, sources))
         del sources[name]
 
+    with pytest.raises(ConfigError, match="missing: no such file or directory"):
+        secrets.token(None, {"BEARER_TOKEN_FILE": "/missing", "XDG_RUNTIME_DIR": str(tmp_path)})
+
     of = ("variable", "file", "credential", "bearer", "bearer-file")
     assert tokens == [*(f"of-{source}" for source in of), "discovered"]
-
-
-def test_a_missing_bearer_token_file_is_an_error_beside_other_tokens(tmp_path: Path) -> None:
-    discovered(tmp_path)
-    environ = {"BEARER_TOKEN_FILE": "/missing", "XDG_RUNTIME_DIR": str(tmp_path)}
-
-    with pytest.raises(ConfigError, match="missing: no such file or directory"):
-        secrets.token(None, environ)
 
 
 def test_only_a_link_of_ours_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
