@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import re
+import tomllib
 import unicodedata
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -16,6 +19,7 @@ from hypothesis import strategies as st
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.errors import ClockNotSet, ConfigError
 from sam_pipeline.schema.program import command
+from sam_pipeline.schema.program.extras import EXTRAS, how_to_install
 from sam_pipeline.schema.program.wording import one_line, printable, printable_json
 from sam_pipeline.schema.times import NOT_BEFORE, require_set_clock
 
@@ -123,6 +127,24 @@ def test_no_text_has_a_character_that_is_not_shown(text: str, document: dict[str
     as_json = printable_json(json.dumps(document, indent=1, ensure_ascii=False))
     assert json.loads(as_json) == json.loads(json.dumps(document))
     assert all(line == printable(line) for line in as_json.split("\n"))
+
+
+PYPROJECT = Path(__file__).parents[4] / "pyproject.toml"
+IMPORT_NAMES = {"psycopg2-binary": "psycopg2", "pynacl": "nacl"}
+"""Of distributions whose names differ from those of their packages."""
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_each_package_of_an_extra_is_known_and_any_other_module_is_a_bug(extra: str) -> None:
+    listed = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"][extra]
+
+    names = {re.split(r"[\[<>=]", requirement)[0].lower() for requirement in listed}
+    packages = {IMPORT_NAMES.get(name, name) for name in names - {"sam-pipeline"}}
+
+    assert packages | {"py4j"} == {*EXTRAS[extra], "py4j"}
+    [line] = how_to_install("pyspark.sql")
+    assert line.startswith("pyspark ") and "'.[reports]'" in line
+    assert how_to_install("sam_pipeline.sql.nothing") == []
 
 
 @given(st.lists(st.integers(0, 12)), st.integers(1, 5), st.integers(1, 10))

@@ -191,6 +191,21 @@ def test_all_files_that_cannot_be_read_are_reported_with_all_other_problems(plac
     assert "conf.d/broken.toml:3" in place.problems()[1]
 
 
+def test_only_toml_files_beside_a_sam_toml_are_fragments(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.write('consumer.name = "a"', a="consumer.eager = true")
+    for name in (".a.toml", "a.toml.rpmnew", "a.toml.dpkg-old", "a.toml~", "#a.toml#", "README"):
+        (place.fragments / name).write_text("not TOML")
+
+    assert place.load().eager is True
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", lambda path: ["removed-while-it-is-read.toml"])
+        assert place.load().eager is False
+    place.main = place.main.rename(place.main.with_name("owner.toml"))
+    assert place.load().eager is False
+
+
 def test_a_named_file_must_be_readable_and_without_any_the_searched_places_are_reported(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +236,18 @@ SECRETS = {
 }
 
 
+NOT_SECRET = """
+[database]
+url = "postgresql+psycopg2://sam@db.example.org/sam?sslmode=verify-full"
+[publisher]
+brokers = ["stomp://sam@msg.example.org:61613", "spool:///var/spool/a:b@c"]
+password_file = "broker-password"
+[consumer]
+name = "a"
+words = { token = "metricName" }
+"""
+
+
 @pytest.mark.parametrize("fragment", [False, True])
 def test_a_secret_that_others_may_read_is_refused(place: Place, fragment: bool) -> None:
     for name, secret in SECRETS.items():
@@ -231,6 +258,22 @@ def test_a_secret_that_others_may_read_is_refused(place: Place, fragment: bool) 
         (problem,) = [line for line in problems if "chmod 600" in line]
         assert problem.startswith("conf.d/a.toml:" if fragment else "sam.toml:")
         assert "0644" in problem and "hidden" not in str(problems)
+
+
+def test_files_without_secrets_may_be_read_by_all(place: Place) -> None:
+    def load_with(mode: int, main: str, fragment: str = "") -> str:
+        place.write(main, a=fragment)
+        place.main.chmod(mode)
+        (place.fragments / "a.toml").chmod(0o644)
+        return place.load({"SAM_DATABASE_URL": "sqlite:////var/lib/sam/sam.db"}).name
+
+    secret, name = f"[database]\n{SECRET}\n", 'consumer.name = "a"\n'
+    assert load_with(0o644, NOT_SECRET) == load_with(0o600, secret, name) == "a"
+    # A service may read a file of root by its group.
+    for mode in (0o600, 0o400, *([0o640] if os.geteuid() == 0 else [])):
+        assert load_with(mode, name + secret) == "a"
+    place.main.chmod(0o604)
+    assert "0604" in place.problems()[0]
 
 
 MASKED = {
