@@ -164,14 +164,14 @@ def test_only_the_answer_to_a_stored_message_confirms_it(
         sent_to(url_of(server), [message_to()])
 
 
-NOT_AUTHORIZED = reply(500, b"<title>Error 500 javax.jms.JMSException: User x is not authorized")
+DENIED = reply(500, b"<title>Error 500 javax.jms.JMSException: User x is not authorized</title>")
 BAD = json_reply(400, {"error": "bad_request", "reason": "routing key too long"})
 
 
 @pytest.mark.parametrize(
     ("url_of", "good", "refusal", "destination", "stem"),
     [
-        (servlet, SENT, NOT_AUTHORIZED, TOPIC, "500 Reason: User x is not authorized"),
+        (servlet, SENT, DENIED, TOPIC, "500 Reason: User x is not authorized"),
         (api, ROUTED, BAD, TOPIC, "routing key too long"),
         (api, ROUTED, DROPPED, TOPIC, "no queue is bound to amq.topic with the key grid.probe.m"),
         (api, ROUTED, DROPPED, "/queue/x", "there is no queue x"),
