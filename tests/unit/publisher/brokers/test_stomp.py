@@ -245,13 +245,9 @@ def test_the_name_of_this_host_is_the_longest_except_localhost(
     assert this_host() == expected
 
 
-@pytest.fixture
-def at(spool: DirectoryQueue) -> BrokerAddress:
-    return BrokerAddress(Broker("spool", path=str(spool.path)))
-
-
-def test_elements_are_confirmed_until_it_is_full(spool: DirectoryQueue, at: BrokerAddress) -> None:
+def test_elements_are_confirmed_until_it_is_full(spool: DirectoryQueue) -> None:
     sent = messages(61)
+    at = BrokerAddress(Broker("spool", path=str(spool.path)))
     transport = spool_transport.connect(at, PublisherConfig(spool_max_messages=60), SOON)
     confirmed = []
 
@@ -262,12 +258,3 @@ def test_elements_are_confirmed_until_it_is_full(spool: DirectoryQueue, at: Brok
 
     assert confirmed == [*range(60)]
     assert [spool.read(name) for name in spool.names()] == sent[:60]
-
-
-def test_a_file_in_its_place_makes_it_unavailable(spool: DirectoryQueue, at: BrokerAddress) -> None:
-    spool.path.write_text("a file")
-
-    with pytest.raises(BrokerUnavailable, match="is not a directory"):
-        spool_transport.round_trip(at, PublisherConfig(), metric_message(), SOON)
-    with pytest.raises(BrokerUnavailable, match="is not a directory"):
-        list(spool_transport.connect(at, PublisherConfig(), SOON).send(messages(1), SOON))

@@ -20,6 +20,7 @@ from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.tls import CLOSED, NO_TLS, TOO_OLD
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.http_stand_in import HttpStandIn
+from tests.support.brokers.proxy_server import ProxyServer
 from tests.support.brokers.tls_files import HOST, NOW, TLS_1_2, TLS_1_3, TlsFiles
 from tests.support.builders import metric_message
 from tests.support.publishing import config_for, messages, sized, spooled
@@ -116,6 +117,16 @@ def test_an_untrusted_broker_gets_nothing(
         assert stem in outcome(files, broker.url)
 
     assert (broker.connections, broker.logins, len(spooled())) == (1, [], 1)
+
+
+@pytest.mark.parametrize(("name", "taken"), [("mq.example.org.", 1), ("other.example.org", 0)])
+def test_the_certificate_must_be_for_the_name(files: TlsFiles, name: str, taken: int) -> None:
+    """Here only the proxy knows the name."""
+    tls = files.server(files.host("mq.example.org"))
+    with FakeBroker(tls=tls) as broker, ProxyServer(hosts={name: HOST}) as proxy:
+        reason = outcome(files, broker.url.replace(HOST, name), proxy=proxy.url)
+
+    assert ("hostname mismatch" in reason, len(broker.taken)) == (not taken, taken)
 
 
 def new_directory(files: TlsFiles, name: str) -> Path:
