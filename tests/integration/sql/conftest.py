@@ -1,4 +1,4 @@
-"""A PostgreSQL server without the settings that `check` objects to."""
+"""Databases of random worlds, and a PostgreSQL server without what `check` objects to."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.oracle.databases import Databases
 from tests.services import needed
-from tests.services.postgres import PostgresServer, running_postgres
+from tests.services.postgres import PostgresServer, drop_database, new_url, running_postgres
 
 MEMORY = Path("/dev/shm")
 SETTINGS = {"timezone": "Asia/Kolkata", "full_page_writes": "off", "max_wal_size": "64MB"}
@@ -35,3 +36,12 @@ def running_durable_postgres() -> Iterator[PostgresServer]:
 def durable_postgres() -> Iterator[PostgresServer]:
     with running_durable_postgres() as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def databases(
+    postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Databases]:
+    url = new_url(postgres)
+    yield Databases(tmp_path_factory.mktemp("worlds"), url)
+    drop_database(postgres, url)

@@ -107,11 +107,6 @@ def endpoint_elements(numbers: Iterable[int]) -> list[str]:
     return [service_endpoint(host=f"h{number}.example.org") for number in numbers]
 
 
-def endpoints_of(names: Iterable[str]) -> str:
-    """A document with a CE for each host."""
-    return document(*(service_endpoint(host=name) for name in names))
-
-
 def _downtime(key: str, inner: str) -> str:
     head = f'<DOWNTIME ID="5001" PRIMARY_KEY="{key}" CLASSIFICATION="SCHEDULED">'
     return f"  {head}<PRIMARY_KEY>{key}</PRIMARY_KEY>\n{inner}\n  </DOWNTIME>\n"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,3 +52,17 @@ def url_of(engine: Engine) -> str:
     if engine.dialect.name == "sqlite":
         return f"sqlite:///{engine.get_execution_options()['sam_file']}"
     return engine.url.render_as_string(hide_password=False)
+
+
+def upgrade_at_once(urls: Sequence[str]) -> list[list[str]]:
+    """The versions that each of several processes applied; Alembic keeps its state in globals."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "sam_pipeline.sql", "upgrade", "--json"],
+            env={**os.environ, "SAM_DATABASE_URL": url},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for url in urls
+    ]
+    return [json.loads(process.communicate(timeout=120)[0])["applied"] for process in processes]

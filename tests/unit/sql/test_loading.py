@@ -231,12 +231,6 @@ def test_a_view_that_cannot_be_a_class_has_a_problem(found: str, text: str) -> N
     assert "; " not in found
 
 
-def test_all_problems_are_reported_at_once() -> None:
-    text = str(problem("sam-check", (Column("x", "_text", "text[]"),), enabled=()))
-
-    assert text.count("; ") == 2
-
-
 # The chain of operations --------------------------------------------------------------------------
 
 
@@ -253,10 +247,6 @@ def chain(length: int) -> list[RecordedOperation]:
 def broken(operations: Sequence[RecordedOperation]) -> list[int]:
     """The numbers of the operations that are reported."""
     return [int(text.split(":")[0].removeprefix("operation ")) for text in broken_links(operations)]
-
-
-def test_an_untouched_chain_is_unbroken() -> None:
-    assert broken(chain(5)) == broken([]) == []
 
 
 @pytest.mark.parametrize(

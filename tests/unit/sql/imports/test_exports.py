@@ -63,16 +63,6 @@ def test_an_endpoint_has_site_host_flavour_uri_and_flags(file: Path) -> None:
     assert not {"production", "monitored"} & second.keys()
 
 
-def test_pages_are_joined_within_and_across_files(file: Path, tmp_path: Path) -> None:
-    first, second, third = (service_endpoint(host=f"{name}.org") for name in "abc")
-    write(file, page(first), page(second))
-    other = write(tmp_path / "page3.xml", page(second, third), page())
-
-    rows = read_endpoints([file, other])
-
-    assert [row["hostName"] for row in rows] == ["a.org", "b.org", "c.org"]
-
-
 def test_of_services_with_one_host_and_flavour_the_monitored_one_counts(file: Path) -> None:
     services = [
         service_endpoint(production="N", url="a:1", key="1G0"),

@@ -48,15 +48,6 @@ def load(tmp_path: Path) -> Any:
     return load
 
 
-def test_a_feed_needs_its_kind_and_url_only(load: Any) -> None:
-    [gocdb, vo_feed] = load(GOCDB, VO)
-
-    assert gocdb.contents == ("endpoints", "groups", "downtimes")
-    assert vo_feed.contents == ("feed",)
-    assert (gocdb.timeout_s, gocdb.certificate_file) == (600, None)
-    assert load() == ()
-
-
 @pytest.mark.parametrize(
     ("table", "problem"),
     [
