@@ -17,13 +17,7 @@ from tests.services import needed
 from tests.services.activemq import ActiveMQRules, ActiveMQServer, running_activemq
 from tests.services.broker import Rules
 from tests.services.brokers import BROKERS
-from tests.services.postgres import (
-    PostgresServer,
-    drop_database,
-    fresh_database,
-    new_url,
-    running_postgres,
-)
+from tests.services.postgres import PostgresServer, drop_database, new_url
 from tests.support.brokers.tls_files import TlsBroker, TlsFiles
 from tests.support.database.with_schema import with_schema
 
@@ -58,19 +52,6 @@ def shared_postgres_url(postgres: PostgresServer) -> Iterator[str]:
     with_schema(url).dispose()
     yield url
     drop_database(postgres, url)
-
-
-@pytest.fixture(scope="module")
-def mortal_postgres() -> Iterator[PostgresServer]:
-    """A server that tests may kill; with few files, so that recovery syncs them quickly."""
-    with needed(running_postgres()) as server:
-        yield server
-
-
-@pytest.fixture
-def mortal_url(mortal_postgres: PostgresServer) -> str:
-    """The URL of an empty database of the test's own there."""
-    return fresh_database(mortal_postgres)
 
 
 @pytest.fixture(scope="module")

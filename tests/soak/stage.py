@@ -36,6 +36,7 @@ from tests.support.consumer.daemon import Daemon, Subscription, running, site_of
 from tests.support.consumer.door import Door, new_door, servlet_site
 from tests.support.consumer.site import Site
 from tests.support.http_client import NO_ANSWER, HttpClient
+from tests.support.invoke import call
 from tests.support.waiting import eventually
 
 BACK_S = 120.0
@@ -201,15 +202,10 @@ class Stage:
     def prune(self, keep_days: int) -> None:
         """Remove older results, as an operator does."""
         owner = as_role(self.sites[0].database, "owner")
-        done = subprocess.run(
-            [str(PROGRAMS / "sam-db"), "prune", "--keep-results", f"{keep_days}d", "--json"],
-            env={**clean_environment(), "SAM_DATABASE_URL": owner},
-            cwd=self.directory,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr
+        command = [PROGRAMS / "sam-db", "prune", "--keep-results", f"{keep_days}d", "--json"]
+        environment = {**clean_environment(), "SAM_DATABASE_URL": owner}
+        done = call(command, self.directory, environment, timeout_s=300)
+        assert done.code == 0, str(done)
 
     def stop_publishers(self) -> list[str]:
         """End the long-lived publishers; a problem for each that did not exit as it should."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.services import PRIVILEGED, missing
-from tests.support.commands import PROGRAMS, TIMEOUT_S, Answer
+from tests.support.commands import PROGRAMS, Answer
+from tests.support.invoke import call
 from tests.support.page import ROOT
 
 AS_ACCOUNT = """
@@ -59,18 +59,7 @@ class Account:
 
     def run(self, *command: str | Path, **variables: str) -> Answer:
         """Run a command in the home directory and wait for its end."""
-        done = subprocess.run(
-            self.command(*command),
-            cwd=self.home,
-            env={**self.environment, **variables},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-        )
-        return Answer(
-            [f"as {self.uid}:", *map(str, command)], done.returncode, done.stdout, done.stderr
-        )
+        return call(self.command(*command), self.home, {**self.environment, **variables})
 
     def succeed(self, *command: str | Path, **variables: str) -> Answer:
         """Like `run`, but fail unless the exit code is 0."""

@@ -17,11 +17,10 @@ from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.services.postgres import as_role
 from tests.services.spark_classes import spark_cache
 from tests.support.database.with_schema import with_schema
+from tests.support.invoke import TIMEOUT_S, call, invoke
 from tests.support.invoke import Answer as Answer
-from tests.support.invoke import invoke
 
 PROGRAMS = Path(sys.executable).parent
-TIMEOUT_S = 180.0
 SPOOL_SILENCE_S = 0.5
 """How long a spool must be empty until a drain in this process ends."""
 RESULT = (
@@ -89,17 +88,10 @@ brokers = ["{self.broker}"]
         self, *command: str | Path, stdin: str = "", timeout_s: float = TIMEOUT_S
     ) -> Answer:
         """Run one of our programs as a process, for what only a process can show."""
-        arguments = [str(argument) for argument in command]
-        done = subprocess.run(
-            [str(PROGRAMS / arguments[0]), *arguments[1:]],
-            input=stdin,
-            cwd=self.directory,
-            env=self.clean_environment(arguments),
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-        )
-        return Answer(arguments, done.returncode, done.stdout, done.stderr)
+        program, *arguments = map(str, command)
+        environment = self.clean_environment([program, *arguments])
+        line = [str(PROGRAMS / program), *arguments]
+        return call(line, self.directory, environment, stdin, timeout_s)
 
     def succeed(self, *command: str | Path, stdin: str | bytes = "") -> Answer:
         """Like `run`, but fail unless the exit code is 0."""
@@ -174,8 +166,5 @@ def embedded(directory: Path) -> Workplace:
 
 def embedded_workplace(directory: Path) -> Workplace:
     """Like `embedded`, without the database."""
-    return Workplace(
-        directory,
-        broker=f"spool://{directory / 'spool'}",
-        database=f"sqlite:///{directory / 'sam.db'}",
-    ).write_configuration()
+    spool, database = f"spool://{directory / 'spool'}", f"sqlite:///{directory / 'sam.db'}"
+    return Workplace(directory, spool, database).write_configuration()

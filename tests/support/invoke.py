@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from unittest.mock import patch
 
 from sam_pipeline.publisher.settings.signing import signer_of
 
+TIMEOUT_S = 180.0
 MODULES = {
     "sam-publish": "sam_pipeline.publisher.cli",
     "sam-consume": "sam_pipeline.consumer.cli",
@@ -47,6 +49,21 @@ class Answer:
 
     def __str__(self) -> str:
         return f"{' '.join(self.command)} -> {self.code}\n{self.out}\n{self.err}"
+
+
+def call(
+    command: Sequence[str | Path],
+    cwd: Path,
+    env: Mapping[str, str],
+    stdin: str = "",
+    timeout_s: float = TIMEOUT_S,
+) -> Answer:
+    """Run a command as a process and wait for its end."""
+    line = [str(part) for part in command]
+    done = subprocess.run(
+        line, input=stdin, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout_s
+    )
+    return Answer(line, done.returncode, done.stdout, done.stderr)
 
 
 def invoke(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 from tests.support.commands import Answer, Workplace
+from tests.support.invoke import call
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -37,13 +37,5 @@ class Page:
 
 def shell(workplace: Workplace, *scripts: str) -> Answer:
     """Run the scripts in one shell in the workplace, which stops at the first failure."""
-    done = subprocess.run(
-        ["bash", "-c", "\n".join(["set -euo pipefail", *scripts])],
-        cwd=workplace.directory,
-        env=workplace.clean_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    return Answer(scripts, done.returncode, done.stdout, done.stderr)
+    command = ["bash", "-c", "\n".join(["set -euo pipefail", *scripts])]
+    return call(command, workplace.directory, workplace.clean_environment(), timeout_s=400)

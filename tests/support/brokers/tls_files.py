@@ -12,7 +12,6 @@ from __future__ import annotations
 import shutil
 import ssl
 import subprocess
-import warnings
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -31,7 +30,6 @@ HOST = "127.0.0.1"
 NOW = datetime.now(UTC)
 YEAR = timedelta(days=365)
 CLIENT = "wn17.example.org"
-TLS_1_1 = ssl.TLSVersion.TLSv1_1
 TLS_1_2 = ssl.TLSVersion.TLSv1_2
 TLS_1_3 = ssl.TLSVersion.TLSv1_3
 STORE_PASSWORD = "store-secret"
@@ -114,9 +112,7 @@ class TlsFiles:
     ) -> ssl.SSLContext:
         """The context of a server with one TLS version, optionally with client certificates."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of TLS 1.1
-            context.minimum_version = context.maximum_version = version
+        context.minimum_version = context.maximum_version = version
         (certificate or self.host()).configure_cert(context)
         if wants_ours or revoked:
             context.verify_mode = ssl.CERT_REQUIRED
