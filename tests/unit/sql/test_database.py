@@ -72,12 +72,10 @@ def test_a_relative_path_is_relative_to_its_file_and_the_environment_beats_the_f
     [
         "nonsense",
         "mysql://u:secret@h/d",
-        "sqlite://",
         "sqlite:///:memory:",
         "sqlite:////var/lib/sam/sam.db?timeout=5s",
         "postgresql://h:x/d",
         "postgresql://u:top@secret@h/d",
-        "postgresql://u:top@and/secret@h/d",
         "postgresql://sam:secret@db/sam?ssl_mode=verify-full",
     ],
 )
@@ -96,12 +94,9 @@ def test_a_url_of_another_kind_is_refused_without_its_password(tmp_path: Path, u
         ("postgresql://sam@10.0.0.1/sam?sslmode=allow", "allow"),
         ("postgresql:///sam?host=127.0.0.1:5432&host=db2.example.org:5432", "prefer"),
         ("sqlite:////var/lib/sam/sam.db", None),
-        ("postgresql:///sam", None),
         ("postgresql:///sam?host=/run/postgresql", None),
         ("postgresql://localhost/sam", None),
-        ("postgresql://[::1]:5432/sam", None),
         ("postgresql://db.example.org/sam?sslmode=require", None),
-        ("postgresql://db.example.org/sam?sslmode=verify-full", None),
     ],
 )
 def test_a_database_that_may_be_reached_in_plain_text_is_noted(url: str, mode: str | None) -> None:
@@ -161,9 +156,7 @@ UNIQUE, POSITIVE = "UNIQUE(state,size)", "CHECK(size > 0)"
         (",size integer,", ",", ["column t.size is missing"]),
         (",size integer,", ",size integer,note text,", ["unexpected column t.note"]),
         ("size integer", "size text", ["column t.size was changed"]),
-        ("size integer", "size", ["column t.size was changed"]),
         (",'c'", "", ["column t.state was changed"]),
-        ("'a,(b'", "'a'", ["column t.state was changed"]),
         ("size integer", 'more,"else" text', ["column t.size is missing", "more", "t.else"]),
         (UNIQUE, POSITIVE, [f"{UNIQUE} on t is missing", f"unexpected constraint {POSITIVE}"]),
         (" STRICT", "", ["table t was changed"]),
@@ -191,8 +184,6 @@ STATES = {
 }
 ON_SQLITE = [
     ("SQLITE_BUSY", "database is locked", Kind.RETRY),
-    ("SQLITE_BUSY_SNAPSHOT", "database is locked", Kind.RETRY),
-    ("SQLITE_CANTOPEN", "unable to open database file", Kind.RETRY),
     ("SQLITE_FULL", "database or disk is full", Kind.RETRY),
     ("SQLITE_IOERR_WRITE", "disk I/O error", Kind.RETRY),
     ("SQLITE_READONLY_DBMOVED", "attempt to write a readonly database", Kind.RETRY),
@@ -202,7 +193,6 @@ ON_SQLITE = [
     ("SQLITE_ERROR", "malformed JSON", Kind.RECORD),
     ("SQLITE_CONSTRAINT_TRIGGER", "hostName: is not a host name", Kind.RECORD),
     ("SQLITE_CONSTRAINT_NOTNULL", "NOT NULL constraint failed", Kind.RECORD),
-    ("SQLITE_TOOBIG", "string or blob too big", Kind.RECORD),
     ("SQLITE_NEWLY_MADE", "of a later version", Kind.RECORD),
 ]
 
@@ -244,7 +234,6 @@ def test_an_sqlite_error_name_says_what_to_do(name: str, text: str, kind: Kind) 
     ("error", "kind"),
     [
         (psycopg2.OperationalError("server closed the connection unexpectedly"), Kind.RETRY),
-        (psycopg2.InterfaceError("connection already closed"), Kind.RETRY),
         (wrapped(postgresql_error(None), lost=True), Kind.RETRY),
         (wrapped(postgresql_error("22P02"), lost=True), Kind.RETRY),
         (ValueError("A string literal cannot contain NUL (0x00) characters."), Kind.RECORD),
@@ -290,11 +279,9 @@ DAY1, DAY2 = "2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z"
     ("argument", "text", "value"),
     [
         (time_argument, "2026-11-20T08:00:00Z", "2026-11-20T08:00:00Z"),
-        (time_argument, "2026-11-20 08:00Z", "2026-11-20T08:00:00Z"),
         (time_argument, "2026-11-20T09:30+01:30", "2026-11-20T08:00:00Z"),
         (time_argument, "2026-11-20T00:00:05-0200", "2026-11-20T02:00:05Z"),
         (window_argument, "2026-11-01..2026-11-30", Window(DAY1, "2026-12-01T00:00:00Z")),
-        (window_argument, "2026-11-01..2026-11-01", Window(DAY1, DAY2)),
         (window_argument, "2026-11-01T00:00Z..2026-11-02T00:00Z", Window(DAY1, DAY2)),
         (age_argument, "1d", 1),
         (age_argument, "99999d", 99_999),
@@ -372,13 +359,11 @@ def span(first: int, end: int | None = None, key: str = "a", facts: str = "") ->
     [
         ([span(3, 6)], [span(3, 6)], []),
         ([span(3, 6)], [], [3, 4, 5]),
-        ([], [span(3, 6)], [3, 4, 5]),
         ([span(3, 6)], [span(3)], [6, 7, 8]),
         ([span(3, 6)], [span(5, 8)], [3, 4, 6, 7]),
         ([span(3, 6, facts="weight 1")], [span(5, 7, facts="weight 2")], [3, 4, 5, 6]),
         ([span(3, 6)], [span(3, 6, key="b")], [3, 4, 5]),
         ([span(1, 3)], [], [2]),
-        ([span(7)], [], [7, 8]),
         ([span(9)], [], []),
     ],
 )
