@@ -22,8 +22,7 @@ from sam_pipeline.sql.database.engine import make_engine, name_of
 from sam_pipeline.sql.database.roles import ROLES_COMMAND
 from sam_pipeline.sql.database.version import access_script
 from sam_pipeline.sql.errors import SchemaMismatch
-from tests.services.postgres import PostgresServer, as_role
-from tests.services.psql import run_psql
+from tests.services.postgres import PostgresServer, as_role, run_psql
 from tests.support.database.dialects import only_on
 from tests.support.database.own_class import add_trigger, run
 from tests.support.database.sam_db import sam_db_on, url_of
@@ -109,19 +108,11 @@ DROP INDEX run_report_day;
 = index run_report_day is missing
 UPDATE pg_index SET indisvalid = false WHERE indexrelid = CAST('claim_key' AS regclass);
 = index claim_key was changed
-DROP TABLE report_change_row CASCADE;
-= table report_change_row is missing
-= constraint report_change_row.report_change_row_pkey is missing
-= constraint report_change_row.report_change_row_run_id_fkey is missing
-= index report_change_row_run is missing
-= view report_change is missing
-= view report_candidate is missing
-= trigger report_change_row_insert on report_change_row is missing
-= grant INSERT ON report_change_row TO sam_reporter is missing
-= grant SELECT ON report_candidate TO sam_reader is missing
-= grant SELECT ON report_candidate TO sam_reporter is missing
-= grant SELECT ON report_change TO sam_reader is missing
-= grant SELECT ON report_change TO sam_reporter is missing
+DROP TABLE load_news CASCADE;
+= table load_news is missing
+= constraint load_news.load_news_pkey is missing
+= view fold_state is missing
+= grant SELECT ON fold_state TO sam_loader is missing
 ALTER TABLE dead_letter DROP COLUMN error, ALTER COLUMN message_class DROP NOT NULL,
     ALTER COLUMN state SET DEFAULT 'dropped', ALTER COLUMN reason TYPE varchar(50),
     ALTER COLUMN dead_letter_id DROP IDENTITY,

@@ -16,6 +16,7 @@ from sam_pipeline.sql.errors import message_of as database_error
 from sam_pipeline.sql.loading.catalogue import Catalogue, class_views
 from sam_pipeline.sql.loading.load import load
 from tests.support.builders import NOW, metric_message, metric_result
+from tests.support.database.dialects import only_on
 from tests.support.database.letters import load_now, only_letter
 from tests.support.database.own_class import add_trigger, drop_trigger, make_class, run
 from tests.support.database.roles import acting_as
@@ -31,17 +32,8 @@ from tests.support.database.sql_rows import (
     site_group,
     stored,
 )
-from tests.support.database.with_schema import with_schema
 
 NO_TRIGGER = "has no INSTEAD OF INSERT trigger"
-
-
-@pytest.fixture
-def postgresql(postgres_url: str) -> Iterator[Engine]:
-    """A PostgreSQL database: only it has strict types and quoted names."""
-    engine = with_schema(postgres_url)
-    yield engine
-    engine.dispose()
 
 
 def note(class_name: str = "note", **values: str) -> Message:
@@ -130,39 +122,39 @@ PLAIN = {
 OTHERS = ("text[]", "int4range", "made", "texts")
 
 
+@only_on("postgresql", "own_url")  # only it has strict types
 def test_text_fills_every_plain_type_and_a_column_of_another_one_breaks_its_class(
-    postgresql: Engine,
+    own_engine: Engine,
 ) -> None:
     run(
-        postgresql,
+        own_engine,
         "CREATE TYPE mood AS ENUM ('good', 'bad')",
-        "CREATE DOMAIN short AS varchar(9)",
-        "CREATE DOMAIN shorter AS short CHECK (length(VALUE) < 5)",
+        "CREATE DOMAIN shorter AS varchar(9) CHECK (length(VALUE) < 5)",
         "CREATE DOMAIN moods AS mood",
         "CREATE DOMAIN moment AS timestamptz",
         "CREATE TYPE made AS (a integer, b text)",
         "CREATE DOMAIN texts AS text[]",
     )
     columns = {f"c{number}": type_name for number, type_name in enumerate(PLAIN)}
-    make_class(postgresql, "note", **columns)
+    make_class(own_engine, "note", **columns)
     for number, type_name in enumerate(OTHERS):
-        make_class(postgresql, f"bad{number}", words="text", odd=type_name)
+        make_class(own_engine, f"bad{number}", words="text", odd=type_name)
 
     loaded = load_now(
-        postgresql,
+        own_engine,
         note(**dict(zip(columns, PLAIN.values(), strict=True))),
         *(note(f"bad{number}") for number in range(len(OTHERS))),
     )
 
     assert (loaded.rows, loaded.dead_letters) == (1, {"class-broken": len(OTHERS)})
-    assert query(postgresql, "SELECT c13::text, c14 FROM note") == [
+    assert query(own_engine, "SELECT c13::text, c14 FROM note") == [
         ("2026-11-20 12:00:00", "2026-11-20T12:00:00Z")
     ]
-    assert [*problems(postgresql)] == [f"bad{number}" for number in range(len(OTHERS))]
-    assert sum("column odd has type" in text for text, _ in find_problems(postgresql)) == len(
+    assert [*problems(own_engine)] == [f"bad{number}" for number in range(len(OTHERS))]
+    assert sum("column odd has type" in text for text, _ in find_problems(own_engine)) == len(
         OTHERS
     )
-    view = Catalogue(postgresql).find("note")
+    view = Catalogue(own_engine).find("note")
     assert view and view.times == {
         "c11": "day", "c12": "clock", "c13": "moment", "c14": "moment", "c23": "moment",
     }  # fmt: skip

@@ -348,14 +348,6 @@ def test_a_summary_can_be_dropped_but_neither_edited_nor_replayed(engine: Engine
     assert only_letter(engine).error.startswith("5 ")
 
 
-def test_letters_of_a_broken_class_are_stored_beyond_the_limit(own_engine: Engine) -> None:
-    drop_trigger(own_engine, "metricOutput")
-
-    load_now(own_engine, *(metric_message() for _ in range(5)), quota=LetterQuota(1, 1))
-
-    assert open_by_reason(own_engine) == {"class-broken": 5}
-
-
 # Where the database has a message -----------------------------------------------------------------
 
 DAY = timedelta(days=1)
