@@ -5,20 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import hypothesis
 import pytest
 
 from tests.services import needed
-from tests.services.activemq import ActiveMQServer
-from tests.services.activemq5 import ActiveMQ5Server
-from tests.services.artemis import ArtemisServer
 from tests.services.broker import QUICK_START, StompServer, java_options
 from tests.services.brokers import BROKERS
-from tests.services.host import VARIABLE, ServiceHost, shared
+from tests.services.host import SERVERS, VARIABLE, ServiceHost, shared
 from tests.services.postgres import PostgresServer, drop_database, fresh_database
-from tests.services.rabbitmq import RabbitMQServer
 from tests.support.reports.spark_session import spark as spark  # fixtures
 from tests.support.reports.spark_session import spark_ends as spark_ends
 
@@ -40,11 +37,19 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(ServiceHost().stop)
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL server for the session; `fresh_database(postgres)` gives a test its own."""
-    with needed(shared("postgres")) as server:
-        yield server
+def _server(name: str) -> Callable[[], Iterator[Any]]:
+    """A server for the session: use databases and destinations of your own."""
+
+    @pytest.fixture(scope="session", name=name)
+    def server() -> Iterator[Any]:
+        with needed(shared(name)) as running:
+            yield running
+
+    return server
+
+
+for _name in SERVERS:
+    globals()[_name] = _server(_name)
 
 
 @pytest.fixture
@@ -53,34 +58,6 @@ def postgres_url(postgres: PostgresServer) -> Iterator[str]:
     url = fresh_database(postgres)
     yield url
     drop_database(postgres, url)
-
-
-@pytest.fixture(scope="session")
-def activemq() -> Iterator[ActiveMQServer]:
-    """An ActiveMQ Classic broker for the session: use destinations of your own."""
-    with needed(shared("activemq")) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def artemis() -> Iterator[ArtemisServer]:
-    """An ActiveMQ Artemis broker for the session: use destinations of your own."""
-    with needed(shared("artemis")) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def activemq5() -> Iterator[ActiveMQ5Server]:
-    """An ActiveMQ Classic 5 broker with its REST servlet: use destinations of your own."""
-    with needed(shared("activemq5")) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def rabbitmq() -> Iterator[RabbitMQServer]:
-    """A RabbitMQ broker for the session: use destinations of your own."""
-    with needed(shared("rabbitmq")) as server:
-        yield server
 
 
 @pytest.fixture(params=BROKERS)

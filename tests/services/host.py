@@ -16,11 +16,9 @@ from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
 from tests.services import ServiceMissing
-from tests.services.activemq import running_activemq
 from tests.services.activemq5 import running_activemq5
-from tests.services.artemis import running_artemis
+from tests.services.brokers import BROKERS
 from tests.services.postgres import running_postgres
-from tests.services.rabbitmq import running_rabbitmq
 
 VARIABLE = "TEST_SERVICES"
 POSTGRES = {
@@ -32,10 +30,8 @@ POSTGRES = {
 """Far from UTC and off by half an hour: reveals statements that depend on the server's zone."""
 SERVERS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     "postgres": lambda: running_postgres(POSTGRES),
-    "activemq": running_activemq,
     "activemq5": running_activemq5,
-    "artemis": running_artemis,
-    "rabbitmq": running_rabbitmq,
+    **BROKERS,
 }
 
 

@@ -167,3 +167,19 @@ def _answers(port: int) -> bool:
     except psycopg2.OperationalError:
         return False
     return True
+
+
+def run_psql(database: str, script: str) -> str:
+    """The output of psql on a script as a DBA would run it, in which every statement succeeds."""
+    url = make_url(database).set(drivername="postgresql")
+    options = ("--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--file=-")
+    done = subprocess.run(
+        [str(find_programs() / "psql"), *options, url.render_as_string(hide_password=False)],
+        input=script,
+        env={"PATH": os.environ["PATH"], "PGCLIENTENCODING": "UTF8"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

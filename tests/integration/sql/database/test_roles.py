@@ -20,8 +20,7 @@ from sam_pipeline.sql.loading.load import load
 from tests.integration.sql.conftest import running_durable_postgres
 from tests.services import postgres
 from tests.services import postgres as services
-from tests.services.postgres import PostgresServer, as_role, fresh_database, new_url
-from tests.services.psql import run_psql
+from tests.services.postgres import PostgresServer, as_role, fresh_database, new_url, run_psql
 from tests.support.builders import NOW, metric_message, metric_result
 from tests.support.database.own_class import run
 from tests.support.database.sam_db import upgrade_at_once, url_of
@@ -109,34 +108,6 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
         *ANY_WRITE,
     ),
 }
-ALLOWED: Mapping[str, tuple[str, ...]] = {
-    "loader": (
-        "SELECT * FROM dead_letter",
-        "UPDATE dead_letter SET state = 'open', reason = '', error = '', changed_at = now()",
-        "SELECT lock_names()",
-        "SELECT make_partitions(ARRAY[CAST('2026-11-20' AS date)])",
-        AUDITING,
-        RECORDING,
-    ),
-    "topology": (
-        "SELECT * FROM serviceEndpoint, siteGroup, downtime",
-        "SELECT lock_names(), lock_import(), fold_news()",
-    ),
-    "reporter": (
-        RECORDING,
-        "SELECT * FROM report_result, report_topology, report_downtime, report_site_group",
-        "SELECT * FROM report_site_contact",
-        RUN,
-        "UPDATE run SET state = 'failed', finished_at = now()",
-        "SELECT sweep_runs()",
-        "SELECT * FROM current_status, report_status",
-    ),
-    "reader": (
-        *every(*EXAMPLES, "current_status", "report_status", "report_run"),
-        "SELECT * FROM site_availability, group_availability, status_timeline, report_change",
-        "SELECT * FROM load_audit, operation_log",
-    ),
-}
 
 
 @pytest.fixture(scope="module")
@@ -159,11 +130,6 @@ def test_statements_beyond_the_rights_of_a_role_are_refused(
             run(engines[role], statement)
             pytest.fail(statement)
         assert "must be owner" in str(caught.value) or "permission denied" in str(caught.value)
-
-
-@pytest.mark.parametrize("role", ALLOWED)
-def test_a_role_may_run_the_statements_it_needs(engines: Mapping[str, Engine], role: str) -> None:
-    run(engines[role], "SELECT version_num FROM alembic_version", *ALLOWED[role])
 
 
 def test_no_right_is_granted_to_public_and_functions_look_only_into_the_schema(

@@ -31,8 +31,7 @@ from sam_pipeline.sql.database.version import (
     wanted_version,
 )
 from sam_pipeline.sql.errors import DatabaseMissing, DatabaseRefused, SchemaMismatch
-from tests.services.postgres import PostgresServer
-from tests.services.psql import run_psql
+from tests.services.postgres import PostgresServer, run_psql
 from tests.support.database.dialects import only_on
 from tests.support.database.own_class import run
 from tests.support.database.sam_db import upgrade_at_once, url_of
