@@ -61,7 +61,7 @@ def test_a_probe_is_silent_after_one_and_a_half_intervals_until_its_next_result(
     assert silent(engine) == []
 
 
-def test_a_probe_is_known_after_four_results(engine: Engine) -> None:
+def test_a_probe_is_known_after_four_results_and_forgotten_after_a_week(engine: Engine) -> None:
     """Also if they arrive at once."""
     report(engine, "three", regular(INTERVAL * 4, count=3))
     report(engine, "four", regular(INTERVAL * 4, count=4))
@@ -72,6 +72,8 @@ def test_a_probe_is_known_after_four_results(engine: Engine) -> None:
 
     assert silent(engine) == ["at-once", "four"]
     assert [probe.limit_s for probe in look(engine).probes] == [450, 450]
+    assert silent(engine, FORGOTTEN_AFTER - INTERVAL * 5) == ["at-once", "four"]
+    assert silent(engine, FORGOTTEN_AFTER - INTERVAL) == []
 
 
 SECOND, NONE = timedelta(seconds=1), timedelta(0)
@@ -97,13 +99,6 @@ def test_the_interval_is_that_of_recent_results(
 
     assert silent(engine, punctual) == []
     assert silent(engine, late) == ["h"]
-
-
-def test_a_probe_that_has_not_reported_for_a_week_is_forgotten(engine: Engine) -> None:
-    report(engine, "h", regular(timedelta(0)))
-
-    assert silent(engine, FORGOTTEN_AFTER - INTERVAL) == ["h"]
-    assert silent(engine, FORGOTTEN_AFTER + INTERVAL) == []
 
 
 def test_an_endpoint_that_the_topology_no_longer_has_need_not_report(engine: Engine) -> None:
