@@ -363,58 +363,28 @@ def test_what_nobody_else_said_is_gone_within_the_period_only(engine: Engine) ->
 # Days that are due ----------------------------------------------------------------------------
 
 
-def november(*days: int) -> list[date]:
-    return [date(2026, 11, 1) + timedelta(days=day - 1) for day in days]
-
-
 def due(engine: Engine) -> list[date]:
     rows = query(engine, "SELECT day FROM report_changed_day WHERE change_no IS NULL ORDER BY 1")
     return [date.fromisoformat(str(day)) for (day,) in rows]
 
 
-def all_read(engine: Engine) -> None:
+def test_exactly_the_days_that_change_are_due(engine: Engine) -> None:
+    """The days from the end that was forged until today, which a run had read before."""
+    first, forged = date(2026, 11, 11), service_endpoint(validTo="2026-11-10T12:00:00Z")
+    result = metric_result(timestamp="2026-11-02T00:00:00Z", hostName="other.example.org")
+    say(engine, OWNER, "metricOutput", result, EARLIER)
+    say(engine, OWNER, "serviceEndpoint", service_endpoint(), EARLIER)
+    say(engine, FORGER, "serviceEndpoint", forged, LATER)
     fold_all(engine)
     with writing(engine) as connection:
         take_changes(connection)
+    assert due(engine) == []
 
+    days = revoked(engine).due_days
 
-@pytest.fixture
-def reported(engine: Engine) -> Engine:
-    """Results begin on November 2, and a run has read all changes since."""
-    first = metric_result(timestamp="2026-11-02T00:00:00Z", hostName="other.example.org")
-    say(engine, OWNER, "metricOutput", first, EARLIER)
-    all_read(engine)
-    return engine
-
-
-@pytest.mark.parametrize(
-    ("view", "row", "forged", "expected"),
-    [
-        (
-            *("serviceEndpoint", service_endpoint()),
-            service_endpoint(validTo="2026-11-10T12:00:00Z"),
-            november(*range(11, (TODAY - date(2026, 10, 31)).days + 1)),
-        ),
-        (
-            *("downtime", downtime()),
-            downtime(endTime="2026-11-21T12:00:00Z", timestamp="2026-11-19T00:00:00Z"),
-            november(21),
-        ),
-    ],
-)
-def test_exactly_the_days_that_change_are_due(
-    reported: Engine, view: str, row: Values, forged: Values, expected: list[date]
-) -> None:
-    say(reported, OWNER, view, row, EARLIER)
-    say(reported, FORGER, view, forged, LATER)
-    all_read(reported)
-    assert due(reported) == []
-
-    result = revoked(reported)
-
-    assert result.due_days == expected
-    fold_all(reported)
-    assert due(reported) == expected
+    assert days == [first + timedelta(days=number) for number in range((TODAY - first).days + 1)]
+    fold_all(engine)
+    assert due(engine) == days
 
 
 # Whose, and by whom ---------------------------------------------------------------------------
