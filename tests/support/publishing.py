@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from sam_pipeline.publisher.brokers.address import BrokerAddress
+from sam_pipeline.publisher.brokers.transport import kind_of, outcomes
 from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.schema.identity.keys import load_signer
+from sam_pipeline.schema.identity.signature import verify
 from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.net.broker_url import parse_broker
+from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import Frame, closed_port
 from tests.support.brokers.stand_in import HOST
@@ -67,3 +75,34 @@ def secret(path: Path, text: str = "canary", mode: int = 0o600) -> Path:
     path.write_text(f"{text}\n")
     path.chmod(mode)
     return path
+
+
+def signer_of(key: Path, message: Message) -> str | None:
+    """The name of the key in this file if it signed the message; None if it is unsigned.
+
+    Raises:
+        SignatureRefused: the signature is bad.
+    """
+    signer = load_signer(key)
+    keys = {signer.name: [signer.public_key()]}
+    return verify(message, keys, datetime.now(UTC), timedelta(days=1))
+
+
+def sent_to(
+    url: str, messages: Sequence[Message], config: PublisherConfig | None = None
+) -> dict[int, str | None]:
+    """By position: None if the broker confirmed the message, else why it rejected it."""
+    address = BrokerAddress(parse_broker(url), HOST)
+    deadline = Deadline.after(10)
+    kind = kind_of(address.broker)
+    with closing(kind.connect(address, config or PublisherConfig(), deadline)) as transport:
+        return {
+            position: rejection.reason if rejection else None
+            for position, rejection in outcomes(transport, messages, deadline)
+        }
+
+
+def rejection_of(url: str, message: Message, config: PublisherConfig | None = None) -> str:
+    reason = sent_to(url, [message], config)[0]
+    assert reason is not None
+    return reason

@@ -29,8 +29,7 @@ from tests.support.builders import metric_message, metric_result
 from tests.support.commands import PROGRAMS
 from tests.support.conservation import consumed, key_of, numbered
 from tests.support.consumer.daemon import Subscription, row_keys, running, site_of
-from tests.support.consumer.door import KEPT, PATH, listening, new_door, servlet_site
-from tests.support.consumer.door_site import door_site
+from tests.support.consumer.door import KEPT, PATH, door_site, listening, new_door, servlet_site
 from tests.support.consumer.faults import LOADER_SESSIONS, WAITING, fill_up
 from tests.support.consumer.site import Site, make_site, results, sqlite_site
 from tests.support.network import own_network, silent

@@ -24,8 +24,7 @@ from tests.services import missing
 from tests.support.brokers.door_stand_in import TOKEN, DoorStandIn
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.builders import metric_result
-from tests.support.publishing import RESULT
-from tests.support.signatures import signer_of
+from tests.support.publishing import RESULT, signer_of
 
 MAX_BYTES = 5_000_000
 PYENV = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")

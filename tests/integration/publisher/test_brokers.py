@@ -33,8 +33,7 @@ from tests.support.brokers.tls_files import TlsBroker
 from tests.support.builders import metric_message, metric_result
 from tests.support.commands import Workplace
 from tests.support.conservation import conserved
-from tests.support.publishing import dead_url, ids, messages, secret, spooled
-from tests.support.signatures import signer_of
+from tests.support.publishing import dead_url, ids, messages, secret, signer_of, spooled
 
 OURS = ("messageClass", "recordCount", "samMessageId", "content-type", "x-note", "nagios_host")
 

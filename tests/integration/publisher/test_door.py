@@ -20,8 +20,7 @@ from tests.support.brokers.proxy_server import ProxyServer
 from tests.support.brokers.tls_files import HOST, TlsFiles
 from tests.support.builders import metric_message, metric_result
 from tests.support.commands import PROGRAMS
-from tests.support.consumer.door import listening
-from tests.support.consumer.door_site import DoorSite, door_site
+from tests.support.consumer.door import DoorSite, door_site, listening
 from tests.support.publishing import ids
 from tests.support.waiting import eventually
 

@@ -36,7 +36,7 @@ from tests.support.consumer.bad_requests import (
     post,
     wlcg,
 )
-from tests.support.consumer.door_site import DoorSite, door_site
+from tests.support.consumer.door import DoorSite, door_site
 from tests.support.consumer.drawn_messages import DrawnMessage, draw_message, good_message
 from tests.support.consumer.open_door import OpenDoor, open_door
 from tests.support.http_client import HttpAnswer

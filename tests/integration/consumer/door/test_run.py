@@ -25,8 +25,7 @@ from tests.services.process import port_is_open
 from tests.support.builders import metric_result
 from tests.support.consumer.bad_requests import GOOD, PATH, bomb, post, wlcg
 from tests.support.consumer.daemon import site_of
-from tests.support.consumer.door import new_door
-from tests.support.consumer.door_site import DoorSite, door_site
+from tests.support.consumer.door import DoorSite, door_site, new_door
 from tests.support.consumer.memory import MIB, peak_mb
 from tests.support.consumer.site import Site, results
 from tests.support.http_client import LINES, HttpAnswer

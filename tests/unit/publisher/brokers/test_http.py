@@ -34,9 +34,8 @@ from tests.support.brokers.door_stand_in import (
     stored,
 )
 from tests.support.brokers.http_stand_in import Asked, HttpStandIn, json_reply, reply
-from tests.support.brokers.sending import sent_to
 from tests.support.brokers.stand_in import HOST
-from tests.support.publishing import TOPIC, config_for, ids, messages, secret, sized
+from tests.support.publishing import TOPIC, config_for, ids, messages, secret, sent_to, sized
 
 ASK = HttpRequest("POST", "/path?x=1", {"Content-Type": "text/plain"}, b"body")
 OK = b"HTTP/1.1 200 OK\r\n"

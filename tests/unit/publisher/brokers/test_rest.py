@@ -17,10 +17,9 @@ from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.net.deadline import Deadline
 from tests.support.brokers.ams_stand_in import TOKEN, AmsStandIn
 from tests.support.brokers.http_stand_in import Asked, HttpStandIn, json_reply, reply
-from tests.support.brokers.sending import rejection_of, sent_to
 from tests.support.brokers.stand_in import HOST
 from tests.support.builders import metric_message
-from tests.support.publishing import TOPIC, ids, secret
+from tests.support.publishing import TOPIC, ids, rejection_of, secret, sent_to
 
 SENT = reply(200, b"Message sent", messageID="ID:1")
 ROUTED, DROPPED = (json_reply(200, {"routed": routed}) for routed in (True, False))

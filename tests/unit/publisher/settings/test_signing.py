@@ -19,8 +19,7 @@ from sam_pipeline.schema.spool.queue import DirectoryQueue
 from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.builders import metric_message, metric_result
 from tests.support.invoke import Answer, invoke
-from tests.support.publishing import RESULT, config_for, dead_url, messages, spooled
-from tests.support.signatures import signer_of
+from tests.support.publishing import RESULT, config_for, dead_url, messages, signer_of, spooled
 
 KEY = Path("nagios1.pem")
 SPOOL = Path("state/spool")
