@@ -91,7 +91,7 @@ PLAIN = {
 
 PLUGINS = """\
     <plugins>
-      <simpleAuthenticationPlugin anonymousAccessAllowed="{anonymous}">
+      <simpleAuthenticationPlugin anonymousAccessAllowed="true">
         <users>
           <authenticationUser username="{user}" password="{password}" groups="users"/>
           <authenticationUser username="{other_user}" password="{password}" groups="users"/>
@@ -165,7 +165,6 @@ def _server(directory: Path, rules: Rules) -> ActiveMQServer:
     broker_xml, log4j = directory / "broker.xml", directory / "log4j2.properties"
     settings = {**PLAIN, "directory": str(directory), "port": str(port)}
     settings["plugins"] = PLUGINS.format(
-        anonymous=str(not rules.needs_login).lower(),
         user=USER,
         other_user=OTHER_USER,
         password=PASSWORD,

@@ -49,13 +49,6 @@ removes one that is empty, within 30 s, and then keeps no messages for it."""
 TLS_ACCEPTOR = """\
       <acceptor name="stomp+ssl">tcp://{host}:{tls_port}?protocols=STOMP;anycastPrefix=/queue/;multicastPrefix=/topic/;sslEnabled=true;needClientAuth=true;keyStoreType=PKCS12;keyStorePath={key_store};keyStorePassword={store_password};trustStoreType=PKCS12;trustStorePath={trust_store};trustStorePassword={store_password}</acceptor>
 """
-ANYBODY = """\
-  org.apache.activemq.artemis.spi.core.security.jaas.GuestLoginModule sufficient
-    credentialsInvalidate=true
-    org.apache.activemq.jaas.guest.user="guest"
-    org.apache.activemq.jaas.guest.role="users";
-"""
-
 FILES = {
     "broker.xml": """\
 <configuration xmlns="urn:activemq">
@@ -120,7 +113,11 @@ activemq {{
   org.apache.activemq.artemis.spi.core.security.jaas.PropertiesLoginModule sufficient
     org.apache.activemq.jaas.properties.user="users.properties"
     org.apache.activemq.jaas.properties.role="roles.properties";
-{anybody}}};
+  org.apache.activemq.artemis.spi.core.security.jaas.GuestLoginModule sufficient
+    credentialsInvalidate=true
+    org.apache.activemq.jaas.guest.user="guest"
+    org.apache.activemq.jaas.guest.role="users";
+}};
 """,
     "users.properties": "{user} = {password}\n{other_user} = {password}\n",
     "roles.properties": "users = {user},{other_user}\n",
@@ -167,7 +164,6 @@ def _server(directory: Path, rules: Rules) -> ArtemisServer:
     names = {"directory": directory, "host": HOST, "port": port, "user": USER, "password": PASSWORD}
     names |= {"other_user": OTHER_USER}
     names |= {"forbidden": FORBIDDEN, "silent": SILENT, "small": SMALL, "shared": SHARED}
-    names |= {"anybody": "" if rules.needs_login else ANYBODY}
     names |= {"tls_acceptor": ""}
     if rules.certificate:
         tls = TLS_ACCEPTOR.format(host=HOST, tls_port=tls_port, **vars(rules.certificate))

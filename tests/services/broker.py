@@ -53,7 +53,6 @@ class Rules:
 
     certificate: HostCertificate | None = None
     """It has a second STOMP port, over TLS, for clients with a certificate."""
-    needs_login: bool = False
 
 
 AS_USUAL = Rules()

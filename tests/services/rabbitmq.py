@@ -49,12 +49,10 @@ disk_free_limit.absolute = {free_limit}
 log.console = true
 log.console.level = info
 log.file = false
-"""
-
-ANYBODY = """\
 stomp.default_user = {user}
 stomp.default_pass = {password}
 """
+
 TLS = """\
 stomp.listeners.ssl.1 = {host}:{tls_port}
 ssl_options.cacertfile = {ca_file}
@@ -158,7 +156,7 @@ def _server(directory: Path, rules: Rules) -> RabbitMQServer:
     stomp_port, tls_port, management_port, dist_port, epmd_port = free_ports(5)
     ports = {"stomp_port": stomp_port, "tls_port": tls_port, "management_port": management_port}
     names = {"host": HOST, "user": USER, "password": PASSWORD, "free_limit": FREE_LIMIT, **ports}
-    config = CONFIG if rules.needs_login else CONFIG + ANYBODY
+    config = CONFIG
     if rules.certificate:
         config, names = config + TLS, {**names, **vars(rules.certificate)}
     (directory / "rabbitmq.conf").write_text(config.format(**names))
