@@ -19,7 +19,6 @@ from tests.services.broker import Rules
 from tests.services.brokers import BROKERS
 from tests.services.postgres import PostgresServer, drop_database, new_url
 from tests.support.brokers.tls_files import TlsBroker, TlsFiles
-from tests.support.consumer.site import Site, sqlite_site
 from tests.support.database.with_schema import with_schema
 
 DIALECTS = ("sqlite", "postgresql")
@@ -119,9 +118,3 @@ def own_engine(own_url: str) -> Iterator[Engine]:
 @pytest.fixture
 def catalogue(engine: Engine) -> Catalogue:
     return Catalogue(engine)
-
-
-@pytest.fixture
-def small_site(tmp_path: Path) -> Site:
-    """A consumer on SQLite that reads one spool; `small_site.fill(message)`."""
-    return sqlite_site(tmp_path)
