@@ -56,9 +56,10 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        if self._process is None and self.lent_pid is None:
+        pid = self._process.pid if self._process else self.lent_pid
+        if pid is None:
             raise ServerDied(f"{self.command[0]} is not running")
-        return self._process.pid if self._process else self.lent_pid
+        return pid
 
     @property
     def running(self) -> bool:

@@ -202,7 +202,7 @@ class Stage:
     def prune(self, keep_days: int) -> None:
         """Remove older results, as an operator does."""
         owner = as_role(self.sites[0].database, "owner")
-        command = [PROGRAMS / "sam-db", "prune", "--keep-results", f"{keep_days}d", "--json"]
+        command = [str(PROGRAMS / "sam-db"), "prune", "--keep-results", f"{keep_days}d", "--json"]
         environment = {**clean_environment(), "SAM_DATABASE_URL": owner}
         done = call(command, self.directory, environment, timeout_s=300)
         assert done.code == 0, str(done)

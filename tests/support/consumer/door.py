@@ -54,7 +54,7 @@ class Door(NamedTuple):
 
 
 def new_door(name: str = "door", *, tls: bool = False) -> Door:
-    return Door(name, *free_ports(1), tls)
+    return Door(name, free_ports(1)[0], tls)
 
 
 def servlet_site(directory: Path, door: Door) -> Site:
