@@ -191,7 +191,7 @@ def record(mutants: Sequence[Mutant], root: Path) -> dict[str, list[str]]:
             f"data_file = {data}\ncontext = ${{PYTEST_CURRENT_TEST-}}\ninclude =\n"
             + "".join(f"    {root / room}/*\n" for room in ROOMS)
         )
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal"]
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "3", "--dist", "worksteal"]
         command += ["-p", "tests.mutants.recording", "--cov", f"--cov-config={settings}"]
         command += ["--cov-context=test", "--cov-report="]
         names = {"PYTHONPATH": str(root / ".names"), SETTINGS: str(settings)}

@@ -109,10 +109,13 @@ def _read(stream: IO[str]) -> str:
 
 @contextmanager
 def _own_logging() -> Iterator[None]:
-    """The handlers and levels of pytest return when the command has ended."""
+    """The handlers and levels of pytest return when the command has ended.
+
+    py4j logs by itself when an object of a Spark session that has ended is collected.
+    """
     root = logging.getLogger()
     handlers, level, filters = root.handlers, root.level, root.filters
-    root.handlers, root.filters = [], []
+    root.handlers, root.filters = [], [lambda record: "py4j" not in record.pathname]
     try:
         yield
     finally:
