@@ -79,7 +79,7 @@ from tests.benchmarks.road import (
     road,
     single,
 )
-from tests.services.broker import fetched
+from tests.services.activemq import fetch
 from tests.services.brokers import BROKERS
 from tests.services.postgres import as_role
 from tests.support.waiting import eventually
@@ -98,7 +98,11 @@ POLICY_BOUND = 0.02
 SIGNED_BOUND = 0.6
 """Of the rows per second that are loaded without signatures."""
 
-JAVA = Path(__file__).with_name("java") / "JmsToSql.java"
+JAVA = Path(__file__).with_name("JmsToSql.java")
+JARS = (
+    *("org.apache.activemq:activemq-client:6.3.1", "org.slf4j:slf4j-nop:2.0.18"),
+    *("org.apache.artemis:artemis-jakarta-client:2.56.0", "org.postgresql:postgresql:42.7.11"),
+)
 JAVA_ON = ("activemq", "artemis")
 RECORDS = 50
 BATCH = 1000
@@ -236,7 +240,7 @@ def java_consumer(road: Road) -> Iterator[subprocess.Popen[str]]:
     """
     with writing(road.engine) as connection:
         make_plain_table(connection)
-    jars = fetched("java-consumer", "1", "copy-dependencies", "-f", str(JAVA.with_name("pom.xml")))
+    jars = fetch("java-consumer", JARS)
     port = road.broker.openwire_port if road.kind == "activemq" else road.broker.port
     url = make_url(road.database)
     database = (

@@ -30,6 +30,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median, quantiles
@@ -139,20 +140,12 @@ def door(road: Road) -> Iterator[Door]:
 # Parts ----------------------------------------------------------------------------------------
 
 
-def kept_connections(door: Door, sizes: Sizes) -> bool:
-    """Part A."""
-    return compare_with_servlet(door, sizes.posts, sizes.rounds, are_kept=True)
-
-
-def new_connections(door: Door, sizes: Sizes) -> bool:
-    """Part B."""
-    return compare_with_servlet(door, sizes.posts // 5, sizes.rounds, are_kept=False)
-
-
-def compare_with_servlet(door: Door, posts: int, rounds: int, are_kept: bool) -> bool:
+def compare_with_servlet(door: Door, sizes: Sizes, are_kept: bool) -> bool:
+    """Parts A and B."""
+    posts = sizes.posts if are_kept else sizes.posts // 5
     ours, servlet = [], []
     with running_activemq5() as broker:
-        for turn in range(rounds + 1):
+        for turn in range(sizes.rounds + 1):
             messages = [single(door.road.results) for _ in range(posts)]
             few = messages if are_kept else messages[: posts // 5]
             posted = door.post(messages, CLIENTS, are_kept)
@@ -257,8 +250,8 @@ def by_command(door: Door, sizes: Sizes) -> bool:
 
 
 PARTS: Mapping[str, Callable[[Door, Sizes], bool]] = {
-    "A": kept_connections,
-    "B": new_connections,
+    "A": partial(compare_with_servlet, are_kept=True),
+    "B": partial(compare_with_servlet, are_kept=False),
     "C": many_records,
     "D": answer_times,
     "E": memory,

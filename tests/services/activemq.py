@@ -10,6 +10,7 @@ With `ActiveMQRules` it has a small store that fills up soon, or restricts acces
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -43,7 +44,7 @@ POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>sam.tests</groupId>
-  <artifactId>private-activemq</artifactId>
+  <artifactId>jars</artifactId>
   <version>1</version>
   <packaging>pom</packaging>
   <dependencies>{}</dependencies>
@@ -151,12 +152,12 @@ def running_activemq(rules: Rules = AS_USUAL) -> AbstractContextManager[ActiveMQ
     return running("activemq", lambda directory: _server(directory, rules))
 
 
-def fetch() -> Path:
-    """The directory of the pinned jars."""
-    pom = CACHE / "activemq-pom.xml"
+def fetch(name: str = "activemq", jars: Sequence[str] = JARS) -> Path:
+    """The directory of the pinned jars, and of what they need."""
+    pom = CACHE / f"{name}-pom.xml"
     CACHE.mkdir(exist_ok=True)
-    pom.write_text(POM.format("".join(JAR.format(*jar.split(":")) for jar in JARS)))
-    return fetched("activemq", VERSION, "copy-dependencies", "-f", str(pom))
+    pom.write_text(POM.format("".join(JAR.format(*jar.split(":")) for jar in jars)))
+    return fetched(name, VERSION, "copy-dependencies", "-f", str(pom))
 
 
 def _server(directory: Path, rules: Rules) -> ActiveMQServer:
