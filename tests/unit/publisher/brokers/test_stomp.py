@@ -162,7 +162,7 @@ def test_a_destination_that_takes_or_delivers_nothing_fails_the_round_trip(
     error: type[Exception], fault: dict[str, Any], stem: str
 ) -> None:
     with pytest.raises(error, match=stem):
-        proven("/topic/x", 0.5, **fault)
+        proven("/topic/x", 2.0, **fault)
 
 
 real_getaddrinfo = socket.getaddrinfo
