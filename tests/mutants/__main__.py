@@ -156,7 +156,7 @@ def killer(mutant: Mutant, tests: Sequence[str], copy: Path, root: Path) -> str:
         if not who and mutant.file.endswith(".sql"):
             dialect = mutant.file.split("/")[1]
             who = failed_test(copy, ["-k", dialect, "tests/integration/sql"], ROOM_S)
-        return who or failed_test(copy, folders, ROOM_S)
+        return who or failed_test(copy, ["-n", "2", "--dist", "worksteal", *folders], ROOM_S)
     finally:
         path.write_text((root / mutant.file).read_text())
 

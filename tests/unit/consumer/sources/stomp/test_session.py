@@ -16,6 +16,8 @@ from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowl
 from sam_pipeline.consumer.sources.stomp import session as stomp_session
 from sam_pipeline.consumer.sources.stomp import source as stomp
 from sam_pipeline.consumer.sources.stomp.link import Address, StompLink, StompSettings
+from sam_pipeline.consumer.sources.stomp.records import MadeSubscription
+from sam_pipeline.consumer.sources.stomp.removal import remove
 from sam_pipeline.consumer.sources.stomp.round_trip import round_trips, sent_to
 from sam_pipeline.consumer.sources.stomp.session import ConsumingSession, Login, Subscription
 from sam_pipeline.consumer.sources.stomp.source import StompSource
@@ -521,3 +523,11 @@ def test_a_broker_that_lets_users_lie_must_not_vouch(vouches: bool, stem: str) -
 
     assert stem in (trip.problem or "")
     assert (trip.proven is None) == vouches
+
+
+def test_a_subscription_that_nobody_may_read_is_deleted_and_its_messages_are_not_counted() -> None:
+    with FakeBroker(server=ARTEMIS, forbids_subscribing="not authorized") as broker:
+        where = ("site-a", broker.url, "/", METRICS.destination)
+        [removal] = remove(MadeSubscription(*where, False, ARTEMIS, "x"), SETTINGS)
+
+    assert (removal.existed, removal.lost) == (True, None)
