@@ -435,6 +435,18 @@ def test_a_refused_destination_does_not_affect_the_others(broker: FakeBroker, in
         assert len(take(inbox)) == 1
 
 
+def test_a_message_that_stays_incomplete_is_reported_until_it_is_complete(
+    broker: FakeBroker, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stomp_session, "PAUSE_S", 0.05)
+    with running(link := link_to(broker), inbox):
+        eventually(lambda: not link.problem)
+        broker.push(b"MESSAGE\nsubscription:0\nack:1\nmessage-id:1\n\nhalf")
+        eventually(lambda: "incomplete" in link.problem)
+        broker.push(b" of it\0")
+        eventually(lambda: not link.problem)
+
+
 def test_a_corrected_password_is_used_soon(inbox: Inbox) -> None:
     passwords = ["wrong"]
     settings = StompSettings("site-a", (METRICS,), user="sam", password=lambda: passwords[-1])
