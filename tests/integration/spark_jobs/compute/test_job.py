@@ -231,6 +231,9 @@ def test_a_report_is_published_before_the_next_one_is_refused_for_results_of_two
         )
 
     assert [summary.report for summary in summaries] == ["test"]
+    two_days = Period(DAY - timedelta(days=1), DAY)
+    with pytest.raises(MixedVOs):  # also where nothing is stored
+        job.site_days(spark, small_grid.reporter, mixed, two_days, LATER, lambda stage: None)
 
 
 def test_several_days_are_one_job_and_an_open_day_ends_at_the_run(
