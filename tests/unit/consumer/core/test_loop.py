@@ -19,6 +19,7 @@ from sam_pipeline.consumer.core.drain import Drain
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, answering
 from sam_pipeline.consumer.core.loop import Loop, Patience, Stopped
 from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome
+from sam_pipeline.consumer.core.service import consume
 from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
@@ -74,7 +75,13 @@ class Scene:
         self.loop.run(self.stop, should_continue=lambda news: news)
         return self.events
 
+    def prepare(self) -> None:
+        """Does nothing."""
+
     def upkeep(self, news: bool) -> None:
+        """Does nothing."""
+
+    def finish(self) -> None:
         """Does nothing."""
 
     def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
@@ -129,6 +136,18 @@ def test_a_loop_waits_for_the_messages_of_a_broker_that_the_sink_pauses(tmp_path
 
     assert pauses[:2] == [False, True]
     assert pauses[-1] is False  # it went on until the pause was over
+
+
+def test_what_sources_have_counted_moves_into_the_totals_at_the_end(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 0)
+    scene.inbox.damaged = 2
+    scene.inbox.count_reconnect("stomp://a:1")
+    scene.stop.set()
+
+    consume([], scene.inbox, scene.loop.rule, scene, scene.loop.attempts, scene.state, scene.stop)
+
+    assert (scene.state.tally.damaged, scene.inbox.damaged) == (2, 0)
+    assert (scene.state.reconnects, scene.inbox.reconnects) == ({"stomp://a:1": 1}, {})
 
 
 def test_refusals_of_sources_are_counted_without_any_message(tmp_path: Path) -> None:
