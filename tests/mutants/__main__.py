@@ -34,7 +34,7 @@ BEFORE = HERE / "before.json"
 """The mutants that were killed before the tests were made shorter, as far as that is known."""
 ROOMS = ("schema", "publisher", "consumer", "sql", "spark_jobs")
 LEVELS = ("unit", "integration", "acceptance")
-MOST_TESTS = 40
+MOST_TESTS = 20
 """Of the tests that run a line, the quickest so many are run first."""
 PYTEST = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header", "--tb=no")
 TESTS_S, ROOM_S = 180, 900
