@@ -18,10 +18,13 @@ The errors of `sql.errors`, except DatabaseAway, end the program.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from ssl import SSLCertVerificationError
 
-from sam_pipeline.schema.errors import SamError
+from sam_pipeline.schema.errors import ConfigError, SamError
 from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.tunnel import ProxyRefused
 from sam_pipeline.schema.program.command import NO_PERMISSION, UNAVAILABLE, USAGE
 
 
@@ -90,3 +93,17 @@ class SubscriptionRefused(SessionLost):
     def __init__(self, destination: str, reason: str) -> None:
         super().__init__(f"{destination}: {reason}")
         self.destination = destination
+
+
+LOGIN_REFUSED = re.compile(
+    r"password is invalid|unable to validate user|security error|access refused|not authori[sz]ed",
+    re.IGNORECASE,
+)
+"""How ActiveMQ, Artemis and RabbitMQ refuse a login."""
+
+
+def needs_action(loss: SessionLost) -> bool:
+    """Whether someone must act: on a login, a certificate, a proxy or the configuration."""
+    if isinstance(loss.__cause__, (ConfigError, SSLCertVerificationError, ProxyRefused)):
+        return True
+    return loss.by_error and LOGIN_REFUSED.search(str(loss)) is not None

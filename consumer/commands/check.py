@@ -9,15 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 
 from sam_pipeline.consumer.commands.arguments import add_targets
 from sam_pipeline.consumer.commands.door_check import (
     OUTDATED,
     door_notes,
-    door_problems,
     door_trip,
 )
+from sam_pipeline.consumer.commands.files import dated_files, problems_of_files
 from sam_pipeline.consumer.monitoring.certificates import certificate_lives
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import is_relay, load_consumer
@@ -25,14 +24,11 @@ from sam_pipeline.consumer.sinks.broker_link import login_trip
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.stomp.round_trip import round_trips
 from sam_pipeline.schema.errors import ConfigError, SamError
-from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.identity.identity import BROKER
 from sam_pipeline.schema.identity.policy_file import load_policy
-from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, is_loopback, problem_of_login
-from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
+from sam_pipeline.schema.net.broker_url import STOMP, is_loopback, problem_of_login
 from sam_pipeline.schema.net.proxy import Proxy
 from sam_pipeline.schema.net.round_trip import RoundTrip
-from sam_pipeline.schema.net.tls import server_context, tls_context
 from sam_pipeline.schema.program.command import (
     NO_PERMISSION,
     OK,
@@ -43,13 +39,12 @@ from sam_pipeline.schema.program.command import (
 )
 from sam_pipeline.schema.program.wording import did_you_mean, plural
 from sam_pipeline.schema.records.classes import folded
-from sam_pipeline.schema.secret_file import read_secret
-from sam_pipeline.schema.spool.access import unusable_quarantine, unusable_queue
-from sam_pipeline.schema.spool.disk import unusable
+from sam_pipeline.schema.spool.access import unusable_quarantine
 
 EXAMPLES = """\
 examples:
   sam-consume check
+  sam-consume check --files            only what is read at a reload, without the database
   sam-consume check --connect          also send a message through each broker, and wait for it;
                                        show what listens at listen+https:// and listen+http://
   sam-consume check --to spool:///var/spool/sam-in      of a relay, which needs no database
@@ -62,34 +57,35 @@ anybody may publish there. The messages have the class sam-check: consumers coun
 without loading anything.
 """
 
-NO_EFFECT = "it has no effect without certificate_file"
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
+    parser.add_argument("--files", action="store_true", help="use neither the database nor brokers")
     parser.add_argument(
         "--connect", action="store_true", help="also test the path from each broker and destination"
     )
     add_targets(parser)
-    parser.set_defaults(handler=run_check)
+    parser.set_defaults(handler=run_check, usage_error=parser.error)
 
 
 def run_check(args: argparse.Namespace) -> int:
     """Check everything and print the round trips; raises ConfigError with all problems."""
+    if args.files and args.connect:
+        args.usage_error("--files: not with --connect")
     problems: list[str] = []
     config, trips = None, list[RoundTrip]()
     try:
         config = load_consumer(args)
-        problems += _problems_of_files(config)
+        problems += problems_of_files(config)
     except ConfigError as error:
         if error.exit_code == NO_PERMISSION:  # the named file: there is nothing to check
             raise
         problems += error.problems
     relays = is_relay(args)
     if not relays:  # a relay needs no database
-        problems += _database_problems(args, config)
+        problems += _problems_of_url(args) if args.files else _database_problems(args, config)
     notes = [*_notes(args, config, relays)]
-    if config:
+    if config and not args.files:
         trips += (door_trip(broker, config) for broker in config.doors)
     if config and args.connect:
         client_id = f"{config.name}-check-{os.getpid()}"
@@ -97,56 +93,13 @@ def run_check(args: argparse.Namespace) -> int:
             trips += round_trips(broker, stomp_settings(config, client_id, broker))
         trips += [login_trip(target, config) for target in config.targets if target.kind == STOMP]
     problems += [trip.problem for trip in trips if trip.problem]
-    notes += dict.fromkeys(trip.note for trip in trips if trip.note)
+    notes += dict.fromkeys(note for trip in trips for note in trip.notes)
     notes += [f"{trip.broker}: {OUTDATED}" for trip in trips if trip.proven == OUTDATED]
     problems = list(dict.fromkeys(problems))  # both sections report problems of the file
     _print_findings(args, problems, notes, trips, config)
     if problems:
         raise ConfigError(problems)
     return OK
-
-
-def _problems_of_files(config: ConsumerConfig) -> Iterator[str]:
-    """The problems of directories, certificates, secrets and the policy."""
-    if problem := unusable(config.state_directory):
-        yield f"state directory {problem}"
-    for target in config.targets:
-        path = Path(target.path) if target.kind == SPOOL else config.rejected_directory
-        if problem := unusable_queue(path, writes=True, shared=target.shared):
-            yield f"[consumer] to: {problem}"
-    for url, path in config.spools.items():
-        if problem := unusable_queue(path):
-            yield f"{url}: {problem}"
-    if config.key_file and not config.certificate_file:
-        yield f"[consumer] key_file: {NO_EFFECT}"
-    for table in config.broker:
-        if table.key_file and not table.certificate_file:
-            yield f"[consumer] broker {table.broker}: key_file: {NO_EFFECT}"
-    try:
-        PolicyHolder(config.publishers)
-    except ConfigError as error:
-        yield from error.problems
-    try:
-        config.password()
-        for broker in (*config.network_brokers, *config.targets):
-            config.password_at(broker)
-            config.proxy_at(broker)
-            if broker.tls:
-                tls_context(config.tls_files_at(broker))
-    except ConfigError as error:
-        yield from (f"[consumer] {problem}" for problem in error.problems)
-    yield from (f"[consumer] {found.text}" for found in _dated(config) if found.is_problem)
-    if config.metrics_key_file and not config.metrics_certificate_file:
-        yield "[consumer] metrics_key_file: it needs metrics_certificate_file"
-    try:
-        if config.metrics_certificate_file:
-            server_context(config.metrics_tls_files)
-        if config.metrics_token_file:
-            read_secret(config.metrics_token_file)
-    except ConfigError as error:
-        yield from (f"[consumer] metrics: {problem}" for problem in error.problems)
-    if config.doors:
-        yield from door_problems(config)
 
 
 def _print_findings(
@@ -182,6 +135,16 @@ def _print_findings(
     print_done(args, *[f"note: {note}" for note in notes], file=sys.stderr)
     if not problems:
         print_done(args, "no problem found")
+
+
+def _problems_of_url(args: argparse.Namespace) -> Sequence[str]:
+    from sam_pipeline.sql.database.config import load_database
+
+    try:
+        load_database(args)
+    except ConfigError as error:
+        return error.problems
+    return ()
 
 
 def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) -> Iterator[str]:
@@ -222,20 +185,10 @@ def _database_problems(args: argparse.Namespace, config: ConsumerConfig | None) 
         yield str(error)
 
 
-def _dated(config: ConsumerConfig) -> Iterator[CertificateFinding]:
-    ours, authorities, lists = config.certificate_file, config.ca_file, config.crl_file
-    now = datetime.now(UTC)
-    yield from examine_certificates(ours, authorities, lists, now)
-    for table in config.broker:
-        files = table.certificate_file, table.ca_file, table.crl_file
-        yield from examine_certificates(*files, now)
-    yield from examine_certificates(config.metrics_certificate_file, None, None, now)
-
-
 def _notes(args: argparse.Namespace, config: ConsumerConfig | None, relays: bool) -> Iterator[str]:
     """What works, but perhaps not as intended or not for long."""
     if config:
-        yield from (found.text for found in _dated(config) if not found.is_problem)
+        yield from (found.text for found in dated_files(config) if not found.is_problem)
         for url, path in config.spools.items():
             if problem := unusable_quarantine(path):
                 yield f"{url}: {problem}"

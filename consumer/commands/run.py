@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from sam_pipeline.consumer.commands.arguments import add_instance, add_targets
+from sam_pipeline.consumer.commands.files import Settings, problems_of_files, read_settings
 from sam_pipeline.consumer.commands.look.looking import add_limits
 from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.drain import Drain
@@ -17,6 +18,7 @@ from sam_pipeline.consumer.core.inbox import BatchRule, Inbox
 from sam_pipeline.consumer.core.service import consume
 from sam_pipeline.consumer.core.sink import Sink
 from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.core.unstored import UnstoredMessage
 from sam_pipeline.consumer.errors import SourceUnreachable
 from sam_pipeline.consumer.monitoring.observer import Observer
 from sam_pipeline.consumer.monitoring.reporter import reporting
@@ -24,14 +26,10 @@ from sam_pipeline.consumer.process.allocator import return_large_blocks, returni
 from sam_pipeline.consumer.process.listening import Listeners, inherited_sockets
 from sam_pipeline.consumer.process.name_lock import name_locked
 from sam_pipeline.consumer.process.signals import StopRequest, handling_signals
-from sam_pipeline.consumer.settings.config import ConsumerConfig
-from sam_pipeline.consumer.settings.load import load_consumer
 from sam_pipeline.consumer.sinks.spool import SpoolSink
-from sam_pipeline.consumer.sources.door.credentials import Credentials, load_credentials
 from sam_pipeline.consumer.sources.make import make_sources
 from sam_pipeline.consumer.sources.stomp.left_behind import warn_of_left_behind
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.net.broker_url import SPOOL
 from sam_pipeline.schema.program.command import BAD_DATA, OK, number, print_done, print_json
 from sam_pipeline.schema.times import require_set_clock
@@ -39,6 +37,8 @@ from sam_pipeline.schema.times import require_set_clock
 BATCHES_WAITING = 4
 """The number of batches for which the inbox has room."""
 TIMEOUT_S = 60.0
+CONFIGURATION = "configuration"
+CONTINUING = "continuing with the previous configuration"
 
 EXAMPLES = """\
 examples:
@@ -96,38 +96,53 @@ def run_consumer(args: argparse.Namespace) -> int:
         args.usage_error("--count, --for and --all need --dry-run")
     return_large_blocks()
     request = StopRequest()
-    config = load_consumer(args, args.instance)
-    policy = PolicyHolder(config.publishers)
-    credentials = load_credentials(config)
+    settings = read_settings(args)
+    config = settings.config
     listeners = Listeners(inherited_sockets(config.inherited_sockets))
     listeners.require_all_used(config.doors)
     require_set_clock(datetime.now(UTC))
     state = State()
     name = config.process_name
+
+    def reread() -> bool:
+        """Read all files; whether to reload: with a single problem, nothing changes."""
+        nonlocal settings
+        try:
+            new = read_settings(args)
+            if new.config.name != config.name:
+                text = f"[consumer] name: {new.config.name} is another consumer: restart the daemon"
+                raise ConfigError([text])
+            listeners.require_all_used(new.config.doors)
+            if problems := list(problems_of_files(new.config)):
+                raise ConfigError(problems)
+            if present := new.policy or settings.policy:
+                read = {"file": str(new.config.publishers or "")}
+                if new.policy:
+                    read |= {"mode": present.mode, "publishers": str(len(present.publishers))}
+                new = new._replace(policy_read=read)
+        except ConfigError as error:
+            for problem in error.problems:
+                logger.error("%s", problem)
+            logger.error(CONTINUING)
+            state.out_of_use(CONFIGURATION, "; ".join(error.problems))
+            return False
+        settings = new
+        return True
+
     with (
         name_locked(config.state_directory, name),
         closing(listeners),
         closing(Attempts(config.state_directory / f"consume-{name}.attempts")) as attempts,
-        handling_signals(request, before_exit=attempts.forgive),
+        closing(UnstoredMessage(config.state_directory / f"consume-{name}.unstored")) as unstored,
+        handling_signals(request, before_exit=attempts.forgive, reread=reread),
         returning_free_pages(),  # in a thread, which must not get the signals
     ):
-        drain = _run(args, config, policy, request, state, attempts, listeners, credentials)
+        drain = _run(args, settings, request, state, attempts, unstored, listeners)
         while drain is None and request.restarts():
-            try:
-                new = load_consumer(args, args.instance)
-                if new.name != config.name:
-                    text = f"[consumer] name: {new.name} is another consumer: restart the daemon"
-                    raise ConfigError([text])
-                new_credentials = load_credentials(new)
-                listeners.require_all_used(new.doors)
-                policy.read(new.publishers)
-                config, credentials = new, new_credentials
-                listeners.retain(config.doors)
-            except ConfigError as error:
-                for problem in error.problems:
-                    logger.error("%s", problem)
-                logger.error("continuing with the previous configuration")
-            drain = _run(args, config, policy, request, state, attempts, listeners, credentials)
+            state.unused_files.clear()
+            listeners.retain(settings.config.doors)
+            drain = _run(args, settings, request, state, attempts, unstored, listeners)
+    config = settings.config
     if drain is None:
         logger.info("stopped: %s", state.tally)
         return OK
@@ -144,19 +159,24 @@ def run_consumer(args: argparse.Namespace) -> int:
 
 def _run(
     args: argparse.Namespace,
-    config: ConsumerConfig,
-    policy: PolicyHolder,
+    settings: Settings,
     request: StopRequest,
     state: State,
     attempts: Attempts,
+    unstored: UnstoredMessage,
     listeners: Listeners,
-    credentials: Credentials,
 ) -> Drain | None:
     """Consume until stopped, or until everything is loaded; then returns the drain."""
+    config = settings.config
     name = config.process_name
     warn_of_left_behind(config)
     sources = make_sources(
-        config, policy, state, listeners, credentials, attempts.is_last_for_frame
+        config,
+        settings.policy,
+        state,
+        listeners,
+        settings.credentials,
+        attempts.is_last_for_frame,
     )
     drain = Drain(sources, args.timeout) if args.drain else None
     inbox = Inbox(BATCHES_WAITING * config.batch_size, config.buffer_bytes)
@@ -167,19 +187,18 @@ def _run(
     watched = replace(config, silence=()) if config.targets else config
     observer = Observer(name, state, inbox, sources, config.spools, watched)
     with (
-        _opened_sink(args, config, policy, state) as sink,
+        _opened_sink(settings, state) as sink,
         nullcontext() if drain else reporting(observer, request, config),
     ):
         logger.info("starting with %s", ", ".join(source.name for source in sources))
-        consume(sources, inbox, rule, sink, attempts, state, request.stop, drain)
+        consume(sources, inbox, rule, sink, attempts, unstored, state, request.stop, drain)
     return drain
 
 
 @contextmanager
-def _opened_sink(
-    args: argparse.Namespace, config: ConsumerConfig, policy: PolicyHolder, state: State
-) -> Iterator[Sink]:
+def _opened_sink(settings: Settings, state: State) -> Iterator[Sink]:
     """The database, where the name is released at the end, or the spool or brokers of a relay."""
+    config = settings.config
     if config.targets and config.targets[0].kind == SPOOL:
         yield SpoolSink(config.targets[0])
         return
@@ -191,10 +210,9 @@ def _opened_sink(
         return
     from sam_pipeline.consumer.sinks.database import DatabaseSink
     from sam_pipeline.consumer.sinks.held_name import HeldName
-    from sam_pipeline.sql.database.config import load_database
     from sam_pipeline.sql.database.engine import make_engine
 
-    engine = make_engine(load_database(args).url)
+    engine = make_engine(settings.database_url)
     shared = all(subscription.shared for subscription in config.network_subscriptions)
     held = HeldName(engine, config.name, shared)
     sink = DatabaseSink(
@@ -205,7 +223,8 @@ def _opened_sink(
         config.dead_letters_per_hour,
         config.dead_letter_bytes_per_hour,
         held=held if config.reads_network else None,
-        policy=policy,
+        policy=settings.policy,
+        policy_read=settings.policy_read,
         signature_age=timedelta(days=config.signature_age_days),
     )
     with closing(held), closing(sink):

@@ -16,6 +16,7 @@ from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowl
 from sam_pipeline.consumer.core.sink import Sink
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
+from sam_pipeline.consumer.core.unstored import UnstoredMessage
 from sam_pipeline.consumer.errors import SinkAway
 
 IDLE_S = 0.2
@@ -39,7 +40,21 @@ class Loop:
     sink: Sink
     patience: Patience
     attempts: Attempts
+    unstored: UnstoredMessage
     state: State
+
+    def prepare(self) -> None:
+        """Prepare the sink, and store the message that it last refused to store, if there is one.
+
+        Raises:
+            SinkAway: a retry may succeed.
+            SamError: it can't, until someone fixes the problem.
+        """
+        self.sink.prepare()
+        if self.unstored.delivery:
+            batch = [self.unstored.delivery]
+            self.state.committed(batch, self._store(batch))
+            self.attempts.end(batch)
 
     def run(self, stop: threading.Event, should_continue: Callable[[bool], bool]) -> None:
         """Store batches until `stop` is set, or until `should_continue` returns false.
@@ -75,7 +90,12 @@ class Loop:
         self.inbox.raise_failure()  # a source may have failed while the sink was away
         decoding = partial(self.attempts.decoding, batch)
         began = time.perf_counter()
-        outcome = self.sink.load(batch, self.attempts.poison(batch), decoding)
+        try:
+            outcome = self.sink.load(batch, self.attempts.poison(batch), decoding)
+        except SinkAway:
+            self.unstored.keep(batch)
+            raise
+        self.unstored.forget()
         self.state.stored(time.perf_counter() - began)
         return outcome
 

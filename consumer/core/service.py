@@ -15,6 +15,7 @@ from sam_pipeline.consumer.core.loop import Loop, Patience, Stopped
 from sam_pipeline.consumer.core.sink import Sink
 from sam_pipeline.consumer.core.source import Source, delivering
 from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.core.unstored import UnstoredMessage
 from sam_pipeline.consumer.errors import SinkAway
 
 
@@ -24,6 +25,7 @@ def consume(
     rule: BatchRule,
     sink: Sink,
     attempts: Attempts,
+    unstored: UnstoredMessage,
     state: State,
     stop: threading.Event,
     drain: Drain | None = None,
@@ -34,14 +36,14 @@ def consume(
         SamError: from `sink.prepare`; unless the sink was away, before any broker is read.
         SinkAway: in a drain, the sink was away for longer than its timeout.
     """
-    with suppress(SinkAway):
-        sink.prepare()
-        state.can_commit()  # a source that answers its senders need not refuse the first ones
     patience = Patience(stop, growing_delays, state, drain.timeout_s if drain else math.inf)
-    loop = Loop(inbox, rule, sink, patience, attempts, state)
+    loop = Loop(inbox, rule, sink, patience, attempts, unstored, state)
+    with suppress(SinkAway):
+        loop.prepare()
+        state.can_commit()  # a source that answers its senders need not refuse the first ones
     with delivering(sources, inbox), suppress(Stopped):
-        # The sources are subscribed already: while the sink is away the brokers keep new messages.
-        patience.until_done(sink.prepare)
+        # While the sink is away, sources only make subscriptions that do not exist yet.
+        patience.until_done(loop.prepare)
         loop.run(stop, drain.should_continue if drain else lambda news: True)
         sink.finish()
     inbox.raise_failure()

@@ -74,6 +74,8 @@ class State:
         self.probe_silences = ProbeSilences()
         self.reconnects = Counter[str]()
         """The sessions with brokers that replaced a lost one, before the last reload."""
+        self.unused_files: dict[str, str] = {}
+        """Why the present content of files is not in use, by what it is for."""
         self.schema = ""
         """The version of the schema of the database; empty if it is unknown, or of a relay."""
         self.received: dict[str, datetime] = {}
@@ -159,6 +161,18 @@ class State:
         if self.waiting_since is not None:
             with self.lock:
                 self.waiting_since, self.waiting_for = None, ""
+
+    @property
+    def can_store(self) -> bool:
+        """Whether the last attempt to use the sink succeeded."""
+        return self.waiting_since is None
+
+    def out_of_use(self, name: str, problem: str) -> None:
+        """A file can't be used, and what it had before stays in use; without a problem it can."""
+        with self.lock:
+            self.unused_files.pop(name, None)
+            if problem:
+                self.unused_files[name] = problem
 
     def lag_s(self) -> float | None:
         """Time from sending to commit of the newest message; None if unknown.

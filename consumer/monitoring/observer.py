@@ -132,6 +132,7 @@ class Observer:
                 sites=state.probe_silences.sites,
                 dead_letters_last_hour=state.dead_letters_last_hour(),
                 certificates=self._certificates,
+                unused_files=dict(state.unused_files),
             )
 
     def resume(self, coverage: Coverage | None) -> None:

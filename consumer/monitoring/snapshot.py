@@ -115,6 +115,9 @@ class Snapshot:
     """Some of them."""
     dead_letters_last_hour: int = 0
     certificates: tuple[CertificateLife, ...] = ()
+    unused_files: Mapping[str, str] = field(default_factory=dict)
+    """Why the present content of files is not in use, by what it is for: the configuration, or
+    credentials at a broker. What they had before is."""
     sites: Mapping[str, datetime | None] = field(default_factory=dict, compare=False)
     """The newest result of each site that should report."""
     lags: Histogram = field(default_factory=Histogram, compare=False)
@@ -150,6 +153,9 @@ class Snapshot:
             return Health(WAITING, f"unable to commit since {since}: {self.waiting_for}")
         if missing:
             return Health(DEGRADED, f"not connected: {', '.join(missing)}")
+        if self.unused_files:
+            problems = (f"{name}: {problem}" for name, problem in self.unused_files.items())
+            return Health(DEGRADED, f"not in use: {'; '.join(problems)}")
         return Health(RUNNING)
 
 

@@ -59,10 +59,12 @@ def handling_signals(
     request: StopRequest,
     exit_now: Callable[[int], object] = os._exit,
     before_exit: Callable[[], object] = lambda: None,
+    reread: Callable[[], bool] = lambda: True,
 ) -> Iterator[None]:
     """Pass signals to `request`; end the process if the block does not stop by the deadline.
 
-    Then `before_exit` and `exit_now` are called, from another thread.
+    Then `before_exit` and `exit_now` are called, from another thread. `reread` is called there as
+    well, at a SIGHUP; it returns whether to reload.
 
     A thread waits for the signals, because the main thread may be in a database call that no signal
     handler interrupts. Ending it there is safe, since no uncommitted message was acked.
@@ -78,7 +80,8 @@ def handling_signals(
             name = signal.Signals(received.si_signo).name
             if received.si_signo == signal.SIGHUP:
                 logger.info("%s: reading the configuration again", name)
-                request.reload()
+                if reread():
+                    request.reload()
                 continue
             logger.info("%s: stopping", name)
             request.end()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sam_pipeline.consumer.core.broker_loss import needs_action
 from sam_pipeline.consumer.core.inbox import Delivery, answering
 from sam_pipeline.consumer.core.outcome import (
     BROKER,
@@ -15,7 +14,7 @@ from sam_pipeline.consumer.core.outcome import (
 from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
-from sam_pipeline.consumer.errors import BrokersAway, SinkAway
+from sam_pipeline.consumer.errors import BrokersAway, SinkAway, needs_action
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.sinks.broker_link import BrokerLink
 from sam_pipeline.consumer.sinks.rejected import RejectedMessage, RejectedStore
@@ -41,7 +40,7 @@ class BrokerSink:
     """
 
     def __init__(self, brokers: Sequence[Broker], config: ConsumerConfig, state: State) -> None:
-        self._links = [BrokerLink(broker, config) for broker in brokers]
+        self._links = [BrokerLink(broker, config, state.out_of_use) for broker in brokers]
         self._kept = RejectedStore(config.rejected_directory)
         self._state = state
         self._batch: Sequence[Delivery] = ()

@@ -6,9 +6,11 @@ import logging
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from itertools import islice
 
 from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.last_good import LastGood
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker
@@ -19,7 +21,7 @@ from sam_pipeline.schema.net.round_trip import RoundTrip, timed
 from sam_pipeline.schema.net.stomp.sender import EndedByMessage, SendRefused, StompSender
 from sam_pipeline.schema.net.stomp.session import SendingSession
 from sam_pipeline.schema.net.stomp_session import SessionLost
-from sam_pipeline.schema.net.tls import secure
+from sam_pipeline.schema.net.tls import secure, tls_context
 from sam_pipeline.schema.net.tunnel import open_connection
 
 CONNECT_S = 5.0
@@ -49,11 +51,19 @@ class BrokerLink:
         self,
         broker: Broker,
         config: ConsumerConfig,
+        show: Callable[[str, str], object] = lambda *_: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`show` as of LastGood."""
         self.name = str(broker)
         self._broker = broker
         self._config = config
+        files = self._files = config.tls_files_at(broker)
+        self._proxy = LastGood(f"proxy to {broker}", partial(config.proxy_at, broker), show)
+        self._password = LastGood(
+            f"password at {broker}", partial(config.password_at, broker), show
+        )
+        self._context = LastGood(f"TLS files for {broker}", partial(tls_context, files), show)
         self._clock = clock
         self._resolver = Resolver()
         self._sender: StompSender | None = None
@@ -153,22 +163,22 @@ class BrokerLink:
         """A session with the first address that accepts us; raises SessionLost."""
         broker, config = self._broker, self._config
         try:
-            proxy = config.proxy_at(broker)
+            proxy = self._proxy()
             ips = [broker.host]  # a proxy resolves it
             if proxy is None:
                 ips = self._resolver.ips_of(broker.host, broker.port, deadline)
-            password = config.password_at(broker)
+            password = self._password()
         except (OSError, ConfigError) as error:
             raise SessionLost(error_text(error)) from error
-        user, files = config.user_at(broker), config.tls_files_at(broker)
-        certificate = files.certificate_file if broker.tls else None
+        user = config.user_at(broker)
+        certificate = self._files.certificate_file if broker.tls else None
         loss = SessionLost("its name has no address")
         for number, ip in enumerate(ips):
             share = deadline.share(len(ips) - number)
             try:
                 channel = open_connection(broker, (ip, broker.port), proxy, share)
                 if broker.tls:
-                    channel = secure(channel, broker, files)
+                    channel = secure(channel, broker, self._files, self._context)
                 vhost = config.vhost_at(broker)
                 return SendingSession(channel, user, password, certificate, share, vhost)
             except (OSError, ConfigError) as error:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 
 from sqlalchemy import Engine
 
@@ -22,8 +23,8 @@ from sam_pipeline.consumer.sinks.held_name import HeldName
 from sam_pipeline.consumer.sinks.letter_log import LetterLog
 from sam_pipeline.consumer.sinks.probe_watch import ProbeWatch
 from sam_pipeline.consumer.sinks.upkeep import make_tasks, run_due
-from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.identity.identity import identity_of
+from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.schema.identity.rates import RateLimits
 from sam_pipeline.schema.records import reasons
 from sam_pipeline.schema.records.classes import folded
@@ -44,6 +45,8 @@ from sam_pipeline.sql.operations.record import record_operation
 
 WATCH_EVERY_S = 30.0
 """How often to count the open dead letters, and to check that the name is still held."""
+AWAY_EVERY_S = 2.0
+"""How often to look whether a database that is away has come back."""
 
 COUNT_EVERY_S = 1.0
 COUNT_SHARE = 0.02
@@ -70,7 +73,8 @@ class DatabaseSink:
         letter_bytes_per_hour: int,
         clock: Callable[[], float] = time.monotonic,
         held: HeldName | None = None,
-        policy: PolicyHolder | None = None,
+        policy: Policy | None = None,
+        policy_read: Mapping[str, str] = MappingProxyType({}),
         signature_age: timedelta = timedelta(days=30),
     ) -> None:
         self._held = held
@@ -79,11 +83,11 @@ class DatabaseSink:
         self._consumer = consumer
         self._limits = limits
         self._state = state
-        self._policy = policy or PolicyHolder()
+        self._policy_read = policy_read
+        """What the log of operations has yet to get of a policy that was read again."""
         self._rates = RateLimits()
-        present = self._policy.policy
-        self._authority = Authority(present, signature_age) if present else None
-        self._quota = LetterQuota(letters_per_hour, letter_bytes_per_hour, present)
+        self._authority = Authority(policy, signature_age) if policy else None
+        self._quota = LetterQuota(letters_per_hour, letter_bytes_per_hour, policy)
         self._clock = clock
         self._catalogue = Catalogue(engine)
         self._host = socket.gethostname()
@@ -106,7 +110,10 @@ class DatabaseSink:
             if not schema.is_wanted:
                 logger.info("%s: %s", name_of(self._engine), schema)
             self._hold_name()
-            self._record_policy()
+            if self._policy_read:
+                with writing(self._engine) as connection:
+                    record_operation(connection, "policy read", self._policy_read)
+                self._policy_read = {}
 
     def load(self, batch: Sequence[Delivery], poison: Collection[str], decoding: Decoding) -> Tally:
         brokers = [delivery.session.broker for delivery in batch]
@@ -156,19 +163,21 @@ class DatabaseSink:
         began = self._clock()
         if began >= self._watch_at:
             # Without messages, this also shows whether the database is away, or was upgraded.
+            every_s = WATCH_EVERY_S
             try:
                 self._state.schema = require_compatible(self._engine).version
                 self._hold_name()
                 self._state.open_dead_letters = _NONE_OPEN | open_by_reason(self._engine)
                 self._state.can_commit()
             except DatabaseAway as error:
+                every_s = AWAY_EVERY_S
                 self._state.cannot_commit(str(error))
             except SchemaMismatch:
                 raise
             except SqlError as error:
                 logger.warning("open dead letters not counted: %s", error)
             now = self._clock()
-            self._watch_at = now + WATCH_EVERY_S
+            self._watch_at = now + every_s
             self._count_at = now + max(COUNT_EVERY_S, (now - began) / COUNT_SHARE)
         run_due(self._tasks, news)
 
@@ -197,17 +206,6 @@ class DatabaseSink:
                     paused = identity if session.answers else session.broker
                     pauses[paused] = max(pauses.get(paused, 0.0), pause_s)
         return pauses
-
-    def _record_policy(self) -> None:
-        """Record that the policy was read again, if it was."""
-        if self._policy.is_recorded:
-            return
-        arguments = {"file": str(self._policy.file or "")}
-        if present := self._policy.policy:
-            arguments |= {"mode": present.mode, "publishers": str(len(present.publishers))}
-        with writing(self._engine) as connection:
-            record_operation(connection, "policy read", arguments)
-        self._policy.is_recorded = True
 
     def _hold_name(self) -> None:
         if self._held is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -12,6 +13,7 @@ from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import Listeners
 from sam_pipeline.consumer.process.open_files import allow_connections
 from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.last_good import LastGood
 from sam_pipeline.consumer.sources.door.credentials import Credentials
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.spool import SpoolSource
@@ -19,8 +21,9 @@ from sam_pipeline.consumer.sources.stomp.link import Address, StompSettings
 from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
 from sam_pipeline.consumer.sources.stomp.session import IsLastAttempt, Subscription, never_last
 from sam_pipeline.consumer.sources.stomp.source import StompSource
-from sam_pipeline.schema.identity.holder import PolicyHolder
+from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.schema.net.broker_url import LISTEN, SPOOL, Broker
+from sam_pipeline.schema.net.tls import tls_context
 from sam_pipeline.schema.program.wording import plural
 
 logger = logging.getLogger(__name__)
@@ -28,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 def make_sources(
     config: ConsumerConfig,
-    policy: PolicyHolder,
+    policy: Policy | None,
     state: State,
     listeners: Listeners,
     credentials: Credentials,
@@ -55,9 +58,10 @@ def make_sources(
             sources.append(_door(broker, config, signatures, state, listeners, credentials))
         else:
             settings = replace(
-                stomp_settings(config, name, broker),
+                stomp_settings(config, name, broker, state.out_of_use),
                 signatures=signatures,
                 records=BrokerRecords(config, broker),
+                can_store=lambda: state.can_store,
                 is_last_attempt=is_last_attempt,
             )
             sources.append(StompSource(broker, settings, owners=owners))
@@ -92,8 +96,15 @@ def _door(
     return HttpSource(broker, settings, state)
 
 
-def stomp_settings(config: ConsumerConfig, client_id: str, broker: Broker) -> StompSettings:
-    """The settings for a network broker; raises ConfigError."""
+def stomp_settings(
+    config: ConsumerConfig,
+    client_id: str,
+    broker: Broker,
+    show: Callable[[str, str], object] = lambda *_: None,
+) -> StompSettings:
+    """The settings for a network broker; `show` as of LastGood. Raises ConfigError."""
+    files = config.tls_files_at(broker)
+    proxy = LastGood(f"proxy to {broker}", partial(config.proxy_at, broker), show)
     table = config.table_of(broker)
     headers = table.headers if table else {}
     return StompSettings(
@@ -104,10 +115,11 @@ def stomp_settings(config: ConsumerConfig, client_id: str, broker: Broker) -> St
         ),
         client_id=client_id,
         user=config.user_at(broker) or "",
-        password=partial(config.password_at, broker),
+        password=LastGood(f"password at {broker}", partial(config.password_at, broker), show),
         vhost=config.vhost_at(broker),
-        proxy=partial(config.proxy_at, broker) if config.has_proxy(broker) else None,
-        tls_files=config.tls_files_at(broker),
+        proxy=proxy if config.has_proxy(broker) else None,
+        tls_files=files,
+        tls_context=LastGood(f"TLS files for {broker}", partial(tls_context, files), show),
         heart_beat_s=config.heart_beat_s,
         max_message_bytes=config.max_message_bytes,
         vouches=config.vouching_brokers,

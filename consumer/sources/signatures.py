@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from itertools import chain
 
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.schema.identity.arrival import arrived
-from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.identity.identity import key_identity
+from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.schema.identity.signature import KEY_NAME
 from sam_pipeline.schema.messages.message import Message
 
@@ -28,13 +28,13 @@ THREADS = os.cpu_count() or 1
 class SignatureCheck:
     """What all sources of a consumer do with signed messages; without a policy, nothing."""
 
-    holder: PolicyHolder = field(default_factory=PolicyHolder)
+    policy: Policy | None = None
     max_age: timedelta = MAX_AGE
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def all_checked(self, messages: Sequence[Message], inbox: Inbox) -> Iterable[Message]:
         """Like `checked`, for messages that arrived together: on all processors."""
-        if self.holder.policy is None or len(messages) < WORTH_THREADS:
+        if self.policy is None or len(messages) < WORTH_THREADS:
             return [self.checked(message, inbox) for message in messages]
         size = -(-len(messages) // THREADS)
         parts = [messages[at : at + size] for at in range(0, len(messages), size)]
@@ -47,7 +47,7 @@ class SignatureCheck:
 
         A refused signature is counted for the publisher whose key it names.
         """
-        policy = self.holder.policy
+        policy = self.policy
         if policy is None:
             return message
         arrival = arrived(message, policy, self.clock(), self.max_age)

@@ -18,14 +18,14 @@ from sam_pipeline.consumer.sources.stomp.link import Address
 from sam_pipeline.consumer.sources.stomp.session import Subscription
 from sam_pipeline.consumer.sources.stomp.source import StompSource
 from sam_pipeline.consumer.sources.stomp.tap_session import TapSession
-from sam_pipeline.schema.identity.holder import PolicyHolder
+from sam_pipeline.schema.identity.policy import Policy
 from sam_pipeline.schema.net.broker_url import LISTEN, SPOOL
 
 logger = logging.getLogger(__name__)
 
 
 def make_taps(
-    config: ConsumerConfig, policy: PolicyHolder, destinations: Sequence[SubscriptionConfig] = ()
+    config: ConsumerConfig, policy: Policy | None, destinations: Sequence[SubscriptionConfig] = ()
 ) -> list[Source]:
     """One source per configured broker; `destinations` are read instead of those configured.
 

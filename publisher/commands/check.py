@@ -84,7 +84,7 @@ def handle(args: argparse.Namespace) -> int:
                     problems.append(
                         f"{keys.origin_at(trip.broker, 'url', 'brokers')}: {trip.problem}"
                     )
-    notes += dict.fromkeys(trip.note for _, trip in trips if trip.note)
+    notes += dict.fromkeys(note for _, trip in trips for note in trip.notes)
     secrets = config.has_secrets()
     signer = None
     if config.signing_key_file and "signing_key_file" not in findings.bad:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Optional
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.identity.identity import KEY
 from sam_pipeline.schema.identity.policy import Policy, PublisherRule
+from sam_pipeline.schema.program.extras import how_to_install
 from sam_pipeline.schema.settings.section import examine_file
 
 
@@ -32,6 +34,19 @@ def load_policy(path: Path) -> Policy:
     if problems:
         raise ConfigError(problems)
     return Policy(**findings.values)
+
+
+def usable_policy(path: Optional[Path]) -> Optional[Policy]:
+    """The policy of a file, None without one.
+
+    Raises:
+        ConfigError: the file has problems, or no signature could be verified.
+    """
+    policy = load_policy(path) if path else None
+    if policy and policy.keys and find_spec("nacl") is None:
+        why = "its keys can't be used: PyNaCl is not installed"
+        raise ConfigError([f"{path}: {why}", *how_to_install("nacl")])
+    return policy
 
 
 def _problems(

@@ -20,13 +20,19 @@ class RoundTrip(NamedTuple):
     anybody_may_publish: bool = False
     """Whether a message of a client without credentials was confirmed."""
 
+    limit: str = ""
+    """When the broker gives up on a message that it delivers again and again, if it may."""
+
     @property
-    def note(self) -> str:
-        """A setting of the broker that deserves attention; empty if none was found."""
-        if not self.anybody_may_publish:
-            return ""
-        proof = f"a message without credentials to {self.destination} was confirmed"
-        return f"{self.broker}: anybody may publish here: {proof}"
+    def notes(self) -> list[str]:
+        """Settings of the broker that deserve attention."""
+        notes = []
+        if self.anybody_may_publish:
+            proof = f"a message without credentials to {self.destination} was confirmed"
+            notes.append(f"{self.broker}: anybody may publish here: {proof}")
+        if self.limit:
+            notes.append(f"{self.broker}: {self.limit}")
+        return notes
 
 
 def timed(

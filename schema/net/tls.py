@@ -67,8 +67,15 @@ class TlsFiles(NamedTuple):
     crl_file: Optional[Path] = None
 
 
-def secure(channel: Channel, broker: Broker, files: TlsFiles) -> Channel:
+def secure(
+    channel: Channel,
+    broker: Broker,
+    files: TlsFiles,
+    context_of: Optional[Callable[[], ssl.SSLContext]] = None,
+) -> Channel:
     """The channel under TLS; it is closed if that fails.
+
+    `context_of`: how to get the context of these files, if not simply by reading them.
 
     Raises:
         OSError: the broker can't be trusted, or refuses us; the message explains it.
@@ -76,7 +83,7 @@ def secure(channel: Channel, broker: Broker, files: TlsFiles) -> Channel:
     """
     secured = channel
     try:
-        context = tls_context(files)
+        context = context_of() if context_of else tls_context(files)
         secured = TlsChannel(channel, context, broker.host.rstrip(".") or ".", files)
         secured.shake_hands()
     except BaseException:

@@ -26,7 +26,6 @@ from sam_pipeline.consumer.sources.door.intake import DoorSettings, Intake
 from sam_pipeline.consumer.sources.door.openapi import STATUSES
 from sam_pipeline.consumer.sources.door.requests import Requests
 from sam_pipeline.consumer.sources.door.server import DoorServer
-from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.messages.decode import decode
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
@@ -100,7 +99,7 @@ class _Door:
         state = State()
         state.can_commit()
         settings = DoorSettings(DoorConfig(), MAX_BODY_BYTES, 100 * MAX_BODY_BYTES, Listeners())
-        access = Access(Credentials(), PolicyHolder(), admits_anonymous=True)
+        access = Access(Credentials(), None, admits_anonymous=True)
         self._intake = Intake(self, self._inbox, settings, state, access)
         self._requests = Requests(self._intake, access, state)
         self._taken: list[Message] = []

@@ -111,12 +111,14 @@ consumer.monitoring: $CONSUMER consumer.core consumer.process consumer.silence |
 consumer.commands: $CONSUMER consumer.core consumer.process consumer.silence consumer.sources
   consumer.sinks consumer.monitoring
 consumer.commands.run: $CONSUMER consumer.core consumer.sources consumer.sinks consumer.monitoring
-  consumer.commands.arguments consumer.commands.look sql.database
+  consumer.commands.arguments consumer.commands.files consumer.commands.look sql.database
+consumer.commands.files: $CONSUMER consumer.sources consumer.commands.door_check sql.database
 consumer.commands.look.dry_run: $CONSUMER consumer.sources consumer.commands.look $DATABASE
   sql.loading
 consumer.commands.look.preview: schema sql.loading | sqlalchemy
 consumer.commands.check: $CONSUMER consumer.sources consumer.sinks.broker_link consumer.monitoring
-  consumer.commands.arguments consumer.commands.door_check $DATABASE sql.loading sql.checks |
+  consumer.commands.arguments consumer.commands.door_check consumer.commands.files $DATABASE
+  sql.loading sql.checks |
   sqlalchemy
 consumer.commands.config: $CONSUMER $DATABASE
 consumer.commands.letters.dead_letters: $CONSUMER consumer.commands.arguments

@@ -24,7 +24,7 @@ from sam_pipeline.consumer.commands.letters.tables import (
 )
 from sam_pipeline.consumer.settings.config import ConsumerConfig
 from sam_pipeline.consumer.settings.load import editor_command, load_for_replay
-from sam_pipeline.schema.identity.holder import PolicyHolder
+from sam_pipeline.schema.identity.policy_file import usable_policy
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program.command import (
     BAD_DATA,
@@ -409,7 +409,7 @@ def _pages(outcomes: Iterable[Replayed]) -> Iterator[list[Replayed]]:
 
 
 def _replayed(engine: Engine, ids: Sequence[int], config: ConsumerConfig) -> Iterator[Replayed]:
-    policy = PolicyHolder(config.publishers).policy
+    policy = usable_policy(config.publishers)
     authority = Authority(policy, timedelta(days=config.signature_age_days)) if policy else None
     progress = Progress("replayed", total=len(ids), unit="dead letters")
     try:

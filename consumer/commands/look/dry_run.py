@@ -18,7 +18,7 @@ from sam_pipeline.consumer.commands.look.message_view import (
 from sam_pipeline.consumer.commands.look.preview import Preview, Previewer
 from sam_pipeline.consumer.settings.tap_config import load_for_tap
 from sam_pipeline.consumer.sources.tapping import make_taps
-from sam_pipeline.schema.identity.holder import PolicyHolder
+from sam_pipeline.schema.identity.policy_file import usable_policy
 from sam_pipeline.schema.messages.decode import WHOLE
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.program.command import OK, print_json_line, print_lines
@@ -39,12 +39,12 @@ logger = logging.getLogger(__name__)
 def run_dry(args: argparse.Namespace) -> int:
     """Print until stopped what passing messages would become."""
     config = load_for_tap(args)
-    policy = PolicyHolder(config.publishers)
+    policy = usable_policy(config.publishers)
     age = timedelta(days=config.signature_age_days)
     if has_database(args):
         engine = open_database(args, READER, read_only=True)
         catalogue, connected = Catalogue(engine), partial(reading, engine)
-        previewer = Previewer(catalogue, config.limits(), policy.policy, age, connected)
+        previewer = Previewer(catalogue, config.limits(), policy, age, connected)
         logger.info(
             "nothing is stored; what a trigger or a constraint of the database refuses, and which"
             " rows are duplicates, is not decided"
@@ -53,7 +53,7 @@ def run_dry(args: argparse.Namespace) -> int:
         previewer = Previewer(BuiltInClasses(), config.limits())
         logger.info(
             "nothing is stored; no database is configured: only the built-in classes are known%s",
-            ", and the policy is not asked, as it needs the topology" if policy.policy else "",
+            ", and the policy is not asked, as it needs the topology" if policy else "",
         )
     limits, brief, knows_all = config.limits(), shortens(args), has_database(args)
 

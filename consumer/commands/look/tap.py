@@ -16,7 +16,7 @@ from sam_pipeline.consumer.commands.look.message_view import (
 )
 from sam_pipeline.consumer.settings.tap_config import load_for_tap
 from sam_pipeline.consumer.sources.tapping import make_taps
-from sam_pipeline.schema.identity.holder import PolicyHolder
+from sam_pipeline.schema.identity.policy_file import usable_policy
 from sam_pipeline.schema.messages.destination import problem_of_destination
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import SPOOL, STOMP, parse_broker
@@ -92,7 +92,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run_tap(args: argparse.Namespace) -> int:
     """Print messages until stopped."""
     config = load_for_tap(args, args.brokers, args.destinations)
-    policy = PolicyHolder(config.publishers)
+    policy = usable_policy(config.publishers)
     named = [item for item in config.network_subscriptions if args.destinations]
     patterns = [folded(pattern) for pattern in args.classes]
     limits, brief = config.limits(), shortens(args)

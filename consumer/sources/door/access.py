@@ -11,14 +11,13 @@ from aiohttp import web
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.sources.door.answers import FORBIDDEN, UNAUTHORIZED, HttpProblem
 from sam_pipeline.consumer.sources.door.credentials import Credentials
-from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
     certificate_identity,
     identity_of,
     token_identity,
 )
-from sam_pipeline.schema.identity.policy import NOT_AUTHORISED, refusal_of_class
+from sam_pipeline.schema.identity.policy import NOT_AUTHORISED, Policy, refusal_of_class
 from sam_pipeline.schema.messages.message import CLASS, Message
 from sam_pipeline.schema.net.subject import subject_in
 from sam_pipeline.schema.records.classes import CHECK_CLASS, folded
@@ -32,7 +31,7 @@ class Access:
     """Identifies the senders of one door."""
 
     def __init__(
-        self, credentials: Credentials, policy: PolicyHolder, admits_anonymous: bool
+        self, credentials: Credentials, policy: Policy | None, admits_anonymous: bool
     ) -> None:
         self._credentials = credentials
         self._policy = policy
@@ -82,7 +81,7 @@ class Access:
         A refused message is counted for the publisher, or the identity that has none.
         """
         identity, message_class = identity_of(message), message.headers.get(CLASS, "")
-        policy = self._policy.policy
+        policy = self._policy
         if policy is None or not policy.enforces:
             return
         publisher = policy.publisher_of(identity)

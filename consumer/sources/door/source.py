@@ -83,7 +83,7 @@ class HttpSource:
         settings = self._settings
         access = Access(
             settings.credentials,
-            settings.signatures.holder,
+            settings.signatures.policy,
             settings.config.admits_anonymous(self._address),
         )
         intake = self._intake = Intake(self, inbox, settings, self._state, access)

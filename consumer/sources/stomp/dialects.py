@@ -59,6 +59,15 @@ class BrokerDialect:
     composite: str = ""
     """What separates several destinations in one."""
 
+    delivery_limit: str = ""
+    """What it does by default with a message that it has delivered too often, if anything."""
+    limited_by: Mapping[str, str] = field(default_factory=dict)
+    """The headers of SUBSCRIBE without which that does not apply."""
+
+    def limit_of(self, headers: Mapping[str, str]) -> str:
+        """What it does with a message that it has delivered too often, with these headers."""
+        return self.delivery_limit if self.limited_by.items() <= headers.items() else ""
+
     def is_composite(self, destination: str) -> bool:
         """Whether it stands for several destinations."""
         return bool(self.composite) and self.composite in destination
@@ -107,6 +116,8 @@ DIALECTS = (
         # Without the prefixes of docs/consumer-reference.md, the acceptor takes topics for queues.
         copies={"subscription-type": "MULTICAST"},
         queue_separator="::",
+        delivery_limit="unless max-delivery-attempts is -1, it gives up a message after 10"
+        " deliveries (docs/brokers.md)",
     ),
     BrokerDialect(
         server=f"{RABBITMQ}/",
@@ -116,6 +127,9 @@ DIALECTS = (
         user_header="user-id",  # set by the publisher, and verified by the broker
         refuses_forged_user=True,
         foreign_headers=("selector", "activemq."),
+        delivery_limit="from version 4 on, a quorum queue gives up a message after 20 deliveries,"
+        " unless it has another x-delivery-limit (docs/brokers.md)",
+        limited_by={"x-queue-type": "quorum"},
     ),
 )
 

@@ -8,11 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from ssl import SSLContext
 
 from sam_pipeline.consumer.core.backoff import Delays
-from sam_pipeline.consumer.core.broker_loss import needs_action
 from sam_pipeline.consumer.core.inbox import Inbox
-from sam_pipeline.consumer.errors import SubscriptionRefused
+from sam_pipeline.consumer.errors import SubscriptionRefused, needs_action
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.consumer.sources.stomp.records import BrokerRecords
 from sam_pipeline.consumer.sources.stomp.session import (
@@ -38,6 +38,10 @@ LIVED_S = 60.0
 RETRY_REFUSED_S = 300.0
 """How long a session omits refused destinations, which the broker may permit by then."""
 
+NOT_STORING = "left alone while messages can't be stored"
+LEFT_ALONE_S = 0.2
+"""How often a link that leaves its broker alone looks whether messages can be stored."""
+
 Address = tuple[str, int]
 
 logger = logging.getLogger(__name__)
@@ -59,6 +63,8 @@ class StompSettings:
     """The HTTP proxy, with its password, for each connection; None if the broker is reached
     directly."""
     tls_files: TlsFiles = field(default_factory=TlsFiles)
+    tls_context: Callable[[], SSLContext] | None = None
+    """How to get the context of these files, if not simply by reading them."""
     heart_beat_s: float = 10.0
     max_message_bytes: int = MAX_MESSAGE_BYTES
     """A larger body is skipped while it arrives."""
@@ -69,6 +75,8 @@ class StompSettings:
     signatures: SignatureCheck = field(default_factory=SignatureCheck)
     records: BrokerRecords | None = None
     """Remembers the subscriptions that are made at the broker."""
+    can_store: Callable[[], bool] = lambda: True
+    """Whether messages can be stored at present."""
     is_last_attempt: IsLastAttempt = never_last
     """Whether a frame that could not be read is now delivered as far as it is known."""
     session: type[ConsumingSession] = ConsumingSession
@@ -90,13 +98,20 @@ class StompSettings:
         try:
             proxy = self.proxy() if self.proxy else None
             channel = open_connection(broker, address, proxy, Deadline.after(CONNECT_S))
-            return secure(channel, broker, self.tls_files) if broker.tls else channel
+            if broker.tls:
+                channel = secure(channel, broker, self.tls_files, self.tls_context)
+            return channel
         except (OSError, ConfigError) as error:
             raise SessionLost(error_text(error)) from error
 
 
 class StompLink:
-    """The sessions with one address of a broker, one after another."""
+    """The sessions with one address of a broker, one after another.
+
+    While messages can't be stored, a lost session is not replaced: its successor would receive the
+    same messages again, and brokers limit how often they deliver a message. But subscriptions that
+    were never made at the address are made at once, since nobody else keeps messages for us.
+    """
 
     def __init__(
         self,
@@ -119,6 +134,7 @@ class StompLink:
         self._loss = "not connected yet"
         """The reason why no session is subscribed; empty while one is."""
         self._session: ConsumingSession | None = None
+        self._records = settings.records and settings.records.at(address[0])
         self._has_delivered = False
         self._refused: dict[str, SubscriptionRefused] = {}
         """Sessions omit these destinations, until RETRY_REFUSED_S after the last refusal."""
@@ -136,6 +152,10 @@ class StompLink:
         """Run sessions until stopped, or until one is lost and the address is not current."""
         delays = self._delays()
         while not stop.is_set():
+            if self._leaves_alone():
+                self._loss = NOT_STORING
+                stop.wait(LEFT_ALONE_S)
+                continue
             began = self._clock()
             try:
                 self._run_session(inbox, stop)
@@ -156,6 +176,13 @@ class StompLink:
                 self._loss = str(loss)
                 if stop.wait(next(delays)) or not self._is_current():
                     return
+
+    def _leaves_alone(self) -> bool:
+        """Whether a session would only receive messages that can't be stored."""
+        if self._settings.can_store():
+            return False
+        wanted = [(item.destination, item.shared) for item in self._settings.subscriptions]
+        return self._has_delivered or bool(self._records and self._records.have_all(wanted))
 
     def _run_session(self, inbox: Inbox, stop: threading.Event) -> None:
         """One session: connect, subscribe, deliver and ack. Raises SessionLost."""
@@ -179,7 +206,7 @@ class StompLink:
             not_refused = [item for item in everything if item.destination not in self._refused]
             # If the broker refused every destination, ask for all of them again.
             chosen = not_refused or everything
-            session.subscribe(settings.consumer, chosen, settings.records)
+            session.subscribe(settings.consumer, chosen, self._records)
             level = logging.INFO if self._loss else logging.DEBUG
             if self._has_delivered:
                 inbox.count_reconnect(str(broker))

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, suppress
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,6 +63,8 @@ class MadeSubscription:
     headers: Mapping[str, str] = field(default_factory=dict)
     """Those of SUBSCRIBE that the configuration added."""
     since: str = ""
+    addresses: tuple[str, ...] = ()
+    """The hosts behind the name of the broker that have confirmed it."""
 
     @property
     def key(self) -> RecordKey:
@@ -97,7 +100,9 @@ class SubscriptionRecords:
                 entry = json.loads(line)
                 if ADDED in entry:
                     subscription = MadeSubscription(**entry[ADDED])
-                    made[subscription.key] = subscription
+                    before = made.get(subscription.key, subscription)
+                    addresses = tuple(sorted({*before.addresses, *subscription.addresses}))
+                    made[subscription.key] = replace(subscription, addresses=addresses)
                 else:
                     made.pop(RecordKey(*entry[REMOVED]), None)
         return list(made.values())
@@ -124,6 +129,26 @@ class BrokerRecords:
         self._broker = broker
         self._vhost = config.vhost_at(broker)
         self._has_table = config.table_of(broker) is not None
+        self._address = broker.host
+
+    def at(self, address: str) -> BrokerRecords:
+        """Those of one of the hosts behind the name of the broker."""
+        records = copy(self)
+        records._address = address
+        return records
+
+    def have_all(self, subscriptions: Collection[tuple[str, bool]]) -> bool:
+        """Whether the host has confirmed these: destination, and whether it is shared."""
+        try:
+            made = {
+                (before.destination, before.shared)
+                for before in self._records.all()
+                if (before.broker, before.vhost) == (str(self._broker), self._vhost)
+                and self._address in before.addresses
+            }
+        except SpoolError:
+            return False
+        return made.issuperset(subscriptions)
 
     def require_unchanged(
         self, dialect: BrokerDialect, destination: str, shared: bool, headers: Mapping[str, str]
@@ -149,7 +174,8 @@ class BrokerRecords:
         """Remember a subscription that the broker has confirmed."""
         made = self._made(dialect, destination, shared, headers)
         for before in self._before(made):
-            made = replace(made, since=before.since)
+            known = before.addresses if self._address in before.addresses else made.addresses
+            made = replace(made, since=before.since, addresses=known)
             if made == before:
                 return
         try:
@@ -172,6 +198,7 @@ class BrokerRecords:
             self._has_table,
             dict(headers),
             format_time(datetime.now(UTC)),
+            (self._address,),
         )
 
     def _before(self, made: MadeSubscription) -> Iterator[MadeSubscription]:

@@ -57,18 +57,23 @@ def round_trips(broker: Broker, settings: StompSettings) -> Iterator[RoundTrip]:
             client_id = f"{settings.client_id or settings.consumer}-{secrets.token_hex(4)}"
             own_settings = replace(settings, client_id=client_id)
             address = (ip, broker.port)
-            prove = partial(_prove, broker, address, own_settings, subscription)
+            limits: list[str] = []
+            prove = partial(_prove, broker, address, own_settings, subscription, limits)
             trip = timed(broker, str(proxy or ip), subscription.destination, prove, SessionLost)
             is_open = trip.problem is None and _anybody_may_publish(
                 broker, address, own_settings, subscription.destination, trip.proven
             )
-            yield trip._replace(anybody_may_publish=is_open)
+            yield trip._replace(anybody_may_publish=is_open, limit="".join(limits))
 
 
 def _prove(
-    broker: Broker, address: Address, settings: StompSettings, subscription: Subscription
+    broker: Broker,
+    address: Address,
+    settings: StompSettings,
+    subscription: Subscription,
+    limits: list[str],
 ) -> str:
-    """What the round trip proved; raises SessionLost."""
+    """What the round trip proved; raises SessionLost. Adds the broker's limit on deliveries."""
     destination = subscription.destination
     soon = partial(Deadline.after, ANSWER_S)
     try:
@@ -77,6 +82,7 @@ def _prove(
         reader = LenientReader(settings.max_message_bytes)
         with closing(StompSession(channel, RECEIVE_BYTES, reader)) as session:
             dialect = dialect_of(session.log_in(login, soon()).get("server", ""))
+            limits.append(dialect.limit_of(subscription.headers))
             is_queue = destination.startswith(QUEUES)
             prefetch = 1 if is_queue else subscription.prefetch or dialect.prefetch
             headers = subscribe_headers(
@@ -134,7 +140,8 @@ def _anybody_may_publish(
     no_files = files._replace(certificate_file=None, key_file=None)
     soon = partial(Deadline.after, ANSWER_S)
     with suppress(SessionLost):
-        channel = replace(settings, tls_files=no_files).open_channel(broker, address)
+        without = replace(settings, tls_files=no_files, tls_context=None)
+        channel = without.open_channel(broker, address)
         with closing(StompSession(channel)) as session:
             session.log_in({"host": settings.vhost}, soon())
             message = _check_message()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from sam_pipeline.consumer.sources.stomp.link import NOT_STORING
 from sam_pipeline.schema.messages.message import Message
 from tests.services import needed
 from tests.services.activemq import ActiveMQRules, running_activemq
@@ -35,6 +36,7 @@ from tests.support.consumer.daemon import (
     settled_row_keys,
     site_of,
 )
+from tests.support.consumer.faults import SHORT_WAITS, WAITING, another_writer
 from tests.support.consumer.load import offering
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import subscribe
@@ -85,6 +87,29 @@ def test_brokers_killed_in_turn_under_load_lose_nothing_and_are_soon_reconnected
 
     consumed(accepted, row_keys(site))
     assert all(load.again for load in loads), "each broker was killed while messages were in flight"
+
+
+@pytest.mark.parametrize("kind", BROKERS)
+def test_a_broker_killed_twelve_times_while_the_database_is_away_loses_nothing(
+    tmp_path: Path, destination: str, kind: str
+) -> None:
+    messages = numbered("outage", range(20))
+    with needed(BROKERS[kind]()) as broker:
+        site = site_of(tmp_path, [broker.url], Subscription(destination))
+        site.edit("sam.db", f"sam.db?{SHORT_WAITS['sqlite']}")
+        with running(site) as daemon:
+            daemon.wait_until_subscribed(broker.url)
+            with another_writer(site):
+                accepted = send(broker, destination, messages)
+                daemon.wait_for(WAITING)
+                for _ in range(12):
+                    broker.restart()
+                    eventually(lambda: NOT_STORING in str(site.status()["brokers"]))
+            site.wait_for_rows(20)
+            assert daemon.stop().code == 0
+        assert site.drain().code == 0
+
+    consumed(accepted, row_keys(site))
 
 
 def test_kills_of_consumer_servlet_brokers_and_database_lose_and_duplicate_nothing(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from tests.support.consumer.site import Site
@@ -31,3 +33,12 @@ def fill_up(ballast: Path) -> None:
     with ballast.open("wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(b"\0" * 4096)
+
+
+@contextmanager
+def another_writer(site: Site) -> Iterator[None]:
+    """While the block lasts, nothing can be stored in the SQLite database; it can be read."""
+    with closing(sqlite3.connect(site.config.with_name("sam.db"))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.rollback()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from tests.support.consumer.faults import (
     LOCK_TIMEOUT,
     SHORT_WAITS,
     WAITING,
+    another_writer,
     end_sessions,
 )
 from tests.support.consumer.site import Site, eventually, make_site, results
@@ -69,14 +69,6 @@ def test_a_session_that_ends_in_any_phase_loses_and_duplicates_nothing(
     assert (site.rows(), site.letters(), pending(site)) == (20, 1, 0)
     counts = [drained.summary[key] for key in ("rows", "duplicates", "repeated_dead_letters")]
     assert counts == ([20, 0, 0] if confirmed else [0, 20, 1])
-
-
-@contextmanager
-def another_writer(site: Site) -> Iterator[None]:
-    with closing(sqlite3.connect(site.config.with_name("sam.db"))) as other:
-        other.execute("BEGIN IMMEDIATE")
-        yield
-        other.rollback()
 
 
 @contextmanager

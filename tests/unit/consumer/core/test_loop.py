@@ -14,7 +14,6 @@ import pytest
 
 from sam_pipeline.consumer.core.attempts import Attempts
 from sam_pipeline.consumer.core.backoff import growing_delays
-from sam_pipeline.consumer.core.broker_loss import needs_action
 from sam_pipeline.consumer.core.drain import Drain
 from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, answering
 from sam_pipeline.consumer.core.loop import Loop, Patience, Stopped
@@ -23,7 +22,8 @@ from sam_pipeline.consumer.core.service import consume
 from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
-from sam_pipeline.consumer.errors import SinkAway
+from sam_pipeline.consumer.core.unstored import UnstoredMessage
+from sam_pipeline.consumer.errors import SinkAway, needs_action
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.stomp_session import SessionLost
 from sam_pipeline.sql.errors import DatabaseAway, SchemaMismatch
@@ -68,7 +68,8 @@ class Scene:
         patience = Patience(self.stop, lambda: repeat(0.0), self.state)
         attempts = Attempts(directory / "attempts")
         rule = BatchRule(batch_size, age_s=1.0)
-        self.loop = Loop(self.inbox, rule, self, patience, attempts, self.state)
+        self.unstored = UnstoredMessage(directory / "unstored")
+        self.loop = Loop(self.inbox, rule, self, patience, attempts, self.unstored, self.state)
 
     def run(self) -> list[str]:
         """Run the loop until the inbox is empty; returns the events."""
@@ -115,6 +116,35 @@ def test_after_an_outage_a_batch_is_acked_and_answered_once_it_is_committed(tmp_
     assert (scene.state.waiting_since, len(scene.state.pending)) == (None, 0)
 
 
+def test_a_message_that_could_not_be_stored_is_stored_first_by_the_next_process(
+    tmp_path: Path,
+) -> None:
+    first = Scene(tmp_path, 2)
+    first.failures, first.on_failure = [AWAY], first.stop.set
+    with pytest.raises(Stopped):
+        first.run()
+    second = Scene(tmp_path, 2)
+    second.failures = [AWAY]
+
+    with pytest.raises(SinkAway):
+        second.loop.prepare()
+    second.loop.prepare()
+    second.loop.prepare()
+    second.run()
+
+    assert second.events == ["fail", "commit 1", "commit 2", "ack 0", "ack 1"]
+
+
+def test_a_message_whose_sender_waits_for_an_answer_is_not_kept(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, 2)
+    scene.sessions[0].answers = scene.sessions[1].answers = True
+    scene.failures, scene.on_failure = [AWAY], scene.stop.set
+    with pytest.raises(Stopped):
+        scene.run()
+
+    assert UnstoredMessage(tmp_path / "unstored").delivery is None
+
+
 def test_a_sender_that_is_too_fast_is_paused_before_the_answer(tmp_path: Path) -> None:
     scene = Scene(tmp_path, 1)
     scene.pauses = {"token:a": 60.0}
@@ -144,7 +174,10 @@ def test_what_sources_have_counted_moves_into_the_totals_at_the_end(tmp_path: Pa
     scene.inbox.count_reconnect("stomp://a:1")
     scene.stop.set()
 
-    consume([], scene.inbox, scene.loop.rule, scene, scene.loop.attempts, scene.state, scene.stop)
+    loop = scene.loop
+    consume(
+        *([], scene.inbox, loop.rule, scene, loop.attempts, loop.unstored, scene.state, scene.stop)
+    )
 
     assert (scene.state.tally.damaged, scene.inbox.damaged) == (2, 0)
     assert (scene.state.reconnects, scene.inbox.reconnects) == ({"stomp://a:1": 1}, {})

@@ -203,7 +203,9 @@ def test_a_consumer_with_a_wrong_clock_takes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "sam.toml"
-    config.write_text('[consumer]\nbrokers = ["spool:///nowhere"]\n')
+    config.write_text(
+        '[consumer]\nbrokers = ["spool:///nowhere"]\n[database]\nurl = "sqlite:///nowhere.db"\n'
+    )
     monkeypatch.setattr(times, "NOT_BEFORE", datetime(9000, 1, 1, tzinfo=UTC))
 
     answer = invoke("sam-consume", "--config", config, "run", "--drain")

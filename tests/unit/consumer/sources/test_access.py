@@ -20,7 +20,6 @@ from sam_pipeline.consumer.sources.door.access import Access
 from sam_pipeline.consumer.sources.door.answers import UNAUTHORIZED, HttpProblem
 from sam_pipeline.consumer.sources.door.credentials import Credentials
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
-from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
     identity_of,
@@ -30,6 +29,7 @@ from sam_pipeline.schema.identity.identity import (
 )
 from sam_pipeline.schema.identity.keys import Signer, load_signer, make_key
 from sam_pipeline.schema.identity.policy import ENFORCE, OBSERVE, Policy, PublisherRule
+from sam_pipeline.schema.identity.policy_file import load_policy
 from sam_pipeline.schema.identity.signature import sign
 from sam_pipeline.schema.identity.tokens import StoredToken, Tokens, make_token
 from sam_pipeline.schema.messages.message import Message, new_message
@@ -45,9 +45,7 @@ TOKENS = Tokens([StoredToken("nagios1", sha256(TOKEN.encode()).digest(), 1)])
 def access(
     *, anonymous: bool = False, tokens: Tokens | None = TOKENS, policy: Policy | None = None
 ) -> Access:
-    holder = PolicyHolder()
-    holder.policy = policy
-    return Access(Credentials(tokens=tokens, asks_for_certificates=True), holder, anonymous)
+    return Access(Credentials(tokens=tokens, asks_for_certificates=True), policy, anonymous)
 
 
 def basic(login: str) -> str:
@@ -147,7 +145,7 @@ def check(directory: Path, signer: Signer, mode: str = "enforce") -> SignatureCh
         f'mode = "{mode}"\n[[publisher]]\nname = "nagios-cern"\nis = ["key:{signer.name}"]\n'
         f'keys = ["{signer.public_key()}"]\nclasses = ["metricOutput"]\nsites = ["*"]\n'
     )
-    return SignatureCheck(PolicyHolder(policy), DAYS, lambda: NOW)
+    return SignatureCheck(load_policy(policy), DAYS, lambda: NOW)
 
 
 def signed(signer: Signer, at: datetime = NOW) -> Message:

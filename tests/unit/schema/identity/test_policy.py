@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.identity.holder import PolicyHolder
 from sam_pipeline.schema.identity.keys import PublicKey
 from sam_pipeline.schema.identity.policy import ENFORCE, OBSERVE, Policy, PublisherRule, refusal
 from sam_pipeline.schema.identity.policy_file import load_policy
@@ -220,25 +219,6 @@ def test_publishers_must_fit_together(file: Path) -> None:
     for change, place in MISFITS.items():
         [problem] = problems_of(file, COMPLETE.replace(*change))
         assert problem.startswith(place)
-
-
-@pytest.mark.parametrize("removed", [False, True])
-def test_a_policy_stays_until_it_is_read_again_or_removed(file: Path, removed: bool) -> None:
-    file.write_text(COMPLETE)
-    holder, empty = PolicyHolder(file), PolicyHolder()
-    before = holder.policy
-    file.write_text("mode = 1")
-    with pytest.raises(ConfigError):
-        holder.read(file)
-    assert holder.policy is before is not None
-    assert holder.is_recorded
-
-    file.write_text(COMPLETE)
-    holder.read(None if removed else file)
-    empty.read(None)
-
-    assert not holder.is_recorded
-    assert (empty.policy, empty.is_recorded) == (None, True)
 
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)

@@ -1,0 +1,104 @@
+"""What all files of a consumer say: read and checked at its start, at a reload and by `check`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from sam_pipeline.consumer.commands.door_check import door_problems
+from sam_pipeline.consumer.settings.config import ConsumerConfig
+from sam_pipeline.consumer.settings.load import load_consumer
+from sam_pipeline.consumer.sources.door.credentials import Credentials, load_credentials
+from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.identity.policy import Policy
+from sam_pipeline.schema.identity.policy_file import usable_policy
+from sam_pipeline.schema.net.broker_url import SPOOL
+from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
+from sam_pipeline.schema.net.tls import server_context, tls_context
+from sam_pipeline.schema.secret_file import read_secret
+from sam_pipeline.schema.spool.access import unusable_queue
+from sam_pipeline.schema.spool.disk import unusable
+
+NO_EFFECT = "it has no effect without certificate_file"
+
+
+class Settings(NamedTuple):
+    """What all files say, as it was at the start or at a reload."""
+
+    config: ConsumerConfig
+    policy: Policy | None
+    credentials: Credentials
+    database_url: str
+    """Empty for a relay."""
+    policy_read: Mapping[str, str] = MappingProxyType({})
+    """What the log of operations gets of a policy that was read again."""
+
+
+def read_settings(args: argparse.Namespace) -> Settings:
+    """Read all files; raises ConfigError."""
+    config = load_consumer(args, args.instance)
+    policy = usable_policy(config.publishers)
+    url = ""
+    if not config.targets:
+        from sam_pipeline.sql.database.config import load_database
+
+        url = load_database(args).url
+    return Settings(config, policy, load_credentials(config), url)
+
+
+def problems_of_files(config: ConsumerConfig) -> Iterator[str]:
+    """The problems of directories, certificates, secrets and the policy."""
+    if problem := unusable(config.state_directory):
+        yield f"state directory {problem}"
+    for target in config.targets:
+        path = Path(target.path) if target.kind == SPOOL else config.rejected_directory
+        if problem := unusable_queue(path, writes=True, shared=target.shared):
+            yield f"[consumer] to: {problem}"
+    for url, path in config.spools.items():
+        if problem := unusable_queue(path):
+            yield f"{url}: {problem}"
+    if config.key_file and not config.certificate_file:
+        yield f"[consumer] key_file: {NO_EFFECT}"
+    for table in config.broker:
+        if table.key_file and not table.certificate_file:
+            yield f"[consumer] broker {table.broker}: key_file: {NO_EFFECT}"
+    try:
+        usable_policy(config.publishers)
+    except ConfigError as error:
+        yield from error.problems
+    try:
+        config.password()
+        for broker in (*config.network_brokers, *config.targets):
+            config.password_at(broker)
+            config.proxy_at(broker)
+            if broker.tls:
+                tls_context(config.tls_files_at(broker))
+    except ConfigError as error:
+        yield from (f"[consumer] {problem}" for problem in error.problems)
+    yield from (f"[consumer] {found.text}" for found in dated_files(config) if found.is_problem)
+    if config.metrics_key_file and not config.metrics_certificate_file:
+        yield "[consumer] metrics_key_file: it needs metrics_certificate_file"
+    try:
+        if config.metrics_certificate_file:
+            server_context(config.metrics_tls_files)
+        if config.metrics_token_file:
+            read_secret(config.metrics_token_file)
+    except ConfigError as error:
+        yield from (f"[consumer] metrics: {problem}" for problem in error.problems)
+    if config.doors:
+        yield from door_problems(config)
+
+
+def dated_files(config: ConsumerConfig) -> Iterator[CertificateFinding]:
+    """The certificates and revocation lists that are out of date, or soon will be."""
+    ours, authorities, lists = config.certificate_file, config.ca_file, config.crl_file
+    now = datetime.now(UTC)
+    yield from examine_certificates(ours, authorities, lists, now)
+    for table in config.broker:
+        files = table.certificate_file, table.ca_file, table.crl_file
+        yield from examine_certificates(*files, now)
+    yield from examine_certificates(config.metrics_certificate_file, None, None, now)
