@@ -3,6 +3,7 @@
     ConsumerError            the program ends with one line
     ├── SourceUnreachable    a drain did not reach these brokers; the others were loaded
     ├── SinkAway             nothing was stored: try again later; in a drain it ends the program
+    ├── SourcesFull          nothing was stored: try again without some messages
     ├── BrokersAway          the cause of that, if no broker of a relay confirms
     ├── SourceTaken          another process uses the same name, or reads this spool with it
     ├── BrokerUnreachable    the subscription is still there: try again later
@@ -19,7 +20,7 @@ The errors of `sql.errors`, except DatabaseAway, end the program.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from ssl import SSLCertVerificationError
 
 from sam_pipeline.schema.errors import ConfigError, SamError
@@ -57,6 +58,18 @@ class SinkAway(ConsumerError):
         super().__init__(str(cause))
         self.exit_code = cause.exit_code
         self.needs_action = needs_action
+
+
+class SourcesFull(ConsumerError):
+    """Messages that must not be acked: there is no room for the dead letters that they become."""
+
+    def __init__(
+        self, cause: SamError, sources: Collection[str], messages: Collection[int]
+    ) -> None:
+        """`sources`: the brokers to leave alone; `messages`: the id() of each message at fault."""
+        super().__init__(str(cause))
+        self.sources = sources
+        self.messages = messages
 
 
 class SourceTaken(ConsumerError):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from sam_pipeline.consumer.commands.arguments import add_instance, add_targets
 from sam_pipeline.consumer.commands.files import Settings, problems_of_files, read_settings
@@ -33,6 +34,9 @@ from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import SPOOL
 from sam_pipeline.schema.program.command import BAD_DATA, OK, number, print_done, print_json
 from sam_pipeline.schema.times import require_set_clock
+
+if TYPE_CHECKING:
+    from sam_pipeline.sql.loading.authorise import RecentRecords
 
 BATCHES_WAITING = 4
 """The number of batches for which the inbox has room."""
@@ -103,6 +107,11 @@ def run_consumer(args: argparse.Namespace) -> int:
     require_set_clock(datetime.now(UTC))
     state = State()
     name = config.process_name
+    recent = None
+    if not config.targets:
+        from sam_pipeline.sql.loading.authorise import RecentRecords
+
+        recent = RecentRecords()
 
     def reread() -> bool:
         """Read all files; whether to reload: with a single problem, nothing changes."""
@@ -113,7 +122,7 @@ def run_consumer(args: argparse.Namespace) -> int:
                 text = f"[consumer] name: {new.config.name} is another consumer: restart the daemon"
                 raise ConfigError([text])
             listeners.require_all_used(new.config.doors)
-            if problems := list(problems_of_files(new.config)):
+            if problems := [*problems_of_files(new.config), *_objections(new, recent)]:
                 raise ConfigError(problems)
             if present := new.policy or settings.policy:
                 read = {"file": str(new.config.publishers or "")}
@@ -137,11 +146,12 @@ def run_consumer(args: argparse.Namespace) -> int:
         handling_signals(request, before_exit=attempts.forgive, reread=reread),
         returning_free_pages(),  # in a thread, which must not get the signals
     ):
-        drain = _run(args, settings, request, state, attempts, unstored, listeners)
+        drain = _run(args, settings, request, state, attempts, unstored, listeners, recent)
         while drain is None and request.restarts():
             state.unused_files.clear()
+            state.full_sources.clear()
             listeners.retain(settings.config.doors)
-            drain = _run(args, settings, request, state, attempts, unstored, listeners)
+            drain = _run(args, settings, request, state, attempts, unstored, listeners, recent)
     config = settings.config
     if drain is None:
         logger.info("stopped: %s", state.tally)
@@ -165,6 +175,7 @@ def _run(
     attempts: Attempts,
     unstored: UnstoredMessage,
     listeners: Listeners,
+    recent: RecentRecords | None,
 ) -> Drain | None:
     """Consume until stopped, or until everything is loaded; then returns the drain."""
     config = settings.config
@@ -187,7 +198,7 @@ def _run(
     watched = replace(config, silence=()) if config.targets else config
     observer = Observer(name, state, inbox, sources, config.spools, watched)
     with (
-        _opened_sink(settings, state) as sink,
+        _opened_sink(settings, state, recent) as sink,
         nullcontext() if drain else reporting(observer, request, config),
     ):
         logger.info("starting with %s", ", ".join(source.name for source in sources))
@@ -195,8 +206,25 @@ def _run(
     return drain
 
 
+def _objections(settings: Settings, recent: RecentRecords | None) -> Iterator[str]:
+    """Why the policy should not be used yet, judged by what was accepted lately."""
+    from sam_pipeline.sql.database.engine import make_engine
+    from sam_pipeline.sql.errors import SqlError
+
+    if settings.policy is None or recent is None:
+        return
+    engine = make_engine(settings.database_url)
+    try:
+        if objection := recent.objection(settings.policy, engine):
+            yield f"{settings.config.publishers}: {objection}"
+    except SqlError as error:
+        logger.warning("the policy was not tried on what was accepted lately: %s", error)
+    finally:
+        engine.dispose()
+
+
 @contextmanager
-def _opened_sink(settings: Settings, state: State) -> Iterator[Sink]:
+def _opened_sink(settings: Settings, state: State, recent: RecentRecords | None) -> Iterator[Sink]:
     """The database, where the name is released at the end, or the spool or brokers of a relay."""
     config = settings.config
     if config.targets and config.targets[0].kind == SPOOL:
@@ -226,6 +254,7 @@ def _opened_sink(settings: Settings, state: State) -> Iterator[Sink]:
         policy=settings.policy,
         policy_read=settings.policy_read,
         signature_age=timedelta(days=config.signature_age_days),
+        recent=recent,
     )
     with closing(held), closing(sink):
         yield sink

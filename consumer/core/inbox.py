@@ -37,6 +37,12 @@ class Session(Protocol):
         It neither waits nor fails if the connection is lost, since they are redelivered then.
         """
 
+    def give_back(self, tokens: Sequence[Any]) -> None:
+        """Let another thread leave the messages with the broker, or with their senders.
+
+        A connection acks nothing more, since that would ack them as well, and ends.
+        """
+
 
 class AnsweringSession(Session, Protocol):
     """A session that informs senders about the outcome of their messages."""

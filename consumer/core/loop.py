@@ -9,15 +9,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sam_pipeline.consumer.core.attempts import Attempts
-from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowledge
+from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, Session, acknowledge
 from sam_pipeline.consumer.core.sink import Sink
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.core.unstored import UnstoredMessage
-from sam_pipeline.consumer.errors import SinkAway
+from sam_pipeline.consumer.errors import SinkAway, SourcesFull
 
 IDLE_S = 0.2
 """How often a loop without messages checks whether to stop."""
@@ -53,7 +53,7 @@ class Loop:
         self.sink.prepare()
         if self.unstored.delivery:
             batch = [self.unstored.delivery]
-            self.state.committed(batch, self._store(batch))
+            self.state.committed(*self._store(batch))
             self.attempts.end(batch)
 
     def run(self, stop: threading.Event, should_continue: Callable[[bool], bool]) -> None:
@@ -73,7 +73,7 @@ class Loop:
             self.state.taken(batch)
             for part in self.attempts.parts(batch):
                 # Returns when the part is committed, however long the sink is away.
-                outcome = self.patience.until_done(partial(self._store, part))
+                part, outcome = self.patience.until_done(partial(self._store, part))
                 outcome.refusals.update(self.inbox.take_refusals())
                 self.attempts.end(part)
                 for name, pause_s in outcome.pauses.items():
@@ -85,9 +85,15 @@ class Loop:
             news = bool(batch)
             self.sink.upkeep(news)
 
-    def _store(self, batch: Sequence[Delivery]) -> Tally:
-        """Store and commit the batch; raises SinkAway if not all of it was committed."""
+    def _store(self, batch: Sequence[Delivery]) -> tuple[Sequence[Delivery], Tally]:
+        """Store and commit the batch, without the messages of sources that are full.
+
+        Raises:
+            SinkAway: not all of it was committed.
+        """
         self.inbox.raise_failure()  # a source may have failed while the sink was away
+        if not batch:
+            return batch, Tally()
         decoding = partial(self.attempts.decoding, batch)
         began = time.perf_counter()
         try:
@@ -95,9 +101,34 @@ class Loop:
         except SinkAway:
             self.unstored.keep(batch)
             raise
+        except SourcesFull as full:
+            return self._store(self._given_back(batch, full))
         self.unstored.forget()
         self.state.stored(time.perf_counter() - began)
-        return outcome
+        return batch, outcome
+
+    def _given_back(self, batch: Sequence[Delivery], full: SourcesFull) -> list[Delivery]:
+        """Leave messages with their brokers and senders; returns the others."""
+        stays: list[Delivery] = []
+        gone: list[Delivery] = []
+        tokens: dict[Session, list[Any]] = {}
+        for delivery in batch:
+            message, session, token = delivery
+            # A connection can't ack one message without those before it.
+            is_full = session.broker in full.sources and not session.answers
+            if is_full or id(message) in full.messages:
+                tokens.setdefault(session, []).append(token)
+                gone.append(delivery)
+            else:
+                stays.append(delivery)
+        for session, given_back in tokens.items():
+            session.give_back(given_back)
+            if not session.answers:
+                if session.broker not in self.state.full_sources:
+                    logger.error("broker %s is left alone: %s", session.broker, full)
+                self.state.full_sources[session.broker] = str(full)
+        self.state.dropped(gone)
+        return stays
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,9 @@ from sam_pipeline.consumer.silence.silences import ProbeSilences
 from sam_pipeline.schema.messages.message import MESSAGE_ID
 
 NOT_TRIED = "not tried yet"
+CLOCKS_AGREE = timedelta(seconds=60)
+"""Clocks that differ by more can't both be right."""
+NOT_STORING = "left alone while messages can't be stored"
 PAUSE_S = 1.0
 """The longest time between two turns of a waiting loop."""
 QUIET_AFTER = timedelta(seconds=10)
@@ -45,7 +48,7 @@ class State:
 
     def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.lock = threading.Lock()
-        self._clock = clock
+        self.clock = clock
         self.since = self.turned_at = clock()
         self.turns = 0
         """Turns of the main loop; the loop is alive while this number grows."""
@@ -74,6 +77,10 @@ class State:
         self.probe_silences = ProbeSilences()
         self.reconnects = Counter[str]()
         """The sessions with brokers that replaced a lost one, before the last reload."""
+        self.clock_offset = timedelta()
+        """How far the clock of the database is ahead of ours, as last measured."""
+        self.full_sources: dict[str, str] = {}
+        """Why sources are left alone, by their names."""
         self.unused_files: dict[str, str] = {}
         """Why the present content of files is not in use, by what it is for."""
         self.schema = ""
@@ -89,7 +96,7 @@ class State:
     def turned(self) -> None:
         """The main loop begins a turn, or goes on with one. Only the main loop may call this."""
         self.turns += 1
-        self.turned_at = self._clock()
+        self.turned_at = self.clock()
 
     def pause(self, stop: threading.Event, wait_s: float) -> bool:
         """Wait, counting turns; returns whether `stop` was set meanwhile."""
@@ -104,11 +111,11 @@ class State:
         """The batch is pending."""
         with self.lock:
             self.pending = batch
-            self.behind_since = self._clock() if batch else None
+            self.behind_since = self.clock() if batch else None
 
     def committed(self, batch: Sequence[Delivery], outcome: Tally) -> None:
         """The first of the pending messages are committed and acked."""
-        now = self._clock()
+        now = self.clock()
         step = len(batch) // SAMPLE + 1
         sample = batch[::-step]
         times = [sent_at(delivery.message.headers) for delivery in sample]
@@ -153,7 +160,7 @@ class State:
     def cannot_commit(self, reason: str) -> None:
         """An attempt to use the sink failed."""
         with self.lock:
-            self.waiting_since = self.waiting_since or self._clock()
+            self.waiting_since = self.waiting_since or self.clock()
             self.waiting_for = reason
 
     def can_commit(self) -> None:
@@ -162,10 +169,25 @@ class State:
             with self.lock:
                 self.waiting_since, self.waiting_for = None, ""
 
+    def now(self) -> datetime:
+        """The time, by the clock of the database if ours is far off."""
+        return self.clock() + self.correction
+
     @property
-    def can_store(self) -> bool:
-        """Whether the last attempt to use the sink succeeded."""
-        return self.waiting_since is None
+    def correction(self) -> timedelta:
+        """What to add to our clock: nothing, unless it is far off."""
+        return self.clock_offset if abs(self.clock_offset) > CLOCKS_AGREE else timedelta()
+
+    def pause_of(self, source: str) -> str:
+        """Why messages of a source can't be stored at present; empty if they can."""
+        return self.full_sources.get(source) or (NOT_STORING if self.waiting_since else "")
+
+    def dropped(self, deliveries: Sequence[Delivery]) -> None:
+        """Some of the pending messages stay with their brokers."""
+        gone = {id(delivery) for delivery in deliveries}
+        with self.lock:
+            self.pending = [item for item in self.pending if id(item) not in gone]
+            self.behind_since = self.behind_since if self.pending else None
 
     def out_of_use(self, name: str, problem: str) -> None:
         """A file can't be used, and what it had before stays in use; without a problem it can."""
@@ -179,7 +201,7 @@ class State:
 
         A pending message counts as if it were committed now.
         """
-        now = self._clock()
+        now = self.clock()
         if self.pending:
             moment = sent_at(self.pending[-1].message.headers)
             return None if moment is None else max(now.timestamp() - moment, 0.0)
@@ -189,7 +211,7 @@ class State:
 
     def rates(self) -> tuple[float, float]:
         """Messages and rows per second, averaged over the last minute."""
-        now = self._clock()
+        now = self.clock()
         period_s = min(max((now - self.since).total_seconds(), 1.0), RATE_S)
         start = now.timestamp() - RATE_S
         recent = [counts for second, *counts in self._seconds if second > start]
@@ -198,7 +220,7 @@ class State:
 
     def dead_letters_last_hour(self) -> int:
         """The new dead letters of the last hour, to the minute."""
-        start = self._clock().timestamp() // 60 - LETTERS_MINUTES
+        start = self.clock().timestamp() // 60 - LETTERS_MINUTES
         return sum(count for minute, count in self._letters if minute > start)
 
 

@@ -62,3 +62,6 @@ class _Kept:
 
     def ack(self, tokens: Sequence[Any]) -> None:
         pass
+
+    def give_back(self, tokens: Sequence[Any]) -> None:
+        pass

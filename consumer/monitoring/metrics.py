@@ -94,6 +94,8 @@ def _numbers(
     yield Gauge, "can_commit", text, "", snapshot.waiting_since is None
     text = "Files that can't be used as they are now: what they had before is in use."
     yield Gauge, "unused_files", text, "", len(snapshot.unused_files)
+    text = "How far the clock of the database is ahead of that of this host."
+    yield Gauge, "clock_offset_seconds", text, "", snapshot.clock_offset_s
     held = {name: broker.held for name, broker in brokers.items()}
     yield Gauge, "held_messages", "Messages received and not yet acked.", "broker", held
     yield Gauge, "held_bytes", "Size of the bodies of these messages.", "", snapshot.held_bytes

@@ -133,6 +133,7 @@ class Observer:
                 dead_letters_last_hour=state.dead_letters_last_hour(),
                 certificates=self._certificates,
                 unused_files=dict(state.unused_files),
+                clock_offset_s=state.clock_offset.total_seconds(),
             )
 
     def resume(self, coverage: Coverage | None) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sam_pipeline.consumer.core.histogram import Histogram
+from sam_pipeline.consumer.core.state import CLOCKS_AGREE
 from sam_pipeline.consumer.silence.coverage import Coverage, Gap
 from sam_pipeline.consumer.silence.silences import KINDS, Silence
 from sam_pipeline.schema.net.certificate import CertificateLife
@@ -118,6 +119,8 @@ class Snapshot:
     unused_files: Mapping[str, str] = field(default_factory=dict)
     """Why the present content of files is not in use, by what it is for: the configuration, or
     credentials at a broker. What they had before is."""
+    clock_offset_s: float = 0.0
+    """How far the clock of the database is ahead of ours."""
     sites: Mapping[str, datetime | None] = field(default_factory=dict, compare=False)
     """The newest result of each site that should report."""
     lags: Histogram = field(default_factory=Histogram, compare=False)
@@ -156,6 +159,9 @@ class Snapshot:
         if self.unused_files:
             problems = (f"{name}: {problem}" for name, problem in self.unused_files.items())
             return Health(DEGRADED, f"not in use: {'; '.join(problems)}")
+        if abs(self.clock_offset_s) > CLOCKS_AGREE.total_seconds():
+            text = "the clocks of this host and of the database differ by"
+            return Health(DEGRADED, f"{text} {abs(self.clock_offset_s):.0f} s")
         return Health(RUNNING)
 
 

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from types import MappingProxyType
 
 from sqlalchemy import Engine
@@ -18,7 +18,7 @@ from sam_pipeline.consumer.core.outcome import DATABASE, MessageOutcome, Unloade
 from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
-from sam_pipeline.consumer.errors import SinkAway
+from sam_pipeline.consumer.errors import SinkAway, SourcesFull
 from sam_pipeline.consumer.sinks.held_name import HeldName
 from sam_pipeline.consumer.sinks.letter_log import LetterLog
 from sam_pipeline.consumer.sinks.probe_watch import ProbeWatch
@@ -29,14 +29,16 @@ from sam_pipeline.schema.identity.rates import RateLimits
 from sam_pipeline.schema.records import reasons
 from sam_pipeline.schema.records.classes import folded
 from sam_pipeline.schema.records.normalise import Limits
-from sam_pipeline.sql.database.engine import name_of, writing
+from sam_pipeline.sql.database.clock import clock_offset
+from sam_pipeline.sql.database.engine import name_of, reading, writing
 from sam_pipeline.sql.database.version import follow_schema, require_compatible
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseRefused, SchemaMismatch, SqlError
 from sam_pipeline.sql.loading.audit import Audit
-from sam_pipeline.sql.loading.authorise import Authority
+from sam_pipeline.sql.loading.authorise import Authority, RecentRecords
 from sam_pipeline.sql.loading.batch import CLASS_BROKEN, REASONS
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
+from sam_pipeline.sql.loading.letters.budget import LettersFull
 from sam_pipeline.sql.loading.letters.dead_letter import open_by_reason
 from sam_pipeline.sql.loading.letters.quota import LetterQuota
 from sam_pipeline.sql.loading.letters.store import NewLetter
@@ -76,6 +78,7 @@ class DatabaseSink:
         policy: Policy | None = None,
         policy_read: Mapping[str, str] = MappingProxyType({}),
         signature_age: timedelta = timedelta(days=30),
+        recent: RecentRecords | None = None,
     ) -> None:
         self._held = held
         self._engine = engine
@@ -89,6 +92,7 @@ class DatabaseSink:
         self._authority = Authority(policy, signature_age) if policy else None
         self._quota = LetterQuota(letters_per_hour, letter_bytes_per_hour, policy)
         self._clock = clock
+        self._recent = recent
         self._catalogue = Catalogue(engine)
         self._host = socket.gethostname()
         self._letter_log = LetterLog(clock)
@@ -96,10 +100,13 @@ class DatabaseSink:
             engine,
             self._catalogue.partitions,
             limits,
+            state.now,
             self._letter_log.class_works,
             self._authority,
             ProbeWatch(engine, state).turn,
         )
+        self._full: dict[str, str] = {}
+        """The sources that are left alone, with the publishers whose budgets they exceeded."""
         self._watch_at = self._count_at = clock()
         """When to watch next, and from when on the open letters may be counted again."""
 
@@ -110,6 +117,7 @@ class DatabaseSink:
             if not schema.is_wanted:
                 logger.info("%s: %s", name_of(self._engine), schema)
             self._hold_name()
+            self._compare_clocks()
             if self._policy_read:
                 with writing(self._engine) as connection:
                     record_operation(connection, "policy read", self._policy_read)
@@ -126,18 +134,19 @@ class DatabaseSink:
                 folded(letter.message_class) for letter in letters if letter.reason == CLASS_BROKEN
             )
 
-        with self._away_translated():
+        with self._away_translated(), self._full_translated():
             loaded = load(
                 self._engine,
                 self._catalogue,
                 [delivery.message for delivery in batch],
-                datetime.now(UTC),
+                self._state.now(),
                 self._limits,
                 authority=self._authority,
                 audit=Audit(self._consumer, self._host, os.getpid(), brokers),
                 poison=poison,
                 decoding=decoding,
                 quota=self._quota,
+                recent=self._recent,
                 on_commit=self._state.turned,
                 on_letters=on_letters,
                 report=answering(batch),
@@ -168,6 +177,8 @@ class DatabaseSink:
                 self._state.schema = require_compatible(self._engine).version
                 self._hold_name()
                 self._state.open_dead_letters = _NONE_OPEN | open_by_reason(self._engine)
+                self._go_on_where_there_is_room()
+                self._compare_clocks()
                 self._state.can_commit()
             except DatabaseAway as error:
                 every_s = AWAY_EVERY_S
@@ -207,6 +218,32 @@ class DatabaseSink:
                     pauses[paused] = max(pauses.get(paused, 0.0), pause_s)
         return pauses
 
+    def _compare_clocks(self) -> None:
+        """Measure how far our clock is off, by which no time of a result is judged then."""
+        before = self._state.correction
+        self._state.clock_offset = clock_offset(self._engine, self._state.clock)
+        correction = self._state.correction
+        if correction and not before:
+            logger.error(
+                "the clock of this host differs by %.0f s from that of %s, which is used instead",
+                correction.total_seconds(),
+                name_of(self._engine),
+            )
+        elif before and not correction:
+            logger.info("the clock of this host is right again")
+
+    def _go_on_where_there_is_room(self) -> None:
+        if not self._full:
+            return
+        budget = self._quota.budget
+        with reading(self._engine) as connection:
+            budget.measure_if_due(connection)
+        for source, owner in list(self._full.items()):
+            if budget.has_room_again(owner):
+                del self._full[source]
+                self._state.full_sources.pop(source, None)
+                logger.info("broker %s: there is room for dead letters of %s", source, owner)
+
     def _hold_name(self) -> None:
         if self._held is not None:
             self._held.hold()
@@ -218,6 +255,14 @@ class DatabaseSink:
         except DatabaseAway as error:
             self._watch_at = self._clock()  # the name may be lost: check once the database is back
             raise SinkAway(error, needs_action=isinstance(error, DatabaseRefused)) from error
+
+    @contextmanager
+    def _full_translated(self) -> Iterator[None]:
+        try:
+            yield
+        except LettersFull as error:
+            self._full |= error.owners
+            raise SourcesFull(error, error.owners, error.messages) from error
 
 
 def _outcome(report: MessageReport) -> MessageOutcome:

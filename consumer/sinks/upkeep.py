@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
 
@@ -26,8 +26,8 @@ PARKED_EVERY_S = 10.0
 """How often to retry parked messages whose class does not work yet."""
 COMING_EVERY_S = 600.0
 """How often to look for coming days that need partitions."""
-COMING = timedelta(days=3)
-"""How far ahead partitions are created, if messages may be that far ahead."""
+A_DAY, COMING = timedelta(days=1), timedelta(days=3)
+"""How far ahead partitions are created, and the most if messages may be further ahead."""
 SHARE = 0.1
 """The share of time that each task may take from loading."""
 WATCH_SHARE = 0.03
@@ -112,6 +112,7 @@ def make_tasks(
     engine: Engine,
     partitions: Partitions,
     limits: Limits,
+    clock: Callable[[], datetime],
     class_works: Callable[[str], None],
     authority: Authority | None = None,
     watch: Callable[[], TurnResult] | None = None,
@@ -125,14 +126,14 @@ def make_tasks(
 
     def create_coming() -> TurnResult:
         """Create the partitions of today and the coming days."""
-        now = datetime.now(UTC)
-        partitions.make(days_until(now, now + min(COMING, limits.future)))
+        now = clock()
+        partitions.make(days_until(now, now + min(COMING, max(limits.future, A_DAY))))
         return TurnResult.WAITING  # for another day to come
 
     def replay() -> TurnResult:
         """Load messages that were parked as class-broken, once their view works."""
         nonlocal replayed
-        parked = replay_parked(engine, lambda: datetime.now(UTC), limits, authority)
+        parked = replay_parked(engine, clock, limits, authority)
         if parked.loaded:
             class_works(parked.message_class)
             if not replayed:

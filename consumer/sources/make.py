@@ -39,7 +39,7 @@ def make_sources(
 ) -> list[Source]:
     """One source per configured broker, in the order of the configuration."""
     name = config.process_name
-    signatures = SignatureCheck(policy, timedelta(days=config.signature_age_days))
+    signatures = SignatureCheck(policy, timedelta(days=config.signature_age_days), state.now)
     owners: dict[Address, str] = {}
     sources: list[Source] = []
     for broker in config.brokers:
@@ -52,6 +52,7 @@ def make_sources(
                 config.max_message_bytes,
                 relays=config.relay_accounts,
                 signatures=signatures,
+                pause=partial(_pause_of_spool, state, str(broker)),
             )
             sources.append(spool)
         elif broker.kind == LISTEN:
@@ -61,11 +62,16 @@ def make_sources(
                 stomp_settings(config, name, broker, state.out_of_use),
                 signatures=signatures,
                 records=BrokerRecords(config, broker),
-                can_store=lambda: state.can_store,
+                pause=partial(state.pause_of, str(broker)),
                 is_last_attempt=is_last_attempt,
             )
             sources.append(StompSource(broker, settings, owners=owners))
     return sources
+
+
+def _pause_of_spool(state: State, name: str) -> str:
+    """Why nothing is read from a spool, of which no message is lost by reading it often."""
+    return state.full_sources.get(name, "")
 
 
 def _door(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -54,10 +54,12 @@ class SpoolSource:
         delays: Delays = growing_delays,
         relays: Collection[int] = (),
         signatures: SignatureCheck | None = None,
+        pause: Callable[[], str] = lambda: "",
     ) -> None:
         """A message above `max_body_bytes` is delivered in part, marked as refused.
 
         `relays`: the accounts of relays, which have established the identities in their elements.
+        `pause`: why nothing may be read at present, or "".
         """
         self.name = self.broker = str(broker)
         self.batch_size = NO_LIMIT
@@ -70,6 +72,7 @@ class SpoolSource:
         self._delays = delays
         self._relays = relays
         self._signatures = signatures or SignatureCheck()
+        self._pause = pause
         self._locked: set[str] = set()
         self._acked: set[str] = set()
         """Locked elements that are acked but could not be removed: they are not delivered again."""
@@ -87,6 +90,11 @@ class SpoolSource:
         delays, retry_at = self._delays(), 0.0
         try:
             while not stop.is_set():
+                if paused := self._pause():
+                    self._problem = paused
+                    self._release(claims)
+                    stop.wait(ROOM_S)
+                    continue
                 if time.monotonic() >= retry_at:
                     if self._blocked:
                         claims.keep([*self._locked, *self._to_unlock])
@@ -123,6 +131,10 @@ class SpoolSource:
                 self._acked.add(name)
             else:
                 self._locked.discard(name)
+
+    def give_back(self, tokens: Sequence[str]) -> None:
+        """Unlock the elements with these names."""
+        self._to_unlock.update(tokens)
 
     def _read(self, inbox: Inbox, stop: threading.Event, claims: Claims) -> None:
         """Deliver all elements that can be; the others are in `_blocked`.

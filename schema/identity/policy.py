@@ -157,6 +157,11 @@ class Policy:
         _check_mode,
     )
     publishers: tuple[PublisherRule, ...] = config_key("", default=(), key="publisher")
+    accept_refusals: bool = config_key(
+        "a reload uses it although it refuses more than a tenth of what was accepted in the last"
+        " hour",
+        default=False,
+    )
 
     @property
     def enforces(self) -> bool:

@@ -35,6 +35,8 @@ HOST_STATES = {"UP": "OK", "DOWN": "CRITICAL", "UNREACHABLE": "UNKNOWN"}
 
 MONITORING_HOST_HEADERS = ("nagios_host", "nagiosHost")
 
+TOO_OLD, IN_THE_FUTURE = "too-old", "in-the-future"
+
 MOMENT, DAY, CLOCK = "moment", "day", "clock"
 """Kinds of time columns in a site's own class: a time in UTC, YYYY-MM-DD, hh:mm:ss."""
 
@@ -64,7 +66,7 @@ class Limits(NamedTuple):
     """
 
     past: timedelta = timedelta(days=3653)
-    future: timedelta = timedelta(days=1)
+    future: timedelta = timedelta(minutes=10)
     max_message_bytes: int = 4 * 1024 * 1024
     max_records: int = 10_000
 
@@ -122,10 +124,10 @@ def normalise(
         time = record.get("timestamp", earliest)
         if time < earliest:  # times in our own format compare as texts
             text = f"timestamp {time} is more than {limits.past.days} days old"
-            raise RecordRefused("too-old", text)
+            raise RecordRefused(TOO_OLD, text)
         if time > latest:
             text = f"timestamp {time} is in the future: the time is {format_time(now)}"
-            raise RecordRefused("in-the-future", text)
+            raise RecordRefused(IN_THE_FUTURE, text)
     if "hostName" in record:
         record["hostName"] = _host(record["hostName"])
     if message_class is SITE_GROUP:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, text
+from sqlalchemy import Connection, Engine, bindparam, text
 
 from sam_pipeline.schema.identity.arrival import arrived
 from sam_pipeline.schema.identity.identity import OPERATOR, key_identity
 from sam_pipeline.schema.identity.policy import NOT_AUTHORISED, UNSIGNED, Policy, refusal
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, built_in
+from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.loading.batch import (
     Batch,
     PendingRow,
@@ -49,7 +53,7 @@ _SITES = text("""
 """).bindparams(bindparam("hosts", expanding=True))
 
 
-class _Question(NamedTuple):
+class Question(NamedTuple):
     """What decides about a record; records with the same values have the same answer.
 
     The days are those of its period as YYYY-MM-DD. The last one of a moment is "", and so are both
@@ -74,6 +78,15 @@ class _Answer(NamedTuple):
 
 
 _ALLOWED = _Answer("", "", "")
+
+PERIOD_S = 1800.0
+"""The present period and the one before are remembered."""
+MOST_QUESTIONS = 10_000
+"""Different questions of a period."""
+MOST_REFUSED = 0.1
+"""The share of them that a new policy may refuse."""
+OF_A_CLASS = 50
+"""The records of a class in a batch that are remembered, about; each stands for as many others."""
 
 
 class HostMembership(NamedTuple):
@@ -132,11 +145,13 @@ class Authority:
         """Count what the policy refuses in `refusals`, and if it enforces, make it failures."""
         if self._clock() >= self._forget_at or len(self._answers) > MAX_DECISIONS:
             self.forget()
-        questions = {name: _questions(part.view, part.rows) for name, part in batch.by_view.items()}
+        questions = {
+            name: questions_about(part.view, part.rows) for name, part in batch.by_view.items()
+        }
         answers = {name: [*map(self._answers.get, own)] for name, own in questions.items()}
         if any(None in own for own in answers.values()):
             new = set(chain.from_iterable(questions.values())) - self._answers.keys()
-            self._answer_all([_Question(*question) for question in new], now.date(), connected)
+            self._answer_all([Question(*question) for question in new], now.date(), connected)
             answers = {name: [*map(self._answers.get, own)] for name, own in questions.items()}
             for question in new:
                 if sum(map(len, question)) > LONGEST_QUESTION:
@@ -146,13 +161,25 @@ class Authority:
             if answers[name].count(_ALLOWED) < len(part.rows):
                 _refuse(batch, part, answers[name], self.policy.enforces)
 
+    def refusals(
+        self,
+        questions: Iterable[Question],
+        now: datetime,
+        connected: Callable[[], AbstractContextManager[Connection]],
+    ) -> dict[Question, str]:
+        """Why records would be refused, by the questions about them."""
+        asked = list(questions)
+        self._answer_all(asked, now.date(), connected)
+        answers = ((question, self._answers[question]) for question in asked)
+        return {question: answer.text for question, answer in answers if answer is not _ALLOWED}
+
     def verified(self, message: Message, received_at: datetime) -> Message:
         """A message that a source refused for its signature, verified by the present policy."""
         return arrived(message, self.policy, received_at, self._signature_age).message
 
     def _answer_all(
         self,
-        questions: Iterable[_Question],
+        questions: Iterable[Question],
         today: date,
         connected: Callable[[], AbstractContextManager[Connection]],
     ) -> None:
@@ -167,7 +194,7 @@ class Authority:
         for question in questions:
             self._answers[question] = self._answer(question, today)
 
-    def _answer(self, question: _Question, today: date) -> _Answer:
+    def _answer(self, question: Question, today: date) -> _Answer:
         identity = question.identity
         if identity.startswith(f"{OPERATOR}:"):  # the roles of the database have decided that
             return _ALLOWED
@@ -192,8 +219,54 @@ class Authority:
         return _Answer(name, NOT_AUTHORISED, f"{sender}: {why}") if why else _ALLOWED
 
 
-def _questions(view: ClassView, rows: Iterable[PendingRow]) -> list[tuple[str, ...]]:
-    """The question about each row, as a plain tuple: there is one for every record."""
+class RecentRecords:
+    """A sample of the records of the last hour, on which a new policy is tried before it is used.
+
+    The main loop adds to it; the thread that reads the files again asks it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._began = clock()
+        self._periods: tuple[Counter[Question], Counter[Question]] = Counter(), Counter()
+
+    def add(self, batch: Batch) -> None:
+        """Remember some of the records that are to be stored."""
+        with self._lock:
+            if (passed_s := self._clock() - self._began) >= PERIOD_S:
+                before = self._periods[1] if passed_s < 2 * PERIOD_S else Counter[Question]()
+                self._periods, self._began = (before, Counter()), self._clock()
+            present = self._periods[1]
+            for part in batch.by_view.values():
+                step = len(part.rows) // OF_A_CLASS + 1
+                for question in questions_about(part.view, part.rows[::step]):
+                    if question in present or len(present) < MOST_QUESTIONS:
+                        present[Question(*question)] += step
+
+    def objection(self, policy: Policy, engine: Engine) -> str:
+        """Why the policy should not be used yet; empty if it refuses few of them.
+
+        Raises:
+            SqlError: the topology, which the policy needs, can't be read.
+        """
+        if policy.accept_refusals or not policy.enforces:
+            return ""
+        with self._lock:
+            records = self._periods[0] + self._periods[1]
+        why = Authority(policy).refusals(records, datetime.now(UTC), partial(reading, engine))
+        share = sum(records[question] for question in why) / max(records.total(), 1)
+        if share <= MOST_REFUSED:
+            return ""
+        return (
+            f"it would refuse {share:.0%} of the records that were accepted in the last hour, such"
+            f' as {next(iter(why.values()))}: correct it, or use mode = "observe" or'
+            " accept_refusals = true"
+        )
+
+
+def questions_about(view: ClassView, rows: Iterable[PendingRow]) -> list[tuple[str, ...]]:
+    """The Question about each row, as a plain tuple: there is one for every record."""
     known = built_in(view.name)  # the catalogue of PostgreSQL has its name in lower case
     class_name = known.name if known else view.name
     column_of = {column.lower(): column for column in view.columns}

@@ -30,7 +30,7 @@ from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.database.version import session_version
 from sam_pipeline.sql.errors import DatabaseAway, DatabaseExhausted, Kind, kind_of
 from sam_pipeline.sql.loading.audit import Audit, write_audit
-from sam_pipeline.sql.loading.authorise import Authority
+from sam_pipeline.sql.loading.authorise import Authority, RecentRecords
 from sam_pipeline.sql.loading.batch import (
     CLASS_BROKEN,
     MAX_RECORDS,
@@ -141,6 +141,7 @@ def load(
     poison: Collection[str] = (),
     decoding: Callable[[], AbstractContextManager[object]] = nullcontext,
     quota: LetterQuota | None = None,
+    recent: RecentRecords | None = None,
     before_commit: Callable[[Connection, Sequence[RecordFailure]], None] | None = None,
     on_commit: Callable[[], None] = lambda: None,
     on_letters: Callable[[Sequence[NewLetter]], None] = lambda letters: None,
@@ -151,14 +152,16 @@ def load(
     Without an `authority` every sender may send everything. Messages whose ids are in `poison`
     become dead letters without being decoded; all others are decoded inside a block of `decoding`,
     to which a crash can be attributed. With an `audit` each transaction adds a row to `load_audit`,
-    and dead letters name the broker. `quota` limits the dead letters of a sender. `before_commit`
-    is called in each transaction that completes messages, with their records that failed; if it
-    raises, that transaction is rolled back. `on_commit` is called after each transaction, and
-    `on_letters` after one that stored dead letters. `report`: the positions of the messages to
-    report on, each of them an object of its own.
+    and dead letters name the broker. `quota` limits the dead letters of a sender, and `recent`
+    remembers some of the records that are accepted. `before_commit` is called in each transaction
+    that completes messages, with their records that failed; if it raises, that transaction is
+    rolled back. `on_commit` is called after each transaction, and `on_letters` after one that
+    stored dead letters. `report`: the positions of the messages to report on, each of them an
+    object of its own.
 
     Raises:
         DatabaseAway: not everything was committed; load all of it again later.
+        LettersFull: the same, but without the messages that it names.
     """
     loading = _Loading(
         engine,
@@ -171,6 +174,7 @@ def load(
         poison,
         decoding,
         quota,
+        recent,
         before_commit,
         on_commit,
         on_letters,
@@ -196,6 +200,7 @@ class _Loading:
     poison: Collection[str]
     decoding: Callable[[], AbstractContextManager[object]]
     quota: LetterQuota | None
+    recent: RecentRecords | None
     before_commit: Callable[[Connection, Sequence[RecordFailure]], None] | None
     on_commit: Callable[[], None]
     on_letters: Callable[[Sequence[NewLetter]], None]
@@ -246,6 +251,8 @@ class _Loading:
         if used:
             used.commit()
         self.loaded.add(loaded)
+        if self.recent is not None:
+            self.recent.add(batch)
         if letters:
             self.on_letters(letters)
         if CLASS_BROKEN in self.loaded.dead_letters:
@@ -305,7 +312,9 @@ class _Loading:
         used, letters = None, StoredLetters()
         if failures:
             source_of = self._source_of()
-            used = self.quota.begin(self.now, source_of) if self.quota else None
+            if self.quota:
+                self.quota.budget.measure_if_due(connection)
+                used = self.quota.begin(self.now, source_of)
             letters = store_dead_letters(connection, failures, self.now, source_of, used)
         if audit is not None:
             refused = Counter(batch.observed)

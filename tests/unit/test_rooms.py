@@ -111,7 +111,7 @@ consumer.monitoring: $CONSUMER consumer.core consumer.process consumer.silence |
 consumer.commands: $CONSUMER consumer.core consumer.process consumer.silence consumer.sources
   consumer.sinks consumer.monitoring
 consumer.commands.run: $CONSUMER consumer.core consumer.sources consumer.sinks consumer.monitoring
-  consumer.commands.arguments consumer.commands.files consumer.commands.look sql.database
+  consumer.commands.arguments consumer.commands.files consumer.commands.look $DATABASE sql.loading
 consumer.commands.files: $CONSUMER consumer.sources consumer.commands.door_check sql.database
 consumer.commands.look.dry_run: $CONSUMER consumer.sources consumer.commands.look $DATABASE
   sql.loading

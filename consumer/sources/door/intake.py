@@ -165,6 +165,10 @@ class Intake:
             else:
                 waiting.set_result(outcome)
 
+    def refuse(self, tokens: Sequence[Waiting]) -> None:
+        """These messages can't be stored at present."""
+        self._give_up([waiting for waiting in tokens if waiting in self.waiting], _away())
+
     def look(self) -> None:
         """Answer who waits for too long, or for a sink that is away; it may store them later."""
         if self._state.waiting_since is not None:

@@ -76,6 +76,12 @@ class HttpSource:
             with suppress(RuntimeError):  # it has stopped
                 self._loop.call_soon_threadsafe(self._intake.resolve, outcomes)
 
+    def give_back(self, tokens: Sequence[Any]) -> None:
+        """Answer the senders that these messages can't be stored now; called by another thread."""
+        if self._loop is not None and self._intake is not None:
+            with suppress(RuntimeError):  # it has stopped
+                self._loop.call_soon_threadsafe(self._intake.refuse, tokens)
+
     async def _serve(self, inbox: Inbox, stop: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
         # One long body at a time: while it is read, it takes a multiple of its size.

@@ -38,7 +38,6 @@ LIVED_S = 60.0
 RETRY_REFUSED_S = 300.0
 """How long a session omits refused destinations, which the broker may permit by then."""
 
-NOT_STORING = "left alone while messages can't be stored"
 LEFT_ALONE_S = 0.2
 """How often a link that leaves its broker alone looks whether messages can be stored."""
 
@@ -75,8 +74,8 @@ class StompSettings:
     signatures: SignatureCheck = field(default_factory=SignatureCheck)
     records: BrokerRecords | None = None
     """Remembers the subscriptions that are made at the broker."""
-    can_store: Callable[[], bool] = lambda: True
-    """Whether messages can be stored at present."""
+    pause: Callable[[], str] = lambda: ""
+    """Why messages can't be stored at present; empty if they can."""
     is_last_attempt: IsLastAttempt = never_last
     """Whether a frame that could not be read is now delivered as far as it is known."""
     session: type[ConsumingSession] = ConsumingSession
@@ -152,8 +151,8 @@ class StompLink:
         """Run sessions until stopped, or until one is lost and the address is not current."""
         delays = self._delays()
         while not stop.is_set():
-            if self._leaves_alone():
-                self._loss = NOT_STORING
+            if pause := self._pause():
+                self._loss = pause
                 stop.wait(LEFT_ALONE_S)
                 continue
             began = self._clock()
@@ -177,12 +176,13 @@ class StompLink:
                 if stop.wait(next(delays)) or not self._is_current():
                     return
 
-    def _leaves_alone(self) -> bool:
-        """Whether a session would only receive messages that can't be stored."""
-        if self._settings.can_store():
-            return False
+    def _pause(self) -> str:
+        """Why a session would only receive messages that can't be stored; empty if it would not."""
+        pause = self._settings.pause()
+        if not pause or self._has_delivered:
+            return pause
         wanted = [(item.destination, item.shared) for item in self._settings.subscriptions]
-        return self._has_delivered or bool(self._records and self._records.have_all(wanted))
+        return pause if self._records and self._records.have_all(wanted) else ""
 
     def _run_session(self, inbox: Inbox, stop: threading.Event) -> None:
         """One session: connect, subscribe, deliver and ack. Raises SessionLost."""

@@ -68,6 +68,7 @@ QUIET_S = 60.0
 """A subscription of a broker that falls silent is renewed after this time without a message."""
 RECEIVE_BYTES = 1024 * 1024
 HEART_BEATS = (b"\n", b"\r\n")
+LEFT = "its messages can't be stored now, so they stay with the broker"
 OTHER_HEADERS = (
     "the queue was made with other headers: restore them, or stop the daemon when the queue is"
     " empty, and delete it (`sam-consume unsubscribe`; a /queue/ with the tools of the broker)"
@@ -145,6 +146,7 @@ class ConsumingSession(StompSession):
     """
 
     answers = False
+    _gave_back = False
     _acks_due = -1
     """A descriptor, once the login has succeeded."""
 
@@ -266,6 +268,8 @@ class ConsumingSession(StompSession):
                     break
                 self._heard_at = time.monotonic()
                 self._sleep([self._acks_due], TICK_S)
+            elif self._gave_back:
+                raise SessionLost(LEFT)
             elif not self._inbox.has_room_for(self.broker):
                 self._heard_at = time.monotonic()  # the broker may send, but we do not read
                 self._sleep([self._acks_due], ROOM_S)
@@ -299,6 +303,8 @@ class ConsumingSession(StompSession):
 
     def ack(self, tokens: Sequence[tuple[str, str]]) -> None:
         """Called by the main loop, with the tokens in the order of the deliveries."""
+        if self._gave_back:
+            return
         last: dict[str, str] = {}
         for subscription_id, ack_id in tokens:
             last.pop(subscription_id, None)
@@ -306,6 +312,10 @@ class ConsumingSession(StompSession):
         last.pop("", None)  # of messages without an ack id
         self._acks.append(last)
         self._acked += len(tokens)
+        os.eventfd_write(self._acks_due, 1)
+
+    def give_back(self, tokens: Sequence[tuple[str, str]]) -> None:
+        self._gave_back = True
         os.eventfd_write(self._acks_due, 1)
 
     @property

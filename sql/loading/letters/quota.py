@@ -3,7 +3,8 @@
 Within the limits each letter is stored in full. Beyond them, the letters of a sender and an hour
 are counted in one more letter, their summary, which quotes the first of them. So a sender that
 never sends anything valid can't fill the disk, and still every message is a row, a letter or
-counted.
+counted. What a correction can make right has a budget instead, and of a publisher of the policy it
+is never only counted.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from sam_pipeline.schema.identity.policy import Policy, PublisherRule
 from sam_pipeline.schema.messages.message import USER_HEADERS, Message
 from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.schema.times import format_time
+from sam_pipeline.sql.loading.letters.budget import CORRECTABLE, LetterBudget, LettersFull
 
 MOST_SENDERS = 100
 """Senders of one source that are counted by themselves, per hour: publishers can forge headers."""
@@ -62,18 +64,23 @@ class LetterQuota:
     """
 
     def __init__(
-        self, letters_per_hour: int, bytes_per_hour: int, policy: Policy | None = None
+        self,
+        letters_per_hour: int,
+        bytes_per_hour: int,
+        policy: Policy | None = None,
+        budget: LetterBudget | None = None,
     ) -> None:
         self.letters_per_hour = letters_per_hour
         self.bytes_per_hour = bytes_per_hour
         self.policy = policy
+        self.budget = budget or LetterBudget(policy)
         self.used = _Used(datetime.min)
 
     def begin(self, now: datetime, source_of: Callable[[Message], str]) -> Ration:
         """The ration of one transaction at `now`; `source_of` names the source of a message."""
         hour = now.replace(minute=0, second=0, microsecond=0)
         used = deepcopy(self.used) if self.used.hour == hour else _Used(hour)
-        return Ration(self, source_of, used)
+        return Ration(self, source_of, used, self.budget.copy())
 
 
 @dataclass
@@ -91,14 +98,28 @@ class Ration:
     quota: LetterQuota
     source_of: Callable[[Message], str]
     used: _Used
+    budget: LetterBudget
+    too_much: dict[str, str] = field(default_factory=dict)
+    """Publishers of the policy whose budgets are exceeded, by source."""
+    messages: set[int] = field(default_factory=set)
+    """The id() of their messages that did not fit."""
     summaries: dict[Sender, FloodSummary] = field(default_factory=dict)
 
     def commit(self) -> None:
         """The transaction was committed; one that was rolled back has used nothing."""
         self.quota.used = self.used
+        self.quota.budget = self.budget
 
-    def admits(self, message: Message, size_bytes: int) -> bool:
+    def admits(self, message: Message, reason: str, size_bytes: int) -> bool:
         """Whether the sender of a message may have one more letter of this size, which it uses."""
+        if reason in CORRECTABLE:
+            owner = self._owner(message)
+            if self.budget.spend(owner, size_bytes):
+                return True
+            if self._publisher(message):
+                self.too_much[self.source_of(message)] = owner
+                self.messages.add(id(message))
+                return True
         used = self._used_by(self._sender(message))
         publisher = self._publisher(message)
         limit = publisher and publisher.dead_letters_per_hour
@@ -111,8 +132,16 @@ class Ration:
         used[1] += size_bytes
         return True
 
-    def give_back(self, message: Message, size_bytes: int) -> None:
+    def require_room(self) -> None:
+        """Raises LettersFull if letters of a publisher of the policy did not fit."""
+        if self.too_much:
+            raise LettersFull(self.too_much, frozenset(self.messages))
+
+    def give_back(self, message: Message, reason: str, size_bytes: int) -> None:
         """The letter that was admitted had been stored before."""
+        if reason in CORRECTABLE:
+            self.budget.spend(self._owner(message), -size_bytes)
+            return
         used = self._used_by(self._sender(message))
         used[0] -= 1
         used[1] -= size_bytes
@@ -138,6 +167,10 @@ class Ration:
         if sender.user not in users and len(users) >= MOST_SENDERS:
             return sender._replace(user=OTHERS)
         return sender
+
+    def _owner(self, message: Message) -> str:
+        sender = sender_of(message, self.source_of(message))
+        return self.budget.owner_of(identity_of(message), *sender)
 
     def _publisher(self, message: Message) -> PublisherRule | None:
         policy = self.quota.policy

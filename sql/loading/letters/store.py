@@ -23,7 +23,7 @@ from sam_pipeline.schema.messages.decode import MOST_REFUSED, WHOLE
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.origin import Origin, claimed_origin
 from sam_pipeline.schema.messages.refused import REFUSED, REFUSED_TEXT
-from sam_pipeline.sql.loading.batch import CLASS_BROKEN, FLOOD, MIXED, RecordFailure
+from sam_pipeline.sql.loading.batch import FLOOD, MIXED, RecordFailure
 from sam_pipeline.sql.loading.letters.body import stored_body
 from sam_pipeline.sql.loading.letters.dead_letter import EDITION, storable, stored_time
 from sam_pipeline.sql.loading.letters.quota import SUMMARY, FloodSummary, Ration, Sender, sender_of
@@ -110,6 +110,9 @@ def store_dead_letters(
     """Store failures in the caller's transaction, without a ration all of them.
 
     `source_of`: the broker, spool or file that a message came from, "" if unknown.
+
+    Raises:
+        LettersFull: letters of a publisher of the policy do not fit into its budget.
     """
     outcome = StoredLetters()
     if not failures:
@@ -127,10 +130,7 @@ def store_dead_letters(
             message, reason = letter.message, letter.values["reason"]
             if letter.key in admitted:
                 outcome.repeated += 1
-            # Nobody but the site can break a class, whose letters are loaded once it works again.
-            elif (
-                ration and reason != CLASS_BROKEN and not ration.admits(message, letter.size_bytes)
-            ):
+            elif ration and not ration.admits(message, reason, letter.size_bytes):
                 ration.summarise(
                     message, letter.values["message_id"], reason, letter.values["body"]
                 )
@@ -138,6 +138,8 @@ def store_dead_letters(
                 outcome.letters.append(letter.new_letter)
             else:
                 admitted[letter.key] = letter
+        if ration:
+            ration.require_room()
         stored = _insert(connection, [letter.values for letter in admitted.values()])
         for key, letter in admitted.items():
             reason = letter.values["reason"]
@@ -146,8 +148,8 @@ def store_dead_letters(
                 outcome.letters.append(letter.new_letter)
             else:
                 outcome.repeated += 1
-                if ration and reason != CLASS_BROKEN:
-                    ration.give_back(letter.message, letter.size_bytes)
+                if ration:
+                    ration.give_back(letter.message, reason, letter.size_bytes)
     summaries = ration.summaries.values() if ration else ()
     for summary in sorted(summaries, key=lambda summary: summary.message_id):
         outcome.new[FLOOD] += _store_summary(connection, summary, moment)

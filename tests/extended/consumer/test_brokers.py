@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer.sources.stomp.link import NOT_STORING
+from sam_pipeline.consumer.core.state import NOT_STORING
 from sam_pipeline.schema.messages.message import Message
 from tests.services import needed
 from tests.services.activemq import ActiveMQRules, running_activemq

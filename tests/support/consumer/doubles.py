@@ -22,10 +22,14 @@ class FakeSession:
         self.answers = answers
         self.batch_size = NO_LIMIT
         self.acked: list[Any] = []
+        self.given_back: list[Any] = []
         self.answered: list[dict[Any, MessageOutcome]] = []
 
     def ack(self, tokens: Sequence[Any]) -> None:
         self.acked += tokens
+
+    def give_back(self, tokens: Sequence[Any]) -> None:
+        self.given_back += tokens
 
     def answer(self, outcomes: Sequence[tuple[Any, MessageOutcome]]) -> None:
         self.answered.append(dict(outcomes))

@@ -94,7 +94,7 @@ def ration_of(quota: LetterQuota, hours_later: int = 0, source: str = SOURCE) ->
 
 
 def admitted(ration: Ration, letters: int, user: str = "", size_bytes: int = 1) -> int:
-    return sum(ration.admits(message(user), size_bytes) for _ in range(letters))
+    return sum(ration.admits(message(user), "bad-status", size_bytes) for _ in range(letters))
 
 
 @pytest.mark.parametrize(("size_bytes", "expected"), [(1, 5), (40, 2), (101, 0)])

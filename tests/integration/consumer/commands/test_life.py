@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from sam_pipeline.consumer.commands.run import CONTINUING
+from sam_pipeline.consumer.commands.run import CONFIGURATION, CONTINUING
 from sam_pipeline.consumer.core.inbox import Delivery
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.monitoring.snapshot import DEGRADED, RUNNING
@@ -153,17 +153,35 @@ def test_a_reload_is_all_or_nothing(site: Site, tmp_path: Path) -> None:
             send(site, f"ce{number}.example.org")
             site.wait_for_rows(number)
             file.write_bytes(good)
-            status = site.status()
+            eventually(lambda: [*site.status()["unused_files"]] == [CONFIGURATION])
+            degraded = site.status()["state"] == DEGRADED
             daemon.process.send_signal(signal.SIGHUP)
             daemon.wait_for(STARTING, times=number + 1)
 
             # Only the daemon knows that its name was another one.
             assert (checked.code == OK) is (name == "another name"), name
-            assert [*status["unused_files"]] == ["configuration"]
-            assert status["state"] == DEGRADED
+            assert degraded
         eventually(lambda: site.status()["state"] == RUNNING)
 
     assert site.rows() == len(BAD_FILES)
+
+
+def test_a_policy_that_refuses_much_of_the_last_hour_is_used_only_if_it_accepts_that(
+    site: Site,
+) -> None:
+    with running(site) as daemon:
+        send(site, *(f"ce{number}.example.org" for number in range(8)), "wn1.example.com")
+        site.wait_for_rows(8)
+        file = write_policy(site, hosts="*.exmaple.org")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for("refuse 100%", "ce0.example.org")
+        eventually(lambda: "accepted in the last hour" in str(site.status()["unused_files"]))
+
+        edit(file, "mode =", "accept_refusals = true\nmode =")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for(STARTING, times=2)
+        send(site, "ce9.example.org")
+        eventually(lambda: site.letters() == 2)
 
 
 def test_tokens_of_senders_over_http_are_made_once_and_work_from_their_file(

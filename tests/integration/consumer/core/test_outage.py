@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sqlalchemy import make_url
 
-from sam_pipeline.consumer.sources.stomp.link import NOT_STORING
+from sam_pipeline.consumer.core.state import NOT_STORING
 from tests.services.broker import StompServer
 from tests.services.process import free_ports
 from tests.support.brokers.fault_proxy import FaultProxy

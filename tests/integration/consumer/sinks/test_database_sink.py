@@ -84,14 +84,16 @@ def test_each_transaction_of_a_batch_is_a_sign_of_life(engine: Engine) -> None:
 
 
 @only_on("postgresql", "own_url")
-@pytest.mark.parametrize(("max_future_days", "ahead"), [(1, 1), (30, 3)])
+@pytest.mark.parametrize(("max_future_days", "ahead"), [(0, 1), (30, 3)])
 def test_partitions_of_coming_days_exist_before_any_message_needs_them(
     own_engine: Engine, max_future_days: int, ahead: int
 ) -> None:
     today = datetime.now(UTC).date()
     limits = Limits(future=timedelta(days=max_future_days))
     with acting_as("loader", own_engine) as loader:
-        run_due(make_tasks(loader, Catalogue(loader).partitions, limits, print), news=True)
+        run_due(
+            make_tasks(loader, Catalogue(loader).partitions, limits, State().now, print), news=True
+        )
 
     with reading(own_engine) as connection:
         days = {partition.day for partition in partitions(connection)}

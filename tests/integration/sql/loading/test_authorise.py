@@ -31,7 +31,13 @@ from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.errors import EditRefused
 from sam_pipeline.sql.loading.authorise import MAX_AGE_S, Authority
 from sam_pipeline.sql.loading.catalogue import Catalogue
-from sam_pipeline.sql.loading.letters.dead_letter import dead_letter_ids, show_dead_letter
+from sam_pipeline.sql.loading.letters.budget import LETTER_BYTES, LetterBudget, LettersFull
+from sam_pipeline.sql.loading.letters.dead_letter import (
+    LetterFilter,
+    dead_letter_ids,
+    drop_dead_letters,
+    show_dead_letter,
+)
 from sam_pipeline.sql.loading.letters.edit import edit_dead_letter
 from sam_pipeline.sql.loading.letters.quota import LetterQuota
 from sam_pipeline.sql.loading.load import Loaded
@@ -294,12 +300,54 @@ def test_an_edited_letter_has_the_identity_of_its_editor_whom_the_policy_exempts
 
 def test_a_publisher_may_have_a_limit_of_its_own_on_dead_letters(engine: Engine) -> None:
     policy = policy_of(rule("alice", dead_letters_per_hour=3), rule("mallory"))
-    bad = [result(f"ce{at}.eve.org", identity) for identity in (ALICE, MALLORY) for at in range(10)]
+    bad = [
+        result(f"ce{at}.{name}.org", identity, metricStatus="FINE")
+        for name, identity in (("alice", ALICE), ("mallory", MALLORY))
+        for at in range(10)
+    ]
 
     load_now(engine, policy, *bad, quota=LetterQuota(5, 10**6, policy))
 
     counts = "SELECT reason, count(*) FROM dead_letter GROUP BY reason ORDER BY reason"
-    assert query(engine, counts) == [("flood", 2), (NOT_AUTHORISED, 3 + 5)]
+    assert query(engine, counts) == [("bad-status", 3 + 5), ("flood", 2)]
+
+
+def foreign(identity: str, count: int = 10) -> list[Message]:
+    """Results of hosts that nobody may speak for."""
+    return [result(f"ce{at}.eve.org", identity) for at in range(count)]
+
+
+def test_what_the_policy_refuses_is_kept_whatever_the_limits_of_an_hour(engine: Engine) -> None:
+    policy = policy_of()
+
+    loaded = load_now(engine, policy, *foreign(ALICE), quota=LetterQuota(5, 10**6, policy))
+
+    assert loaded.dead_letters == {NOT_AUTHORISED: 10}
+
+
+def test_a_listed_publisher_beyond_its_budget_is_left_alone_and_a_stranger_only_counted(
+    engine: Engine,
+) -> None:
+    """After letters have been dropped, there is room again."""
+    policy = policy_of(rule("alice"))
+    one = LETTER_BYTES + 900
+    budget = LetterBudget(policy, owner_bytes=3 * one, all_bytes=100 * one, clock=lambda: clock[0])
+    clock, quota = [0.0], LetterQuota(0, 10**6, policy, budget)
+    mine, strange = foreign(ALICE), foreign(MALLORY)
+
+    with pytest.raises(LettersFull) as full:
+        load_now(engine, policy, *strange, *mine, quota=quota)
+    counted = load_now(engine, policy, *strange, quota=quota)
+    kept = load_now(engine, policy, *mine[:3], quota=quota)
+
+    assert full.value.owners == {"": "alice"}
+    assert full.value.messages < {*map(id, mine)}
+    assert counted.summarised_dead_letters > 0 < counted.dead_letters[NOT_AUTHORISED]
+    assert kept.dead_letters == {NOT_AUTHORISED: 3}
+    with acting_as("loader", engine) as loader:
+        drop_dead_letters(loader, LetterFilter(), NOW)
+    clock[0] += 3600
+    assert load_now(engine, policy, *mine[3:6], quota=quota).dead_letters == {NOT_AUTHORISED: 3}
 
 
 def test_a_publisher_has_the_name_of_the_policy_that_it_was_last_loaded_under(

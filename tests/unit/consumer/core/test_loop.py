@@ -23,7 +23,7 @@ from sam_pipeline.consumer.core.sink import Decoding
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.core.unstored import UnstoredMessage
-from sam_pipeline.consumer.errors import SinkAway, needs_action
+from sam_pipeline.consumer.errors import SinkAway, SourcesFull, needs_action
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.stomp_session import SessionLost
 from sam_pipeline.sql.errors import DatabaseAway, SchemaMismatch
@@ -143,6 +143,26 @@ def test_a_message_whose_sender_waits_for_an_answer_is_not_kept(tmp_path: Path) 
         scene.run()
 
     assert UnstoredMessage(tmp_path / "unstored").delivery is None
+
+
+def test_messages_of_a_full_source_go_back_and_the_others_are_stored(tmp_path: Path) -> None:
+    """Of a connection all, since acks are cumulative; of a door only those at fault."""
+    scene = Scene(tmp_path, 0)
+    door = FakeSession("listen+http://127.0.0.1:1", answers=True)
+    full, other = scene.sessions
+    batch = [delivery(session, at) for at, session in enumerate((full, door, other, door, full))]
+    scene.inbox.max_messages = len(batch)
+    scene.inbox.put(batch)
+    messages = [id(batch[at].message) for at in (3, 4)]
+    scene.failures = [SourcesFull(AWAY, {full.broker, door.broker}, messages)]
+
+    scene.run()
+
+    assert (full.given_back, door.given_back, other.given_back) == ([0, 4], [3], [])
+    assert (full.acked, [*door.answered[0]]) == ([], [1])
+    assert scene.events == ["fail", "commit 2", "ack 2"]
+    assert [*scene.state.full_sources] == [full.broker]
+    assert len(scene.state.pending) == 0
 
 
 def test_a_sender_that_is_too_fast_is_paused_before_the_answer(tmp_path: Path) -> None:
