@@ -155,7 +155,7 @@ def _load_keys(
     """The configuration with some keys, whatever the problems of the others."""
     findings = examine_consumer(args)
     is_missing = "broker_urls" in names and _names_no_broker(findings)
-    if findings.bad & set(names) or is_missing or findings.unknown_variables:
+    if findings.bad & set(names) or is_missing:
         raise ConfigError(findings.problems)
     values = {name: value for name, value in findings.values.items() if name in names}
     return ConsumerConfig(**{"broker_urls": (), **values, **_surroundings(instance)})

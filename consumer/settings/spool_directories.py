@@ -19,7 +19,7 @@ _NEEDED = {"name", "broker_urls", "broker", "subscription", "max_message_bytes"}
 def load_for_find(args: argparse.Namespace) -> ConsumerConfig:
     """What names and describes our spools; a host may have none, and no consumer."""
     findings = examine_consumer(args)
-    if findings.bad & _NEEDED & findings.rejected.keys() or findings.unknown_variables:
+    if findings.bad & _NEEDED & findings.rejected.keys():
         raise ConfigError(findings.problems)
     values = {name: value for name, value in findings.values.items() if name in _NEEDED}
     return ConsumerConfig(**{"broker_urls": (), **values, "state_directory": state_dir(os.environ)})

@@ -70,12 +70,12 @@ def grouped(number: int) -> str:
     return f"{number:,}".replace(",", " ")
 
 
-def did_you_mean(name: str, known: Iterable[str], at_most: int = 1) -> str:
+def did_you_mean(name: str, known: Iterable[str], at_most: int = 1, cutoff: float = 0.5) -> str:
     """`did you mean host, hosts?`: the known names most like it; empty if none is similar."""
     from difflib import get_close_matches  # slow to import, and needed after a mistake only
 
     by_lower = {known_name.lower(): known_name for known_name in known}
-    near = get_close_matches(name.lower(), by_lower, at_most, 0.5)
+    near = get_close_matches(name.lower(), by_lower, at_most, cutoff)
     return f"did you mean {', '.join(by_lower[lower] for lower in near)}?" if near else ""
 
 

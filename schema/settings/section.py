@@ -50,7 +50,6 @@ class Findings:
         rejected: Mapping[str, Any],
         locate: Callable[[str], str],
         origin: Callable[..., str],
-        unknown_variables: Sequence[str],
         document: TomlDocument,
     ) -> None:
         self.values = values
@@ -63,8 +62,6 @@ class Findings:
         """Where a field is set, for messages: `sam.toml:7: [publisher] spool`, or a variable."""
         self.origin = origin
         """`FILE:LINE`, a variable, "command line" or "default": of a field, or of a path in it."""
-        self.unknown_variables = tuple(unknown_variables)
-        """The problems of variables whose name begins with SAM_; part of `problems`."""
         self.document = document
 
 
@@ -117,7 +114,6 @@ def examine(
     table = TomlTable(document, (section,), f"[{section}]")
     values = Reader(problems).table(config_class, content, table)
     overrides: dict[str, str] = {}
-    unknown: Sequence[str] = ()
     if any(name.startswith("SAM_") for name in environ):
         from sam_pipeline.schema.settings.variables import read_variables
 
@@ -125,7 +121,6 @@ def examine(
         values.update(variables.values)
         overrides.update(variables.names)
         problems += variables.problems
-        unknown = variables.unknown
     fields = fields_of(config_class)
     for field in fields:
         if flags.get(field.name) is not None:
@@ -143,14 +138,13 @@ def examine(
     given = {field.name for field in fields if field.key in content or field.name in overrides}
     if document.problems:  # what is missing may be in a file that can't be read
         check_fields(fields, values, {*keys}, locate, problems)
-        raise ConfigError([*document.problems, *problems, *unknown], document.exit_code)
+        raise ConfigError([*document.problems, *problems], document.exit_code)
     bad = given - set(values) | check_fields(fields, values, given, locate, problems)
     if document.path is None and bad - given:  # keys are missing
         problems.append(no_file_found(environ))
-    problems += unknown
     good = {name: value for name, value in values.items() if name not in bad}
     rejected = {name: value for name, value in values.items() if name in bad}
-    return Findings(good, problems, bad, rejected, locate, origin, unknown, document)
+    return Findings(good, problems, bad, rejected, locate, origin, document)
 
 
 def examine_file(config_class: Any, file: Path) -> FileFindings:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple, get_args, get_origin
 
+from sam_pipeline.schema.log import lazy_logger
+from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.settings.reader import fields_of, is_table, kind_of, suggestion, type_name
 
 _SHARED_VARIABLES = (
@@ -19,6 +21,12 @@ _SHARED_VARIABLES = (
 )
 _PREFIXES = ("SAM_PUBLISHER_", "SAM_CONSUMER_", "SAM_ARCHIVE_")
 """Variables of these sections are checked by the program that reads the section."""
+_warned: set[str] = set()
+"""Each is mentioned once."""
+ALIKE = 0.85
+"""How similar a variable without our prefix must be to one of ours."""
+
+logger = lazy_logger(__name__)
 
 
 class VariableFindings(NamedTuple):
@@ -28,8 +36,6 @@ class VariableFindings(NamedTuple):
     names: dict[str, str]
     """By field: the variable that is set, be it good or bad; also for secrets."""
     problems: list[str]
-    unknown: list[str]
-    """The problems of variables that no program reads."""
 
 
 def read_variables(
@@ -55,8 +61,10 @@ def read_variables(
             is_list = any(other.key == f"{field.key}s" for other in fields)
             hint = f" (did you mean {variable}S?)" if is_list else ""
             problems.append(f"{variable}: {error}{hint}")
-    unknown = [*_unknown_variables(variables.values(), section, environ)]
-    return VariableFindings(values, names, problems, unknown)
+    for text in set(_near_misses(variables.values(), section, environ)) - _warned:
+        _warned.add(text)
+        logger.warning("%s", text)
+    return VariableFindings(values, names, problems)
 
 
 class _OnlyInFile(Exception):
@@ -80,16 +88,19 @@ def _from_text(kind: Any, text: str) -> Any:
         raise ValueError(f"expected {type_name(kind)}, not {text!r}") from None
 
 
-def _unknown_variables(
-    known: Collection[str], section: str, environ: Mapping[str, str]
-) -> Iterator[str]:
-    """The problems of variables that no program reads; `known` are those of the section."""
-    others = tuple(prefix for prefix in _PREFIXES if prefix != f"SAM_{section}_".upper())
-    reserved = [name for name in environ if name.startswith("SAM_") and name not in known]
-    for name in reserved:
-        if name not in _SHARED_VARIABLES and not name.startswith(others):
-            rest = name.split("_", 2)[2:]
-            of_others = [f"{prefix}{key}" for prefix in others for key in rest]
-            candidates = [*known, *_SHARED_VARIABLES, *of_others]
-            advice = suggestion(name, candidates) or ": names with SAM_ are reserved"
-            yield f"{name}: unknown variable{advice}"
+def _near_misses(known: Collection[str], section: str, environ: Mapping[str, str]) -> Iterator[str]:
+    """Variables that are not ours, but nearly; `known` are those of the section.
+
+    Other software has variables that begin with SAM_, too: SAM_EXPERIMENT, SAM_CLI_TELEMETRY.
+    """
+    ours = f"SAM_{section}_".upper()
+    others = tuple(prefix for prefix in _PREFIXES if prefix != ours)
+    for name in environ:
+        if not name.startswith("SAM_") or name.startswith(others):
+            continue
+        if name not in known and name not in _SHARED_VARIABLES:
+            candidates = [*known, *_SHARED_VARIABLES]
+            is_ours = name.startswith(ours)
+            near = did_you_mean(name, candidates, cutoff=0.5 if is_ours else ALIKE)
+            if near or is_ours:
+                yield f"{name}: no program reads this variable{near and f' ({near})'}"
