@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DisconnectionError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.sql.errors import (
@@ -65,6 +66,8 @@ BEGUN = "sam_begun"
 session may be used. Otherwise the transaction begins again in a new session."""
 
 _WRITES = "sam_writes"
+_INCARNATION = "sam_incarnation"
+"""In the info of a connection to SQLite: device and number of the file that it has opened."""
 
 
 def make_engine(url: str, *, create: bool = False, read_only: bool = False) -> Engine:
@@ -214,18 +217,41 @@ def _sqlite_engine(url: URL, create: bool, read_only: bool) -> Engine:
         execution_options={"sam_file": str(path)},
     )
 
+    def incarnation() -> tuple[int, int] | None:
+        """What the file is, whatever its name; None if it was deleted."""
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
+
     @event.listens_for(engine, "connect")
-    def prepare(connection: sqlite3.Connection, _: object) -> None:
+    def prepare(connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
         # The driver begins transactions late and not for DDL, so `begin` below does it.
         connection.isolation_level = None
         if read_only:
             connection.execute("PRAGMA query_only = ON")
+            record.info[_INCARNATION] = incarnation()
             return
         # WAL: readers and the one writer do not wait for each other. FULL: commits survive a
         # power failure; otherwise an acked row could be lost.
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
+        record.info[_INCARNATION] = incarnation()
+
+    @event.listens_for(engine, "checkout")
+    def reopen(_: object, record: ConnectionPoolEntry, __: object) -> None:
+        if record.info[_INCARNATION] != incarnation():
+            raise DisconnectionError  # the pool opens the file that is there now
+
+    @event.listens_for(engine, "commit")
+    def require_same_file(connection: Connection) -> None:
+        # SQLite would go on in a file without a name, and lose it when the process ends.
+        if connection.info[_INCARNATION] != incarnation():
+            error = sqlite3.OperationalError(f"{path} was replaced or deleted while it was open")
+            error.sqlite_errorname = "SQLITE_CANTOPEN"
+            raise error
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

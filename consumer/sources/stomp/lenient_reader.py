@@ -114,13 +114,16 @@ class LenientReader(FrameReader):
         """The beginning of the bytes that were not read."""
         return bytes(self._buffer[self._at : self._at + KEPT_BYTES])
 
-    def stalled(self) -> FrameError | None:
-        """The error if a body is incomplete, although the broker has nothing more to send."""
-        head = self._head
-        if head is None:
-            return None
-        length = head.headers.get(CONTENT_LENGTH, "?")[:QUOTED_BYTES]
-        return self._lost_track(head, f"{head.command} ends before its {length} bytes")
+    @property
+    def may_have_ended(self) -> bool:
+        """Whether the frame that has arrived in part may be all, its length being a fake."""
+        return self._is_wary and self._head is not None and CONTENT_LENGTH in self._head.headers
+
+    def ended(self) -> FrameError:
+        """The error that ends this frame before its length."""
+        assert self._head is not None
+        length = self._head.headers[CONTENT_LENGTH][:QUOTED_BYTES]
+        return self._lost_track(self._head, f"{self._head.command} ends before its {length} bytes")
 
     def _usual_frames(self) -> Iterator[Frame]:
         began = -1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 import select
 import threading
 import time
@@ -61,7 +62,9 @@ ROOM_S = 0.05
 SILENT_BEATS = 2.5
 """The heart-beat intervals without a sign of life after which the connection is lost."""
 PAUSE_S = 1.0
-"""A line end that arrives by itself after as long is a heart-beat, not a part of a body."""
+"""A line end that arrives by itself after as long may be a heart-beat, or a part of a body."""
+LONGEST_ANSWER = 100
+"""The bytes at the end of what has arrived that may be the beginning of an answer."""
 GOODBYE_S = 2.0
 """How long to wait until a broker has read our last acks."""
 QUIET_S = 60.0
@@ -174,6 +177,10 @@ class ConsumingSession(StompSession):
         self._is_last_attempt = is_last_attempt
         self._lost_track = ""
         """Why the session reads no more, but waits for acks; empty while it reads."""
+        self._question = b""
+        """What the broker was asked in the midst of a frame that may have ended."""
+        self._tail = b""
+        """The last bytes that have arrived since."""
         self._partial_since = 0.0
         """When a frame began that is incomplete; 0 if there is none."""
         self._received = 0
@@ -344,14 +351,26 @@ class ConsumingSession(StompSession):
         self._heard_at += paused_s
         if self._lost_track and data:
             return
-        # No broker sends a heart-beat in the midst of a frame.
-        if data in HEART_BEATS and paused_s > PAUSE_S and (error := self._frames.stalled()):
-            rest: list[Frame] = []
-            self._cannot_read(error, rest)
-            self._deliver(rest)
-            return
         self._received += len(data)
         super()._take(data)
+        if not self._frames.may_have_ended:
+            self._question = self._tail = b""
+        elif self._question:
+            self._tail += data
+            if self._question in self._tail:  # it has answered: the frame had ended before
+                rest: list[Frame] = []
+                self._cannot_read(self._frames.ended(), rest)
+                self._deliver(rest)
+                return
+            self._tail = self._tail[-LONGEST_ANSWER:]
+        elif data in HEART_BEATS and paused_s > PAUSE_S:
+            # A heart-beat, or a part of the body: the broker answers when it has sent all of it.
+            name = f"end-{secrets.token_hex(8)}"
+            self._question = name.encode()
+            self._push(
+                encode("BEGIN", {"transaction": name, "receipt": name})
+                + encode("ABORT", {"transaction": name})
+            )
         if not self._frames.is_within_frame:
             self._partial_since = 0.0
         elif not self._partial_since:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -188,3 +189,28 @@ def test_a_row_that_is_refused_at_the_commit_is_the_only_dead_letter(site: Site)
 def wait_for_a_session_at_a_lock(site: Site) -> None:
     waiting = f"SELECT count(*) {LOADER_SESSIONS} AND wait_event = 'relation'"
     eventually(lambda: site.scalar(waiting))
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_results_go_to_the_sqlite_file_that_has_the_name(small_site: Site, replaced: bool) -> None:
+    """Deleted, it counts as away; neither way is anything acked that goes nowhere."""
+    database = small_site.config.with_name("sam.db")
+    backup = shutil.copy(database, database.with_name("backup.db"))
+    with running(small_site) as daemon:
+        small_site.fill(*results(2, "org.sam.Before"))
+        small_site.wait_for_rows(2)
+        if not replaced:
+            database.unlink()
+            small_site.fill(*results(3, "org.sam.After"))
+            daemon.wait_for(WAITING)
+            assert pending(small_site) == 3
+        for name in ("sam.db-wal", "sam.db-shm"):
+            database.with_name(name).unlink(missing_ok=True)
+        Path(backup).rename(database)
+        if replaced:
+            small_site.fill(*results(3, "org.sam.After"))
+        small_site.wait_for_rows(3)
+        eventually(lambda: pending(small_site) == 0)
+        assert daemon.stop().code == 0
+
+    assert small_site.rows() == 3

@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlencode
@@ -21,16 +22,18 @@ from urllib.request import Request, urlopen
 import pytest
 
 from sam_pipeline.consumer.core import drain
+from sam_pipeline.consumer.sources.stomp import session
 from sam_pipeline.schema.secret_file import basic_login
 from tests.services.activemq5 import ActiveMQ5Server
 from tests.services.broker import StompServer
 from tests.services.rabbitmq import RabbitMQServer
 from tests.support.brokers.fake_broker import FakeBroker
+from tests.support.brokers.fault_proxy import FaultProxy
 from tests.support.brokers.proxy_server import ProxyServer
 from tests.support.brokers.tls_files import HOST, TlsFiles
 from tests.support.builders import metric_message
 from tests.support.conservation import numbered
-from tests.support.consumer.daemon import Subscription, checked, site_of
+from tests.support.consumer.daemon import Subscription, checked, row_keys, site_of
 from tests.support.consumer.publisher import publish
 from tests.support.consumer.site import Site, fill_spool, subscribe
 
@@ -66,6 +69,43 @@ def send_frame(destination: str, message_id: str, lines: bytes = b"", body: byte
         f"samMessageId:{message_id}\nreceipt:done\n"
     )
     return b"".join([head.encode(), lines, b"\n", body, b"\0"])
+
+
+class Dawdling(FaultProxy):
+    """Within each message it pauses, sends a line end by itself, and pauses again."""
+
+    def _answered(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        for data in chunks:
+            while b"MESSAGE\n" in data:
+                end = data.find(LINE, data.find(b"MESSAGE\n"))
+                for piece in (data[:end], b"\n"):
+                    yield piece
+                    time.sleep(0.3)
+                data = data[end + 1 :]
+            yield data
+
+
+LINE = b"\nsummaryData"
+
+
+def test_a_line_end_that_arrives_by_itself_cuts_no_message(
+    tmp_path: Path, broker: StompServer, destination: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the broker says how long the body is, or not."""
+    monkeypatch.setattr(session, "PAUSE_S", 0.1)
+    bodies = [message.body for message in numbered("dawdled", range(2))]
+    with Dawdling(broker.port) as proxy:
+        site = subscribed_site(tmp_path, broker, destination)
+        site.edit(broker.url, proxy.url)
+        for number, (body, length) in enumerate(
+            zip(bodies, (b"", b"content-length:%d\n" % len(bodies[1])), strict=True)
+        ):
+            frame = send_frame(destination, f"m{number}", length, body)
+            assert is_confirmed(broker, frame)
+        drained = site.drain()
+
+    assert (drained.code, site.letters()) == (0, 0), drained.log
+    assert sorted(row_keys(site)) == ["dawdled-0", "dawdled-1"]
 
 
 def test_a_wrong_length_is_a_dead_letter(
