@@ -10,9 +10,11 @@ from sam_pipeline.publisher.commands.textfile import lives_in
 from sam_pipeline.publisher.delivery.memory import Memory
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.settings.load import load_config
+from sam_pipeline.publisher.spool.losses import losses
 from sam_pipeline.publisher.spool.state import spool_states
 from sam_pipeline.schema.program.command import CommandParser
 from sam_pipeline.schema.program.monitoring_plugin import (
+    CRITICAL,
     DAYS_LEFT,
     UNKNOWN,
     PluginReport,
@@ -22,6 +24,7 @@ from sam_pipeline.schema.program.monitoring_plugin import (
     run_plugin,
 )
 from sam_pipeline.schema.program.wording import duration, plural
+from sam_pipeline.schema.spool.access import unwritable
 
 PROGRAM = "check_sam_publisher"
 SUBJECT = "SAM PUBLISHER"
@@ -32,6 +35,7 @@ THRESHOLDS = (
     PluginThreshold("bytes", "bytes of these messages", None, None),
     PluginThreshold("fill", "percent of a limit on a spool", 50, 90),
     PluginThreshold("quarantined", "damaged messages that were set aside", 1, None),
+    PluginThreshold("lost", "lost results, the last one less than a day ago", None, 1),
     PluginThreshold("failures", "failures in a row of every broker", 5, None),
     DAYS_LEFT,
 )
@@ -46,7 +50,7 @@ Of a certificate that lives for days only, the last third is a warning and the l
 The exit status is that of monitoring plugins:
   0 OK        nothing waits in the spool for too long
   1 WARNING   a value reaches its --warning threshold
-  2 CRITICAL  a value reaches its --critical threshold
+  2 CRITICAL  a value reaches its --critical threshold, or nothing can be written into the spool
   3 UNKNOWN   the spool or the configuration can't be read, or there is no spool
 """
 
@@ -90,6 +94,12 @@ def check_publisher(args: argparse.Namespace) -> int:
     report.judge("quarantined", aside, text=f"{aside} damaged, see `sam-publish spool list`")
     text = f"no broker works, {failures} failures in a row: {reason}"
     report.judge("failures", failures, text=text)
+    lost = losses(config.state)
+    when = f"{lost.last:%Y-%m-%d %H:%M} UTC" if lost.last else ""
+    report.judge("lost", lost.recent, text=f"{plural(lost.results, 'result')} lost, last {when}")
+    for state in states:
+        if problem := unwritable(state.path):
+            report.raise_to(CRITICAL, problem)
     report.judge("dropped", sum(state.dropped for state in states), "c")
     for life in lives:
         report.judge_certificate(life.file, life.begin, life.end, now)

@@ -118,6 +118,9 @@ def publish_and_report(
     else:
         print_done(args, *report.lines(), success=failure is None and code == OK)
     if failure:
+        from sam_pipeline.publisher.spool.losses import count_losses
+
+        count_losses(config.state, sum(loss.lost for loss in (failure, *failure.others)))
         raise failure
     if terminated:
         for one in (config, *config.copies):

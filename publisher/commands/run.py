@@ -21,6 +21,7 @@ from sam_pipeline.publisher.commands.options import config_of
 from sam_pipeline.publisher.commands.options import record_of as record_of_options
 from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.commands.result import messages_of
+from sam_pipeline.publisher.delivery.publication import NoBrokerTookIt
 from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.publisher.probe.plugin import UNKNOWN, record_of, run_plugin
 from sam_pipeline.schema.errors import SamError
@@ -104,6 +105,11 @@ def handle(args: argparse.Namespace) -> int:
     try:
         publish(run, args)
     except Exception as error:
+        if not isinstance(error, NoBrokerTookIt):  # which has been counted
+            with suppress(Exception):
+                from sam_pipeline.publisher.spool.losses import count_losses
+
+                count_losses(None, 1)
         loss = f"the result is lost: {reason_of(error)}"
         try:
             logger.debug("traceback of the error", exc_info=True)

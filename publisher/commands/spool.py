@@ -22,6 +22,7 @@ from sam_pipeline.publisher.errors import PublishUsage
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.publisher.spool import inspection
 from sam_pipeline.publisher.spool.inspection import Element, drop, elements, read, set_aside
+from sam_pipeline.publisher.spool.losses import losses
 from sam_pipeline.publisher.spool.state import state_of
 from sam_pipeline.schema.errors import ConfigError, SpoolError
 from sam_pipeline.schema.messages.message import DESTINATION, MAX_BYTES, Message
@@ -282,6 +283,8 @@ def show_status(args: argparse.Namespace, configs: Sequence[PublisherConfig]) ->
         for broker, number in state["refusals"].items():
             why = f"{number} too large for it: `spool drain` sends them to another broker"
             print_lines(f"not for      {broker}: {why}")
+    if first["lost"]:
+        print_lines(f"lost         {first['lost']}, neither published nor spooled")
     return OK
 
 
@@ -299,7 +302,12 @@ def status_of(config: PublisherConfig) -> dict[str, Any]:
 
     state = state_of(queue, config, count_refusals)
     shown = {**state._asdict(), "copy": state.copy or None, "path": str(state.path)}
-    return {**shown, "when_full": config.spool_when_full, "refusals": refusals}
+    return {
+        **shown,
+        "when_full": config.spool_when_full,
+        "refusals": refusals,
+        "lost": losses(config.state).results,
+    }
 
 
 def drain_all(args: argparse.Namespace, configs: Sequence[PublisherConfig]) -> int:

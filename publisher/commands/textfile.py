@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sam_pipeline.publisher.settings.config import PublisherConfig
+from sam_pipeline.publisher.spool.losses import losses
 from sam_pipeline.publisher.spool.state import spool_states
 from sam_pipeline.schema.errors import NO_PERMISSION, SpoolError
 from sam_pipeline.schema.net.certificate import CertificateLife, lives_of
@@ -57,6 +58,12 @@ def lines(config: PublisherConfig) -> Iterator[str]:
     oldest = [(labels, s.oldest.timestamp()) for labels, s in states if s.oldest]
     text = "When the oldest message in the spool was written."
     yield from _metric("spool_oldest_timestamp_seconds", text, oldest)
+    lost = losses(config.state)
+    text = "Results that were neither published nor spooled."
+    yield from _metric("lost_results", text, [([], lost.results)])
+    if lost.last:
+        text = "When a result was last lost."
+        yield from _metric("last_loss_timestamp_seconds", text, [([], lost.last.timestamp())])
     expiries = [([("file", life.file)], life.end.timestamp()) for life in lives_in(config)]
     text = "When the certificate expires."
     yield from _metric("certificate_expiry_timestamp_seconds", text, expiries)

@@ -5,14 +5,24 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Optional
 
 from sam_pipeline.schema.errors import SpoolError
 from sam_pipeline.schema.spool.directory import DIRECTORY, ELEMENT
-from sam_pipeline.schema.spool.disk import is_shared, refuse_unsafe, unusable, with_advice
+from sam_pipeline.schema.spool.disk import (
+    OWNER_MODE,
+    is_shared,
+    refuse_unsafe,
+    unusable,
+    with_advice,
+)
 from sam_pipeline.schema.spool.queue import DirectoryQueue
+
+TRIAL_BYTES = 16 * 1024
 
 
 def reason_of(error: Exception) -> str:
@@ -51,6 +61,31 @@ def unusable_quarantine(path: Path) -> Optional[str]:
     return None
 
 
+def unwritable(path: Path) -> Optional[str]:
+    """Why nothing new can be written into an existing directory; None if it can be.
+
+    It writes a file of some blocks into a directory of its own, as an element has it, and removes
+    both.
+    """
+    if not os.path.exists(path):
+        return None
+    trial = path / f".check-{time.time_ns():x}-{os.getpid():x}"
+    try:
+        os.mkdir(trial, OWNER_MODE)
+        try:
+            with open(trial / "element", "wb") as file:
+                file.write(bytes(TRIAL_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            with suppress(OSError):
+                os.unlink(trial / "element")
+            os.rmdir(trial)
+    except OSError as error:
+        return f"nothing can be written into {path}: {with_advice(error)}"
+    return None
+
+
 def unusable_queue(path: Path, writes: bool = False, shared: bool = False) -> Optional[str]:
     """Why this account can't use a queue, or something in it; None if it can, or can make it.
 
@@ -77,4 +112,6 @@ def unusable_queue(path: Path, writes: bool = False, shared: bool = False) -> Op
                 errors[entry.name] = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except SpoolError as error:
         return str(error)
-    return inaccessible(path, errors) if errors else None
+    if errors:
+        return inaccessible(path, errors)
+    return unwritable(path) if writes else None

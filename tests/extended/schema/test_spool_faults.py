@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,6 +32,7 @@ RESULT = ["--metric", "org.example.Ping", "--status", "OK", "--host", "ce01.exam
 PUBLISH = [SAM_PUBLISH, "result", *RESULT, "--flavour", "CE", "--json"]
 Done = subprocess.CompletedProcess[str]
 KILLED = -signal.SIGKILL
+CHECK = [SAM_PUBLISH.with_name("check_sam_publisher")]
 MAX_CALLS = 60
 ROOM_FOR_MANY = 2 * 1024**3
 ROOT = Path(__file__).parents[3]
@@ -288,3 +290,28 @@ def many(tmp_path: Path) -> Iterator[DirectoryQueue]:
             (directory / name).write_text(f'{{"header": {{}}, "body": "{number}"}}')
     yield queue
     rmtree(queue.path.parent, ignore_errors=True)
+
+
+@pytest.mark.parametrize("fault", ["size=64k", "nr_inodes=4", "ro"])
+def test_a_node_whose_spool_takes_nothing_is_critical_and_its_losses_are_counted(
+    tmp_path: Path, fault: str
+) -> None:
+    with small_disk(tmp_path / "disk", "size=1m" if fault == "ro" else fault) as disk:
+        site = Site(disk, disk / "spool")
+        site.environment["SAM_PUBLISHER_BROKERS"] = "stomp://127.0.0.1:1"
+        site.queue.path.mkdir(0o700)
+        if fault == "ro":
+            subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        else:
+            with suppress(OSError):
+                (disk / "ballast").write_bytes(bytes(1_000_000))
+        codes = [site.publish().returncode for _ in range(2)]
+        environment = {**os.environ, **site.environment}
+        checked = subprocess.run(CHECK, env=environment, capture_output=True, text=True)
+        found = subprocess.run([SAM_PUBLISH, "check"], env=environment, capture_output=True)
+
+    assert codes == [74, 74]
+    assert checked.returncode == 2
+    assert re.search(r"\d+ results? lost", checked.stdout)
+    assert "nothing can be written" in checked.stdout
+    assert found.returncode == 78

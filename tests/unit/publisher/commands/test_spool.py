@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sam_pipeline.publisher.brokers.address import BrokerAddress
 from sam_pipeline.publisher.commands.nagios import THRESHOLDS
 from sam_pipeline.publisher.delivery.memory import Memory
+from sam_pipeline.publisher.spool import losses
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.program.monitoring_plugin import CRITICAL, OK, UNKNOWN, WARNING
@@ -26,7 +28,7 @@ from tests.support.brokers.fake_broker import FakeBroker
 from tests.support.brokers.tls_files import TlsFiles
 from tests.support.builders import metric_message
 from tests.support.invoke import Answer, invoke
-from tests.support.publishing import dead_url, filled, refusing, sized
+from tests.support.publishing import RESULT, dead_url, filled, refusing, sized
 
 SERVLET = "activemq-rest+http://msg.example.org:8161/api/message"
 
@@ -128,6 +130,7 @@ def test_status_reports_counts_and_limits(spool: DirectoryQueue) -> None:
         "when_full": "refuse",
         "locked": 1,
         "refusals": {SERVLET: 1},
+        "lost": 0,
         "quarantined": 1,
         "quarantined_bytes": 1,
         "dropped": 0,
@@ -270,7 +273,7 @@ COPY = f'[[publisher.copy]]\nname = "b"\nbrokers = ["{URLS[1]}"]\nspool = "copy"
 
 
 def check(*options: str, toml: str = "") -> Answer:
-    section = f'spool = "spool"\nstate = "state"\nbrokers = ["{URLS[0]}", "{URLS[1]}"]'
+    section = f'spool = "spool"\nbrokers = ["{URLS[0]}", "{URLS[1]}"]'
     Path("sam.toml").write_text(f"[publisher]\n{section}\n{toml}\n")
     return invoke("check_sam_publisher", *options)
 
@@ -355,6 +358,46 @@ def test_what_can_not_be_read_is_unknown(tmp_path: Path) -> None:
         assert check(*options).out.startswith("SAM PUBLISHER UNKNOWN - ")
     (tmp_path / "spool").write_text("not a directory")
     assert check().code == UNKNOWN
+
+
+def test_a_spool_that_takes_nothing_is_critical_and_found_by_check(
+    spool: DirectoryQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a disk that is full."""
+    spool.add(metric_message())
+    before = sorted(spool.path.rglob("*"))
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    assert check().code == OK
+    monkeypatch.setattr(os, "fsync", full)
+    answer = check()
+    found = invoke("sam-publish", "check")
+
+    assert (answer.code, "no space" in answer.out) == (CRITICAL, True)
+    assert (found.code, "no space" in found.err) == (78, True)
+    assert sorted(spool.path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("state", ["state", "sam.toml/state"])  # the second can't be written
+def test_lost_results_are_counted_where_that_is_possible_and_shown_for_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / state))
+    check()  # writes the configuration
+    lost = (*RESULT, "--no-spool", "--broker", dead_url())
+    for _ in range(2):
+        assert invoke("sam-publish", *lost).code == 69
+
+    answer = check()
+    monkeypatch.setattr(losses, "RECENT", timedelta(minutes=-1))
+    later = check()
+
+    assert (answer.code, "2 results lost" in answer.out) == (CRITICAL, True)
+    assert (later.code, write().code) == (OK, 0)
+    assert "sam_publish_lost_results 2\n" in Path("sam.prom").read_text()
+    assert "lost         2" in invoke("sam-publish", "spool", "status").out
 
 
 def write(path: str = "sam.prom") -> Answer:
