@@ -172,6 +172,8 @@ def test_neither_the_daemon_nor_a_report_shows_a_password(site: Path) -> None:
         eventually(lambda: "sam_consume_rows_total{" in answer(port, "metrics"))
         watched.seen += [answer(port, path) for path in ("metrics", "healthz", "readyz")]
         watched.seen += command_lines()
+        # The state file is written once a second.
+        eventually(lambda: run("sam-consume status") == 0)
         status = [run("sam-consume status"), run("sam-consume status --json")]
         code = watched.run(PROGRAMS / "check_sam_consumer", "-v")
         daemon.send_signal(signal.SIGTERM)
