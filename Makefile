@@ -13,9 +13,10 @@ MAVEN := mvn=maven
 RABBITMQ := /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server
 BROWSER := chromium=chromium pdftotext=poppler-utils
 PROXY := tinyproxy=tinyproxy-bin
+POOLER := /usr/sbin/pgbouncer=pgbouncer
 # What `make test` needs beside Python; all else is for `make test-all`.
 SERVICES := $(JAVA) $(POSTGRES) $(MAVEN) $(RABBITMQ)
-FAULTS := strace=strace nft=nftables ip=iproute2 $(PROXY) /usr/sbin/nginx=nginx openssl=openssl sqlite3=sqlite3
+FAULTS := strace=strace nft=nftables ip=iproute2 $(PROXY) $(POOLER) /usr/sbin/nginx=nginx openssl=openssl sqlite3=sqlite3
 # Man pages are checked by their readers, completion by the shells themselves.
 MANUAL := lexgrog=man-db groff=groff mandoc=mandoc
 SHELLS := zsh=zsh fish=fish

@@ -273,10 +273,14 @@ SQLITE_NAMES = {
 # messages mean that the view itself is broken.
 _SQLITE_BROKEN = re.compile(r"no such |cannot modify |has no column named |values for \d+ columns")
 
-_REFUSED = re.compile(
-    r"authentication failed|no password supplied|no pg_hba\.conf entry"
-    r"|FATAL: +role .* does not exist|FATAL: +permission denied"
+# While connecting, libpq passes on neither SQLSTATE nor the language: a refusal that the server
+# itself has sent begins with its severity, a word of any language, and two blanks.
+_SENT_BY_SERVER = re.compile(r"failed: [^\s:]+:  ")
+_PASSES = re.compile(
+    r"the database system is |too many |remaining connection slots|not currently accepting"
+    r"|recovery|session is read-only"
 )
+"""Refusals that end by themselves, as far as the language is known."""
 _NO_DATABASE = re.compile(r"FATAL: +database .* does not exist|file is not a database")
 
 LONGEST_DETAIL = 200
@@ -357,17 +361,27 @@ def away(error: Exception, database: str) -> SqlError:
     """The error to raise if no record is at fault: try again, perhaps after someone has acted."""
     orig = _of_driver(error)
     text = _first_line(orig)
+    state = sqlstate(error)
     if _NO_DATABASE.search(text):
         return DatabaseMissing(f"{database}: {text}")
-    if _REFUSED.search(text) or sqlstate(error) == PERMISSION_DENIED:
-        return DatabaseRefused(f"{database}: {text}")
+    # Of several hosts, each has a line.
+    reasons = [] if state else str(orig).splitlines()
+    refused = [line for line in reasons if _is_refusal(line)]
+    if refused or state == PERMISSION_DENIED:
+        return DatabaseRefused(f"{database}: {(refused or [text])[0].strip()}")
     file_is_full = isinstance(orig, sqlite3.Error) and _sqlite_name(orig) == "SQLITE_FULL"
-    if file_is_full or sqlstate(error) == DISK_FULL:
+    if file_is_full or state == DISK_FULL:
         return DatabaseFull(f"{database}: {text}; make room, then try again")
-    state = sqlstate(error)
     if state.startswith(EXHAUSTED) and state != TOO_MANY_CONNECTIONS:
         return DatabaseExhausted(f"{database}: {text}")
     return DatabaseAway(f"{database}: {text}")
+
+
+def _is_refusal(line: str) -> bool:
+    """Whether this is why a server, or libpq for the lack of a password, refuses a connection."""
+    if "no password supplied" in line:
+        return True
+    return bool(_SENT_BY_SERVER.search(line)) and not _PASSES.search(line)
 
 
 def _of_driver(error: Exception) -> BaseException:

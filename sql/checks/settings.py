@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, text
 
 from sam_pipeline.sql.checks.problem import Problem
+from sam_pipeline.sql.database.engine import DIRECT
 
 OLDEST_POSTGRESQL = 130000
 """`server_version_num` of PostgreSQL 13."""
@@ -56,6 +57,7 @@ _PARTITIONS = text("""
     JOIN pg_class AS c ON c.oid = i.inhrelid
     WHERE i.inhparent IN (to_regclass('metric_result'), to_regclass('metric_result_detail'))
 """)
+_DIRECT = text("SELECT current_setting(:name, true)")
 _SOURCE = text("SELECT source FROM pg_settings WHERE name = :name")
 _OF_SESSIONS = ("database", "user", "database user")
 """Sources of settings that _OF_LOADER returns."""
@@ -88,13 +90,18 @@ def setting_problems(connection: Connection) -> Iterator[Problem]:
             " the server, or prune",
             f"ALTER SYSTEM SET max_locks_per_transaction = {wanted};",
         )
-    for name, good in (("timezone", "UTC"), ("server_encoding", "UTF8")):
-        if _setting(connection, name).upper() != good:
-            yield Problem(f"{name} is {_setting(connection, name)}, not {good}")
+    if (zone := _setting(connection, "timezone").upper()) != "UTC":
+        yield Problem(f"timezone is {zone}, not UTC")
 
 
 def harmful_settings(connection: Connection) -> Iterator[Problem]:
-    """Settings that could lose committed data."""
+    """Settings that could lose committed data, and a pooler that drops those of our sessions."""
+    if connection.execute(_DIRECT, {"name": DIRECT}).scalar() is None:
+        yield Problem(
+            "the URL leads to a pooler that pools transactions and drops what a session sets, such"
+            " as lock_timeout: a lock of somebody else is waited for without end, and temporary"
+            " tables may be missing: connect to PostgreSQL itself, or pool sessions"
+        )
     bad = [f"{name}={value}" for name, (_, _, values) in _HARMFUL.items() for value in values]
     for name, value, statement in connection.execute(_OF_LOADER, {"harmful": bad}):
         yield Problem(f"{name} is {value}: {_HARMFUL[name][1]}", statement)

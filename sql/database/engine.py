@@ -33,6 +33,10 @@ SILENCE_S = KEEPALIVE_IDLE_S + KEEPALIVE_INTERVAL_S * KEEPALIVE_COUNT
 """How long a connection may be silent, or leave sent data unacknowledged, before it is lost. In the
 worst case it does one after the other, and then the next connection times out: less than 60 s."""
 
+DIRECT = "sam.direct"
+"""A setting of ours that a session has, unless a pooler drops all settings of a connection."""
+ENCODING = "UTF8"
+
 # The server probes its end too, or it would keep the locks of a client that has vanished for two
 # hours. It gets no `tcp_user_timeout`, which would also end sessions of clients that read slowly.
 _SETTINGS = {
@@ -41,6 +45,7 @@ _SETTINGS = {
     "tcp_keepalives_idle": KEEPALIVE_IDLE_S,
     "tcp_keepalives_interval": KEEPALIVE_INTERVAL_S,
     "tcp_keepalives_count": KEEPALIVE_COUNT,
+    DIRECT: "on",
 }
 
 POSTGRESQL_ARGUMENTS: dict[str, Any] = {
@@ -92,6 +97,16 @@ def make_engine(url: str, *, create: bool = False, read_only: bool = False) -> E
         # False would make transactions read-write where the default of the server is read-only.
         execution_options={"postgresql_readonly": True} if read_only else {},
     )
+
+    @event.listens_for(engine, "connect")
+    def require_utf8(connection: Any, _: object) -> None:
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != ENCODING:
+            raise DatabaseMissing(
+                f"{_shown(parsed)}: its encoding is {encoding}, not {ENCODING}, so it can't store"
+                " every text: make another one (createdb --template template0 --encoding UTF8)"
+            )
+
     driver: Any = engine.dialect.loaded_dbapi
     try:
         driver.extensions.make_dsn(**engine.dialect.create_connect_args(parsed)[1])

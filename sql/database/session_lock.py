@@ -1,6 +1,7 @@
 """Advisory locks of PostgreSQL, held by a connection of their own until it ends.
 
-They work only on a direct connection: a pooler in transaction mode would hand the locks to others.
+They belong to a transaction that stays open: a pooler that pools transactions gives its session to
+nobody else meanwhile. Between statements it has no snapshot, so it does not hold up vacuum.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from sqlalchemy import Engine, Row, text
 from sam_pipeline.sql.database.engine import name_of
 from sam_pipeline.sql.errors import DATABASE_ERRORS, DatabaseAway, translated
 
-_OPEN = text("SELECT set_config('application_name', :application, false)")
+_OPEN = text("""
+    SELECT set_config('application_name', :application, true),
+        (SELECT count(set_config(name, '0', true)) FROM pg_settings
+         WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout'))
+""")
 _TRY = {
-    False: text("SELECT pg_try_advisory_lock(hashtextextended(:name, 0))"),
-    True: text("SELECT pg_try_advisory_lock_shared(hashtextextended(:name, 0))"),
+    False: text("SELECT pg_try_advisory_xact_lock(hashtextextended(:name, 0))"),
+    True: text("SELECT pg_try_advisory_xact_lock_shared(hashtextextended(:name, 0))"),
 }
 # Includes who waits for an exclusive lock, since that keeps others from a shared one. Address and
 # time are null unless the session has the same login, or this one may see all sessions.
@@ -61,7 +66,8 @@ class LockSession:
     def __init__(self, engine: Engine, application: str) -> None:
         self._engine = engine
         with self._translated():
-            connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            # Otherwise the transaction could keep one snapshot as long as it lasts.
+            connection = engine.connect().execution_options(isolation_level="READ COMMITTED")
             # Not returned to the pool: closing the connection releases the locks.
             connection.detach()
         self._connection = connection

@@ -22,9 +22,12 @@ from sam_pipeline.sql.database.script import present_state, statements
 from sam_pipeline.sql.errors import (
     DatabaseAway,
     DatabaseFull,
+    DatabaseMissing,
     DatabaseRefused,
     Kind,
+    SqlError,
     StatementFailed,
+    away,
     is_collision,
     kind_of,
     message_of,
@@ -373,3 +376,33 @@ def test_the_days_between_the_first_and_the_last_on_which_rows_differ(
     days = changed_days(before, after, first=day(2), last=day(8))
 
     assert sorted(days) == [day(number) for number in expected]
+
+
+CONNECTING = 'connection to server at "db.example.org" (192.0.2.1), port 5432 failed: '
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ('FATAL:  password authentication failed for user "sam"', DatabaseRefused),
+        ("FATAL:  Passwort-Authentifizierung für Benutzer »sam« fehlgeschlagen", DatabaseRefused),
+        ("FATAL:  la base de données « sam » n'existe pas", DatabaseRefused),
+        ('ВАЖНО:  пользователь "sam" не прошёл проверку подлинности', DatabaseRefused),
+        ('致命错误:  用户 "sam" Password 认证失败', DatabaseRefused),
+        ("fe_sendauth: no password supplied", DatabaseRefused),
+        ('FATAL:  database "sam" does not exist', DatabaseMissing),
+        ("FATAL:  the database system is starting up", DatabaseAway),
+        ("FATAL:  sorry, too many clients already", DatabaseAway),
+        ("Connection refused", DatabaseAway),
+        ("session is read-only", DatabaseAway),
+        ("server closed the connection unexpectedly", DatabaseAway),
+        (f"Connection refused\n{CONNECTING}FATAL:  rôle « sam » inexistant", DatabaseRefused),
+    ],
+)
+def test_a_server_that_refuses_us_is_not_away_in_any_language(
+    reason: str, expected: type[SqlError]
+) -> None:
+    error = away(psycopg2.OperationalError(CONNECTING + reason), "db")
+
+    assert type(error) is expected
+    assert reason.splitlines()[-1].rpartition(":  ")[2] in str(error) or expected is DatabaseAway

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sqlite3
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -23,10 +25,12 @@ from sam_pipeline.sql.database.roles import ROLES_COMMAND
 from sam_pipeline.sql.database.version import access_script
 from sam_pipeline.sql.errors import SchemaMismatch
 from tests.services.postgres import PostgresServer, as_role, run_psql
+from tests.support.consumer.site import site_of
 from tests.support.database.dialects import only_on
 from tests.support.database.own_class import add_trigger, run
 from tests.support.database.sam_db import sam_db_on, url_of
 from tests.support.database.sql_rows import query
+from tests.support.invoke import invoke
 
 on_postgresql = only_on("postgresql", "own_url")
 
@@ -430,3 +434,22 @@ def test_the_command_prints_changes_and_remaining_problems(
     [problem] = second.json["problems"]
     assert (second.json["done"], problem["repair"]) == ([], None)
     assert third.out == f"{name}: nothing to repair\n"
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_of_another_encoding_is_refused_in_one_line(
+    postgres: PostgresServer, tmp_path: Path, encoding: str
+) -> None:
+    name = f"{encoding.lower()}_{uuid.uuid4().hex}"
+    postgres.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'")
+    site = site_of(tmp_path, [f"spool://{tmp_path}/spool"])
+    environment = {**os.environ, "SAM_DATABASE_URL": postgres.url(name)}
+    commands = (("sam-db", "upgrade"), ("sam-db", "check"))
+    answers = [invoke(*command, env=environment) for command in commands]
+    answers.append(
+        invoke("sam-consume", "--config", site.config, "run", "--drain", env=environment)
+    )
+    postgres.execute(f"DROP DATABASE {name}")
+
+    assert [answer.code for answer in answers] == [CONFIG] * 3
+    assert all(f"{encoding}, not UTF8" in answer.err for answer in answers), answers
