@@ -22,7 +22,9 @@ def open_state_file(path: Path, flags: int = 0) -> int:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
     except OSError as error:
-        raise SpoolError(f"state file {path}: {error.strerror}", CANNOT_CREATE) from error
+        advice = "STATE_DIRECTORY can name another directory"
+        problem = f"state file {path}: {error.strerror}; {advice}"
+        raise SpoolError(problem, CANNOT_CREATE) from error
 
 
 @contextmanager
