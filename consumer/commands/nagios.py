@@ -41,7 +41,9 @@ THRESHOLDS = (
 )
 
 MAX_NAMED = 3
-"""The silent classes, sites or probes that are named."""
+"""The silent classes, sites or probes, and the reasons, that are named."""
+CLASS_BROKEN = "class-broken"
+"""As in sql.loading.batch, which a plugin does not load."""
 
 EXAMPLES = """\
 examples:
@@ -56,7 +58,8 @@ only, the last third is a warning and the last tenth critical. The exit status i
 plugins:
   0 OK        messages are loaded
   1 WARNING   a broker or the database is unavailable, or a value reaches its --warning threshold
-  2 CRITICAL  the process is missing or stuck, or a value reaches its --critical threshold
+  2 CRITICAL  the process is missing or stuck, a class is broken, or a value reaches its --critical
+              threshold
   3 UNKNOWN   the state or the configuration can't be read
 """
 
@@ -88,8 +91,15 @@ def check_consumer(args: argparse.Namespace) -> int:
     age_s = max((now - since).total_seconds(), 0.0)
     report.judge("age", age_s, "s", f"nothing committed for {age_s:.0f} s")
     report.judge("backlog", snapshot.backlog, text=f"{snapshot.backlog} messages waiting")
-    letters = sum((snapshot.open_dead_letters or {}).values())
-    report.judge("dead_letters", letters, text=f"{letters} open dead letters")
+    by_reason = {name: count for name, count in (snapshot.open_dead_letters or {}).items() if count}
+    letters = sum(by_reason.values())
+    worst = sorted(by_reason, key=lambda name: (name != CLASS_BROKEN, -by_reason[name]))
+    named = [f"{name}: {by_reason[name]}" for name in worst[:MAX_NAMED]]
+    more = ["…"] if len(worst) > MAX_NAMED else []
+    text = f"{letters} open dead letters ({', '.join(named + more)})"
+    report.judge("dead_letters", letters, text=text)
+    if broken := by_reason.get(CLASS_BROKEN):
+        report.raise_to(CRITICAL, f"a class is broken: {broken} messages of it can't be loaded")
     recent = snapshot.dead_letters_last_hour
     report.judge("dead_letters_per_hour", recent, text=f"{recent} dead letters in the last hour")
     for kind, count in snapshot.silent.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,8 @@ from sam_pipeline.consumer.errors import SinkAway, SourcesFull
 
 IDLE_S = 0.2
 """How often a loop without messages checks whether to stop."""
+
+_WITHOUT_NUMBERS = re.compile(r"\d+")
 
 T = TypeVar("T")
 
@@ -155,7 +158,8 @@ class Patience:
             except SinkAway as error:
                 if self.clock() - began >= self.give_up_after_s:
                     raise
-                if str(error) != reported:
+                # Not again for the name of another temporary file, as on a disk that is full.
+                if _WITHOUT_NUMBERS.sub("", str(error)) != _WITHOUT_NUMBERS.sub("", reported):
                     level = logging.ERROR if error.needs_action else logging.WARNING
                     logger.log(level, "%s; waiting, nothing is acked", error)
                 reported = str(error)

@@ -218,6 +218,16 @@ class State:
         messages, rows = (sum(counts[index] for counts in recent) for index in (0, 1))
         return messages / period_s, rows / period_s
 
+    def letters_by_minute(self) -> dict[str, int]:
+        """The new dead letters of the last hour, by minutes since the epoch."""
+        return {str(minute): count for minute, count in self._letters}
+
+    def resume_letters(self, by_minute: Mapping[str, int]) -> None:
+        """Continue the counts of an earlier process."""
+        with self.lock:
+            if not self._letters:
+                self._letters.extend([int(minute), count] for minute, count in by_minute.items())
+
     def dead_letters_last_hour(self) -> int:
         """The new dead letters of the last hour, to the minute."""
         start = self.clock().timestamp() // 60 - LETTERS_MINUTES

@@ -131,14 +131,17 @@ class Observer:
                 silences=(*silent[:MAX_NAMED], *state.probe_silences.named),
                 sites=state.probe_silences.sites,
                 dead_letters_last_hour=state.dead_letters_last_hour(),
+                dead_letters_by_minute=state.letters_by_minute(),
                 certificates=self._certificates,
                 unused_files=dict(state.unused_files),
                 clock_offset_s=state.clock_offset.total_seconds(),
             )
 
-    def resume(self, coverage: Coverage | None) -> None:
-        """Continue the coverage of an earlier process, or begin a new one."""
+    def resume(self, previous: Snapshot | None) -> None:
+        """Continue where an earlier process ended, or begin anew."""
         now = datetime.now(UTC)
+        coverage = previous and previous.coverage
+        self.state.resume_letters(previous.dead_letters_by_minute if previous else {})
         resumed = nothing_covered(now)
         if coverage:
             resumed = Coverage(now, coverage.with_gap(Gap(coverage.until, now)).gaps)

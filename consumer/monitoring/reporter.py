@@ -42,7 +42,7 @@ def reporting(observer: Observer, request: StopRequest, config: ConsumerConfig) 
         ConfigError: the port number of the metrics would be too high.
     """
     try:
-        previous = read_state([config.state_directory], config.process_name).coverage
+        previous = read_state([config.state_directory], config.process_name)
     except NoState:
         previous = None
     observer.resume(previous)
@@ -146,5 +146,9 @@ class Reporter:
         except OSError as error:
             problem = f"{state_path(self._directory, snapshot.name)}: {error.strerror}"
             if problem != self._write_problem:
-                logger.warning("%s: `sam-consume status` will be out of date", problem)
+                logger.warning(
+                    "%s: `sam-consume status` will be out of date; if its directory was removed,"
+                    " restart this process",
+                    problem,
+                )
             self._write_problem = problem

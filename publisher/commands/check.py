@@ -101,7 +101,8 @@ def handle(args: argparse.Namespace) -> int:
         print_json({**document, "signing": signing})
     else:
         states = (f"{name} {'set' if is_set else 'unset'}" for name, is_set in secrets.items())
-        print_done(args, ", ".join(states), success=not problems)
+        if not problems:
+            print_done(args, ", ".join(states))
         if signer:
             print_done(args, f"messages are signed with the key {signer.name}, by {signer.tool}")
         if trips:

@@ -134,7 +134,7 @@ class StompLink:
         """The reason why no session is subscribed; empty while one is."""
         self._session: ConsumingSession | None = None
         self._records = settings.records and settings.records.at(address[0])
-        self._has_delivered = False
+        self._has_delivered = self._was_lost = False
         self._refused: dict[str, SubscriptionRefused] = {}
         """Sessions omit these destinations, until RETRY_REFUSED_S after the last refusal."""
         self._ask_again_at = math.inf
@@ -159,6 +159,7 @@ class StompLink:
             try:
                 self._run_session(inbox, stop)
             except SessionLost as loss:
+                self._was_lost = True
                 if self._clock() - began >= LIVED_S:
                     delays = self._delays()
                 # Each reason is logged once, not at every attempt.
@@ -208,9 +209,10 @@ class StompLink:
             chosen = not_refused or everything
             session.subscribe(settings.consumer, chosen, self._records)
             level = logging.INFO if self._loss else logging.DEBUG
-            if self._has_delivered:
+            if self._has_delivered and self._was_lost:  # others are renewed by ourselves
                 inbox.count_reconnect(str(broker))
             self._loss, self._session, self._has_delivered = "", session, True
+            self._was_lost = False
             text = "broker %s: subscribed as %s"
             logger.log(level, text, self.name, settings.consumer, extra=self._fields)
             session.serve(stop, self._ask_again_at - time.monotonic())

@@ -111,6 +111,7 @@ def test_messages_behind_one_that_stops_a_subscription_of_artemis_arrive(
         eventually(lambda: good[0].message_id in ids)
         send(stopped, metric_message(priority="99"), *good[1:])
         eventually(all_arrived)
+        assert inbox.reconnects == {}  # it is renewed, not lost
     finally:
         stop.set()
         reading.join(20)

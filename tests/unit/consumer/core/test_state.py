@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -195,6 +196,16 @@ def test_dead_letters_count_for_an_hour(scene: Scene) -> None:
 
     assert numbers == [2, 2, 1, 1, 0]
     assert scene.snapshot().dead_letters == {"bad-status": 2}
+
+
+def test_dead_letters_of_the_last_hour_survive_a_restart(scene: Scene) -> None:
+    scene.commit([delivery()])
+    by_minute = json.loads(json.dumps(scene.snapshot().dead_letters_by_minute))
+
+    state = State(scene.state.clock)
+    state.resume_letters(by_minute)
+
+    assert state.dead_letters_last_hour() == scene.snapshot().dead_letters_last_hour == 1
 
 
 class Counting:

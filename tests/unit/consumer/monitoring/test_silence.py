@@ -16,6 +16,7 @@ from sam_pipeline.consumer.settings.silence_config import SilenceConfig
 from sam_pipeline.consumer.silence.coverage import MAX_GAPS, Coverage, Gap, nothing_covered
 from sam_pipeline.consumer.silence.silences import silences
 from tests.support.consumer.doubles import FakeSource
+from tests.support.consumer.snapshot import snapshot
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HOUR_S = 3600.0
@@ -177,8 +178,10 @@ def test_a_restart_continues_the_coverage_with_a_gap() -> None:
     before = datetime.now(UTC) - timedelta(minutes=2)
     observers = [Observer("site-a", state, Inbox(1), [], {}) for _ in range(2)]
     coverages = []
-    for observer, earlier in zip(observers, (Coverage(before), None), strict=True):
-        observer.resume(earlier)
+    for observer, previous in zip(
+        observers, (snapshot(coverage=Coverage(before)), None), strict=True
+    ):
+        observer.resume(previous)
         observer.look()
         coverages.append(observer.snapshot().coverage)
 

@@ -169,7 +169,11 @@ BACKLOG, SILENT = {"spool_elements": 998}, {"silent": {"class": 0, "site": 0, "p
         ({}, "", 0, "OK - site-a running"),
         ({"open_dead_letters": None, "last_commit": HOUR_AGO}, "", 0, "OK"),
         ({"last_commit": None}, "", 0, "OK"),
-        ({"open_dead_letters": {"bad-status": 3}}, "", 1, "3 open dead letters"),
+        ({"open_dead_letters": {"bad-status": 3}}, "", 1, "3 open dead letters (bad-status: 3)"),
+        (
+            {"open_dead_letters": {"bad-status": 1000, "class-broken": 3}},
+            *("--warning-dead-letters 9999", 2, "a class is broken: 3"),
+        ),
         ({"brokers": (BROKER, AWAY)}, "", 1, "not connected: stomp://b:61613 (connection refused)"),
         ({"waiting_since": timedelta(0)}, "", 1, "waiting: unable to commit"),
         ({"waiting_since": HOUR_AGO}, "", 2, "nothing committed for 3"),
