@@ -206,6 +206,25 @@ def test_a_daemon_starts_reloads_and_stops(host: Host, name: str) -> None:
     assert not host.has_reported(unit)
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in DAEMONS if "ExecReload" in FILES[name].read_text()]
+)
+def test_a_reload_with_a_bad_file_fails_and_changes_nothing(host: Host, name: str) -> None:
+    unit = instance_of(name)
+    host.machine.succeed(f"systemctl start {unit}")
+    process = host.property(unit, "MainPID")
+    with broken_configuration(host, name):
+        failed = host.machine.shell(f"systemctl reload {unit}")
+        log = f"journalctl -o cat _PID={process} | grep -c 'continuing with the previous'"
+        eventually(lambda: host.machine.shell(log).stdout.strip() == "1", WAIT_S)
+        assert failed.returncode != 0
+        assert host.is_active(unit)
+        assert host.property(unit, "MainPID") == process
+    host.machine.succeed(f"systemctl reload {unit}; systemctl stop {unit}")
+
+    assert host.property(unit, "Result") == "success"
+
+
 @pytest.mark.parametrize("name", DAEMONS)
 def test_a_daemon_recovers_once_its_configuration_is_corrected(host: Host, name: str) -> None:
     unit = instance_of(name)
