@@ -236,7 +236,7 @@ class ConsumerConfig:
     )
     relays: tuple[str, ...] = config_key(
         "the relays whose messages have identities to keep: accounts that fill our"
-        " spools, by name or number (that of the consumer always is one), and users for whom a"
+        " spools, by name or number, and users for whom a"
         " broker vouches, `broker:URL/USER`",
         _check_accounts,
         (),
@@ -319,9 +319,9 @@ class ConsumerConfig:
 
     @property
     def relay_accounts(self) -> frozenset[int]:
-        """The numbers of the accounts of relays, this one among them."""
+        """The numbers of the accounts of relays."""
         numbers = (_number_of(account) for account in self.relays)
-        return frozenset({os.geteuid(), *(number for number in numbers if number is not None)})
+        return frozenset(number for number in numbers if number is not None)
 
     @property
     def relay_users(self) -> frozenset[str]:

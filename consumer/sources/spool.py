@@ -21,8 +21,10 @@ from sam_pipeline.schema.identity.identity import (
     with_identity,
 )
 from sam_pipeline.schema.identity.signature import KEY_NAME
+from sam_pipeline.schema.messages.claims import without_claims
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.refused import MARKS
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.spool.access import inaccessible, reason_of
 from sam_pipeline.schema.spool.queue import DirectoryQueue
@@ -200,6 +202,8 @@ class SpoolSource:
     def _received(self, message: Message, owner: int, inbox: Inbox) -> Message:
         """An element with its identity, its owner or what a relay has established, and class."""
         claimed = message.headers.get(IDENTITY, "") if owner in self._relays else ""
+        # A mark may be that of the reader of this element; one of its sender's harms him alone.
+        message = without_claims(message, keep=MARKS)
         message = with_identity(message, established_identity(claimed, uid_identity(owner)))
         if KEY_NAME in message.headers:  # it says everything itself
             return self._signatures.checked(message, inbox)

@@ -109,6 +109,7 @@ def seconds_argument(text: str) -> float:
 
 def header_argument(text: str) -> tuple[str, str]:
     """The argparse `type` of a message header, `NAME=VALUE`."""
+    from sam_pipeline.schema.messages.claims import is_ours
     from sam_pipeline.schema.messages.message import DESTINATION
     from sam_pipeline.schema.net.stomp.headers import OURS, belongs_to_broker, is_header_name
 
@@ -117,6 +118,8 @@ def header_argument(text: str) -> tuple[str, str]:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
     if belongs_to_broker(name):
         raise argparse.ArgumentTypeError(f"{name} is reserved by brokers: choose another name")
+    if is_ours(name):
+        raise argparse.ArgumentTypeError(f"{name} is set by consumers and relays alone")
     if name.lower() in OURS:
         advice = ": use --destination" if name.lower() == DESTINATION else ""
         raise argparse.ArgumentTypeError(f"{name} is set by {PROGRAM} itself{advice}")

@@ -14,6 +14,7 @@ from sam_pipeline.publisher.errors import BrokerUnavailable
 from sam_pipeline.publisher.settings import secrets
 from sam_pipeline.publisher.settings.fields import OF_GROUP, RECORD_KEYS, ConfigFields
 from sam_pipeline.schema.errors import ConfigError
+from sam_pipeline.schema.messages.claims import without_claims
 from sam_pipeline.schema.messages.message import CLASS, DESTINATION, Message, default_destination
 
 if TYPE_CHECKING:
@@ -252,7 +253,8 @@ class PublisherConfig(ConfigFields):
         return self.destination or default_destination(message_class)
 
     def addressed(self, message: Message) -> Message:
-        """The message, with class and destination set if it had none."""
+        """The message as ours: with class and destination, and without what only relays may say."""
+        message = without_claims(message)
         if message.headers.get(DESTINATION) and message.headers.get(CLASS):
             return message
         message = message.with_default_class(self.message_class)

@@ -42,8 +42,9 @@ def identified(message: Message) -> Message:
 
 def established_identity(claimed: str, own: str) -> str:
     """What a relay has established about a message, or else the `own` identity of the relay."""
-    # No relay establishes an operator, for whom the policy has no rules.
-    if not claimed or claimed.startswith(f"{OPERATOR}:") or not claimed.isprintable():
+    # No relay establishes an operator, for whom the policy has no rules; and what was signed is
+    # verified again, wherever it arrives.
+    if not claimed or claimed.startswith((f"{OPERATOR}:", f"{KEY}:")) or not claimed.isprintable():
         return own
     return claimed
 

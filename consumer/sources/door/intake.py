@@ -30,6 +30,7 @@ from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.schema.identity.identity import ANONYMOUS, identity_of, with_identity
 from sam_pipeline.schema.identity.rates import RateLimits
 from sam_pipeline.schema.identity.signature import KEY_NAME
+from sam_pipeline.schema.messages.claims import without_claims
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import DESTINATION, Message
 
@@ -190,7 +191,7 @@ class Intake:
         Raises:
             HttpProblem: its sender may not send it.
         """
-        message = with_identity(message, identity)
+        message = with_identity(without_claims(message), identity)
         if KEY_NAME in message.headers:  # it says everything itself
             message = self._settings.signatures.checked(message, self._inbox)
         elif stamp := self._settings.stamps.get(message.headers.get(DESTINATION, "")):

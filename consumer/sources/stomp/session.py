@@ -37,8 +37,10 @@ from sam_pipeline.schema.identity.identity import (
     established_identity,
 )
 from sam_pipeline.schema.identity.signature import KEY_NAME
+from sam_pipeline.schema.messages.claims import ours_among
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.messages.refused import MARKS
 from sam_pipeline.schema.net.channel import Channel, error_text
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp_frame import (
@@ -90,7 +92,7 @@ _NO_TOKEN = ("", "")
 # set. The destination is kept for people who look at a dead letter.
 SESSION_HEADERS = (
     *("ack", "content-length", "message-id", "receipt", "redelivered", "subscription"),
-    *("transaction", IDENTITY),
+    "transaction",
 )
 
 
@@ -407,15 +409,17 @@ class ConsumingSession(StompSession):
             except KeyError as error:
                 token, stamp = _NO_TOKEN, _NOT_SUBSCRIBED
                 fault = (fault or Fault()).and_also(f"a MESSAGE without a known {error}")
-            claimed = headers.get(IDENTITY, "") if self._relays else ""
-            for name in SESSION_HEADERS:  # changed in place: the frame is not used again
+            # Changed in place: the frame is not used again.
+            claims = {name: headers.pop(name) for name in ours_among(tuple(headers))}
+            for name in SESSION_HEADERS:
                 headers.pop(name, None)
             if self._user_header:
                 user = headers.get(self._user_header)
                 if user and user.isprintable():
                     identity = broker_identity(self.broker, user)
                     if identity in self._relays:
-                        identity = established_identity(claimed, identity)
+                        identity = established_identity(claims.get(IDENTITY, ""), identity)
+                        headers |= {name: claims[name] for name in MARKS if name in claims}
                     if identity != ANONYMOUS:
                         headers[IDENTITY] = identity
             message = Message(headers, frame.body)

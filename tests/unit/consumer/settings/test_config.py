@@ -104,7 +104,7 @@ def test_a_spool_or_a_door_needs_neither_name_nor_subscription(tmp_path: Path) -
     spool, door = loaded(tmp_path, SPOOL), loaded(tmp_path, DOOR)
 
     assert (spool.batch_size, spool.metrics_address) == (2000, None)
-    assert spool.relay_accounts == {os.geteuid()}
+    assert spool.relay_accounts == set()
     assert (door.door, door.reads_network) == (DoorConfig(), False)
     assert [*map(str, door.doors)] == ["listen+http://localhost:8080"]
     assert door.door.admits_anonymous(parse_broker("listen+http://127.0.0.1:8080"))

@@ -248,10 +248,11 @@ US = uid_identity(os.geteuid())
     ("is_relay", "claimed", "identity"),
     [
         (False, "key:root", US),
-        (True, "key:nagios1", "key:nagios1"),
+        (True, "token:nagios1", "token:nagios1"),
+        (True, "key:nagios1", US),  # its signature says so, or nothing
         (True, "anonymous", "anonymous"),
         (True, "", US),
-        (True, "key:\0", US),  # no database stores it
+        (True, "token:\0", US),  # no database stores it
     ],
 )
 def test_an_element_is_from_the_owner_of_its_file_unless_that_is_a_relay(
