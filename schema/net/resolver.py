@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sam_pipeline.schema.net.deadline import BackgroundCall, Deadline
 
 
@@ -17,7 +19,7 @@ class Resolver:
         self._pending: dict[tuple[object, ...], BackgroundCall] = {}
 
     def ips_of(self, host: str, port: int, deadline: Deadline) -> list[str]:
-        """All addresses of a name, of one family: both families usually lead to the same host.
+        """All addresses of a name, in the order in which to try them (RFC 6724).
 
         Raises:
             OSError: the name does not resolve, or not in time.
@@ -42,6 +44,12 @@ class Resolver:
                         self._pending.pop(query, None)
         except (OSError, UnicodeError) as error:
             raise OSError(f"name resolution failed: {error_text(error)}") from error
-        # A host with both families answers on IPv4; one with only IPv6 has no IPv4 address.
-        family = min(info[0] for info in infos)
-        return list(dict.fromkeys(str(info[4][0]) for info in infos if info[0] == family))
+        return list(dict.fromkeys(str(info[4][0]) for info in infos))
+
+
+def by_family(ips: Iterable[str]) -> list[list[str]]:
+    """Addresses by IPv4 and IPv6, in order: the two usually lead to the same hosts."""
+    families: dict[bool, list[str]] = {}
+    for ip in ips:
+        families.setdefault(":" in ip, []).append(ip)
+    return list(families.values())

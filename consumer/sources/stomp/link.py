@@ -132,6 +132,8 @@ class StompLink:
         self._clock = clock
         self._loss = "not connected yet"
         """The reason why no session is subscribed; empty while one is."""
+        self.is_unreachable = False
+        """Whether the last attempt to connect failed."""
         self._session: ConsumingSession | None = None
         self._records = settings.records and settings.records.at(address[0])
         self._has_delivered = self._was_lost = False
@@ -189,7 +191,9 @@ class StompLink:
         """One session: connect, subscribe, deliver and ack. Raises SessionLost."""
         broker, settings = self._broker, self._settings
         login = settings.login(broker.user)
+        self.is_unreachable = True
         channel = settings.open_channel(broker, self._address)
+        self.is_unreachable = False
         session = settings.session(
             channel,
             str(broker),

@@ -28,7 +28,7 @@ from sam_pipeline.consumer.sources.stomp.session import RECEIVE_BYTES
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.resolver import Resolver
+from sam_pipeline.schema.net.resolver import Resolver, by_family
 from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
 
 LOOK_UP_TIMEOUT_S = 15.0
@@ -82,7 +82,10 @@ def remove(made: MadeSubscription, settings: StompSettings) -> Iterator[Removal]
             ips = Resolver().ips_of(broker.host, broker.port, Deadline.after(LOOK_UP_TIMEOUT_S))
     except OSError as error:
         raise BrokerUnreachable(f"broker {broker}: {error_text(error)}") from error
-    for ip in ips:
+    families = by_family(ips)
+    while len(families) > 1 and not any(_answers(broker, ip, settings) for ip in families[0]):
+        del families[0]  # the other one leads to the same hosts
+    for ip in families[0]:
         try:
             yield _remove(made, partial(_opened, broker, (ip, broker.port), settings), ip)
         except SessionLost as loss:
@@ -90,6 +93,15 @@ def remove(made: MadeSubscription, settings: StompSettings) -> Iterator[Removal]
             if any(sign in str(loss) for sign in READ_BY_OTHERS):
                 text += "; another process reads it, perhaps on another machine"
             raise (UnsubscribeRefused if loss.by_error else BrokerUnreachable)(text) from loss
+
+
+def _answers(broker: Broker, ip: str, settings: StompSettings) -> bool:
+    """Whether the broker can be reached at an address."""
+    try:
+        settings.open_channel(broker, (ip, broker.port)).close()
+    except SessionLost:
+        return False
+    return True
 
 
 def _remove(made: MadeSubscription, opened: Callable[[], _Opened], address: str) -> Removal:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -24,7 +24,8 @@ from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, new_messag
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.resolver import Resolver
+from sam_pipeline.schema.net.proxy import Proxy
+from sam_pipeline.schema.net.resolver import Resolver, by_family
 from sam_pipeline.schema.net.round_trip import RoundTrip, timed
 from sam_pipeline.schema.net.stomp_session import SessionLost, StompSession
 from sam_pipeline.schema.records.classes import CHECK_CLASS
@@ -50,7 +51,20 @@ def round_trips(broker: Broker, settings: StompSettings) -> Iterator[RoundTrip]:
     except (OSError, ConfigError) as error:
         yield RoundTrip(str(broker), "", "", None, 0.0, f"broker {broker}: {error_text(error)}")
         return
-    for ip in sorted(ips):
+    *others, last = map(sorted, by_family(ips))
+    for family in others:
+        trips = list(_trips_to(family, broker, settings, proxy))
+        if any(trip.problem is None for trip in trips):
+            yield from trips
+            return
+    # The families lead to the same hosts: one that works is enough.
+    yield from _trips_to(last, broker, settings, proxy)
+
+
+def _trips_to(
+    ips: Iterable[str], broker: Broker, settings: StompSettings, proxy: Proxy | None
+) -> Iterator[RoundTrip]:
+    for ip in ips:
         for subscription in settings.subscriptions:
             # A client-id of its own: a broker takes its time to forget a session that ended with an
             # ERROR or a timeout, and until then refuses the next one of the same client-id.

@@ -187,7 +187,7 @@ def resolves_to(monkeypatch: pytest.MonkeyPatch, *ips: str) -> None:
     ("found", "used"),
     [
         (["192.0.2.1", "192.0.2.2", "192.0.2.1"], ["192.0.2.1", "192.0.2.2"]),
-        (["2001:db8::1", "192.0.2.1", "2001:db8::2", "192.0.2.2"], ["192.0.2.1", "192.0.2.2"]),
+        (["2001:db8::1", "192.0.2.1", "2001:db8::1"], ["2001:db8::1", "192.0.2.1"]),
         (["2001:db8::1"], ["2001:db8::1"]),
     ],
 )
@@ -197,6 +197,20 @@ def test_a_name_with_several_addresses_is_several_brokers(
     resolves_to(monkeypatch, *found)
 
     assert [address.ip for address in addresses_of(NAMED, SOON)] == used
+
+
+@pytest.mark.parametrize("dead", ["192.0.2.1", "2001:db8::1"])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_broker_is_reached_by_the_family_of_addresses_that_works(
+    monkeypatch: pytest.MonkeyPatch, dead: str, is_first: bool
+) -> None:
+    with FakeBroker() as broker:
+        found = (dead, broker.host) if is_first else (broker.host, dead)
+        resolves_to(monkeypatch, *found)
+        url = f"stomp://{NAME}:{broker.port}"
+        publication = publish(messages(1), config_for(url, timeout_s=4.0, spool=None))
+
+    assert publication.total == 1 == len(broker.ids)
 
 
 def test_a_hanging_resolver_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

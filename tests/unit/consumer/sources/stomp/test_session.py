@@ -360,6 +360,22 @@ def test_all_addresses_behind_a_name_are_consumed_at_once_and_a_new_one_soon(
             assert {delivery.session.broker for delivery in take(inbox, 3)} == {source.name}
 
 
+@pytest.mark.parametrize("works", [0, 1])
+def test_of_two_families_of_addresses_the_one_that_works_is_used(
+    broker: FakeBroker, inbox: Inbox, monkeypatch: pytest.MonkeyPatch, works: int
+) -> None:
+    monkeypatch.setattr(stomp, "TRY_OTHER_S", 0.05)
+    addresses = [("::1", 1)]
+    addresses.insert(works, broker.address)
+    source = source_of(lambda: addresses)
+    with running(source, inbox):
+        eventually(lambda: broker.subscriptions and not source.missing())
+        broker.deliver("0", "a1")
+
+        assert len(take(inbox)) == 1
+    assert len(broker.subscriptions) == 1
+
+
 def test_a_lost_connection_is_opened_again_and_its_deliveries_are_discarded(
     broker: FakeBroker, inbox: Inbox
 ) -> None:
