@@ -20,6 +20,15 @@ NO_COMMON_CIPHER = "no cipher in common, or it refused the handshake without giv
 UNTRUSTED_CA = "its certificate was issued by an untrusted CA (ca_file)"
 CERTIFICATE_REQUIRED = "it requires a client certificate (certificate_file)"
 KEY_MISMATCH = "the key does not match the certificate"
+UNUSABLE = {
+    "KEY_VALUES_MISMATCH": KEY_MISMATCH,
+    "EE_KEY_TOO_SMALL": "its key is too short for this OpenSSL: take 2048 bits",
+    "CA_KEY_TOO_SMALL": "the key of a signer in it is too short for this OpenSSL",
+    "CA_MD_TOO_WEAK": "it is signed with SHA-1 or weaker, which this OpenSSL refuses",
+    "EE_MD_TOO_WEAK": "it is signed with SHA-1 or weaker, which this OpenSSL refuses",
+}
+"""Why OpenSSL does not use a certificate, by its reason."""
+ENCRYPTED = "its key has a passphrase: write it without one, in a file of mode 0600"
 REVOCATION_LIST = "the revocation list (crl_file) of its authority"
 
 # Error codes of OpenSSL, <openssl/x509_vfy.h>.
@@ -151,7 +160,7 @@ def _with_files(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:
         context.load_cert_chain(certificate, key, password=lambda: "")
     except OSError as error:
         form = "must contain a certificate and its unencrypted key in PEM format"
-        reason = _problem_of(error, form)
+        reason = ENCRYPTED if _is_encrypted(key or certificate) else _problem_of(error, form)
         raise ConfigError([f"{certificate}: {reason}"]) from None
     return context
 
@@ -262,7 +271,14 @@ def _out_of_use(certificate: Path) -> str:
     return next((f"it {problem}" for problem in problems if problem), "")
 
 
+def _is_encrypted(key: Path) -> bool:
+    try:
+        return "ENCRYPTED" in key.read_text(errors="replace")
+    except OSError:
+        return False
+
+
 def _problem_of(error: OSError, expected: str) -> str:
     if not isinstance(error, ssl.SSLError):
         return error_text(error)
-    return KEY_MISMATCH if error.reason == "KEY_VALUES_MISMATCH" else expected
+    return UNUSABLE.get(error.reason or "", expected)

@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.certificate import (
@@ -18,7 +23,7 @@ from sam_pipeline.schema.net.certificate import (
 )
 from sam_pipeline.schema.net.subject import host_names_of, subject_in, subject_of
 from sam_pipeline.schema.net.tls import TlsFiles as Files
-from sam_pipeline.schema.net.tls import server_context
+from sam_pipeline.schema.net.tls import server_context, tls_context
 from tests.support.brokers.tls_files import TlsFiles
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -116,3 +121,30 @@ def test_a_server_has_tls_1_2_and_files_that_do_not_fit_together_are_reported(
     ):
         with pytest.raises(ConfigError):
             server_context(bad)
+
+
+def self_signed(bits: int, passphrase: bytes = b"") -> bytes:
+    """A certificate and its key, as old software makes them."""
+    key = rsa.generate_private_key(65537, bits)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "probe")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1)
+    signed = builder.not_valid_before(NOW).not_valid_after(NOW + DAY).sign(key, SHA256())
+    hidden: Any = serialization.NoEncryption()
+    if passphrase:
+        hidden = serialization.BestAvailableEncryption(passphrase)
+    form = PrivateFormat.TraditionalOpenSSL
+    return signed.public_bytes(Encoding.PEM) + key.private_bytes(Encoding.PEM, form, hidden)
+
+
+@pytest.mark.parametrize(
+    ("bits", "passphrase", "words"), [(1024, b"", "too short"), (2048, b"x" * 8, "passphrase")]
+)
+def test_why_openssl_does_not_use_a_certificate_is_said(
+    tmp_path: Path, bits: int, passphrase: bytes, words: str
+) -> None:
+    file = tmp_path / "proxy.pem"
+    file.write_bytes(self_signed(bits, passphrase))
+    file.chmod(0o600)
+
+    with pytest.raises(ConfigError, match=words):
+        tls_context(Files(certificate_file=file))
