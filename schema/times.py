@@ -8,7 +8,8 @@ from datetime import date, datetime, timedelta, timezone
 from sam_pipeline.schema.errors import ClockNotSet
 
 _ISO = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.\d{1,30})?\s?(Z|z|[+-]\d\d:?\d\d)?",
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,]\d{1,30})?)?\s?"
+    r"(Z|z|[+-]\d\d(?::?\d\d)?)?",
     re.ASCII,
 )
 _EPOCH = r"([0-9]{1,11})(?:\.[0-9]{1,30})?"  # compiled when needed
@@ -31,8 +32,8 @@ def require_set_clock(now: datetime) -> None:
 def parse_time(text: str) -> datetime:
     """The time in UTC, in whole seconds (a fraction is cut off).
 
-    Accepts ISO 8601 with `T` or one blank, `Z`, an offset or no zone (then UTC), and epoch
-    seconds.
+    Accepts ISO 8601 with `T` or one blank, with or without seconds, `Z`, an offset, also of hours
+    alone, or no zone (then UTC), 24:00 as the end of a day, and epoch seconds.
 
     Raises:
         ValueError: the text is not a time.
@@ -46,12 +47,15 @@ def parse_time(text: str) -> datetime:
             f"{text[:40]!r} is not a time (expected YYYY-MM-DDThh:mm:ssZ or epoch seconds)"
         )
     try:
-        year, month, day, hour, minute, second = (int(part) for part in iso.groups()[:6])
-        local = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
+        year, month, day, hour, minute, second = (int(part or 0) for part in iso.groups()[:6])
+        days = timedelta()
+        if (hour, minute, second) == (24, 0, 0):
+            hour, days = 0, timedelta(days=1)
+        local = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc) + days
         zone = iso.group(7)
         if zone is None or zone in "Zz":
             return local
-        hours, minutes = int(zone[1:3]), int(zone[-2:])
+        hours, minutes = int(zone[1:3]), int(zone[3:].lstrip(":") or 0)
         if hours > 23 or minutes > 59:
             raise ValueError(f"its offset {zone} is out of range")
         offset = timedelta(hours=hours, minutes=minutes)

@@ -60,9 +60,23 @@ def _check_identities(texts: tuple[str, ...]) -> str | None:
             forms = ", ".join(f"{known}:NAME" for known in KINDS)
             problem = f"{text!r} is not an identity: expected {forms} or {ANONYMOUS}"
             problems.append(f"{problem}{suggestion and f' ({suggestion})'}")
+        elif kind == CERTIFICATE and (form := _usual_subject(name)) != name:
+            problems.append(f"{text!r} never matches: write {kind}:{form}, the last part first")
         elif kind == KEY and ANY in name:
             problems.append(f"{text!r}: a key has one name, without {ANY}")
     return "\n".join(problems) or (None if texts else "the list is empty")
+
+
+def _usual_subject(text: str) -> str:
+    """A subject as we write it, from the forms of grid-mapfiles and of `openssl`."""
+    if text.startswith("/"):
+        parts = re.split(r"/(?=[A-Za-z]+=)", text[1:])
+    else:
+        parts = re.split(r"(?<!\\),\s*", text)
+    parts = [re.sub(r"\s*=\s*", "=", part, count=1).strip() for part in parts]
+    keys = [part.partition("=")[0].upper() for part in parts]
+    is_reversed = keys[0] in ("C", "DC") and "CN" in keys[1:]
+    return ",".join(reversed(parts) if is_reversed else parts)
 
 
 def _check_keys(texts: tuple[str, ...]) -> str | None:

@@ -146,7 +146,7 @@ def is_exempt(host: str, port: int, no_proxy: str) -> bool:
             name = item
         elif int(item_port) != port:
             continue
-        name = name.strip("[]")
+        name = name.replace("[", "").replace("]", "")
         domain = name.lstrip("*").strip(".")
         if is_address:
             with suppress(ValueError):  # a name, which never matches an address

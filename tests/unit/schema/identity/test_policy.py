@@ -221,6 +221,27 @@ def test_publishers_must_fit_together(file: Path) -> None:
         assert problem.startswith(place)
 
 
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "/C=EX/O=ExampleGrid/CN=Jo User",
+        "C = EX, O = ExampleGrid, CN = Jo User",
+        "CN=Jo User, O=ExampleGrid, C=EX",
+        "C=EX,O=ExampleGrid,CN=Jo User",
+    ],
+)
+def test_a_subject_that_never_matches_is_a_problem_with_the_form_to_write(
+    file: Path, subject: str
+) -> None:
+    rule = 'mode = "enforce"\n[[publisher]]\nname = "jo"\nis = ["cert:{}"]\nclasses = ["*"]\n'
+
+    [problem] = problems_of(file, rule.format(subject))
+
+    assert "cert:CN=Jo User,O=ExampleGrid,C=EX" in problem
+    file.write_text(rule.format("CN=Jo User,O=ExampleGrid,C=EX"))
+    assert load_policy(file).publishers
+
+
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 RESULTS = Said(
     "uid:1000",

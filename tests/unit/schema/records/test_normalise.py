@@ -14,7 +14,7 @@ from sam_pipeline.schema.messages.message import Message, new_message
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import CLOCK, DAY, MOMENT, Limits, normalise
 from sam_pipeline.schema.records.text import END, SUMMARY_LENGTH, Record, read_wlcg, write_wlcg
-from sam_pipeline.schema.times import parse_time
+from sam_pipeline.schema.times import format_time, parse_time
 from tests.support.builders import NOW, metric_message, metric_result
 
 NOON = "2026-11-20T12:00:00Z"
@@ -62,7 +62,7 @@ BAD: dict[str, tuple[str, ...]] = {
     "bad-status metricStatus": ("4", "-1", "UP", "0K", "DOWNTIME"),
     "bad-time timestamp": (
         *("now", "infinity", "20/11/2026", "2026-02-30T00:00:00Z", "2026-11-20T12:00:00+25:00"),
-        *("2026-11-20T24:00:00Z", "2026-11-20T23:59:60Z", "٢٠٢٦-11-20T12:00:00Z"),
+        *("2026-11-20T24:00:01Z", "2026-11-20T23:59:60Z", "٢٠٢٦-11-20T12:00:00Z"),
         *("2026-11-20", "1795176000000"),
     ),
     "too-old timestamp": ("2016-01-01T00:00:00Z",),
@@ -110,6 +110,22 @@ def test_only_the_times_of_a_custom_class_are_normalised() -> None:
             assert refusal({key: value}, "ourOwnClass") == "bad-time"
     assert parse_time("0999-01-01T00:00:00Z").year == 999
     assert row({"timestamp": "0999-01-01T00:00:00Z"}, "x")["timestamp"] == "0999-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-11-27 12:00:00+00", "2026-11-27T12:00:00Z"),  # as PostgreSQL writes it
+        ("2026-11-27T12:00:00+01", "2026-11-27T11:00:00Z"),
+        ("2026-11-27T12:00Z", "2026-11-27T12:00:00Z"),
+        ("2026-11-27T12:00:00,123Z", "2026-11-27T12:00:00Z"),
+        ("2026-11-27t12:00:00z", "2026-11-27T12:00:00Z"),
+        ("2026-11-27T24:00:00Z", "2026-11-28T00:00:00Z"),
+        ("2026-12-31T24:00+01:00", "2026-12-31T23:00:00Z"),
+    ],
+)
+def test_a_time_may_be_written_as_iso_8601_and_rfc_3339_permit(text: str, expected: str) -> None:
+    assert format_time(parse_time(text)) == expected
 
 
 def test_columns_of_a_time_type_hold_times_in_one_form() -> None:
