@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Callable, NamedTuple, Union
@@ -25,8 +24,6 @@ from sam_pipeline.schema.records.text import Record
 
 MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
 """Of NRDP; its results are in memory at once."""
-
-_ENCODING = re.compile(rb"""<\?xml[^>]{0,200}?encoding\s*=\s*['"]([A-Za-z0-9._-]+)['"]""")
 
 
 class PassiveResults(NamedTuple):
@@ -79,7 +76,7 @@ class PassiveResults(NamedTuple):
             yield RefusedRecord(file.name, 1, reason, f"{text}; nothing of it was sent")
             return
         try:
-            results = results_in_json(_text(data)) if is_json else results_in_xml(_xml(data))
+            results = results_in_json(_text(data)) if is_json else results_in_xml(data)
         except UnreadableResults as problem:
             reason, text = "not-json" if is_json else "not-xml", f"{problem}; nothing was sent"
             yield RefusedRecord(file.name, problem.line or 1, reason, text)
@@ -117,10 +114,3 @@ def _lines(file: InputFile, is_cut: Callable[[], bool]) -> Iterator[Union[InputL
 def _text(body: bytes) -> str:
     """The text; what is not UTF-8, and NUL bytes, are replaced by U+FFFD."""
     return body.decode("utf-8", "replace").replace("\0", "\ufffd").removeprefix("\ufeff")
-
-
-def _xml(data: bytes) -> Union[str, bytes]:
-    """The text of a document, or its bytes if it declares another encoding than UTF-8."""
-    declared = _ENCODING.match(data.lstrip())
-    is_utf8 = not declared or declared[1].lower() in (b"utf-8", b"utf8", b"us-ascii")
-    return data.decode("utf-8", "replace") if is_utf8 else data

@@ -7,10 +7,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Union
 
 from sam_pipeline.schema.records.check_result import HOST, CheckResult
+
+_ENCODING = (
+    rb"""<\?xml[^>]{0,200}?encoding\s*=\s*['"]([A-Za-z0-9._-]+)['"]"""  # compiled when needed
+)
 
 ROOT, RESULT = "checkresults", "checkresult"
 
@@ -26,6 +31,8 @@ class UnreadableResults(ValueError):
 def results_in_xml(data: Union[str, bytes]) -> Sequence[CheckResult]:
     """The elements `checkresult`; an encoding that is declared counts for bytes only.
 
+    Bytes are UTF-8 unless they declare another encoding; what is not, is replaced.
+
     A document type is refused: with its entities, a few bytes could become gigabytes.
 
     Raises:
@@ -33,6 +40,10 @@ def results_in_xml(data: Union[str, bytes]) -> Sequence[CheckResult]:
     """
     from xml.parsers import expat
 
+    if isinstance(data, bytes):
+        declared = re.match(_ENCODING, data.lstrip())
+        if not declared or declared[1].lower() in (b"utf-8", b"utf8", b"us-ascii"):
+            data = data.decode("utf-8", "replace")
     parser = expat.ParserCreate()
     parser.buffer_text = True
     path: list[str] = []

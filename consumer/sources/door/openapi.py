@@ -130,9 +130,13 @@ def openapi_document() -> dict[str, Any]:
                 "post": {"operationId": "postActivemqMessage", **activemq},
                 "put": {"operationId": "putActivemqMessage", **activemq},
             },
-            "/nrdp/": {"post": {"operationId": "postNrdp", **nrdp}},
+            "/nrdp/": {
+                "post": {"operationId": "postNrdp", **nrdp},
+                "get": {"operationId": "getNrdp", **_nrdp_in_url()},
+            },
             "/nrdp/{flavour}/": {
-                "post": {"operationId": "postNrdpOfFlavour", "parameters": [flavour], **nrdp}
+                "post": {"operationId": "postNrdpOfFlavour", "parameters": [flavour], **nrdp},
+                "get": {"operationId": "getNrdpOfFlavour", **_nrdp_in_url(flavour)},
             },
             "/healthz": {"get": _document("getHealth", "Whether the door is open.")},
             "/readyz": {
@@ -240,14 +244,26 @@ def _activemq_form() -> dict[str, Any]:
     }
 
 
+_NRDP_FIELDS = {
+    "token": _TEXT,
+    "cmd": {**_TEXT, "enum": ["submitcheck"]},
+    "XMLDATA": _TEXT,
+    "JSONDATA": _TEXT,
+}
+
+
+def _nrdp_in_url(*more: Mapping[str, Any]) -> dict[str, Any]:
+    """What a client sends that puts everything into the URL."""
+    parameters = [
+        {"name": name, "in": "query", "required": name == "cmd", "schema": schema}
+        for name, schema in _NRDP_FIELDS.items()
+    ]
+    described = {name: value for name, value in _nrdp().items() if name != "requestBody"}
+    return {**described, "parameters": [*parameters, *more]}
+
+
 def _nrdp() -> dict[str, Any]:
-    fields = {
-        "token": _TEXT,
-        "cmd": {**_TEXT, "enum": ["submitcheck"]},
-        "XMLDATA": _TEXT,
-        "JSONDATA": _TEXT,
-    }
-    form = {"type": "object", "required": ["cmd"], "properties": fields}
+    form = {"type": "object", "required": ["cmd"], "properties": _NRDP_FIELDS}
     return {
         "summary": "Submit passive check results, as to NRDP.",
         "requestBody": {

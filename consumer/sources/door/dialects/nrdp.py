@@ -2,6 +2,7 @@
 
     POST /nrdp/     token=…&cmd=submitcheck&XMLDATA=<checkresults>…   (or JSONDATA={"checkresults"…)
     POST /nrdp/CE/  the same; the services are of the flavour CE
+    GET /nrdp/?…    the same, as long as it fits into a line: the client in Python does so
 
 Answers have the form of NRDP's, in the format of the data.
 """
@@ -86,7 +87,7 @@ async def post_results(exchange: Exchange) -> web.StreamResponse:
     try:
         exchange.intake.require_room()
         content = await exchange.body.whole_or_empty()
-        parameters = await parameters_in(request, content, errors="replace")
+        parameters = await parameters_in(request, content, errors="surrogateescape")
         if parameters.get("cmd", "").lower() == HELLO:
             return response_to(greeting(parameters))
         identity = exchange.sender(parameters.get("token", ""))
@@ -115,10 +116,14 @@ def submitted(parameters: Parameters, flavour: str, now: datetime) -> list[Messa
     is_json, data = _data_of(parameters)
     if not data:
         raise NrdpProblem(NO_DATA)
+    content = data.encode("utf-8", "surrogateescape")  # XML may declare its encoding
     if max(data.count("<"), data.count(",")) > _MAX_VALUES:
         raise NrdpProblem(TOO_MUCH_DATA, f"more than {_MAX_VALUES} values in one request")
     try:
-        results = results_in_json(data) if is_json else results_in_xml(data)
+        if is_json:
+            results = results_in_json(content.decode("utf-8", "replace"))
+        else:
+            results = results_in_xml(content)
     except UnreadableResults as problem:
         raise NrdpProblem(BAD_JSON if is_json else BAD_XML, str(problem)) from None
     naming = Naming(flavour or SERVICE_FLAVOUR)

@@ -106,6 +106,17 @@ def test_nrdp_clients_are_answered_when_their_results_are_stored(tmp_path: Path)
         assert door.site.column(query) == ["WARNING CE rtt=3s token:nagios1"]
         assert [answer.status for answer in forged] == [401, 401]
 
+        # The client in Python sends everything in the URL; others declare an encoding.
+        one = RESULT.format("got").replace("<output>", "<output>20°C ")
+        latin = f'<?xml version="1.0" encoding="iso-8859-1"?><checkresults>{one}</checkresults>'
+        fields = {"token": token, "cmd": "submitcheck", "XMLDATA": latin.encode("latin-1")}
+        with door.door.client() as client:
+            got = client.get(f"/nrdp/CE?{urlencode(fields)}")
+        assert got.status == 200
+        assert "20°C" in door.site.scalar(
+            "SELECT summaryData FROM metricOutput WHERE metricName = 'got'"
+        )
+
 
 WITHIN_S = 60.0
 """Within this time good requests are answered, also on a busy machine."""
