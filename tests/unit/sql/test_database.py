@@ -294,7 +294,7 @@ def test_an_argument_is_read(argument: Callable[[str], object], text: str, value
     assert argument(text) == value
 
 
-NO_TIME = "now", "2026-11-20", "20261120", "2026-11-20T24:00Z", "0001-01-01T00:00+01:00"
+NO_TIME = "now", "2026-11-20", "20261120", "2026-11-20T24:01Z", "0001-01-01T00:00+01:00"
 NO_AGE = "0d", "", "60", "-1d", "1.5d", "2w", "06d", "٦d", "100000d", "1d "
 
 

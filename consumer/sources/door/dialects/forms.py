@@ -69,6 +69,6 @@ def _unquoted(quoted: str, errors: str) -> str:
         end = start + PIECE_LENGTH
         cut_escape = quoted.rfind("%", end - 2, end)
         end = end if cut_escape < 0 else cut_escape
-        pieces.append(unquote_to_bytes(quoted[start:end]))
+        pieces.append(unquote_to_bytes(quoted[start:end].encode("utf-8", "surrogateescape")))
         start = end
     return b"".join(pieces).decode("utf-8", errors)

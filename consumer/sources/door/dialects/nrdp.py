@@ -87,7 +87,7 @@ async def post_results(exchange: Exchange) -> web.StreamResponse:
     try:
         exchange.intake.require_room()
         content = await exchange.body.whole_or_empty()
-        parameters = await parameters_in(request, content, errors="surrogateescape")
+        parameters = _readable(await parameters_in(request, content, errors="surrogateescape"))
         if parameters.get("cmd", "").lower() == HELLO:
             return response_to(greeting(parameters))
         identity = exchange.sender(parameters.get("token", ""))
@@ -149,6 +149,18 @@ def greeting(parameters: Parameters) -> Reply:
     """The answer to `hello`, by which clients look for NRDP."""
     response = {"status": 0, "message": "OK", "product": PRODUCT, "version": VERSION}
     return _reply(OK, parameters, {"response": response})
+
+
+def _readable(parameters: Parameters) -> Parameters:
+    """Parameters in UTF-8, but for the data, which may declare another encoding."""
+    return {
+        _replaced(name): value if name in (*_XML_DATA, *_JSON_DATA) else _replaced(value)
+        for name, value in parameters.items()
+    }
+
+
+def _replaced(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _data_of(parameters: Parameters) -> tuple[bool, str]:
