@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -101,7 +102,7 @@ def test_probes_and_service_of_a_group_share_a_spool_whatever_their_umask(host: 
 
 
 @pytest.mark.parametrize(
-    ("relays", "identity"), [("", f"uid:{PROBES}"), (f'relays = ["{PROBES}"]', "key:nagios1")]
+    ("relays", "identity"), [("", f"uid:{PROBES}"), (f'relays = ["{PROBES}"]', "token:nagios1")]
 )
 def test_another_account_is_a_relay_only_if_it_is_configured(
     host: Host, relays: str, identity: str
@@ -109,8 +110,11 @@ def test_another_account_is_a_relay_only_if_it_is_configured(
     share(host)
     host.make("out", owner=0, group=GROUP, mode=0o2770)
     host.configure(settings=relays)
-    claim = ("--header", "samIdentity=key:nagios1")
-    host.probes.succeed(*RESULT, *claim, "--broker", host.shared_url)
+    host.probes.succeed(*RESULT, "--broker", host.shared_url)
+    [element] = (path for path in host.spool.glob("*/*") if path.is_file())
+    content = json.loads(element.read_bytes())
+    content["header"]["samIdentity"] = "token:nagios1"  # as its owner may write it
+    element.write_text(json.dumps(content))
     out = host.directory / "out"
 
     relay = ("sam-consume", "run", "--drain", "--to", f"spool://{out}?umask=007")

@@ -162,7 +162,7 @@ def test_further_keys_are_read(tmp_path: Path) -> None:
     config = loaded(tmp_path, text)
 
     assert config.vouching_brokers == {MSG}
-    assert (config.relay_users, config.relay_accounts) == ({relay}, {0, 40001, os.geteuid()})
+    assert (config.relay_users, config.relay_accounts) == ({relay}, {0, 40001})
     assert config.publishers == tmp_path / "publishers.toml"
     assert config.metrics_address == ("0.0.0.0", 9464)
     limits = Limits(timedelta(days=3), timedelta(seconds=4), 1, 2)
