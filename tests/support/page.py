@@ -9,7 +9,9 @@ from tests.support.commands import Answer, Workplace
 from tests.support.invoke import call
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+HEADING_OR_BLOCK = re.compile(
+    r"^#+ (?P<heading>[^\n]*)$|^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE
+)
 
 
 class Page:
@@ -17,12 +19,12 @@ class Page:
 
     def __init__(self, name: str) -> None:
         text = (ROOT / name).read_text(encoding="utf-8")
-        parts = re.split(r"^#+ (.*)\n", text, flags=re.MULTILINE)[1:]
-        self._blocks = [
-            (heading, language, block)
-            for heading, section in zip(parts[::2], parts[1::2], strict=True)
-            for language, block in BLOCK.findall(section)
-        ]
+        self._blocks = list[tuple[str, str, str]]()
+        heading = ""
+        for found in HEADING_OR_BLOCK.finditer(text):
+            heading = found["heading"] or heading
+            if not found["heading"]:
+                self._blocks.append((heading, found[2], found[3]))
 
     def texts(self, language: str, section: str = "") -> list[str]:
         """The blocks in a language, in order, of the sections whose headings contain `section`."""

@@ -68,6 +68,11 @@ same "$(hosts sam $PGHOST {port1})" "$stored"
 #: write sql 11 11.sql
 PGPORT={port1} sql 11.sql
 eventually psql -X -q -p {port1} -c "CREATE TABLE promoted ()" sam
+#: valid sam-db toml 1
+#: write sql 12 12.sql
+sql 12.sql
+same "$(psql -XAtq -d sam -c "SELECT setting FROM pg_file_settings WHERE name = 'synchronous_standby_names'")" standby1
+psql -q -c "ALTER SYSTEM RESET ALL" sam
 
 # SQLite
 export SAM_DATABASE_URL=sqlite:///sam.db

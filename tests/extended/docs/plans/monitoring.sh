@@ -1,5 +1,6 @@
 #: place bare
 printf '[publisher]\nbrokers = ["stomp://127.0.0.1:1"]\n' > sam.toml
+rm -f /dev/shm/sam-publish-losses-$(id -u) /tmp/sam-publish-losses-$(id -u)  # of other tests
 #: run sh 1 2
 shows "SAM PUBLISHER OK - 0 messages in the spool | age=0s;1800;14400;0 "
 # Those of an empty spool and of no certificate are missing in the text file.
