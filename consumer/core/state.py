@@ -180,7 +180,11 @@ class State:
 
     def pause_of(self, source: str) -> str:
         """Why messages of a source can't be stored at present; empty if they can."""
-        return self.full_sources.get(source) or (NOT_STORING if self.waiting_since else "")
+        return self.lack_of_room(source) or (NOT_STORING if self.waiting_since else "")
+
+    def lack_of_room(self, source: str) -> str:
+        """Why there is no room for the dead letters of a source; empty if there is."""
+        return self.full_sources.get(source, "")
 
     def dropped(self, deliveries: Sequence[Delivery]) -> None:
         """Some of the pending messages stay with their brokers."""
@@ -190,7 +194,7 @@ class State:
             self.behind_since = self.behind_since if self.pending else None
 
     def out_of_use(self, name: str, problem: str) -> None:
-        """A file can't be used, and what it had before stays in use; without a problem it can."""
+        """Note why a file can't be used, so that its previous content is; "" if it can."""
         with self.lock:
             self.unused_files.pop(name, None)
             if problem:

@@ -14,12 +14,12 @@ logger = logging.getLogger(__name__)
 
 
 class LastGood(Generic[T]):
-    """What a file has, or had when it could last be used."""
+    """The content of a file, as it was when it could last be read and used."""
 
     def __init__(
         self, name: str, read: Callable[[], T], show: Callable[[str, str], object]
     ) -> None:
-        """`show` is called with the name, and why what it had before is in use, or ""."""
+        """`show` is called with the name, and why the previous content is in use, or ""."""
         self._name = name
         self._read = read
         self._show = show

@@ -134,23 +134,27 @@ class DatabaseSink:
                 folded(letter.message_class) for letter in letters if letter.reason == CLASS_BROKEN
             )
 
-        with self._away_translated(), self._full_translated():
-            loaded = load(
-                self._engine,
-                self._catalogue,
-                [delivery.message for delivery in batch],
-                self._state.now(),
-                self._limits,
-                authority=self._authority,
-                audit=Audit(self._consumer, self._host, os.getpid(), brokers),
-                poison=poison,
-                decoding=decoding,
-                quota=self._quota,
-                recent=self._recent,
-                on_commit=self._state.turned,
-                on_letters=on_letters,
-                report=answering(batch),
-            )
+        with self._away_translated():
+            try:
+                loaded = load(
+                    self._engine,
+                    self._catalogue,
+                    [delivery.message for delivery in batch],
+                    self._state.now(),
+                    self._limits,
+                    authority=self._authority,
+                    audit=Audit(self._consumer, self._host, os.getpid(), brokers),
+                    poison=poison,
+                    decoding=decoding,
+                    quota=self._quota,
+                    recent=self._recent,
+                    on_commit=self._state.turned,
+                    on_letters=on_letters,
+                    report=answering(batch),
+                )
+            except LettersFull as error:
+                self._full |= error.owners
+                raise SourcesFull(error, error.owners, error.messages) from error
         for name in loaded.rows_by_class:
             if folded(name) not in broken:
                 self._letter_log.class_works(name)
@@ -255,14 +259,6 @@ class DatabaseSink:
         except DatabaseAway as error:
             self._watch_at = self._clock()  # the name may be lost: check once the database is back
             raise SinkAway(error, needs_action=isinstance(error, DatabaseRefused)) from error
-
-    @contextmanager
-    def _full_translated(self) -> Iterator[None]:
-        try:
-            yield
-        except LettersFull as error:
-            self._full |= error.owners
-            raise SourcesFull(error, error.owners, error.messages) from error
 
 
 def _outcome(report: MessageReport) -> MessageOutcome:

@@ -27,7 +27,7 @@ PARKED_EVERY_S = 10.0
 COMING_EVERY_S = 600.0
 """How often to look for coming days that need partitions."""
 A_DAY, COMING = timedelta(days=1), timedelta(days=3)
-"""How far ahead partitions are created, and the most if messages may be further ahead."""
+"""How far ahead partitions are created: at least, and at most."""
 SHARE = 0.1
 """The share of time that each task may take from loading."""
 WATCH_SHARE = 0.03

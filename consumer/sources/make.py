@@ -52,7 +52,8 @@ def make_sources(
                 config.max_message_bytes,
                 relays=config.relay_accounts,
                 signatures=signatures,
-                pause=partial(_pause_of_spool, state, str(broker)),
+                # Reading a spool often loses nothing, so only a lack of room stops it.
+                pause=partial(state.lack_of_room, str(broker)),
             )
             sources.append(spool)
         elif broker.kind == LISTEN:
@@ -67,11 +68,6 @@ def make_sources(
             )
             sources.append(StompSource(broker, settings, owners=owners))
     return sources
-
-
-def _pause_of_spool(state: State, name: str) -> str:
-    """Why nothing is read from a spool, of which no message is lost by reading it often."""
-    return state.full_sources.get(name, "")
 
 
 def _door(

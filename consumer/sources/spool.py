@@ -202,7 +202,7 @@ class SpoolSource:
     def _received(self, message: Message, owner: int, inbox: Inbox) -> Message:
         """An element with its identity, its owner or what a relay has established, and class."""
         claimed = message.headers.get(IDENTITY, "") if owner in self._relays else ""
-        # A mark may be that of the reader of this element; one of its sender's harms him alone.
+        # The reader of this element may have set a mark; a forged one harms only its sender.
         message = without_claims(message, keep=MARKS)
         message = with_identity(message, established_identity(claimed, uid_identity(owner)))
         if KEY_NAME in message.headers:  # it says everything itself

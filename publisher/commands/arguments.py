@@ -119,7 +119,7 @@ def header_argument(text: str) -> tuple[str, str]:
     if belongs_to_broker(name):
         raise argparse.ArgumentTypeError(f"{name} is reserved by brokers: choose another name")
     if is_ours(name):
-        raise argparse.ArgumentTypeError(f"{name} is set by consumers and relays alone")
+        raise argparse.ArgumentTypeError(f"{name} may be set only by consumers and relays")
     if name.lower() in OURS:
         advice = ": use --destination" if name.lower() == DESTINATION else ""
         raise argparse.ArgumentTypeError(f"{name} is set by {PROGRAM} itself{advice}")

@@ -253,7 +253,7 @@ class PublisherConfig(ConfigFields):
         return self.destination or default_destination(message_class)
 
     def addressed(self, message: Message) -> Message:
-        """The message as ours: with class and destination, and without what only relays may say."""
+        """The message with class and destination, and without headers that only relays may set."""
         message = without_claims(message)
         if message.headers.get(DESTINATION) and message.headers.get(CLASS):
             return message

@@ -1,6 +1,6 @@
-"""The headers by which our programs tell one another what they have established.
+"""Headers in which our programs pass on what they have established about a message.
 
-A sender may not bring them along, in whatever spelling: only a configured relay is believed.
+A sender may not set them, in any spelling: only a configured relay is trusted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OURS = frozenset({"samidentity", "samrefused", "samrefusedtext", "samhead", "sam
 
 
 def is_ours(name: str) -> bool:
-    """Whether a header of this name says what only our programs may say."""
+    """Whether a header of this name is reserved for our programs."""
     return name.lower().replace("-", "").replace("_", "") in OURS
 
 

@@ -91,7 +91,7 @@ def _from_text(kind: Any, text: str) -> Any:
 def _near_misses(known: Collection[str], section: str, environ: Mapping[str, str]) -> Iterator[str]:
     """Variables that are not ours, but nearly; `known` are those of the section.
 
-    Other software has variables that begin with SAM_, too: SAM_EXPERIMENT, SAM_CLI_TELEMETRY.
+    Other software also uses variables that begin with SAM_: SAM_EXPERIMENT, SAM_CLI_TELEMETRY.
     """
     ours = f"SAM_{section}_".upper()
     others = tuple(prefix for prefix in _PREFIXES if prefix != ours)

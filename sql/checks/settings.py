@@ -98,9 +98,9 @@ def harmful_settings(connection: Connection) -> Iterator[Problem]:
     """Settings that could lose committed data, and a pooler that drops those of our sessions."""
     if connection.execute(_DIRECT, {"name": DIRECT}).scalar() is None:
         yield Problem(
-            "the URL leads to a pooler that pools transactions and drops what a session sets, such"
-            " as lock_timeout: a lock of somebody else is waited for without end, and temporary"
-            " tables may be missing: connect to PostgreSQL itself, or pool sessions"
+            "the URL leads to a pooler in transaction mode, which drops session settings such as"
+            " lock_timeout, so statements may wait for a lock forever, and temporary tables may be"
+            " missing: connect to PostgreSQL directly, or set pool_mode = session"
         )
     bad = [f"{name}={value}" for name, (_, _, values) in _HARMFUL.items() for value in values]
     for name, value, statement in connection.execute(_OF_LOADER, {"harmful": bad}):

@@ -1,7 +1,7 @@
 """Advisory locks of PostgreSQL, held by a connection of their own until it ends.
 
-They belong to a transaction that stays open: a pooler that pools transactions gives its session to
-nobody else meanwhile. Between statements it has no snapshot, so it does not hold up vacuum.
+They belong to a transaction that stays open, so a pooler in transaction mode does not give its
+session to another client. Between statements it has no snapshot, so it does not hold back vacuum.
 """
 
 from __future__ import annotations

@@ -79,6 +79,13 @@ def running_postgres(settings: Mapping[str, str] | None = None) -> Iterator[Post
         yield server
 
 
+@contextlib.contextmanager
+def running_standby(primary: PostgresServer) -> Iterator[PostgresServer]:
+    """A standby of a primary whose wal_level is `replica`; it also lives on without it."""
+    with running("standby", lambda directory: _standby(primary, directory)) as server:
+        yield server
+
+
 def fresh_database(server: PostgresServer) -> str:
     """The URL of a new, empty database."""
     url = new_url(server)
@@ -144,15 +151,41 @@ def _server(directory: Path, settings: Mapping[str, str]) -> PostgresServer:
         capture_output=True,
         **as_account(account),
     )
+    return _on_data(directory, settings)
+
+
+def _standby(primary: PostgresServer, directory: Path) -> PostgresServer:
+    """A streaming copy of the primary."""
+    account = server_account()
+    if account:
+        shutil.chown(directory, account)
+    with (primary.directory / "data" / "pg_hba.conf").open("a") as rules:
+        rules.write(f"host replication {USER} {HOST}/32 scram-sha-256\n")
+    primary.execute("SELECT pg_reload_conf()")
+    login = ("-h", HOST, "-p", str(primary.port), "-U", USER)
+    options = ("-D", str(directory / "data"), "-R", "-X", "stream", "-c", "fast")
+    subprocess.run(
+        [str(find_programs() / "pg_basebackup"), *login, *options],
+        env={"PATH": os.environ["PATH"], "PGPASSWORD": PASSWORD, "LC_ALL": "C.UTF-8"},
+        check=True,
+        capture_output=True,
+        **as_account(account),
+    )
+    return _on_data(directory, SETTINGS)
+
+
+def _on_data(directory: Path, settings: Mapping[str, str]) -> PostgresServer:
+    """The server of the cluster in `data`, on a free port."""
     (port,) = free_ports(1)
     options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
+    program = find_programs() / "postgres"
     process = ServerProcess(
-        [str(programs / "postgres"), "-D", str(data), "-p", str(port), *options],
+        [str(program), "-D", str(directory / "data"), "-p", str(port), *options],
         log=directory / "log",
-        ready=lambda: _answers(port),
-        env=environment,
+        ready=lambda: answers(port),
+        env={"PATH": os.environ["PATH"], "HOME": str(directory), "LC_ALL": "C.UTF-8"},
         cwd=directory,
-        account=account,
+        account=server_account(),
     )
     return PostgresServer(port=port, directory=directory, process=process)
 
@@ -161,7 +194,8 @@ def _connect(port: int, database: str) -> Any:
     return psycopg2.connect(host=HOST, port=port, user=USER, password=PASSWORD, dbname=database)
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
+    """Whether a server, or a pooler before it, accepts a login."""
     try:
         _connect(port, "postgres").close()
     except psycopg2.OperationalError:

@@ -180,7 +180,7 @@ class ConsumingSession(StompSession):
         self._lost_track = ""
         """Why the session reads no more, but waits for acks; empty while it reads."""
         self._question = b""
-        """What the broker was asked in the midst of a frame that may have ended."""
+        """What the broker was asked in the middle of a frame that may have ended."""
         self._tail = b""
         """The last bytes that have arrived since."""
         self._partial_since = 0.0

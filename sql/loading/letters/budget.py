@@ -1,8 +1,7 @@
-"""The space for dead letters that a correction can make right: nobody wants to lose those.
+"""Disk space for dead letters that can still be loaded once the site has corrected something.
 
-A policy, a class or a clock that is wrong refuses thousands of good results in minutes. Their
-letters are kept without regard to the limits of an hour, as long as the open ones take less than
-their share of the disk.
+A wrong policy, class or clock refuses thousands of good results in minutes. Their letters do not
+count towards the hourly limits; instead, the open ones have a budget in bytes.
 """
 
 from __future__ import annotations
