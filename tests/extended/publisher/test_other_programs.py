@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import PrivateFormat
 
 from sam_pipeline.publisher import NoBrokerTookIt, PublisherConfig, publish
 from sam_pipeline.schema.messages.decode import decode
+from sam_pipeline.schema.net.tls import ENCRYPTED
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT
 from sam_pipeline.schema.records.normalise import STATUSES
 from sam_pipeline.schema.spool.queue import DirectoryQueue
@@ -89,7 +90,7 @@ def test_a_key_with_a_passphrase_causes_no_prompt(files: TlsFiles, form: Private
 
     assert done.returncode == 0
     assert f"{settings['certificate_file']}: " in done.stderr
-    assert "unencrypted key" in done.stderr
+    assert ENCRYPTED in done.stderr
     assert prompt == b""
     assert (len(broker.logins), place.spooled("state/spool")) == (0, 1)
 
