@@ -40,6 +40,7 @@ COMMANDS = {
     "unsubscribe": ("subscriptions.unsubscribe", "delete subscriptions at their broker"),
     "publishers": ("publishers", "show which identity sent which records, or suggest a policy"),
     "token": ("token", "make a token for a sender over HTTP, or list them"),
+    "subject": ("subject", "show the identity of who has a certificate"),
     "find": ("look.find", "show where a message is: in a spool, a row or a dead letter"),
     "dead-letter": (
         "letters.dead_letters",

@@ -22,6 +22,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from sam_pipeline.consumer.monitoring.metrics import SnapshotCollector
 from sam_pipeline.consumer.monitoring.snapshot import RUNNING, STATES, STUCK, Snapshot
+from sam_pipeline.consumer.process.browsers import is_rebound
 from sam_pipeline.consumer.settings.metrics_address import MetricsAddress
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.wording import printable
@@ -187,7 +188,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path, status, content_type = self.path.partition("?")[0], HTTPStatus.OK, TEXT
         try:
-            if not self._may_read():
+            if is_rebound(self.server.server_address[0], self.headers.get("Host", "")):
+                status = HTTPStatus.FORBIDDEN
+                body = b"the host of the request is not this machine\n"
+            elif not self._may_read():
                 status = HTTPStatus.UNAUTHORIZED
                 body = b"the token is missing or wrong (Authorization: Bearer TOKEN)\n"
             elif path == "/metrics":

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sam_pipeline.schema.net.tls import TlsFiles
 
 MAX_TIMEOUT_S = 3600
+MAX_PROXIES = 9
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,12 @@ class DoorConfig:
         "certificate authorities of clients, which are then asked for a certificate"
     )
     crl_file: Path | None = revocation_key()
+    proxy_depth: int = config_key(
+        "how many X.509 proxies (RFC 3820) may follow the certificate of a user, who is then known"
+        " by that certificate; 0 accepts none",
+        expected(f"0 to {MAX_PROXIES}", lambda depth: 0 <= depth <= MAX_PROXIES),
+        0,
+    )
     tokens_file: Path | None = config_key(
         "the tokens of senders, mode 0600: `sam-consume token make NAME` adds one", default=None
     )

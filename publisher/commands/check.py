@@ -19,8 +19,13 @@ from sam_pipeline.publisher.settings.load import examine_config, problems_betwee
 from sam_pipeline.publisher.settings.signing import signer_of
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import AMS, DOOR, SPOOL, WITHOUT_LOGIN, Broker, is_loopback
-from sam_pipeline.schema.net.certificate import CertificateFinding, examine_certificates
+from sam_pipeline.schema.net.certificate import (
+    CertificateFinding,
+    examine_certificates,
+    first_certificate,
+)
 from sam_pipeline.schema.net.round_trip import RoundTrip
+from sam_pipeline.schema.net.subject import is_proxy
 from sam_pipeline.schema.net.tls import TlsFiles, tls_context
 from sam_pipeline.schema.program.command import OK, print_done, print_json, print_lines, text_table
 from sam_pipeline.schema.settings.files import no_file_found
@@ -218,6 +223,12 @@ def find_likely_mistakes(keys: ConfigKeys) -> Iterator[str]:
     for proxy in filter(None, proxies):
         if proxy.password and not is_loopback(proxy.host):
             yield f"{proxy}: the password of {proxy.user} is sent in plain text"
+    for broker in config.broker_list:
+        certificate = config.tls_files(broker).certificate_file if broker.tls else None
+        with suppress(OSError, ValueError):
+            if certificate and broker.kind != DOOR and is_proxy(first_certificate(certificate)):
+                text = "is an X.509 proxy, which only doors accept (sam+https, proxy_depth)"
+                yield f"{broker}: {certificate} {text}"
     if config.password_file and not any(b.user or config.user for b in config.broker_list):
         yield f"{keys.origin('password_file')}: is not used, because no user is configured"
 

@@ -15,7 +15,7 @@ from typing import Optional
 from sam_pipeline.schema.net.certificate import SEQUENCE, VERSION, contents, first_certificate
 
 SET, OBJECT_IDENTIFIER, OCTET_STRING = 0x31, 0x06, 0x04
-EXTENSIONS, ALTERNATIVE_NAMES = 0xA3, "551d11"
+EXTENSIONS, ALTERNATIVE_NAMES, PROXY = 0xA3, "551d11", "2b0601050507010e"
 DNS_NAME, IP_ADDRESS = 0x82, 0x87
 
 ATTRIBUTES = {
@@ -72,19 +72,31 @@ def host_names_of(path: Path) -> tuple[str, ...]:
     Source: RFC 5280, 4.2.1.6. They are empty if the certificate has none, or can't be read.
     """
     with suppress(OSError, ValueError, LookupError):
-        certificate, _ = contents(first_certificate(path), 0, SEQUENCE)
-        body, _ = contents(certificate, 0, SEQUENCE)
-        at = 0
-        while body[at] != EXTENSIONS:
-            _, at = contents(body, at)
-        extensions, _ = contents(contents(body, at)[0], 0, SEQUENCE)
-        for extension in _elements(extensions, SEQUENCE):
-            identifier, at = contents(extension, 0, OBJECT_IDENTIFIER)
-            if identifier.hex() == ALTERNATIVE_NAMES:
-                at = extension.index(OCTET_STRING, at)  # after the flag `critical`, if it has one
-                names, _ = contents(contents(extension, at)[0], 0, SEQUENCE)
-                return tuple(_host_names(names))
+        value = dict(_extensions(first_certificate(path)))[ALTERNATIVE_NAMES]
+        return tuple(_host_names(contents(value, 0, SEQUENCE)[0]))
     return ()
+
+
+def is_proxy(der: bytes) -> bool:
+    """Whether a certificate is an X.509 proxy: signed by a user, not by an authority (RFC 3820)."""
+    with suppress(ValueError, LookupError):
+        return any(identifier == PROXY for identifier, _ in _extensions(der))
+    return False
+
+
+def _extensions(der: bytes) -> Iterator[tuple[str, bytes]]:
+    """The extensions of a certificate: identifier and value; raises ValueError, LookupError."""
+    body, _ = contents(contents(der, 0, SEQUENCE)[0], 0, SEQUENCE)
+    at = 0
+    while at < len(body) and body[at] != EXTENSIONS:
+        _, at = contents(body, at)
+    if at == len(body):
+        return
+    extensions, _ = contents(contents(body, at)[0], 0, SEQUENCE)
+    for extension in _elements(extensions, SEQUENCE):
+        identifier, at = contents(extension, 0, OBJECT_IDENTIFIER)
+        at = extension.index(OCTET_STRING, at)  # after the flag `critical`, if it has one
+        yield identifier.hex(), contents(extension, at)[0]
 
 
 def _host_names(names: bytes) -> Iterator[str]:
@@ -104,7 +116,18 @@ def _attributes(part: bytes) -> Iterator[str]:
         identifier, at = contents(attribute, 0, OBJECT_IDENTIFIER)
         text, _ = contents(attribute, at)
         value = text.decode(ENCODINGS[attribute[at]])
-        yield f"{ATTRIBUTES[identifier.hex()]}={_escaped(value)}"
+        yield f"{ATTRIBUTES.get(identifier.hex()) or _dotted(identifier)}={_escaped(value)}"
+
+
+def _dotted(identifier: bytes) -> str:
+    """An object identifier such as 2.5.4.97. Source: X.690, 8.19."""
+    numbers = [0]
+    for byte in identifier:
+        numbers[-1] = numbers[-1] << 7 | byte & 0x7F
+        if not byte & 0x80:
+            numbers.append(0)
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:-1])))
 
 
 def _escaped(value: str) -> str:

@@ -115,10 +115,11 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
     return _with_files(context, files)
 
 
-def server_context(files: TlsFiles) -> ssl.SSLContext:
+def server_context(files: TlsFiles, accepts_proxies: bool = False) -> ssl.SSLContext:
     """The context of a server; with a `ca_file`, it requests certificates of its clients.
 
-    A client may have none, but one that it presents must be valid.
+    A client may have none, but one that it presents must be valid. X.509 proxies (RFC 3820) may
+    follow it if `accepts_proxies`.
 
     Raises:
         ConfigError: a file can't be used.
@@ -126,6 +127,8 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if files.ca_file is not None:
         context.verify_mode = ssl.CERT_OPTIONAL
+    if accepts_proxies:
+        context.verify_flags |= ssl.VERIFY_ALLOW_PROXY_CERTS
     return _with_files(context, files)
 
 
@@ -227,16 +230,10 @@ class TlsChannel(Channel):
     def _refusal(self, error: ssl.SSLError) -> str:
         """Why one side refuses the other."""
         if isinstance(error, ssl.SSLCertVerificationError):
-            code, objection = error.verify_code, error.verify_message.rstrip(".").lower()
-            if code in UNKNOWN_CA:
-                return f"{UNTRUSTED_CA}: {objection}"
-            if code in ANOTHER_HOST:
+            if error.verify_code in ANOTHER_HOST:
+                objection = error.verify_message.rstrip(".").lower()
                 return f"its certificate is not for {self._host}: {objection}"
-            if code in OUT_OF_USE:
-                return f"its certificate {OUT_OF_USE[code]}"
-            if code in NOT_CHECKED:
-                return f"its certificate can't be checked: {NOT_CHECKED[code]}"
-            return f"its certificate can't be trusted: {objection}"
+            return _objection_to_certificate(error)
         # An error of OpenSSL, or the peer's alert in any version of TLS.
         reason = error.reason or ""
         reason = reason.partition("_ALERT_")[2] or reason
@@ -252,6 +249,34 @@ class TlsChannel(Channel):
         if reason in OLD_PROTOCOL:
             return TOO_OLD
         return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
+
+
+def refusal_by_server(error: ssl.SSLError) -> str:
+    """Why a handshake with a client failed; "" if the client has just gone."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _objection_to_certificate(error)
+    if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+        return ""
+    reason = error.reason or str(error)
+    about_us = reason.partition("_ALERT_")[2]
+    if about_us in ABOUT_US:
+        return f"it rejected our certificate: {ABOUT_US[about_us]}"
+    if reason in OTHER_PROTOCOL:
+        return NO_TLS
+    if reason in OLD_PROTOCOL:
+        return TOO_OLD
+    return reason.lower().replace("_", " ")
+
+
+def _objection_to_certificate(error: ssl.SSLCertVerificationError) -> str:
+    code, objection = error.verify_code, error.verify_message.rstrip(".").lower()
+    if code in UNKNOWN_CA:
+        return f"{UNTRUSTED_CA}: {objection}"
+    if code in OUT_OF_USE:
+        return f"its certificate {OUT_OF_USE[code]}"
+    if code in NOT_CHECKED:
+        return f"its certificate can't be checked: {NOT_CHECKED[code]}"
+    return f"its certificate can't be trusted: {objection}"
 
 
 def _lists_to_load(crl_file: Path, ca_file: Optional[Path]) -> list[Path]:

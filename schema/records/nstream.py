@@ -7,12 +7,12 @@ those in its documentation are known here, others need the `rename` of a subscri
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping
 
 from sam_pipeline.schema.records.classes import DETAILS, MessageClass
 from sam_pipeline.schema.records.json_form import read_json
+from sam_pipeline.schema.records.plugin_output import unescaped
 from sam_pipeline.schema.records.text import BadRecord, Reading, ReadRecord
 
 FLAVOUR = "serviceFlavour"
@@ -31,8 +31,6 @@ KEYS = {
     TAGS: TAGS,
 }
 """Our keys by those of nstream in lower case; `timestamp` is the same in both."""
-
-_ESCAPED_LINE_END = r"(?<!\\)\\n"
 
 
 def read_nstream(
@@ -65,8 +63,8 @@ def read_nstream(
                 )
                 reading.append(BadRecord("missing-key", text, record.raw, record.line))
                 continue
-            if DETAILS in fields:  # Nagios passes several lines as one
-                fields[DETAILS] = re.sub(_ESCAPED_LINE_END, "\n", fields[DETAILS])
+            if DETAILS in fields:  # nstream passes on what Nagios has escaped
+                fields[DETAILS] = unescaped(fields[DETAILS])
             record = record._replace(fields=fields)
         reading.append(record)
     return reading

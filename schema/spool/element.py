@@ -20,6 +20,8 @@ PIECE_BYTES = 64 * 1024
 NOT_TEXT = "a header or the body is not text"
 
 _ENCODINGS = {"base64", "utf8", "zlib"}
+_OTHER_COMPRESSIONS = {"lz4", "snappy"}
+"""Those that other implementations know and the standard library of Python does not."""
 
 
 def serialise(message: Message) -> bytes:
@@ -86,6 +88,8 @@ def decoded(pieces: Iterable[bytes], encoding: str) -> Iterable[bytes]:
         ValueError: the encoding is unknown, or (during iteration) the body is damaged or too long.
     """
     encodings = set(encoding.split("+")) if encoding else set()
+    if others := encodings & _OTHER_COMPRESSIONS:
+        raise ValueError(f"the body is compressed by {others.pop()} (expected zlib or none)")
     if unknown := encodings - _ENCODINGS:
         raise ValueError(f"unknown encoding {'+'.join(sorted(unknown))}")
     if "base64" in encodings:

@@ -114,7 +114,7 @@ class _Door:
         """What a connection answers to these pieces, whether it closes, and what it delivered."""
         self._taken = []
         transport = _Transport()
-        connection = DoorServer(self._requests.response, 10, self._requests.count)()
+        connection = DoorServer("fuzz", self._requests.response, 10, self._requests.count)()
         connection._lingering_time = 0.0  # or it would outlive its input
         connection.connection_made(transport)
         await self._until_idle(transport)

@@ -71,7 +71,7 @@ def request(
     """A request, with `Content-Length` if it has a body, and `Host` unless it is among `fields`."""
     head = [f"{method} {target} {version}"]
     if all(name.lower() != "host" for name, _ in fields):
-        head.append("Host: door.example.org")
+        head.append("Host: localhost")
     if body is not None:
         head.append(f"Content-Length: {len(body)}")
     head += [f"{name}: {value}" for name, value in fields]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from base64 import b64decode
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from sam_pipeline.consumer.core.inbox import Inbox
-from sam_pipeline.consumer.sources.door.answers import FORBIDDEN, UNAUTHORIZED, HttpProblem
+from sam_pipeline.consumer.process.browsers import is_of_a_page, is_rebound
+from sam_pipeline.consumer.sources.door.answers import FORBIDDEN, HttpProblem, unauthorized
 from sam_pipeline.consumer.sources.door.credentials import Credentials
 from sam_pipeline.schema.identity.identity import (
     ANONYMOUS,
@@ -19,10 +23,12 @@ from sam_pipeline.schema.identity.identity import (
 )
 from sam_pipeline.schema.identity.policy import NOT_AUTHORISED, Policy, refusal_of_class
 from sam_pipeline.schema.messages.message import CLASS, Message
-from sam_pipeline.schema.net.subject import subject_in
+from sam_pipeline.schema.net.subject import is_proxy, subject_in
 from sam_pipeline.schema.records.classes import CHECK_CLASS, folded
 
-CHALLENGE = 'Bearer realm="sam-consume", Basic realm="sam-consume"'
+if TYPE_CHECKING:
+    import ssl
+
 MAX_CERTIFICATES = 4096
 """Client certificates whose subjects are cached."""
 
@@ -42,10 +48,20 @@ class Access:
 
         `token` counts if there is no header Authorization.
         """
+        if is_of_a_page(request.headers):
+            raise HttpProblem(FORBIDDEN, "requests of web pages are not accepted (Origin)")
         authorization = request.headers.get("Authorization", "") or (token and f"Bearer {token}")
         secured = request.get_extra_info("ssl_object")
         certificate = secured.getpeercert(binary_form=True) if secured else None
-        return self.identity(authorization, certificate)
+        if certificate and _is_proxy(certificate):
+            certificate = self._user_certificate(verified_chain(secured))
+        identity = self.identity(authorization, certificate)
+        own_address = request.get_extra_info("sockname", ("",))[0]
+        host = request.headers.get("Host", "")
+        if identity == ANONYMOUS and is_rebound(own_address, host):
+            text = f"Host {host[:80]!r} is not this machine: without an identity, send to localhost"
+            raise HttpProblem(FORBIDDEN, text)
+        return identity
 
     def identity(self, authorization: str, certificate: bytes | None) -> str:
         """The identity by the header of a request and the certificate of its connection, as DER.
@@ -66,14 +82,26 @@ class Access:
         ways = ["a token"] if self._credentials.tokens is not None else []
         if self._credentials.asks_for_certificates:
             ways.append("a client certificate with a readable subject")
-        raise _unknown(f"the door requires {' or '.join(ways)}")
+        raise unauthorized(f"the door requires {' or '.join(ways)}")
 
     def identity_of_token(self, name: str | None, token: str) -> str:
         """The identity of a token, which must have the name if one is given; raises HttpProblem."""
         known = self._credentials.tokens.name_of(token) if self._credentials.tokens else None
         if known is None or name not in (None, known):
-            raise _unknown("unknown token, or the token of another user")
+            raise unauthorized("unknown token, or the token of another user")
         return token_identity(known)
+
+    def _user_certificate(self, chain: Sequence[bytes]) -> bytes:
+        """The first certificate of a chain that is not a proxy; raises HttpProblem."""
+        depth = next(
+            number for number, certificate in enumerate(chain) if not is_proxy(certificate)
+        )
+        if depth > self._credentials.proxy_depth:
+            limit = self._credentials.proxy_depth
+            raise unauthorized(
+                f"{depth} X.509 proxies in a row; the limit is {limit} (proxy_depth)"
+            )
+        return chain[depth]
 
     def require_permission(self, message: Message, inbox: Inbox) -> None:
         """Raises HttpProblem if the policy refuses whatever its sender says in this class.
@@ -92,6 +120,16 @@ class Access:
             raise HttpProblem(FORBIDDEN, f"{identity}: {reason}")
 
 
+def verified_chain(secured: ssl.SSLObject) -> Sequence[bytes]:
+    """The certificates of the peer and its signers, the peer's first."""
+    if sys.version_info >= (3, 13):
+        return secured.get_verified_chain()
+    import _ssl  # the same, before it had a public name
+
+    chain = secured._sslobj.get_verified_chain()  # type: ignore[attr-defined]
+    return [certificate.public_bytes(_ssl.ENCODING_DER) for certificate in chain]
+
+
 def _name_and_token(authorization: str) -> tuple[str | None, str]:
     """The token, and the user name of the scheme `Basic`, whose password it is."""
     scheme, _, credentials = authorization.partition(" ")
@@ -102,13 +140,10 @@ def _name_and_token(authorization: str) -> tuple[str | None, str]:
         try:
             name, _, token = b64decode(credentials, validate=True).decode().partition(":")
         except ValueError:
-            raise _unknown("the header Authorization is malformed") from None
+            raise unauthorized("the header Authorization is malformed") from None
         return name, token
-    raise _unknown(f"Authorization {scheme[:20]!r} is not supported (expected Bearer or Basic)")
-
-
-def _unknown(text: str) -> HttpProblem:
-    return HttpProblem(UNAUTHORIZED, text, {"WWW-Authenticate": CHALLENGE})
+    raise unauthorized(f"Authorization {scheme[:20]!r} is not supported (expected Bearer or Basic)")
 
 
 _subject = lru_cache(maxsize=MAX_CERTIFICATES)(subject_in)
+_is_proxy = lru_cache(maxsize=MAX_CERTIFICATES)(is_proxy)

@@ -32,6 +32,7 @@ BUG = HTTPStatus.INTERNAL_SERVER_ERROR.value
 UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE.value
 TIMEOUT = HTTPStatus.GATEWAY_TIMEOUT.value
 
+CHALLENGE = 'Bearer realm="sam-consume", Basic realm="sam-consume"'
 RETRY_AFTER_S = 1
 """When a sender may repeat a message for which there was no room."""
 RETRY_WHEN_BACK_S = 5
@@ -93,6 +94,11 @@ class HttpProblem(Exception):
 def try_again(status: int, detail: str, after_s: int = RETRY_AFTER_S) -> HttpProblem:
     """A problem that is not one of the message: it may be sent again, with the same id."""
     return HttpProblem(status, detail, {"Retry-After": str(after_s)})
+
+
+def unauthorized(text: str, closes: bool = False) -> HttpProblem:
+    """Who sends a request is not known."""
+    return HttpProblem(UNAUTHORIZED, text, {"WWW-Authenticate": CHALLENGE}, closes)
 
 
 def rejection_of(outcome: MessageOutcome) -> HttpProblem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -18,8 +18,10 @@ from sam_pipeline.consumer.sources.door.answers import (
     TOO_SLOW,
     UNSUPPORTED,
     HttpProblem,
+    unauthorized,
 )
 from sam_pipeline.consumer.sources.door.intake import Intake
+from sam_pipeline.consumer.sources.door.strangers import MAX_BODY_BYTES, Strangers
 
 GRACE_S = 10.0
 """The longest silence in a body."""
@@ -27,6 +29,8 @@ SLOWEST = 1000
 """A body must arrive faster, in bytes per second, GRACE_S aside."""
 PIECE_BYTES = 64 * 1024
 """The size of the pieces in which a compressed body is inflated."""
+LOOK_BYTES = 4096
+"""How much of a form is searched for its sender while it arrives."""
 GZIP = ("gzip", "x-gzip")
 _GZIP_FORM = 31
 """The `wbits` of zlib."""
@@ -35,10 +39,13 @@ _GZIP_FORM = 31
 class Body:
     """The body of one request, which must be closed."""
 
-    def __init__(self, request: web.BaseRequest, intake: Intake) -> None:
+    def __init__(self, request: web.BaseRequest, intake: Intake, strangers: Strangers) -> None:
         self._request = request
         self._content = request.content
         self._intake = intake
+        self._strangers = strangers
+        self.is_known = False
+        """Whether its sender is."""
         self.reserved = 0
         """How many bytes of it count as being read."""
         self._waited_s = 0.0
@@ -67,8 +74,63 @@ class Body:
         """Like `whole`, for requests that need no body: everything may be in their URL."""
         return await self.whole() if self._request.body_exists else b""
 
+    async def form(self, look: Callable[[bytes], bool]) -> bytes:
+        """Like `whole_or_empty`, for a form that may name its sender.
+
+        `look` sees nothing, then the beginning of the form as it arrives, until it knows the
+        sender. Until then the body has only the room of strangers.
+        """
+        pieces: list[bytes] = []
+        if not look(b"") and self._request.body_exists:
+            if self._begin():
+                text = "a compressed form must name its sender in a header or in the URL"
+                raise unauthorized(text, closes=True)
+            while piece := await self._next():
+                pieces.append(piece)
+                is_known = self.reserved < LOOK_BYTES and look(b"".join(pieces))
+                self._reserve(len(piece))
+                if is_known:
+                    break
+                if self.reserved > MAX_BODY_BYTES:
+                    text = f"the form does not name its sender in its first {LOOK_BYTES} bytes"
+                    raise unauthorized(text, closes=True)
+            else:
+                return b"".join(pieces)
+        return b"".join(pieces) + await self.whole_or_empty()
+
+    def accept(self) -> None:
+        """Its sender is known now: it does not need the room of strangers any more."""
+        if not self.is_known:
+            self._strangers.reading_bytes -= self.reserved
+            self._intake.reading_bytes += self.reserved
+            self.is_known = True
+
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body in pieces, decompressed; each counts as being read until it is freed."""
+        inflater = _Inflater() if self._begin() else None
+        while piece := await self._next():
+            for content in inflater.inflated(piece) if inflater else (piece,):
+                self._reserve(len(content))
+                yield content
+                if inflater or not self._content.at_eof():
+                    await asyncio.sleep(0)  # a long body must not keep others waiting
+        if inflater and not inflater.is_complete:
+            raise HttpProblem(BAD_REQUEST, "the compressed body is truncated")
+
+    def free(self, count: int) -> None:
+        """These many bytes are not in memory any more."""
+        self.reserved -= count
+        if self.is_known:
+            self._intake.reading_bytes -= count
+        else:
+            self._strangers.reading_bytes -= count
+
+    def close(self) -> None:
+        """Nothing of it is needed any more."""
+        self.free(self.reserved)
+
+    def _begin(self) -> bool:
+        """Whether the body is compressed; raises HttpProblem if it can't be read."""
         headers = self._request.headers
         coding = headers.get("Content-Encoding", "identity").strip().lower()
         if coding != "identity" and coding not in GZIP:
@@ -82,25 +144,14 @@ class Body:
                 self._request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         elif expectation:
             raise HttpProblem(EXPECTATION_FAILED, f"unknown expectation {expectation[:80]!r}")
-        inflater = _Inflater() if coding in GZIP else None
-        while piece := await self._next():
-            for content in inflater.inflated(piece) if inflater else (piece,):
-                self.reserved += len(content)
-                self._intake.reserve(len(content), self.reserved)
-                yield content
-                if inflater or not self._content.at_eof():
-                    await asyncio.sleep(0)  # a long body must not keep others waiting
-        if inflater and not inflater.is_complete:
-            raise HttpProblem(BAD_REQUEST, "the compressed body is truncated")
+        return coding in GZIP
 
-    def free(self, count: int) -> None:
-        """These many bytes are not in memory any more."""
-        self.reserved -= count
-        self._intake.reading_bytes -= count
-
-    def close(self) -> None:
-        """Nothing of it is needed any more."""
-        self.free(self.reserved)
+    def _reserve(self, count: int) -> None:
+        self.reserved += count
+        if self.is_known:
+            self._intake.reserve(count, self.reserved)
+        else:
+            self._strangers.reserve(count)
 
     async def _next(self) -> bytes:
         """What has arrived; empty at the end."""

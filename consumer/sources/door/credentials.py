@@ -23,6 +23,7 @@ class Credentials:
     tls: SSLContext | None = None
     tokens: Tokens | None = None
     asks_for_certificates: bool = False
+    proxy_depth: int = 0
 
 
 def load_credentials(config: ConsumerConfig) -> Credentials:
@@ -42,7 +43,7 @@ def load_credentials(config: ConsumerConfig) -> Credentials:
     problems: list[str] = []
     try:
         if any(broker.tls for broker in config.doors):
-            tls = server_context(door.tls_files)
+            tls = server_context(door.tls_files, accepts_proxies=door.proxy_depth > 0)
     except ConfigError as error:
         problems += error.problems
     try:
@@ -52,4 +53,5 @@ def load_credentials(config: ConsumerConfig) -> Credentials:
         problems += error.problems
     if problems:
         raise ConfigError([f"[consumer.door] {problem}" for problem in problems])
-    return Credentials(tls, tokens, asks_for_certificates=bool(tls and door.client_ca_file))
+    asks_for_certificates = bool(tls and door.client_ca_file)
+    return Credentials(tls, tokens, asks_for_certificates, door.proxy_depth)

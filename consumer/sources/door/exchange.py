@@ -33,8 +33,15 @@ class Exchange:
         Raises:
             HttpProblem: it is unknown, exceeds its rate, or nothing can be stored at once.
         """
-        identity = self.access.identity_of(self.request, token)
+        identity = self.recognised(token)
         self.intake.admit(identity, self.request.remote or "", self.body.reserved)
+        return identity
+
+    def recognised(self, token: str = "") -> str:
+        """The identity of the sender, who is not a stranger any more; raises HttpProblem."""
+        identity = self.access.identity_of(self.request, token)
+        self.body.accept()
+        self.request.protocol.sender_is_known()  # type: ignore[attr-defined]
         return identity
 
     def deliver(self, messages: Sequence[Message], identity: str) -> list[Waiting]:

@@ -86,16 +86,17 @@ class Intake:
     def batch_size(self) -> int:
         return max(len(self.waiting), len(self._inbox), 1)
 
-    def require_room(self, mine: int = 0) -> None:
+    def require_room(self, mine: int = 0, needed: int = 0) -> None:
         """Raises HttpProblem if a message could not be stored at once.
 
-        `mine`: how many of `reading_bytes` are its own; it is taken however large it is.
+        `mine`: how many of `reading_bytes` are its own; it is taken however large it is. `needed`:
+        how many bytes must have room beside those that are used.
         """
         if self.stopping:
             raise _stopped()
         if self._state.waiting_since is not None:
             raise _away()
-        used = self.reading_bytes + self._inbox.size_bytes
+        used = self.reading_bytes + self._inbox.size_bytes + needed
         has_room = self._inbox.has_room_behind(len(self._arriving))
         # A backlog at a broker fills the inbox while it lasts: senders can add as many messages.
         has_room = has_room or len(self.waiting) < self._inbox.max_messages

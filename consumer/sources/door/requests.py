@@ -16,19 +16,21 @@ from sam_pipeline.consumer.sources.door.answers import (
     METHOD_NOT_ALLOWED,
     NOT_FOUND,
     OK,
+    UNAUTHORIZED,
     HttpProblem,
     Reply,
     as_json,
 )
-from sam_pipeline.consumer.sources.door.body import Body
+from sam_pipeline.consumer.sources.door.body import PIECE_BYTES, Body
 from sam_pipeline.consumer.sources.door.dialects.activemq import post_form
 from sam_pipeline.consumer.sources.door.dialects.nrdp import post_results
+from sam_pipeline.consumer.sources.door.dialects.single import post_message
+from sam_pipeline.consumer.sources.door.dialects.stream import post_messages
 from sam_pipeline.consumer.sources.door.exchange import Exchange, Handler, response_to
 from sam_pipeline.consumer.sources.door.intake import Intake
 from sam_pipeline.consumer.sources.door.openapi import openapi_document
 from sam_pipeline.consumer.sources.door.server import require_plain_head
-from sam_pipeline.consumer.sources.door.single import post_message
-from sam_pipeline.consumer.sources.door.stream import post_messages
+from sam_pipeline.consumer.sources.door.strangers import Strangers
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +46,8 @@ async def openapi(exchange: Exchange) -> web.StreamResponse:
 
 
 async def readyz(exchange: Exchange) -> web.StreamResponse:
-    """Whether a message would be stored at once."""
-    exchange.intake.require_room()
+    """Whether a message would be stored at once, beside the bodies that are being read."""
+    exchange.intake.require_room(needed=PIECE_BYTES)
     return response_to(Reply(OK, as_json({"status": "ready"})))
 
 
@@ -78,13 +80,16 @@ class Requests:
 
     async def response(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to a request, whatever happens."""
-        body = Body(request, self._intake)
+        strangers: Strangers = request.protocol.strangers  # type: ignore[attr-defined]
+        body = Body(request, self._intake, strangers)
         try:
             require_plain_head(request)
             handler, rest = _handler_of(request.method, request.rel_url.raw_path)
             exchange = Exchange(request, rest, body, self._access, self._intake)
             response = await handler(exchange)
         except HttpProblem as problem:
+            if problem.status == UNAUTHORIZED:
+                strangers.log_refusal(request.remote or "", problem)
             response = response_to(problem.reply())
             if problem.closes:
                 response.force_close()

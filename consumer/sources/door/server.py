@@ -19,11 +19,12 @@ from sam_pipeline.consumer.sources.door.answers import (
     try_again,
 )
 from sam_pipeline.consumer.sources.door.exchange import SERVER, response_to
+from sam_pipeline.consumer.sources.door.strangers import Strangers
 
 IDLE_S = 75.0
 """After this time without a request, a connection is closed."""
 HEAD_S = 10.0
-"""The time limit for the head of a request."""
+"""The time limit for the head of a request, and for the first byte of a connection."""
 ANSWER_S = 10.0
 """How long answers may wait in full buffers for a sender that does not read them."""
 LINGER_S = 2.0
@@ -42,7 +43,9 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 class DoorServer(web.Server):
     """Makes a protocol for each connection; `count` is informed of each status."""
 
-    def __init__(self, handler: Handler, max_connections: int, count: Callable[[int], None]):
+    def __init__(
+        self, door: str, handler: Handler, max_connections: int, count: Callable[[int], None]
+    ) -> None:
         super().__init__(
             handler,
             keepalive_timeout=IDLE_S,
@@ -54,15 +57,22 @@ class DoorServer(web.Server):
             max_headers=MAX_HEADERS,
             auto_decompress=False,
         )
+        self.door = door
         self.max_connections = max_connections
+        self.open_connections = 0
+        """Unlike `connections`, without those that are closed and whose tasks still end."""
         self.count = count
+        self.strangers = Strangers(door, max_connections)
 
-    def __call__(self) -> web.RequestHandler:
-        return _Connection(self, loop=self._loop, **self._kwargs)
+    def __call__(self) -> DoorConnection:
+        return DoorConnection(self, loop=self._loop, **self._kwargs)
 
 
-class _Connection(web.RequestHandler):
+class DoorConnection(web.RequestHandler):
     """One connection. Between requests it may be idle; the head of a request has a deadline."""
+
+    handshake: asyncio.Task[None] | None = None
+    """The task that accepts the connection, until it is accepted."""
 
     _server: DoorServer
     _head_timer: asyncio.TimerHandle | None = None
@@ -74,16 +84,33 @@ class _Connection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self._server.open_connections += 1
         limit = self._server.max_connections
-        if len(self._server.connections) > limit:
+        if self._server.open_connections > limit:
             self._refuse(try_again(UNAVAILABLE, f"there are {limit} connections: try again later"))
+        else:
+            self._start_timer()
+
+    @property
+    def strangers(self) -> Strangers:
+        return self._server.strangers
+
+    def sender_is_known(self) -> None:
+        self._server.strangers.remove(self)
+
+    def dismiss(self) -> None:
+        """End the connection of a stranger, in favour of a newer one."""
+        if self.transport is not None:
+            self._refuse(try_again(UNAVAILABLE, "too many connections: try again later"))
+        elif self.handshake is not None:
+            self.handshake.cancel()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._messages or self._current_request is not None:
             self._stop_timer()
         elif self._head_timer is None and self.transport is not None:
-            self._head_timer = self._loop.call_later(HEAD_S, self._head_late)
+            self._start_timer()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -97,6 +124,8 @@ class _Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_timer()
+        self._server.open_connections -= 1
+        self._server.strangers.remove(self)
         if self._answer_timer is not None:
             self._answer_timer.cancel()
         super().connection_lost(exc)
@@ -141,6 +170,9 @@ class _Connection(web.RequestHandler):
         if self.transport is not None:
             self.transport.write("\r\n".join([*lines, "", ""]).encode() + body)
         self.force_close()
+
+    def _start_timer(self) -> None:
+        self._head_timer = self._loop.call_later(HEAD_S, self._head_late)
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:

@@ -14,16 +14,14 @@ from sam_pipeline.consumer.core.backoff import Delays, growing_delays
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.core.outcome import MessageOutcome
 from sam_pipeline.consumer.core.state import State
-from sam_pipeline.consumer.process.listening import BACKLOG
 from sam_pipeline.consumer.sources.door.access import Access
+from sam_pipeline.consumer.sources.door.entrance import Entrance
 from sam_pipeline.consumer.sources.door.intake import DoorSettings, Intake
 from sam_pipeline.consumer.sources.door.requests import Requests
 from sam_pipeline.consumer.sources.door.server import DoorServer
 from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.channel import error_text
 
-HANDSHAKE_S = 10.0
-"""The time limit for a TLS handshake."""
 TICK_S = 0.1
 """How often to look whether to stop, and whether the sink is away."""
 SHUTDOWN_S = 2.0
@@ -94,27 +92,24 @@ class HttpSource:
         )
         intake = self._intake = Intake(self, inbox, settings, self._state, access)
         requests = Requests(intake, access, self._state)
-        server = DoorServer(requests.response, settings.config.max_connections, requests.count)
-        listening = await self._listen(server, stop)
+        limit = settings.config.max_connections
+        server = DoorServer(self.name, requests.response, limit, requests.count)
+        entrance = Entrance(server, settings.credentials.tls if self._address.tls else None)
+        await self._open(entrance, stop)
         while not stop.is_set():
             intake.look()
-            self._state.connections[self.name] = len(server.connections)
+            server.strangers.look()
+            self._state.connections[self.name] = server.open_connections
             await asyncio.sleep(TICK_S)
-        for listener in listening:
-            listener.close()
+        entrance.close()
         await asyncio.sleep(0)  # answers of the last batch come first
         intake.stop()
         server.pre_shutdown()
         await server.shutdown(SHUTDOWN_S)
         self._state.connections[self.name] = 0
 
-    async def _listen(
-        self, server: DoorServer, stop: threading.Event
-    ) -> list[asyncio.AbstractServer]:
-        """Listen as soon as that is possible, at each address; at none if stopped before."""
-        assert self._loop is not None
-        tls = self._settings.credentials.tls if self._address.tls else None
-        patience_s = HANDSHAKE_S if tls else None
+    async def _open(self, entrance: Entrance, stop: threading.Event) -> None:
+        """Listen as soon as that is possible, at each address, unless stopped before."""
         for delay_s in self._delays():
             try:
                 sockets = self._settings.listeners.sockets_of(self._address)
@@ -127,17 +122,8 @@ class HttpSource:
             else:
                 logger.info("door %s: listening", self.name, extra={"broker": self.name})
                 self._problem = ""
-                return [
-                    await self._loop.create_server(
-                        server,
-                        sock=item,
-                        ssl=tls,
-                        ssl_handshake_timeout=patience_s,
-                        backlog=BACKLOG,
-                    )
-                    for item in sockets
-                ]
+                return entrance.open(sockets)
             await asyncio.to_thread(stop.wait, delay_s)
             if stop.is_set():
                 break
-        return []
+        return None

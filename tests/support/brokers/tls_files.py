@@ -19,9 +19,14 @@ from typing import NamedTuple, cast
 import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    SECP256R1,
+    EllipticCurvePrivateKey,
+    generate_private_key,
+)
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.x509.oid import NameOID
 
 from tests.services import missing
 from tests.services.broker import HostCertificate, StompServer
@@ -33,6 +38,9 @@ CLIENT = "wn17.example.org"
 TLS_1_2 = ssl.TLSVersion.TLSv1_2
 TLS_1_3 = ssl.TLSVersion.TLSv1_3
 STORE_PASSWORD = "store-secret"
+PROXY = x509.ObjectIdentifier("1.3.6.1.5.5.7.1.14")
+INHERIT_ALL = bytes.fromhex("300c300a06082b06010505071501")
+"""The value of PROXY: no limit on the length, id-ppl-inheritAll."""
 
 
 class TlsFiles:
@@ -80,6 +88,27 @@ class TlsFiles:
     def delegated_client(self) -> trustme.LeafCert:
         """Signed by an intermediate authority, which servers do not know by themselves."""
         return self.ca.create_child_ca().issue_cert(CLIENT, common_name="proxy")
+
+    def proxy_of(self, signer: trustme.LeafCert, number: int = 1) -> trustme.LeafCert:
+        """An X.509 proxy (RFC 3820) of a user, or of another proxy."""
+        key = generate_private_key(SECP256R1())
+        user = _certificate(signer.cert_chain_pems[0])
+        own_name = x509.NameAttribute(NameOID.COMMON_NAME, str(number))
+        builder = x509.CertificateBuilder(
+            user.subject,
+            x509.Name([*user.subject, own_name]),
+            key.public_key(),
+            x509.random_serial_number(),
+            NOW - timedelta(hours=1),
+            NOW + timedelta(hours=12),
+        )
+        builder = builder.add_extension(x509.UnrecognizedExtension(PROXY, INHERIT_ALL), True)
+        proxy = builder.sign(_key(signer.private_key_pem), SHA256())
+        pem = proxy.public_bytes(serialization.Encoding.PEM)
+        signers = [each.bytes() for each in signer.cert_chain_pems]
+        form = serialization.PrivateFormat.TraditionalOpenSSL
+        key_pem = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+        return trustme.LeafCert(key_pem, pem, signers)
 
     def foreign_client(self) -> trustme.LeafCert:
         return self.other.issue_cert(CLIENT, common_name="probe")

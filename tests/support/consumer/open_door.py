@@ -21,6 +21,7 @@ from sam_pipeline.consumer.core.source import delivering
 from sam_pipeline.consumer.core.state import State
 from sam_pipeline.consumer.process.listening import Listeners
 from sam_pipeline.consumer.settings.door_config import DoorConfig
+from sam_pipeline.consumer.sources.door.credentials import Credentials
 from sam_pipeline.consumer.sources.door.intake import DoorSettings
 from sam_pipeline.consumer.sources.door.source import HttpSource
 from sam_pipeline.schema.messages.message import Message
@@ -99,15 +100,17 @@ class OpenDoor:
 
 @contextmanager
 def open_door(inbox: Inbox | None = None, **settings: Any) -> Iterator[OpenDoor]:
-    """`settings` are keys of [consumer.door], or `max_message_bytes` and `buffer_bytes`."""
+    """`settings`: keys of [consumer.door], `credentials`, `max_message_bytes`, `buffer_bytes`."""
     (port,) = free_ports(1)
     inbox = Inbox(1000) if inbox is None else inbox
     state = State()
     state.can_commit()
     max_bytes = settings.pop("max_message_bytes", 100_000)
     buffer_bytes = settings.pop("buffer_bytes", 1_000_000)
+    credentials = settings.pop("credentials", Credentials())
     with closing(Listeners()) as listeners, ThreadPoolExecutor(16) as threads:
-        door_settings = DoorSettings(DoorConfig(**settings), max_bytes, buffer_bytes, listeners)
+        config = DoorConfig(**settings)
+        door_settings = DoorSettings(config, max_bytes, buffer_bytes, listeners, credentials)
         source = HttpSource(parse_broker(f"listen+http://{HOST}:{port}"), door_settings, state)
         with delivering([source], inbox):
             eventually(lambda: not source.missing())

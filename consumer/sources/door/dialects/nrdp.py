@@ -11,17 +11,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_plus
 from xml.sax.saxutils import escape
 
 from aiohttp import web
 
 from sam_pipeline.consumer.core.outcome import UnloadedRecord
-from sam_pipeline.consumer.sources.door.answers import BAD_REQUEST, OK, HttpProblem, Reply
+from sam_pipeline.consumer.sources.door.answers import (
+    BAD_REQUEST,
+    OK,
+    UNAUTHORIZED,
+    HttpProblem,
+    Reply,
+)
 from sam_pipeline.consumer.sources.door.dialects.forms import parameters_in
 from sam_pipeline.consumer.sources.door.exchange import Exchange, response_to
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message, pack
@@ -46,6 +54,8 @@ _XML_DATA = ("xml", "xmldata", "XMLDATA")
 _JSON_DATA = ("json", "jsondata", "JSONDATA")
 _MAX_VALUES = VALUES_PER_RECORD * Limits().max_records
 """In a request: each takes a multiple of its bytes in memory."""
+
+_TOKEN = re.compile(rb"(?:\A|&)token=([^&]+)&")
 
 Parameters = Mapping[str, str]
 
@@ -86,7 +96,7 @@ async def post_results(exchange: Exchange) -> web.StreamResponse:
     parameters: Mapping[str, str] = {}
     try:
         exchange.intake.require_room()
-        content = await exchange.body.whole_or_empty()
+        content = await exchange.body.form(partial(_recognise, exchange))
         parameters = _readable(await parameters_in(request, content, errors="surrogateescape"))
         if parameters.get("cmd", "").lower() == HELLO:
             return response_to(greeting(parameters))
@@ -100,6 +110,26 @@ async def post_results(exchange: Exchange) -> web.StreamResponse:
     results = sum(message.record_count or 0 for message in messages)
     letters = [letter for outcome in outcomes for letter in outcome.letters]
     return response_to(stored(parameters, results, letters))
+
+
+def _recognise(exchange: Exchange, form: bytes) -> bool:
+    """Whether the head of a request, or the part of its form that has arrived, names the sender.
+
+    Raises:
+        HttpProblem: the token is wrong.
+    """
+    request = exchange.request
+    found = _TOKEN.search(request.rel_url.raw_query_string.encode() + b"&" + form)
+    if form and not found:
+        return False
+    token = unquote_plus(found[1].decode("ascii", "replace")) if found else ""
+    try:
+        exchange.recognised(token)
+    except HttpProblem as problem:
+        if problem.status != UNAUTHORIZED or token or "Authorization" in request.headers:
+            raise
+        return False
+    return True
 
 
 def submitted(parameters: Parameters, flavour: str, now: datetime) -> list[Message]:

@@ -20,7 +20,8 @@ kill $STARTED && wait $STARTED
 #: replace crl_file = "/etc/grid-security/certificates" => crl_file = "crl.pem"
 #: write toml 2 https.toml
 #: write toml 3 clients.toml
-{ printf "$database"; cat https.toml clients.toml; } | sed '0,/\[consumer\]/s//[consumer]\npublishers = "publishers.toml"/' > sam.toml
+#: write toml 4 proxies.toml
+{ printf "$database"; cat https.toml clients.toml proxies.toml; } | sed '0,/\[consumer\]/s//[consumer]\npublishers = "publishers.toml"/' > sam.toml
 echo 'mode = "enforce"' > publishers.toml
 {
 #: run sh 3
@@ -30,12 +31,12 @@ read -r token < tokens.out
 subject=$(
 #: run sh 5
 )
-#: write toml 4 rule.toml
+#: write toml 5 rule.toml
 url="https://127.0.0.1:{port2}/v1/messages/metricOutput --cacert {ca}"
 start sam-consume run
 eventually curl -sf --cacert {ca} https://127.0.0.1:{port2}/healthz
 same "$(post denied $url -H "Authorization: Bearer $token")" 403
-{ echo 'mode = "enforce"'; sed "s/cert:[^\"]*/cert:${subject#subject=}/; s/^sites = .*/sites = [\"*\"]/; s/^hosts = .*/hosts = [\"*\"]/" rule.toml; } > publishers.toml
+{ echo 'mode = "enforce"'; sed "s/cert:[^\"]*/$subject/; s/^sites = .*/sites = [\"*\"]/; s/^hosts = .*/hosts = [\"*\"]/" rule.toml; } > publishers.toml
 #: replace systemctl reload sam-consume => kill -HUP $STARTED
 #: run sh 4
 accepted() { [ "$(post token $url -H "Authorization: Bearer $token")" = 200 ]; }
@@ -45,7 +46,7 @@ same "$(post login $url -u "nagios1:$token")" 200
 same "$(post nobody $url)" 401
 #: run sh 8
 shows listening
-same "$(senders)" "certificate cert:${subject#subject=};login token:nagios1;token token:nagios1;"
+same "$(senders)" "certificate $subject;login token:nagios1;token token:nagios1;"
 kill $STARTED && wait $STARTED
 #: skip sh 6 7: of a service; tests/extended/installed/test_install_page.py
 
@@ -54,7 +55,7 @@ kill $STARTED && wait $STARTED
 #: replace /etc/ssl/private/door.pem => {here}/hostkey.pem
 #: replace /etc/ssl/door.pem => {here}/hostcert.pem
 #: write nginx 1 blocks.conf
-#: write toml 5 behind.toml
+#: write toml 6 behind.toml
 { printf "$database"; cat behind.toml; } > sam.toml
 cat > nginx.conf <<END
 daemon off; pid {here}/nginx.pid; error_log {here}/error.log; $([ $(id -u) = 0 ] && echo 'user root;')

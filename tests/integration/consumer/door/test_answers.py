@@ -16,7 +16,8 @@ from sam_pipeline.consumer.core.outcome import (
     MessageOutcome,
     UnloadedRecord,
 )
-from sam_pipeline.consumer.sources.door import body, server, stream
+from sam_pipeline.consumer.sources.door import body, server
+from sam_pipeline.consumer.sources.door.dialects import stream
 from sam_pipeline.schema.identity.identity import ANONYMOUS
 from sam_pipeline.schema.messages.message import MESSAGE_ID, Message
 from sam_pipeline.schema.spool.element import serialise
@@ -222,6 +223,8 @@ def test_a_slow_client_is_answered_in_time(monkeypatch: pytest.MonkeyPatch, name
     monkeypatch.setattr(body, "GRACE_S", 0.3)
     begin, more = SLOW[name]
     with open_door() as door, door.storing(), door.connect() as slow, door.connect() as idle:
+        idle.send(READY)
+        assert idle.answer().status == 200
         slow.send(begin)
 
         def is_answered() -> bool:

@@ -7,7 +7,7 @@ import ssl
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from tests.support.consumer.daemon import Daemon, site_of
 from tests.support.consumer.door import PATH, Door, listening, new_door
 from tests.support.consumer.site import Site
 from tests.support.http_client import LINES, NO_ANSWER, TEXT, HttpAnswer, HttpClient
+from tests.support.raw_http import RawConnection
 from tests.support.waiting import eventually
 
 RULE = '[[publisher]]\nname = "{}"\nis = ["{}"]\nclasses = ["metricOutput"]\nhosts = ["*"]\n'
@@ -77,7 +78,10 @@ class Secured(NamedTuple):
 
 @contextmanager
 def secured(
-    directory: Path, files: TlsFiles, revoked: tuple[trustme.LeafCert, ...] = ()
+    directory: Path,
+    files: TlsFiles,
+    revoked: tuple[trustme.LeafCert, ...] = (),
+    proxy_depth: int = 0,
 ) -> Iterator[Secured]:
     """A running consumer with all kinds of credentials."""
     door, host = new_door(tls=True), files.host()
@@ -92,6 +96,7 @@ def secured(
     }
     make_token(directory / "tokens", "nobody")
     lines = [f'{key} = "{path}"' for key, path in keys.items()]
+    lines.append(f"proxy_depth = {proxy_depth}")
     with site.config.open("a") as config:
         config.write("\n".join(["[consumer.door]", *lines, "require_identity = true", ""]))
     with listening(site, door) as daemon:
@@ -137,6 +142,49 @@ def test_rows_have_the_identity_of_their_sender(tmp_path: Path, files: TlsFiles)
         assert senders.pop("certificate").startswith("cert:CN=probe,")
         assert senders == dict.fromkeys(("token", "login", "both", "forged"), "token:listed")
         assert door.site.letters() == 0
+
+
+def test_a_proxy_is_its_user_and_limited_in_depth(tmp_path: Path, files: TlsFiles) -> None:
+    user, revoked = files.client(), files.client()
+    job = files.proxy_of(user)
+    delegated = files.proxy_of(job, 2)
+    with secured(tmp_path, files, revoked=(revoked,), proxy_depth=1) as door:
+        assert door.post("user", certificate=user).status == 200
+        assert door.post("job", certificate=job).status == 200
+        too_deep = door.post("delegated", certificate=delegated)
+        for refused in (files.proxy_of(files.foreign_client()), files.proxy_of(revoked)):
+            with pytest.raises(NO_ANSWER):
+                door.post("refused", certificate=refused)
+
+        assert (too_deep.status, "proxy_depth" in too_deep.document["detail"]) == (401, True)
+        senders = door.senders()
+        assert senders["job"] == senders["user"]
+        assert sorted(senders) == ["job", "user"]
+
+
+UNACCEPTABLE = {
+    "a proxy": ("proxy", lambda files: files.proxy_of(files.client())),
+    "out of date": ("has expired", lambda files: files.expired_client()),
+    "of another authority": ("untrusted CA", lambda files: files.foreign_client()),
+}
+
+
+@pytest.mark.parametrize("kind", UNACCEPTABLE)
+def test_a_refused_handshake_is_explained_on_both_sides(
+    tmp_path: Path, files: TlsFiles, kind: str
+) -> None:
+    reason, make = UNACCEPTABLE[kind]
+    with secured(tmp_path, files) as door:
+        with pytest.raises(ssl.SSLError, match=r"(?i)alert"):
+            door.post("refused", certificate=make(files))
+        with suppress(*NO_ANSWER), RawConnection(door.door.port, 20) as plain:
+            plain.send(b"GET / HTTP/1.1\r\n\r\n")
+            plain.answer()
+
+        door.daemon.wait_for("handshake failed", times=2)
+        by_certificate, by_protocol = door.daemon.lines("handshake failed")
+        assert "127.0.0.1" in by_certificate and reason in by_certificate
+        assert "TLS" in by_protocol
 
 
 def test_a_reload_takes_good_files_and_keeps_the_old_ones(tmp_path: Path, files: TlsFiles) -> None:

@@ -99,7 +99,7 @@ ODD: Mapping[str, Callable[[bytes], bytes]] = {
     "gzip": lambda body: post(GZIP, body=gzip.compress(body)),
     "two members": lambda body: post(GZIP, body=gzip.compress(body[:9]) + gzip.compress(body[9:])),
     "gzip in chunks": lambda body: post(GZIP, CHUNKS, body=None) + bytewise(gzip.compress(body)),
-    "absolute target": lambda body: post(target=f"http://door.example.org{PATH}", body=body),
+    "absolute target": lambda body: post(target=f"http://localhost{PATH}", body=body),
     "query": lambda body: post(target=f"{PATH}?a=b&a=c", body=body),
     "quoted path": lambda body: post(target="/v1/messages/metric%4Futput", body=body),
     "HTTP/1.0": lambda body: post(version="HTTP/1.0", body=body),
@@ -242,7 +242,7 @@ def single(drawn: DrawnMessage) -> bytes:
     names = {MESSAGE_ID.encode(): b"Sam-Message-Id", CONTENT_TYPE.encode(): b"Content-Type"}
     lines = [
         b"POST /v1/messages/%b HTTP/1.1" % path.encode(),
-        b"Host: door.example.org",
+        b"Host: localhost",
         *(b"%b: %b" % (names.get(name, name), value) for name, value in headers.items()),
         b"Content-Length: %d" % len(drawn.body),
     ]

@@ -10,6 +10,7 @@ import pytest
 from tests.support.brokers.door_stand_in import TOKEN, DoorStandIn, stored
 from tests.support.brokers.http_stand_in import Asked, HttpStandIn, json_reply, reply
 from tests.support.brokers.stand_in import HOST
+from tests.support.brokers.tls_files import TlsFiles
 from tests.support.invoke import Answer, invoke
 from tests.support.publishing import TOPIC, secret
 
@@ -116,6 +117,17 @@ def test_settings_that_work_but_deserve_attention_are_noted(
     assert (answer.code, len(answer.err.splitlines())) == (0, bool(note)), str(answer)
     assert note in answer.err
     assert not Path("state").exists()
+
+
+def test_an_x509_proxy_is_noted_for_brokers_which_take_none(tmp_path: Path) -> None:
+    files = TlsFiles(tmp_path)
+    proxy = files.x509_proxy(files.proxy_of(files.client()))
+    brokers = ("stomp+ssl://b", "sam+https://door")
+
+    answer = check(toml=f"certificate_file = '{proxy}'\nbrokers = {list(brokers)}")
+
+    assert (answer.code, len(answer.err.splitlines())) == (0, 1), str(answer)
+    assert "stomp+ssl://b" in answer.err and "proxy_depth" in answer.err
 
 
 def connected(*urls: str, options: tuple[str, ...] = (), toml: str = "") -> Answer:

@@ -163,6 +163,16 @@ def test_a_result_becomes_a_metric_result_of_the_monitoring_host() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "text", ["one\ntwo", "C:\\new\nx", "condor_submit \\\n  -file a", "a\\\\b"]
+)
+def test_details_are_those_before_nagios_escaped_them(text: str) -> None:
+    escaped = text.replace("\\", "\\\\").replace("\n", "\\n")
+    [row] = of_nstream(nstream_result(details=escaped)).rows
+
+    assert row.values["detailsData"] == text
+
+
 def test_each_tag_is_a_flavour_and_a_result_without_one_is_refused_alone() -> None:
     for tags in ("CREAM-CE ARC-CE", "CREAM-CE,ARC-CE", " CREAM-CE, ARC-CE "):
         for key in ("tags", "Tags", "serviceFlavour"):

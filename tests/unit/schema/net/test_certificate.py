@@ -18,10 +18,11 @@ from cryptography.x509.oid import NameOID
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.certificate import (
     examine_certificates,
+    first_certificate,
     validities,
     validities_of_lists,
 )
-from sam_pipeline.schema.net.subject import host_names_of, subject_in, subject_of
+from sam_pipeline.schema.net.subject import host_names_of, is_proxy, subject_in, subject_of
 from sam_pipeline.schema.net.tls import TlsFiles as Files
 from sam_pipeline.schema.net.tls import server_context, tls_context
 from tests.support.brokers.tls_files import TlsFiles
@@ -93,6 +94,18 @@ def test_a_subject_is_that_of_a_full_parser_with_its_last_part_first(files: TlsF
     assert [subject_in(der[:size]) for size in range(0, 60, 7)] == [None] * 9
 
 
+def test_an_unusual_part_of_a_subject_has_its_number(files: TlsFiles) -> None:
+    user = x509.load_pem_x509_certificate(files.client().cert_chain_pems[0].bytes())
+    numbers = ("2.5.4.97", "1.3.6.1.4.1.11129.2.1.1", "0.9.2342.19200300.100.1.3")
+    names = [x509.NameAttribute(x509.ObjectIdentifier(number), "a") for number in numbers]
+    key = rsa.generate_private_key(65537, 2048)
+    dates = (user.not_valid_before_utc, user.not_valid_after_utc)
+    builder = x509.CertificateBuilder(user.issuer, x509.Name(names), key.public_key(), 1, *dates)
+    der = builder.sign(key, SHA256()).public_bytes(Encoding.DER)
+
+    assert subject_in(der) == ",".join(f"{number}=a" for number in reversed(numbers))
+
+
 def test_the_host_names_are_those_of_the_certificate_not_its_common_name(files: TlsFiles) -> None:
     names = ("door.example.org", "*.example.net", "192.0.2.1", "2001:db8::1")
     host = files.ca.issue_cert(*names, common_name="old.example.org")
@@ -148,3 +161,14 @@ def test_why_openssl_does_not_use_a_certificate_is_said(
 
     with pytest.raises(ConfigError, match=words):
         tls_context(Files(certificate_file=file))
+
+
+def test_a_proxy_differs_from_the_certificate_of_its_user(tmp_path: Path) -> None:
+    files = TlsFiles(tmp_path)
+    user = files.client()
+    proxy = files.x509_proxy(files.proxy_of(user))
+
+    assert is_proxy(first_certificate(proxy))
+    assert not is_proxy(first_certificate(files.certificate_file(user)))
+    assert not is_proxy(b"\x30\x03")
+    assert subject_of(proxy) == f"CN=1,{subject_of(files.certificate_file(user))}"

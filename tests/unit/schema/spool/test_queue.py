@@ -455,6 +455,12 @@ def test_what_is_no_message_or_a_part_of_one_is_none_in_pieces() -> None:
     assert in_pieces(unknown_keys, 1) == Message({}, b"b")
 
 
+@pytest.mark.parametrize("name", ["lz4", "snappy"])
+def test_another_compression_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        parse(element_of(b"a").replace(b'"encoding": ""', f'"encoding": "base64+{name}"'.encode()))
+
+
 @pytest.mark.parametrize("encoding", ["", "base64", "base64+zlib"])
 @pytest.mark.parametrize("spare", [1, 0, -1])
 def test_the_limit_is_that_of_the_body_itself(tmp_path: Path, encoding: str, spare: int) -> None:
