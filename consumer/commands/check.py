@@ -24,7 +24,7 @@ from sam_pipeline.consumer.sinks.broker_link import login_trip
 from sam_pipeline.consumer.sources.make import stomp_settings
 from sam_pipeline.consumer.sources.stomp.round_trip import round_trips
 from sam_pipeline.schema.errors import ConfigError, SamError
-from sam_pipeline.schema.identity.identity import BROKER
+from sam_pipeline.schema.identity.identity import ANONYMOUS, BROKER, UID
 from sam_pipeline.schema.identity.policy_file import load_policy
 from sam_pipeline.schema.net.broker_url import STOMP, is_loopback, problem_of_login
 from sam_pipeline.schema.net.proxy import Proxy
@@ -39,7 +39,7 @@ from sam_pipeline.schema.program.command import (
 )
 from sam_pipeline.schema.program.wording import did_you_mean, plural
 from sam_pipeline.schema.records.classes import folded
-from sam_pipeline.schema.spool.access import unusable_quarantine
+from sam_pipeline.schema.spool.access import unusable_quarantine, writable_by_others
 
 EXAMPLES = """\
 examples:
@@ -235,6 +235,14 @@ def _policy_notes(config: ConsumerConfig) -> Iterator[str]:
         policy = load_policy(config.publishers)
         if not policy.enforces:
             yield f'{config.publishers}: mode = "{policy.mode}": nothing is refused'
+        listed = [text for publisher in policy.publishers for text in publisher.identities]
+        if any(text.startswith(f"{UID}:") for text in listed):
+            for url, path in config.spools.items():
+                if count := writable_by_others(path):
+                    yield (
+                        f"{url}: {plural(count, 'element')} could be changed by other accounts,"
+                        f" by its mode: the sender is {ANONYMOUS}, not {UID}:… (mode 0640 at most)"
+                    )
         by_broker = [
             publisher.name
             for publisher in policy.publishers

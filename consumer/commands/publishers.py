@@ -83,8 +83,9 @@ def run_publishers(args: argparse.Namespace) -> int:
             *suggested_policy(said, policy),
         )
         return OK
+    counts = counts_since(engine, since)
     with reading(engine) as connection:
-        names, counts = policy_names(connection), counts_since(connection, since)
+        names = policy_names(connection)
     documents = _documents(said, names, counts)
     if args.json:
         print_json(documents)
@@ -101,8 +102,7 @@ def _read(engine: Engine, since: datetime) -> Iterator[Said]:
         homes = homes_of(connection)
     for view in views.values():
         try:
-            with reading(engine) as connection:
-                yield from said_in_class(connection, view, since, homes)
+            yield from said_in_class(engine, view, since, homes)
         except DatabaseRefused as error:
             if built_in(view.name):
                 raise

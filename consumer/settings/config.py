@@ -200,7 +200,7 @@ class ConsumerConfig:
     max_age_days: int = config_key(
         "an older metric result becomes the dead letter *too-old*",
         expected(f"1 to {MAX_DAYS} days", lambda days: 1 <= days <= MAX_DAYS),
-        _DEFAULT.past.days,
+        35,
     )
     max_future_s: int = config_key(
         "a metric result further in the future becomes the dead letter *in-the-future*",

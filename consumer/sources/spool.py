@@ -15,6 +15,7 @@ from sam_pipeline.consumer.sources.claims import Claims
 from sam_pipeline.consumer.sources.signatures import SignatureCheck
 from sam_pipeline.schema.errors import DamagedElement, SpoolError
 from sam_pipeline.schema.identity.identity import (
+    ANONYMOUS,
     IDENTITY,
     established_identity,
     uid_identity,
@@ -180,7 +181,7 @@ class SpoolSource:
         if not locked:  # another reader has locked or removed it
             return
         try:
-            message, owner = self._queue.read_limited(name, self._max_body_bytes)
+            message, author = self._queue.read_limited(name, self._max_body_bytes)
         except DamagedElement as error:
             self._to_unlock.add(name)
             target = self._queue.quarantine(name, str(error))
@@ -193,18 +194,19 @@ class SpoolSource:
             self._to_unlock.add(name)
             raise
         self._locked.add(name)
-        message = self._received(message, owner, inbox)
+        message = self._received(message, author, inbox)
         while not stop.is_set() and not inbox.wait_for_room(self.broker, ROOM_S):
             self._purge(time.monotonic())
         headers = message.headers
         inbox.put([Delivery(message, self, name)], sum(map(len, (*headers, *headers.values()))))
 
-    def _received(self, message: Message, owner: int, inbox: Inbox) -> Message:
-        """An element with its identity, its owner or what a relay has established, and class."""
-        claimed = message.headers.get(IDENTITY, "") if owner in self._relays else ""
+    def _received(self, message: Message, author: int | None, inbox: Inbox) -> Message:
+        """An element with its identity, its author or what a relay has established, and class."""
+        claimed = message.headers.get(IDENTITY, "") if author in self._relays else ""
         # The reader of this element may have set a mark; a forged one harms only its sender.
         message = without_claims(message, keep=MARKS)
-        message = with_identity(message, established_identity(claimed, uid_identity(owner)))
+        own = ANONYMOUS if author is None else uid_identity(author)
+        message = with_identity(message, established_identity(claimed, own))
         if KEY_NAME in message.headers:  # it says everything itself
             return self._signatures.checked(message, inbox)
         return self._stamp.stamped(message)

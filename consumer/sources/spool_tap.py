@@ -50,10 +50,10 @@ class SpoolTap(SpoolSource):
             if stop.wait(POLL_S):
                 return False
         try:
-            message, owner = self._queue.read_limited(name, self._max_body_bytes)
+            message, author = self._queue.read_limited(name, self._max_body_bytes)
         except SpoolError as error:
             if not isinstance(error.__cause__, FileNotFoundError):  # else a consumer was faster
                 logger.warning("spool %s: %s", self.name, error, extra={"broker": self.name})
             return True
-        inbox.put([Delivery(self._received(message, owner, inbox), self, name)])
+        inbox.put([Delivery(self._received(message, author, inbox), self, name)])
         return not stop.is_set()

@@ -1,13 +1,14 @@
 """Signatures: made before a message goes anywhere, verified before it is parsed.
 
 A signature covers what decides over a message: class, destination, id, time, the headers by which
-its records are read, and the body. So the same message again is a redelivery; in another class or
-at another destination, its signature is bad.
+its records are read, and the body. So the same message again is a redelivery; in another class, or
+at a destination of another name, its signature is bad.
 """
 
 from __future__ import annotations
 
-from binascii import Error, a2b_base64, b2a_base64
+from base64 import b64decode
+from binascii import Error, b2a_base64
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -26,7 +27,7 @@ from sam_pipeline.schema.messages.message import (
     MESSAGE_ID,
     Message,
 )
-from sam_pipeline.schema.records.normalise import MONITORING_HOST_HEADERS
+from sam_pipeline.schema.records.normalise import MONITORING_HOST_HEADERS, Limits
 from sam_pipeline.schema.times import format_time, parse_time
 
 KEY_NAME = "samKey"
@@ -34,6 +35,9 @@ SIGNED_AT = "samSignedAt"
 SIGNATURE = "samSignature"
 
 BAD_SIGNATURE, EXPIRED = refused.BAD_SIGNATURE, refused.SIGNATURE_EXPIRED
+
+MAX_AHEAD = Limits().future
+"""How far the clock of a signer may be ahead."""
 
 FORM = "sam-sig-1"
 COVERED = tuple(sorted((CONTENT_TYPE, COUNT, FORMAT, RENAME, *MONITORING_HOST_HEADERS)))
@@ -88,7 +92,7 @@ def verify(
     """The name of the key that signed the message; None if it is unsigned, or the key unknown.
 
     Raises:
-        SignatureRefused: the signature is bad, or older (or that much in the future) than max_age.
+        SignatureRefused: the signature is bad, older than max_age, or from the future.
         ImportError: PyNaCl is not installed.
     """
     headers = message.headers
@@ -98,7 +102,7 @@ def verify(
         return None
     signed = f"the signature with key {name}"
     try:
-        signature = a2b_base64(headers.get(SIGNATURE, "").encode("ascii"))
+        signature = b64decode(headers.get(SIGNATURE, "").encode("ascii"), validate=True)
         signed_at = parse_time(headers.get(SIGNED_AT, "").strip())
     except (Error, UnicodeEncodeError, ValueError) as error:
         raise SignatureRefused(BAD_SIGNATURE, f"{signed} is malformed: {error}") from None
@@ -106,7 +110,7 @@ def verify(
     if not any(key.verifies(signature, covered) for key in known):
         text = f"{signed} was made for another message, or with another key"
         raise SignatureRefused(BAD_SIGNATURE, text)
-    if abs(now - signed_at) > max_age:
+    if not -max_age <= signed_at - now <= MAX_AHEAD:
         made_at = format_time(signed_at)
         text = f"{signed} was made at {made_at}, which is not within {max_age.days} days"
         raise SignatureRefused(EXPIRED, text)

@@ -11,6 +11,7 @@ EXTRAS = {
         "psycopg2",
         "requests",
         "sqlalchemy",
+        "urllib3",
     ),
     "door": ("aiohttp",),
     "reports": ("jinja2", "pandas", "py4j", "pyspark"),

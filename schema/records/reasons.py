@@ -18,7 +18,7 @@ REASONS = {
     "bad-weight": ("the weight of a group's member is not a whole number", "ask the sender"),
     "too-old": (
         "`timestamp` is older than `max_age_days`",
-        "drop it, or raise the limit and replay",
+        "drop it; raise the limit and replay; or let `sam-db import` load the data of its sender",
     ),
     "in-the-future": (
         "`timestamp` is more than `max_future_s` ahead",
@@ -45,7 +45,7 @@ REASONS = {
         "ask the sender; if its key is new, add it to the policy and replay",
     ),
     "signature-expired": (
-        "the message was signed more than `signature_age_days` ago, or as far in the future",
+        "the message was signed more than `signature_age_days` ago, or in the future",
         "set the clock of the sender or of this host, or raise the limit; then replay",
     ),
     "too-many-records": (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Optional
 
 from sam_pipeline.schema.errors import SpoolError
-from sam_pipeline.schema.spool.directory import DIRECTORY, ELEMENT
+from sam_pipeline.schema.spool.directory import DIRECTORY, ELEMENT, author_of
 from sam_pipeline.schema.spool.disk import (
     OWNER_MODE,
     is_shared,
@@ -61,6 +61,14 @@ def unusable_quarantine(path: Path) -> Optional[str]:
     return None
 
 
+def writable_by_others(path: Path) -> int:
+    """The number of elements whose owner may not be their author, by their mode."""
+    with suppress(SpoolError, OSError):
+        entries = DirectoryQueue(path, skipped=lambda *_: None).walk([ELEMENT])
+        return sum(author_of(entry.status) is None for entry in entries)
+    return 0
+
+
 def unwritable(path: Path) -> Optional[str]:
     """Why nothing new can be written into an existing directory; None if it can be.
 
@@ -100,7 +108,7 @@ def unusable_queue(path: Path, writes: bool = False, shared: bool = False) -> Op
         return problem
     errors: dict[str, Exception] = {}
     queue = DirectoryQueue(path, skipped=errors.__setitem__)
-    needed = {DIRECTORY: os.R_OK | os.W_OK | os.X_OK, ELEMENT: os.R_OK | os.W_OK}
+    needed = {DIRECTORY: os.R_OK | os.W_OK | os.X_OK, ELEMENT: os.R_OK}
     try:
         if writes:
             refuse_unsafe(os.fspath(path), shared)

@@ -20,8 +20,11 @@ TEMPORARY_AGE_S = 300
 LOCK_AGE_S = 600
 """A lock that is older was abandoned: a process that needs longer refreshes its lock."""
 MAX_ELEMENT_BYTES = 2 * MAX_BODY_BYTES
-GROUP_FILE_MODE = 0o660
-"""The mode of the files in a queue that a group shares; otherwise it is 0600."""
+GROUP_FILE_MODE = 0o640
+"""The mode of the files in a queue that a group shares; otherwise it is 0600.
+
+The other accounts of the group remove such a file, but can't change what its owner says in it.
+"""
 
 ELEMENT, LOCK, TEMPORARY, FOREIGN = "element", "lock", "temporary", "foreign"
 DIRECTORY = "directory"
@@ -142,7 +145,8 @@ def take_lock(directory: int, element: str) -> bool:
     """Lock an element; False if it is locked or no longer exists.
 
     A lock is a hard link and has the time of its element, which is touched first, so that the lock
-    is not expired from the start. A locked element is not touched: that would renew the lock.
+    is not expired from the start. A locked element is not touched: that would renew the lock. An
+    element of another account can't be linked (fs.protected_hardlinks): the lock is a new file.
     """
     with suppress(FileNotFoundError):
         status_of(directory, element + _LOCK)
@@ -154,9 +158,20 @@ def take_lock(directory: int, element: str) -> bool:
         return False
     except PermissionError:
         # A directory can't be linked, nor locked: `read` reports it as damaged.
-        if not stat.S_ISDIR(status_of(directory, element).st_mode):
-            raise
+        return stat.S_ISDIR(status_of(directory, element).st_mode) or _new_lock(directory, element)
     return True
+
+
+def _new_lock(directory: int, element: str) -> bool:
+    """Lock an element by a file of our own; False if it is locked or no longer exists."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with suppress(FileExistsError):
+        os.close(os.open(element + _LOCK, flags, 0o600, dir_fd=directory))
+        with suppress(FileNotFoundError):
+            status_of(directory, element)
+            return True
+        unlink_lock(directory, element)
+    return False
 
 
 def unlink_lock(directory: int, element: str) -> None:
@@ -178,8 +193,17 @@ def touch(directory: int, name: str) -> None:
     os.utime(name, dir_fd=directory, follow_symlinks=False)
 
 
+def touch_lock(directory: int, element: str) -> None:
+    touch(directory, element + _LOCK)
+
+
 def status_of(directory: int, name: str) -> os.stat_result:
     return os.stat(name, dir_fd=directory, follow_symlinks=False)
+
+
+def author_of(status: os.stat_result) -> int | None:
+    """The account that has written a file; None if others may have, by its mode."""
+    return None if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else status.st_uid
 
 
 def content_of(directory: int, element: str) -> bytes:

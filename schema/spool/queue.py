@@ -2,7 +2,7 @@
 
     QUEUE/DDDDDDDD/EEEEEEEEEEEEEE       an element
     QUEUE/DDDDDDDD/EEEEEEEEEEEEEE.tmp   being written
-    QUEUE/DDDDDDDD/EEEEEEEEEEEEEE.lck   hard link to an element that a process has locked
+    QUEUE/DDDDDDDD/EEEEEEEEEEEEEE.lck   the lock of an element: a hard link to it, or a file
     QUEUE.bad/                          quarantine: unreadable elements, each with the reason
 
 Other implementations read and write the same directory. Unlike them we fsync the file before it
@@ -12,7 +12,7 @@ Any user with write permission in QUEUE could plant links there. None is followe
 opened with O_NOFOLLOW, and files relative to the descriptor of their directory.
 
 A queue belongs to one account (directories 0700, files 0600), or the accounts of a group share it
-(2770 and 0660): each of them writes, locks, removes, purges and sets aside.
+(2770 and 0640): each of them writes, locks, removes, purges and sets aside.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from sam_pipeline.schema.spool.directory import (
     ROLES,
     TEMPORARY,
     Entry,
+    author_of,
     content_of,
     directory_of_now,
     is_hex,
@@ -48,7 +49,7 @@ from sam_pipeline.schema.spool.directory import (
     role_of,
     status_of,
     take_lock,
-    touch,
+    touch_lock,
     unlink_element,
     unlink_lock,
     write_all,
@@ -171,7 +172,7 @@ class DirectoryQueue:
     def refresh(self, name: str) -> None:
         """Keep our lock from expiring."""
         with self._translated("lock in"), suppress(FileNotFoundError), self._opened(name) as at:
-            touch(*at)
+            touch_lock(*at)
 
     def unlock(self, name: str) -> None:
         with self._translated("unlock in"), suppress(FileNotFoundError), self._opened(name) as at:
@@ -186,8 +187,8 @@ class DirectoryQueue:
         with self._opened_for_reading(name) as at:
             return parse(content_of(*at))
 
-    def read_limited(self, name: str, max_body_bytes: int) -> tuple[Message, int]:
-        """The message of an element, and the number of the account that owns the file.
+    def read_limited(self, name: str, max_body_bytes: int) -> tuple[Message, Optional[int]]:
+        """The message of an element, and the number of the account that has written it, if known.
 
         If its body exceeds `max_body_bytes`, or its headers MAX_HEADER_CHARS, it is marked as
         refused. The memory that reading takes does not depend on the element.
@@ -201,11 +202,11 @@ class DirectoryQueue:
             try:
                 if status.st_size <= WHOLE_BYTES:
                     content = read_all(descriptor, status.st_size)
-                    return parse(content, max_body_bytes), status.st_uid
+                    return parse(content, max_body_bytes), author_of(status)
                 from sam_pipeline.schema.spool.large_element import read_in_pieces
 
                 message = read_in_pieces(partial(pieces_of, descriptor), max_body_bytes)
-                return message, status.st_uid
+                return message, author_of(status)
             finally:
                 os.close(descriptor)
 

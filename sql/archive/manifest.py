@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any
@@ -126,8 +127,9 @@ def versions(store: Store) -> dict[date, list[int]]:
     """The versions of all days, both in ascending order."""
     found: dict[date, list[int]] = {}
     for name in store.names(f"{MANIFESTS}/"):
-        if match := _NAME.fullmatch(name):
-            found.setdefault(date.fromisoformat(match[1]), []).append(int(match[2]))
+        with suppress(ValueError):  # v1.json of a day that is not in the calendar is not ours
+            if match := _NAME.fullmatch(name):
+                found.setdefault(date.fromisoformat(match[1]), []).append(int(match[2]))
     return {day: sorted(found[day]) for day in sorted(found)}
 
 
@@ -175,11 +177,24 @@ def read_manifest(store: Store, day: date, version: int) -> Manifest:
                 "files": tuple(DataFile(**file) for file in document["files"]),
             }
         )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ArchiveDamaged(f"{where}: not a manifest: {error}") from error
     if (manifest.day, manifest.version) != (day, version):
         raise ArchiveDamaged(f"{where}: is the manifest of {manifest.name}")
+    names, expected = sorted(file.name for file in manifest.files), sorted(_names_of(manifest))
+    if names != expected:
+        raise ArchiveDamaged(f"{where}: names {', '.join(names)}; expected {', '.join(expected)}")
     return manifest
+
+
+def _names_of(manifest: Manifest) -> Iterator[str]:
+    """The names of the files that a version has: whoever deletes or reads them trusts these."""
+    day, version = manifest.day, manifest.version
+    for number in range(len(manifest.of_kind(RESULTS))):
+        yield data_name(RESULTS, day, version, number)
+    for kind in KINDS:
+        if kind != RESULTS:
+            yield data_name(kind, day, version)
 
 
 def require_day(store: Store, day: date) -> Manifest:

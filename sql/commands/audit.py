@@ -106,6 +106,8 @@ def _arguments(operation: RecordedOperation) -> dict[str, str]:
     """The arguments by name; of an operation that was changed by hand, perhaps only a text."""
     try:
         arguments = json.loads(operation.arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         arguments = None
-    return arguments if isinstance(arguments, dict) else {"text": operation.arguments}
+    if not isinstance(arguments, dict):
+        return {"text": operation.arguments}
+    return {name: str(value) for name, value in arguments.items()}

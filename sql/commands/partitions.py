@@ -14,7 +14,8 @@ from sam_pipeline.schema.program.command import (
 )
 from sam_pipeline.sql.database.engine import name_of, reading
 from sam_pipeline.sql.database.open import open_database
-from sam_pipeline.sql.removal.pruning.partitions import coming_days, make_partitions, partitions
+from sam_pipeline.sql.database.partitions import partitions
+from sam_pipeline.sql.removal.pruning.partitions import coming_days, make_partitions
 
 AHEAD = 3
 LONGEST_AHEAD = 366

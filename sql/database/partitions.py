@@ -1,11 +1,15 @@
-"""The daily partitions of metric results (PostgreSQL), created before the rows that need them."""
+"""The daily partitions of metric results (PostgreSQL), created before the rows that need them.
+
+A statement that reads many of them needs as many locks: read them in portions of MAX_DAYS.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import SqlError
@@ -17,7 +21,51 @@ A day costs thirteen locks to create and about seven to fill. By default all ses
 PostgreSQL server share room for about 7,000; when it is full, those of other databases fail, too.
 """
 
+RESULTS = "metric_result"
+DETAILS = "metric_result_detail"
+
+# The row count is an estimate of the last VACUUM or ANALYZE, and unknown before the first one.
+_PARTITIONS = text(r"""
+    SELECT
+        p.relname AS parent,
+        c.relname AS name,
+        to_date(right(c.relname, 8), 'YYYYMMDD') AS day,
+        CASE
+            WHEN pg_relation_size(c.oid) = 0 THEN 0
+            WHEN c.relpages > 0 AND c.reltuples >= 0 THEN CAST(c.reltuples AS bigint)
+        END AS rows,
+        pg_total_relation_size(c.oid) AS bytes,
+        pg_relation_size(c.oid) > 0 AS filled
+    FROM pg_inherits AS i
+    JOIN pg_class AS p ON p.oid = i.inhparent
+    JOIN pg_class AS c ON c.oid = i.inhrelid
+    WHERE p.relnamespace = CAST(CAST(current_schema() AS text) AS regnamespace)
+        AND p.relname IN ('metric_result', 'metric_result_detail')
+        AND c.relname ~ concat('^', p.relname, '_\d{8}$')
+        AND pg_relation_size(c.oid) IS NOT NULL  -- NULL: dropped since the snapshot
+    ORDER BY day, parent
+""")
+
 _MAKE = text("SELECT make_partitions(CAST(:days AS date[]))")
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One UTC day of `parent`; `rows` is an estimate or None, `bytes` includes indexes."""
+
+    parent: str
+    name: str
+    day: date
+    rows: int | None
+    bytes: int
+    filled: bool
+
+
+def partitions(connection: Connection) -> list[Partition]:
+    """The partitions of both tables, ordered by day; none on SQLite."""
+    if connection.dialect.name == "sqlite":
+        return []
+    return [Partition(**row) for row in connection.execute(_PARTITIONS).mappings()]
 
 
 class Partitions:

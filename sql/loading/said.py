@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnClause, Connection, column, func, literal, null, select, table, text
+from sqlalchemy import (
+    ColumnClause,
+    Connection,
+    Engine,
+    column,
+    func,
+    literal,
+    null,
+    select,
+    table,
+    text,
+)
 
 from sam_pipeline.schema.identity.identity import ANONYMOUS
 from sam_pipeline.schema.identity.suggestion import Said
 from sam_pipeline.schema.records.classes import METRIC_OUTPUT, built_in, column_names
 from sam_pipeline.schema.times import format_time, parse_time
+from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.partitions import MAX_DAYS, partitions
 from sam_pipeline.sql.loading.authorise import LAST_DAY, HostMembership
 from sam_pipeline.sql.loading.catalogue import RECEIVED_AT, ClassView
 
@@ -27,7 +40,7 @@ _RESULTS = """
         publisher, hostName, '', coalesce(monitoringHost, ''), {day}, {day}, count(*),
         min(receivedAt), max(receivedAt)
     FROM metricOutput
-    WHERE receivedAt >= :since
+    WHERE receivedAt >= :since AND timestamp >= :start AND timestamp < :stop
     GROUP BY publisher, hostName, coalesce(monitoringHost, ''), {day}
 """
 _DAY = {
@@ -81,9 +94,7 @@ def homes_of(connection: Connection) -> Homes:
     return homes
 
 
-def said_in_class(
-    connection: Connection, view: ClassView, since: datetime, homes: Homes
-) -> list[Said]:
+def said_in_class(engine: Engine, view: ClassView, since: datetime, homes: Homes) -> list[Said]:
     """What each identity said in a class since some time.
 
     A site's own class has no times of reception, so all its records count; those of a class without
@@ -91,11 +102,38 @@ def said_in_class(
     """
     if not view.publisher_column:
         return []
-    bound, known = _bound(connection, since), built_in(view.name)
-    if known is METRIC_OUTPUT:
-        results = _RESULTS.format(day=_DAY[connection.dialect.name])
-        rows = connection.execute(text(results), {"since": bound})
-    else:
+    known = built_in(view.name)
+    name = known.name if known else view.name
+    rows = _results(engine, since) if known is METRIC_OUTPUT else _records(engine, view, since)
+    by_identity: dict[str, list[Any]] = defaultdict(list)
+    with reading(engine) as connection:
+        contested = list(_contested(connection, name, _bound(engine, since)))
+    for identity, *values in (*rows, *contested):
+        by_identity[identity or ANONYMOUS].append(values)
+    return [_said(identity, name, records, homes) for identity, records in by_identity.items()]
+
+
+def _results(engine: Engine, since: datetime) -> Iterator[Any]:
+    """Rows for `_said` of metric results, some days at a time."""
+    statement = text(_RESULTS.format(day=_DAY[engine.dialect.name]))
+    with reading(engine) as connection:
+        days = sorted({partition.day for partition in partitions(connection)})
+    periods = [(days[at], days[at : at + MAX_DAYS][-1]) for at in range(0, len(days), MAX_DAYS)]
+    if engine.dialect.name == "sqlite":
+        periods = [(date.min, date.max - timedelta(days=1))]
+    for first, last in periods:
+        moments = (first, last + timedelta(days=1))
+        start, stop = (_bound(engine, datetime.combine(day, time(), UTC)) for day in moments)
+        values = {"since": _bound(engine, since), "start": start, "stop": stop}
+        with reading(engine) as connection:
+            yield from connection.execute(statement, values).all()
+
+
+def _records(engine: Engine, view: ClassView, since: datetime) -> Sequence[Any]:
+    """Rows for `_said` of another class."""
+    bound, known = _bound(engine, since), built_in(view.name)
+    assert view.publisher_column
+    with reading(engine) as connection:
         names = column_names(view.all_columns)
         start, end = next((pair for pair in _PERIODS if names[pair[0]]), ("", ""))
         keys = [names[key] for key in ("hostName", "siteName", "monitoringHost", start, end)]
@@ -114,12 +152,7 @@ def said_in_class(
             .where(received >= bound if known else literal(True))
             .group_by(publisher, *columns)
         )
-        rows = connection.execute(statement)
-    name = known.name if known else view.name
-    by_identity: dict[str, list[Any]] = defaultdict(list)
-    for identity, *values in (*rows, *_contested(connection, name, bound)):
-        by_identity[identity or ANONYMOUS].append(values)
-    return [_said(identity, name, records, homes) for identity, records in by_identity.items()]
+        return connection.execute(statement).all()
 
 
 def policy_names(connection: Connection) -> dict[str, str]:
@@ -127,11 +160,13 @@ def policy_names(connection: Connection) -> dict[str, str]:
     return {row.identity: row.name for row in connection.execute(_NAMES)}
 
 
-def counts_since(connection: Connection, since: datetime) -> dict[str, Counts]:
+def counts_since(engine: Engine, since: datetime) -> dict[str, Counts]:
     """The records of each identity in the audit of loading."""
-    statement = _AUDITS[connection.dialect.name]
-    rows = connection.execute(statement, {"since": _bound(connection, since)})
-    return {identity: Counts(int(accepted), int(refused)) for identity, accepted, refused in rows}
+    with reading(engine) as connection:
+        rows = connection.execute(_AUDITS[engine.dialect.name], {"since": _bound(engine, since)})
+        return {
+            identity: Counts(int(accepted), int(refused)) for identity, accepted, refused in rows
+        }
 
 
 def _said(identity: str, message_class: str, rows: Iterable[Any], homes: Homes) -> Said:
@@ -185,9 +220,9 @@ def _contested(connection: Connection, class_name: str, since: datetime | str) -
         yield identity, *names, start, end, 0, received, received
 
 
-def _bound(connection: Connection, moment: datetime) -> datetime | str:
+def _bound(engine: Engine, moment: datetime) -> datetime | str:
     """The moment in the form in which views show times."""
-    return format_time(moment) if connection.dialect.name == "sqlite" else moment
+    return format_time(moment) if engine.dialect.name == "sqlite" else moment
 
 
 def _moment(value: datetime | str) -> datetime:

@@ -12,6 +12,9 @@ from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.operations.chain import START, digest_of
 
+MAX_VALUE = 1000
+"""The limit on an argument, in characters; the database limits the whole."""
+
 # The database sets number, time, login and digests.
 _RECORD = text("SELECT record_operation(:os_login, :command, :arguments)")
 
@@ -33,7 +36,14 @@ def record_operation(connection: Connection, command: str, arguments: Mapping[st
 
     Call it at the end of a short transaction: others that record one wait until it is committed.
     """
-    values = {"os_login": login_name(), "command": command, "arguments": json.dumps(arguments)}
+    shortened = {
+        name: value
+        if len(value) <= MAX_VALUE
+        else f"{value[:MAX_VALUE]} ... ({len(value)} characters)"
+        for name, value in arguments.items()
+    }
+    document = json.dumps(shortened, ensure_ascii=False).encode("utf-8", "replace").decode()
+    values = {"os_login": login_name(), "command": command, "arguments": document}
     if connection.dialect.name == "postgresql":
         connection.execute(_RECORD, values)
         return

@@ -171,6 +171,11 @@ DECLARE
     partition text;
     created integer := 0;
 BEGIN
+    -- Each new day costs locks, for which all databases of a server share the room.
+    IF cardinality(days) > 50 AND NOT pg_has_role(session_user, current_user, 'MEMBER') THEN
+        RAISE EXCEPTION '% days at once, the limit is 50', cardinality(days)
+            USING ERRCODE = 'program_limit_exceeded';
+    END IF;
     FOR day, parent IN
         SELECT d, p
         FROM (SELECT DISTINCT unnest(days) AS d) AS wanted

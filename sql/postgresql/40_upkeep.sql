@@ -560,7 +560,7 @@ BEGIN
         sealed_report, sealed_month, 1 + coalesce(max(s.revision), 0), sealed_by, sealed_time
     FROM seal AS s
     WHERE s.report = sealed_report AND s.month = sealed_month;
-    PERFORM record_operation(os_login, 'seal', CAST(
+    PERFORM append_operation(os_login, 'seal', CAST(
         json_build_object('report', sealed_report, 'month', sealed_month, 'who', sealed_by) AS text
     ));
 END
@@ -578,8 +578,8 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 COMMENT ON FUNCTION operation_digest IS 'SHA-256 of the SHA-256 of each field, in hex.';
 
-CREATE FUNCTION record_operation(os_login text, command text, arguments text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp SET timezone = 'UTC' AS $$
+CREATE FUNCTION append_operation(os_login text, command text, arguments text) RETURNS void
+LANGUAGE plpgsql SET search_path = public, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
     happened_at CONSTANT timestamptz := date_trunc('second', clock_timestamp());
     last operation;
@@ -597,9 +597,41 @@ BEGIN
     );
 END
 $$;
-COMMENT ON FUNCTION record_operation IS
+COMMENT ON FUNCTION append_operation IS
     'Append an operation of the connected user to the chain; the caller states its own login on '
     'the operating system.';
+
+CREATE FUNCTION record_operation(os_login text, command text, arguments text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    role CONSTANT text := CASE
+        WHEN command IN ('run', 'exclusion add', 'exclusion remove') THEN 'sam_reporter'
+        WHEN command = 'policy read' OR command LIKE 'dead-letter %' THEN 'sam_loader'
+    END;
+    -- Functions of JSON refuse NUL characters, which a text of ours may have.
+    decoded CONSTANT json := replace(arguments, chr(92) || 'u0000', chr(92) || 'u0001');
+BEGIN
+    IF NOT pg_has_role(session_user, current_user, 'MEMBER') AND NOT EXISTS (
+        SELECT FROM pg_roles AS r
+        WHERE r.rolname = role AND pg_has_role(session_user, r.oid, 'MEMBER')
+    ) THEN
+        RAISE EXCEPTION 'permission denied: % may not record an operation of this kind', session_user
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    IF length(os_login) > 200 OR length(command) > 40 OR length(arguments) > 65536
+        OR json_typeof(decoded) <> 'object'
+        OR EXISTS (SELECT FROM json_each(decoded) AS a WHERE json_typeof(a.value) <> 'string')
+    THEN
+        RAISE EXCEPTION 'an operation has a login of 200 characters at most, and arguments that are '
+            'a JSON object of texts, of 65536 characters at most'
+            USING ERRCODE = 'check_violation';
+    END IF;
+    PERFORM append_operation(os_login, command, arguments);
+END
+$$;
+COMMENT ON FUNCTION record_operation IS
+    'Append an operation of a kind that the role of the connected user performs: the owner any, '
+    'the loader those on dead letters and policies, the reporter runs and exclusions.';
 
 CREATE FUNCTION keep_operations() RETURNS trigger
 LANGUAGE plpgsql AS $$

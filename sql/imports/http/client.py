@@ -150,6 +150,7 @@ class FeedClient:
                 for data in self._body(url, response):
                     self._bytes_left -= len(data)
                     if self._bytes_left < 0:
+                        path.unlink()
                         limit = f"more than {self._max_bytes} bytes (max_bytes)"
                         raise BadInput(f"{url}: the feed has {limit}; {UNCHANGED}")
                     file.write(data)
@@ -174,6 +175,11 @@ class FeedClient:
                 )
             except (requests.RequestException, HTTPError, OSError) as error:
                 raise self._failure(url, error) from error
+            except ValueError as error:  # the library parses the location of a redirect
+                problem = one_line(str(error), MAX_QUOTED)
+                raise BadInput(
+                    f"{url}: redirects to no valid URL: {problem}; {UNCHANGED}"
+                ) from None
             if not response.is_redirect:
                 return response
             response.close()

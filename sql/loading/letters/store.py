@@ -23,6 +23,7 @@ from sam_pipeline.schema.messages.decode import MOST_REFUSED, WHOLE
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.origin import Origin, claimed_origin
 from sam_pipeline.schema.messages.refused import REFUSED, REFUSED_TEXT
+from sam_pipeline.schema.program.wording import printable
 from sam_pipeline.sql.loading.batch import FLOOD, MIXED, RecordFailure
 from sam_pipeline.sql.loading.letters.body import stored_body
 from sam_pipeline.sql.loading.letters.dead_letter import EDITION, storable, stored_time
@@ -260,7 +261,7 @@ class _Letter(NamedTuple):
             "body_digest": digest_of(failure.body, message.headers),
             "message_class": storable(message.message_class or ""),
             "reason": failure.reason,
-            "error": storable(failure.text),
+            "error": "\n".join(map(printable, storable(failure.text).split("\n"))),
             **_columns(sender, claimed_origin(message.headers)),
             "publisher": storable(identity_of(message)),
             "headers": json.dumps(dict(message.headers)),

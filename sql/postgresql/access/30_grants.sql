@@ -67,6 +67,7 @@ BEGIN
         rows_of_message,
         claims_of_message,
         operation_digest,
+        append_operation,
         record_operation,
         keep_operations
     FROM PUBLIC;

@@ -15,8 +15,8 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from sam_pipeline.sql.database.engine import name_of, reading, write_transaction, writing
+from sam_pipeline.sql.database.partitions import DETAILS, RESULTS, Partition, partitions
 from sam_pipeline.sql.errors import is_collision, translated
-from sam_pipeline.sql.removal.pruning.partitions import DETAILS, RESULTS, Partition, partitions
 from sam_pipeline.sql.removal.pruning.request import Pruned, PruneRequest, Removed
 
 TRIES = 5

@@ -18,11 +18,11 @@ from sqlalchemy import Connection, Engine, bindparam, text
 from sam_pipeline.schema.program.wording import did_you_mean
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.engine import reading
+from sam_pipeline.sql.database.partitions import partitions
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import NoSuchPublisher
 from sam_pipeline.sql.loading.letters.dead_letter import stored_time
 from sam_pipeline.sql.operations.record import record_operation
-from sam_pipeline.sql.removal.pruning.partitions import partitions
 from sam_pipeline.sql.removal.revoking.derived import (
     first_reported_day,
     forget_first_days,

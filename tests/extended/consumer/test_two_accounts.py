@@ -91,7 +91,7 @@ def test_probes_and_service_of_a_group_share_a_spool_whatever_their_umask(host: 
     damaged.chmod(0o660)
     drained = host.service.run("sam-consume", "run", "--drain")
 
-    assert modes == [(GROUP, 0o2770), (GROUP, 0o660)]
+    assert modes == [(GROUP, 0o2770), (GROUP, 0o640)]
     assert drained.code == BAD_DATA, str(drained)  # one was damaged
     [row] = query(host.database, "SELECT count(*) AS n FROM metricOutput")
     assert (row["n"], DirectoryQueue(host.spool).count()) == (1, 0)
@@ -99,6 +99,32 @@ def test_probes_and_service_of_a_group_share_a_spool_whatever_their_umask(host: 
         "sam-publish", "spool", "list", "--json", SAM_PUBLISHER_SPOOL=str(host.spool)
     )
     assert [row["set_aside"] for row in aside.json] == [True]
+
+
+def test_nobody_else_of_the_group_can_change_what_an_account_says(host: Host) -> None:
+    share(host)
+    host.configure(settings='publishers = "publishers.toml"')
+    rule = f'mode = "observe"\n[[publisher]]\nname = "a"\nis = ["uid:{PROBES}"]\nclasses = ["*"]\n'
+    policy = host.service.home / "publishers.toml"
+    policy.write_text(rule)
+    policy.chmod(0o644)
+    for _ in range(2):
+        host.probes.succeed(*RESULT, "--broker", host.shared_url)
+    mine, loose = (path for path in host.spool.glob("*/*") if path.is_file())
+    loose.chmod(0o660)  # as other writers make it
+
+    denied, changed = (
+        host.service.run("sh", "-c", f"cat {element} {element} | head -c 99 >> {element}")
+        for element in (mine, loose)
+    )
+    loose.write_bytes(mine.read_bytes().replace(b"metricName: ", b"metricName: changed"))
+    checked = host.service.run("sam-consume", "check")
+    host.service.succeed("sam-consume", "run", "--drain")
+
+    assert (denied.code == 0, changed.code) == (False, 0)
+    assert "1 element could be changed by other accounts" in checked.err
+    rows = query(host.database, "SELECT publisher FROM metricOutput ORDER BY 1")
+    assert [row["publisher"] for row in rows] == ["anonymous", f"uid:{PROBES}"]
 
 
 @pytest.mark.parametrize(

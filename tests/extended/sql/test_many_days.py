@@ -8,6 +8,7 @@ also stops other databases.
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,9 @@ import psycopg2
 import pytest
 from sqlalchemy import Engine, make_url
 
+from sam_pipeline.schema.identity.identity import ANONYMOUS
 from sam_pipeline.schema.messages.message import Message
+from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.records.text import Record
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.checks.check import find_problems
@@ -25,6 +28,8 @@ from sam_pipeline.sql.database.version import upgrade
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.load import load
+from sam_pipeline.sql.loading.said import said_in_class
+from sam_pipeline.sql.removal.revoking.revoke import revoke
 from tests.services import needed
 from tests.services.postgres import fresh_database, running_postgres
 from tests.support.builders import metric_message, metric_result
@@ -33,6 +38,7 @@ from tests.support.database.sql_rows import query
 
 DAYS = 690
 NOW = datetime.now(UTC).replace(microsecond=0)
+LIMITS = Limits(past=timedelta(days=DAYS + 1))
 LITTLE_ROOM = {
     "max_connections": "20",
     "max_locks_per_transaction": "64",
@@ -108,7 +114,7 @@ def test_years_load_without_other_clients_noticing(roomy: Engine) -> None:
     loaded: dict[str, tuple[int, int]] = {}
     with acting_as("loader", roomy) as loader, bystander(roomy):
         for name, messages in batches.items():
-            outcome = load(loader, Catalogue(loader), messages, NOW)
+            outcome = load(loader, Catalogue(loader), messages, NOW, LIMITS)
             loaded[name] = (outcome.rows, outcome.refused)
             fold_all(loader)
 
@@ -122,6 +128,14 @@ def test_years_load_without_other_clients_noticing(roomy: Engine) -> None:
         ("a.example.org", format_time(NOW - timedelta(days=DAYS - 1))),
         ("b.example.org", format_time(NOW - timedelta(days=8))),
     ]
+    catalogue = Catalogue(roomy)
+    [view] = catalogue.find_all(["metricoutput"]).values()
+    with acting_as("reader", roomy) as reader, bystander(roomy):
+        [said] = said_in_class(reader, view, NOW - timedelta(days=7), homes=defaultdict(list))
+    with bystander(roomy):
+        withdrawn = revoke(roomy, ANONYMOUS, NOW - timedelta(days=7), dry_run=True)
+    assert said.records == 2 * DAYS
+    assert withdrawn.classes["metricOutput"].removed == 2 * DAYS
     # Whoever reads all days needs more room, which the check names.
     [problem] = [text for text, _ in find_problems(roomy) if "max_locks" in text]
     assert f"all {DAYS} days" in problem

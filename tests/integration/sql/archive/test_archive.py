@@ -458,9 +458,6 @@ def test_a_manifest_that_lies_is_found(engine: Engine, local: LocalStore) -> Non
         (with_file(size_bytes=1), "bytes, the manifest says 1"),
         (with_file(sha256="0" * 64), "SHA-256 is not that of the manifest"),
         (with_file(statuses={**results.statuses, "OK": 4}), "statuses"),
-        (with_file(name="results/day=2026-11-20/v9-000.parquet"), "is missing"),
-        (replace(true, files=(*true.files, replace(others[0]))), "names 2 files of topology"),
-        (replace(true, files=true.files[:-1]), "names 0 files of exclusions"),
         *(
             (replace(true, digests={**true.digests, name: "0" * 16}), f"digest of {name} is")
             for name in true.digests
@@ -471,10 +468,49 @@ def test_a_manifest_that_lies_is_found(engine: Engine, local: LocalStore) -> Non
         (replace(true, day=DAY.replace(day=21)).as_json(), "is the manifest of .*day=2026-11-21"),
         (true.as_json().replace(b'"format": 1', b'"format": 2'), "format 2, this program reads"),
         (b"{}", "not a manifest"),
+        (b"[" * 200_000, "not a manifest"),
+        *(
+            (lie.as_json(), "names .*; expected ")
+            for lie in (
+                with_file(name="results/day=2026-11-20/v9-000.parquet"),
+                with_file(name="../../victim.txt"),
+                with_file(name="/etc/passwd"),
+                with_file(kind="extra"),
+                replace(true, files=(*true.files, replace(others[0]))),
+                replace(true, files=(*true.files, replace(others[0], kind="x", name="victim"))),
+                replace(true, files=true.files[:-1]),
+            )
+        ),
     ):
         path.write_bytes(content)
         with pytest.raises(ArchiveDamaged, match=problem):
             read_manifest(local, DAY, 1)
+
+
+@only_on("sqlite")
+def test_files_that_a_manifest_has_no_right_to_stay(
+    engine: Engine, local: LocalStore, sam_db: SamDb
+) -> None:
+    true = archive(engine, local)
+    root = Path(local.url.removeprefix("file://"))
+    victims = [root / "mine.txt", root.parent / "victim.txt"]
+    names = ["mine.txt", "../victim.txt", str(victims[1])]
+    for victim in victims:
+        victim.write_text("mine")
+    more = [replace(true.files[0], name=name, kind="extra") for name in names]
+    (root / true.name).write_bytes(replace(true, files=(*true.files, *more)).as_json())
+    stray = root / "manifest/day=9999-99-99/v1.json"
+    stray.parent.mkdir()
+    stray.touch()
+
+    found = sam_db("archive", "--verify")
+    archived = sam_db("archive", "--day", str(DAY), "--force")
+    listed = sam_db("archive", "--list")
+
+    assert (found.code, "names" in found.out + found.err) == (BAD_DATA, True)
+    assert archived.code == BAD_DATA
+    assert listed.code in (OK, BAD_DATA) and "a bug" not in listed.err
+    assert all(victim.read_text() == "mine" for victim in victims)
 
 
 @only_on("sqlite")

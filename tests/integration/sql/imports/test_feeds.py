@@ -345,6 +345,7 @@ def damaged_gzip(reply: feed_server.Reply) -> feed_server.Reply:
         (damaged_gzip, BadInput, "not valid gzip"),
         (feed_server.bomb, BadInput, r"more than 1000000 bytes \(max_bytes\)"),
         (feed_server.redirect("http://localhost/x.xml"), ConfigError, "another server"),
+        (feed_server.redirect("http://[::1"), BadInput, "no valid URL"),
     ],
 )
 def test_what_another_attempt_would_not_change_ends_at_once(

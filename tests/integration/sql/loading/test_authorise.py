@@ -449,11 +449,10 @@ def said(engine: Engine) -> list[Said]:
     """What is stored, as readers see it."""
     catalogue, start = Catalogue(engine), datetime.now(UTC) - timedelta(days=7)
     views = catalogue.find_all(name.lower() for name in catalogue.names())
-    with acting_as("reader", engine) as reader, reading(reader) as connection:
-        homes = homes_of(connection)
-        return [
-            one for view in views.values() for one in said_in_class(connection, view, start, homes)
-        ]
+    with acting_as("reader", engine) as reader:
+        with reading(reader) as connection:
+            homes = homes_of(connection)
+        return [one for view in views.values() for one in said_in_class(reader, view, start, homes)]
 
 
 STREAM: Sequence[Message] = [

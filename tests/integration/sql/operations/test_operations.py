@@ -84,10 +84,10 @@ def test_an_operation_has_a_time_both_logins_and_its_arguments(engine: Engine) -
     began = datetime.now(UTC).replace(microsecond=0)
 
     with acting_as("reporter", engine) as reporter:
-        record(reporter, "seal")
+        record(reporter, "run")
 
     [operation] = chain(engine)
-    assert (operation.operation_id, operation.command) == (1, "seal")
+    assert (operation.operation_id, operation.command) == (1, "run")
     assert json.loads(operation.arguments) == ARGUMENTS
     assert began <= parse_time(operation.happened_at) <= datetime.now(UTC)
     assert operation.os_login == login_name()
@@ -107,6 +107,67 @@ def test_concurrent_operations_are_a_chain_without_gaps_even_after_a_rollback(
 
     assert [operation.operation_id for operation in chain(engine)] == [*range(1, 9)]
     assert list(broken_links(chain(engine))) == []
+
+
+OF_LOADER, OF_REPORTER = ("policy read", "dead-letter drop"), ("run", "exclusion add")
+
+
+@only_on("postgresql")
+@pytest.mark.parametrize(
+    ("role", "own", "others"),
+    [
+        ("loader", OF_LOADER, (*OF_REPORTER, "seal", "prune", "anything")),
+        ("reporter", OF_REPORTER, (*OF_LOADER, "seal", "revoke")),
+    ],
+)
+def test_a_role_records_only_what_it_does(
+    engine: Engine, role: str, own: Sequence[str], others: Sequence[str]
+) -> None:
+    with acting_as(role, engine) as own_engine:
+        for command in own:
+            record(own_engine, command)
+        for command in others:
+            with pytest.raises(DatabaseRefused):
+                record(own_engine, command)
+
+    assert [operation.command for operation in chain(engine)] == [*own]
+
+
+@only_on("postgresql")
+@pytest.mark.parametrize(
+    "arguments", ['{"a": 1}', '{"a": {}}', "[]", "1", '{"a": ', f'{{"a": "{"x" * 66_000}"}}']
+)
+def test_arguments_that_are_not_a_few_texts_are_refused(engine: Engine, arguments: str) -> None:
+    statement = text("SELECT record_operation('root', 'policy read', :arguments)")
+    with acting_as("loader", engine) as loader:
+        with pytest.raises(DBAPIError), write_transaction(loader) as connection:
+            connection.execute(statement, {"arguments": arguments})
+        long = dict.fromkeys("abcde", "\U0001f600" * 10_000)
+        with writing(loader) as connection:
+            record_operation(connection, "policy read", long)
+
+    [operation] = chain(engine)
+    assert "10000 characters" in json.loads(operation.arguments)["a"]
+
+
+@pytest.mark.parametrize("arguments", ['{"a": 1, "b": {"c": null}}', "[" * 100_000, "", "null"])
+def test_nothing_in_the_log_stops_its_reader(
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: str,
+) -> None:
+    with writing(engine) as connection:
+        row = "1, CURRENT_TIMESTAMP, 'x', 'x', 'forged', :arguments, '', ''"
+        row = row if engine.dialect.name == "postgresql" else row.replace("CURRENT_TIMESTAMP", "0")
+        bound = {"arguments": arguments}
+        connection.execute(text(f"INSERT INTO operation VALUES ({row})"), bound)
+    monkeypatch.setenv("SAM_DATABASE_URL", url_of(engine))
+
+    for options in ([], ["--json"]):
+        assert main(["audit", *options]) == OK
+        assert "forged" in capsys.readouterr().out
+    assert main(["audit", "--verify"]) == BAD_DATA
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from sam_pipeline.schema.identity.signature import (
     COVERED,
     EXPIRED,
     KEY_NAME,
+    MAX_AHEAD,
     SIGNATURE,
     SIGNED_AT,
     SignatureRefused,
@@ -184,10 +185,13 @@ def test_no_value_can_pass_for_two_lines() -> None:
 def test_a_signature_expires_at_the_second_and_is_not_of_the_far_future(signer: Signer) -> None:
     signed = sign(MESSAGE, signer, NOW)
 
-    for age in (MAX_AGE, -MAX_AGE):
+    for age in (MAX_AGE, -MAX_AHEAD):
         assert verified(signed, signer, NOW + age) == "nagios1"
-    for age in (MAX_AGE + SECOND, -MAX_AGE - SECOND):
+    for age in (MAX_AGE + SECOND, -MAX_AHEAD - SECOND):
         assert reason_of(signed, signer, NOW + age) == EXPIRED
+    assert reason_of(changed(signed, {SIGNATURE: f"{signed.headers[SIGNATURE]}?"}), signer) == (
+        BAD_SIGNATURE
+    )
     # A bad one is bad, however old it is.
     assert reason_of(changed(signed, {COUNT: "2"}), signer, NOW + 2 * MAX_AGE) == BAD_SIGNATURE
 

@@ -307,7 +307,7 @@ def test_what_a_group_shares_has_its_mode_whatever_the_umask(tmp_path: Path, uma
     directories = [queue.path, (queue.path / element).parent, aside.parent]
     files = [queue.path / element, aside, aside.with_name(f"{aside.name}.reason")]
     assert {stat.S_IMODE(path.stat().st_mode) for path in directories} == {0o2770}
-    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o660}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o640}
     assert {path.name for path in tmp_path.iterdir()} == {"spool", "spool.bad"}
 
 
