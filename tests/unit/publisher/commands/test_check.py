@@ -157,7 +157,7 @@ def test_a_check_message_is_read_back_where_a_publisher_may(
 ) -> None:
     with HttpStandIn(server) as broker:
         url = url.format(f"{HOST}:{broker.port}")
-        answer = connected(url, options=("--timeout", "1"))
+        answer = connected(url, options=("--timeout", "4"))
 
     assert (answer.code, stem in answer.out + answer.err) == (code, True), str(answer)
 
