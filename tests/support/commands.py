@@ -47,6 +47,10 @@ ROLES = (
 """The role of a command, by its prefix; all other commands run as administrator."""
 
 
+YEARS = 3653
+"""The results of tests are of one day, however late the tests run."""
+
+
 @dataclass(frozen=True)
 class Workplace:
     """A directory with a `sam.toml`; commands run there as a person would run them."""
@@ -69,6 +73,7 @@ spool = "outbox"
 [consumer]
 name = "{self.name}"
 brokers = ["{self.broker}"]
+max_age_days = {YEARS}
 {self.consumer_settings}
 {"".join(self._subscriptions())}
 """
