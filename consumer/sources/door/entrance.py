@@ -15,7 +15,6 @@ from contextlib import suppress
 from typing import Any
 
 from sam_pipeline.consumer.sources.door.server import DoorServer
-from sam_pipeline.consumer.sources.door.strangers import Strangers
 from sam_pipeline.schema.net.channel import error_text
 from sam_pipeline.schema.net.tls import refusal_by_server
 
@@ -69,7 +68,10 @@ class Entrance:
     async def _welcome(self, accepted: socket.socket, address: str) -> None:
         """Make a connection, which is a stranger's until its first request is accepted."""
         connection = self._server()
-        strangers: Strangers = self._server.strangers
+        strangers = self._server.strangers
+        self._server.open_connections += 1
+        is_full = self._server.open_connections > self._server.max_connections
+        connection.is_excess = is_full and not strangers.dismiss_oldest()
         strangers.add(connection, address)
         connection.handshake = asyncio.current_task()
         tls: Any = _AlertingTls(self._tls, accepted) if self._tls else None
@@ -81,6 +83,7 @@ class Entrance:
                 ssl_handshake_timeout=HANDSHAKE_S if tls else None,
             )
         except (OSError, asyncio.CancelledError) as error:
+            self._server.open_connections -= 1
             strangers.remove(connection)
             accepted.close()
             if isinstance(error, ssl.SSLError) and (reason := refusal_by_server(error)):

@@ -60,7 +60,7 @@ class DoorServer(web.Server):
         self.door = door
         self.max_connections = max_connections
         self.open_connections = 0
-        """Unlike `connections`, without those that are closed and whose tasks still end."""
+        """Those that were accepted; unlike `connections`, without those that are closed."""
         self.count = count
         self.strangers = Strangers(door, max_connections)
 
@@ -73,6 +73,8 @@ class DoorConnection(web.RequestHandler):
 
     handshake: asyncio.Task[None] | None = None
     """The task that accepts the connection, until it is accepted."""
+    is_excess = False
+    """Whether there is no room for it beside known senders."""
 
     _server: DoorServer
     _head_timer: asyncio.TimerHandle | None = None
@@ -84,10 +86,8 @@ class DoorConnection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._server.open_connections += 1
-        limit = self._server.max_connections
-        if self._server.open_connections > limit:
-            self._refuse(try_again(UNAVAILABLE, f"there are {limit} connections: try again later"))
+        if self.is_excess:
+            self.dismiss()
         else:
             self._start_timer()
 
@@ -101,7 +101,9 @@ class DoorConnection(web.RequestHandler):
     def dismiss(self) -> None:
         """End the connection of a stranger, in favour of a newer one."""
         if self.transport is not None:
-            self._refuse(try_again(UNAVAILABLE, "too many connections: try again later"))
+            limit = self._server.max_connections
+            text = f"there are too many connections (the limit is {limit}): try again later"
+            self._refuse(try_again(UNAVAILABLE, text))
         elif self.handshake is not None:
             self.handshake.cancel()
 

@@ -14,8 +14,8 @@ MAX_BODY_BYTES = 64 * 1024
 """The limit on a body whose sender is not known yet; one of these is never inflated."""
 MAX_BYTES = 1024 * 1024
 """The limit on all such bodies together."""
-CONNECTIONS = 2, 4
-"""The shares of `max_connections`, as divisors: of all strangers, and of those of one address."""
+SHARE_OF_ADDRESS = 0.8
+"""Of `max_connections`, for the strangers of one address: many nodes may be behind it."""
 LOGGED = 5
 """The limit on refusals that are logged one by one in EVERY_S; then only their number is."""
 EVERY_S = 60.0
@@ -31,7 +31,7 @@ class Connection(Protocol):
 
 
 class Strangers:
-    """The strangers at one door. A newcomer is never refused: the oldest one goes."""
+    """The strangers at one door. Beyond a limit the oldest one goes, in favour of a newcomer."""
 
     def __init__(
         self, door: str, max_connections: int, clock: Callable[[], float] = time.monotonic
@@ -39,7 +39,7 @@ class Strangers:
         self.reading_bytes = 0
         """The size of the bodies that are being read."""
         self._door = door
-        self._limit, self._limit_of_address = (max(max_connections // n, 1) for n in CONNECTIONS)
+        self._limit_of_address = max(int(max_connections * SHARE_OF_ADDRESS), 1)
         self._addresses: dict[Connection, str] = {}
         self._by_address: dict[str, dict[Connection, None]] = {}
         """Both in the order of arrival."""
@@ -52,10 +52,15 @@ class Strangers:
         neighbours = self._by_address.get(address, {})
         if len(neighbours) >= self._limit_of_address:
             self._dismiss(next(iter(neighbours)))
-        elif len(self._addresses) >= self._limit:
-            self._dismiss(next(iter(self._addresses)))
         self._addresses[connection] = address
         self._by_address.setdefault(address, {})[connection] = None
+
+    def dismiss_oldest(self) -> bool:
+        """Make room for another connection; False if there is no stranger."""
+        if self._addresses:
+            self._dismiss(next(iter(self._addresses)))
+            return True
+        return False
 
     def remove(self, connection: Connection) -> None:
         """The sender is known now, or the connection has ended."""

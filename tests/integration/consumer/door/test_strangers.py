@@ -136,7 +136,7 @@ def test_the_oldest_stranger_makes_way_and_known_senders_stay(door: OpenDoor) ->
         known = stack.enter_context(door.connect())
         known.send(post(KNOWN))
         assert known.answer().status == 200
-        strangers = [stack.enter_context(door.connect()) for _ in range(4)]
+        strangers = [stack.enter_context(door.connect()) for _ in range(8)]
 
         assert strangers[0].answer().status == 503
         assert strangers[1].answer().status == 503
