@@ -64,6 +64,18 @@ class DoorServer(web.Server):
         self.count = count
         self.strangers = Strangers(door, max_connections)
 
+    def admit(self, connection: DoorConnection, address: str) -> None:
+        """Count a connection that was accepted, which is a stranger's for the time being."""
+        self.open_connections += 1
+        is_full = self.open_connections > self.max_connections
+        connection.is_excess = is_full and not self.strangers.dismiss_oldest()
+        self.strangers.add(connection, address)
+
+    def forget(self, connection: DoorConnection) -> None:
+        """A connection has ended."""
+        self.open_connections -= 1
+        self.strangers.remove(connection)
+
     def __call__(self) -> DoorConnection:
         return DoorConnection(self, loop=self._loop, **self._kwargs)
 
@@ -72,7 +84,7 @@ class DoorConnection(web.RequestHandler):
     """One connection. Between requests it may be idle; the head of a request has a deadline."""
 
     handshake: asyncio.Task[None] | None = None
-    """The task that accepts the connection, until it is accepted."""
+    """The task that accepts a connection over TLS, until it is accepted."""
     is_excess = False
     """Whether there is no room for it beside known senders."""
 
@@ -86,6 +98,8 @@ class DoorConnection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        if self.handshake is None:
+            self._server.admit(self, transport.get_extra_info("peername", ("",))[0])
         if self.is_excess:
             self.dismiss()
         else:
@@ -126,8 +140,7 @@ class DoorConnection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_timer()
-        self._server.open_connections -= 1
-        self._server.strangers.remove(self)
+        self._server.forget(self)
         if self._answer_timer is not None:
             self._answer_timer.cancel()
         super().connection_lost(exc)

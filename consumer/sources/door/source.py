@@ -14,8 +14,9 @@ from sam_pipeline.consumer.core.backoff import Delays, growing_delays
 from sam_pipeline.consumer.core.inbox import Inbox
 from sam_pipeline.consumer.core.outcome import MessageOutcome
 from sam_pipeline.consumer.core.state import State
+from sam_pipeline.consumer.process.listening import BACKLOG
 from sam_pipeline.consumer.sources.door.access import Access
-from sam_pipeline.consumer.sources.door.entrance import Entrance
+from sam_pipeline.consumer.sources.door.entrance import TlsEntrance
 from sam_pipeline.consumer.sources.door.intake import DoorSettings, Intake
 from sam_pipeline.consumer.sources.door.requests import Requests
 from sam_pipeline.consumer.sources.door.server import DoorServer
@@ -94,22 +95,26 @@ class HttpSource:
         requests = Requests(intake, access, self._state)
         limit = settings.config.max_connections
         server = DoorServer(self.name, requests.response, limit, requests.count)
-        entrance = Entrance(server, settings.credentials.tls if self._address.tls else None)
-        await self._open(entrance, stop)
+        entrances = await self._open(server, stop)
         while not stop.is_set():
             intake.look()
             server.strangers.look()
             self._state.connections[self.name] = server.open_connections
             await asyncio.sleep(TICK_S)
-        entrance.close()
+        for entrance in entrances:
+            entrance.close()
         await asyncio.sleep(0)  # answers of the last batch come first
         intake.stop()
         server.pre_shutdown()
         await server.shutdown(SHUTDOWN_S)
         self._state.connections[self.name] = 0
 
-    async def _open(self, entrance: Entrance, stop: threading.Event) -> None:
-        """Listen as soon as that is possible, at each address, unless stopped before."""
+    async def _open(
+        self, server: DoorServer, stop: threading.Event
+    ) -> Sequence[TlsEntrance | asyncio.AbstractServer]:
+        """Listen as soon as that is possible, at each address; at none if stopped before."""
+        assert self._loop is not None
+        tls = self._settings.credentials.tls if self._address.tls else None
         for delay_s in self._delays():
             try:
                 sockets = self._settings.listeners.sockets_of(self._address)
@@ -122,8 +127,13 @@ class HttpSource:
             else:
                 logger.info("door %s: listening", self.name, extra={"broker": self.name})
                 self._problem = ""
-                return entrance.open(sockets)
+                if tls:
+                    return [TlsEntrance(server, tls, item) for item in sockets]
+                return [
+                    await self._loop.create_server(server, sock=item, backlog=BACKLOG)
+                    for item in sockets
+                ]
             await asyncio.to_thread(stop.wait, delay_s)
             if stop.is_set():
                 break
-        return None
+        return []
