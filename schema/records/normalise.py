@@ -210,6 +210,9 @@ def window(now: datetime, limits: Limits) -> tuple[str, str]:
 
 def _host(value: str) -> str:
     host = value.rstrip(".")
+    if host.count(":") == 1:  # not an IPv6 address: a port, as in a serviceURI
+        host, _, port = host.partition(":")
+        host = host.rstrip(".") if port.isdigit() else ""
     if len(value) > _LONGEST_HOST or not _HOST.fullmatch(host):
         raise RecordRefused("bad-host", f"hostName {value[:80]!r} is not a host name")
     return host.lower()

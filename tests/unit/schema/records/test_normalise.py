@@ -41,6 +41,8 @@ NOONS = (NOON, NOON[:-1], "2026-11-20 12:00:00.999", "2026-11-20T14:30:00+02:30"
         *(("metricStatus", value, {"metricStatus": text}) for text, value in STATUSES.items()),
         *(("timestamp", NOON, {"timestamp": text}) for text in NOONS),
         ("hostName", "ce01.example.org", {"hostName": None, "HOSTNAME": "CE01.Example.ORG."}),
+        ("hostName", "ce01.example.org", {"hostName": "ce01.example.org.:9619"}),
+        ("hostName", "2001:db8::9619", {"hostName": "2001:db8::9619"}),
         ("hostName", "ce09", {"serviceURI": "https://CE09:8443/cream", "hostName": "x"}),
         ("hostName", "2001:db8::1", {"serviceURI": "srm://[2001:db8::1]:80/x"}),
         ("serviceFlavour", "SE", {"serviceFlavour": None, "serviceType": "SE"}),
