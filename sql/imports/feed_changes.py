@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
+from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.loading.catalogue import MESSAGE_ID
 from sam_pipeline.sql.topology.view_rows import Row, key_of, source_of
@@ -144,16 +146,21 @@ def topology_changes(
 
 
 def downtime_changes(
-    exported: Sequence[Row], stored: Sequence[Row], snapshot: FeedSnapshot
+    exported: Sequence[Row],
+    stored: Sequence[Row],
+    snapshot: FeedSnapshot,
+    endpoints: Sequence[Row] = (),
 ) -> FeedChanges:
     """The changes that make downtimes match a snapshot.
 
     Of the downtimes that vanished inside the window, future ones are cancelled, current ones end
-    at the time of the snapshot, and past ones are kept.
+    at the time of the snapshot, and past ones are kept. One that vanished together with its
+    endpoint, which is expected until the end of the day (UTC), lasts as long.
 
     Args:
         exported: rows without `timestamp`.
         stored: all rows from all sources.
+        endpoints: all rows of serviceEndpoint, as they are after the snapshot.
 
     Raises:
         BadInput: an empty export would end downtimes without `accept_shrinking`, or the snapshot is
@@ -181,8 +188,11 @@ def downtime_changes(
         if key in wanted or window is None:
             continue
         start, end = row["startTime"], row["endTime"]
-        if start < window.end and end > window.start and end > max(at, start):
-            ended.append({**row, "endTime": max(at, start)})
+        last = max(at, start)
+        if start < last and _ends_today(row, endpoints, at):
+            last = max(min(end, _midnight_after(at)), last)
+        if start < window.end and end > window.start and end > last:
+            ended.append({**row, "endTime": last})
     if ended and not wanted and not snapshot.accept_shrinking:
         raise BadInput(
             f"the export has no downtimes, but {len(ended)} from {snapshot.feed} are in the"
@@ -203,6 +213,21 @@ def downtime_changes(
         unchanged=unchanged,
         kept=kept,
     )
+
+
+def _ends_today(downtime: Row, endpoints: Sequence[Row], at: str) -> bool:
+    """Whether all endpoints of a downtime have ended since the beginning of the day."""
+    keys = [key for key in ("siteName", "hostName", "serviceFlavour") if key in downtime]
+    ends = [
+        row.get("validTo", "9")
+        for row in endpoints
+        if key_of(row, keys) == key_of(downtime, keys) and row["validFrom"] < at
+    ]
+    return bool(ends) and f"{at[:10]}T00:00:00Z" < max(ends) <= at
+
+
+def _midnight_after(at: str) -> str:
+    return format_time(parse_time(f"{at[:10]}T00:00:00Z") + timedelta(days=1))
 
 
 def _refuse_old_snapshot(kind: str, moments: Iterable[str], snapshot: FeedSnapshot) -> None:

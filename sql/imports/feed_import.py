@@ -16,7 +16,7 @@ from sam_pipeline.sql.imports.feed_changes import (
 )
 from sam_pipeline.sql.imports.feed_rows import ALL_TYPES, FeedRows
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.topology.view_rows import insert_rows, stored_rows
+from sam_pipeline.sql.topology.view_rows import insert_rows, key_of, stored_rows
 
 # One import at a time, because the stored rows must not change between comparison and insert.
 _LOCK = text("SELECT lock_import()")
@@ -43,12 +43,15 @@ def apply_snapshot(
                 problem = "another import is storing its topology in this database"
                 raise ImportRunning(f"{problem}; nothing was changed, try again later") from error
         changes = []
+        endpoints = stored_rows(connection, SERVICE_ENDPOINT)
         if rows.endpoints is not None:
-            stored = stored_rows(connection, SERVICE_ENDPOINT)
-            kind = SERVICE_ENDPOINT.name
-            changes.append(
-                topology_changes(kind, SERVICE_ENDPOINT, rows.endpoints, stored, snapshot)
+            change = topology_changes(
+                SERVICE_ENDPOINT.name, SERVICE_ENDPOINT, rows.endpoints, endpoints, snapshot
             )
+            changes.append(change)
+            key = SERVICE_ENDPOINT.natural_key
+            after = {key_of(row, key): row for row in (*endpoints, *change.rows)}
+            endpoints = list(after.values())
         groups = stored_rows(connection, SITE_GROUP) if rows.groups else []
         for group_type, exported in rows.groups.items():
             stored = [row for row in groups if group_type in (ALL_TYPES, row["groupType"])]
@@ -56,7 +59,7 @@ def apply_snapshot(
             changes.append(topology_changes(kind, SITE_GROUP, exported, stored, snapshot))
         if rows.downtimes is not None:
             stored = stored_rows(connection, DOWNTIME)
-            changes.append(downtime_changes(rows.downtimes, stored, snapshot))
+            changes.append(downtime_changes(rows.downtimes, stored, snapshot, endpoints))
         if not dry_run:
             for change in changes:
                 insert_rows(connection, change.message_class, change.rows)

@@ -237,12 +237,13 @@ def take(
     accept_shrinking: bool = True,
     since: str | None = None,
     now: str = NOW,
+    endpoints: Sequence[Row] = (),
 ) -> FeedChanges:
     """Compare and insert."""
     snapshot = FeedSnapshot("gocdb", at, now, since, NOVEMBER, accept_shrinking)
     stored = list(view.rows.values())
     if view.message_class is DOWNTIME:
-        changes = downtime_changes(exported, stored, snapshot)
+        changes = downtime_changes(exported, stored, snapshot, endpoints)
     else:
         changes = topology_changes("endpoints", SERVICE_ENDPOINT, exported, stored, snapshot)
     view.insert(changes.rows)
@@ -252,6 +253,36 @@ def take(
 def counts(changes: FeedChanges) -> tuple[int, ...]:
     """new, changed, ended, unchanged, kept"""
     return changes.new, changes.changed, changes.ended, changes.unchanged, changes.kept
+
+
+NOON, MIDNIGHT = "2026-11-03T12:00:00Z", "2026-11-04T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("ends", "end", "expected"),
+    [
+        ((DAY3,), DAY5, MIDNIGHT),  # decommissioned during its downtime
+        ((DAY3,), NOON, NOON),
+        ((DAY2,), DAY5, DAY3),  # yesterday
+        ((DAY3, ""), DAY5, DAY3),  # another endpoint of the host stays
+        ((), DAY5, DAY3),
+    ],
+)
+def test_a_downtime_that_vanishes_with_its_endpoint_lasts_until_the_end_of_the_day(
+    ends: Sequence[str], end: str, expected: str
+) -> None:
+    endpoints = [
+        endpoint(serviceFlavour=f"CE{number}", validFrom=DAY1, **({"validTo": day} if day else {}))
+        for number, day in enumerate(ends)
+    ]
+    view = View(DOWNTIME)
+    take(view, DAY1, downtime(end=end))
+
+    take(view, DAY3, endpoints=endpoints)
+    again = take(view, NOON, endpoints=endpoints)
+
+    [row] = view.rows.values()
+    assert (row["endTime"], counts(again)) == (expected, (0, 0, 0, 0, 0))
 
 
 def flags(rows: Mapping[str, Row]) -> dict[str, tuple[str, ...]]:
