@@ -17,14 +17,14 @@ import pytest
 
 from sam_pipeline.consumer.sources.door import server
 from sam_pipeline.consumer.sources.door.credentials import Credentials
-from sam_pipeline.consumer.sources.door.strangers import LOGGED, MAX_BODY_BYTES
+from sam_pipeline.consumer.sources.door.strangers import LOGGED, MAX_BODY_BYTES, MAX_BYTES
 from sam_pipeline.schema.identity.tokens import StoredToken, Tokens, make_token
 from tests.support.builders import metric_result
 from tests.support.consumer.bad_requests import CHUNKS, GZIP, post, wlcg
 from tests.support.consumer.door import door_site
 from tests.support.consumer.open_door import OpenDoor, open_door
 from tests.support.raw_http import Field, NotHttp, RawConnection, request
-from tests.support.waiting import eventually
+from tests.support.waiting import SOON_S, eventually
 
 TOKEN = "5ec4e7" * 10
 KNOWN = ("Authorization", f"Bearer {TOKEN}")
@@ -119,6 +119,22 @@ def test_a_long_form_needs_its_token_at_the_beginning(door: OpenDoor) -> None:
 
     answers = (first, last, short, wrong, in_url, zipped)
     assert [answer.status for answer in answers] == [200, 401, 200, 401, 200, 401]
+
+
+def test_the_forms_of_strangers_together_have_little_room() -> None:
+    credentials = Credentials(tokens=tokens())
+    begun = request("POST", "/nrdp/", FORM, ("Content-Length", "90000")) + b"a" * 60_000
+    with (
+        open_door(credentials=credentials, require_identity=True, max_connections=100) as door,
+        door.storing(),
+        ExitStack() as stack,
+    ):
+        for _ in range(MAX_BYTES // 60_000):
+            stack.enter_context(door.connect()).send(begun)
+        refused = door.ask(begun)
+
+        assert refused.result(SOON_S).status == 429
+        assert door.answer(post(KNOWN)).status == 200
 
 
 def test_a_connection_that_sends_nothing_is_closed(

@@ -17,7 +17,13 @@ from sam_pipeline.consumer.core.inbox import BatchRule, Delivery, Inbox, acknowl
 from sam_pipeline.consumer.errors import SourceTaken
 from sam_pipeline.consumer.sources.claims import Claims
 from sam_pipeline.consumer.sources.spool import SpoolSource
-from sam_pipeline.schema.identity.identity import IDENTITY, identity_of, uid_identity, with_identity
+from sam_pipeline.schema.identity.identity import (
+    ANONYMOUS,
+    IDENTITY,
+    identity_of,
+    uid_identity,
+    with_identity,
+)
 from sam_pipeline.schema.messages.foreign import Stamp, make_stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.net.broker_url import Broker
@@ -94,6 +100,25 @@ def test_an_element_is_delivered_once_and_removed_by_its_ack_alone(scene: Scene)
     assert again == []
     assert [scene.queue.read(name) for name in scene.queue.names()] == messages[2:]
     assert scene.locks() == []
+
+
+@pytest.mark.parametrize("mode", [0o660, 0o602])
+def test_nobody_is_known_as_the_sender_of_an_element_that_others_may_write(
+    scene: Scene, mode: int
+) -> None:
+    scene.relays = [os.geteuid()]
+    (name,) = add_claim(scene.queue)
+    (scene.path / name).chmod(mode)
+
+    with scene.delivering():
+        [message] = scene.take_messages(1)
+
+    assert identity_of(message) == ANONYMOUS
+
+
+def add_claim(queue: DirectoryQueue) -> list[str]:
+    """An element that says who has sent it, as a relay writes it."""
+    return [queue.add(with_identity(metric_message(), "token:nagios1"))]
 
 
 def test_the_lock_of_a_delivery_does_not_expire(
