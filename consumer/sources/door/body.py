@@ -45,7 +45,7 @@ class Body:
         self._intake = intake
         self._strangers = strangers
         self.is_known = False
-        """Whether its sender is."""
+        """Whether its sender is known."""
         self.reserved = 0
         """How many bytes of it count as being read."""
         self._waited_s = 0.0

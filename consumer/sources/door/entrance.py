@@ -1,6 +1,6 @@
 """Accepts connections over TLS, so that a refused handshake gets its reason.
 
-The servers of asyncio neither report a failed handshake nor send the alert that tells the peer why
+The servers of asyncio neither report a failed handshake nor send the alert with the reason
 (python/cpython#98078). Without TLS they accept a fifth more connections a second than this one.
 """
 
