@@ -118,12 +118,17 @@ def lives_of(
             yield CertificateLife(str(path), chosen.begin, chosen.end)
 
 
+def certificates(path: Path) -> Iterator[bytes]:
+    """The bytes of the certificates in a file, in order; raises OSError or ValueError."""
+    for match in _PEM.finditer(path.read_bytes()):
+        yield a2b_base64(match[1])
+
+
 def first_certificate(path: Path) -> bytes:
     """The bytes of the first certificate in a file; raises OSError, or ValueError without one."""
-    match = _PEM.search(path.read_bytes())
-    if match is None:
-        raise ValueError(f"{path} contains no certificate")
-    return a2b_base64(match[1])
+    for certificate in certificates(path):
+        return certificate
+    raise ValueError(f"{path} contains no certificate")
 
 
 def _read_all(
