@@ -61,7 +61,7 @@ class SinkAway(ConsumerError):
 
 
 class SourcesFull(ConsumerError):
-    """Messages that must not be acked: there is no room for the dead letters that they become."""
+    """Messages that must not be acked: the dead letters that they become have no room."""
 
     def __init__(
         self, cause: SamError, sources: Collection[str], messages: Collection[int]

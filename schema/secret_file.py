@@ -15,7 +15,7 @@ from typing import BinaryIO, Callable, Optional
 from sam_pipeline.schema.errors import ConfigError
 
 MAX_CHARACTERS = 64 * 1024
-"""No more is read of a file: /dev/zero is one, too."""
+"""No more is read of a file: /dev/zero is also one."""
 
 
 def find_secret(

@@ -1,4 +1,4 @@
-"""`python -m sam_pipeline.spark_jobs` is `sam-report`; so is its path, for `spark-submit`."""
+"""`python -m sam_pipeline.spark_jobs` is `sam-report`, like its path, for `spark-submit`."""
 
 import sys
 from pathlib import Path

@@ -33,7 +33,7 @@ States:
   degraded   a broker is not connected, or (a part of) a spool cannot be used; they keep their
              messages, and the others are loaded
   stuck      the process exists but does nothing; the watchdog of systemd will end it
-  stopped    there is no process
+  stopped    the process does not run
 
 Exit status: 0 if running, 69 in any other state.
 """

@@ -29,7 +29,7 @@ class Session(Protocol):
 
     @property
     def batch_size(self) -> int:
-        """A batch of more messages would wait in vain: the session delivers on after an ack."""
+        """A batch of more messages never completes: the session delivers on after an ack."""
 
     def ack(self, tokens: Sequence[Any]) -> None:
         """Let another thread inform the broker that the messages are stored.

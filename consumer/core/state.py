@@ -73,7 +73,7 @@ class State:
         self.newest: dict[str, tuple[datetime, datetime]] = {}
         """When messages of a broker were last committed, and when the newest of them was sent."""
         self.coverage: Coverage | None = None
-        """Of which times everything has arrived; None unless somebody keeps it."""
+        """Of which times everything has arrived; None unless a watch keeps it."""
         self.probe_silences = ProbeSilences()
         self.reconnects = Counter[str]()
         """The sessions with brokers that replaced a lost one, before the last reload."""
@@ -183,7 +183,7 @@ class State:
         return self.lack_of_room(source) or (NOT_STORING if self.waiting_since else "")
 
     def lack_of_room(self, source: str) -> str:
-        """Why there is no room for the dead letters of a source; empty if there is."""
+        """Why the dead letters of a source have no room; empty if they have."""
         return self.full_sources.get(source, "")
 
     def dropped(self, deliveries: Sequence[Delivery]) -> None:

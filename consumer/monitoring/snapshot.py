@@ -116,7 +116,7 @@ class Snapshot:
     """Some of them."""
     dead_letters_last_hour: int = 0
     dead_letters_by_minute: Mapping[str, int] = field(default_factory=dict)
-    """Those of the last hour, for the next process."""
+    """The dead letters of the last hour, for the next process."""
     certificates: tuple[CertificateLife, ...] = ()
     unused_files: Mapping[str, str] = field(default_factory=dict)
     """Why the present content of files is not in use, by what it is for: the configuration, or

@@ -16,7 +16,7 @@ def is_of_a_page(headers: Mapping[str, str]) -> bool:
     """Whether a web page makes this request.
 
     Browsers send `Origin` with each POST of a page, and `Sec-Fetch-Site`, which is `none` only for
-    an address that somebody typed. Source: Fetch Metadata Request Headers, W3C.
+    an address that a person typed. Source: Fetch Metadata Request Headers, W3C.
     """
     return "Origin" in headers or headers.get("Sec-Fetch-Site", "none") != "none"
 

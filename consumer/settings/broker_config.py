@@ -69,7 +69,7 @@ class BrokerConfig:
     """
 
     url: str = config_key(
-        "the URL of a broker, which may be in `brokers`, too; it is read, unless it is in `to`",
+        "the URL of a broker, which may also be in `brokers`; it is read, unless it is in `to`",
         _check_url,
     )
     user: str = config_key("the login, unless the URL has one", default="")

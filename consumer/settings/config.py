@@ -252,7 +252,7 @@ class ConsumerConfig:
 
     @cached_property
     def brokers(self) -> tuple[Broker, ...]:
-        """Those of the key `brokers`, then those of the tables that are read."""
+        """The brokers of the key `brokers`, then those of the tables that are read."""
         listed = tuple(map(parse_broker, self.broker_urls))
         known = {*map(str, listed), *map(str, self.targets)}
         more = [table.broker for table in self.broker if table.destinations != ()]

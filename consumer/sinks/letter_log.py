@@ -50,7 +50,7 @@ class LetterLog:
     """Logs the first dead letters of a reason at once, then the number of others once a minute.
 
     An outage of a class is logged when it begins and when it ends. If another one begins within a
-    minute, it is logged when the minute is over, unless it is, too.
+    minute, it is logged when the minute is over, unless it has ended.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -43,7 +43,7 @@ class TurnResult(enum.Enum):
 
     DONE = "some work was done, and there may be more"
     WAITING = "there is work that can't be done yet"
-    NOTHING = "there is no work until something is loaded"
+    NOTHING = "nothing to do until something is loaded"
 
 
 @dataclass

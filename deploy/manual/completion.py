@@ -47,7 +47,7 @@ def describe(action: argparse.Action) -> None:
 
 
 def known_values(action: argparse.Action) -> Iterable[str]:
-    """The usual values of an option that accepts others, too."""
+    """The usual values of an option that also accepts others."""
     return {
         "--class": [known.name for known in BUILT_IN.values()],
         "--status": STATUSES,

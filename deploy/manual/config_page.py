@@ -42,7 +42,7 @@ for problems; `config show --origin` of each program prints every key, its value
 comes from.
 
 Secrets belong into files of their own, with mode 0600. A `sam.toml` or a fragment that contains a
-password must have that mode, too, or 0640 if it belongs to root."""
+password must also have that mode, or 0640 if it belongs to root."""
 
 EXAMPLE = """\
 [database]

@@ -42,7 +42,7 @@ DESCRIPTION = """\
 Check configuration, files, their modes, secrets and certificates, and report all problems at once
 (exit code 78). A certificate that expires within 14 days is only a note. With --connect, send a
 message of class `sam-check` to each broker and wait for it to come back, and note where one without
-login and certificate is confirmed, too: anybody may publish there. Consumers count such messages,
+login and certificate is also confirmed: anybody may publish there. Consumers count such messages,
 but do not load them.
 """
 EXAMPLES = """\

@@ -45,7 +45,7 @@ examples:
   check_sam_publisher --config /etc/sam/sam.toml --warning-age 600 --critical-age 7200
   check_sam_publisher --warning-messages 100 --warning-certificate-days 30
 
-Run it as the account that publishes: others can't read the spool. The spools of copies count, too.
+Run it as the account that publishes: others can't read the spool. The spools of copies also count.
 Of a certificate that lives for days only, the last third is a warning and the last tenth critical.
 The exit status is that of monitoring plugins:
   0 OK        nothing waits in the spool for too long

@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--status",
         required=True,
-        help="OK, WARNING, CRITICAL, UNKNOWN or 0 to 3; of a host UP, DOWN, UNREACHABLE, too",
+        help="OK, WARNING, CRITICAL, UNKNOWN or 0 to 3; of a host also UP, DOWN, UNREACHABLE",
     )
     parser.add_argument("--host", help="host of the service")
     parser.add_argument("--flavour", help="flavour of the service, such as CE")

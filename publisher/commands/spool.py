@@ -451,7 +451,7 @@ def _refusals(element: Element, config: PublisherConfig) -> dict[str, str]:
 
 
 def _content(element: Element) -> dict[str, Any]:
-    """Headers and body of an element; a body that is not UTF-8 in base64, too."""
+    """Headers and body of an element; a body that is not UTF-8 also in base64."""
     message = element.message
     if message is None:
         return {"headers": None, "body": None}

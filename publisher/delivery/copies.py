@@ -64,7 +64,7 @@ class CopyingCourier:
 
         Raises:
             NoBrokerTookIt: some messages were lost, by the section or by a copy.
-            ConfigError: they can't be signed; none was sent.
+            ConfigError: they can't be signed, and were not sent.
         """
         originals = list(messages)
         safe, self._safe = self._safe, {}

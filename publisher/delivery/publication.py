@@ -135,7 +135,7 @@ class Courier:
 
         Raises:
             NoBrokerTookIt: some messages were lost.
-            ConfigError: they can't be signed; none was sent.
+            ConfigError: they can't be signed, and were not sent.
         """
         batch = self.batch_of(messages)
         self.offer(batch, deadline)

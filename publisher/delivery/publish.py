@@ -21,10 +21,10 @@ def publish(messages: Sequence[Message], config: PublisherConfig) -> Publication
     """Publish the messages to the configured brokers within `config.timeout_s`.
 
     On return each message is confirmed by a broker or on disk in the spool, and so it is for each
-    copy. Spooled messages of earlier calls are sent, too, in at most a fifth of that time.
+    copy. Spooled messages of earlier calls are also sent, in at most a fifth of that time.
 
     Raises:
-        MessageRefused: no consumer could receive one of them, or it is too large; none was sent.
+        MessageRefused: no consumer could receive one of them, or it is too large. Nothing was sent.
         NoBrokerTookIt: some messages were lost; its `publication` has the others.
     """
     from sam_pipeline.publisher.delivery.limits import require_deliverable

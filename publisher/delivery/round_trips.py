@@ -51,7 +51,7 @@ def round_trips(config: PublisherConfig) -> Iterator[RoundTrip]:
 def _anybody_may_publish(
     address: BrokerAddress, config: PublisherConfig, deadline: Deadline
 ) -> bool:
-    """Whether a broker that took our message confirms one without login and certificate, too."""
+    """Whether a broker that took our message also confirms one without login and certificate."""
     broker = address.broker
     if broker.kind in (AMS, SPOOL):  # they always know the sender
         return False

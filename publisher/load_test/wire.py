@@ -154,7 +154,7 @@ class Consumer:
             raise BrokerUnavailable(route.address, f"can't subscribe: {loss}") from loss
 
     def _headers(self) -> dict[str, str]:
-        """Those of all kinds of brokers; each of them ignores the others'."""
+        """The headers of all kinds of brokers; each of them ignores the others."""
         cell, name = self._cell, self._name
         headers = {
             "id": SUBSCRIPTION,

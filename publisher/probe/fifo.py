@@ -100,7 +100,7 @@ class Fifo:
                 raise FifoError(f"{path} is read by another process: two would share its lines")
             if is_new:
                 os.fchmod(self._always_open, mode)  # whatever the umask is
-            with suppress(OSError):  # it works with less, too
+            with suppress(OSError):  # it also works with less
                 fcntl.fcntl(self._always_open, _SET_CAPACITY, CAPACITY_BYTES)
             self._reader = open(self._opened_again(), "rb", buffering=0)  # noqa: SIM115
         except BaseException:

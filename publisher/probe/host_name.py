@@ -19,7 +19,7 @@ def this_host() -> str:
 
     deadline = Deadline.after(HOST_NAME_TIMEOUT_S)
     try:
-        # A str would be encoded as IDNA, whose codec is slow to import, too.
+        # A str would be encoded as IDNA, whose codec is also slow to import.
         host, aliases, _ = within(deadline, gethostbyaddr, name.encode())
     except (OSError, UnicodeError, RuntimeError):  # including TimeoutError; no more threads
         return name

@@ -222,7 +222,7 @@ class PublisherConfig(ConfigFields):
         from sam_pipeline.schema.net import proxy
 
         is_own = at.table is not None and at.table.proxy is not None
-        # That of the environment is the section's, like the proxy, which a copy uses as well.
+        # The token of the environment is the section's, like the proxy, which a copy also uses.
         environ = {} if is_own else os.environ
         try:
             return proxy.chosen(

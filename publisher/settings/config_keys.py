@@ -61,7 +61,7 @@ class ConfigKeys:
 
 
 def all_keys(findings: Findings, config: PublisherConfig) -> Iterator[ConfigKeys]:
-    """Those of the section, then those of each copy that has no bad value."""
+    """The keys of the section, then those of each copy that has no bad value."""
     yield ConfigKeys(findings, config)
     tables = enumerate(findings.values.get("copy", ()), 1)
     numbers = {table.name: number for number, table in tables if table}

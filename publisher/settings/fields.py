@@ -201,7 +201,7 @@ class ConfigFields(NamedTuple):
                 "what": "or `2770`: the accounts of a group share the spool",
             },
             "state": {"what": "state directory, instead of `$STATE_DIRECTORY`"},
-            "drain": {"what": "send spooled messages of earlier calls, too"},
+            "drain": {"what": "also send spooled messages of earlier calls"},
             "record": {
                 "check": _problems_of_record,
                 "what": "values for keys that a metric result lacks: `host`, `flavour`, `site`,"

@@ -28,7 +28,7 @@ SCRATCH = (
 """Variables that name the scratch directory of a job."""
 
 JOB = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "_CONDOR_JOB_AD", "JOB_ID")
-"""Variables that are set in a job, where TMPDIR belongs to the job, too."""
+"""Variables that are set in a job, where TMPDIR also belongs to the job."""
 
 SIGNED_DESTINATION = "a signature covers the destination: remove them, or signing_key_file"
 
@@ -78,7 +78,7 @@ def problems_between_keys(config: PublisherConfig) -> Iterator[str]:
             if table.destinations and one.signing_key_file:
                 yield f"{one.name} broker {table.broker}: destinations: {SIGNED_DESTINATION}"
         if one.spool in spools:
-            yield f"{one.name} spool: {one.spool} is the spool of {spools[one.spool]}, too"
+            yield f"{one.name} spool: {one.spool} is also the spool of {spools[one.spool]}"
         if one.spool:
             spools[one.spool] = one.name
 

@@ -1,6 +1,6 @@
 """How many results were lost on this host: neither published nor spooled.
 
-A disk that takes no result is full or read-only, and most likely that of the state directory, too.
+A disk that takes no result is full or read-only, and most likely also that of the state directory.
 So the count is written where anything can be written: there, in memory, or in /tmp.
 """
 

@@ -21,7 +21,7 @@ def is_ours(name: str) -> bool:
 
 @lru_cache(maxsize=1000)  # nearly all messages have the same header names
 def ours_among(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of these header names that are ours."""
+    """The header names among these that are ours."""
     return tuple(filter(is_ours, names))
 
 

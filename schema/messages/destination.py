@@ -1,7 +1,7 @@
 """Destinations: the topics and queues by which publishers and consumers meet.
 
 A destination is `/topic/NAME` or `/queue/NAME`; RabbitMQ also has `/amq/queue/NAME`, for a queue
-that exists, and `/exchange/NAME/KEY`. Brokers accept any other text, too, and confirm its messages,
+that exists, and `/exchange/NAME/KEY`. Brokers also accept any other text, and confirm its messages,
 but no consumer receives them.
 """
 

@@ -1,6 +1,6 @@
 """Messages of foreign writers: the subscription adds their format and key names as headers.
 
-A dead letter, a spool element and a replay carry these headers, too, so decoding depends on nothing
+Dead letters, spool elements and replays also carry these headers, so decoding depends on nothing
 but the message. `samRename` is `foreign=ours,foreign=ours`, where names are percent-encoded (except
 letters, digits and `_.-~`) and foreign names match in any case.
 """

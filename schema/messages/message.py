@@ -18,7 +18,7 @@ HOST, PROGRAM, USER = "samHost", "samProgram", "samUser"
 """Headers in which the publisher says where it made a message: claims that nothing has verified."""
 CONTENT_TYPE = "content-type"
 DESTINATION = "destination"
-"""The header that names the topic or queue; it is stored in the spool, too."""
+"""The header that names the topic or queue; it is also stored in the spool."""
 USER_HEADERS = ("JMSXUserID", "user-id")
 """The headers in which ActiveMQ and RabbitMQ name the login of the publisher, if configured."""
 JSON = "application/json"

@@ -59,7 +59,7 @@ def refusal_of(message: Message) -> MessageRefused | None:
     reason = message.headers.get(REFUSED)
     if not reason:
         return None
-    # Publishers can set these headers, too; their messages are then refused like marked ones.
+    # Publishers can also set these headers; their messages are then refused like marked ones.
     known = reason if reason in REASONS else BAD_FRAME
     return MessageRefused(known, message.headers.get(REFUSED_TEXT) or "refused by its sender")
 

@@ -72,12 +72,12 @@ class CertificateFinding(NamedTuple):
 
 
 def validities(path: Path) -> list[Validity]:
-    """Those of the certificates in a file, in order; of one that can't be read there is none."""
+    """The validities of the certificates in a file, in order, without unreadable ones."""
     return _read_all(path, _PEM, _validity)
 
 
 def validities_of_lists(path: Path) -> list[Validity]:
-    """Those of the revocation lists in a file that name the time of the next one."""
+    """The validities of the revocation lists in a file that name the time of the next one."""
     return _read_all(path, _CRL_PEM, _validity_of_list)
 
 

@@ -166,7 +166,7 @@ def connect(ip: str, port: int, deadline: Deadline) -> Channel:
     try:
         opened.setblocking(False)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The kernel gives up, too, on bytes that a dead broker never acknowledges.
+        # The kernel also gives up on bytes that a dead broker never acknowledges.
         patience_ms = max(MIN_USER_TIMEOUT_MS, int(deadline.remaining() * 1000))
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
         code = opened.connect_ex((ip, port))

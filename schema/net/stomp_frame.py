@@ -110,7 +110,7 @@ class FrameReader:
         self._head: Optional[Frame] = None
         """Command and headers of a frame whose body is not complete yet."""
         self._searched = 0
-        """The offset up to which that body was searched for a NUL, in vain."""
+        """The offset up to which that body was searched for a NUL without finding one."""
         self._skipped = 0
         """How many bytes of that body are not in the buffer any more."""
         self._fault: Any = None

@@ -280,7 +280,7 @@ def _objection_to_certificate(error: ssl.SSLCertVerificationError) -> str:
 
 
 def _lists_to_load(crl_file: Path, ca_file: Optional[Path]) -> list[Path]:
-    """The files of revocation lists; none for the directory where OpenSSL finds them itself."""
+    """The files of revocation lists, but not for the directory where OpenSSL finds them itself."""
     if not crl_file.is_dir():
         return [crl_file]
     # Not as another directory of OpenSSL: then its authorities would be trusted as well.

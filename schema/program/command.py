@@ -16,7 +16,7 @@ from sam_pipeline.schema.log import lazy_logger, when_first_used
 from sam_pipeline.schema.program.wording import printable, printable_json
 
 VERSION = "0.1.0"
-"""That of pyproject.toml; to read it from the installed metadata takes longer than publishing."""
+"""As in pyproject.toml; to read it from the installed metadata takes longer than publishing."""
 
 OK = 0
 USAGE = errors.USAGE
@@ -151,7 +151,7 @@ def common_options() -> argparse.ArgumentParser:
     group = parser.add_argument_group("common options")
     group.add_argument("--config", metavar="FILE", help="read this sam.toml")
     group.add_argument(
-        "-v", dest="verbosity", action="store_const", const=1, help="log debug messages, too"
+        "-v", dest="verbosity", action="store_const", const=1, help="also log debug messages"
     )
     group.add_argument(
         "-q",

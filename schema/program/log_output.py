@@ -2,7 +2,7 @@
 
 If that is the journal of systemd, each line begins with its priority (sd-daemon(3)), and text has
 no time, which the journal adds. Repetitions of a line are counted and not written. A log that can't
-be written (disk full, reader gone) never stops the program: its lines are counted, too.
+be written (disk full, reader gone) never stops the program: its lines are also counted.
 """
 
 from __future__ import annotations

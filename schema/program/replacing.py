@@ -22,7 +22,7 @@ def replacing(path: Path, mode: int = 0o666, directory_mode: int = 0o777) -> Ite
     with suppress(FileNotFoundError):
         temporary.unlink()  # left by a killed process with our process id
     try:
-        # O_EXCL does not follow a link that somebody planted.
+        # O_EXCL does not follow a planted link.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with open(descriptor, "wb") as file:
             yield file

@@ -144,7 +144,7 @@ KNOWN_KEYS = Names(key for message_class in BUILT_IN.values() for key in message
 
 @lru_cache(maxsize=100)
 def column_names(columns: tuple[str, ...]) -> Names:
-    """The columns of a view, which the keys of built-in classes find in one look-up, too."""
+    """The columns of a view, which the keys of built-in classes also find in one look-up."""
     names = Names(columns)
     names.update({key: names[key] for key in KNOWN_KEYS.values() if names[key]})
     return names

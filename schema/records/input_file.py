@@ -24,7 +24,7 @@ class InputFile:
     `patience`, `read` returns what a pipe has brought when it pauses; then `paused` is true.
 
     Raises:
-        UnreadableInput: the file can't be opened; `read` raises it, too.
+        UnreadableInput: the file can't be opened; `read` also raises it.
     """
 
     def __init__(

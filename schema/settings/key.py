@@ -37,7 +37,7 @@ def secret_key(meaning: str) -> Any:
 
 
 def certificate_key(meaning: str) -> Any:
-    """An optional certificate, whose file may hold the private key, too."""
+    """An optional certificate, whose file may also contain the private key."""
     return config_key(meaning, problem_of_certificate, None)
 
 

@@ -2,7 +2,7 @@
 
     {"header": {"name": "value"}, "body": "…", "text": true, "encoding": "base64+utf8+zlib"}
 
-All keys are optional. There is no checksum, because other implementations refuse unknown keys.
+All keys are optional. A checksum is missing, because other implementations refuse unknown keys.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run_explain(args: argparse.Namespace) -> int:
     """Print the explanation of a day in each report: as text, by cause, for a ticket, as JSON.
 
-    That of several days has the worst of them, and the causes with their days.
+    The explanation of several days has the worst of them, and the causes with their days.
 
     Raises:
         ReportUsage: a ticket about several days or reports, or a site or endpoint that is not

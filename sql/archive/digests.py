@@ -2,8 +2,9 @@
 
 A digest of results is a sum over the results, modulo 2⁶⁴, of the key of the instance, which depends
 on its names only, times the scrambled time and status. So it depends neither on the order of the
-results nor on the numbers that a database gave to names. That of a run covers the results that
-count for its report; that of an archived day covers all of its results. The others are SHA-256.
+results nor on the numbers that a database gave to names. The digest of a run covers the results
+that count for its report; that of an archived day covers all of its results. The others are
+SHA-256.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ MAX_DAYS = 50
 """Days whose partitions a transaction creates, or fills.
 
 A day costs thirteen locks to create and about seven to fill. By default all sessions of a
-PostgreSQL server share room for about 7,000; when it is full, those of other databases fail, too.
+PostgreSQL server share room for about 7,000; when it is full, those of other databases also fail.
 """
 
 RESULTS = "metric_result"

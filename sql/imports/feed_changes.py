@@ -72,7 +72,7 @@ class FeedSnapshot:
 
     @property
     def message_id(self) -> str:
-        """That of the rows; `source_of` reads it."""
+        """The message id of the rows; `source_of` reads it."""
         return f"{self.source}:{self.at}"
 
     @property

@@ -75,7 +75,7 @@ class _Stored(NamedTuple):
 def insert_batch(connection: Connection, batch: Batch, by_message: bool = False) -> Inserted:
     """Insert a batch in the caller's transaction; raises driver errors that a retry may solve.
 
-    `by_message`: count the rows and duplicates of each message, too.
+    `by_message`: also count the rows and duplicates of each message.
     """
     inserted = Inserted({}, {}, list(batch.failures))
     for name, part in sorted(batch.by_view.items()):

@@ -305,7 +305,7 @@ class _Attempt:
             failures.setdefault(id(failure.message), []).append(failure)
         now = stored_time(self.connection, self.now)
         outcomes, loaded, failed = [], [], []
-        # In the order in which loaders, too, store dead letters.
+        # In the order in which loaders also store dead letters.
         for message, letter in sorted(pairs, key=lambda pair: pair[0].message_id):
             number, refused = letter.dead_letter_id, failures.get(id(message), [])
             replacing: tuple[int, ...] = ()

@@ -100,7 +100,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         action="append",
         default=[],
-        help="search this directory queue, too; may be repeated",
+        help="also search this directory queue; may be repeated",
     )
     parser.set_defaults(handler=run_find)
 
@@ -213,7 +213,7 @@ def describe_letter(letter: DeadLetter) -> str:
 
 
 def where_searched(one: MessageFindings, spools: Sequence[Path]) -> str:
-    """What was searched in vain."""
+    """Where it was searched without a result."""
     places = [f"in {path}" for path in spools]
     if one.stored:
         begins, ends = format_time(one.begins), format_time(one.ends)

@@ -39,7 +39,7 @@ def add_limits(parser: argparse._ActionsContainer) -> None:
         "--all",
         dest="full",
         action="store_true",
-        help="on a terminal, too, print all lines of each message, and all of each line",
+        help="print all lines of each message, and all of each line, also on a terminal",
     )
 
 

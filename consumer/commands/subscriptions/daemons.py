@@ -28,7 +28,7 @@ def running_daemons(config: ConsumerConfig) -> list[Snapshot]:
 
 
 def reading(daemons: list[Snapshot], broker: str) -> Iterator[tuple[Snapshot, BrokerState]]:
-    """Those of the daemons that read a broker, and the state of that broker in them."""
+    """The daemons that read a broker, and the state of that broker in them."""
     for daemon in daemons:
         for state in daemon.brokers:
             if state.broker == broker:

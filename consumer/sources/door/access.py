@@ -46,7 +46,7 @@ class Access:
     def identity_of(self, request: web.BaseRequest, token: str = "") -> str:
         """The identity of the sender of a request; raises HttpProblem if that is not enough.
 
-        `token` counts if there is no header Authorization.
+        `token` counts without a header Authorization.
         """
         if is_of_a_page(request.headers):
             raise HttpProblem(FORBIDDEN, "requests of web pages are not accepted (Origin)")
@@ -70,7 +70,7 @@ class Access:
         would not notice. Without a `tokens_file`, the header is ignored.
 
         Raises:
-            HttpProblem: the token is unknown, or there is no identity and the door wants one.
+            HttpProblem: the token is unknown, or the door requires an identity and gets none.
         """
         if authorization and self._credentials.tokens is not None:
             return self.identity_of_token(*_name_and_token(authorization))

@@ -86,7 +86,7 @@ class DoorConnection(web.RequestHandler):
     handshake: asyncio.Task[None] | None = None
     """The task that accepts a connection over TLS, until it is accepted."""
     is_excess = False
-    """Whether there is no room for it beside known senders."""
+    """Whether known senders leave it no room."""
 
     _server: DoorServer
     _head_timer: asyncio.TimerHandle | None = None

@@ -56,7 +56,7 @@ class Strangers:
         self._by_address.setdefault(address, {})[connection] = None
 
     def dismiss_oldest(self) -> bool:
-        """Make room for another connection; False if there is no stranger."""
+        """Make room for another connection; False without a stranger."""
         if self._addresses:
             self._dismiss(next(iter(self._addresses)))
             return True

@@ -198,7 +198,7 @@ def stored_in(dialect: BrokerDialect, consumer: str, destination: str, shared: b
 def deletable(server: str, destination: str, shared: bool) -> bool:
     """Whether a client can delete the subscription over STOMP; `server` is a kind of broker.
 
-    A queue belongs to its publishers, too; ActiveMQ deletes none over STOMP, and RabbitMQ none that
+    A queue also belongs to its publishers; ActiveMQ deletes none over STOMP, and RabbitMQ none that
     is bound by `/exchange/`.
     """
     if server == ACTIVEMQ and shared:

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 def left_behind(
     config: ConsumerConfig, made: Sequence[MadeSubscription]
 ) -> Iterator[MadeSubscription]:
-    """Those of the subscriptions that are not configured."""
+    """The subscriptions that are not configured."""
     return (item for item in made if not is_configured(config, item))
 
 

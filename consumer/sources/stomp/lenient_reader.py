@@ -222,7 +222,7 @@ class _LongHead:
         self._count = self._kept = self._size = 0
         """How many headers there are, how many of them are kept, and their bytes.
 
-        Those of the delivery are not counted, so that the numbers are those of the message.
+        Headers of the delivery are not counted, so that the numbers are those of the message.
         """
         self._line = bytearray()
         """The beginning of a line that is incomplete."""

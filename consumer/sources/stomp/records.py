@@ -57,11 +57,11 @@ class MadeSubscription:
     stored_in: str
     """The queue, or the name of the durable subscription."""
     user: str = ""
-    """That of the URL."""
+    """The virtual host in the URL."""
     has_table: bool = False
     """Whether the broker had a table `[[consumer.broker]]`, and so perhaps credentials in it."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Those of SUBSCRIBE that the configuration added."""
+    """The headers of SUBSCRIBE that the configuration added."""
     since: str = ""
     addresses: tuple[str, ...] = ()
     """The hosts behind the name of the broker that have confirmed it."""
@@ -132,7 +132,7 @@ class BrokerRecords:
         self._address = broker.host
 
     def at(self, address: str) -> BrokerRecords:
-        """Those of one of the hosts behind the name of the broker."""
+        """The records of one of the hosts behind the name of the broker."""
         records = copy(self)
         records._address = address
         return records

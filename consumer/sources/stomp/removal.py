@@ -1,6 +1,6 @@
 """Deletes a durable subscription at its broker.
 
-ActiveMQ and Artemis delete it by its name, unless somebody is subscribed to it. RabbitMQ deletes it
+ActiveMQ and Artemis delete it by its name, unless it has a subscriber. RabbitMQ deletes it
 when a client that has subscribed to it unsubscribes, with the headers of a durable subscription.
 """
 
@@ -185,7 +185,7 @@ def _unsubscribing(dialect: BrokerDialect, made: MadeSubscription) -> Mapping[st
     """The headers of UNSUBSCRIBE that delete it."""
     if dialect.kind == ARTEMIS:
         # It deletes the queue with the name of client and subscription; that of a shared one
-        # begins with our name, too.
+        # also begins with our name.
         name = made.stored_in.removeprefix(f"{made.consumer}.")
         return {"id": ID, "durable-subscription-name": name}
     return _headers(dialect, made)

@@ -379,7 +379,7 @@ class ConsumingSession(StompSession):
             self._partial_since = self._heard_at
 
     def _cannot_read(self, error: FrameError, messages: list[Frame]) -> None:
-        """Read no more; at the last attempt, deliver the frame at fault, too.
+        """Read no more; at the last attempt, also deliver the frame at fault.
 
         Bytes that do not begin a frame belong to the message before them: its body has a NUL.
         """

@@ -19,7 +19,7 @@ from sam_pipeline.schema.net.stomp_frame import Frame
 from sam_pipeline.schema.net.stomp_session import SessionLost
 
 SELECTOR = "selector"
-"""The configured header of SUBSCRIBE that applies to a tap, too; others describe queues."""
+"""The configured header of SUBSCRIBE that also applies to a tap; others describe queues."""
 BROWSER_END = ("browser", "end")
 """The header of the MESSAGE with which ActiveMQ ends a browsed queue."""
 

@@ -1,6 +1,6 @@
 """The HTTP door of `sam-consume`: many messages per request, and an answer for each of them.
 
-A request has one message per line, in the format of a spool element. The answers are lines, too,
+A request has one message per line, in the format of a spool element. The answers are lines as well,
 in the same order: a status of 2xx for a message that is stored, else a problem (RFC 9457).
 """
 

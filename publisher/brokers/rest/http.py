@@ -251,7 +251,7 @@ def login_headers(broker: Broker, config: PublisherConfig) -> dict[str, str]:
 
 
 def _reason_of(error: Exception, channel: Channel) -> str:
-    """Why there is no complete answer."""
+    """Why the answer is missing or incomplete."""
     reason = one_line(error_text(error), MAX_QUOTED)
     if isinstance(error, ConnectionError):
         reason = f"it closed the connection before it answered ({reason})"

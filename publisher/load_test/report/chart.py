@@ -36,7 +36,7 @@ STYLES = (
     Style("#7a5c00", "12 4", "circle", False),
     Style("#5a5a5a", "1 3", "square", True),
 )
-"""Colours that people with any vision tell apart, all dark enough for a print."""
+"""Colours that people with any vision distinguish, all dark enough for a print."""
 
 
 class Axis(NamedTuple):

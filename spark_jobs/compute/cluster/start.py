@@ -28,7 +28,7 @@ DEFAULTS = {
     "spark.driver.memory": "4g",
 }
 # The machine's own name may not resolve, and a local session never leaves it. Spark looks up the
-# name even if it has an address for everything, unless the environment contains one, too.
+# name even if it has an address for everything, unless the environment also contains one.
 LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 LOCAL_ENVIRONMENT = ("SPARK_LOCAL_IP", "127.0.0.1")
 

@@ -45,7 +45,7 @@ class ArchivedResult(NamedTuple):
 def find_days(
     open_archive: OpenArchive, days: Sequence[date], versions: Mapping[date, int]
 ) -> ArchivedDays:
-    """Those of the days that the archive has, in these versions if it still has them.
+    """The results of the days that the archive has, in these versions if it still has them.
 
     If the archive is unavailable, it has none; a warning says so.
     """

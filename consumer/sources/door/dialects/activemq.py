@@ -39,7 +39,7 @@ ID_HEADER = "messageID"
 
 BODY = "body"
 DEFAULT_PRIORITY = "5"
-"""That of a message without another one; a STOMP broker would give it 4."""
+"""The priority of a message without one; a STOMP broker would give it 4."""
 
 _NOT_HEADERS = {
     *("destination", "type", BODY, "JMSDeliveryMode", "JMSPriority", "JMSTimeToLive"),
@@ -65,7 +65,7 @@ def servlet_message(
     """The message that the servlet would send; `path` is what follows `/api/message/`.
 
     Raises:
-        HttpProblem: there is no message in the request, or a parameter is invalid.
+        HttpProblem: the request has no message, or a parameter is invalid.
     """
     kind = "topic" if parameters.get("type", "topic").lower() == "topic" else "queue"
     name = parameters.get("destination") or path.replace("/", ".")

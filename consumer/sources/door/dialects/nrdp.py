@@ -40,7 +40,7 @@ from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.records.nrdp import UnreadableResults, results_in_json, results_in_xml
 
 PRODUCT, VERSION = "nrdp", "2.0.3"
-"""Those of the server whose requests and answers these are."""
+"""The name and version of the server whose requests and answers these are."""
 MAX_QUOTED = 5
 """Bad results whose reasons are in an answer."""
 

@@ -187,7 +187,7 @@ def test_after_sigterm_no_copy_is_waited_for() -> None:
     [
         ('[[publisher.copy]]\nname = "region"\nbrokers = ["stomp://a"]', "appears twice"),
         ('[[publisher.copy]]\nname = "a/b"\nbrokers = ["stomp://a"]', "expected letters, digits"),
-        ('spool = "state/spool"', "is the spool of [publisher], too"),
+        ('spool = "state/spool"', "is also the spool of [publisher]"),
         ('user = "x"', "would be sent in plain text"),
     ],
 )
