@@ -4,11 +4,11 @@ PublishError
 ├── PublishUsage        the command line lacks an option
 ├── FifoError           the FIFO of passive results can't be used
 ├── BrokerUnavailable   try the next broker, then the spool
-├── LoadTestFailed      the load test can't go on; what was measured is reported
+├── LoadTestFailed      the load test can't go on; its measurements are reported
 ├── MessageRejected     try another broker with this message; go on with the others here
 └── NoBrokerTookIt      (in publication.py) some messages are lost: send them again
 
-Terminated              by SIGTERM: wait for no broker, spool what was read
+Terminated              by SIGTERM: wait for no broker, spool all records
 """
 
 from __future__ import annotations

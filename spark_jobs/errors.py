@@ -23,7 +23,7 @@ from sam_pipeline.schema.program import command
 
 
 class ReportUsage(SamError):
-    """The command line asks for something that does not exist; the message lists what does."""
+    """The command line asks for something unknown; the message lists the known names."""
 
     exit_code = command.USAGE
 

@@ -44,7 +44,7 @@ from sam_pipeline.schema.spool.access import unusable_quarantine, writable_by_ot
 EXAMPLES = """\
 examples:
   sam-consume check
-  sam-consume check --files            only what is read at a reload, without the database
+  sam-consume check --files            only the files of a reload, without the database
   sam-consume check --connect          also send a message through each broker, and wait for it;
                                        show what listens at listen+https:// and listen+http://
   sam-consume check --to spool:///var/spool/sam-in      of a relay, which needs no database
@@ -109,7 +109,7 @@ def _print_findings(
     trips: Sequence[RoundTrip],
     config: ConsumerConfig | None,
 ) -> None:
-    """Print what was learned; as text without the problems, which the error has."""
+    """Print the findings; as text without the problems, which the error has."""
     now = datetime.now(UTC)
     lives = list(certificate_lives(config)) if config else []
     if args.json:

@@ -207,7 +207,7 @@ def _run(
 
 
 def _objections(settings: Settings, recent: RecentRecords | None) -> Iterator[str]:
-    """Why the policy should not be used yet, judged by what was accepted lately."""
+    """Why the policy should not be used yet, judged by the records accepted lately."""
     from sam_pipeline.sql.database.engine import make_engine
     from sam_pipeline.sql.errors import SqlError
 
@@ -218,7 +218,7 @@ def _objections(settings: Settings, recent: RecentRecords | None) -> Iterator[st
         if objection := recent.objection(settings.policy, engine):
             yield f"{settings.config.publishers}: {objection}"
     except SqlError as error:
-        logger.warning("the policy was not tried on what was accepted lately: %s", error)
+        logger.warning("the policy was not tried on the records accepted lately: %s", error)
     finally:
         engine.dispose()
 

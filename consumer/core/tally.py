@@ -93,7 +93,7 @@ class Tally:
             self.ignored_keys[name if known else OTHERS] += count
 
     def add_refusals(self, refusals: Mapping[tuple[str, str], int]) -> None:
-        """Add what was refused, by publisher and reason."""
+        """Add refused records, by publisher and reason."""
         for (publisher, reason), count in refusals.items():
             pair = printable(publisher), reason
             known = pair in self.refusals or len(self.refusals) < MAX_REFUSALS

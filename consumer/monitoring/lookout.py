@@ -36,7 +36,7 @@ class Lookout:
         self._blind_since: datetime | None = None
 
     def look(self, now: datetime, held: Counter[str]) -> None:
-        """Note what is covered; `held`: the messages of each broker that are not yet acked."""
+        """Note the covered times; `held`: the messages of each broker that are not yet acked."""
         stalled = now - self._looked_at > STALLED_AFTER
         is_blind = self._state.waiting_since is not None or any(
             source.missing() for source in self._sources

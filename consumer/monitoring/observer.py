@@ -148,7 +148,7 @@ class Observer:
         self._lookout = Lookout(self.state, self._inbox, self._sources, resumed)
 
     def look(self) -> None:
-        """Note what has arrived, and once a minute when certificates expire."""
+        """Note arrivals, and once a minute when certificates expire."""
         if self._lookout:
             self._lookout.look(datetime.now(UTC), self._held())
         if self._config and time.monotonic() >= self._next_reading_at:

@@ -1,4 +1,4 @@
-"""The C library's memory allocator: what is free goes back to the system."""
+"""The C library's memory allocator: free memory goes back to the system."""
 
 from __future__ import annotations
 

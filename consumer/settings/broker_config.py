@@ -1,4 +1,4 @@
-"""The tables `[[consumer.broker]]`: what is special about single brokers."""
+"""The tables `[[consumer.broker]]`: the settings of single brokers."""
 
 from __future__ import annotations
 

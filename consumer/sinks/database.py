@@ -203,7 +203,7 @@ class DatabaseSink:
             fold_all(self._engine)
 
     def close(self) -> None:
-        """Log what is still to be logged."""
+        """Log the letters that are not logged yet."""
         self._letter_log.write_due(everything=True)
 
     def _pauses(self, batch: Sequence[Delivery], records: Mapping[str, int]) -> dict[str, float]:

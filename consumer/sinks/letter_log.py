@@ -95,7 +95,7 @@ class LetterLog:
         outage.error, outage.is_logged = "", False
 
     def write_due(self, everything: bool = False) -> None:
-        """Log what is due, or at the end of the process everything that is not logged yet."""
+        """Log the lines that are due, or at the end of the process all that remain."""
         now = self._clock()
         for reason, waiting in self._by_reason.items():
             if waiting.first and (everything or now >= waiting.due_at):

@@ -212,7 +212,7 @@ class SpoolSource:
         return self._stamp.stamped(message)
 
     def _release(self, claims: Claims) -> None:
-        """Unlock what was never acked; what can't be unlocked now stays claimed."""
+        """Unlock elements that were never acked; others stay claimed until they can be."""
         for name in tuple(self._to_unlock):
             with suppress(SpoolError):
                 self._queue.unlock(name)

@@ -76,7 +76,7 @@ class BrokerKind(Protocol):
     def round_trip(
         self, address: BrokerAddress, config: PublisherConfig, message: Message, deadline: Deadline
     ) -> str:
-        """Send a check message and read it back, as far as a publisher may; say what was proven.
+        """Send a check message and read it back, as far as a publisher may; return the proof.
 
         Raises BrokerUnavailable and MessageRejected.
         """

@@ -20,7 +20,7 @@ def config_of(args: argparse.Namespace) -> PublisherConfig:
     """The configuration, with the options that were given.
 
     Raises:
-        MessageRefused: no consumer could receive what is sent to the destination of the options.
+        MessageRefused: no consumer could receive messages at the destination of the options.
         ConfigError: all problems at once.
     """
     message_class, destination = (

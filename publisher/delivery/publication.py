@@ -271,7 +271,7 @@ class MessageBatch:
         """The brokers to which they were offered."""
 
     def snapshot(self) -> MessageBatch:
-        """The state of a batch that another thread may still send, without what was refused."""
+        """The state of a batch that another thread may still send, without refused messages."""
         taken = MessageBatch(())
         taken.missing = dict(self.missing)
         taken.receipts = list(self.receipts)

@@ -68,7 +68,7 @@ class Account(NamedTuple):
 
 
 def balance(sent: Sequence[Sent], arrivals: Sequence[Arrivals], shared: bool) -> Account:
-    """Compare what was sent with what arrived.
+    """Compare sent with received messages.
 
     Args:
         shared: the consumers read one queue, so each message belongs to one of them.

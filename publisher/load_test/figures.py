@@ -91,7 +91,7 @@ def machine() -> Document:
 
 
 def _counts(account: Account, run: CellRun) -> Document:
-    """The account of the messages; what was still arriving at the end is not lost."""
+    """The account of the messages; those that still arrive at the end are not lost."""
     is_final = run.ended_by == QUIET or not account.missing
     return {
         "sent": account.sent,
@@ -109,7 +109,7 @@ def _counts(account: Account, run: CellRun) -> Document:
 
 
 def _processor(run: CellRun, sent_per_s: float) -> Document:
-    """How much of the processors the tool took, and what was the limit."""
+    """How much of the processors the tool took, and the limit."""
     times = [(report.processor_s, report.wall_s) for report in run.sending]
     times += [(report.processor_s, report.wall_s) for report in run.receiving]
     shares = [processor_s / wall_s for processor_s, wall_s in times if wall_s]

@@ -135,7 +135,7 @@ def receive(
             opened[number] = _consumer(route, cell, (cell_number, number), watch, deadline)
         pipe.send((READY, next(iter(opened.values())).server))
         report = _receive_all(pipe, cell, watch, opened)
-    except (EOFError, OSError):  # the tool was killed: do what is left to do
+    except (EOFError, OSError):  # the tool was killed: finish its work
         report = None
     finally:
         ends = Deadline.after(LEAVE_S)
@@ -242,7 +242,7 @@ def _flush(consumer: Consumer) -> None:
 
 
 def _empty(opened: dict[int, Consumer], problems: list[str]) -> None:
-    """Take what is left in a queue: some brokers would keep it for ever."""
+    """Take the rest of a queue: some brokers would keep it for ever."""
     ends_at = time.monotonic() + EMPTY_S
     last = time.monotonic()
     while time.monotonic() - last < EMPTY_QUIET_S:

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while a load test runs: it ends with what was measured.
+"""SIGINT and SIGTERM while a load test runs: it ends with its measurements.
 
 with StopSignal() as stop:
     …

@@ -175,7 +175,7 @@ class Consumer:
         return headers
 
     def receive(self) -> bool:
-        """Read what has arrived, and ack it; return whether anything had. Raises SessionLost."""
+        """Read arrived frames, and ack them; return whether there were any. Raises SessionLost."""
         if not self.session.receive_now():
             return False
         if self.reader.ack:

@@ -32,8 +32,7 @@ MAX_LINE_BYTES = 4096
 """The first line of a record is searched for a key up to this length."""
 
 LARGE_BYTES = MAX_BYTES // 4
-"""A record that is larger may not fit into a message: what is not UTF-8 grows when it is replaced.
-"""
+"""A larger record may not fit into a message: bytes other than UTF-8 grow when replaced."""
 
 Change = Callable[[Record], Record]
 """`fit` shortens a large record, or raises MessageRefused; `completed` adds configured values."""
@@ -104,7 +103,7 @@ def read_files(
     refuse_missing(names, "nothing was sent")
     for name in names or [STDIN]:
         if patience and not os.path.isfile(name):
-            yield Pause()  # what was read until now
+            yield Pause()  # the records until now
         with InputFile(name, patience=patience) as file:
             for block in read_blocks(file):
                 if isinstance(block, InputBlock):

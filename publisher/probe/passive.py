@@ -112,5 +112,5 @@ def _lines(file: InputFile, is_cut: Callable[[], bool]) -> Iterator[Union[InputL
 
 
 def _text(body: bytes) -> str:
-    """The text; what is not UTF-8, and NUL bytes, are replaced by U+FFFD."""
+    """The text; bytes that are not UTF-8, and NUL bytes, are replaced by U+FFFD."""
     return body.decode("utf-8", "replace").replace("\0", "\ufffd").removeprefix("\ufeff")

@@ -128,7 +128,7 @@ def record_of(run: PluginRun, name: str) -> tuple[Record, list[str]]:
 
 
 def readable(output: bytes) -> tuple[str, list[str]]:
-    """The output as text that a record can hold, and what was cut or replaced."""
+    """The output as text that a record can hold, and a note of cuts and replacements."""
     changes = []
     is_cut = len(output) > MAX_OUTPUT_BYTES
     if is_cut:
@@ -168,7 +168,7 @@ class _PluginPipes:
         return not self._open
 
     def take(self, wait_s: float) -> bool:
-        """Pass on what has arrived; False if nothing did in time."""
+        """Pass on the bytes that have arrived; False if none did in time."""
         ready = self._readable.poll(wait_s * 1000) if self._open else []
         for descriptor, _ in ready:
             head, pass_on = self._open[descriptor]

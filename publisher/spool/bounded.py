@@ -85,7 +85,7 @@ class BoundedSpool:
                 problem = f"the spool {self._path} is full ({usage}), {refused} of {need[1]} bytes"
                 advice = "drain it, or raise spool_max_messages, spool_max_bytes"
                 if any(self._queue.aside()):
-                    advice = f"drop what was set aside in {self._path}.bad, {advice}"
+                    advice = f"drop the elements set aside in {self._path}.bad, {advice}"
                 raise SpoolError(f"{problem} refused: {advice}", _FULL)
             count.messages += need[0]
             count.size_bytes += need[1]

@@ -51,7 +51,7 @@ class SpoolProblem(NamedTuple):
 
 
 class SpoolRepair(NamedTuple):
-    """A problem, whether it was fixed, and what was done about it."""
+    """A problem, whether it was fixed, and how."""
 
     problem: SpoolProblem
     done: bool

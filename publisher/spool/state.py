@@ -32,7 +32,7 @@ class SpoolState(NamedTuple):
 
     @property
     def fill(self) -> float:
-        """How full it is, in percent; what was set aside also counts."""
+        """How full it is, in percent; elements set aside also count."""
         messages = (self.messages + self.quarantined) / self.max_messages
         return 100 * max(messages, (self.size_bytes + self.quarantined_bytes) / self.max_bytes)
 

@@ -42,7 +42,7 @@ def identified(message: Message) -> Message:
 
 def established_identity(claimed: str, own: str) -> str:
     """What a relay has established about a message, or else the `own` identity of the relay."""
-    # No relay establishes an operator, for whom the policy has no rules; and what was signed is
+    # No relay establishes an operator, for whom the policy has no rules; and a signed message is
     # verified again, wherever it arrives.
     if not claimed or claimed.startswith((f"{OPERATOR}:", f"{KEY}:")) or not claimed.isprintable():
         return own
@@ -61,17 +61,17 @@ def sender_name(identity: str, origin: Origin) -> str:
 
 
 def key_identity(name: str) -> str:
-    """The identity of what was signed with the key of this name."""
+    """The identity of messages signed with the key of this name."""
     return f"{KEY}:{name}"
 
 
 def token_identity(name: str) -> str:
-    """The identity of what was sent with a token of this name."""
+    """The identity of messages sent with a token of this name."""
     return f"{TOKEN}:{name}"
 
 
 def certificate_identity(subject: str) -> str:
-    """The identity of what was sent with a client certificate of this subject."""
+    """The identity of messages sent with a client certificate of this subject."""
     return f"{CERTIFICATE}:{subject}"
 
 

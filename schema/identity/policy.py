@@ -167,19 +167,19 @@ class Policy:
     """All publishers; no two of them share a name, an identity or a key."""
 
     mode: str = config_key(
-        "`enforce`: what is not allowed becomes a dead letter; `observe`: it is loaded and counted",
+        "`enforce`: a forbidden record becomes a dead letter; `observe`: it is loaded and counted",
         _check_mode,
     )
     publishers: tuple[PublisherRule, ...] = config_key("", default=(), key="publisher")
     accept_refusals: bool = config_key(
-        "a reload uses it although it refuses more than a tenth of what was accepted in the last"
+        "a reload uses it although it refuses more than a tenth of the records accepted in the last"
         " hour",
         default=False,
     )
 
     @property
     def enforces(self) -> bool:
-        """Whether what is not allowed is refused."""
+        """Whether forbidden records are refused."""
         return self.mode == ENFORCE
 
     @property

@@ -52,7 +52,7 @@ def usable_policy(path: Optional[Path]) -> Optional[Policy]:
 def _problems(
     publisher: PublisherRule, place: str, owners: dict[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Keys and problems of what does not fit together.
+    """Keys and problems of rules that do not fit together.
 
     `owners` are the places of the publishers before, by their names, identities and keys.
     """

@@ -1,4 +1,4 @@
-"""A policy that allows what was received, as a draft to be cut down."""
+"""A policy that allows the received records, as a draft to be cut down."""
 
 from __future__ import annotations
 

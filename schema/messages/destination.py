@@ -30,7 +30,7 @@ EXPECTED = "expected /topic/NAME or /queue/NAME"
 
 @lru_cache(maxsize=100)
 def problem_of_destination(destination: str, wildcards: bool = False) -> Optional[str]:
-    """Why no consumer can receive what is sent there; None if one can.
+    """Why no consumer can receive messages from there; None if one can.
 
     With `wildcards`, which a subscription may have, why nothing can be received from there.
     """
@@ -56,7 +56,7 @@ def name_of_destination(destination: str) -> str:
     """The NAME of `/topic/NAME`, `/queue/NAME` or `/exchange/EXCHANGE/NAME`.
 
     A broker delivers with another form than the one that was sent to, or with the name alone.
-    ActiveMQ delivers what was sent to `VirtualTopic.X` from queues `Consumer.NAME.VirtualTopic.X`.
+    ActiveMQ delivers messages to `VirtualTopic.X` from queues `Consumer.NAME.VirtualTopic.X`.
     """
     form = next(filter(destination.startswith, FORMS), "")
     name = destination[len(form) :]
@@ -75,7 +75,7 @@ def forwarding_destination(destination: str) -> str:
 
 
 def require_destination(destination: str) -> None:
-    """Raises MessageRefused if no consumer can receive what is sent there."""
+    """Raises MessageRefused if no consumer can receive messages from there."""
     if problem := problem_of_destination(destination):
         raise MessageRefused("bad-destination", problem)
 

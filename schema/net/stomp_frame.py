@@ -96,7 +96,7 @@ def _escaped(text: str) -> str:
 class FrameReader:
     """Cuts the incoming bytes, in pieces of any size, into frames.
 
-    A subclass may tolerate what is malformed or too large, by methods that raise an error here.
+    A subclass may tolerate malformed and large frames, by methods that raise an error here.
     """
 
     def __init__(

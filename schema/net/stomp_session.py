@@ -164,7 +164,7 @@ class StompSession:
             raise self.lose(error_text(error)) from error
 
     def receive_now(self) -> bool:
-        """Read and sort what has arrived, without waiting; return whether anything had.
+        """Read and sort the frames that have arrived, without waiting; return whether any had.
 
         Raises:
             SessionLost: nothing more will arrive.

@@ -158,7 +158,7 @@ def common_options() -> argparse.ArgumentParser:
         dest="verbosity",
         action="store_const",
         const=-1,
-        help="log errors only, and do not report what was done",
+        help="log errors only, and do not report success",
     )
     group.add_argument("--log-format", choices=["text", "json"], help="format of the log on stderr")
     group.add_argument("--json", action="store_true", help="print the result as one JSON document")
@@ -299,14 +299,14 @@ def print_lines(*lines: object, file: Optional[TextIO] = None) -> None:
 def print_done(
     args: argparse.Namespace, *lines: object, success: bool = True, file: Optional[TextIO] = None
 ) -> None:
-    """Report at once what was done, like `print_lines`; with -q only if it was not a success."""
+    """Report the outcome at once, like `print_lines`; with -q only if it was not a success."""
     if args.verbosity >= 0 or not success:
         print_lines(*lines, file=file)
         _flush(file or sys.stdout)
 
 
 def output_ended() -> bool:
-    """Pass on what was printed; whether nobody reads standard output, or it can't be written."""
+    """Pass on the printed text; whether nobody reads standard output, or it can't be written."""
     import select  # for commands that print until they are stopped
 
     _flush(sys.stdout)

@@ -13,7 +13,7 @@ UNRECOGNIZED = "unrecognized arguments"
 def explained(
     parser: argparse.ArgumentParser, given: Sequence[str], message: str, advice: str
 ) -> str:
-    """The message of argparse, and what was probably meant.
+    """The message of argparse, and the name that was probably meant.
 
     `advice` says what to write instead of unknown options that no `--` precedes.
     """

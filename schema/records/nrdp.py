@@ -31,7 +31,7 @@ class UnreadableResults(ValueError):
 def results_in_xml(data: Union[str, bytes]) -> Sequence[CheckResult]:
     """The elements `checkresult`; an encoding that is declared counts for bytes only.
 
-    Bytes are UTF-8 unless they declare another encoding; what is not, is replaced.
+    Bytes are UTF-8 unless they declare another encoding; others are replaced.
 
     A document type is refused: with its entities, a few bytes could become gigabytes.
 

@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple, Optional
 class PipePatience(NamedTuple):
     """How a pipe is read: with a pause `flush_s` after its first bytes, until `stop` is readable.
 
-    The pause lets the reader use what has arrived. `stop` is a descriptor.
+    The pause lets the reader use the bytes that have arrived. `stop` is a descriptor.
     """
 
     flush_s: float

@@ -24,7 +24,7 @@ def merge(
 ) -> Iterator[KeyPath]:
     """Add `more`, the contents of `file`, to `values`; yields keys that both have.
 
-    Tables are merged and arrays of tables joined. `owners` gets the paths of what is added.
+    Tables are merged and arrays of tables joined. `owners` gets the paths of added tables.
     """
     for key, value in more.items():
         path, before = (*table, key), values.get(key)

@@ -136,7 +136,7 @@ def examine(
         return override or table.position(keys.get(name, name), *path) or "default"
 
     given = {field.name for field in fields if field.key in content or field.name in overrides}
-    if document.problems:  # what is missing may be in a file that can't be read
+    if document.problems:  # a missing key may be in a file that can't be read
         check_fields(fields, values, {*keys}, locate, problems)
         raise ConfigError([*document.problems, *problems], document.exit_code)
     bad = given - set(values) | check_fields(fields, values, given, locate, problems)

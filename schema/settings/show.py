@@ -26,7 +26,7 @@ _SECRET_IN_QUERY = r"((?:password|passwd|passcode|secret|token)=)[^&]*"
 
 
 class Part(NamedTuple):
-    """A section: its name, its class, and what was found."""
+    """A section: its name, its class, and its findings."""
 
     section: str
     config_class: Any

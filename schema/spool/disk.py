@@ -101,7 +101,7 @@ def unusable(path: Path) -> str | None:
 
     Unlike the functions above it does not raise: the `check` commands report all problems.
     """
-    # `Path.exists` raises an error for what is below a directory that we may not enter.
+    # `Path.exists` raises an error below a directory that we may not enter.
     existing = next(above for above in (path, *path.absolute().parents) if os.path.exists(above))
     if not existing.is_dir():
         return f"{path}: {existing} is not a directory"

@@ -61,7 +61,7 @@ class Inputs(NamedTuple):
 
 
 class StartedReport(NamedTuple):
-    """A report, and for each of its days what is expected, and the run."""
+    """A report, and for each of its days the expected things, and the run."""
 
     profile: Profile
     expected: Sequence[DayExpectation]

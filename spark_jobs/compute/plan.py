@@ -1,4 +1,4 @@
-"""What the tasks know about reports: things as numbers, and what is expected on which day.
+"""What the tasks know about reports: things as numbers, and those expected on each day.
 
 Tasks never compare names: they follow links from numbers to numbers (compute/planning.py).
 """

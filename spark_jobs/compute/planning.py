@@ -58,7 +58,7 @@ def make_plan(
     """The plan of a report for its days.
 
     Args:
-        expected, run_ids: what is expected on each day, and the run of the day.
+        expected, run_ids: the expected things of each day, and its run.
         group_of: the group of each site, from `site_groups`.
         now: the time of the run (epoch s).
     """

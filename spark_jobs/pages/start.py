@@ -36,7 +36,7 @@ class BadSite:
 
 @dataclass(frozen=True)
 class MonthOfReport:
-    """A month of a report: its cell in the table, and what is said about the newest one.
+    """A month of a report: its cell in the table, and the summary of the newest one.
 
     `missed` sites missed a target; `named` are the worst of them, and `verdict` is that on the
     worst site. The means are those of the sites.

@@ -78,7 +78,7 @@ def own_targets(profile: Profile) -> Iterator[tuple[str, str]]:
 def words_by_day(profiles: Iterable[tuple[date, Profile]]) -> list[WordsOfDays]:
     """What counted on successive days, the newest first.
 
-    The first entry is complete; the others have only what was different from the next newer one.
+    The first entry is complete; the others have only the differences from the next newer one.
     """
     entries: list[WordsOfDays] = []
     newer: Words = ()

@@ -1,1 +1,1 @@
-"""Runs of reports: what is due, locks, records, publication, seals, and reading them back."""
+"""Runs of reports: due days, locks, records, publication, seals, and reading them back."""

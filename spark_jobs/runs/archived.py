@@ -83,7 +83,7 @@ def _all_days(store: Store, period: Period) -> ArchivedDays:
         else:
             absent = [day_before]
             logger.warning(
-                "%s begins with %s: what was measured before is not known", store.url, period.first
+                "%s begins with %s: earlier results are not known", store.url, period.first
             )
     if missing:
         raise NotArchived(

@@ -49,7 +49,7 @@ def requested_reports(
     if frozen and not force:
         raise ReportUsage(
             f"{in_ranges(frozen)}: frozen, as results before {first_day} were pruned;"
-            " use --force to compute from what is left"
+            " use --force to compute from the rest"
         )
     return [DueReport(profile, period) for profile in profiles]
 

@@ -1,4 +1,4 @@
-"""One run of a report at a time: a second one waits, and then computes only what is left to do."""
+"""One run of a report at a time: a second one waits, and then computes only the rest."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def _problem_of_endpoint(url: str) -> str | None:
 
 @dataclass(frozen=True)
 class ArchiveConfig:
-    """Where the archive is, and what is kept there."""
+    """Where the archive is, and which versions it keeps."""
 
     url: str | None = config_key(
         "the archive: a directory, `file:///PATH`, or `s3a://BUCKET/PREFIX`", _problem_of_url, None

@@ -115,7 +115,7 @@ def problem_with_database(
 
 
 def _read(store: Store, file: DataFile) -> Iterator[pa.Table | str]:
-    """The rows of a file, and what is wrong with its bytes."""
+    """The rows of a file, and the problems of its bytes."""
     source = store.source()
     try:
         with source.filesystem().open_input_file(source.path(file.name)) as stream:

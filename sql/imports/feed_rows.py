@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class FeedRows:
-    """The rows of a feed; `groups` by group type. None or {} for what was not read."""
+    """The rows of a feed; `groups` by group type. None or {} if not read."""
 
     endpoints: Sequence[Row] | None = None
     groups: Mapping[str, Sequence[Row]] = field(default_factory=dict)

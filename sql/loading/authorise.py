@@ -31,7 +31,7 @@ from sam_pipeline.sql.loading.batch import (
 from sam_pipeline.sql.loading.catalogue import ClassView
 
 MAX_AGE_S = 60.0
-"""How long the topology, and what was decided with it, is remembered."""
+"""How long the topology, and decisions by it, are remembered."""
 MAX_DECISIONS = 100_000
 LONGEST_QUESTION = 2000
 """The characters of a question that is remembered: senders may invent names of any length."""

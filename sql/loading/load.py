@@ -188,7 +188,7 @@ def load(
 
 @dataclass
 class _Loading:
-    """One call of `load`; `loaded` is what was committed so far."""
+    """One call of `load`; `loaded` counts the commits so far."""
 
     engine: Engine
     catalogue: Catalogue

@@ -1,4 +1,4 @@
-"""Which identity said what: the publishers of stored records, and what was refused to them."""
+"""Which identity said what: the publishers of stored records, and their refused records."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def _said(identity: str, message_class: str, rows: Iterable[Any], homes: Homes) 
 
 
 def _contested(connection: Connection, class_name: str, since: datetime | str) -> Iterator[Any]:
-    """Rows for `_said` of what was said about contested records, of which only one is stored."""
+    """Rows for `_said` of statements about contested records, of which only one is stored."""
     parameters = {"class": class_name, "since": since}
     for identity, received, document in connection.execute(_CONTESTED, parameters):
         record = {key.lower(): value for key, value in json.loads(document).items()}

@@ -312,7 +312,7 @@ def run_replay(args: argparse.Namespace) -> int:
             code = code or _exit_code([outcome])
             yield outcome
 
-    try:  # what was committed is printed, even before an error
+    try:  # commits are printed, even before an error
         if args.json:
             print_json_array(map(asdict, counted()))
         else:

@@ -1,4 +1,4 @@
-"""`sam-consume subscriptions`: what brokers store for this consumer, and what is left behind."""
+"""`sam-consume subscriptions`: what brokers store for this consumer, also unused ones."""
 
 from __future__ import annotations
 

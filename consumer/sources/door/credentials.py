@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Credentials:
-    """What all doors of a consumer have read from their files; None for what is not configured."""
+    """What all doors of a consumer have read from their files; None if not configured."""
 
     tls: SSLContext | None = None
     tokens: Tokens | None = None

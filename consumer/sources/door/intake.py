@@ -208,7 +208,7 @@ class Intake:
             raise try_again(TOO_MANY, text, ceil(pause_s))
 
     def _put(self) -> None:
-        """Put what has arrived into the inbox at once: each time, the main loop wakes up."""
+        """Put all arrivals into the inbox at once: each time, the main loop wakes up."""
         arrived, self._arriving = self._arriving, []
         self._inbox.put(arrived)
 

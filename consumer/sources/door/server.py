@@ -1,4 +1,4 @@
-"""The HTTP server: connections, their limits, and answers to what is not HTTP."""
+"""The HTTP server: connections, their limits, and answers to malformed requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEAD_S = 10.0
 ANSWER_S = 10.0
 """How long answers may wait in full buffers for a sender that does not read them."""
 LINGER_S = 2.0
-"""How long to read what is left of a body that is not accepted, so that the answer arrives."""
+"""How long to read the rest of a body that is not accepted, so that the answer arrives."""
 ONCE = ("authorization", "content-encoding", "content-type", "expect", "idempotency-key")
 """Headers that must not be repeated, and so must none of `Sam-*`."""
 MAX_PATH_BYTES = 8190

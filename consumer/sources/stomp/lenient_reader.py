@@ -43,7 +43,7 @@ LONGEST_LINE = 4096
 """The length of a header line in such a head above which the header is not kept."""
 
 LONGEST_GAP = 16
-"""The length of what is between a body and the next head."""
+"""The length of the bytes between a body and the next head."""
 _NEXT_MESSAGE = re.compile(rb"\0[\r\n]*MESSAGE\r?\n")
 
 FRAMES_BEFORE = 10

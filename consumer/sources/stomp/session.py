@@ -66,7 +66,7 @@ SILENT_BEATS = 2.5
 PAUSE_S = 1.0
 """A line end that arrives by itself after as long may be a heart-beat, or a part of a body."""
 LONGEST_ANSWER = 100
-"""The bytes at the end of what has arrived that may be the beginning of an answer."""
+"""The last bytes that arrived, which may be the beginning of an answer."""
 GOODBYE_S = 2.0
 """How long to wait until a broker has read our last acks."""
 QUIET_S = 60.0

@@ -1,6 +1,6 @@
 """A STOMP session that only looks: its subscriptions end with it, and nothing is acknowledged.
 
-The broker sends a copy of what is published to a topic. From a queue it would send the messages
+The broker sends a copy of each message to a topic. From a queue it would send the messages
 themselves, so a queue is only browsed, where the broker can do that.
 """
 

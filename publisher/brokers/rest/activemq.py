@@ -62,7 +62,7 @@ class ActiveMQRest(OneByOne):
         super().close()
 
     def prove(self, kind: str, name: str, message: Message, deadline: Deadline) -> str:
-        """Send the message and, from a topic, read it back; return what was proven."""
+        """Send the message and, from a topic, read it back; return the proof."""
         target = _target(self._address.broker, name, kind, self._client_id)
 
         def ask(wait_s: float) -> HttpAnswer:

@@ -125,7 +125,7 @@ def folded_summary_json(site: SiteFolded) -> dict[str, Any]:
 
 
 def _because(site: SiteFolded) -> Iterator[str]:
-    """`storage (se1 put for 3 h)`: the functions that decide, and what is behind the first."""
+    """`storage (se1 put for 3 h)`: the functions that decide, and the cause of the first."""
     if site.thing.code == OK:
         return
     if site.thing.covered:

@@ -1,4 +1,4 @@
-"""Sorts the results of a day by instance and time, with files for what does not fit in memory.
+"""Sorts the results of a day by instance and time, with files for those that do not fit in memory.
 
 Results arrive in any order. They are sorted in runs; then the rows of a range of instances are
 contiguous in each run, and are merged range by range.

@@ -1,1 +1,1 @@
-"""Fetches feeds over HTTP: whole documents or none, and only what has changed."""
+"""Fetches feeds over HTTP: whole documents or none, and only changed ones."""

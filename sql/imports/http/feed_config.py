@@ -176,7 +176,7 @@ def _problems(feeds: tuple[FeedConfig, ...]) -> Iterator[str]:
     for number, feed in enumerate(feeds, 1):
         for problem in feed.problems():
             yield f"[{SECTION}] feed[{number}] {problem}"
-    # A feed closes what is missing from it, so a second one of its kind would close the first's.
+    # A feed closes the rows that it lacks, so a second one of its kind would close the first's.
     kinds = Counter(feed.kind for feed in feeds if feed.kind != VO_FEED)
     for kind, count in kinds.items():
         if count > 1:

@@ -2,7 +2,7 @@
 
 Each step is a short transaction for which loaders wait, and may be repeated, so the next revocation
 completes an interrupted one: first the dead letters, then topology and downtimes, then the results
-of each day. Days that have changed become due; what is published for a sealed month stays.
+of each day. Days that have changed become due; the figures of a sealed month stay.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _start(connection: Connection, publisher: str, statements: Statements) -> in
 
 
 def _withdraw(connection: Connection, rows: ClassTable, statements: Statements) -> Withdrawn:
-    """Withdraw the statements about one class, and bring up to date what is derived from them."""
+    """Withdraw the statements about one class, and bring the derived tables up to date."""
     if connection.dialect.name == "postgresql":
         connection.execute(text(_LOCK.format(rows.table)))
     marks = lock_and_fold(connection)
