@@ -78,7 +78,7 @@ if [ $(id -u) = 0 ]; then
 #: run sh 8
 publish g.example.org --broker spool://{here}/sam-in
 #: run sh 9
-same "$(find sam-in -type f -not -perm 660) $(find sam-in -not -gid 40010)" " "
+same "$(find sam-in -type f -not -perm 640) $(find sam-in -not -gid 40010)" " "
 fi
 
 # Look at messages
