@@ -15,9 +15,10 @@ from sam_pipeline.schema.secret_file import problem_of_certificate, problem_of_s
 
 TOO_OLD = "it does not support TLS 1.2 or newer"
 NO_TLS = "it does not speak TLS on this port"
+NO_TLS_HERE = "it does not speak TLS"
 CLOSED = "it closed the connection during the TLS handshake; does it speak TLS on this port?"
 NO_COMMON_CIPHER = "no cipher in common, or it refused the handshake without giving a reason"
-UNTRUSTED_CA = "its certificate was issued by an untrusted CA (ca_file)"
+UNTRUSTED_CA = "its certificate was issued by an untrusted CA"
 CERTIFICATE_REQUIRED = "it requires a client certificate (certificate_file)"
 KEY_MISMATCH = "the key does not match the certificate"
 UNUSABLE = {
@@ -233,7 +234,7 @@ class TlsChannel(Channel):
             if error.verify_code in ANOTHER_HOST:
                 objection = error.verify_message.rstrip(".").lower()
                 return f"its certificate is not for {self._host}: {objection}"
-            return _objection_to_certificate(error)
+            return _objection_to_certificate(error, "ca_file")
         # An error of OpenSSL, or the peer's alert in any version of TLS.
         reason = error.reason or ""
         reason = reason.partition("_ALERT_")[2] or reason
@@ -254,7 +255,7 @@ class TlsChannel(Channel):
 def refusal_by_server(error: ssl.SSLError) -> str:
     """Why a handshake with a client failed; "" if the client has just gone."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _objection_to_certificate(error)
+        return _objection_to_certificate(error, "client_ca_file")
     if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
         return ""
     reason = error.reason or str(error)
@@ -262,16 +263,16 @@ def refusal_by_server(error: ssl.SSLError) -> str:
     if about_us in ABOUT_US:
         return f"it rejected our certificate: {ABOUT_US[about_us]}"
     if reason in OTHER_PROTOCOL:
-        return NO_TLS
+        return NO_TLS_HERE
     if reason in OLD_PROTOCOL:
         return TOO_OLD
     return reason.lower().replace("_", " ")
 
 
-def _objection_to_certificate(error: ssl.SSLCertVerificationError) -> str:
+def _objection_to_certificate(error: ssl.SSLCertVerificationError, ca_key: str) -> str:
     code, objection = error.verify_code, error.verify_message.rstrip(".").lower()
     if code in UNKNOWN_CA:
-        return f"{UNTRUSTED_CA}: {objection}"
+        return f"{UNTRUSTED_CA} ({ca_key}): {objection}"
     if code in OUT_OF_USE:
         return f"its certificate {OUT_OF_USE[code]}"
     if code in NOT_CHECKED:

@@ -190,7 +190,8 @@ def downtime_changes(
         start, end = row["startTime"], row["endTime"]
         last = max(at, start)
         if start < last and _ends_today(row, endpoints, at):
-            last = max(min(end, _midnight_after(at)), last)
+            midnight = parse_time(f"{at[:10]}T00:00:00Z") + timedelta(days=1)
+            last = max(min(end, format_time(midnight)), last)
         if start < window.end and end > window.start and end > last:
             ended.append({**row, "endTime": last})
     if ended and not wanted and not snapshot.accept_shrinking:
@@ -221,13 +222,9 @@ def _ends_today(downtime: Row, endpoints: Sequence[Row], at: str) -> bool:
     ends = [
         row.get("validTo", "9")
         for row in endpoints
-        if key_of(row, keys) == key_of(downtime, keys) and row["validFrom"] < at
+        if key_of(row, keys) == key_of(downtime, keys) and row["validFrom"] <= at
     ]
     return bool(ends) and f"{at[:10]}T00:00:00Z" < max(ends) <= at
-
-
-def _midnight_after(at: str) -> str:
-    return format_time(parse_time(f"{at[:10]}T00:00:00Z") + timedelta(days=1))
 
 
 def _refuse_old_snapshot(kind: str, moments: Iterable[str], snapshot: FeedSnapshot) -> None:

@@ -43,7 +43,8 @@ def apply_snapshot(
                 problem = "another import is storing its topology in this database"
                 raise ImportRunning(f"{problem}; nothing was changed, try again later") from error
         changes = []
-        endpoints = stored_rows(connection, SERVICE_ENDPOINT)
+        needs_endpoints = rows.endpoints is not None or rows.downtimes is not None
+        endpoints = stored_rows(connection, SERVICE_ENDPOINT) if needs_endpoints else []
         if rows.endpoints is not None:
             change = topology_changes(
                 SERVICE_ENDPOINT.name, SERVICE_ENDPOINT, rows.endpoints, endpoints, snapshot

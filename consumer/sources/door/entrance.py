@@ -48,6 +48,8 @@ class TlsEntrance:
         while True:
             try:
                 accepted, address = await asyncio.get_running_loop().sock_accept(self._listener)
+            except ConnectionError:  # it was reset before it was accepted
+                continue
             except OSError as error:
                 if error_text(error) != problem:
                     problem = error_text(error)

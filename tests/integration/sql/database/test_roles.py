@@ -14,7 +14,7 @@ from sam_pipeline.sql.checks.repair import repair
 from sam_pipeline.sql.database.engine import make_engine, writing
 from sam_pipeline.sql.database.roles import ROLES, ROLES_COMMAND
 from sam_pipeline.sql.database.version import access_script, upgrade
-from sam_pipeline.sql.errors import PERMISSION_DENIED, DatabaseRefused
+from sam_pipeline.sql.errors import PERMISSION_DENIED, DatabaseRefused, StatementFailed
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.load import load
 from tests.integration.sql.conftest import running_durable_postgres
@@ -154,6 +154,14 @@ def test_no_right_is_granted_to_public_and_functions_look_only_into_the_schema(
     assert functions + relations == []
     assert len(settings) > 10
     assert [row for row in settings if "search_path=public, pg_temp" not in (row[1] or ())] == []
+
+
+def test_a_loader_makes_few_partitions_at_once(engines: Mapping[str, Engine]) -> None:
+    days = "SELECT make_partitions(ARRAY(SELECT CAST('2001-01-01' AS date) + n FROM {} AS n))"
+    with pytest.raises(StatementFailed, match="the limit is 50"):
+        run(engines["loader"], days.format("generate_series(0, 50)"))
+
+    run(engines["loader"], days.format("generate_series(0, 49)"))
 
 
 def test_a_right_that_was_revoked_ends_loading(engines: Mapping[str, Engine]) -> None:

@@ -50,14 +50,14 @@ class Daemon:
         now = datetime.now(UTC)
         return snapshot(**{"written_at": now, "turned_at": now, **self.changes})
 
-    def get(self, path: str, token: str | None = TOKEN) -> tuple[int, str]:
+    def get(self, path: str, token: str | None = TOKEN, **headers: str) -> tuple[int, str]:
         host = ("127.0.0.1", self.port)
         connection = http.client.HTTPConnection(*host, timeout=SOON_S)
         if self.tls:
             context = ssl.create_default_context(cafile=str(self.tls.ca_file))
             connection = http.client.HTTPSConnection(*host, context=context, timeout=SOON_S)
         with closing(connection):
-            headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+            headers |= {"Authorization": f"Bearer {token}"} if token is not None else {}
             connection.request("GET", path, headers=headers)
             response = connection.getresponse()
             return response.status, response.read().decode()
@@ -226,6 +226,13 @@ def test_each_instance_has_its_own_port() -> None:
     assert ports == [9464, 9465, 9466]
     with pytest.raises(ConfigError, match="65536, above 65535"):
         address_of(base._replace(port=65535), 1)
+
+
+def test_a_page_whose_host_was_rebound_to_this_machine_reads_nothing(daemon: Daemon) -> None:
+    hosts = ("evil.example:9464", "localhost", "127.0.0.1", "[::1]:9464", "[")
+    answers = [daemon.get("/metrics", Host=host)[0] for host in hosts]
+
+    assert answers == [403, 200, 200, 200, 403]
 
 
 def test_only_a_reader_with_the_token_is_served_and_nobody_while_it_cannot_be_read(

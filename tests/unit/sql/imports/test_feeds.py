@@ -285,6 +285,20 @@ def test_a_downtime_that_vanishes_with_its_endpoint_lasts_until_the_end_of_the_d
     assert (row["endTime"], counts(again)) == (expected, (0, 0, 0, 0, 0))
 
 
+def test_a_downtime_that_vanishes_ends_at_once_if_its_endpoint_has_only_changed() -> None:
+    changed = [
+        endpoint(validFrom=DAY1, validTo=DAY3),
+        endpoint(validFrom=DAY3, production="N"),
+    ]
+    view = View(DOWNTIME)
+    take(view, DAY1, downtime(end=DAY5))
+
+    take(view, DAY3, endpoints=changed)
+
+    [row] = view.rows.values()
+    assert row["endTime"] == DAY3
+
+
 def flags(rows: Mapping[str, Row]) -> dict[str, tuple[str, ...]]:
     keys = ("serviceURI", "production", "monitored")
     return {host: key_of(row, keys) for host, row in rows.items()}
