@@ -247,9 +247,9 @@ def load(workplace: Workplace, *ages: int) -> None:
     """Publish and consume two results of each host on each day."""
     records = [
         f"hostName: ce{host:05}.example.org\nserviceFlavour: CE\nmetricName: org.example.Ping\n"
-        f"metricStatus: OK\ntimestamp: {day(age)}T{hour:02}:00:00Z\ndetailsData: at {hour}\nEOT\n"
+        f"metricStatus: OK\ntimestamp: {day(age)}T00:00:{second:02}Z\ndetailsData: {second}\nEOT\n"
         for age in ages
-        for hour in (1, 2)
+        for second in (0, 1)
         for host in range(HOSTS)
     ]
     workplace.succeed("sam-publish", "send", workplace.write("records.txt", "".join(records)))
