@@ -211,6 +211,8 @@ def test_a_login_that_may_not_load_does_not_stop_a_consumer_and_is_named_once(
         with caplog.at_level(logging.WARNING):
             held.hold()
             held.hold()
+        # The end of a session is not waited for.
+        connection.execute(text("SELECT pg_advisory_unlock_all()"))
 
     assert [STRANGER in record.getMessage() for record in caplog.records] == [True]
     held.hold()
