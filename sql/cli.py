@@ -46,13 +46,20 @@ COMMANDS = {
     "config": ("config", "show each key of the configuration, and where its value comes from"),
     "import": ("imports.files", "load records and tables from files"),
     "downtime": ("downtime", "announce, cancel and list downtimes, including past ones"),
-    "prune": ("prune", "remove old results, details, audit rows and dead letters by whole days"),
+    "history": ("history", "list all that was said about endpoints, groups, contacts or downtimes"),
+    "prune": (
+        "removal.prune",
+        "remove old results, details, statements, audit rows and dead letters by whole days",
+    ),
     "archive": (
         "archive",
         "write closed days to the archive as Parquet files; list, verify and restore them",
     ),
     "audit": ("audit", "list what operators did to the data; check that the list is unchanged"),
-    "revoke": ("revoke", "remove what a publisher said, and restore what it displaced"),
+    "revoke": (
+        "removal.revoke",
+        "withdraw what a publisher said, so that what held before holds again",
+    ),
     "partitions": (
         "partitions",
         "list the day partitions of PostgreSQL, and create those of the coming days",

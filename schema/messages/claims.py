@@ -10,7 +10,9 @@ from functools import lru_cache
 
 from sam_pipeline.schema.messages.message import Message
 
-OURS = frozenset({"samidentity", "samrefused", "samrefusedtext", "samhead", "samrejected"})
+OURS = frozenset(
+    {"samidentity", "samrefused", "samrefusedtext", "samhead", "samrejected", "importfile"}
+)
 """In lower case, without hyphens and underscores, which some transports change."""
 
 

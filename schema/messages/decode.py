@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from sam_pipeline.schema.errors import MessageRefused, RecordRefused
 from sam_pipeline.schema.messages.foreign import FORMAT, NSTREAM, RENAME, format_of, parse_renames
-from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.records.classes import built_in, column_names
+from sam_pipeline.schema.messages.message import Message, made_at
+from sam_pipeline.schema.records.classes import STATEMENTS, built_in, column_names
 from sam_pipeline.schema.records.json_form import read_json
 from sam_pipeline.schema.records.normalise import NO_TIMES, Limits, normalise
 from sam_pipeline.schema.records.nstream import read_nstream
@@ -99,6 +99,7 @@ def decode(
         return _refused_whole(message, refusal)
     column_of = column_names(tuple(columns))
     class_name, headers = message.message_class or "", message.headers
+    made = made_at(message.message_id) if built_in(class_name) in STATEMENTS else ""
     rows: list[Row] = []
     bad: list[Refused] = []
     further: dict[str, int] = {}
@@ -108,7 +109,7 @@ def decode(
             _add_refused(Refused(number, record.reason, record.text, record.raw), bad, further)
             continue
         try:
-            normalised = normalise(record.fields, class_name, headers, now, limits, times)
+            normalised = normalise(record.fields, class_name, headers, now, limits, times, made)
             # A record with a list of flavours becomes a row for each of them.
             if len(rows) + len(normalised) > limits.max_records:
                 raise too_many(limits.max_records)

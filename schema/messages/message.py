@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
 
 from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.records.text import write_wlcg
+from sam_pipeline.schema.times import format_time
 
 CLASS = "messageClass"
 COUNT = "recordCount"
@@ -23,6 +26,8 @@ USER_HEADERS = ("JMSXUserID", "user-id")
 """The headers in which ActiveMQ and RabbitMQ name the login of the publisher, if configured."""
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
+
+_OUR_ID = re.compile("[0-9a-f]{14}-[0-9a-f]{18}")
 
 MAX_RECORDS = 100
 MAX_BYTES = 64 * 1024
@@ -98,6 +103,13 @@ def new_message(
 def new_message_id() -> str:
     """A unique id that sorts by time: microseconds, then 72 random bits, in hexadecimal."""
     return f"{time.time_ns() // 1000:014x}-{os.urandom(9).hex()}"
+
+
+def made_at(message_id: str) -> str:
+    """The time in an id of `new_message_id`, in our format; "" for an id of another form."""
+    if not _OUR_ID.fullmatch(message_id):
+        return ""
+    return format_time(datetime.fromtimestamp(int(message_id[:14], 16) // 1_000_000, UTC))
 
 
 def pack(

@@ -81,6 +81,7 @@ SERVICE_ENDPOINT = MessageClass(
         "monitored",
         "validFrom",
         "validTo",
+        "timestamp",
     ),
     required=("siteName", "hostName", "serviceFlavour", "validFrom"),
     natural_key=("siteName", "hostName", "serviceFlavour", "voName", "validFrom"),
@@ -88,7 +89,7 @@ SERVICE_ENDPOINT = MessageClass(
 
 SITE_GROUP = MessageClass(
     name="siteGroup",
-    keys=("siteName", "groupName", "groupType", "weight", "validFrom", "validTo"),
+    keys=("siteName", "groupName", "groupType", "weight", "validFrom", "validTo", "timestamp"),
     required=("siteName", "groupName", "groupType", "validFrom"),
     natural_key=("siteName", "groupName", "groupType", "validFrom"),
 )
@@ -96,7 +97,7 @@ SITE_GROUP = MessageClass(
 SITE_CONTACT = MessageClass(
     name="siteContact",
     keys=("siteName", "contact", "timestamp"),
-    required=("siteName", "timestamp"),
+    required=("siteName",),
     natural_key=("siteName",),
 )
 
@@ -118,9 +119,12 @@ DOWNTIME = MessageClass(
     natural_key=("downtimeId", "siteName", "hostName", "serviceFlavour"),
 )
 
+STATEMENTS = (SERVICE_ENDPOINT, SITE_GROUP, SITE_CONTACT, DOWNTIME)
+"""The classes of which everything that was said is kept, ordered by `timestamp`; of each key the
+last statement holds."""
+
 BUILT_IN: Mapping[str, MessageClass] = {
-    message_class.name.lower(): message_class
-    for message_class in (METRIC_OUTPUT, SERVICE_ENDPOINT, SITE_GROUP, SITE_CONTACT, DOWNTIME)
+    message_class.name.lower(): message_class for message_class in (METRIC_OUTPUT, *STATEMENTS)
 }
 """By name in lower case, since class names compare like unquoted identifiers in SQL."""
 

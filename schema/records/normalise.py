@@ -78,11 +78,13 @@ def normalise(
     now: datetime,
     limits: Limits = Limits(),  # noqa: B008 - a frozen value
     times: Mapping[str, str] = NO_TIMES,
+    made_at: str = "",
 ) -> list[Record]:
     """The rows of one record, without empty values: one, or one per flavour of a comma list.
 
     `headers` are those of the message; `now` is aware; `times` maps the keys (in lower case) of a
-    site's own class that contain times, besides TIME_KEYS, to MOMENT, DAY or CLOCK.
+    site's own class that contain times, besides TIME_KEYS, to MOMENT, DAY or CLOCK. `made_at` is
+    the time of the message if it is known: a statement without a timestamp was said then.
 
     Raises:
         RecordRefused: the record can never be loaded.
@@ -120,9 +122,13 @@ def normalise(
             host = _tidy(name, headers[name].strip(BLANKS)) if name else ""
             if host := host or record.get("gatheredAt", ""):
                 record["monitoringHost"] = host
+    elif made_at and "timestamp" not in record:
+        record["timestamp"] = made_at
+    if "timestamp" in record:
         earliest, latest = window(now, limits)
-        time = record.get("timestamp", earliest)
-        if time < earliest:  # times in our own format compare as texts
+        time = record["timestamp"]
+        # Times in our own format compare as texts.
+        if time < earliest and message_class is METRIC_OUTPUT:
             text = f"timestamp {time} is more than {limits.past.days} days old"
             raise RecordRefused(TOO_OLD, text)
         if time > latest:

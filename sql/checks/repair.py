@@ -24,6 +24,7 @@ from sam_pipeline.sql.checks.schema_objects import (
 from sam_pipeline.sql.database import roles
 from sam_pipeline.sql.database.engine import name_of, writing
 from sam_pipeline.sql.database.script import create_statements, run_script
+from sam_pipeline.sql.database.statements import TABLES, settle
 from sam_pipeline.sql.database.version import require_wanted
 from sam_pipeline.sql.errors import (
     DATABASE_ERRORS,
@@ -88,6 +89,8 @@ class Repair(NamedTuple):
 def repair(engine: Engine) -> Repair:
     """Restore the views, functions, triggers, grants and owners of the schema, but no tables.
 
+    Of their rows it corrects which statements hold.
+
     Everything happens in one transaction. A statement that the database rejects is undone and
     logged, and its problem remains.
 
@@ -104,7 +107,8 @@ def repair(engine: Engine) -> Repair:
             created = _recreate_different(
                 connection, present_objects(connection), wanted_objects(connection)
             )
-            return Repair(created, prefixed(name_of(engine), schema_problems(connection)))
+            done = created + _settled(connection)
+            return Repair(done, prefixed(name_of(engine), schema_problems(connection)))
         roles.lock_schema(connection)
         roles.become_owner(connection)
         before, ours = present_objects(connection), wanted_objects(connection)
@@ -125,7 +129,18 @@ def repair(engine: Engine) -> Repair:
         connection.execute(text("SET LOCAL check_function_bodies = off"))
         done += _recreate_different(connection, before, ours)
         done += _correct_grants(connection, before, ours)
+        done += _settled(connection)
         return Repair(done, prefixed(name_of(engine), schema_problems(connection)))
+
+
+def _settled(connection: Connection) -> list[str]:
+    """Find out which statements hold; usually that is known already."""
+    done = []
+    for table in TABLES:
+        with _attempt(connection, f"table {table.name}"):
+            if number := settle(connection, table):
+                done.append(f"{table.view}: {number} other statements hold")
+    return done
 
 
 @contextmanager

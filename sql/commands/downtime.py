@@ -19,7 +19,11 @@ from sam_pipeline.schema.program.command import (
     text_argument,
     text_table,
 )
+from sam_pipeline.schema.records.classes import DOWNTIME
+from sam_pipeline.sql.commands.history import print_history
+from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.open import open_database
+from sam_pipeline.sql.loading.catalogue import SOURCE
 from sam_pipeline.sql.topology.downtime import (
     ChangedDowntimes,
     announce,
@@ -29,13 +33,14 @@ from sam_pipeline.sql.topology.downtime import (
     unknown_names,
 )
 from sam_pipeline.sql.topology.moments import day_end, day_start, time_argument, wire_now
-from sam_pipeline.sql.topology.view_rows import Row, source_of
+from sam_pipeline.sql.topology.view_rows import Row, history
 
 EXAMPLES = """\
 examples:
   sam-db downtime add --site EXAMPLE-SITE --start 2026-11-20T08:00Z --end 2026-11-20T12:00Z \\
       --reason "power cut"
   sam-db downtime list --site EXAMPLE-SITE --from 2026-11-01 --to 2026-11-30
+  sam-db downtime list --site EXAMPLE-SITE --all --history
   sam-db downtime cancel local-20261121-1a2b3c4d --reason "wrong site"
 
 Times need a zone: 08:00Z is UTC, and 09:00+01:00 is the same moment. A change in the past marks the
@@ -134,6 +139,9 @@ def add_options(group: argparse.ArgumentParser) -> None:
     listing.add_argument(
         "--all", dest="everything", action="store_true", help="include past and cancelled downtimes"
     )
+    listing.add_argument(
+        "--history", action="store_true", help="all that was said about them, by whom and when"
+    )
     listing.set_defaults(handler=run_list, usage_error=listing.error)
 
 
@@ -182,9 +190,16 @@ def run_list(args: argparse.Namespace) -> int:
         args.usage_error(f"--to {last} is before --from {first}")
     start = day_start(first) if first else "" if last or args.everything else wire_now()
     end = day_end(last) if last else "9999"
+    engine = open_database(args)
+    if args.history:
+        with reading(engine) as connection:
+            said = history(connection, DOWNTIME, args.site)
+        within = [row for row in said if row["startTime"] < end and row["endTime"] >= start]
+        print_history(args, DOWNTIME, within)
+        return OK
     downtimes = [
         _downtime_document(row)
-        for row in list_downtimes(open_database(args))
+        for row in list_downtimes(engine)
         if args.site in (None, row.get("siteName"))
         and row["startTime"] < end
         and (row["endTime"] > start or (args.everything and row["startTime"] >= start))
@@ -227,5 +242,5 @@ def _downtime_document(row: Row) -> dict[str, object]:
     return {
         **{name: row.get(key, "") for name, key in NAMES.items()},
         "cancelled": row["endTime"] <= row["startTime"],
-        "source": source_of(row),
+        "source": row[SOURCE],
     }

@@ -15,9 +15,10 @@ examples:
   sam-db repair
   sam-db repair --json
 
-A repair is one transaction and changes no rows. It never alters tables: those that differ, and
-objects that depend on them, are reported as by `sam-db check`. Your own views and the grants of
-your own roles are kept; if a repair would lose them, it names them and changes nothing.
+A repair is one transaction and changes no rows, except which statements hold, if that is wrong. It
+never alters tables: those that differ, and objects that depend on them, are reported as by `sam-db
+check`. Your own views and the grants of your own roles are kept; if a repair would lose them, it
+names them and changes nothing.
 Exit 77 if the user may not act as the owner of the schema, 78 if a problem remains.
 """
 

@@ -1,27 +1,28 @@
-"""Compares a snapshot of a feed with the stored rows, and returns the rows to insert.
+"""Compares a snapshot of a feed with what it said before, and returns the rows to insert.
 
-A feed (GOCDB, CRIC, the VO feed of one VO) owns the rows whose `messageId` names it. Only these are
-closed or cancelled; rows of other feeds, messages, CSV files or `sam-db downtime` are left alone.
+A feed (GOCDB, CRIC, the VO feed of one VO) says only what differs from its own last word, and
+closes or cancels only what holds by its own word; what others said is left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.loading.catalogue import MESSAGE_ID
-from sam_pipeline.sql.topology.view_rows import Row, key_of, source_of
+from sam_pipeline.sql.loading.catalogue import SOURCE
+from sam_pipeline.sql.topology.view_rows import HAND, HOLDS, Row, key_of
 
 MAX_VANISHED_PERCENT = 20
 """If more rows vanish at once, the export is probably incomplete."""
 
 _DETAILS = {
     SERVICE_ENDPOINT.name: ("serviceURI", "production", "monitored"),
-    SITE_GROUP.name: (),
+    SITE_GROUP.name: ("weight",),
     DOWNTIME.name: ("startTime", "endTime", "classification", "severity", "description"),
 }
 """Attributes outside the key; if one of them changes, a new row is inserted."""
@@ -31,8 +32,8 @@ _DETAILS = {
 class FeedChanges:
     """The rows to insert for one kind of export, and the counts behind them.
 
-    The `read` rows of the export are `new`, `changed`, `unchanged`, or `kept` because another
-    source has changed them. `ended` rows are missing from the export, and closed or cancelled.
+    The `read` rows of the export are `new`, `changed`, `unchanged`, or `kept`: what another source
+    said holds. `ended` rows are missing from the export, and closed or cancelled.
     """
 
     kind: str
@@ -58,27 +59,26 @@ class Window:
 class FeedSnapshot:
     """When the exports of a feed were made, and how to compare them; times in wire format.
 
-    `source` owns the rows. New ones are valid from `at` on, in a first import from `since` on.
+    `feed` is its name. New rows are valid from `at` on, in a first import from `since` on.
     Missing downtimes are only ended inside the `window`. `accept_shrinking` accepts an export that
     looks incomplete.
     """
 
-    source: str
+    feed: str
     at: str
-    now: str
     since: str | None = None
     window: Window | None = None
     accept_shrinking: bool = False
 
     @property
-    def message_id(self) -> str:
-        """The message id of the rows; `source_of` reads it."""
-        return f"{self.source}:{self.at}"
+    def source(self) -> str:
+        """The source of its statements."""
+        return f"feed {self.feed}"
 
     @property
-    def feed(self) -> str:
-        """The name of the feed, for messages."""
-        kind, _, vo = self.source.partition(":")
+    def title(self) -> str:
+        """The feed, for messages."""
+        kind, _, vo = self.feed.partition(":")
         return f"the VO feed of {vo}" if vo else kind.upper()
 
 
@@ -86,57 +86,51 @@ def topology_changes(
     kind: str,
     message_class: MessageClass,
     exported: Sequence[Row],
-    stored: Sequence[Row],
+    said: Sequence[Row],
     snapshot: FeedSnapshot,
 ) -> FeedChanges:
     """The changes that make serviceEndpoint or siteGroup match a snapshot.
 
     Args:
         exported: rows without `validFrom`.
-        stored: rows of the same kind from all sources.
+        said: what the feed said last about each key, of the same kind.
 
     Raises:
-        BadInput: too many rows vanished without `accept_shrinking`, the snapshot is not newer than
-            the last one, or a new row has the natural key of a stored one; nothing was changed.
+        BadInput: too many rows vanished without `accept_shrinking`, or the snapshot is not newer
+            than the last one; nothing was changed.
     """
     at = snapshot.at
     keys = tuple(key for key in message_class.natural_key if key != "validFrom")
     details = _DETAILS[message_class.name]
-    ours = [row for row in stored if source_of(row) == snapshot.source]
-    known = {key_of(row, keys): row for row in ours if row.get("validTo", "9") > at}
+    known = {key_of(row, keys): row for row in said if row.get("validTo", "9") > at}
     wanted = {key_of(row, keys): row for row in exported}
     gone = [row for key, row in known.items() if key not in wanted]
     if len(gone) * 100 > len(known) * MAX_VANISHED_PERCENT and not snapshot.accept_shrinking:
         raise BadInput(
-            f"{kind}: {len(gone)} of {len(known)} rows from {snapshot.feed} are missing from the"
+            f"{kind}: {len(gone)} of {len(known)} rows from {snapshot.title} are missing from the"
             f" export, more than {MAX_VANISHED_PERCENT} %; if it is complete, --accept-shrinking"
             " closes them; nothing was changed"
         )
     both = wanted.keys() & known.keys()
     changed = {key for key in both if key_of(wanted[key], details) != key_of(known[key], details)}
-    start = snapshot.since if snapshot.since and not ours else at
+    start = snapshot.since if snapshot.since and not said else at
     begun = [
-        {**row, "validFrom": start, MESSAGE_ID: snapshot.message_id}
+        {**row, "validFrom": start}
         for key, row in wanted.items()
         if key in changed or key not in known
     ]
-    ended = [{**row, "validTo": at} for row in [*gone, *(known[key] for key in changed)]]
-    if begun or ended:
-        moments = (row[key] for row in ours for key in ("validFrom", "validTo") if key in row)
-        _refuse_old_snapshot(kind, moments, snapshot)
-    taken = {key_of(row, message_class.natural_key): row for row in stored}
-    for row in begun:  # a row with the natural key of a stored one would be ignored
-        natural_key = key_of(row, message_class.natural_key)
-        if natural_key in taken:
-            message_id = taken[natural_key].get(MESSAGE_ID, "without id")
-            raise BadInput(
-                f"{message_class.name}: {' '.join(filter(None, natural_key))} was announced already"
-                f" (message {message_id}): choose another --at or --since; nothing was changed"
-            )
+    gone = [row for row in gone if HOLDS in row]
+    ended = [
+        {**row, "validTo": at}
+        for row in [*gone, *(known[key] for key in changed if HOLDS in known[key])]
+    ]
+    rows = (*ended, *begun)
+    if rows:
+        _refuse_old_snapshot(kind, said, snapshot)
     return FeedChanges(
         kind,
         message_class,
-        rows=(*ended, *begun),
+        rows=tuple({**row, "timestamp": at, SOURCE: snapshot.source} for row in rows),
         read=len(wanted),
         new=len(begun) - len(changed),
         changed=len(changed),
@@ -147,7 +141,8 @@ def topology_changes(
 
 def downtime_changes(
     exported: Sequence[Row],
-    stored: Sequence[Row],
+    said: Sequence[Row],
+    holding: Sequence[Row],
     snapshot: FeedSnapshot,
     endpoints: Sequence[Row] = (),
 ) -> FeedChanges:
@@ -159,7 +154,8 @@ def downtime_changes(
 
     Args:
         exported: rows without `timestamp`.
-        stored: all rows from all sources.
+        said: what the feed said last about each downtime.
+        holding: all rows from all sources.
         endpoints: all rows of serviceEndpoint, as they are after the snapshot.
 
     Raises:
@@ -168,24 +164,26 @@ def downtime_changes(
     """
     at, window = snapshot.at, snapshot.window
     keys, details = DOWNTIME.natural_key, _DETAILS[DOWNTIME.name]
-    known = {key_of(row, keys): row for row in stored if "downtimeId" in row}
+    known = {key_of(row, keys): row for row in said}
+    held = {key_of(row, keys): row for row in holding if "downtimeId" in row}
     wanted = {key_of(row, keys): row for row in exported}
-    unchanged, kept, new, changed, ended = 0, 0, [], [], []
+    counts: Counter[str] = Counter()
+    changed: list[Row] = []
+    ended: list[Row] = []
     for key, row in wanted.items():
-        before = known.get(key)
-        source = source_of(before or {})
-        if before is None:
-            new.append(row)
-        elif key_of(row, details) == key_of(before, details):
-            unchanged += 1
-        # A change by hand takes precedence over feeds; of messages the newest wins.
-        elif source == "by hand" or (source == "message" and before.get("timestamp", "") >= at):
-            kept += 1
-        else:
+        is_said = key in known and key_of(row, details) == key_of(known[key], details)
+        if not is_said:
             changed.append(row)
-    ours = {key: row for key, row in known.items() if source_of(row) == snapshot.source}
-    for key, row in ours.items():
-        if key in wanted or window is None:
+        if key not in held:
+            counts["new"] += 1
+        elif key_of(row, details) == key_of(held[key], details):
+            counts["unchanged"] += 1
+        elif is_said or held[key][SOURCE] == HAND or held[key]["timestamp"] >= at:
+            counts["kept"] += 1
+        else:
+            counts["changed"] += 1
+    for key, row in known.items():
+        if key in wanted or window is None or HOLDS not in row:
             continue
         start, end = row["startTime"], row["endTime"]
         last = max(at, start)
@@ -196,23 +194,19 @@ def downtime_changes(
             ended.append({**row, "endTime": last})
     if ended and not wanted and not snapshot.accept_shrinking:
         raise BadInput(
-            f"the export has no downtimes, but {len(ended)} from {snapshot.feed} are in the"
+            f"the export has no downtimes, but {len(ended)} from {snapshot.title} are in the"
             " window; if it is complete, --accept-shrinking ends them; nothing was changed"
         )
-    rows = [*new, *changed, *ended]
+    rows = [*changed, *ended]
     if rows:
-        moments = (row.get("timestamp", "") for row in ours.values())
-        _refuse_old_snapshot("downtime", moments, snapshot)
+        _refuse_old_snapshot("downtime", said, snapshot)
     return FeedChanges(
         "downtime",
         DOWNTIME,
-        rows=tuple({**row, "timestamp": at, MESSAGE_ID: snapshot.message_id} for row in rows),
+        rows=tuple({**row, "timestamp": at, SOURCE: snapshot.source} for row in rows),
         read=len(wanted),
-        new=len(new),
-        changed=len(changed),
         ended=len(ended),
-        unchanged=unchanged,
-        kept=kept,
+        **counts,
     )
 
 
@@ -227,14 +221,11 @@ def _ends_today(downtime: Row, endpoints: Sequence[Row], at: str) -> bool:
     return bool(ends) and f"{at[:10]}T00:00:00Z" < max(ends) <= at
 
 
-def _refuse_old_snapshot(kind: str, moments: Iterable[str], snapshot: FeedSnapshot) -> None:
-    """Make sure that snapshots are imported in order, so that the history is consistent.
-
-    A `validTo` in the future was announced and is not the time of a snapshot.
-    """
-    newest = max((moment for moment in moments if moment <= snapshot.now), default="")
+def _refuse_old_snapshot(kind: str, said: Sequence[Row], snapshot: FeedSnapshot) -> None:
+    """Make sure that snapshots are imported in order, so that the history is consistent."""
+    newest = max((row["timestamp"] for row in said), default="")
     if newest >= snapshot.at:
         raise BadInput(
-            f"{kind}: the snapshot of {snapshot.at} differs from the state stored at {newest}; a"
+            f"{kind}: the snapshot of {snapshot.at} differs from what the feed said at {newest}; a"
             " snapshot must be newer than the previous one; nothing was changed"
         )

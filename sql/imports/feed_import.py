@@ -16,10 +16,10 @@ from sam_pipeline.sql.imports.feed_changes import (
 )
 from sam_pipeline.sql.imports.feed_rows import ALL_TYPES, FeedRows
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.topology.view_rows import insert_rows, key_of, stored_rows
+from sam_pipeline.sql.topology.view_rows import insert_rows, key_of, last_said, stored_rows
 
 # One import at a time, because the stored rows must not change between comparison and insert.
-_LOCK = text("SELECT lock_import()")
+_LOCK = text("SELECT lock_statements()")
 
 
 def apply_snapshot(
@@ -43,24 +43,33 @@ def apply_snapshot(
                 problem = "another import is storing its topology in this database"
                 raise ImportRunning(f"{problem}; nothing was changed, try again later") from error
         changes = []
-        needs_endpoints = rows.endpoints is not None or rows.downtimes is not None
-        endpoints = stored_rows(connection, SERVICE_ENDPOINT) if needs_endpoints else []
         if rows.endpoints is not None:
+            said = last_said(connection, SERVICE_ENDPOINT, snapshot.source)
             change = topology_changes(
-                SERVICE_ENDPOINT.name, SERVICE_ENDPOINT, rows.endpoints, endpoints, snapshot
+                SERVICE_ENDPOINT.name, SERVICE_ENDPOINT, rows.endpoints, said, snapshot
             )
             changes.append(change)
-            key = SERVICE_ENDPOINT.natural_key
-            after = {key_of(row, key): row for row in (*endpoints, *change.rows)}
-            endpoints = list(after.values())
-        groups = stored_rows(connection, SITE_GROUP) if rows.groups else []
+        groups = last_said(connection, SITE_GROUP, snapshot.source) if rows.groups else []
         for group_type, exported in rows.groups.items():
-            stored = [row for row in groups if group_type in (ALL_TYPES, row["groupType"])]
+            said = [row for row in groups if group_type in (ALL_TYPES, row["groupType"])]
             kind = f"{SITE_GROUP.name} {group_type}".strip()
-            changes.append(topology_changes(kind, SITE_GROUP, exported, stored, snapshot))
+            changes.append(topology_changes(kind, SITE_GROUP, exported, said, snapshot))
         if rows.downtimes is not None:
-            stored = stored_rows(connection, DOWNTIME)
-            changes.append(downtime_changes(rows.downtimes, stored, snapshot, endpoints))
+            endpoints = (
+                *stored_rows(connection, SERVICE_ENDPOINT),
+                *(row for change in changes for row in change.rows),
+            )
+            key = SERVICE_ENDPOINT.natural_key
+            said = last_said(connection, DOWNTIME, snapshot.source)
+            changes.append(
+                downtime_changes(
+                    rows.downtimes,
+                    said,
+                    stored_rows(connection, DOWNTIME),
+                    snapshot,
+                    list({key_of(row, key): row for row in endpoints}.values()),
+                )
+            )
         if not dry_run:
             for change in changes:
                 insert_rows(connection, change.message_class, change.rows)

@@ -36,7 +36,7 @@ from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.errors import PERMISSION_DENIED, BadInput, DatabaseRefused
 from sam_pipeline.sql.imports.checkpoint import Checkpoint, ImportTotals, size_of
 from sam_pipeline.sql.loading.audit import Audit
-from sam_pipeline.sql.loading.batch import CLASS_BROKEN, RecordFailure
+from sam_pipeline.sql.loading.batch import CLASS_BROKEN, FILE, LINE, RecordFailure
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.load import decode_batch, load
@@ -48,9 +48,6 @@ FOLD_EVERY = 50
 
 CONSUMER = "sam-db import"
 """The consumer named in `load_audit`; the broker is the file."""
-
-FILE, LINE = "importFile", "importLine"
-"""Headers of a dead letter: the file and line of the record."""
 
 FIRST_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 """No probe ran before this day: an earlier time comes from a clock that was never set."""

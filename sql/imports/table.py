@@ -24,7 +24,8 @@ from sam_pipeline.schema.records.normalise import Limits, normalise
 from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.records import BATCH_BYTES, LINE, record_message, refuse_broken_class
+from sam_pipeline.sql.imports.records import BATCH_BYTES, record_message, refuse_broken_class
+from sam_pipeline.sql.loading.batch import LINE
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.insert import insert_batch

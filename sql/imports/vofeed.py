@@ -46,7 +46,7 @@ class VoFeed(NamedTuple):
     rows: FeedRows
 
     @property
-    def source(self) -> str:
+    def name(self) -> str:
         return f"{VO_FEED}:{self.vo}"
 
 

@@ -17,6 +17,9 @@ MAX_RECORDS = 10_000
 """Records that a transaction stores: the next one is begun within seconds."""
 _TIME, _DATE = "timestamp", slice(len("2026-11-20"))
 
+FILE, LINE = "importFile", "importLine"
+"""Headers of a message that is a record of a file: the file, and the line of the record in it."""
+
 UNKNOWN_CLASS = "unknown-class"
 CLASS_BROKEN = "class-broken"
 REFUSED = "refused-by-database"

@@ -11,7 +11,7 @@ from typing import Protocol
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from sam_pipeline.schema.records.classes import built_in, folded
+from sam_pipeline.schema.records.classes import STATEMENTS, built_in, folded
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.partitions import Partitions
 from sam_pipeline.sql.database.script import view_names
@@ -25,6 +25,9 @@ PUBLISHER = "publisher"
 """The column that the loader fills with the identity of the sender."""
 RECEIVED_AT = "receivedAt"
 """The column that the database fills with the time at which it stores the row."""
+
+SOURCE = "source"
+"""The column of a built-in class of statements that says what else than a message said it."""
 
 _FACTS = {MESSAGE_ID.lower(), PUBLISHER, RECEIVED_AT.lower()}
 
@@ -87,6 +90,7 @@ class ClassView:
     columns: tuple[str, ...]
     message_id_column: str | None = None
     publisher_column: str | None = None
+    source_column: str | None = None
     has_trigger: bool = True
     problem: str | None = None
     times: Mapping[str, str] = field(default_factory=dict)
@@ -95,15 +99,20 @@ class ClassView:
     @property
     def all_columns(self) -> tuple[str, ...]:
         """The columns of the record, and those about its message that the view has."""
-        return (*self.columns, *filter(None, [self.message_id_column, self.publisher_column]))
+        facts = (self.message_id_column, self.publisher_column, self.source_column)
+        return (*self.columns, *filter(None, facts))
 
     def values(self, row: Mapping[str, str], message_id: str, publisher: str) -> list[str | None]:
-        """A row with the facts about its message, in the order of `all_columns`."""
+        """A row, which may name its source, with the facts about its message, in the order of
+        `all_columns`.
+        """
         values = [row.get(name) for name in self.columns]
         if self.message_id_column:
             values.append(message_id)
         if self.publisher_column:
             values.append(publisher)
+        if self.source_column:
+            values.append(row.get(self.source_column))
         return values
 
 
@@ -189,13 +198,15 @@ def _read(engine: Engine) -> tuple[str | None, list[ClassView]]:
         if not view.enabled and not built_in(view.name) and view.name in schemas_own:
             continue
         names = [column.name for column in view.columns]
-        facts = {name.lower(): name for name in names if name.lower() in _FACTS}
+        of_message = {*_FACTS, SOURCE} if built_in(view.name) in STATEMENTS else _FACTS
+        facts = {name.lower(): name for name in names if name.lower() in of_message}
         classes.append(
             ClassView(
                 view.name,
                 tuple(name for name in names if name not in facts.values()),
                 facts.get(MESSAGE_ID.lower()),
                 facts.get(PUBLISHER),
+                facts.get(SOURCE),
                 has_trigger=bool(view.enabled),
                 problem=problem_of(view, class_names, schemas_own),
                 bulk=view.bulk,

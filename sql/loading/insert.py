@@ -197,30 +197,30 @@ def _insert_one_by_one(
 ) -> _Stored:
     """Insert rows into a view of SQLite; returns which were duplicates.
 
-    The trigger of a view can't say what it did, but a duplicate changes no row of any table, unless
-    it is kept as a claim.
+    The trigger of a view can't say what it did, but a duplicate changes no row of any table, except
+    that those of results are counted.
     """
     names = view.all_columns
     columns, marks = ", ".join(map(quoted, names)), ", ".join("?" * len(names))
     statement = f"INSERT INTO {quoted(view.name)} ({columns}) VALUES ({marks})"
     driver: Any = connection.connection.driver_connection
     cursor, unchanged, known = driver.cursor(), 0, []
-    lost = first_lost = _lost_claims(connection)
+    duplicates = first = _duplicate_results(connection)
     changes = driver.total_changes
     for message, message_id, publisher, row in rows:
         cursor.execute(statement, view.values(row.values, message_id, publisher))
         before, changes = changes, driver.total_changes
         unchanged += changes == before
         if by_message:
-            lost_before, lost = lost, _lost_claims(connection)
-            if changes == before or lost > lost_before:
+            last, duplicates = duplicates, _duplicate_results(connection)
+            if changes == before or duplicates > last:
                 known.append(message)
-    return _Stored(unchanged + _lost_claims(connection) - first_lost, known)
+    return _Stored(unchanged + _duplicate_results(connection) - first, known)
 
 
-def _lost_claims(connection: Connection) -> int:
-    """How many statements were kept as claims without changing a row, ever."""
-    return int(connection.exec_driver_sql("SELECT statements FROM lost_claims").scalar_one())
+def _duplicate_results(connection: Connection) -> int:
+    """How many results were duplicates, ever."""
+    return int(connection.exec_driver_sql("SELECT duplicates FROM known_key").scalar_one())
 
 
 def _unquoted_values(text: str, view: ClassView, values: Mapping[str, str]) -> str:

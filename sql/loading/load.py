@@ -33,6 +33,7 @@ from sam_pipeline.sql.loading.audit import Audit, write_audit
 from sam_pipeline.sql.loading.authorise import Authority, RecentRecords
 from sam_pipeline.sql.loading.batch import (
     CLASS_BROKEN,
+    FILE,
     MAX_RECORDS,
     POISON,
     UNKNOWN_CLASS,
@@ -433,6 +434,8 @@ def decode_batches(
             publisher = identity_of(message)
             part.messages.append(message)
             for row in decoded.rows:
+                if view.source_column and FILE in message.headers:
+                    row = row._replace(values={**row.values, view.source_column: "file"})
                 part.rows.append(PendingRow(message, message_id, publisher, row))
             for refused in decoded.bad:
                 part.failures.append(RecordFailure(message, *refused))

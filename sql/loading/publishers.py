@@ -6,6 +6,9 @@ from collections.abc import Collection, Mapping
 
 from sqlalchemy import Connection, bindparam, text
 
+from sam_pipeline.schema.program.wording import did_you_mean
+from sam_pipeline.sql.errors import NoSuchPublisher
+
 _MAKE = {
     "postgresql": text("SELECT make_publishers(CAST(:identities AS text[]))"),
     "sqlite": text("""
@@ -16,6 +19,7 @@ _MAKE = {
 _IDS = text(
     "SELECT identity, publisher_id FROM publisher WHERE identity IN :identities"
 ).bindparams(bindparam("identities", expanding=True))
+_ALL = text("SELECT publisher_id, identity, name FROM publisher ORDER BY identity")
 _NAME = {
     "postgresql": text("""
         SELECT name_publishers(CAST(:identities AS text[]), CAST(:names AS text[]))
@@ -51,3 +55,16 @@ def name_publishers(connection: Connection, names: Mapping[str, str]) -> None:
     else:
         values = [{"identity": identity, "name": name} for identity, name in items]
         connection.execute(_NAME["sqlite"], values)
+
+
+def identities_of(connection: Connection, publisher: str) -> dict[str, int]:
+    """The identities with this name, or this identity, with their ids; raises NoSuchPublisher."""
+    rows = connection.execute(_ALL).all()
+    found = {
+        row.identity: row.publisher_id for row in rows if publisher in (row.identity, row.name)
+    }
+    if not found:
+        near = did_you_mean(publisher, {name for row in rows for name in (row.identity, row.name)})
+        hint = f" ({near})" if near else ""
+        raise NoSuchPublisher(f"no publisher has the name or identity {publisher!r}{hint}")
+    return found

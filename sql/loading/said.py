@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta
@@ -27,6 +26,7 @@ from sam_pipeline.schema.records.classes import METRIC_OUTPUT, built_in, column_
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.partitions import MAX_DAYS, partitions
+from sam_pipeline.sql.database.statements import HISTORIES
 from sam_pipeline.sql.loading.authorise import LAST_DAY, HostMembership
 from sam_pipeline.sql.loading.catalogue import RECEIVED_AT, ClassView
 
@@ -58,12 +58,7 @@ _AUDITS = {
     "postgresql": text(_AUDIT.format(publishers="CAST(publishers AS json)")),
     "sqlite": text(_AUDIT.format(publishers="publishers")),
 }
-_CONTESTED = text("""
-    SELECT publisher, received_at, record FROM contested_record
-    WHERE message_class = :class AND received_at >= :since
-""")
 _PERIODS = (("validFrom", "validTo"), ("startTime", "endTime"))
-_MOMENT = ("timestamp", "timestamp")
 
 
 class Counts(NamedTuple):
@@ -106,9 +101,7 @@ def said_in_class(engine: Engine, view: ClassView, since: datetime, homes: Homes
     name = known.name if known else view.name
     rows = _results(engine, since) if known is METRIC_OUTPUT else _records(engine, view, since)
     by_identity: dict[str, list[Any]] = defaultdict(list)
-    with reading(engine) as connection:
-        contested = list(_contested(connection, name, _bound(engine, since)))
-    for identity, *values in (*rows, *contested):
+    for identity, *values in rows:
         by_identity[identity or ANONYMOUS].append(values)
     return [_said(identity, name, records, homes) for identity, records in by_identity.items()]
 
@@ -148,7 +141,7 @@ def _records(engine: Engine, view: ClassView, since: datetime) -> Sequence[Any]:
                 func.min(received),
                 func.max(received),
             )
-            .select_from(table(view.name))
+            .select_from(table(HISTORIES.get(known.name, view.name) if known else view.name))
             .where(received >= bound if known else literal(True))
             .group_by(publisher, *columns)
         )
@@ -206,18 +199,6 @@ def _said(identity: str, message_class: str, rows: Iterable[Any], homes: Homes) 
         min(times, default=None),
         max(times, default=None),
     )
-
-
-def _contested(connection: Connection, class_name: str, since: datetime | str) -> Iterator[Any]:
-    """Rows for `_said` of statements about contested records, of which only one is stored."""
-    parameters = {"class": class_name, "since": since}
-    for identity, received, document in connection.execute(_CONTESTED, parameters):
-        record = {key.lower(): value for key, value in json.loads(document).items()}
-        periods = [pair for pair in (*_PERIODS, _MOMENT) if pair[0].lower() in record]
-        start, end = (record.get(key.lower()) for key in periods[0])
-        site = "" if class_name == METRIC_OUTPUT.name else record.get("sitename")
-        names = record.get("hostname"), site, record.get("monitoringhost")
-        yield identity, *names, start, end, 0, received, received
 
 
 def _bound(engine: Engine, moment: datetime) -> datetime | str:

@@ -170,13 +170,16 @@ CREATE TABLE metric_result (
     gatherer_id integer NOT NULL,
     source_id integer NOT NULL,
     status smallint NOT NULL,
+    ordinal smallint NOT NULL DEFAULT 0,
+    has_details boolean NOT NULL,
     summary text,
     performance_data text,
     message_id text,
-    UNIQUE (instance_id, measured_at, gatherer_id)
+    UNIQUE (instance_id, measured_at, gatherer_id, ordinal)
 ) PARTITION BY RANGE (measured_at);
 COMMENT ON TABLE metric_result IS
-    'One result of a probe. It has no foreign keys and no checks, which would cost as much as the '
+    'One result of a probe. Different results with the same instance, time and gatherer stand side by '
+    'side, numbered from 0 by ordinal. It has no foreign keys and no checks, which would cost as much as the '
     'row itself: its only writer is the function that has just looked up all ids.';
 CREATE INDEX metric_result_measured_at ON metric_result USING brin (measured_at);
 COMMENT ON INDEX metric_result_measured_at IS 'For reports, which read parts of a day in parallel.';
@@ -185,14 +188,27 @@ CREATE TABLE metric_result_detail (
     measured_at timestamptz NOT NULL,
     instance_id integer NOT NULL,
     gatherer_id integer NOT NULL,
-    status smallint NOT NULL,
+    ordinal smallint NOT NULL DEFAULT 0,
     details text NOT NULL,
-    PRIMARY KEY (instance_id, measured_at, gatherer_id)
+    PRIMARY KEY (instance_id, measured_at, gatherer_id, ordinal)
 ) PARTITION BY RANGE (measured_at);
 COMMENT ON TABLE metric_result_detail IS
-    'The long text of a result, stored separately because no report reads it and it may be pruned '
-    'earlier. It applies only while it has the same status as the result, which a worse one may '
-    'have replaced.';
+    'The long text of a result that has_details, stored separately because no report reads it and it '
+    'may be pruned earlier.';
+
+CREATE TABLE result_repeat (
+    measured_at timestamptz NOT NULL,
+    received_at timestamptz NOT NULL,
+    instance_id integer NOT NULL,
+    gatherer_id integer NOT NULL,
+    source_id integer NOT NULL,
+    ordinal smallint NOT NULL,
+    message_id text COLLATE "C",
+    PRIMARY KEY (instance_id, measured_at, gatherer_id, ordinal, source_id)
+);
+COMMENT ON TABLE result_repeat IS
+    'Other publishers that have sent a stored result, each with the first message in which it did: '
+    'if the publisher of the result is revoked, the next one has sent it.';
 
 CREATE TABLE load_news (
     news_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -205,95 +221,103 @@ COMMENT ON TABLE load_news IS
     'What each batch has stored, until fold_news() applies it to instance_status and changed_day. '
     'A loader that updated these itself would wait for all others that update the same rows.';
 
--- Topology and downtimes ------------------------------------------------------------------------
+-- Statements ------------------------------------------------------------------------------------
+-- What was said about endpoints, groups, contacts and downtimes: rows are added, and their content is
+-- never changed. Of the statements about one key one holds (see store_statements()).
+--
+-- said_at is the time that orders them, received_at that of arrival. source is NULL for a message,
+-- else 'hand', 'file' or 'feed NAME'. A statement with withdrawn_at never holds.
+
+CREATE SEQUENCE statement_number;
+COMMENT ON SEQUENCE statement_number IS 'The order in which statements arrived.';
 
 CREATE TABLE endpoint_membership (
-    membership_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    statement_id bigint NOT NULL,
+    valid_from timestamptz NOT NULL,
+    said_at timestamptz NOT NULL,
+    received_at timestamptz NOT NULL,
     site_id integer NOT NULL REFERENCES site,
     endpoint_id integer NOT NULL REFERENCES endpoint,
     vo_id integer NOT NULL REFERENCES vo,
-    valid_from timestamptz NOT NULL,
-    valid_to timestamptz,
-    service_uri text,
-    production text,
-    monitored text,
-    message_id text,
     publisher_id integer NOT NULL REFERENCES publisher,
-    received_at timestamptz NOT NULL DEFAULT now(),
-    UNIQUE (site_id, endpoint_id, vo_id, valid_from)
+    holds boolean NOT NULL,
+    valid_to timestamptz,
+    withdrawn_at timestamptz,
+    service_uri text COLLATE "C",
+    production text COLLATE "C",
+    monitored text COLLATE "C",
+    source text COLLATE "C",
+    message_id text COLLATE "C"
 );
 COMMENT ON TABLE endpoint_membership IS
     'An endpoint belongs to a site during [valid_from, valid_to). Without valid_to it belongs '
     'there until further notice.';
+CREATE INDEX endpoint_membership_key
+    ON endpoint_membership (site_id, endpoint_id, vo_id, valid_from);
+COMMENT ON INDEX endpoint_membership_key IS 'Finds the statements about a key.';
 
 CREATE TABLE site_group_member (
-    member_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    site_group_id integer NOT NULL REFERENCES site_group,
-    site_id integer NOT NULL REFERENCES site,
+    statement_id bigint NOT NULL,
     valid_from timestamptz NOT NULL,
-    valid_to timestamptz,
-    weight integer CHECK (weight >= 0),
-    message_id text,
+    said_at timestamptz NOT NULL,
+    received_at timestamptz NOT NULL,
+    site_id integer NOT NULL REFERENCES site,
+    site_group_id integer NOT NULL REFERENCES site_group,
     publisher_id integer NOT NULL REFERENCES publisher,
-    received_at timestamptz NOT NULL DEFAULT now(),
-    UNIQUE (site_id, site_group_id, valid_from)
+    weight integer CHECK (weight >= 0),
+    holds boolean NOT NULL,
+    valid_to timestamptz,
+    withdrawn_at timestamptz,
+    source text COLLATE "C",
+    message_id text COLLATE "C"
 );
 COMMENT ON TABLE site_group_member IS 'A site belongs to a group during [valid_from, valid_to).';
+CREATE INDEX site_group_member_key ON site_group_member (site_id, site_group_id, valid_from);
+COMMENT ON INDEX site_group_member_key IS 'Finds the statements about a key.';
 
 CREATE TABLE site_contact (
-    site_id integer PRIMARY KEY REFERENCES site,
-    contact text COLLATE "C" NOT NULL CHECK (length(contact) <= 255),
-    announced_at timestamptz NOT NULL,
-    message_id text,
+    statement_id bigint NOT NULL,
+    said_at timestamptz NOT NULL,
+    received_at timestamptz NOT NULL,
+    site_id integer NOT NULL REFERENCES site,
     publisher_id integer NOT NULL REFERENCES publisher,
-    received_at timestamptz NOT NULL DEFAULT now()
+    holds boolean NOT NULL,
+    withdrawn_at timestamptz,
+    contact text COLLATE "C" NOT NULL CHECK (length(contact) <= 255),
+    source text COLLATE "C",
+    message_id text COLLATE "C"
 );
-COMMENT ON TABLE site_contact IS
-    'Who to call about a site. An empty contact was removed; the row stays, so that an older '
-    'announcement that arrives late cannot bring it back.';
+COMMENT ON TABLE site_contact IS 'Who to call about a site. An empty contact was removed.';
+CREATE INDEX site_contact_key ON site_contact (site_id);
+COMMENT ON INDEX site_contact_key IS 'Finds the statements about a key.';
 
 CREATE TABLE announced_downtime (
-    announced_downtime_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    downtime_id text COLLATE "C" NOT NULL,
-    site_id integer NOT NULL REFERENCES site,
-    host_id integer NOT NULL REFERENCES host,
-    service_flavour_id integer NOT NULL REFERENCES service_flavour,
+    statement_id bigint NOT NULL,
     start_key bigint NOT NULL,
     start_time timestamptz NOT NULL,
     end_time timestamptz NOT NULL CHECK (end_time >= start_time),
-    classification text NOT NULL,
-    severity text NOT NULL,
-    description text,
-    announced_at timestamptz,
-    message_id text,
+    said_at timestamptz NOT NULL,
+    received_at timestamptz NOT NULL,
+    site_id integer NOT NULL REFERENCES site,
+    host_id integer NOT NULL REFERENCES host,
+    service_flavour_id integer NOT NULL REFERENCES service_flavour,
     publisher_id integer NOT NULL REFERENCES publisher,
-    received_at timestamptz NOT NULL DEFAULT now(),
-    UNIQUE (downtime_id, site_id, host_id, service_flavour_id, start_key)
+    holds boolean NOT NULL,
+    withdrawn_at timestamptz,
+    downtime_id text COLLATE "C" NOT NULL,
+    classification text COLLATE "C" NOT NULL,
+    severity text COLLATE "C" NOT NULL,
+    description text COLLATE "C",
+    source text COLLATE "C",
+    message_id text COLLATE "C"
 );
 COMMENT ON TABLE announced_downtime IS
     'A downtime announced for [start_time, end_time); if that is empty, the downtime is '
     'cancelled. start_key is the epoch second of the start for a downtime without an id, and 0 '
     'for one with an id, which may therefore move.';
-
--- Claims ----------------------------------------------------------------------------------------
-
-CREATE TABLE claim (
-    claim_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    class text COLLATE "C" NOT NULL,
-    key text COLLATE "C" NOT NULL,
-    publisher_id integer NOT NULL REFERENCES publisher,
-    message_id text COLLATE "C",
-    received_at timestamptz NOT NULL,
-    record text COLLATE "C" NOT NULL
-);
-COMMENT ON TABLE claim IS
-    'What messages said about a row of a class, in the order of arrival. Only a row about which '
-    'different messages were received has claims: then it has all of them, and of a publisher that '
-    'repeats itself the first and the last. key is a JSON array of the columns of the unique key of '
-    'the row, with times in epoch seconds. record is a JSON object of the columns of the view, as they '
-    'would be if nothing else had been received.';
-CREATE INDEX claim_key ON claim USING hash (key);
-COMMENT ON INDEX claim_key IS 'Finds the claims about a row; its key may be of any length.';
+CREATE INDEX announced_downtime_key
+    ON announced_downtime (site_id, host_id, service_flavour_id, start_key, downtime_id);
+COMMENT ON INDEX announced_downtime_key IS 'Finds the statements about a key.';
 
 -- Exclusions ------------------------------------------------------------------------------------
 

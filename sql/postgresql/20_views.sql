@@ -2,8 +2,9 @@
 
 -- Class views -----------------------------------------------------------------------------------
 -- The columns are the attributes of the class: SELECT hostName FROM metricOutput. Missing values
--- are NULL. messageId, publisher and receivedAt are facts about the message, set when it is loaded.
--- The triggers in 31_metric_output.sql and 32_topology.sql accept inserts.
+-- are NULL. messageId, publisher, receivedAt and source are facts about the message, set when it is
+-- loaded. The triggers in 31_metric_output.sql and 32_statements.sql accept inserts. Classes of
+-- statements show those that hold.
 
 CREATE VIEW metric_instance_name AS
 SELECT
@@ -58,10 +59,10 @@ LEFT JOIN metric_result_detail AS d
     ON d.instance_id = r.instance_id
     AND d.measured_at = r.measured_at
     AND d.gatherer_id = r.gatherer_id
-    AND d.status = r.status;
+    AND d.ordinal = r.ordinal;
 COMMENT ON VIEW metricOutput IS 'Message class: results of probes.';
 
-CREATE VIEW serviceEndpoint AS
+CREATE VIEW endpoint_statement AS
 SELECT
     s.name AS siteName,
     h.name AS hostName,
@@ -72,9 +73,13 @@ SELECT
     m.monitored AS monitored,
     m.valid_from AS validFrom,
     m.valid_to AS validTo,
+    m.said_at AS timestamp,
     m.message_id AS messageId,
     p.identity AS publisher,
-    m.received_at AS receivedAt
+    m.received_at AS receivedAt,
+    coalesce(m.source, 'message') AS source,
+    m.withdrawn_at AS withdrawnAt,
+    m.holds AS holds
 FROM endpoint_membership AS m
 JOIN publisher AS p ON p.publisher_id = m.publisher_id
 JOIN site AS s ON s.site_id = m.site_id
@@ -82,10 +87,18 @@ JOIN endpoint AS e ON e.endpoint_id = m.endpoint_id
 JOIN host AS h ON h.host_id = e.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
 JOIN vo AS v ON v.vo_id = m.vo_id;
+COMMENT ON VIEW endpoint_statement IS 'What was said about the endpoints of sites, each statement with its source.';
+
+CREATE VIEW serviceEndpoint AS
+SELECT
+    siteName, hostName, serviceFlavour, serviceURI, voName, production, monitored, validFrom,
+    validTo, timestamp, messageId, publisher, receivedAt, source
+FROM endpoint_statement
+WHERE holds;
 COMMENT ON VIEW serviceEndpoint IS
     'Message class: the endpoints of sites, and when they are valid.';
 
-CREATE VIEW siteGroup AS
+CREATE VIEW group_statement AS
 SELECT
     s.name AS siteName,
     g.name AS groupName,
@@ -93,31 +106,53 @@ SELECT
     m.weight AS weight,
     m.valid_from AS validFrom,
     m.valid_to AS validTo,
+    m.said_at AS timestamp,
     m.message_id AS messageId,
     p.identity AS publisher,
-    m.received_at AS receivedAt
+    m.received_at AS receivedAt,
+    coalesce(m.source, 'message') AS source,
+    m.withdrawn_at AS withdrawnAt,
+    m.holds AS holds
 FROM site_group_member AS m
 JOIN publisher AS p ON p.publisher_id = m.publisher_id
 JOIN site AS s ON s.site_id = m.site_id
 JOIN site_group AS g ON g.site_group_id = m.site_group_id;
+COMMENT ON VIEW group_statement IS 'What was said about the members of groups, each statement with its source.';
+
+CREATE VIEW siteGroup AS
+SELECT
+    siteName, groupName, groupType, weight, validFrom, validTo, timestamp, messageId, publisher,
+    receivedAt, source
+FROM group_statement
+WHERE holds;
 COMMENT ON VIEW siteGroup IS
     'Message class: the federations, regions and other groups that sites belong to.';
 
-CREATE VIEW siteContact AS
+CREATE VIEW contact_statement AS
 SELECT
     s.name AS siteName,
     NULLIF(c.contact, '') AS contact,
-    c.announced_at AS timestamp,
+    c.said_at AS timestamp,
     c.message_id AS messageId,
     p.identity AS publisher,
-    c.received_at AS receivedAt
+    c.received_at AS receivedAt,
+    coalesce(c.source, 'message') AS source,
+    c.withdrawn_at AS withdrawnAt,
+    c.holds AS holds
 FROM site_contact AS c
 JOIN publisher AS p ON p.publisher_id = c.publisher_id
 JOIN site AS s ON s.site_id = c.site_id;
+COMMENT ON VIEW contact_statement IS 'What was said about the contacts of sites, each statement with its source.';
+
+CREATE VIEW siteContact AS
+SELECT
+    siteName, contact, timestamp, messageId, publisher, receivedAt, source
+FROM contact_statement
+WHERE holds;
 COMMENT ON VIEW siteContact IS
     'Message class: who to call about a site. One without a contact was removed.';
 
-CREATE VIEW downtime AS
+CREATE VIEW downtime_statement AS
 SELECT
     NULLIF(a.downtime_id, '') AS downtimeId,
     NULLIF(s.name, '') AS siteName,
@@ -128,30 +163,28 @@ SELECT
     a.classification AS classification,
     a.severity AS severity,
     a.description AS description,
-    a.announced_at AS timestamp,
+    a.said_at AS timestamp,
     a.message_id AS messageId,
     p.identity AS publisher,
-    a.received_at AS receivedAt
+    a.received_at AS receivedAt,
+    coalesce(a.source, 'message') AS source,
+    a.withdrawn_at AS withdrawnAt,
+    a.holds AS holds
 FROM announced_downtime AS a
 JOIN publisher AS p ON p.publisher_id = a.publisher_id
 JOIN site AS s ON s.site_id = a.site_id
 JOIN host AS h ON h.host_id = a.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id;
+COMMENT ON VIEW downtime_statement IS 'What was said about downtimes, each statement with its source.';
+
+CREATE VIEW downtime AS
+SELECT
+    downtimeId, siteName, hostName, serviceFlavour, startTime, endTime, classification,
+    severity, description, timestamp, messageId, publisher, receivedAt, source
+FROM downtime_statement
+WHERE holds;
 COMMENT ON VIEW downtime IS
     'Message class: announced downtimes. One that ends when it starts is cancelled.';
-
-CREATE VIEW contested_record AS
-SELECT
-    c.class AS message_class,
-    p.identity AS publisher,
-    c.message_id,
-    c.received_at,
-    c.record
-FROM claim AS c
-JOIN publisher AS p ON p.publisher_id = c.publisher_id;
-COMMENT ON VIEW contested_record IS
-    'What different messages said about one row of a class, as far as that is kept; one of them is the '
-    'row. record is a JSON object by column of the class view.';
 
 -- Inputs of reports -----------------------------------------------------------------------------
 -- Results have no site here: the topology assigns it. Times appear twice, as a timestamp and in
@@ -241,7 +274,8 @@ JOIN site AS s ON s.site_id = m.site_id
 JOIN endpoint AS e ON e.endpoint_id = m.endpoint_id
 JOIN host AS h ON h.host_id = e.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
-JOIN vo AS v ON v.vo_id = m.vo_id;
+JOIN vo AS v ON v.vo_id = m.vo_id
+WHERE m.holds;
 COMMENT ON VIEW report_topology IS
     'Endpoints of sites, as announced. production and monitored are as sent; NULL means yes.';
 
@@ -264,7 +298,7 @@ JOIN publisher AS p ON p.publisher_id = a.publisher_id
 JOIN site AS s ON s.site_id = a.site_id
 JOIN host AS h ON h.host_id = a.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id
-WHERE a.end_time > a.start_time;
+WHERE a.holds AND a.end_time > a.start_time;
 COMMENT ON VIEW report_downtime IS
     'Downtimes that are not cancelled. Without a flavour a downtime applies to the whole host, '
     'without a host to the whole site.';
@@ -281,17 +315,18 @@ SELECT
     CAST(extract(epoch FROM m.valid_to) AS bigint) AS valid_to_s
 FROM site_group_member AS m
 JOIN site AS s ON s.site_id = m.site_id
-JOIN site_group AS g ON g.site_group_id = m.site_group_id;
+JOIN site_group AS g ON g.site_group_id = m.site_group_id
+WHERE m.holds;
 COMMENT ON VIEW report_site_group IS 'Members of groups of sites, as announced.';
 
 CREATE VIEW report_site_contact AS
 SELECT
     s.name AS site,
     c.contact,
-    c.announced_at
+    c.said_at AS announced_at
 FROM site_contact AS c
 JOIN site AS s ON s.site_id = c.site_id
-WHERE c.contact <> '';
+WHERE c.holds AND c.contact <> '';
 COMMENT ON VIEW report_site_contact IS 'Who to call about a site: the newest announcement.';
 
 CREATE VIEW report_exclusion AS
@@ -722,7 +757,7 @@ LEFT JOIN (
     SELECT DISTINCT p.endpoint_id, t.name AS site
     FROM endpoint_membership AS p
     JOIN site AS t ON t.site_id = p.site_id
-    WHERE p.valid_from <= now() AND (p.valid_to IS NULL OR p.valid_to > now())
+    WHERE p.holds AND p.valid_from <= now() AND (p.valid_to IS NULL OR p.valid_to > now())
 ) AS home ON home.endpoint_id = n.endpoint_id;
 COMMENT ON VIEW current_status IS
     'The newest status of each metric of each endpoint, and since when it has held. The site is '
@@ -827,15 +862,14 @@ COMMENT ON VIEW operation_log IS
 
 CREATE VIEW archive_result AS
 SELECT
-    result_id, instance_id, gatherer_id, source_id, measured_at, received_at, status,
+    result_id, instance_id, gatherer_id, ordinal, source_id, measured_at, received_at, status,
     summary, performance_data, message_id
 FROM metric_result;
 COMMENT ON VIEW archive_result IS 'Results with ids.';
 
 CREATE VIEW archive_detail AS
-SELECT instance_id, gatherer_id, measured_at, status, details FROM metric_result_detail;
-COMMENT ON VIEW archive_detail IS
-    'The long texts of results; one applies if the result has the same status.';
+SELECT instance_id, gatherer_id, ordinal, measured_at, details FROM metric_result_detail;
+COMMENT ON VIEW archive_detail IS 'The long texts of results.';
 
 CREATE VIEW archive_source AS
 SELECT

@@ -5,7 +5,7 @@
 -- loader may bypass the trigger: open_staging(), COPY into the staging table, <class>_load().
 --
 -- Redelivery is normal: a broker re-sends each message that was not acked. So a second copy changes
--- nothing, and the status, end or announcement that wins does not depend on the order of arrival.
+-- nothing.
 --
 -- One transaction at a time creates names and partitions, and holds a lock until it ends:
 -- two that created the same names in a different order would deadlock on the unique indexes.
@@ -53,15 +53,6 @@ $$;
 COMMENT ON FUNCTION lock_names IS
     'Wait to be the one transaction that creates names. A transaction that has already stored '
     'something fails instead of waiting, because others may be waiting for its rows.';
-
-CREATE FUNCTION lock_import() RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
-BEGIN
-    LOCK TABLE endpoint_membership IN SHARE UPDATE EXCLUSIVE MODE;
-END
-$$;
-COMMENT ON FUNCTION lock_import IS
-    'Wait to be the one transaction that imports a snapshot of the topology; loaders go on.';
 
 CREATE FUNCTION make_names(kind text, wanted text[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -310,82 +301,3 @@ END
 $$;
 COMMENT ON FUNCTION stage_end IS
     'Trigger function: stores the staged rows at the end of an INSERT.';
-
--- Claims ----------------------------------------------------------------------------------------
--- Where a statement differs from the stored row, both are kept in the table claim before the row
--- changes. The row is locked from then on.
-
-CREATE FUNCTION claim_record(view_row jsonb) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT CAST(
-        jsonb_object_agg(
-            key,
-            CASE key
-                WHEN 'hostname' THEN to_jsonb(lower((value #>> '{}') COLLATE "C"))
-                ELSE value
-            END
-        ) AS text
-    )
-    FROM jsonb_each(jsonb_strip_nulls(view_row))
-    WHERE value <> '""' AND key NOT IN ('messageid', 'publisher', 'receivedat')
-$$;
-COMMENT ON FUNCTION claim_record IS
-    'The columns of a row of a view as a claim has them: in normalised form, without absent ones '
-    'and without facts about the message. Requires the time zone UTC.';
-
-CREATE FUNCTION open_statements() RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM make_temporary('sam_statements', '
-        key text COLLATE "C", publisher_id integer, message_id text COLLATE "C",
-        received_at timestamptz, record text COLLATE "C", arrival bigint
-    ');
-    DELETE FROM pg_temp.sam_statements;
-END
-$$;
-COMMENT ON FUNCTION open_statements IS
-    'Create, or empty, the table of statements for keep_claims().';
-
-CREATE FUNCTION keep_claims(class_name text) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO claim (class, key, publisher_id, message_id, received_at, record)
-    SELECT class_name, key, publisher_id, message_id, received_at, record
-    FROM (
-        SELECT DISTINCT ON (key, publisher_id, message_id, record) *
-        FROM pg_temp.sam_statements AS s
-        WHERE NOT EXISTS (
-            SELECT FROM claim AS c
-            WHERE c.key = s.key
-                AND c.class = class_name
-                AND (
-                    s.arrival = 0
-                    OR (c.publisher_id, c.record) = (s.publisher_id, s.record)
-                    AND c.message_id IS NOT DISTINCT FROM s.message_id
-                )
-        )
-        ORDER BY key, publisher_id, message_id, record, arrival
-    ) AS new
-    ORDER BY arrival;
-
-    DELETE FROM claim AS c
-    WHERE c.key IN (SELECT s.key FROM pg_temp.sam_statements AS s)
-        AND c.class = class_name
-        AND EXISTS (
-            SELECT FROM claim AS b
-            WHERE (b.key, b.class, b.publisher_id, b.record)
-                    = (c.key, c.class, c.publisher_id, c.record)
-                AND b.claim_id < c.claim_id
-        )
-        AND EXISTS (
-            SELECT FROM claim AS a
-            WHERE (a.key, a.class, a.publisher_id, a.record)
-                    = (c.key, c.class, c.publisher_id, c.record)
-                AND a.claim_id > c.claim_id
-        );
-END
-$$;
-COMMENT ON FUNCTION keep_claims IS
-    'Keep the statements in pg_temp.sam_statements as claims, unless they are known. The stored '
-    'row has arrival 0, and is kept unless there are claims about it already. Of a publisher that '
-    'repeats itself the first and the last one are kept.';

@@ -1,6 +1,7 @@
 -- Inserts into metricOutput (see 30_staging.sql).
 
--- metricOutput: of two results for one moment the one with the worse status is kept -------------
+-- Results with the same natural key that differ in status, summary, performance data or details stand
+-- side by side, whoever sent them. One that equals a stored result is a redelivery.
 
 CREATE FUNCTION source_names(
     host_name text, flavour text, metric_name text, vo text, fqan text, service_uri text,
@@ -161,17 +162,17 @@ BEGIN
     ),
     stored AS (
         INSERT INTO metric_result (
-            instance_id, measured_at, gatherer_id, source_id, status,
+            instance_id, measured_at, gatherer_id, source_id, status, has_details,
             summary, performance_data, message_id, received_at
         )
         SELECT
-            instance_id, measured_at, gatherer_id, source_id, status,
+            instance_id, measured_at, gatherer_id, source_id, status, detailsData IS NOT NULL,
             summaryData, performanceData, messageId, received_at
         FROM staged
     ),
     detailed AS (
-        INSERT INTO metric_result_detail (instance_id, measured_at, gatherer_id, status, details)
-        SELECT instance_id, measured_at, gatherer_id, status, detailsData
+        INSERT INTO metric_result_detail (instance_id, measured_at, gatherer_id, details)
+        SELECT instance_id, measured_at, gatherer_id, detailsData
         FROM staged
         WHERE detailsData IS NOT NULL
     )
@@ -186,131 +187,164 @@ COMMENT ON FUNCTION metricOutput_add IS
     'Store the staged results. Fails unless all of them are valid and new, and all their names '
     'exist.';
 
-CREATE FUNCTION metricOutput_record(
-    names text, gatherer integer, measured_at timestamptz, status_code smallint, summary text,
-    performance_data text, details text
-) RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT claim_record(jsonb_build_object(
-        'hostname', p[1], 'serviceflavour', p[2], 'metricname', p[3], 'voname', p[4],
-        'vofqan', p[5], 'serviceuri', p[6], 'servicetype', p[7], 'sitename', p[8],
-        'metrictype', p[9], 'datatype', p[10], 'role', p[11], 'nagiosname', p[12],
-        'encrypted', p[13], 'gatheredat', g.gathered_at, 'monitoringhost', g.monitoring_host,
-        'metricstatus', m.name, 'timestamp', measured_at, 'summarydata', summary,
-        'performancedata', performance_data, 'detailsdata', details
-    ))
-    FROM string_to_array(names, E'\x1f') AS p
-    JOIN gatherer AS g ON g.gatherer_id = gatherer
-    JOIN metric_status AS m ON m.status = status_code
-$$;
-COMMENT ON FUNCTION metricOutput_record IS 'A result as a claim has it.';
-
-CREATE FUNCTION metricOutput_contest() RETURNS void
-LANGUAGE plpgsql SET timezone = 'UTC' AS $$
+CREATE FUNCTION metricOutput_compare() RETURNS void
+LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM open_statements();
-    PERFORM make_temporary('sam_known', '
-        instance_id integer, measured_at timestamptz, gatherer_id integer, source_id integer,
-        status smallint, summary text, performance_data text, message_id text,
-        received_at timestamptz, details text
+    PERFORM make_temporary('sam_contested', '
+        instance_id integer, measured_at timestamptz, gatherer_id integer
     ');
+    PERFORM make_temporary('sam_known', '
+        instance_id integer, measured_at timestamptz, gatherer_id integer, ordinal smallint,
+        source_id integer, status smallint, has_details boolean, summary text,
+        performance_data text, details text, arrival bigint
+    ');
+    DELETE FROM pg_temp.sam_contested;
     DELETE FROM pg_temp.sam_known;
     -- An update that changes nothing locks and returns a row, and finds its partition by the key.
-    WITH known AS (
+    WITH first AS (
         INSERT INTO metric_result AS known (
-            instance_id, measured_at, gatherer_id, source_id, status,
+            instance_id, measured_at, gatherer_id, source_id, status, has_details,
             summary, performance_data, message_id
         )
-        SELECT
-            instance_id, measured_at, gatherer_id, source_id, status,
+        SELECT DISTINCT ON (instance_id, measured_at, gatherer_id)
+            instance_id, measured_at, gatherer_id, source_id, status, details IS NOT NULL,
             summary, performance_data, message_id
         FROM pg_temp.sam_results
-        WHERE is_best AND NOT is_stored
-        ORDER BY instance_id, measured_at, gatherer_id
-        ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET status = known.status
+        WHERE ordinal IS NULL
+        ORDER BY instance_id, measured_at, gatherer_id, arrival
+        ON CONFLICT (instance_id, measured_at, gatherer_id, ordinal)
+        DO UPDATE SET status = known.status
         WHERE (
-                known.source_id, known.status, known.summary, known.performance_data,
-                known.message_id
+                known.source_id, known.status, known.has_details, known.summary,
+                known.performance_data, known.message_id
             ) IS DISTINCT FROM (
-                excluded.source_id, excluded.status, excluded.summary, excluded.performance_data,
-                excluded.message_id
+                excluded.source_id, excluded.status, excluded.has_details, excluded.summary,
+                excluded.performance_data, excluded.message_id
             )
             OR (known.instance_id, known.measured_at, known.gatherer_id) IN (
                 SELECT s.instance_id, s.measured_at, s.gatherer_id
                 FROM pg_temp.sam_results AS s
-                WHERE NOT s.is_best
+                GROUP BY s.instance_id, s.measured_at, s.gatherer_id
+                HAVING count(*) > 1
             )
-        RETURNING *
+        RETURNING instance_id, measured_at, gatherer_id
     )
-    INSERT INTO pg_temp.sam_known
-    SELECT
-        instance_id, measured_at, gatherer_id, source_id, status, summary, performance_data,
-        message_id, received_at, NULL
-    FROM known
-    UNION ALL
-    SELECT
-        s.instance_id, s.measured_at, s.gatherer_id, s.source_id, s.status, s.summary,
-        s.performance_data, s.message_id, s.received_at, s.details
+    INSERT INTO pg_temp.sam_contested SELECT * FROM first;
+    -- EXECUTE knows the times while it plans, so that only the partitions between them are locked.
+    -- Limits make it use the indexes regardless of the statistics.
+    EXECUTE $statement$
+    INSERT INTO pg_temp.sam_contested
+    SELECT s.instance_id, s.measured_at, s.gatherer_id
     FROM pg_temp.sam_results AS s
-    WHERE s.is_stored
-        AND (s.instance_id, s.measured_at, s.gatherer_id) IN (
-            SELECT o.instance_id, o.measured_at, o.gatherer_id
-            FROM pg_temp.sam_results AS o
-            WHERE NOT o.is_best
-        );
-    IF NOT FOUND THEN
+    WHERE s.ordinal IS NULL
+        AND (s.instance_id, s.measured_at, s.gatherer_id) NOT IN (
+            SELECT c.instance_id, c.measured_at, c.gatherer_id FROM pg_temp.sam_contested AS c
+        )
+        AND s.details <> (
+            SELECT d.details FROM metric_result_detail AS d
+            WHERE (d.instance_id, d.measured_at, d.gatherer_id, d.ordinal)
+                    = (s.instance_id, s.measured_at, s.gatherer_id, 0)
+                AND d.measured_at BETWEEN $1 AND $2
+            LIMIT 1
+        )
+    $statement$ USING
+        (SELECT min(s.measured_at) FROM pg_temp.sam_results AS s),
+        (SELECT max(s.measured_at) FROM pg_temp.sam_results AS s);
+    IF NOT EXISTS (SELECT FROM pg_temp.sam_contested) THEN
         RETURN;
     END IF;
-    -- EXECUTE knows the times while it plans, so that only the partitions between them are locked.
     EXECUTE $statement$
-    UPDATE pg_temp.sam_known AS n SET details = d.details
-    FROM metric_result_detail AS d
-    WHERE d.measured_at BETWEEN $1 AND $2
-        AND (d.instance_id, d.measured_at, d.gatherer_id, d.status)
-            = (n.instance_id, n.measured_at, n.gatherer_id, n.status)
-        AND n.details IS NULL
-    $statement$ USING
-        (SELECT min(n.measured_at) FROM pg_temp.sam_known AS n),
-        (SELECT max(n.measured_at) FROM pg_temp.sam_known AS n);
-
-    INSERT INTO pg_temp.sam_statements
+    INSERT INTO pg_temp.sam_known
     SELECT
-        CAST(json_build_array(
-            s.instance_id, CAST(extract(epoch FROM s.measured_at) AS bigint), s.gatherer_id
-        ) AS text),
-        k.publisher_id, s.message_id, s.received_at,
-        metricOutput_record(
-            k.names, s.gatherer_id, s.measured_at, s.status, s.summary, s.performance_data,
-            s.details
+        r.instance_id, r.measured_at, r.gatherer_id, r.ordinal, r.source_id, r.status,
+        r.has_details, r.summary, r.performance_data, d.details, NULL
+    FROM pg_temp.sam_contested AS c
+    CROSS JOIN LATERAL (
+        SELECT * FROM metric_result AS r
+        WHERE (r.instance_id, r.measured_at, r.gatherer_id)
+                = (c.instance_id, c.measured_at, c.gatherer_id)
+            AND r.measured_at BETWEEN $1 AND $2
+        LIMIT 32768
+    ) AS r
+    LEFT JOIN LATERAL (
+        SELECT * FROM metric_result_detail AS d
+        WHERE (d.instance_id, d.measured_at, d.gatherer_id, d.ordinal)
+                = (r.instance_id, r.measured_at, r.gatherer_id, r.ordinal)
+            AND d.measured_at BETWEEN $1 AND $2
+        LIMIT 1
+    ) AS d ON true
+    $statement$ USING
+        (SELECT min(c.measured_at) FROM pg_temp.sam_contested AS c),
+        (SELECT max(c.measured_at) FROM pg_temp.sam_contested AS c);
+
+    INSERT INTO pg_temp.sam_known
+    SELECT
+        n.instance_id, n.measured_at, n.gatherer_id,
+        known.last + row_number() OVER (
+            PARTITION BY n.instance_id, n.measured_at, n.gatherer_id ORDER BY n.arrival
         ),
-        s.arrival
+        n.source_id, n.status, n.details IS NOT NULL, n.summary, n.performance_data, n.details,
+        n.arrival
     FROM (
-        SELECT n.*, 0 AS arrival
-        FROM pg_temp.sam_known AS n
-        WHERE EXISTS (
-            SELECT FROM pg_temp.sam_results AS s
-            WHERE (s.instance_id, s.measured_at, s.gatherer_id)
-                    = (n.instance_id, n.measured_at, n.gatherer_id)
-                AND (s.source_id, s.status, s.summary, s.performance_data, s.message_id)
-                    IS DISTINCT FROM
-                    (n.source_id, n.status, n.summary, n.performance_data, n.message_id)
+        SELECT DISTINCT ON (
+            instance_id, measured_at, gatherer_id, status, summary, performance_data, details
+        ) *
+        FROM pg_temp.sam_results AS s
+        WHERE s.ordinal IS NULL
+            AND NOT EXISTS (
+                SELECT FROM pg_temp.sam_known AS k
+                WHERE (k.instance_id, k.measured_at, k.gatherer_id)
+                        = (s.instance_id, s.measured_at, s.gatherer_id)
+                    AND (k.status, k.has_details, k.summary, k.performance_data)
+                        IS NOT DISTINCT FROM
+                        (s.status, s.details IS NOT NULL, s.summary, s.performance_data)
+                    AND (k.details = s.details) IS NOT FALSE  -- it may have been pruned
+            )
+        ORDER BY
+            instance_id, measured_at, gatherer_id, status, summary, performance_data, details,
+            arrival
+    ) AS n
+    JOIN (
+        SELECT instance_id, measured_at, gatherer_id, max(ordinal) AS last
+        FROM pg_temp.sam_known
+        GROUP BY instance_id, measured_at, gatherer_id
+    ) AS known USING (instance_id, measured_at, gatherer_id);
+    UPDATE pg_temp.sam_results AS s SET ordinal = k.ordinal
+    FROM pg_temp.sam_known AS k
+    WHERE k.arrival = s.arrival;
+
+    INSERT INTO result_repeat (
+        instance_id, measured_at, gatherer_id, ordinal, source_id, message_id, received_at
+    )
+    SELECT DISTINCT ON (s.instance_id, s.measured_at, s.gatherer_id, k.ordinal, o.publisher_id)
+        s.instance_id, s.measured_at, s.gatherer_id, k.ordinal, s.source_id, s.message_id,
+        s.received_at
+    FROM pg_temp.sam_results AS s
+    JOIN result_source AS o ON o.source_id = s.source_id
+    JOIN pg_temp.sam_known AS k
+        ON (k.instance_id, k.measured_at, k.gatherer_id)
+            = (s.instance_id, s.measured_at, s.gatherer_id)
+        AND (k.status, k.has_details, k.summary, k.performance_data)
+            IS NOT DISTINCT FROM
+            (s.status, s.details IS NOT NULL, s.summary, s.performance_data)
+        AND (k.details = s.details) IS NOT FALSE
+    JOIN result_source AS p ON p.source_id = k.source_id
+    WHERE s.ordinal IS NULL
+        AND o.publisher_id <> p.publisher_id
+        AND NOT EXISTS (
+            SELECT FROM result_repeat AS r
+            JOIN result_source AS q ON q.source_id = r.source_id
+            WHERE (r.instance_id, r.measured_at, r.gatherer_id, r.ordinal)
+                    = (k.instance_id, k.measured_at, k.gatherer_id, k.ordinal)
+                AND q.publisher_id = o.publisher_id
         )
-        UNION ALL
-        SELECT
-            n.instance_id, n.measured_at, n.gatherer_id, n.source_id, n.status, n.summary,
-            n.performance_data, n.message_id, n.received_at, n.details, n.arrival
-        FROM pg_temp.sam_results AS n
-        JOIN pg_temp.sam_known AS p USING (instance_id, measured_at, gatherer_id)
-        WHERE (n.source_id, n.status, n.summary, n.performance_data, n.message_id)
-            IS DISTINCT FROM
-            (p.source_id, p.status, p.summary, p.performance_data, p.message_id)
-    ) AS s
-    JOIN result_source AS k ON k.source_id = s.source_id;
-    PERFORM keep_claims('metricOutput');
+    ORDER BY
+        s.instance_id, s.measured_at, s.gatherer_id, k.ordinal, o.publisher_id, s.arrival;
 END
 $$;
-COMMENT ON FUNCTION metricOutput_contest IS
-    'Keep claims about the results in pg_temp.sam_results that differ from the stored ones.';
+COMMENT ON FUNCTION metricOutput_compare IS
+    'Give those of pg_temp.sam_results that differ from all stored results of their key the next '
+    'ordinals, and remember the other publishers of those that are equal.';
 
 CREATE FUNCTION metricOutput_merge() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -327,7 +361,7 @@ BEGIN
     PERFORM make_temporary('sam_results', '
         instance_id integer, measured_at timestamptz, gatherer_id integer, source_id integer,
         status smallint, summary text, performance_data text, details text, message_id text,
-        received_at timestamptz, arrival bigint, is_best boolean, is_stored boolean
+        received_at timestamptz, arrival bigint, ordinal smallint
     ');
     DELETE FROM pg_temp.sam_results;
     WITH staged AS MATERIALIZED (
@@ -337,9 +371,8 @@ BEGIN
             coalesce(s.receivedAt, now()) AS received_at,
             row_number() OVER (ORDER BY s.ctid) AS arrival,
             1 = row_number() OVER (
-                PARTITION BY k.instance_id, s.timestamp, g.gatherer_id
-                ORDER BY r.status DESC, s.ctid
-            ) AS is_best
+                PARTITION BY k.instance_id, s.timestamp, g.gatherer_id ORDER BY s.ctid
+            ) AS is_first
         FROM pg_temp.staged_metricoutput AS s
         JOIN metric_status AS r ON r.name = s.metricStatus
         CROSS JOIN LATERAL (SELECT * FROM result_source AS k WHERE k.names = s.names LIMIT 1) AS k
@@ -351,71 +384,57 @@ BEGIN
     ),
     new AS (
         INSERT INTO metric_result (
-            instance_id, measured_at, gatherer_id, source_id, status,
+            instance_id, measured_at, gatherer_id, source_id, status, has_details,
             summary, performance_data, message_id, received_at
         )
         SELECT
-            instance_id, measured_at, gatherer_id, source_id, status,
+            instance_id, measured_at, gatherer_id, source_id, status, detailsData IS NOT NULL,
             summaryData, performanceData, messageId, received_at
         FROM staged
-        WHERE is_best
+        WHERE is_first
         ORDER BY instance_id, measured_at, gatherer_id
-        ON CONFLICT (instance_id, measured_at, gatherer_id) DO NOTHING
+        ON CONFLICT (instance_id, measured_at, gatherer_id, ordinal) DO NOTHING
         RETURNING instance_id, measured_at, gatherer_id
     )
     INSERT INTO pg_temp.sam_results
     SELECT
         s.instance_id, s.measured_at, s.gatherer_id, s.source_id, s.status, s.summaryData,
-        s.performanceData, s.detailsData, s.messageId, s.received_at, s.arrival, s.is_best,
-        s.is_best AND new.instance_id IS NOT NULL
+        s.performanceData, s.detailsData, s.messageId, s.received_at, s.arrival,
+        CASE WHEN s.is_first AND new.instance_id IS NOT NULL THEN 0 END
     FROM staged AS s
     LEFT JOIN new USING (instance_id, measured_at, gatherer_id);
+    INSERT INTO metric_result_detail (instance_id, measured_at, gatherer_id, details)
+    SELECT instance_id, measured_at, gatherer_id, details
+    FROM pg_temp.sam_results
+    WHERE ordinal = 0 AND details IS NOT NULL;
 
-    PERFORM metricOutput_contest();
-    WITH worse AS (
-        INSERT INTO metric_result AS known (
-            instance_id, measured_at, gatherer_id, source_id, status,
+    PERFORM metricOutput_compare();
+    WITH added AS (
+        INSERT INTO metric_result (
+            instance_id, measured_at, gatherer_id, ordinal, source_id, status, has_details,
             summary, performance_data, message_id, received_at
         )
         SELECT
-            s.instance_id, s.measured_at, s.gatherer_id, s.source_id, s.status,
-            s.summary, s.performance_data, s.message_id, s.received_at
-        FROM pg_temp.sam_results AS s
-        JOIN pg_temp.sam_known AS p USING (instance_id, measured_at, gatherer_id)
-        WHERE s.is_best AND NOT s.is_stored AND s.status > p.status
-        ORDER BY s.instance_id, s.measured_at, s.gatherer_id
-        ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
-            source_id = excluded.source_id,
-            status = excluded.status,
-            summary = excluded.summary,
-            performance_data = excluded.performance_data,
-            message_id = excluded.message_id,
-            received_at = excluded.received_at
-        RETURNING instance_id, measured_at, gatherer_id
+            instance_id, measured_at, gatherer_id, ordinal, source_id, status,
+            details IS NOT NULL, summary, performance_data, message_id, received_at
+        FROM pg_temp.sam_results
+        WHERE ordinal > 0
     ),
-    outcome AS (
-        SELECT s.*, s.is_stored OR s.is_best AND worse.instance_id IS NOT NULL AS has_won
-        FROM pg_temp.sam_results AS s
-        LEFT JOIN worse USING (instance_id, measured_at, gatherer_id)
-    ),
-    stored AS (SELECT * FROM outcome WHERE has_won),
     detailed AS (
-        INSERT INTO metric_result_detail (instance_id, measured_at, gatherer_id, status, details)
-        SELECT instance_id, measured_at, gatherer_id, status, details
-        FROM stored
-        WHERE details IS NOT NULL
-        ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
-            status = excluded.status,
-            details = excluded.details
+        INSERT INTO metric_result_detail (instance_id, measured_at, gatherer_id, ordinal, details)
+        SELECT instance_id, measured_at, gatherer_id, ordinal, details
+        FROM pg_temp.sam_results
+        WHERE ordinal > 0 AND details IS NOT NULL
     ),
     news AS (
         INSERT INTO load_news (instance_ids, measured_ats, statuses, summaries)
         SELECT array_agg(instance_id), array_agg(measured_at), array_agg(status), array_agg(summary)
-        FROM stored
+        FROM pg_temp.sam_results
+        WHERE ordinal IS NOT NULL
         HAVING count(*) > 0
     )
-    SELECT coalesce(array_agg(arrival) FILTER (WHERE NOT has_won), '{}') INTO duplicates
-    FROM outcome;
+    SELECT coalesce(array_agg(arrival) FILTER (WHERE ordinal IS NULL), '{}') INTO duplicates
+    FROM pg_temp.sam_results;
     RETURN note_duplicates('metricoutput', duplicates);
 END
 $$;

@@ -1,8 +1,8 @@
 -- Data derived from stored rows: the days whose reports are due, and the newest statuses. Then what
 -- keeps the figures of reports.
 --
--- Results are recorded in load_news, which fold_news() applies to both. Rows of topology, downtimes
--- and exclusions are few, so their triggers mark the changed days at once.
+-- Results are recorded in load_news, which fold_news() applies to both. Statements and exclusions are
+-- few, so they mark the changed days at once.
 
 -- Changes since the last reports ----------------------------------------------------------------
 
@@ -34,79 +34,6 @@ $$;
 COMMENT ON FUNCTION mark_days IS
     'Mark as changed all days that begin within one of the intervals [start, end), from the first '
     'day with results (or the first that is not frozen) up to today.';
-
--- A row of the topology counts on each day at whose beginning it is valid.
-
-CREATE FUNCTION membership_begin() RETURNS trigger
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM mark_days(array_agg(valid_from), array_agg(coalesce(valid_to, 'infinity')))
-    FROM new_rows;
-    RETURN NULL;
-END
-$$;
-COMMENT ON FUNCTION membership_begin IS 'Trigger function: marks the days of new memberships.';
-
-CREATE FUNCTION membership_end() RETURNS trigger
-LANGUAGE plpgsql AS $$
-BEGIN
-    -- Only the end of an existing row changes, and only to an earlier one.
-    EXECUTE format(
-        'SELECT mark_days(
-            array_agg(n.valid_to), array_agg(coalesce(o.valid_to, ''infinity''))
-        ) FROM old_rows AS o JOIN new_rows AS n USING (%I)', TG_ARGV[0]
-    );
-    RETURN NULL;
-END
-$$;
-COMMENT ON FUNCTION membership_end IS
-    'Trigger function: marks the days on which memberships are no longer valid.';
-
-CREATE TRIGGER endpoint_membership_insert AFTER INSERT ON endpoint_membership
-REFERENCING NEW TABLE AS new_rows
-FOR EACH STATEMENT EXECUTE FUNCTION membership_begin();
-COMMENT ON TRIGGER endpoint_membership_insert ON endpoint_membership IS 'Marks changed days.';
-CREATE TRIGGER endpoint_membership_update AFTER UPDATE ON endpoint_membership
-REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
-FOR EACH STATEMENT EXECUTE FUNCTION membership_end('membership_id');
-COMMENT ON TRIGGER endpoint_membership_update ON endpoint_membership IS 'Marks changed days.';
-
-CREATE TRIGGER site_group_member_insert AFTER INSERT ON site_group_member
-REFERENCING NEW TABLE AS new_rows
-FOR EACH STATEMENT EXECUTE FUNCTION membership_begin();
-COMMENT ON TRIGGER site_group_member_insert ON site_group_member IS 'Marks changed days.';
-CREATE TRIGGER site_group_member_update AFTER UPDATE ON site_group_member
-REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
-FOR EACH STATEMENT EXECUTE FUNCTION membership_end('member_id');
-COMMENT ON TRIGGER site_group_member_update ON site_group_member IS 'Marks changed days.';
-
--- A downtime counts on each day that it overlaps, and so does the version that it replaces.
-
-CREATE FUNCTION downtime_change() RETURNS trigger
-LANGUAGE plpgsql AS $$
-BEGIN
-    EXECUTE format(
-        'SELECT mark_days(array_agg(date_trunc(''day'', start_time, ''UTC'')), array_agg(end_time))
-        FROM (%s) AS changed WHERE start_time < end_time',
-        CASE TG_OP
-            WHEN 'INSERT' THEN 'SELECT * FROM new_rows'
-            ELSE 'SELECT * FROM old_rows UNION ALL SELECT * FROM new_rows'
-        END
-    );
-    RETURN NULL;
-END
-$$;
-COMMENT ON FUNCTION downtime_change IS
-    'Trigger function: marks the days of new and changed downtimes.';
-
-CREATE TRIGGER announced_downtime_insert AFTER INSERT ON announced_downtime
-REFERENCING NEW TABLE AS new_rows
-FOR EACH STATEMENT EXECUTE FUNCTION downtime_change();
-COMMENT ON TRIGGER announced_downtime_insert ON announced_downtime IS 'Marks changed days.';
-CREATE TRIGGER announced_downtime_update AFTER UPDATE ON announced_downtime
-REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
-FOR EACH STATEMENT EXECUTE FUNCTION downtime_change();
-COMMENT ON TRIGGER announced_downtime_update ON announced_downtime IS 'Marks changed days.';
 
 -- An exclusion counts on each day that it overlaps. One of a monitoring host also covers the second
 -- of end_time, and what results of that second would have carried into the next day.
@@ -354,6 +281,7 @@ BEGIN
             JOIN instance_status AS i ON i.status_id = d.status_id
             JOIN endpoint_membership AS m ON m.endpoint_id = i.endpoint_id
             WHERE d.day = ANY(were_read)
+                AND m.holds
                 AND m.valid_from <= d.day
                 AND coalesce(m.valid_to, 'infinity') > d.day
         );

@@ -4,7 +4,8 @@
 CREATE VIEW watched_membership AS
 SELECT m.endpoint_id, m.site_id
 FROM endpoint_membership AS m
-WHERE m.valid_from <= now()
+WHERE m.holds
+    AND m.valid_from <= now()
     AND coalesce(m.valid_to, 'infinity') > now()
     AND (m.monitored IS NULL OR lower(m.monitored) NOT IN ('n', 'no', 'f', 'false', '0'));
 COMMENT ON VIEW watched_membership IS
@@ -13,7 +14,8 @@ COMMENT ON VIEW watched_membership IS
 CREATE VIEW resting_endpoint AS
 SELECT m.endpoint_id
 FROM endpoint_membership AS m
-WHERE NOT EXISTS (SELECT 1 FROM watched_membership AS w WHERE w.endpoint_id = m.endpoint_id)
+WHERE m.holds
+    AND NOT EXISTS (SELECT 1 FROM watched_membership AS w WHERE w.endpoint_id = m.endpoint_id)
 UNION
 SELECT e.endpoint_id
 FROM announced_downtime AS a
@@ -21,7 +23,8 @@ JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id
 JOIN endpoint AS e
     ON e.host_id = a.host_id
     AND (f.name = '' OR e.service_flavour_id = a.service_flavour_id)
-WHERE a.start_time < a.end_time
+WHERE a.holds
+    AND a.start_time < a.end_time
     AND a.start_time <= now()
     AND a.end_time > now() - interval '1 hour'
 UNION
@@ -33,7 +36,8 @@ JOIN watched_membership AS w ON w.site_id = a.site_id
 JOIN endpoint AS e
     ON e.endpoint_id = w.endpoint_id
     AND (f.name = '' OR e.service_flavour_id = a.service_flavour_id)
-WHERE a.start_time < a.end_time
+WHERE a.holds
+    AND a.start_time < a.end_time
     AND a.start_time <= now()
     AND a.end_time > now() - interval '1 hour';
 COMMENT ON VIEW resting_endpoint IS

@@ -1,7 +1,7 @@
 -- Where a message is.
 
 CREATE FUNCTION rows_of_message(wanted text, begins timestamptz, ends timestamptz)
-RETURNS TABLE (message_class text, record text, received_at timestamptz)
+RETURNS TABLE (message_class text, record text, received_at timestamptz, holds boolean)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp SET timezone = 'UTC' AS $$
     SELECT
         'metricOutput',
@@ -11,9 +11,25 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp SET timez
             'timestamp', m.timestamp, 'gatheredAt', m.gatheredAt,
             'monitoringHost', m.monitoringHost
         ) AS text),
-        m.receivedAt
+        m.receivedAt,
+        true
     FROM metricOutput AS m
     WHERE m.messageId = wanted AND m.timestamp >= begins AND m.timestamp < ends
+    UNION ALL
+    SELECT
+        'metricOutput',
+        CAST(json_build_object(
+            'hostName', n.host_name, 'serviceFlavour', n.service_flavour,
+            'metricName', n.metric_name, 'voName', n.vo, 'voFqan', n.fqan,
+            'timestamp', r.measured_at, 'gatheredAt', g.gathered_at,
+            'monitoringHost', g.monitoring_host
+        ) AS text),
+        r.received_at,
+        false
+    FROM result_repeat AS r
+    JOIN metric_instance_name AS n ON n.instance_id = r.instance_id
+    JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id
+    WHERE r.message_id = wanted AND r.measured_at >= begins AND r.measured_at < ends
     UNION ALL
     SELECT
         'serviceEndpoint',
@@ -21,8 +37,9 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp SET timez
             'siteName', e.siteName, 'hostName', e.hostName, 'serviceFlavour', e.serviceFlavour,
             'voName', e.voName, 'validFrom', e.validFrom
         ) AS text),
-        e.receivedAt
-    FROM serviceEndpoint AS e WHERE e.messageId = wanted
+        e.receivedAt,
+        e.holds
+    FROM endpoint_statement AS e WHERE e.messageId = wanted
     UNION ALL
     SELECT
         'siteGroup',
@@ -30,11 +47,16 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp SET timez
             'siteName', g.siteName, 'groupName', g.groupName, 'groupType', g.groupType,
             'validFrom', g.validFrom
         ) AS text),
-        g.receivedAt
-    FROM siteGroup AS g WHERE g.messageId = wanted
+        g.receivedAt,
+        g.holds
+    FROM group_statement AS g WHERE g.messageId = wanted
     UNION ALL
-    SELECT 'siteContact', CAST(json_build_object('siteName', c.siteName) AS text), c.receivedAt
-    FROM siteContact AS c WHERE c.messageId = wanted
+    SELECT
+        'siteContact',
+        CAST(json_build_object('siteName', c.siteName) AS text),
+        c.receivedAt,
+        c.holds
+    FROM contact_statement AS c WHERE c.messageId = wanted
     UNION ALL
     SELECT
         'downtime',
@@ -42,19 +64,11 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp SET timez
             'downtimeId', d.downtimeId, 'siteName', d.siteName, 'hostName', d.hostName,
             'serviceFlavour', d.serviceFlavour
         ) AS text),
-        d.receivedAt
-    FROM downtime AS d WHERE d.messageId = wanted
+        d.receivedAt,
+        d.holds
+    FROM downtime_statement AS d WHERE d.messageId = wanted
 $$;
 COMMENT ON FUNCTION rows_of_message IS
     'The rows of the built-in classes that a message has stored, as a JSON object of their key '
-    'columns; of results, those measured in [begins, ends). So a loader, which can''t read results, '
+    'columns, and whether they hold; of results, those measured in [begins, ends). So a loader, which can''t read results, '
     'finds those of a message whose id it knows.';
-
-CREATE FUNCTION claims_of_message(wanted text)
-RETURNS TABLE (message_class text, record text, received_at timestamptz)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
-    SELECT c.class, c.record, c.received_at FROM claim AS c WHERE c.message_id = wanted
-$$;
-COMMENT ON FUNCTION claims_of_message IS
-    'The records of a message that are kept because other messages said something else about the '
-    'same row.';

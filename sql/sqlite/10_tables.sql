@@ -175,8 +175,9 @@ CREATE TABLE new_instance (
     source_id integer
 ) STRICT;
 
--- One result of a probe. It has no foreign keys and no checks, which would cost as much as the row
--- itself: its only writer is the trigger that has just looked up all ids.
+-- One result of a probe. Different results with the same instance, time and gatherer stand side by side,
+-- numbered from 0 by ordinal. It has no foreign keys and no checks, which would cost as much as the
+-- row itself: its only writer is the trigger that has just looked up all ids.
 CREATE TABLE metric_result (
     result_id integer PRIMARY KEY,
     instance_id integer NOT NULL,
@@ -188,25 +189,59 @@ CREATE TABLE metric_result (
     performance_data text,
     message_id text,
     received_at integer NOT NULL DEFAULT (unixepoch()),
-    UNIQUE (instance_id, measured_at, gatherer_id)
+    ordinal integer NOT NULL DEFAULT 0,
+    has_details integer NOT NULL,
+    UNIQUE (instance_id, measured_at, gatherer_id, ordinal)
 ) STRICT;
 -- For reports, which read a range of times.
 CREATE INDEX metric_result_measured_at ON metric_result (measured_at);
 
--- The long text of a result, stored separately because no report reads it and it may be pruned
--- earlier. It applies only while it has the same status as the result, which a worse one may have
--- replaced.
+-- The long text of a result that has_details, stored separately because no report reads it and it may
+-- be pruned earlier.
 CREATE TABLE metric_result_detail (
     measured_at integer NOT NULL,
     instance_id integer NOT NULL,
     gatherer_id integer NOT NULL,
-    status integer NOT NULL,
+    ordinal integer NOT NULL DEFAULT 0,
     details text NOT NULL,
-    PRIMARY KEY (instance_id, measured_at, gatherer_id)
+    PRIMARY KEY (instance_id, measured_at, gatherer_id, ordinal)
 ) STRICT;
 
--- Results that became worse after they had been folded. Together with the results newer than the
--- one in folded, they are not yet included in instance_status and changed_day.
+-- Other publishers that have sent a stored result, each with the first message in which it did: if the
+-- publisher of the result is revoked, the next one has sent it.
+CREATE TABLE result_repeat (
+    instance_id integer NOT NULL,
+    measured_at integer NOT NULL,
+    gatherer_id integer NOT NULL,
+    ordinal integer NOT NULL,
+    source_id integer NOT NULL,
+    message_id text,
+    received_at integer NOT NULL,
+    PRIMARY KEY (instance_id, measured_at, gatherer_id, ordinal, source_id)
+) STRICT;
+
+-- A call, like new_result, by an update of its only row, which costs nothing where it is not made: a
+-- result whose key was known. outcome is 0 if the call was not made, 1 if the result is a duplicate, 2
+-- if it was stored. duplicates is the number of duplicates ever, which the loader counts.
+CREATE TABLE known_key (
+    known_key_id integer PRIMARY KEY,
+    outcome integer NOT NULL,
+    duplicates integer NOT NULL,
+    names text,
+    measured_at integer,
+    gathered_at text,
+    monitoring_host text,
+    status integer,
+    summary text,
+    performance_data text,
+    message_id text,
+    received_at integer,
+    details text
+) STRICT;
+INSERT INTO known_key (known_key_id, outcome, duplicates) VALUES (1, 0, 0);
+
+-- Results to fold again. Together with the results newer than the one in folded, they are not yet
+-- included in instance_status and changed_day.
 CREATE TABLE load_news (
     result_id integer PRIMARY KEY
 ) STRICT;
@@ -224,12 +259,18 @@ CREATE TABLE fold_news (
     at_most integer
 ) STRICT;
 
--- Topology and downtimes ------------------------------------------------------------------------
+-- Statements ------------------------------------------------------------------------------------
+-- What was said about endpoints, groups, contacts and downtimes: rows are added, and their content is
+-- never changed. Of the statements about one key one holds (see 32_statements.sql).
+--
+-- said_at is the time that orders them, received_at that of arrival. source is NULL for a message,
+-- else 'hand', 'file' or 'feed NAME'. A statement with withdrawn_at never holds. rank orders them,
+-- together with statement_id; content is all that is said about a key.
 
 -- An endpoint belongs to a site during [valid_from, valid_to). Without valid_to it belongs there
 -- until further notice.
 CREATE TABLE endpoint_membership (
-    membership_id integer PRIMARY KEY,
+    statement_id integer PRIMARY KEY,
     site_id integer NOT NULL REFERENCES site,
     endpoint_id integer NOT NULL REFERENCES endpoint,
     vo_id integer NOT NULL REFERENCES vo,
@@ -238,42 +279,64 @@ CREATE TABLE endpoint_membership (
     service_uri text,
     production text,
     monitored text,
+    said_at integer NOT NULL,
+    source text,
     message_id text,
     publisher_id integer NOT NULL REFERENCES publisher,
-    received_at integer NOT NULL DEFAULT (unixepoch()),
-    UNIQUE (site_id, endpoint_id, vo_id, valid_from)
+    received_at integer NOT NULL,
+    withdrawn_at integer,
+    holds integer NOT NULL DEFAULT 0,
+    rank text AS (format('%d%012d%s', source IS 'hand', said_at, coalesce(message_id, ''))),
+    content text AS (json_array(valid_to, service_uri, production, monitored))
 ) STRICT;
+-- Finds the statements about a key.
+CREATE INDEX endpoint_membership_key
+    ON endpoint_membership (site_id, endpoint_id, vo_id, valid_from);
 
 -- A site belongs to a group during [valid_from, valid_to).
 CREATE TABLE site_group_member (
-    member_id integer PRIMARY KEY,
-    site_group_id integer NOT NULL REFERENCES site_group,
+    statement_id integer PRIMARY KEY,
     site_id integer NOT NULL REFERENCES site,
+    site_group_id integer NOT NULL REFERENCES site_group,
     valid_from integer NOT NULL,
     valid_to integer,
     weight integer CHECK (weight >= 0),
+    said_at integer NOT NULL,
+    source text,
     message_id text,
     publisher_id integer NOT NULL REFERENCES publisher,
-    received_at integer NOT NULL DEFAULT (unixepoch()),
-    UNIQUE (site_id, site_group_id, valid_from)
+    received_at integer NOT NULL,
+    withdrawn_at integer,
+    holds integer NOT NULL DEFAULT 0,
+    rank text AS (format('%d%012d%s', source IS 'hand', said_at, coalesce(message_id, ''))),
+    content text AS (json_array(valid_to, weight))
 ) STRICT;
+-- Finds the statements about a key.
+CREATE INDEX site_group_member_key ON site_group_member (site_id, site_group_id, valid_from);
 
--- Who to call about a site. An empty contact was removed; the row stays, so that an older
--- announcement that arrives late cannot bring it back.
+-- Who to call about a site. An empty contact was removed.
 CREATE TABLE site_contact (
-    site_id integer PRIMARY KEY REFERENCES site,
+    statement_id integer PRIMARY KEY,
+    site_id integer NOT NULL REFERENCES site,
     contact text NOT NULL CHECK (length(contact) <= 255),
-    announced_at integer NOT NULL,
+    said_at integer NOT NULL,
+    source text,
     message_id text,
     publisher_id integer NOT NULL REFERENCES publisher,
-    received_at integer NOT NULL DEFAULT (unixepoch())
+    received_at integer NOT NULL,
+    withdrawn_at integer,
+    holds integer NOT NULL DEFAULT 0,
+    rank text AS (format('%d%012d%s', source IS 'hand', said_at, coalesce(message_id, ''))),
+    content text AS (contact)
 ) STRICT;
+-- Finds the statements about a key.
+CREATE INDEX site_contact_key ON site_contact (site_id);
 
 -- A downtime announced for [start_time, end_time); if that is empty, the downtime is cancelled.
 -- start_key is the epoch second of the start for a downtime without an id, and 0 for one with an
 -- id, which may therefore move.
 CREATE TABLE announced_downtime (
-    announced_downtime_id integer PRIMARY KEY,
+    statement_id integer PRIMARY KEY,
     downtime_id text NOT NULL,
     site_id integer NOT NULL REFERENCES site,
     host_id integer NOT NULL REFERENCES host,
@@ -284,73 +347,31 @@ CREATE TABLE announced_downtime (
     classification text NOT NULL,
     severity text NOT NULL,
     description text,
-    announced_at integer,
+    said_at integer NOT NULL,
+    source text,
     message_id text,
     publisher_id integer NOT NULL REFERENCES publisher,
-    received_at integer NOT NULL DEFAULT (unixepoch()),
-    UNIQUE (downtime_id, site_id, host_id, service_flavour_id, start_key)
-) STRICT;
-
--- Claims ----------------------------------------------------------------------------------------
-
--- What messages said about a row of a class, in the order of arrival. Only a row about which
--- different messages were received has claims: then it has all of them, and of a publisher that
--- repeats itself the first and the last. key is a JSON array of the columns of the unique key of the
--- row, with times in epoch seconds. record is a JSON object of the columns of the view, as they would
--- be if nothing else had been received.
-CREATE TABLE claim (
-    claim_id integer PRIMARY KEY,
-    class text NOT NULL,
-    key text NOT NULL,
-    publisher_id integer NOT NULL REFERENCES publisher,
-    message_id text,
     received_at integer NOT NULL,
-    record text NOT NULL
+    withdrawn_at integer,
+    holds integer NOT NULL DEFAULT 0,
+    rank text AS (format('%d%012d%s', source IS 'hand', said_at, coalesce(message_id, ''))),
+    content text AS (json_array(start_time, end_time, classification, severity, description))
 ) STRICT;
--- Finds the claims about a row.
-CREATE INDEX claim_key ON claim (key);
+-- Finds the statements about a key.
+CREATE INDEX announced_downtime_key
+    ON announced_downtime (site_id, host_id, service_flavour_id, start_key, downtime_id);
 
--- A call, like new_result: keeps a statement that differs from the stored row as a claim, and the row
--- unless it has claims. record is the statement and row_changes what is different in the row, both as
--- JSON with nulls; will_change is 1 if the statement changes the row. Stays empty.
-CREATE TABLE new_claim (
-    class text,
-    key text,
-    publisher_id integer,
-    message_id text,
-    received_at integer,
-    record text,
-    row_publisher_id integer,
-    row_message_id text,
-    row_received_at integer,
-    row_changes text,
-    will_change integer
+-- A call, like new_result: marks the days on which a statement that holds from now on differs from
+-- the one that has held; old_start is NULL if there was none. is_downtime: it counts on each day that
+-- it overlaps, not only on those at whose beginning it is valid. Stays empty.
+CREATE TABLE new_holder (
+    is_downtime integer,
+    start integer,
+    stop integer,
+    old_start integer,
+    old_stop integer,
+    has_same_facts integer
 ) STRICT;
-
--- One row: how many statements were kept as claims and changed nothing else. The loader counts them
--- as duplicates.
-CREATE TABLE lost_claims (
-    statements integer NOT NULL
-) STRICT;
-INSERT INTO lost_claims (statements) VALUES (0);
-
--- A call, like new_result, by an update of its only row, which costs nothing where it is not made: a
--- result that was not stored, or, where is_won is 1, has replaced another one.
-CREATE TABLE lost_result (
-    lost_result_id integer PRIMARY KEY,
-    is_won integer NOT NULL,
-    names text,
-    measured_at integer,
-    gathered_at text,
-    monitoring_host text,
-    status integer,
-    summary text,
-    performance_data text,
-    message_id text,
-    received_at integer,
-    details text
-) STRICT;
-INSERT INTO lost_result (lost_result_id, is_won) VALUES (1, 0);
 
 -- Exclusions ------------------------------------------------------------------------------------
 

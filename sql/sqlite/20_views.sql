@@ -2,8 +2,9 @@
 
 -- Class views -----------------------------------------------------------------------------------
 -- The columns are the attributes of the class: SELECT hostName FROM metricOutput. Missing values
--- are NULL. messageId, publisher and receivedAt are facts about the message, set when it is loaded.
--- The triggers in 31_metric_output.sql and 32_topology.sql accept inserts.
+-- are NULL. messageId, publisher, receivedAt and source are facts about the message, set when it is
+-- loaded. The triggers in 31_metric_output.sql and 32_statements.sql accept inserts. Classes of
+-- statements show those that hold.
 
 -- Metric instances with their names.
 CREATE VIEW metric_instance_name AS
@@ -59,10 +60,10 @@ LEFT JOIN metric_result_detail AS d
     ON d.instance_id = r.instance_id
     AND d.measured_at = r.measured_at
     AND d.gatherer_id = r.gatherer_id
-    AND d.status = r.status;
+    AND d.ordinal = r.ordinal;
 
--- Message class: the endpoints of sites, and when they are valid.
-CREATE VIEW serviceEndpoint AS
+-- What was said about the endpoints of sites, each statement with its source.
+CREATE VIEW endpoint_statement AS
 SELECT
     s.name AS siteName,
     h.name AS hostName,
@@ -73,9 +74,13 @@ SELECT
     m.monitored AS monitored,
     strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_from, 'unixepoch') AS validFrom,
     strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_to, 'unixepoch') AS validTo,
+    strftime('%Y-%m-%dT%H:%M:%SZ', m.said_at, 'unixepoch') AS timestamp,
     m.message_id AS messageId,
     p.identity AS publisher,
-    strftime('%Y-%m-%dT%H:%M:%SZ', m.received_at, 'unixepoch') AS receivedAt
+    strftime('%Y-%m-%dT%H:%M:%SZ', m.received_at, 'unixepoch') AS receivedAt,
+    coalesce(m.source, 'message') AS source,
+    strftime('%Y-%m-%dT%H:%M:%SZ', m.withdrawn_at, 'unixepoch') AS withdrawnAt,
+    m.holds AS holds
 FROM endpoint_membership AS m
 JOIN publisher AS p ON p.publisher_id = m.publisher_id
 JOIN site AS s ON s.site_id = m.site_id
@@ -84,8 +89,16 @@ JOIN host AS h ON h.host_id = e.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
 JOIN vo AS v ON v.vo_id = m.vo_id;
 
--- Message class: the federations, regions and other groups that sites belong to.
-CREATE VIEW siteGroup AS
+-- Message class: the endpoints of sites, and when they are valid.
+CREATE VIEW serviceEndpoint AS
+SELECT
+    siteName, hostName, serviceFlavour, serviceURI, voName, production, monitored, validFrom,
+    validTo, timestamp, messageId, publisher, receivedAt, source
+FROM endpoint_statement
+WHERE holds;
+
+-- What was said about the members of groups, each statement with its source.
+CREATE VIEW group_statement AS
 SELECT
     s.name AS siteName,
     g.name AS groupName,
@@ -93,29 +106,51 @@ SELECT
     m.weight AS weight,
     strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_from, 'unixepoch') AS validFrom,
     strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_to, 'unixepoch') AS validTo,
+    strftime('%Y-%m-%dT%H:%M:%SZ', m.said_at, 'unixepoch') AS timestamp,
     m.message_id AS messageId,
     p.identity AS publisher,
-    strftime('%Y-%m-%dT%H:%M:%SZ', m.received_at, 'unixepoch') AS receivedAt
+    strftime('%Y-%m-%dT%H:%M:%SZ', m.received_at, 'unixepoch') AS receivedAt,
+    coalesce(m.source, 'message') AS source,
+    strftime('%Y-%m-%dT%H:%M:%SZ', m.withdrawn_at, 'unixepoch') AS withdrawnAt,
+    m.holds AS holds
 FROM site_group_member AS m
 JOIN publisher AS p ON p.publisher_id = m.publisher_id
 JOIN site AS s ON s.site_id = m.site_id
 JOIN site_group AS g ON g.site_group_id = m.site_group_id;
 
--- Message class: who to call about a site. One without a contact was removed.
-CREATE VIEW siteContact AS
+-- Message class: the federations, regions and other groups that sites belong to.
+CREATE VIEW siteGroup AS
+SELECT
+    siteName, groupName, groupType, weight, validFrom, validTo, timestamp, messageId, publisher,
+    receivedAt, source
+FROM group_statement
+WHERE holds;
+
+-- What was said about the contacts of sites, each statement with its source.
+CREATE VIEW contact_statement AS
 SELECT
     s.name AS siteName,
     NULLIF(c.contact, '') AS contact,
-    strftime('%Y-%m-%dT%H:%M:%SZ', c.announced_at, 'unixepoch') AS timestamp,
+    strftime('%Y-%m-%dT%H:%M:%SZ', c.said_at, 'unixepoch') AS timestamp,
     c.message_id AS messageId,
     p.identity AS publisher,
-    strftime('%Y-%m-%dT%H:%M:%SZ', c.received_at, 'unixepoch') AS receivedAt
+    strftime('%Y-%m-%dT%H:%M:%SZ', c.received_at, 'unixepoch') AS receivedAt,
+    coalesce(c.source, 'message') AS source,
+    strftime('%Y-%m-%dT%H:%M:%SZ', c.withdrawn_at, 'unixepoch') AS withdrawnAt,
+    c.holds AS holds
 FROM site_contact AS c
 JOIN publisher AS p ON p.publisher_id = c.publisher_id
 JOIN site AS s ON s.site_id = c.site_id;
 
--- Message class: announced downtimes. One that ends when it starts is cancelled.
-CREATE VIEW downtime AS
+-- Message class: who to call about a site. One without a contact was removed.
+CREATE VIEW siteContact AS
+SELECT
+    siteName, contact, timestamp, messageId, publisher, receivedAt, source
+FROM contact_statement
+WHERE holds;
+
+-- What was said about downtimes, each statement with its source.
+CREATE VIEW downtime_statement AS
 SELECT
     NULLIF(a.downtime_id, '') AS downtimeId,
     NULLIF(s.name, '') AS siteName,
@@ -126,27 +161,26 @@ SELECT
     a.classification AS classification,
     a.severity AS severity,
     a.description AS description,
-    strftime('%Y-%m-%dT%H:%M:%SZ', a.announced_at, 'unixepoch') AS timestamp,
+    strftime('%Y-%m-%dT%H:%M:%SZ', a.said_at, 'unixepoch') AS timestamp,
     a.message_id AS messageId,
     p.identity AS publisher,
-    strftime('%Y-%m-%dT%H:%M:%SZ', a.received_at, 'unixepoch') AS receivedAt
+    strftime('%Y-%m-%dT%H:%M:%SZ', a.received_at, 'unixepoch') AS receivedAt,
+    coalesce(a.source, 'message') AS source,
+    strftime('%Y-%m-%dT%H:%M:%SZ', a.withdrawn_at, 'unixepoch') AS withdrawnAt,
+    a.holds AS holds
 FROM announced_downtime AS a
 JOIN publisher AS p ON p.publisher_id = a.publisher_id
 JOIN site AS s ON s.site_id = a.site_id
 JOIN host AS h ON h.host_id = a.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id;
 
--- What different messages said about one row of a class, as far as that is kept; one of them is the
--- row. record is a JSON object by column of the class view.
-CREATE VIEW contested_record AS
+-- Message class: announced downtimes. One that ends when it starts is cancelled.
+CREATE VIEW downtime AS
 SELECT
-    c.class AS message_class,
-    p.identity AS publisher,
-    c.message_id,
-    strftime('%Y-%m-%dT%H:%M:%SZ', c.received_at, 'unixepoch') AS received_at,
-    c.record
-FROM claim AS c
-JOIN publisher AS p ON p.publisher_id = c.publisher_id;
+    downtimeId, siteName, hostName, serviceFlavour, startTime, endTime, classification,
+    severity, description, timestamp, messageId, publisher, receivedAt, source
+FROM downtime_statement
+WHERE holds;
 
 -- Inputs of reports -----------------------------------------------------------------------------
 -- Results have no site here: the topology assigns it. Times appear twice, as a timestamp and in
@@ -257,7 +291,8 @@ JOIN site AS s ON s.site_id = m.site_id
 JOIN endpoint AS e ON e.endpoint_id = m.endpoint_id
 JOIN host AS h ON h.host_id = e.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
-JOIN vo AS v ON v.vo_id = m.vo_id;
+JOIN vo AS v ON v.vo_id = m.vo_id
+WHERE m.holds;
 
 -- Downtimes that are not cancelled. Without a flavour a downtime applies to the whole host, without
 -- a host to the whole site.
@@ -280,7 +315,7 @@ JOIN publisher AS p ON p.publisher_id = a.publisher_id
 JOIN site AS s ON s.site_id = a.site_id
 JOIN host AS h ON h.host_id = a.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id
-WHERE a.end_time > a.start_time;
+WHERE a.holds AND a.end_time > a.start_time;
 
 -- Members of groups of sites, as announced.
 CREATE VIEW report_site_group AS
@@ -295,17 +330,18 @@ SELECT
     m.valid_to AS valid_to_s
 FROM site_group_member AS m
 JOIN site AS s ON s.site_id = m.site_id
-JOIN site_group AS g ON g.site_group_id = m.site_group_id;
+JOIN site_group AS g ON g.site_group_id = m.site_group_id
+WHERE m.holds;
 
 -- Who to call about a site: the newest announcement.
 CREATE VIEW report_site_contact AS
 SELECT
     s.name AS site,
     c.contact,
-    strftime('%Y-%m-%dT%H:%M:%SZ', c.announced_at, 'unixepoch') AS announced_at
+    strftime('%Y-%m-%dT%H:%M:%SZ', c.said_at, 'unixepoch') AS announced_at
 FROM site_contact AS c
 JOIN site AS s ON s.site_id = c.site_id
-WHERE c.contact <> '';
+WHERE c.holds AND c.contact <> '';
 
 -- Periods that do not count in reports: the exclusions in force. An empty selector matches
 -- everything.
@@ -898,7 +934,7 @@ LEFT JOIN (
     SELECT DISTINCT p.endpoint_id, t.name AS site
     FROM endpoint_membership AS p
     JOIN site AS t ON t.site_id = p.site_id
-    WHERE p.valid_from <= unixepoch('now') AND (p.valid_to IS NULL OR p.valid_to > unixepoch('now'))
+    WHERE p.holds AND p.valid_from <= unixepoch('now') AND (p.valid_to IS NULL OR p.valid_to > unixepoch('now'))
 ) AS home ON home.endpoint_id = n.endpoint_id;
 
 -- All runs of all reports: what they read, and their state.
@@ -1003,13 +1039,13 @@ FROM operation;
 -- Results with ids.
 CREATE VIEW archive_result AS
 SELECT
-    result_id, instance_id, gatherer_id, source_id, measured_at, received_at, status,
+    result_id, instance_id, gatherer_id, ordinal, source_id, measured_at, received_at, status,
     summary, performance_data, message_id
 FROM metric_result;
 
--- The long texts of results; one applies if the result has the same status.
+-- The long texts of results.
 CREATE VIEW archive_detail AS
-SELECT instance_id, gatherer_id, measured_at, status, details FROM metric_result_detail;
+SELECT instance_id, gatherer_id, ordinal, measured_at, details FROM metric_result_detail;
 
 -- The names of results by source_id; missing ones are empty.
 CREATE VIEW archive_source AS

@@ -1,6 +1,11 @@
--- Inserts into metricOutput (see 30_claims.sql).
-
--- metricOutput: of two results for one moment the one with the worse status is kept -------------
+-- Inserts into the class views: check the row, look up or create its names, store it. First those
+-- into metricOutput.
+--
+-- Redelivery is normal: a broker re-sends each message that was not acked. So a second copy changes
+-- nothing. Results with the same natural key that differ in status, summary, performance data or
+-- details stand side by side, whoever sent them; one that equals a stored result is a redelivery.
+--
+-- A time is accepted if parsing and formatting leave it unchanged: only YYYY-MM-DDThh:mm:ssZ.
 
 -- Joins the names of a result, and passes it to new_result.
 CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput BEGIN
@@ -27,8 +32,8 @@ CREATE TRIGGER metricOutput_insert INSTEAD OF INSERT ON metricOutput BEGIN
     );
 END;
 
--- Creates missing names, and stores a result if it is new or worse than the stored one. Where a
--- trigger fires, it uses VALUES: a SELECT would write to a temporary table first.
+-- Creates missing names, and stores a result. Where a trigger fires, it uses VALUES: a SELECT would
+-- write to a temporary table first.
 CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
     SELECT CASE
         WHEN NEW.measured_at IS NULL
@@ -42,27 +47,21 @@ CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
     ON CONFLICT (gathered_at, monitoring_host) DO NOTHING;
     INSERT INTO result_source (names) VALUES (NEW.names) ON CONFLICT (names) DO NOTHING;
     INSERT INTO metric_result (
-        instance_id, measured_at, gatherer_id, status, source_id,
+        instance_id, measured_at, gatherer_id, status, source_id, has_details,
         summary, performance_data, message_id, received_at
     )
     SELECT
         k.instance_id, NEW.measured_at, g.gatherer_id, NEW.status, k.source_id,
-        NEW.summary, NEW.performance_data, NEW.message_id, NEW.received_at
+        NEW.details IS NOT NULL, NEW.summary, NEW.performance_data, NEW.message_id,
+        NEW.received_at
     FROM result_source AS k
     CROSS JOIN gatherer AS g
     WHERE k.names = NEW.names
         AND g.gathered_at = NEW.gathered_at
         AND g.monitoring_host = NEW.monitoring_host
-    ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
-        status = excluded.status,
-        source_id = excluded.source_id,
-        summary = excluded.summary,
-        performance_data = excluded.performance_data,
-        message_id = excluded.message_id,
-        received_at = excluded.received_at
-    WHERE excluded.status > metric_result.status;
-    -- changes() is 1 if the statement above stored the row, 0 if it kept the stored one.
-    UPDATE lost_result SET
+    ON CONFLICT (instance_id, measured_at, gatherer_id, ordinal) DO NOTHING;
+    -- changes() is 1 if the statement above stored the row.
+    UPDATE known_key SET
         names = NEW.names,
         measured_at = NEW.measured_at,
         gathered_at = NEW.gathered_at,
@@ -73,131 +72,93 @@ CREATE TRIGGER new_result_insert BEFORE INSERT ON new_result BEGIN
         message_id = NEW.message_id,
         received_at = NEW.received_at,
         details = NEW.details
-    WHERE lost_result_id = 1 AND (changes() = 0 OR is_won);
-    -- The details of the stored row, unless they were stored with it.
-    INSERT INTO metric_result_detail (measured_at, instance_id, gatherer_id, status, details)
-    SELECT r.measured_at, r.instance_id, r.gatherer_id, r.status, NEW.details
+    WHERE known_key_id = 1 AND changes() = 0;
+    INSERT INTO metric_result_detail (measured_at, instance_id, gatherer_id, details)
+    SELECT NEW.measured_at, k.instance_id, g.gatherer_id, NEW.details
     FROM result_source AS k
     CROSS JOIN gatherer AS g
-    CROSS JOIN metric_result AS r
-        ON r.instance_id = k.instance_id
-        AND r.measured_at = NEW.measured_at
-        AND r.gatherer_id = g.gatherer_id
     WHERE NEW.details IS NOT NULL
+        AND (SELECT outcome = 0 FROM known_key)
         AND k.names = NEW.names
         AND g.gathered_at = NEW.gathered_at
-        AND g.monitoring_host = NEW.monitoring_host
-        AND (r.source_id, r.status, r.summary, r.performance_data, r.message_id)
-            IS (k.source_id, NEW.status, NEW.summary, NEW.performance_data, NEW.message_id)
-    ON CONFLICT (instance_id, measured_at, gatherer_id) DO UPDATE SET
-        status = excluded.status,
-        details = excluded.details
-    WHERE metric_result_detail.status <> excluded.status;
+        AND g.monitoring_host = NEW.monitoring_host;
+    UPDATE known_key SET duplicates = duplicates + (outcome = 1), outcome = 0 WHERE outcome > 0;
     -- The row itself is not stored.
     SELECT RAISE(IGNORE);
 END;
 
--- Keeps the result of a call as a claim if it differs from the stored row, or has replaced one.
-CREATE TRIGGER lost_result_update BEFORE UPDATE OF names ON lost_result BEGIN
-    INSERT INTO new_claim (
-        class, key, publisher_id, message_id, received_at, record,
-        row_publisher_id, row_message_id, row_received_at, row_changes, will_change
+-- Stores a result beside those of the same key if it differs from all of them. Otherwise its publisher
+-- is remembered, unless it is known to have sent it.
+CREATE TRIGGER known_key_update BEFORE UPDATE OF names ON known_key BEGIN
+    INSERT INTO result_repeat (
+        instance_id, measured_at, gatherer_id, ordinal, source_id, message_id, received_at
     )
     SELECT
-        'metricOutput', json_array(r.instance_id, r.measured_at, r.gatherer_id),
-        k.publisher_id, NEW.message_id, NEW.received_at,
-        json_object(
-            'hostName', NEW.names ->> 0, 'serviceFlavour', NEW.names ->> 1,
-            'metricName', NEW.names ->> 2, 'voName', NULLIF(NEW.names ->> 3, ''),
-            'voFqan', NULLIF(NEW.names ->> 4, ''), 'serviceURI', NULLIF(NEW.names ->> 5, ''),
-            'serviceType', NULLIF(NEW.names ->> 6, ''), 'siteName', NULLIF(NEW.names ->> 7, ''),
-            'metricType', NULLIF(NEW.names ->> 8, ''), 'dataType', NULLIF(NEW.names ->> 9, ''),
-            'role', NULLIF(NEW.names ->> 10, ''), 'nagiosName', NULLIF(NEW.names ->> 11, ''),
-            'encrypted', NULLIF(NEW.names ->> 12, ''),
-            'gatheredAt', NULLIF(NEW.gathered_at, ''),
-            'monitoringHost', NULLIF(NEW.monitoring_host, ''),
-            'metricStatus', (SELECT name FROM metric_status WHERE status = NEW.status),
-            'timestamp', strftime('%Y-%m-%dT%H:%M:%SZ', NEW.measured_at, 'unixepoch'),
-            'summaryData', NEW.summary, 'performanceData', NEW.performance_data,
-            'detailsData', NEW.details
-        ),
-        o.publisher_id, r.message_id, r.received_at,
-        json_object(
-            'serviceURI', NULLIF(o.service_uri, ''), 'serviceType', NULLIF(o.service_type, ''),
-            'siteName', NULLIF(o.site_name, ''), 'metricType', NULLIF(o.metric_type, ''),
-            'dataType', NULLIF(o.data_type, ''), 'role', NULLIF(o.role, ''),
-            'nagiosName', NULLIF(o.nagios_name, ''), 'encrypted', NULLIF(o.encrypted, ''),
-            'metricStatus', (SELECT name FROM metric_status WHERE status = r.status),
-            'summaryData', r.summary, 'performanceData', r.performance_data,
-            'detailsData', (
-                SELECT d.details FROM metric_result_detail AS d
-                WHERE d.instance_id = r.instance_id
-                    AND d.measured_at = r.measured_at
-                    AND d.gatherer_id = r.gatherer_id
-                    AND d.status = r.status
-            )
-        ),
-        OLD.is_won
+        r.instance_id, r.measured_at, r.gatherer_id, r.ordinal, k.source_id, NEW.message_id,
+        NEW.received_at
     FROM result_source AS k
     CROSS JOIN gatherer AS g
     CROSS JOIN metric_result AS r
         ON r.instance_id = k.instance_id
         AND r.measured_at = NEW.measured_at
         AND r.gatherer_id = g.gatherer_id
-    CROSS JOIN result_source AS o ON o.source_id = r.source_id
+    LEFT JOIN metric_result_detail AS d
+        ON d.instance_id = r.instance_id
+        AND d.measured_at = r.measured_at
+        AND d.gatherer_id = r.gatherer_id
+        AND d.ordinal = r.ordinal
     WHERE k.names = NEW.names
         AND g.gathered_at = NEW.gathered_at
         AND g.monitoring_host = NEW.monitoring_host
-        AND (
-            OLD.is_won
-            OR (r.source_id, r.status, r.summary, r.performance_data, r.message_id)
-            IS NOT (k.source_id, NEW.status, NEW.summary, NEW.performance_data, NEW.message_id)
+        AND (r.status, r.summary, r.performance_data, r.has_details)
+            IS (NEW.status, NEW.summary, NEW.performance_data, NEW.details IS NOT NULL)
+        AND coalesce(d.details = NEW.details, true)  -- it may have been pruned
+        AND k.publisher_id NOT IN (
+            SELECT publisher_id FROM result_source WHERE source_id = r.source_id
+            UNION ALL
+            SELECT o.publisher_id
+            FROM result_repeat AS p
+            JOIN result_source AS o ON o.source_id = p.source_id
+            WHERE (p.instance_id, p.measured_at, p.gatherer_id, p.ordinal)
+                = (r.instance_id, r.measured_at, r.gatherer_id, r.ordinal)
         );
-    UPDATE lost_result SET is_won = 0 WHERE is_won;
+    INSERT INTO metric_result (
+        instance_id, measured_at, gatherer_id, ordinal, status, source_id, has_details,
+        summary, performance_data, message_id, received_at
+    )
+    SELECT
+        k.instance_id, NEW.measured_at, g.gatherer_id, max(r.ordinal) + 1, NEW.status, k.source_id,
+        NEW.details IS NOT NULL, NEW.summary, NEW.performance_data, NEW.message_id,
+        NEW.received_at
+    FROM result_source AS k
+    CROSS JOIN gatherer AS g
+    CROSS JOIN metric_result AS r
+        ON r.instance_id = k.instance_id
+        AND r.measured_at = NEW.measured_at
+        AND r.gatherer_id = g.gatherer_id
+    LEFT JOIN metric_result_detail AS d
+        ON d.instance_id = r.instance_id
+        AND d.measured_at = r.measured_at
+        AND d.gatherer_id = r.gatherer_id
+        AND d.ordinal = r.ordinal
+    WHERE k.names = NEW.names
+        AND g.gathered_at = NEW.gathered_at
+        AND g.monitoring_host = NEW.monitoring_host
+    GROUP BY k.source_id, g.gatherer_id
+    HAVING max(
+        (r.status, r.summary, r.performance_data, r.has_details)
+            IS (NEW.status, NEW.summary, NEW.performance_data, NEW.details IS NOT NULL)
+        AND coalesce(d.details = NEW.details, true)
+    ) = 0;
+    UPDATE known_key SET outcome = 1 + changes();
+    INSERT INTO metric_result_detail (measured_at, instance_id, gatherer_id, ordinal, details)
+    SELECT measured_at, instance_id, gatherer_id, ordinal, NEW.details
+    FROM metric_result
+    WHERE (SELECT outcome = 2 FROM known_key)
+        AND NEW.details IS NOT NULL
+        AND result_id = last_insert_rowid();
     -- The row keeps its NULLs.
     SELECT RAISE(IGNORE);
-END;
-
--- Keeps the row that a worse result is about to replace as a claim, unless there are claims about
--- it, and notes for new_result_insert that it was replaced.
-CREATE TRIGGER metric_result_replace BEFORE UPDATE OF status ON metric_result BEGIN
-    INSERT INTO claim (class, key, publisher_id, message_id, received_at, record)
-    SELECT
-        'metricOutput', json_array(OLD.instance_id, OLD.measured_at, OLD.gatherer_id),
-        k.publisher_id, OLD.message_id, OLD.received_at,
-        json_patch(
-            '{}',
-            json_object(
-                'hostName', k.names ->> 0, 'serviceFlavour', k.names ->> 1,
-                'metricName', k.names ->> 2, 'voName', NULLIF(k.names ->> 3, ''),
-                'voFqan', NULLIF(k.names ->> 4, ''), 'serviceURI', NULLIF(k.names ->> 5, ''),
-                'serviceType', NULLIF(k.names ->> 6, ''), 'siteName', NULLIF(k.names ->> 7, ''),
-                'metricType', NULLIF(k.names ->> 8, ''), 'dataType', NULLIF(k.names ->> 9, ''),
-                'role', NULLIF(k.names ->> 10, ''), 'nagiosName', NULLIF(k.names ->> 11, ''),
-                'encrypted', NULLIF(k.names ->> 12, ''),
-                'gatheredAt', NULLIF(g.gathered_at, ''),
-                'monitoringHost', NULLIF(g.monitoring_host, ''),
-                'metricStatus', (SELECT name FROM metric_status WHERE status = OLD.status),
-                'timestamp', strftime('%Y-%m-%dT%H:%M:%SZ', OLD.measured_at, 'unixepoch'),
-                'summaryData', OLD.summary, 'performanceData', OLD.performance_data,
-                'detailsData', (
-                    SELECT d.details FROM metric_result_detail AS d
-                    WHERE d.instance_id = OLD.instance_id
-                        AND d.measured_at = OLD.measured_at
-                        AND d.gatherer_id = OLD.gatherer_id
-                        AND d.status = OLD.status
-                )
-            )
-        )
-    FROM result_source AS k
-    CROSS JOIN gatherer AS g ON g.gatherer_id = OLD.gatherer_id
-    WHERE k.source_id = OLD.source_id
-        AND NOT EXISTS (
-            SELECT 1 FROM claim
-            WHERE key = json_array(OLD.instance_id, OLD.measured_at, OLD.gatherer_id)
-                AND class = 'metricOutput'
-        );
-    UPDATE lost_result SET is_won = 1;
 END;
 
 -- Checks a new source, creates its missing names and, by new_instance, its metric instance.

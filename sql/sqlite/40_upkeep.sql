@@ -1,16 +1,10 @@
 -- Data derived from stored rows: the days whose reports are due, and the newest statuses.
 --
 -- Results newer than the one in folded, and those in load_news, are unfolded: an insert into
--- fold_news applies them to both, and until then the views add them. Rows of topology, downtimes
--- and exclusions are few, so their triggers mark the changed days at once.
+-- fold_news applies them to both, and until then the views add them. Statements and exclusions are few,
+-- so they mark the changed days at once.
 
 -- Folding results -------------------------------------------------------------------------------
-
--- Records that a result became worse after it had been folded.
-CREATE TRIGGER metric_result_worsen AFTER UPDATE OF status ON metric_result
-WHEN NEW.result_id <= (SELECT result_id FROM folded) BEGIN
-    INSERT INTO load_news (result_id) VALUES (NEW.result_id) ON CONFLICT (result_id) DO NOTHING;
-END;
 
 -- The next result reuses the result_id of a deleted last one, and must be folded as well.
 CREATE TRIGGER metric_result_delete AFTER DELETE ON metric_result
@@ -66,6 +60,7 @@ CREATE TRIGGER fold_news_insert BEFORE INSERT ON fold_news BEGIN
             CROSS JOIN endpoint_membership AS m ON m.endpoint_id = i.endpoint_id
             WHERE r.measured_at >= unixepoch(changed_day.day, '-1 day')
                 AND r.measured_at < unixepoch(changed_day.day, '+1 day')
+                AND m.holds
                 AND m.valid_from <= unixepoch(changed_day.day)
                 AND coalesce(m.valid_to > unixepoch(changed_day.day), true)
         );
@@ -112,72 +107,6 @@ CREATE TRIGGER new_change_insert BEFORE INSERT ON new_change BEGIN
     ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE change_no IS NOT NULL;
     -- The row itself is not stored.
     SELECT RAISE(IGNORE);
-END;
-
--- Marks the days of a new membership.
-CREATE TRIGGER endpoint_membership_insert AFTER INSERT ON endpoint_membership BEGIN
-    INSERT INTO new_change (first_day, last_day)
-    VALUES (
-        date(NEW.valid_from - 1, 'unixepoch', '+1 day'),
-        coalesce(date(NEW.valid_to - 1, 'unixepoch'), '9999-12-31')
-    );
-END;
-
--- Marks the days between the old and the new end of a membership.
-CREATE TRIGGER endpoint_membership_update AFTER UPDATE OF valid_to ON endpoint_membership
-WHEN OLD.valid_to IS NOT NEW.valid_to BEGIN
-    INSERT INTO new_change (first_day, last_day)
-    VALUES (
-        date(
-            max(
-                NEW.valid_from,
-                coalesce(min(OLD.valid_to, NEW.valid_to), OLD.valid_to, NEW.valid_to)
-            ) - 1, 'unixepoch', '+1 day'
-        ),
-        coalesce(date(max(OLD.valid_to, NEW.valid_to) - 1, 'unixepoch'), '9999-12-31')
-    );
-END;
-
--- Marks the days of a new member of a group.
-CREATE TRIGGER site_group_member_insert AFTER INSERT ON site_group_member BEGIN
-    INSERT INTO new_change (first_day, last_day)
-    VALUES (
-        date(NEW.valid_from - 1, 'unixepoch', '+1 day'),
-        coalesce(date(NEW.valid_to - 1, 'unixepoch'), '9999-12-31')
-    );
-END;
-
--- Marks the days between the old and the new end of a member of a group.
-CREATE TRIGGER site_group_member_update AFTER UPDATE OF valid_to ON site_group_member
-WHEN OLD.valid_to IS NOT NEW.valid_to BEGIN
-    INSERT INTO new_change (first_day, last_day)
-    VALUES (
-        date(
-            max(
-                NEW.valid_from,
-                coalesce(min(OLD.valid_to, NEW.valid_to), OLD.valid_to, NEW.valid_to)
-            ) - 1, 'unixepoch', '+1 day'
-        ),
-        coalesce(date(max(OLD.valid_to, NEW.valid_to) - 1, 'unixepoch'), '9999-12-31')
-    );
-END;
-
--- Marks the days of a new downtime; a cancelled one has no days.
-CREATE TRIGGER announced_downtime_insert AFTER INSERT ON announced_downtime
-WHEN NEW.end_time > NEW.start_time BEGIN
-    INSERT INTO new_change (first_day, last_day)
-    VALUES (date(NEW.start_time, 'unixepoch'), date(NEW.end_time - 1, 'unixepoch'));
-END;
-
--- Marks the days of a downtime before and after a change.
-CREATE TRIGGER announced_downtime_update AFTER UPDATE ON announced_downtime BEGIN
-    INSERT INTO new_change (first_day, last_day)
-    SELECT date(start_time, 'unixepoch'), date(end_time - 1, 'unixepoch')
-    FROM (
-        SELECT OLD.start_time AS start_time, OLD.end_time AS end_time
-        UNION ALL SELECT NEW.start_time, NEW.end_time
-    )
-    WHERE end_time > start_time;
 END;
 
 -- Marks the days of a new exclusion. One of a monitoring host also covers the second of end_time,

@@ -5,7 +5,8 @@
 CREATE VIEW watched_membership AS
 SELECT m.endpoint_id, m.site_id
 FROM endpoint_membership AS m
-WHERE m.valid_from <= unixepoch()
+WHERE m.holds
+    AND m.valid_from <= unixepoch()
     AND coalesce(m.valid_to > unixepoch(), true)
     AND (m.monitored IS NULL OR lower(m.monitored) NOT IN ('n', 'no', 'f', 'false', '0'));
 
@@ -14,7 +15,8 @@ WHERE m.valid_from <= unixepoch()
 CREATE VIEW resting_endpoint AS
 SELECT m.endpoint_id
 FROM endpoint_membership AS m
-WHERE NOT EXISTS (SELECT 1 FROM watched_membership AS w WHERE w.endpoint_id = m.endpoint_id)
+WHERE m.holds
+    AND NOT EXISTS (SELECT 1 FROM watched_membership AS w WHERE w.endpoint_id = m.endpoint_id)
 UNION
 SELECT e.endpoint_id
 FROM announced_downtime AS a
@@ -22,7 +24,8 @@ JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id
 JOIN endpoint AS e
     ON e.host_id = a.host_id
     AND (f.name = '' OR e.service_flavour_id = a.service_flavour_id)
-WHERE a.start_time < a.end_time
+WHERE a.holds
+    AND a.start_time < a.end_time
     AND a.start_time <= unixepoch()
     AND a.end_time > unixepoch() - 3600
 UNION
@@ -34,7 +37,8 @@ JOIN watched_membership AS w ON w.site_id = a.site_id
 JOIN endpoint AS e
     ON e.endpoint_id = w.endpoint_id
     AND (f.name = '' OR e.service_flavour_id = a.service_flavour_id)
-WHERE a.start_time < a.end_time
+WHERE a.holds
+    AND a.start_time < a.end_time
     AND a.start_time <= unixepoch()
     AND a.end_time > unixepoch() - 3600;
 

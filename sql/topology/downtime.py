@@ -1,7 +1,7 @@
 """Announces, moves and cancels downtimes, for `sam-db downtime`.
 
-A downtime has one row of the class view per flavour. The row with the newest `timestamp` wins, so
-each change gets a timestamp newer than that of the row it changes.
+A downtime has one row of the class view per flavour. What a person said last holds, so each change
+gets a timestamp newer than that of the row it changes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import DowntimeRefused, NoSuchDowntime
-from sam_pipeline.sql.loading.catalogue import MESSAGE_ID
+from sam_pipeline.sql.loading.catalogue import SOURCE
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.operations.record import record_operation
 from sam_pipeline.sql.topology.moments import days_of
 from sam_pipeline.sql.topology.unknown_names import not_in_topology
-from sam_pipeline.sql.topology.view_rows import BY_HAND, Row, insert_rows, key_of, stored_rows
+from sam_pipeline.sql.topology.view_rows import HAND, Row, insert_rows, key_of, stored_rows
 
 _MARKED = text("SELECT day FROM report_changed_day WHERE change_no IS NULL")
 
@@ -139,7 +139,7 @@ def _store(
         for change in changes_to(stored):
             known = (change.before or {}).get("timestamp")
             newest = max(now, parse_time(known) + timedelta(seconds=1)) if known else now
-            stamp = {"timestamp": format_time(newest), MESSAGE_ID: BY_HAND + format_time(now)}
+            stamp = {"timestamp": format_time(newest), SOURCE: HAND}
             changes.append(DowntimeChange(change.before, {**change.after, **stamp}))
         insert_rows(connection, DOWNTIME, (change.after for change in changes))
         touched = {day for change in changes for day in change.days(now.date())}

@@ -1,42 +1,32 @@
-"""Reads and writes rows of the class views, in the same form for both dialects."""
+"""Reads and writes rows of the classes of statements, in the same form for both dialects."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnClause, Connection, column, insert, select, table
+from sqlalchemy import ColumnClause, Connection, Select, column, insert, null, select, table
 
 from sam_pipeline.schema.identity.identity import operator_identity
 from sam_pipeline.schema.login import login_name
 from sam_pipeline.schema.records.classes import MessageClass
 from sam_pipeline.schema.times import format_time
-from sam_pipeline.sql.loading.catalogue import MESSAGE_ID, PUBLISHER
+from sam_pipeline.sql.database.statements import HISTORIES
+from sam_pipeline.sql.loading.catalogue import MESSAGE_ID, PUBLISHER, RECEIVED_AT, SOURCE
 
 Row = Mapping[str, str]
-"""Attributes by their wire keys, without missing ones; times are `YYYY-MM-DDThh:mm:ssZ`. The
-`messageId` of a stored row identifies its source."""
+"""Attributes by their wire keys, without missing ones; times are `YYYY-MM-DDThh:mm:ssZ`. `source`
+is who said it: `message`, `hand`, `file` or `feed NAME`."""
 
 GOCDB, CRIC, VO_FEED = "gocdb", "cric", "vofeed"
-"""The sources of rows written by imports of feeds; that of a VO feed ends in `:` and its VO. The
-messageId of such a row is the source, a colon, and the time of the snapshot."""
+"""The names of feeds; that of a VO feed ends in `:` and its VO."""
 
-BY_HAND = "by-hand:"
-"""Prefix of the messageId of rows written by `sam-db downtime`; the command's time follows."""
+HAND = "hand"
+"""The source of rows written by `sam-db downtime`."""
 
-_OF_A_FEED = re.compile(
-    rf"({GOCDB}|{CRIC}|{VO_FEED}:[^:]+):\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII
-)
-
-
-def source_of(row: Row) -> str:
-    """The source of a row: `gocdb`, `cric`, `vofeed:VO`, `by hand` or `message`."""
-    message_id = row.get(MESSAGE_ID, "")
-    if match := _OF_A_FEED.fullmatch(message_id):
-        return match[1]
-    return "by hand" if message_id.startswith(BY_HAND) else "message"
+HOLDS, WITHDRAWN_AT = "holds", "withdrawnAt"
+"""Keys of statements that hold, and of those that were withdrawn."""
 
 
 def key_of(row: Row, keys: Iterable[str]) -> tuple[str, ...]:
@@ -45,27 +35,63 @@ def key_of(row: Row, keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def stored_rows(connection: Connection, message_class: MessageClass) -> list[Row]:
-    """All rows of a class."""
-    keys = [*message_class.keys, MESSAGE_ID]
+    """All rows of a class: the statements that hold."""
+    keys = [*message_class.keys, SOURCE]
     view = table(message_class.name.lower())
-    return [
-        {
-            key: format_time(value) if isinstance(value, datetime) else str(value)
-            for key, value in zip(keys, values, strict=True)
-            if value is not None
-        }
-        for values in connection.execute(select(*map(_column, keys)).select_from(view))
-    ]
+    return _rows(connection, keys, select(*map(_column, keys)).select_from(view))
+
+
+def last_said(connection: Connection, message_class: MessageClass, source: str) -> list[Row]:
+    """What a source said last about each key, without what was withdrawn; `holds` if it holds."""
+    keys = [*message_class.keys, SOURCE]
+    holds: ColumnClause[bool] = column(HOLDS)
+    statement = (
+        select(*map(_column, keys), holds)
+        .select_from(table(HISTORIES[message_class.name]))
+        .where(_column(SOURCE) == source, _column("withdrawnAt") == null())
+        .order_by(_column("timestamp"))
+    )
+    rows = _rows(connection, [*keys, HOLDS], statement)
+    last = {key_of(row, message_class.natural_key): row for row in rows}
+    return list(last.values())
+
+
+def history(
+    connection: Connection, message_class: MessageClass, site: str | None = None
+) -> list[Row]:
+    """All that was said in a class, or about a site, by key and then as it was said."""
+    facts = (SOURCE, PUBLISHER, MESSAGE_ID, RECEIVED_AT, WITHDRAWN_AT, HOLDS)
+    keys = [*message_class.keys, *facts]
+    order = (*message_class.natural_key, "timestamp", RECEIVED_AT)
+    statement = (
+        select(*map(_column, keys))
+        .select_from(table(HISTORIES[message_class.name]))
+        .order_by(*map(_column, order))
+    )
+    if site is not None:
+        statement = statement.where(_column("siteName") == site)
+    return _rows(connection, keys, statement)
 
 
 def insert_rows(connection: Connection, message_class: MessageClass, rows: Iterable[Row]) -> None:
     """Insert rows into the view of a class, in their order; this process's login sent them."""
-    keys = [*message_class.keys, MESSAGE_ID, PUBLISHER]
+    keys = [*message_class.keys, SOURCE, PUBLISHER]
     facts = {PUBLISHER: operator_identity(login_name())}
     values = [{key.lower(): {**row, **facts}.get(key) for key in keys} for row in rows]
     if values:
         view = table(message_class.name.lower(), *map(_column, keys))
         connection.execute(insert(view), values)
+
+
+def _rows(connection: Connection, keys: list[str], statement: Select[Any]) -> list[Row]:
+    return [
+        {
+            key: format_time(value) if isinstance(value, datetime) else str(value)
+            for key, value in zip(keys, values, strict=True)
+            if value is not None and not (key == HOLDS and not value)
+        }
+        for values in connection.execute(statement)
+    ]
 
 
 def _column(key: str) -> ColumnClause[Any]:

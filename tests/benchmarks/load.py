@@ -239,12 +239,12 @@ def fill(engine: Engine, days_ago: int, count: int) -> None:
         connection.execute(
             text("""
                 INSERT INTO metric_result (
-                    instance_id, measured_at, gatherer_id, source_id, status,
+                    instance_id, measured_at, gatherer_id, source_id, status, has_details,
                     summary, performance_data, message_id
                 )
                 SELECT
                     k.instance_id, CAST(:midnight AS timestamptz) + n * interval '1 second' * :step,
-                    0, k.source_id, 0,
+                    0, k.source_id, 0, false,
                     'job finished in ' || n || ' s', 'time=' || n || 's;400;600;0', md5('' || n)
                 FROM result_source AS k, generate_series(0, :moments - 1) AS n
                 ORDER BY n

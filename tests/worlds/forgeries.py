@@ -6,16 +6,24 @@ The forger has the login or the key of ELDER-HPC, which may send results of its 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from tests.worlds.model import Downtime, Result, World, midnight
-from tests.worlds.records import downtime_record, endpoint_record, result_record, site_group_record
+from tests.worlds.records import (
+    downtime_record,
+    endpoint_record,
+    result_record,
+    site_group_record,
+    wire_time,
+)
 from tests.worlds.small import host_of
 
 OWN_SITE, OWN_HOSTS, OWN_MONITORING_HOST = "ELDER-HPC", "*.elder.example.org", "nagios.elder"
 TRUSTED_MONITORING_HOST = "nagios.example.org"
 CLASSES = ("metricOutput", "serviceEndpoint", "siteGroup")
 """What the publisher of a site may send: not its own downtimes."""
+
+_NOW = wire_time(datetime.now(UTC))
 
 METRICS, ENDPOINTS, SITES, GROUPS = "metrics", "endpoints", "sites", "groups"
 
@@ -30,8 +38,6 @@ class Forgery:
     level: str
     changed: tuple[str, ...]
     """The names of what is wrong at this level of a report."""
-    is_early: bool = False
-    """It must arrive before what the owner says."""
 
 
 def forgeries(world: World) -> dict[str, Forgery]:
@@ -68,13 +74,12 @@ def forgeries(world: World) -> dict[str, Forgery]:
             SITES,
             ("ASTER-T1",),
         ),
-        "the weight of another site, before the site announces it": Forgery(
+        "the weight of another site": Forgery(
             "siteGroup",
             site_group_record(replace(group, weight=10_000)),
             "sites",
             GROUPS,
             (group.group_type, group.group_name),
-            is_early=True,
         ),
         "a long downtime of the own storage": Forgery(
             "downtime",
@@ -83,11 +88,11 @@ def forgeries(world: World) -> dict[str, Forgery]:
             ENDPOINTS,
             (OWN_SITE, "SRM", host_of(OWN_SITE, "se01")),
         ),
-        "an announcement that no later one can replace": Forgery(
+        "an announcement of this moment, later than all others": Forgery(
             "downtime",
             {
                 **downtime_record(replace(announced, end=announced.start)),
-                "timestamp": "9999-12-31T23:59:59Z",
+                "timestamp": _NOW,
             },
             "classes",
             SITES,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from zlib import crc32
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 
 from sam_pipeline.schema.identity.identity import with_identity
 from sam_pipeline.schema.messages.message import Message, new_message
@@ -20,12 +21,16 @@ HONEST = (PROBES, FEED)
 STATEMENTS = 12
 """The most of one world."""
 
+_FIRST = datetime(2026, 11, 1, tzinfo=UTC)
 _TIMES = ("2026-11-01T00:00:00Z", "2026-11-02T10:00:00Z", "2026-11-02T10:00:01Z")
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A record and its publisher; with another `number` it is said again, in another message."""
+    """A record and its publisher; with another `number` it is said again, in another message.
+
+    A record without a timestamp was said when its message was made, in the order of its id.
+    """
 
     publisher: str
     message_class: str
@@ -36,8 +41,10 @@ class Statement:
         """The statement as a source delivers it, with names of its world's own."""
         record = {key: f"{world}-{value}" if key in _NAMES else value for key, value in self.record}
         body = wlcg_text(record)
-        digest = crc32(f"{self.message_class} {body}".encode())
-        message_id = f"{world}-{self.publisher}-{digest}-{self.number}"
+        said = f"{self.publisher} {self.message_class} {body} {self.number}"
+        digest = sha256(said.encode()).hexdigest()
+        made_at = _FIRST + timedelta(seconds=int(digest[-8:], 16) % 100_000)
+        message_id = f"{int(made_at.timestamp() * 1_000_000):014x}-{digest[:18]}"
         message = new_message(self.message_class, body, record_count=1, message_id=message_id)
         return with_identity(message, self.publisher)
 
@@ -100,6 +107,7 @@ _CLASSES: Mapping[str, Mapping[str, Sequence[str]]] = {
         "production": ("", "Y", "N"),
         "validFrom": (_TIMES[0], _TIMES[0], _TIMES[1]),
         "validTo": ("", *_TIMES),
+        "timestamp": ("", *_TIMES),
     },
     "siteGroup": {
         "siteName": ("A", "B"),
@@ -108,11 +116,12 @@ _CLASSES: Mapping[str, Mapping[str, Sequence[str]]] = {
         "weight": ("", "1", "100"),
         "validFrom": (_TIMES[0],),
         "validTo": ("", *_TIMES),
+        "timestamp": ("", *_TIMES),
     },
     "siteContact": {
         "siteName": ("A",),
         "contact": ("", "jane@example.org", "mallory@example.org"),
-        "timestamp": _TIMES,
+        "timestamp": ("", *_TIMES),
     },
     "downtime": {
         "downtimeId": ("", "D1"),

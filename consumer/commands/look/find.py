@@ -197,7 +197,7 @@ def state_of(element: SpoolElement) -> str:
 def describe_row(row: MessageRow) -> str:
     key = " ".join(f"{name}={value}" for name, value in row.key.items())
     loaded = f", loaded {format_time(row.received_at)}" if row.received_at else ""
-    kind = "claim, kept beside the row of" if row.is_claim else "row of"
+    kind = "row of" if row.holds else "kept beside the row of"
     return f"{kind} {row.message_class}: {one_line(key, 400)}{loaded}"
 
 

@@ -53,7 +53,7 @@ LEFT JOIN archive_detail AS d
     ON d.instance_id = r.instance_id
     AND d.measured_at = r.measured_at
     AND d.gatherer_id = r.gatherer_id
-    AND d.status = r.status
+    AND d.ordinal = r.ordinal
     AND d.measured_at >= {start} AND d.measured_at < {end}
 WHERE r.measured_at >= {start} AND r.measured_at < {end}
 """

@@ -151,8 +151,8 @@ def run_feed(
 
         outcome = import_from_server(args, feed_at(args, kind, args.url), window)
     else:
-        source, rows = rows_of_feed(kind, files)
-        snapshot = FeedSnapshot(source, at, now, args.since, window, args.accept_shrinking)
+        name, rows = rows_of_feed(kind, files)
+        snapshot = FeedSnapshot(name, at, args.since, window, args.accept_shrinking)
         engine = open_database(args, TOPOLOGY)
         outcome = _outcome(engine, rows, snapshot, args.dry_run)
     if args.json:
@@ -174,9 +174,9 @@ def import_from_server(
     engine = open_database(args, TOPOLOGY)
     at, window = wire_now(), window or _default_window()
     with downloaded(feed, window, state_dir(os.environ), os.environ) as download:
-        source, rows = rows_of_feed(feed.kind, download.files)
+        name, rows = rows_of_feed(feed.kind, download.files)
         since = getattr(args, "since", None)
-        snapshot = FeedSnapshot(source, at, at, since, window, args.accept_shrinking)
+        snapshot = FeedSnapshot(name, at, since, window, args.accept_shrinking)
         return _outcome(
             engine,
             rows,
@@ -189,7 +189,7 @@ def import_from_server(
 
 
 def rows_of_feed(kind: str, files: Files) -> tuple[str, FeedRows]:
-    """The source of the rows of a feed, and the rows.
+    """The name of a feed, and its rows.
 
     Raises:
         BadInput: a file can't be read, or has invalid elements, which the message lists.
@@ -206,7 +206,7 @@ def rows_of_feed(kind: str, files: Files) -> tuple[str, FeedRows]:
         return kind, FeedRows(endpoints, groups)
     [[path]] = files.values()
     feed = read_vo_feed(path)
-    return feed.source, feed.rows
+    return feed.name, feed.rows
 
 
 def _outcome(

@@ -29,7 +29,6 @@ MOST_ROWS = 10_000
 """Rows of one message, and class, that are read: it has no more records by default."""
 
 _POSTGRESQL = text("SELECT * FROM rows_of_message(:id, :begins, :ends)")
-_POSTGRESQL_CLAIMS = text("SELECT * FROM claims_of_message(:id)")
 _SQLITE = (
     text("""
         SELECT
@@ -40,8 +39,15 @@ _SQLITE = (
                 'timestamp', strftime('%Y-%m-%dT%H:%M:%SZ', r.measured_at, 'unixepoch'),
                 'gatheredAt', g.gathered_at, 'monitoringHost', g.monitoring_host
             ),
-            r.received_at
-        FROM metric_result AS r
+            r.received_at,
+            r.holds
+        FROM (
+            SELECT instance_id, gatherer_id, measured_at, message_id, received_at, 1 AS holds
+            FROM metric_result
+            UNION ALL
+            SELECT instance_id, gatherer_id, measured_at, message_id, received_at, 0
+            FROM result_repeat
+        ) AS r
         JOIN metric_instance_name AS n ON n.instance_id = r.instance_id
         JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id
         WHERE r.message_id = :id AND r.measured_at >= :begins AND r.measured_at < :ends
@@ -53,8 +59,9 @@ _SQLITE = (
                 'siteName', siteName, 'hostName', hostName, 'serviceFlavour', serviceFlavour,
                 'voName', voName, 'validFrom', validFrom
             ),
-            receivedAt
-        FROM serviceEndpoint WHERE messageId = :id
+            receivedAt,
+            holds
+        FROM endpoint_statement WHERE messageId = :id
     """),
     text("""
         SELECT
@@ -63,12 +70,13 @@ _SQLITE = (
                 'siteName', siteName, 'groupName', groupName, 'groupType', groupType,
                 'validFrom', validFrom
             ),
-            receivedAt
-        FROM siteGroup WHERE messageId = :id
+            receivedAt,
+            holds
+        FROM group_statement WHERE messageId = :id
     """),
     text("""
-        SELECT 'siteContact', json_object('siteName', siteName), receivedAt
-        FROM siteContact WHERE messageId = :id
+        SELECT 'siteContact', json_object('siteName', siteName), receivedAt, holds
+        FROM contact_statement WHERE messageId = :id
     """),
     text("""
         SELECT
@@ -77,11 +85,11 @@ _SQLITE = (
                 'downtimeId', downtimeId, 'siteName', siteName, 'hostName', hostName,
                 'serviceFlavour', serviceFlavour
             ),
-            receivedAt
-        FROM downtime WHERE messageId = :id
+            receivedAt,
+            holds
+        FROM downtime_statement WHERE messageId = :id
     """),
 )
-_SQLITE_CLAIMS = text("SELECT class, record, received_at FROM claim WHERE message_id = :id")
 _QUOTES = {
     "postgresql": "reason = 'flood' AND strpos(error, :quoted) > 0",
     "sqlite": "reason = 'flood' AND instr(error, :quoted) > 0",
@@ -92,7 +100,7 @@ _LETTERS = "message_id = :id OR (message_id >= :edited AND message_id < :behind)
 
 @dataclass(frozen=True)
 class MessageRow:
-    """A row that a message has stored, or, `is_claim`, a record that is kept beside the row.
+    """A row that a message has stored; it `holds` unless what others said, or sent first, does.
 
     `key` has the columns of the class's key, or all columns in a site's own class.
     """
@@ -100,7 +108,7 @@ class MessageRow:
     message_class: str
     key: dict[str, str]
     received_at: datetime | None
-    is_claim: bool = False
+    holds: bool = True
 
 
 @dataclass(frozen=True)
@@ -155,27 +163,16 @@ def whereabouts(engine: Engine, message_id: str, begins: datetime, ends: datetim
 def _rows_of_built_in(
     connection: Connection, message_id: str, begins: datetime, ends: datetime
 ) -> Iterator[MessageRow]:
-    """The rows of built-in classes, then claims about other rows."""
+    """The rows of built-in classes."""
     bound: dict[str, Any] = {"id": message_id, "begins": begins, "ends": ends}
     statements: tuple[TextClause, ...] = (_POSTGRESQL,)
-    claims = _POSTGRESQL_CLAIMS
     if connection.dialect.name == "sqlite":
-        statements, claims = _SQLITE, _SQLITE_CLAIMS
+        statements = _SQLITE
         bound |= {"begins": int(begins.timestamp()), "ends": int(ends.timestamp())}
-    seen = []
     for statement in statements:
         parameters = {name: bound[name] for name in bound if f":{name}" in statement.text}
-        for name, record, received_at in connection.execute(statement, parameters):
-            row = MessageRow(name, _key(name, record), _moment(received_at))
-            seen.append((row.message_class, row.key))
-            yield row
-    for name, record, received_at in connection.execute(claims, {"id": message_id}):
-        known = built_in(name)
-        key = _key(known.name if known else name, record)
-        if (known.name if known else name, key) not in seen:
-            yield MessageRow(
-                known.name if known else name, key, _moment(received_at), is_claim=True
-            )
+        for name, record, received_at, holds in connection.execute(statement, parameters):
+            yield MessageRow(name, _key(name, record), _moment(received_at), bool(holds))
 
 
 def _key(class_name: str, record: str) -> dict[str, str]:

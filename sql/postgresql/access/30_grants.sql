@@ -11,7 +11,6 @@ BEGIN
         demand,
         is_time,
         lock_names,
-        lock_import,
         make_names,
         make_publishers,
         name_publishers,
@@ -25,34 +24,27 @@ BEGIN
         note_duplicates,
         stage_begin,
         stage_end,
-        claim_record,
-        open_statements,
-        keep_claims,
         source_names,
         metricOutput_check,
         metricOutput_names,
         metricOutput_add,
-        metricOutput_record,
-        metricOutput_contest,
+        metricOutput_compare,
         metricOutput_merge,
         metricOutput_load,
         metricOutput_stage,
+        lock_statements,
+        mark_statement_days,
+        store_statements,
+        stage_statement,
         serviceEndpoint_staged,
         serviceEndpoint_load,
-        serviceEndpoint_stage,
         siteGroup_staged,
         siteGroup_load,
-        siteGroup_stage,
         siteContact_staged,
         siteContact_load,
-        siteContact_stage,
         downtime_staged,
         downtime_load,
-        downtime_stage,
         mark_days,
-        membership_begin,
-        membership_end,
-        downtime_change,
         exclusion_change,
         read_history,
         fold_batches,
@@ -65,7 +57,6 @@ BEGIN
         sweep_runs,
         seal_month,
         rows_of_message,
-        claims_of_message,
         operation_digest,
         append_operation,
         record_operation,
@@ -101,7 +92,7 @@ BEGIN
     ) ON loaded_batch TO sam_loader;
     GRANT EXECUTE ON FUNCTION
         lock_names,
-        lock_import,
+        lock_statements,
         make_publishers,
         name_publishers,
         make_partitions,
@@ -112,14 +103,20 @@ BEGIN
         siteContact_load,
         downtime_load,
         rows_of_message,
-        claims_of_message,
         fold_news
     TO sam_loader;
 
-    -- Imports of topology: read what is stored, and insert what has changed.
-    GRANT SELECT ON serviceEndpoint, siteGroup, downtime TO sam_topology;
+    -- Imports of topology: read what was said, and insert what has changed.
+    GRANT SELECT ON
+        serviceEndpoint,
+        siteGroup,
+        downtime,
+        endpoint_statement,
+        group_statement,
+        downtime_statement
+    TO sam_topology;
     GRANT INSERT ON serviceEndpoint, siteGroup, siteContact, downtime TO sam_topology;
-    GRANT EXECUTE ON FUNCTION lock_names, lock_import, fold_news TO sam_topology;
+    GRANT EXECUTE ON FUNCTION lock_names, lock_statements, fold_news TO sam_topology;
 
     -- The reporter: reads the inputs, and writes reports. Functions seal months, and delete reports
     -- that no view shows any more.
@@ -206,7 +203,10 @@ BEGIN
         siteGroup,
         siteContact,
         downtime,
-        contested_record,
+        endpoint_statement,
+        group_statement,
+        contact_statement,
+        downtime_statement,
         current_status,
         report_result,
         report_instance,

@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from sam_pipeline.sql.database.engine import name_of, reading, write_transaction, writing
 from sam_pipeline.sql.database.partitions import DETAILS, RESULTS, Partition, partitions
+from sam_pipeline.sql.database.statements import TABLES
 from sam_pipeline.sql.errors import is_collision, translated
 from sam_pipeline.sql.removal.pruning.request import Pruned, PruneRequest, Removed
 
@@ -40,16 +41,10 @@ _KEEP_NEWEST = (
     FROM {name}
     ORDER BY instance_id, measured_at DESC, status DESC, result_id
     """,
+    "UPDATE newest_result SET ordinal = 0",  # loaders expect the first one of a key there
     "TRUNCATE {name}",
     "INSERT INTO {name} OVERRIDING SYSTEM VALUE SELECT * FROM newest_result",
 )
-# All claims about a row or none: those that are left could not make the row.
-_NOT_CLAIMED_SINCE = """
-    NOT EXISTS (
-        SELECT FROM claim AS newer
-        WHERE newer.key = claim.key AND newer.class = claim.class AND newer.received_at >= :before
-    )
-"""
 _DROP_IF_EMPTY = (
     # Conflicts with the locks of loaders and readers, so no session is about to fill the partition.
     "LOCK TABLE ONLY {parent} IN ACCESS EXCLUSIVE MODE",
@@ -102,7 +97,11 @@ def prune(request: PruneRequest) -> Pruned:
         ]
         return Removed(partitions=len(freed), bytes=sum(freed))
 
-    _remove_rows(request, "claim", "received_at", bounds.results, _NOT_CLAIMED_SINCE)
+    _remove_rows(request, "result_repeat", "measured_at", bounds.results)
+    statements = [
+        _remove_rows(request, table.name, "received_at", bounds.statements, "NOT holds").rows or 0
+        for table in TABLES
+    ]
     replayed, dropped = (
         _remove_rows(request, "dead_letter", "changed_at", before, f"state = '{state}'")
         for state, before in (
@@ -113,6 +112,7 @@ def prune(request: PruneRequest) -> Pruned:
     return Pruned(
         removed(RESULTS),
         removed(DETAILS),
+        Removed(rows=sum(statements)),
         _remove_rows(request, "loaded_batch", "loaded_at", bounds.audit),
         Removed(rows=(replayed.rows or 0) + (dropped.rows or 0)),
         left=tuple(partition.name for partition in left),

@@ -1,8 +1,9 @@
-"""Removes whole UTC days of results, details, audit rows and settled dead letters.
+"""Removes whole UTC days of results, details, old statements, audit rows and settled dead letters.
 
 A prune first moves the horizon, the first day whose results are complete. Reports of days before it
 are frozen and never due, so that none is computed from part of a day. The day just before the
-horizon keeps the newest result of each instance, because the next day's report starts from it.
+horizon keeps the newest result of each instance, because the next day's report starts from it. Only
+statements that no longer hold are removed, and only those from before the horizon.
 
 Each step is a short transaction that can be repeated, so the next prune completes an interrupted
 one.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import date
 
 from sqlalchemy import Engine, text
@@ -51,13 +52,13 @@ def prune(
     """
     horizon = bounds.results
     with reading(engine) if dry_run else writing(engine) as connection:
+        on_postgresql = connection.dialect.name == "postgresql"
+        if horizon is not None and on_postgresql and not dry_run:
+            connection.execute(_LOCK_HORIZON)
+        stored = connection.scalar(_HORIZON)
+        frozen = None if stored is None else date.fromisoformat(str(stored))
         if horizon is not None:
-            on_postgresql = connection.dialect.name == "postgresql"
-            if on_postgresql and not dry_run:
-                connection.execute(_LOCK_HORIZON)
-            stored = connection.scalar(_HORIZON)
-            if stored is not None:  # the horizon never moves back
-                horizon = max(horizon, date.fromisoformat(str(stored)))
+            horizon = max(filter(None, (horizon, frozen)))  # it never moves back
             if not dry_run:
                 values = {"day": str(horizon)}
                 if str(stored) != str(horizon):
@@ -70,6 +71,9 @@ def prune(
             days = {f"{kind}_before": day for kind, day in asdict(bounds).items()}
             arguments = {kind: str(day) for kind, day in days.items() if day}
             record_operation(connection, "prune", arguments)
+    before = horizon or frozen
+    old = bounds.statements and before and min(bounds.statements, before)
+    bounds = replace(bounds, statements=old)
     request = PruneRequest(engine, bounds, horizon, dry_run, on_progress, sleep)
     if engine.dialect.name == "sqlite":
         return prune_sqlite.prune(request)

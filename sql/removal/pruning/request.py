@@ -17,12 +17,14 @@ RESTORABLE = timedelta(days=7)
 class Bounds:
     """The first UTC day to keep of each kind of data; None keeps all days.
 
-    `audit` applies to the rows of `load_audit`, `dead_letters` to replayed dead letters and
-    `dropped_letters` to dropped ones, by the day on which that happened.
+    `statements` applies to those that no longer hold, by the day on which they arrived; `audit` to
+    the rows of `load_audit`, `dead_letters` to replayed dead letters and `dropped_letters` to
+    dropped ones, by the day on which that happened.
     """
 
     results: date | None = None
     details: date | None = None
+    statements: date | None = None
     audit: date | None = None
     dead_letters: date | None = None
     dropped_letters: date | None = None
@@ -68,6 +70,7 @@ class Pruned:
 
     results: Removed
     details: Removed
+    statements: Removed
     audit: Removed
     dead_letters: Removed
     left: Sequence[str] = ()
@@ -78,6 +81,7 @@ def bounds_of(
     today: date,
     keep_results: int | None = None,
     keep_details: int | None = None,
+    keep_statements: int | None = None,
     keep_audit: int | None = None,
     keep_dead_letters: int | None = None,
 ) -> Bounds:
@@ -86,10 +90,10 @@ def bounds_of(
     Details are kept no longer than their results, and dropped dead letters at least as long as they
     can be restored.
     """
-    ages = (keep_results, keep_details, keep_audit, keep_dead_letters)
-    results, details, audit, dead_letters = (
+    ages = (keep_results, keep_details, keep_statements, keep_audit, keep_dead_letters)
+    results, details, statements, audit, dead_letters = (
         None if age is None else today - age * DAY for age in ages
     )
     details = max(filter(None, (results, details)), default=None)
     dropped = dead_letters and min(dead_letters, today - RESTORABLE)
-    return Bounds(results, details, audit, dead_letters, dropped)
+    return Bounds(results, details, statements, audit, dead_letters, dropped)

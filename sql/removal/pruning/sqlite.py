@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime
 from sqlalchemy import text
 
 from sam_pipeline.sql.database.engine import reading, writing
+from sam_pipeline.sql.database.statements import TABLES
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.removal.pruning.request import DAY, Pruned, PruneRequest, Removed
 
@@ -20,6 +21,11 @@ PAUSE_S = 0.05
 
 _BEFORE_ALL = -(2**63)
 
+# Loaders expect the first result of a key at the ordinal 0.
+_FIRST_OF_KEY = text("""
+    UPDATE metric_result SET ordinal = 0
+    WHERE measured_at >= :end - 86400 AND measured_at < :end AND ordinal > 0
+""")
 _OLD = "measured_at < :end"
 # On the day that ends at :end, the instance has a newer result, or a worse one of the same time.
 _SUPERSEDED = """
@@ -33,13 +39,7 @@ _SUPERSEDED = """
                 > (old.measured_at, old.status, -old.result_id)
     )
 """
-# All claims about a row or none: those that are left could not make the row.
-_NOT_CLAIMED_SINCE = """
-    NOT EXISTS (
-        SELECT 1 FROM claim AS newer
-        WHERE newer.key = old.key AND newer.class = old.class AND newer.received_at >= :end
-    )
-"""
+_OLD_STATEMENT = "NOT holds AND received_at < :end"
 _REPLAYED = "state = 'replayed' AND changed_at < :end"
 _DROPPED = "state = 'dropped' AND changed_at < :end"
 
@@ -53,12 +53,21 @@ def prune(request: PruneRequest) -> Pruned:
     if last_pruned:
         end = last_pruned + DAY
         results += _remove(request, "metric_result", "measured_at", _SUPERSEDED, end)
+        if not request.dry_run:
+            with writing(request.engine) as connection:
+                connection.execute(_FIRST_OF_KEY, {"end": _seconds(end)})
+    _remove(request, "result_repeat", "instance_id", _OLD, bounds.results)
     details = _remove(request, "metric_result_detail", "instance_id", _OLD, bounds.details)
-    _remove(request, "claim", "claim_id", _NOT_CLAIMED_SINCE, bounds.results)
+    statements = sum(
+        _remove(request, table.name, "statement_id", _OLD_STATEMENT, bounds.statements)
+        for table in TABLES
+    )
     audit = _remove(request, "loaded_batch", "loaded_at", "loaded_at < :end", bounds.audit)
     letters = _remove(request, "dead_letter", "dead_letter_id", _REPLAYED, bounds.dead_letters)
     letters += _remove(request, "dead_letter", "dead_letter_id", _DROPPED, bounds.dropped_letters)
-    return Pruned(Removed(results), Removed(details), Removed(audit), Removed(letters))
+    return Pruned(
+        Removed(results), Removed(details), Removed(statements), Removed(audit), Removed(letters)
+    )
 
 
 def _remove(
@@ -73,7 +82,7 @@ def _remove(
     """
     if end is None:
         return 0
-    values = {"end": int(datetime(end.year, end.month, end.day, tzinfo=UTC).timestamp())}
+    values = {"end": _seconds(end)}
     if request.dry_run:
         count = text(f"SELECT count(*) FROM {table} AS old WHERE {condition}")
         with reading(request.engine) as connection:
@@ -104,3 +113,8 @@ def _remove(
         position = batch[-1].position
         request.on_progress(f"{deleted} rows of {table}")
         request.sleep(PAUSE_S)
+
+
+def _seconds(day: date) -> int:
+    """The epoch second at which a day begins."""
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())

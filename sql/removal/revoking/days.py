@@ -4,33 +4,47 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, NamedTuple
+
+_DAY = timedelta(days=1)
 
 
 class RowSpan(NamedTuple):
-    """A row that counts on the days from `first` up to `end` (None: for ever)."""
+    """A row that counts from `start` until `end` (None: for ever).
+
+    If `at_midnight`, it counts on the days at whose beginning it is valid; otherwise on each day
+    that it overlaps, for that part of the day.
+    """
 
     key: tuple[Any, ...]
-    first: date
-    end: date | None
+    start: datetime
+    end: datetime | None
     facts: tuple[Any, ...]
+    at_midnight: bool
+
+    def on_days(self, first: date, last: date) -> Iterator[tuple[date, object]]:
+        """The days from `first` to `last` on which the row counts, with what it says of them."""
+        day = max(self.start.date(), first)
+        while day <= last:
+            midnight = datetime.combine(day, time(), UTC)
+            if self.end is not None and self.end <= midnight:
+                return
+            if not self.at_midnight:
+                end = min(self.end or midnight + _DAY, midnight + _DAY)
+                yield day, (self.facts, max(self.start, midnight), end)
+            elif self.start <= midnight:
+                yield day, self.facts
+            day += _DAY
 
 
 def changed_days(
     before: Iterable[RowSpan], after: Iterable[RowSpan], first: date, last: date
 ) -> set[date]:
     """The days from `first` to `last` on which the rows before and after are not the same."""
-    facts: dict[tuple[date, tuple[Any, ...]], list[object]] = defaultdict(lambda: [None, None])
+    said: dict[tuple[date, tuple[Any, ...]], list[object]] = defaultdict(lambda: [None, None])
     for number, rows in enumerate((before, after)):
         for row in rows:
-            for day in _days(row, first, last):
-                facts[day, row.key][number] = row.facts
-    return {day for (day, _), (old, new) in facts.items() if old != new}
-
-
-def _days(row: RowSpan, first: date, last: date) -> Iterator[date]:
-    day = max(row.first, first)
-    while day <= last and (row.end is None or day < row.end):
-        yield day
-        day += timedelta(days=1)
+            for day, fact in row.on_days(first, last):
+                said[day, row.key][number] = fact
+    return {day for (day, _), (old, new) in said.items() if old != new}

@@ -92,16 +92,16 @@ CREATE TRIGGER siteNotice_insert INSTEAD OF INSERT ON siteNotice BEGIN
 END;
 """,
 }
+VIEWS = (
+    ("20_views.sql", r"(c\.holds AS holds)\nFROM", r"\1,\n    c.phone AS phone\nFROM"),
+    ("20_views.sql", r"(, source)\n(FROM contact_statement)", r"\1, phone\n\2"),
+)
 # The column `phone` of siteContact, which its old programs do not send. On PostgreSQL also a column
 # of the temporary table of results, which sessions of the old version lack.
 CHANGES = {
     "postgresql": (
         ("10_tables.sql", r"(CREATE TABLE site_contact \([^;]*?)\n\);", r"\1,\n    phone text\n);"),
-        (
-            "20_views.sql",
-            r"(CREATE VIEW siteContact AS[^;]*?)\nFROM",
-            r"\1,\n    c.phone AS phone\nFROM",
-        ),
+        *VIEWS,
         (
             "30_staging.sql",
             r"(receivedAt timestamptz)'\n        ELSE",
@@ -113,13 +113,11 @@ CHANGES = {
             r"    PERFORM remark FROM pg_temp.staged_metricoutput LIMIT 1;\n\g<0>",
         ),
         (
-            "32_topology.sql",
-            r"    PERFORM close_staging\('sitecontact'\);",
-            r"""    UPDATE site_contact AS k SET phone = s.phone
-    FROM pg_temp.staged_sitecontact AS s JOIN site AS x ON x.name = s.siteName
-    WHERE k.site_id = x.site_id AND s.phone IS NOT NULL;
-\g<0>""",
+            "32_statements.sql",
+            r"(CREATE FUNCTION siteContact_staged.*?messageId END)\n",
+            r"\1, s.phone\n",
         ),
+        ("32_statements.sql", r"content => '\{contact\}'", "content => '{contact, phone}'"),
         (
             "access/30_grants.sql",
             r"    GRANT INSERT ON metricOutput,",
@@ -134,17 +132,14 @@ CHANGES = {
             r"(CREATE TABLE site_contact \([^;]*?)\n\) STRICT;",
             r"\1,\n    phone text\n) STRICT;",
         ),
+        *VIEWS,
         (
-            "20_views.sql",
-            r"(CREATE VIEW siteContact AS[^;]*?)\nFROM",
-            r"\1,\n    c.phone AS phone\nFROM",
-        ),
-        (
-            "32_topology.sql",
+            "32_statements.sql",
             r"(CREATE TRIGGER siteContact_insert .*?)\nEND;\n",
             r"""\1
     UPDATE site_contact SET phone = NEW.phone
     WHERE site_id = (SELECT site_id FROM site WHERE name = NEW.siteName)
+        AND holds
         AND NEW.phone IS NOT NULL;
 END;
 """,
@@ -187,7 +182,7 @@ def _steps(dialect: str, sql: Path) -> Iterator[str]:
     """The statements that lead from the objects of the checkout to those of the copy."""
     yield f"ALTER TABLE site_contact ADD COLUMN phone text;\n{NEW_TABLE[dialect]}"
     if dialect == "sqlite":
-        yield "DROP VIEW siteContact;\n"  # with its trigger
+        yield "DROP VIEW siteContact;\nDROP VIEW contact_statement;\n"  # with its trigger
     before = set(_replaceable(HERE / dialect))
     for statement in _replaceable(sql / dialect):
         if statement not in before:

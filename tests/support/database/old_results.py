@@ -45,10 +45,11 @@ def prune_now(
     details: int | None = None,
     audit: int | None = None,
     letters: int | None = None,
+    statements: int | None = None,
     dry_run: bool = False,
 ) -> Pruned:
     """Prune at TODAY, without pauses; ages in days."""
-    bounds = bounds_of(TODAY, results, details, audit, letters)
+    bounds = bounds_of(TODAY, results, details, statements, audit, letters)
     return prune(engine, bounds, dry_run=dry_run, sleep=lambda seconds: None)
 
 

@@ -25,6 +25,7 @@ def service_endpoint(**changes: object) -> Values:
         "hostName": "ce01.example.org",
         "serviceFlavour": "CE",
         "validFrom": "2026-11-01T00:00:00Z",
+        "timestamp": "2026-11-01T00:00:00Z",
         **changes,
     }
 
@@ -36,6 +37,7 @@ def site_group(**changes: object) -> Values:
         "groupType": "federation",
         "weight": "3",
         "validFrom": "2026-11-01T00:00:00Z",
+        "timestamp": "2026-11-01T00:00:00Z",
         **changes,
     }
 
@@ -75,18 +77,18 @@ EXAMPLES: Mapping[str, Values] = {
 
 WINNING: Mapping[str, Values] = {
     "metricOutput": {"metricStatus": "CRITICAL", "summaryData": "forged", "detailsData": "forged"},
-    "serviceEndpoint": {"validTo": "2026-11-01T00:00:00Z"},
-    "siteGroup": {"validTo": "2026-11-02T00:00:00Z", "weight": "1"},
+    "serviceEndpoint": {"production": "N", "timestamp": "2026-11-19T00:00:00Z"},
+    "siteGroup": {"weight": "1", "timestamp": "2026-11-19T00:00:00Z"},
     "siteContact": {"contact": "forger", "timestamp": "2026-11-19T00:00:00Z"},
     "downtime": {"endTime": "2026-11-20T12:00:00Z", "timestamp": "2026-11-19T00:00:00Z"},
 }
-"""Changes of the examples that take precedence over them; `LOSING` ones don't."""
+"""Changes of the examples that hold, or count, instead of them; `LOSING` ones don't."""
 LOSING: Mapping[str, Values] = {
     "metricOutput": {"summaryData": "forged"},
-    "serviceEndpoint": {"production": "N"},
-    "siteGroup": {"weight": "99"},
+    "serviceEndpoint": {"production": "N", "timestamp": "2026-10-31T00:00:00Z"},
+    "siteGroup": {"weight": "99", "timestamp": "2026-10-31T00:00:00Z"},
     "siteContact": {"timestamp": "2026-11-17T00:00:00Z"},
-    "downtime": {"endTime": "2026-11-20T12:00:00Z"},
+    "downtime": {"endTime": "2026-11-20T12:00:00Z", "timestamp": "2026-11-17T00:00:00Z"},
 }
 
 
@@ -136,7 +138,7 @@ def stored(engine: Engine, view: str) -> list[dict[str, Any]]:
         {
             spelling.get(key.lower(), key): _plain(value)
             for key, value in row.items()
-            if value is not None and key.lower() not in ("publisher", "receivedat")
+            if value is not None and key.lower() not in ("publisher", "receivedat", "source")
         }
         for row in rows
     ]

@@ -207,7 +207,7 @@ def test_add_prints_ids_days_that_are_due_and_a_row_for_each_flavour(with_result
     rows = answer["downtimes"]
     assert [row["service_flavour"] for row in rows] == ["CE", "SRM"]
     expected = {"host_name": "ce01.example.org", "description": "power cut (jane)"}
-    expected |= {"classification": "SCHEDULED", "severity": "OUTAGE", "source": "by hand"}
+    expected |= {"classification": "SCHEDULED", "severity": "OUTAGE", "source": "hand"}
     assert rows[0] == rows[0] | expected | {"moved": False, "cancelled": False}
 
 

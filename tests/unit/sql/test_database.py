@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import psycopg2
@@ -339,7 +339,7 @@ def test_a_prune_keeps_today_and_the_days_of_the_age_before_it() -> None:
     assert bounds_of(TODAY, None, 60) == Bounds(None, date(2026, 9, 21))
     # Details are removed no later than their results.
     assert bounds_of(TODAY, 10, 60) == bounds_of(TODAY, 10, None) == Bounds(ten, ten)
-    others = bounds_of(TODAY, 10, None, 1, 2)
+    others = bounds_of(TODAY, 10, keep_audit=1, keep_dead_letters=2)
     assert (others.audit, others.dead_letters) == (date(2026, 11, 19), date(2026, 11, 18))
     assert bounds_of(TODAY, 10, 10) == Bounds(ten, ten, None, None)
     assert bounds_of(TODAY, 99_999, None).results == date(1753, 2, 5)
@@ -353,8 +353,17 @@ def day(number: int) -> date:
     return date(2026, 11, number)
 
 
-def span(first: int, end: int | None = None, key: str = "a", facts: str = "") -> RowSpan:
-    return RowSpan((key,), day(first), None if end is None else day(end), (facts,))
+def at(number: float) -> datetime:
+    """Midnight of a day of November, or a time after it."""
+    return datetime(2026, 10, 31, tzinfo=UTC) + timedelta(days=number)
+
+
+def span(first: float, end: float | None = None, key: str = "a", facts: str = "") -> RowSpan:
+    return RowSpan((key,), at(first), end and at(end), (facts,), at_midnight=True)  # type: ignore[arg-type]
+
+
+def part(first: float, end: float) -> RowSpan:
+    return RowSpan(("a",), at(first), at(end), (), at_midnight=False)
 
 
 @pytest.mark.parametrize(
@@ -368,6 +377,11 @@ def span(first: int, end: int | None = None, key: str = "a", facts: str = "") ->
         ([span(3, 6)], [span(3, 6, key="b")], [3, 4, 5]),
         ([span(1, 3)], [], [2]),
         ([span(9)], [], []),
+        ([span(3.5, 5)], [], [4]),
+        ([span(3, 4.5)], [], [3, 4]),
+        ([part(3.5, 6)], [], [3, 4, 5]),
+        ([part(3, 5.5)], [part(3, 5.25)], [5]),
+        ([part(3.5, 5)], [part(3.25, 5.25)], [3, 5]),
     ],
 )
 def test_the_days_between_the_first_and_the_last_on_which_rows_differ(

@@ -14,6 +14,7 @@ from sam_pipeline.schema.messages.claims import OURS, is_ours
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import MARKS
 from sam_pipeline.schema.net.stomp.headers import REJECTED
+from sam_pipeline.sql.loading.batch import FILE
 from tests.services.broker import PASSWORD, USER, StompServer
 from tests.support.builders import metric_message, metric_result
 from tests.support.consumer.daemon import Subscription, site_of
@@ -120,9 +121,9 @@ def test_over_a_broker_nobody_claims_anything(
 
 
 def test_the_names_are_those_of_the_headers_and_publish_refuses_them() -> None:
-    assert {name.lower() for name in (IDENTITY, *MARKS, REJECTED)} == OURS
+    assert {name.lower() for name in (IDENTITY, *MARKS, REJECTED, FILE)} == OURS
     assert all(map(is_ours, SPELLINGS))
     result = ("result", "--metric", "m", "--status", "OK", "--host", "ce01", "--flavour", "CE")
-    for name in (*SPELLINGS, *MARKS, REJECTED):
+    for name in (*SPELLINGS, *MARKS, REJECTED, FILE):
         answer = invoke("sam-publish", *result, "--no-spool", "--header", f"{name}=key:nagios")
         assert (answer.code, name in answer.err) == (64, True)

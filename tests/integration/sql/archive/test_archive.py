@@ -225,7 +225,6 @@ STORED = {
     "serviceEndpoint": "siteName, hostName, serviceFlavour, validFrom, validTo, messageId",
     "siteGroup": "siteName, groupName, weight, validFrom, messageId",
     "downtime": "downtimeId, startTime, endTime, description, messageId",
-    "contested_record": "message_class, record",
 }
 LATE = {**next(results_of(DAY)), "timestamp": f"{DAY}T01:00:00Z", "messageId": "late"}
 

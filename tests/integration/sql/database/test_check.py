@@ -52,7 +52,7 @@ UPDATE pg_trigger SET tgenabled = 'D' WHERE tgname = 'sitegroup_insert';
 = trigger sitegroup_insert on sitegroup was changed
 DROP TRIGGER siteContact_insert ON siteContact;
 CREATE TRIGGER siteContact_insert INSTEAD OF INSERT ON siteContact
-FOR EACH ROW EXECUTE FUNCTION siteGroup_stage();
+FOR EACH ROW EXECUTE FUNCTION stage_end();
 = trigger sitecontact_insert on sitecontact was changed
 DO $$ DECLARE view text; BEGIN  -- the second is one that others need
     FOREACH view IN ARRAY ARRAY['downtime', 'metric_instance_name'] LOOP
@@ -64,15 +64,15 @@ END $$;
 = view metric_instance_name was changed
 ALTER VIEW report_run SET (security_barrier = true);
 = view report_run was changed
-CREATE OR REPLACE FUNCTION lock_import() RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+CREATE OR REPLACE FUNCTION lock_statements() RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = public, pg_temp AS 'BEGIN END';
-= function lock_import() was changed
+= function lock_statements() was changed
 DROP FUNCTION is_time;
 CREATE FUNCTION is_time(value timestamptz) RETURNS text LANGUAGE sql AS 'SELECT 1::text';
 = function is_time(timestamp with time zone) was changed
 = unexpected grant EXECUTE ON FUNCTION is_time(timestamp with time zone) TO PUBLIC
-ALTER FUNCTION downtime_stage SECURITY INVOKER;
-= function downtime_stage() was changed
+ALTER FUNCTION stage_statement SECURITY INVOKER;
+= function stage_statement() was changed
 DROP FUNCTION metricOutput_stage CASCADE;
 = function metricoutput_stage() is missing
 = trigger metricoutput_insert on metricoutput is missing
@@ -97,9 +97,9 @@ TABLES = {
     "sqlite": """
 DROP INDEX run_report_day;
 = index run_report_day is missing
-DROP INDEX claim_key;
-CREATE INDEX claim_key ON claim (record);
-= index claim_key was changed
+DROP INDEX site_contact_key;
+CREATE INDEX site_contact_key ON site_contact (contact);
+= index site_contact_key was changed
 DROP VIEW report_run;
 ALTER TABLE run DROP COLUMN who;
 = column run.who is missing
@@ -110,8 +110,8 @@ DROP TABLE seal;
     "postgresql": """
 DROP INDEX run_report_day;
 = index run_report_day is missing
-UPDATE pg_index SET indisvalid = false WHERE indexrelid = CAST('claim_key' AS regclass);
-= index claim_key was changed
+UPDATE pg_index SET indisvalid = false WHERE indexrelid = CAST('site_contact_key' AS regclass);
+= index site_contact_key was changed
 DROP TABLE load_news CASCADE;
 = table load_news is missing
 = constraint load_news.load_news_pkey is missing
@@ -312,7 +312,7 @@ IN_THE_WAY = {
     ),
     "trigger mine on site_availability": (
         "CREATE TRIGGER mine INSTEAD OF DELETE ON site_availability"
-        " FOR EACH ROW EXECUTE FUNCTION downtime_stage()"
+        " FOR EACH ROW EXECUTE FUNCTION stage_statement()"
     ),
     "grant SELECT (more)": "GRANT SELECT (more) ON site_availability TO grafana",
 }

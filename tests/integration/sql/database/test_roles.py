@@ -24,7 +24,7 @@ from tests.services.postgres import PostgresServer, as_role, fresh_database, new
 from tests.support.builders import NOW, metric_message, metric_result
 from tests.support.database.own_class import run
 from tests.support.database.sam_db import upgrade_at_once, url_of
-from tests.support.database.sql_rows import EXAMPLES, insert, query
+from tests.support.database.sql_rows import EXAMPLES, insert, query, service_endpoint
 from tests.support.database.with_schema import with_schema
 
 AUDIT = "consumer, host, process_id, brokers, messages, rows, dead_letters, checks"
@@ -78,7 +78,7 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
     ),
     "topology": (
         *every("metricOutput", "metric_result", "siteContact", "site", "endpoint_membership"),
-        *every("announced_downtime", "publisher", "claim", "dead_letter", "load_audit"),
+        *every("announced_downtime", "publisher", "result_repeat", "dead_letter", "load_audit"),
         *every("operation_log", "report_topology", "site_availability"),
         "INSERT INTO dead_letter (body) VALUES ('')",
         "DELETE FROM announced_downtime",
@@ -178,6 +178,26 @@ def test_a_right_that_was_revoked_ends_loading(engines: Mapping[str, Engine]) ->
     assert (loaded.rows, dict(loaded.dead_letters)) == (0, {"class-broken": 1})
 
 
+@pytest.mark.parametrize(
+    ("source", "stored"), [("feed gocdb", "feed gocdb"), ("file", "file"), ("message", "hand")]
+)
+def test_the_database_says_who_typed_a_row(
+    engines: Mapping[str, Engine], source: str, stored: str
+) -> None:
+    """A login for topology names a source, and neither a publisher nor the time of arrival."""
+    forged = {"publisher": "key:nagios", "messageId": "m-1", "receivedAt": "2020-01-01T00:00:00Z"}
+    row = service_endpoint(hostName=f"{source.split()[0]}.example.org", source=source, **forged)
+
+    insert(engines["topology"], "serviceEndpoint", row)
+
+    columns = "publisher, messageId, receivedAt > now() - interval '1 hour', source"
+    found = query(
+        engines["admin"],
+        f"SELECT {columns} FROM serviceEndpoint WHERE hostName = '{row['hostName']}'",
+    )
+    assert found == [("operator:topology_login", None, True, stored)]
+
+
 @pytest.mark.parametrize("key", ["sam names", "sam news", "sam import gocdb"])
 def test_a_login_without_rights_cannot_keep_loaders_waiting(
     engines: Mapping[str, Engine], key: str
@@ -186,7 +206,7 @@ def test_a_login_without_rights_cannot_keep_loaders_waiting(
     with engines["reader"].connect() as connection:
         connection.exec_driver_sql(f"SELECT pg_advisory_lock(hashtextextended('{key}', 0))")
         connection.exec_driver_sql("LOCK TABLE metricOutput IN ACCESS SHARE MODE")
-        for table in ("metric_status", "change_counter", "endpoint_membership"):
+        for table in ("metric_status", "change_counter", "database_identity"):
             statement = f"LOCK TABLE {table} IN SHARE UPDATE EXCLUSIVE MODE"
             denied = pytest.raises(ProgrammingError, match="permission denied")
             with denied, connection.begin_nested():
@@ -194,7 +214,7 @@ def test_a_login_without_rights_cannot_keep_loaders_waiting(
 
         with writing(engines["loader"]) as working:
             working.exec_driver_sql("SET LOCAL lock_timeout = '2s'")
-            for function in ("lock_names", "lock_import", "fold_news"):
+            for function in ("lock_names", "lock_statements", "fold_news"):
                 working.exec_driver_sql(f"SELECT {function}()")
 
 

@@ -35,7 +35,7 @@ from sam_pipeline.sql.imports.http.client import (
 )
 from sam_pipeline.sql.imports.http.download import downloaded
 from sam_pipeline.sql.imports.http.feed_config import FeedConfig
-from sam_pipeline.sql.topology.view_rows import insert_rows, source_of
+from sam_pipeline.sql.topology.view_rows import insert_rows
 from tests.integration.sql.imports.conftest import TEXT
 from tests.services.process import free_ports
 from tests.support import feed_server
@@ -48,12 +48,11 @@ from tests.support.database.gocdb_files import (
     write,
 )
 from tests.support.database.roles import acting_as
-from tests.support.database.sql_rows import insert, stored
+from tests.support.database.sql_rows import insert, query, stored
 from tests.support.database.sql_rows import service_endpoint as endpoint_row
 from tests.support.database.with_schema import with_schema
 from tests.support.feed_server import Fault, FeedServer, as_json, serving, status, vo_feed
 
-NOW = "2026-11-20T00:00:00Z"
 WINDOW = Window("2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z")
 CLASSES = ("serviceEndpoint", "siteGroup", "downtime")
 
@@ -78,8 +77,8 @@ def import_feed(
     engine: Engine, feed: FeedConfig, state: Path, at: str, accept_shrinking: bool = False
 ) -> list[FeedChanges]:
     with downloaded(feed, WINDOW, state, {}) as download:
-        source, rows = rows_of_feed(feed.kind, download.files)
-        snapshot = FeedSnapshot(source, at, NOW, None, WINDOW, accept_shrinking)
+        name, rows = rows_of_feed(feed.kind, download.files)
+        snapshot = FeedSnapshot(name, at, None, WINDOW, accept_shrinking)
         return apply_snapshot(engine, rows, snapshot)
 
 
@@ -97,11 +96,14 @@ def contents(engine: Engine) -> Mapping[str, list[tuple[tuple[str, object], ...]
 
 def open_endpoints(engine: Engine) -> set[tuple[str, str, str]]:
     """Host, VO and source of the endpoints that have no end."""
-    return {
-        (row["hostName"], row.get("voName", ""), source_of(row))
-        for row in stored(engine, "serviceEndpoint")
-        if "validTo" not in row
-    }
+    rows = query(
+        engine,
+        """
+        SELECT hostName, coalesce(voName, ''), replace(source, 'feed ', '') FROM serviceEndpoint
+        WHERE validTo IS NULL
+        """,
+    )
+    return set(rows)  # type: ignore[arg-type]
 
 
 DAMAGES: Sequence[Callable[[Path], object]] = [
@@ -172,7 +174,7 @@ def test_feeds_of_several_owners_leave_each_others_rows_alone(
     engine: Engine, importer: Engine, server: FeedServer, tmp_path: Path
 ) -> None:
     """Each drops the host that all of them have; what shrinks must be accepted."""
-    insert(engine, "serviceEndpoint", endpoint_row(hostName="shared"))
+    insert(engine, "serviceEndpoint", endpoint_row(hostName="shared", messageId="m-1"))
 
     def serve(*hosts: str) -> None:
         server.elements["get_service_endpoint"] = [service_endpoint(host=host) for host in hosts]
@@ -222,7 +224,7 @@ def test_imports_at_once_run_one_after_another_and_wait_for_loaders(
     exports = FeedRows(read_endpoints([write(tmp_path / "x.xml", export)]), {}, None)
 
     def run() -> tuple[int, int]:
-        [changes] = apply_snapshot(engine, exports, FeedSnapshot("gocdb", day(1), NOW))
+        [changes] = apply_snapshot(engine, exports, FeedSnapshot("gocdb", day(1)))
         return changes.new, changes.unchanged
 
     place = {"siteName": "A", "hostName": "a", "serviceFlavour": "CE", "validFrom": day(2)}

@@ -210,7 +210,6 @@ INSERTS: Sequence[tuple[str, Values, str]] = (
     ("siteGroup", {"validFrom": "NaN"}, "validFrom"),
     *(("siteGroup", {"weight": weight}, "weight") for weight in (-1, "many", "1.5", "", " ")),
     ("siteContact", {"siteName": ""}, "siteName"),
-    ("siteContact", {"timestamp": None}, "timestamp"),
     ("siteContact", {"timestamp": "infinity"}, "timestamp"),
     ("siteContact", {"contact": "x" * 256}, "contact"),
     ("downtime", {"siteName": "", "hostName": None}, "hostName"),

@@ -16,10 +16,11 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.records.classes import BUILT_IN
+from sam_pipeline.schema.records.classes import BUILT_IN, METRIC_OUTPUT, STATEMENTS
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.database.engine import writing
+from sam_pipeline.sql.database.statements import HISTORIES
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import DRIVER_ERRORS, DatabaseAway
 from sam_pipeline.sql.loading.catalogue import Catalogue, ClassView
@@ -90,6 +91,8 @@ def batches(seed: int) -> Iterator[Batch]:
             number += 1
             row: dict[str, str | None] = dict.fromkeys(BUILT_IN[view.lower()].keys)
             row |= dict(one.record)
+            # Without a timestamp a statement is said when it arrives, which is not the same twice.
+            row["timestamp"] = row["timestamp"] or "2026-11-02T10:00:02Z"
             for key in ODD:
                 if key in row and chance.random() < 0.3:
                     row[key] = chance.choice(ODD[key]).format(row[key] or "")
@@ -153,10 +156,19 @@ def store_by_halving(
 # The contents ---------------------------------------------------------------------------------
 
 INSTANCE = "n.host_name, n.service_flavour, n.metric_name, n.vo, n.fqan"
-STATEMENTS = {
+CONTENTS = {
+    "metricOutput": f"SELECT {', '.join(METRIC_OUTPUT.keys)}, messageId FROM metricOutput",
     **{
-        known.name: f"SELECT {', '.join(known.keys)}, messageId FROM {known.name}"
-        for known in BUILT_IN.values()
+        known.name: f"SELECT {', '.join(known.keys)}, messageId, source FROM {known.name}"
+        for known in STATEMENTS
+    },
+    # Which of equal statements are kept depends on when they arrived.
+    **{
+        HISTORIES[known.name]: f"""
+            SELECT DISTINCT {", ".join(key for key in known.keys if key != "timestamp")}
+            FROM {HISTORIES[known.name]}
+        """
+        for known in STATEMENTS
     },
     "current_status": """
         SELECT site, service_flavour, host_name, metric_name, vo, status, since, measured_at
@@ -168,7 +180,7 @@ STATEMENTS = {
         for table in ("site", "host", "service_flavour", "metric", "vo", "fqan")
     },
     "site_group": "SELECT group_type, name FROM site_group",
-    "claim": "SELECT class, message_id FROM claim",
+    "result_repeat": "SELECT message_id FROM result_repeat",
     "metric_instance": f"SELECT {INSTANCE} FROM metric_instance_name AS n",
     "result_source": f"""
         SELECT {INSTANCE}, k.service_uri, k.service_type, k.site_name, k.metric_type, k.data_type,
@@ -179,10 +191,7 @@ STATEMENTS = {
     "gatherer": "SELECT gathered_at, monitoring_host FROM gatherer",
     **{
         f"count of {table}": f"SELECT count(*) FROM {table}"
-        for table in (
-            *("metric_instance", "instance_status", "metric_result", "endpoint_membership"),
-            *("site_group_member", "site_contact", "announced_downtime"),
-        )
+        for table in ("metric_instance", "instance_status", "metric_result")
     },
 }
 
@@ -195,7 +204,7 @@ def contents(engine: Engine) -> dict[str, Any]:
 
     return {
         name: sorted(map(plain, query(engine, statement)), key=repr)
-        for name, statement in STATEMENTS.items()
+        for name, statement in CONTENTS.items()
     }
 
 
@@ -232,10 +241,8 @@ def test_every_door_of_postgresql_leaves_the_contents_of_sqlite(
 
     assert refused_here == refused
     assert sum(map(len, refused)) > 5
-    # SQLite, which compares them as texts, may keep a repetition more.
-    assert {*found.pop("claim")} <= {*expected.pop("claim")}
     for name, rows in expected.items():
-        assert rows and found[name] == rows, name
+        assert (rows or name == "result_repeat") and found[name] == rows, name
 
 
 # Several loaders at once --------------------------------------------------------------------------
@@ -267,7 +274,7 @@ def results(seed: int) -> list[Record]:
 def all_classes(seed: int) -> list[Message]:
     """Messages of each class, one of them with a row that the database refuses.
 
-    The keys are the same for every seed, in another order; which of two rows wins differs.
+    The keys are the same for every seed, in another order; the last seed has the last word.
     """
     rng, mine = random.Random(seed), f"of loader {seed}"
     at = f"2026-11-{10 + seed:02d}T00:00:00Z"
@@ -277,6 +284,7 @@ def all_classes(seed: int) -> list[Message]:
             service_endpoint(
                 siteName=site,
                 hostName=f"host{number:02d}.example.org",
+                timestamp=at,
                 validTo=f"2027-01-{10 + seed:02d}T00:00:00Z",
             )
             for number, site in enumerate(sites)
@@ -352,24 +360,19 @@ def test_concurrent_loaders_lose_nothing_whichever_door_they_use(own_engine: Eng
 
 
 def assert_everything_is_stored(engine: Engine) -> None:
-    worst: dict[tuple[str, ...], str] = {}
     keys = ("hostName", "metricName", "voName", "timestamp", "gatheredAt")
-    for record in (record for seed in range(LOADERS) for record in results(seed)):
-        key, status = tuple(record[name] for name in keys), record["metricStatus"]
-        worst[key] = max(worst.get(key, "OK"), status, key=STATUSES.index)
-    rows = query(engine, f"SELECT {', '.join(keys)}, metricStatus, detailsData FROM metricOutput")
-    assert {row[:5]: row[5] for row in rows} == worst
-    assert len(rows) == len(worst)
-    assert all(row[6] for row in rows)
-    instances = len({key[:3] for key in worst})
-    names = {"metric_instance": instances, "host": 41, "metric": 7, "vo": 4, "gatherer": 5}
-    for table, count in {**names, "current_status": instances}.items():
+    names = (*keys, "metricStatus", "detailsData")
+    sent = [tuple(r[name] for name in names) for seed in range(LOADERS) for r in results(seed)]
+    assert sorted(query(engine, f"SELECT {', '.join(names)} FROM metricOutput")) == sorted(sent)
+    instances = len({row[:3] for row in sent})
+    tables = {"metric_instance": instances, "host": 41, "metric": 7, "vo": 4, "gatherer": 5}
+    for table, count in {**tables, "current_status": instances}.items():
         assert query(engine, f"SELECT count(*) FROM {table}") == [(count,)], table
     days = {f"2026-11-{1 + day:02d}" for day in range(DAYS + 1)}
     assert days <= {str(row[0]) for row in query(engine, "SELECT day FROM report_changed_day")}
     last = f"of loader {LOADERS - 1}"
     for statement, expected in {
-        "SELECT siteName, validTo FROM serviceEndpoint": "2027-01-10T00:00:00Z",
+        "SELECT siteName, validTo FROM serviceEndpoint": "2027-01-17T00:00:00Z",
         "SELECT siteName, groupName FROM siteGroup": "North",
         "SELECT siteName, contact FROM siteContact": last,
         "SELECT downtimeId, description FROM downtime": last,

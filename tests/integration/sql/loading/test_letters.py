@@ -387,7 +387,7 @@ def test_rows_of_every_class_are_found(engine: Engine) -> None:
 
         [row] = where(engine, message.message_id).rows
 
-        assert (row.message_class, row.is_claim) == (view, False)
+        assert (row.message_class, row.holds) == (view, True)
         sent = {**record, "monitoringHost": "wn17.example.org"}
         assert row.key.items() <= sent.items()
         assert row.received_at is not None

@@ -1,4 +1,4 @@
-"""The class views as an SQL client and a loader see them: keys, and which of two rows counts."""
+"""The class views as an SQL client and a loader see them: keys, and which of two rows holds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from itertools import combinations, permutations
+from itertools import permutations
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -14,10 +15,10 @@ from sqlalchemy import Engine
 from sam_pipeline.schema.records.classes import BUILT_IN
 from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.database.engine import writing
+from sam_pipeline.sql.database.statements import HISTORIES
 from sam_pipeline.sql.loading.catalogue import class_views
 from sam_pipeline.sql.loading.fold import fold, fold_all, take_changes
 from tests.support.builders import metric_result
-from tests.support.database.dialects import only_on
 from tests.support.database.letters import load_now
 from tests.support.database.own_class import run
 from tests.support.database.sql_rows import (
@@ -76,41 +77,46 @@ def test_every_attribute_of_a_class_is_a_column_in_any_case(engine: Engine) -> N
     assert stored(engine, "metricOutput") == [row]
 
 
-def of_status(status: str) -> Values:
-    details = None if status == "CRITICAL" else "details"
-    return metric_result(metricStatus=status, summaryData=f"is {status}", detailsData=details)
-
-
-ENDS = (None, "2026-11-30T00:00:00Z", "2026-11-25T00:00:00Z")
+T1, T2, T3 = (f"2026-11-1{day}T00:00:00Z" for day in (1, 2, 3))
 IN_ANY_ORDER: Sequence[tuple[str, Sequence[Values]]] = [
-    *(
-        ("metricOutput", [of_status(status) for status in pair])
-        for pair in combinations(("OK", "WARNING", "UNKNOWN", "CRITICAL"), 2)
+    (
+        "serviceEndpoint",
+        [
+            service_endpoint(timestamp=T1, validTo="2026-11-25T00:00:00Z"),
+            service_endpoint(timestamp=T2, validTo="2026-11-30T00:00:00Z", production="N"),
+            service_endpoint(timestamp=T3, monitored="N"),
+        ],
     ),
-    ("serviceEndpoint", [service_endpoint(validTo=end) for end in ENDS]),
-    ("siteGroup", [site_group(validTo=end) for end in ENDS]),
+    (
+        "siteGroup",
+        [
+            site_group(timestamp=T1, validTo="2026-11-25T00:00:00Z"),
+            site_group(timestamp=T2, weight="0"),
+            site_group(timestamp=T3, weight=None),
+        ],
+    ),
     (
         "downtime",
         [
-            downtime(timestamp=None, description="undated"),
-            downtime(timestamp="2026-11-11T00:00:00Z", startTime="2026-11-20T01:00:00Z"),
-            downtime(timestamp="2026-11-12T00:00:00Z", startTime="2026-11-20T02:00:00Z"),
+            downtime(timestamp=T1, description="long"),
+            downtime(timestamp=T2, startTime="2026-11-20T01:00:00Z"),
+            downtime(timestamp=T3, startTime="2026-11-20T02:00:00Z"),
         ],
     ),
     (
         "siteContact",
         [
-            site_contact(contact="Bob", timestamp="2026-11-18T01:00:00Z"),
-            site_contact(contact="Cid", timestamp="2026-11-18T01:00:00Z"),
-            site_contact(contact="", timestamp="2026-11-18T02:00:00Z"),
+            site_contact(contact="Bob", timestamp=T1),
+            site_contact(contact="Cid", timestamp=T2),
+            site_contact(contact="", timestamp=T3),
         ],
     ),
 ]
-"""Rows of one key, of which the last one takes precedence over those before it."""
+"""Statements about one key, of which the last one holds."""
 
 
 @pytest.mark.parametrize(("view", "rows"), IN_ANY_ORDER)
-def test_of_rows_with_one_key_the_same_one_is_kept_whole_in_any_order(
+def test_what_was_said_last_holds_whatever_the_order_of_arrival(
     engine: Engine, store: Store, view: str, rows: Sequence[Values]
 ) -> None:
     key = "hostName" if "hostName" in rows[0] else "siteName"
@@ -123,23 +129,65 @@ def test_of_rows_with_one_key_the_same_one_is_kept_whole_in_any_order(
 
     kept = [plain({**rows[-1], key: order[0][key]}) for order in orders]
     assert contents(engine, view) == sorted(kept, key=str)
+    history = query(engine, f"SELECT holds FROM {HISTORIES[view]}")
+    assert (len(history), sum(holds for (holds,) in history)) == (18, 6)
 
 
-@pytest.mark.parametrize(
-    ("view", "first", "second"),
-    [
-        ("metricOutput", metric_result(), metric_result(summaryData="x", detailsData="more")),
-        ("serviceEndpoint", service_endpoint(serviceURI="a"), service_endpoint(production="N")),
-        ("downtime", downtime(timestamp=None), downtime(timestamp=None, description="second")),
-    ],
-)
-def test_of_rows_of_equal_precedence_the_first_is_kept(
-    engine: Engine, store: Store, view: str, first: Values, second: Values
+def test_of_statements_of_one_time_the_larger_message_id_holds_then_the_later_one(
+    engine: Engine,
 ) -> None:
-    store(engine, view, first)
-    store(engine, view, second)
+    def said(message_id: str | None, contact: str) -> None:
+        insert(engine, "siteContact", site_contact(contact=contact, messageId=message_id))
 
-    assert contents(engine, view) == [plain(first)]
+    for message_id, contact in (("b", "first"), ("a", "late"), ("b", "also in b")):
+        said(message_id, contact)
+    assert query(engine, "SELECT contact FROM siteContact") == [("also in b",)]
+
+    said(None, "of a person")
+    said("c", "of a message")
+    assert query(engine, "SELECT contact, source FROM siteContact") == [("of a person", "hand")]
+
+
+def test_different_results_of_one_key_stand_side_by_side_and_the_worst_counts(
+    engine: Engine, store: Store
+) -> None:
+    worst = metric_result(metricStatus="CRITICAL")
+    rows = [
+        metric_result(),
+        metric_result(detailsData="more"),
+        worst,
+        metric_result(summaryData="another"),
+        metric_result(performanceData="time=1s"),
+    ]
+
+    store(engine, "metricOutput", *rows)
+    store(engine, "metricOutput", *reversed(rows))
+
+    assert contents(engine, "metricOutput") == sorted(map(plain, rows), key=str)
+    fold_all(engine)
+    assert query(engine, "SELECT status FROM current_status") == [("CRITICAL",)]
+
+
+def test_an_equal_result_adds_nothing_but_its_publisher(engine: Engine) -> None:
+    for publisher, message_id in (("a", "1"), ("a", "2"), ("b", "3"), ("b", "4"), ("c", "5")):
+        row = metric_result(publisher=publisher, messageId=message_id, detailsData="x")
+        insert(engine, "metricOutput", row)
+
+    assert query(engine, "SELECT publisher, messageId FROM metricOutput") == [("a", "1")]
+    others = query(engine, "SELECT message_id FROM result_repeat ORDER BY 1")
+    assert others == [("3",), ("5",)]
+
+
+def test_of_equal_statements_of_a_publisher_the_first_and_the_last_are_kept(
+    engine: Engine, store: Store
+) -> None:
+    for day in range(1, 6):
+        store(engine, "siteContact", site_contact(timestamp=f"2026-11-0{day}T00:00:00Z"))
+    store(engine, "siteContact", site_contact(contact="x", timestamp="2026-11-06T00:00:00Z"))
+    store(engine, "siteContact", site_contact(timestamp="2026-11-07T00:00:00Z"))
+
+    times = query(engine, "SELECT timestamp FROM contact_statement ORDER BY 1")
+    assert [time[8:10] for (time,) in times] == ["01", "05", "06", "07"]
 
 
 def test_absent_and_empty_key_parts_are_equal_and_hosts_have_no_case(engine: Engine) -> None:
@@ -196,6 +244,8 @@ _NAMES_OF_KEY = (
     *("hostName", "metricName", "voName", "voFqan", "gatheredAt", "monitoringHost"),
     "timestamp",
 )
+
+CONTENT = ("metricStatus", "summaryData", "performanceData", "detailsData")
 
 Key = tuple[str, str, str]
 Shown = tuple[str, str, str]
@@ -299,7 +349,7 @@ def results_at(engine: Engine, *times: str, **changes: str) -> None:
 def test_statuses_and_days_follow_the_results_in_any_order(engine: Engine, seed: int) -> None:
     rng = random.Random(seed)
     announce(engine, "host0.example.org", "host1.example.org")
-    before: dict[tuple[str, ...], int] = {}
+    before: set[tuple[Any, ...]] = set()
     marked: set[str] = set()
     for number in range(15):
         if rng.random() < 0.3:
@@ -309,11 +359,10 @@ def test_statuses_and_days_follow_the_results_in_any_order(engine: Engine, seed:
         insert(engine, "metricOutput", *random_results(rng, minutes=5 + number * 2))
 
         rows = stored(engine, "metricOutput")
-        after = {natural_key(row): rank(row) for row in rows}
-        for key in after:
-            if after[key] != before.get(key):
-                day = date.fromisoformat(key[-1][:10])
-                marked |= {str(day), str(day + timedelta(days=1))}
+        after = {(natural_key(row), *map(row.get, CONTENT)) for row in rows}
+        for key, *_ in after - before:
+            day = date.fromisoformat(key[-1][:10])
+            marked |= {str(day), str(day + timedelta(days=1))}
         before = after
         if engine.dialect.name == "sqlite":  # its views include changes that are not folded yet
             check_views(engine, rows, marked)
@@ -338,17 +387,6 @@ def check_views(engine: Engine, rows: Iterable[Record], marked: set[str]) -> Non
 
 def fold_some(engine: Engine, at_most: int) -> None:
     run(engine, f"INSERT INTO fold_news (at_most) VALUES ({at_most})")
-
-
-@only_on("sqlite")
-def test_a_result_that_becomes_worse_is_folded_once(engine: Engine) -> None:
-    insert(engine, "metricOutput", metric_result(metricStatus="OK"))
-    assert fold(engine) == 1
-
-    for status in ("WARNING", "CRITICAL", "OK"):
-        insert(engine, "metricOutput", metric_result(metricStatus=status))
-
-    assert [fold(engine), fold(engine)] == [1, 0]
 
 
 def natural_key(row: Record) -> tuple[str, ...]:
@@ -456,11 +494,28 @@ def test_a_changed_end_marks_the_days_between_both_ends(march: Engine, view: str
         (None, days("2026-03-02", today())),
         ("2026-03-09T00:00:00Z", days("2026-03-09", today())),
         ("2026-03-06T12:00:00Z", days("2026-03-07", "2026-03-08")),
+        ("2026-03-08T00:00:00Z", {"2026-03-07"}),
         ("2026-03-08T00:00:00Z", set()),
     ):
         insert(march, view, TOPOLOGY[view](validFrom="2026-03-02T00:00:00Z", validTo=end))
         assert changed(march) == expected
         take(march)
+
+
+@pytest.mark.parametrize(
+    ("view", "change"),
+    [("serviceEndpoint", {"production": "N"}), ("siteGroup", {"weight": "99"})],
+)
+def test_a_change_from_its_beginning_on_marks_all_days(
+    march: Engine, view: str, change: Values
+) -> None:
+    period = {"validFrom": "2026-03-02T00:00:00Z", "validTo": "2026-03-05T00:00:00Z"}
+    insert(march, view, TOPOLOGY[view](**period))
+    take(march)
+
+    insert(march, view, TOPOLOGY[view](**period, **change))
+
+    assert changed(march) == days("2026-03-02", "2026-03-04")
 
 
 def test_a_downtime_marks_the_days_it_touches_before_and_after_a_change(march: Engine) -> None:

@@ -225,7 +225,7 @@ def test_services_and_groups_of_a_feed_are_rows_of_its_vo(file: Path) -> None:
     members = [{"siteName": "SITE-A", "groupName": n, "groupType": t} for n, t in kinds.items()]
     assert rows.groups == {ALL_TYPES: members}
     assert rows.downtimes is None
-    assert read_vo_feed(write(file, vo_feed("cms", {"A": [("h", "CE")]}))).source == "vofeed:cms"
+    assert read_vo_feed(write(file, vo_feed("cms", {"A": [("h", "CE")]}))).name == "vofeed:cms"
 
 
 # Files of XML

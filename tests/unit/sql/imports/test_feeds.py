@@ -26,7 +26,7 @@ from sam_pipeline.sql.imports.feed_changes import (
 )
 from sam_pipeline.sql.imports.http.documents import documents_of, next_page
 from sam_pipeline.sql.imports.http.feed_config import FeedConfig, feed_at, load_feeds
-from sam_pipeline.sql.topology.view_rows import Row, key_of
+from sam_pipeline.sql.topology.view_rows import HAND, Row, key_of
 from tests.support.database.gocdb_files import service_endpoint, write
 from tests.support.database.sam_db import SamDb
 
@@ -184,6 +184,8 @@ def test_a_full_page_leads_to_the_next_and_half_a_page_is_refused(
 
 # Changes by a snapshot, applied to a small model of the class views -------------------------------
 
+FEED = "feed gocdb"
+MESSAGE = {"source": "message", "timestamp": "2026-11-01T00:00:00Z"}
 DAY1, DAY2, DAY3, DAY4, DAY5 = (f"2026-11-0{day}T06:00:00Z" for day in (1, 2, 3, 4, 5))
 NOW = "2026-11-20T00:00:00Z"
 NOVEMBER = Window("2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z")
@@ -200,25 +202,32 @@ def downtime(downtime_id: str = "1G0", start: str = DAY1, end: str = DAY2, **mor
 
 
 class View:
-    """Merges rows as the class views do (docs/database.md)."""
+    """Keeps what was said as the class views do (docs/database.md)."""
 
     def __init__(self, message_class: MessageClass, rows: Iterable[Row] = ()) -> None:
         self.message_class = message_class
-        self.rows: dict[tuple[str, ...], Row] = {}
+        self.said: list[Row] = []
         self.insert(rows)
 
     def insert(self, rows: Iterable[Row]) -> None:
-        for row in rows:
-            key = key_of(row, self.message_class.natural_key)
-            known = self.rows.get(key)
-            if known is None:
-                self.rows[key] = row
-            elif self.message_class is DOWNTIME:
-                if row["timestamp"] > known.get("timestamp", ""):
-                    self.rows[key] = row
-            elif "validTo" in row:
-                end = min(row["validTo"], known.get("validTo", "9"))
-                self.rows[key] = {**known, "validTo": end}
+        self.said += rows
+
+    def last(self, rows: Iterable[Row]) -> dict[tuple[str, ...], Row]:
+        """The last of these rows about each key."""
+        in_order = sorted(rows, key=lambda row: (row["source"] == HAND, row["timestamp"]))
+        return {key_of(row, self.message_class.natural_key): row for row in in_order}
+
+    @property
+    def rows(self) -> dict[tuple[str, ...], Row]:
+        """What holds."""
+        return self.last(self.said)
+
+    def last_of_feed(self) -> list[Row]:
+        """What the feed said last about each key, as `last_said` returns it."""
+        return [
+            {**row, "holds": "1"} if self.rows[key] is row else row
+            for key, row in self.last(r for r in self.said if r["source"] == FEED).items()
+        ]
 
     def at(self, moment: str) -> dict[str, Row]:
         """Topology: the row that is valid at a moment, by host."""
@@ -236,16 +245,15 @@ def take(
     *exported: Row,
     accept_shrinking: bool = True,
     since: str | None = None,
-    now: str = NOW,
     endpoints: Sequence[Row] = (),
 ) -> FeedChanges:
     """Compare and insert."""
-    snapshot = FeedSnapshot("gocdb", at, now, since, NOVEMBER, accept_shrinking)
-    stored = list(view.rows.values())
+    snapshot = FeedSnapshot("gocdb", at, since, NOVEMBER, accept_shrinking)
+    said, holding = view.last_of_feed(), list(view.rows.values())
     if view.message_class is DOWNTIME:
-        changes = downtime_changes(exported, stored, snapshot, endpoints)
+        changes = downtime_changes(exported, said, holding, snapshot, endpoints)
     else:
-        changes = topology_changes("endpoints", SERVICE_ENDPOINT, exported, stored, snapshot)
+        changes = topology_changes("endpoints", SERVICE_ENDPOINT, exported, said, snapshot)
     view.insert(changes.rows)
     return changes
 
@@ -330,7 +338,7 @@ def test_another_snapshot_of_the_same_time_or_an_older_one_is_refused() -> None:
 
 
 def test_endpoints_of_messages_are_never_closed_and_count_again_after_gocdb() -> None:
-    message: Row = {**endpoint("a", monitored="N"), "validFrom": DAY1, "messageId": "m-1"}
+    message: Row = {**endpoint("a", monitored="N"), "validFrom": DAY1, **MESSAGE}
     view = View(SERVICE_ENDPOINT, [message])
 
     take(view, DAY2, endpoint("a"), accept_shrinking=False)
@@ -345,21 +353,26 @@ def test_endpoints_of_messages_are_never_closed_and_count_again_after_gocdb() ->
 def test_an_end_announced_by_another_source_is_kept() -> None:
     view = View(SERVICE_ENDPOINT)
     take(view, DAY1, endpoint("a"), endpoint("b"))
-    view.insert([{**row, "validTo": DAY4} for row in view.rows.values() if row["hostName"] == "a"])
+    ended = {**endpoint("a"), "validFrom": DAY1, "validTo": DAY4, **MESSAGE, "timestamp": DAY2}
+    view.insert([ended])
 
-    before = counts(take(view, DAY3, endpoint("a"), endpoint("b"), endpoint("c"), now=DAY3))
-    after = counts(take(view, DAY5, endpoint("a"), endpoint("b"), endpoint("c"), now=DAY5))
+    before = counts(take(view, DAY3, endpoint("a"), endpoint("b"), endpoint("c")))
+    after = counts(take(view, DAY5, endpoint("b"), endpoint("c")))
 
-    assert (before, after) == ((1, 0, 0, 2, 0), (1, 0, 0, 2, 0))
+    # The feed has said "a" already, and it may end only what holds by its own word.
+    assert (before, after) == ((1, 0, 0, 2, 0), (0, 0, 0, 2, 0))
+    assert "a" in view.at(DAY3)
     assert "a" not in view.at(DAY4)
-    assert view.at(DAY5)["a"]["validFrom"] == DAY5
 
 
-def test_a_row_with_the_key_of_another_source_is_refused() -> None:
-    view = View(SERVICE_ENDPOINT, [{**endpoint(), "validFrom": DAY1, "messageId": "m-1"}])
+def test_a_row_with_the_key_of_another_source_is_said_as_well() -> None:
+    message = {**endpoint(monitored="N"), "validFrom": DAY1, **MESSAGE}
+    view = View(SERVICE_ENDPOINT, [message])
 
-    with pytest.raises(BadInput, match=r"A ce01 CE 2026.* was announced already \(message m-1"):
-        take(view, DAY2, endpoint(), since=DAY1)
+    take(view, DAY2, endpoint(), since=DAY1)
+
+    [row] = view.rows.values()
+    assert (row["monitored"], row["source"], len(view.said)) == ("Y", FEED, 2)
 
 
 endpoints = st.dictionaries(
@@ -376,7 +389,7 @@ def test_the_topology_matches_each_snapshot_and_the_past_is_kept(
     snapshots: Sequence[Mapping[str, Mapping[str, str]]], foreign: Mapping[str, Mapping[str, str]]
 ) -> None:
     others = {f"other-{host}": details for host, details in foreign.items()}
-    message = {"validFrom": "2026-01-01T00:00:00Z", "messageId": "m-1"}
+    message = {"validFrom": "2026-01-01T00:00:00Z", **MESSAGE}
     view = View(SERVICE_ENDPOINT, ({**endpoint(h, **d), **message} for h, d in others.items()))
     times = [format_time(datetime(2026, 11, 1 + day, tzinfo=UTC)) for day in range(6)]
     steps = list(zip(times, snapshots, strict=False))
@@ -425,19 +438,21 @@ def test_vanished_downtimes_of_the_window_are_cancelled_ended_or_kept_by_their_t
 
 
 @pytest.mark.parametrize(
-    ("sent", "announced", "kept"),
-    [("m-1", DAY1, 0), ("m-1", DAY2, 1), ("m-1", DAY3, 1), (f"by-hand:{DAY1}", DAY1, 1)],
+    ("source", "announced", "kept"),
+    [("message", DAY1, 0), ("message", DAY3, 1), (HAND, DAY1, 1), ("feed cric", DAY1, 0)],
 )
-def test_of_messages_and_gocdb_the_newest_wins_and_a_change_by_hand_is_kept(
-    sent: str, announced: str, kept: int
+def test_of_messages_and_gocdb_the_last_word_holds_and_that_by_hand_is_kept(
+    source: str, announced: str, kept: int
 ) -> None:
-    other: Row = {**downtime(), "timestamp": announced, "messageId": sent}
+    other: Row = {**downtime(), "timestamp": announced, "source": source}
     view = View(DOWNTIME, [other])
 
     changes = take(view, DAY2, downtime(end=DAY4))
+    again = take(view, "2026-11-02T07:00:00Z", downtime(end=DAY4))
 
     assert (changes.kept, changes.changed) == (kept, 1 - kept)
-    assert list(view.rows.values()) == [other] or not kept
+    assert (list(view.rows.values()) == [other]) == bool(kept)
+    assert (again.rows, again.kept, again.unchanged) == ((), kept, 1 - kept)
     missing = View(DOWNTIME, [{**other, "startTime": DAY4, "endTime": DAY5}])
     assert take(missing, DAY3, downtime("2G0")).ended == 0
 

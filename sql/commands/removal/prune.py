@@ -1,4 +1,4 @@
-"""`sam-db prune`: remove whole days of results, details, audit rows and settled dead letters."""
+"""`sam-db prune`: remove whole days of results, details, statements, audit rows, dead letters."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from sam_pipeline.sql.topology.moments import age_argument
 KINDS = {
     "results": ("results", "results"),
     "details": ("details", "the details of results"),
+    "statements": ("statements", "statements that no longer hold"),
     "audit": ("audit", "rows of load_audit"),
     "dead_letters": ("dead letters settled", "replayed and dropped dead letters"),
 }
@@ -37,8 +38,10 @@ examples:
   sam-db prune --keep-details 60d --json
   sam-db prune --keep-audit 90d --keep-dead-letters 90d
 
-Ages are whole UTC days before today. Reports of the pruned days are kept, and `sam-report run`
-refuses to recompute them. If a prune is interrupted, the next one completes it.
+Ages are whole UTC days before today. Statements about endpoints, groups, contacts and downtimes are
+only removed if they no longer hold, and lie before the first day that has all results. Reports of
+the pruned days are kept, and `sam-report run` refuses to recompute them. If a prune is interrupted,
+the next one completes it.
 
 With an archive (section [archive] of sam.toml), results and details are kept from the first day on
 that is not in it, has changed since, or was not verified (`sam-db archive --due --verify`).

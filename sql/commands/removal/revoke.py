@@ -1,4 +1,4 @@
-"""`sam-db revoke`: remove what a publisher said, and restore what it displaced."""
+"""`sam-db revoke`: withdraw what a publisher said, so that what held before holds again."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ examples:
   sam-db revoke --publisher nagios-cern --since 2026-11-20T08:00Z --dry-run
   sam-db revoke --publisher nagios-cern --since 2026-11-20T08:00Z
   sam-db revoke --publisher key:nagios-cern --since 2026-11-20T08:00Z --until 2026-11-21T00:00Z
+  sam-db revoke --publisher nagios-cern --since 2026-11-20T08:00Z --undo
 
-Remove the publisher from the policy first, or it will say the same again. --since and --until are
-times of arrival. What others said about the same results, endpoints, groups and downtimes is
-restored. The next `sam-report run --due` recomputes the days that have changed; the published
-figures of a sealed month stay until it is sealed again. If a revocation is interrupted, the next
-one completes it.
+Remove the publisher from the policy first, or it will say more. --since and --until are times of
+arrival. Its results are deleted, unless others have sent the same. Its statements about endpoints,
+groups, contacts and downtimes are withdrawn: what held before holds again, and --undo takes that
+back; deleted results come back only from the archive, or if they are sent again. The next `sam-
+report run --due` recomputes the days that have changed; the published figures of a sealed month
+stay until it is sealed again. If a revocation is interrupted, the next one completes it.
 """
 
 
@@ -54,7 +56,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--until", type=time_argument, metavar="TIME", help="revoke only what arrived before it"
     )
     command.add_argument(
-        "--dry-run", action="store_true", help="change nothing; print what would be revoked"
+        "--undo", action="store_true", help="let its withdrawn statements hold again"
+    )
+    command.add_argument(
+        "--dry-run", action="store_true", help="change nothing; print what would be done"
     )
     command.set_defaults(handler=run_revoke, usage_error=command.error)
 
@@ -70,13 +75,14 @@ def run_revoke(args: argparse.Namespace) -> int:
         args.publisher,
         since,
         until,
+        undo=args.undo,
         dry_run=args.dry_run,
         on_progress=progress.draw,
     )
     progress.end()
     if args.json:
         classes = {
-            name: {"removed": withdrawn.removed, "recomputed": withdrawn.recomputed}
+            name: {"removed": withdrawn.removed, "restored": withdrawn.restored}
             for name, withdrawn in revoked.classes.items()
         }
         document = {"database": name_of(engine), "dry_run": args.dry_run, **asdict(revoked)}
@@ -85,16 +91,17 @@ def run_revoke(args: argparse.Namespace) -> int:
     would = "would be " if args.dry_run else ""
     lines = [f"{name_of(engine)}: {', '.join(revoked.identities)}"]
     for name, withdrawn in revoked.classes.items():
-        if withdrawn.removed:
-            line = f"{name}: {plural(withdrawn.removed, 'record')} {would}revoked"
-            if withdrawn.recomputed:
-                others = plural(withdrawn.recomputed, "row")
-                line += f", {others} {would}restored from what others said"
-            lines.append(line)
+        done = "restored" if args.undo else "revoked"
+        line = f"{name}: {plural(withdrawn.removed, 'record')} {would}{done}"
+        if withdrawn.restored and not args.undo:
+            line += (
+                f", {plural(withdrawn.restored, 'row')} {would}restored from what was said before"
+            )
+        lines.append(line)
     if revoked.dead_letters:
         lines.append(f"{plural(revoked.dead_letters, 'open dead letter')} {would}dropped")
     if len(lines) == 1:
-        lines.append("nothing to revoke")
+        lines.append(f"nothing to {'restore' if args.undo else 'revoke'}")
     if revoked.due_days:
         lines.append(f"{would}due: {' '.join(map(str, revoked.due_days))}")
     lines += [

@@ -1,8 +1,8 @@
-"""What is derived from results: the newest statuses and the days whose reports are due."""
+"""What is derived from results, when some are removed: the newest statuses and the due days."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 
 from sqlalchemy import Connection, text
@@ -10,9 +10,8 @@ from sqlalchemy import Connection, text
 from sam_pipeline.sql.loading.fold import fold_here
 from sam_pipeline.sql.loading.letters.dead_letter import stored_time
 
-_MARKS = text("SELECT day, change_no FROM changed_day")
+_FIRST = text("SELECT CAST(min(day) AS text) FROM changed_day")
 _UNMARK = text("DELETE FROM changed_day WHERE day = :day")
-_NUMBER = text("UPDATE changed_day SET change_no = :change_no WHERE day = :day")
 _MARK = text("""
     INSERT INTO changed_day (day) VALUES (:day) ON CONFLICT (day) DO UPDATE SET change_no = NULL
 """)
@@ -91,28 +90,28 @@ _SQLITE = (
     """,
 )
 
-Marks = Mapping[str, int | None]
-"""The days of `changed_day` with their numbers."""
 
-
-def lock_and_fold(connection: Connection) -> Marks:
-    """Apply all loaded results, and keep others from marking days; returns the marked days."""
+def lock_and_fold(connection: Connection) -> None:
+    """Apply all loaded results, and keep others from marking days."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("LOCK TABLE change_counter IN SHARE UPDATE EXCLUSIVE MODE"))
         connection.execute(text("LOCK TABLE changed_day IN SHARE ROW EXCLUSIVE MODE"))
     fold_here(connection)
-    return _marks(connection)
 
 
-def first_reported_day(connection: Connection, marks: Marks) -> date | None:
-    """The first day that can have reports that are due; None before the first result."""
-    frozen = connection.scalar(_HORIZON)
-    days = [*([] if frozen is None else [str(frozen)]), *([min(marks)] if marks else [])]
-    return date.fromisoformat(max(days)) if marks else None
+def first_reported_day(connection: Connection) -> date:
+    """The first day that can have reports that are due; tomorrow before the first result."""
+    first, frozen = connection.scalar(_FIRST), connection.scalar(_HORIZON)
+    if first is None:
+        return datetime.now(UTC).date() + timedelta(days=1)
+    return date.fromisoformat(max(first, str(frozen or "")))
 
 
 def recompute_statuses(connection: Connection, bounds: Mapping[str, object]) -> None:
-    """Read the newest statuses of the instances in `revoked_row` from the stored results."""
+    """Read the newest statuses of the instances in `revoked_row` from the stored results.
+
+    `bounds` has the times `start` and `stop` between which results were removed.
+    """
     if connection.dialect.name == "postgresql":
         connection.execute(text(_READ_HISTORY))
         connection.execute(text(_WITHOUT_RESULT), bounds)
@@ -121,22 +120,10 @@ def recompute_statuses(connection: Connection, bounds: Mapping[str, object]) -> 
         connection.execute(text(statement))
 
 
-def mark_exactly(connection: Connection, before: Marks, changed: Collection[date]) -> None:
-    """Mark the changed days, and undo other marks since `before`.
-
-    Storing a row again marks all its days, although most of them are as they were.
-    """
-    fold_here(connection)
-    marked = {str(day) for day in changed}
-    for day, number in _marks(connection).items():
-        if day in marked:
-            continue
-        if day not in before:
-            connection.execute(_UNMARK, {"day": day})
-        elif number != before[day]:
-            connection.execute(_NUMBER, {"day": day, "change_no": before[day]})
-    for day in sorted(marked):
-        connection.execute(_MARK, {"day": day})
+def mark(connection: Connection, days: Iterable[date]) -> None:
+    """Make the reports of these days due."""
+    for day in sorted(days):
+        connection.execute(_MARK, {"day": str(day)})
 
 
 def forget_first_days(connection: Connection, changed: Collection[date]) -> set[date]:
@@ -155,7 +142,3 @@ def forget_first_days(connection: Connection, changed: Collection[date]) -> set[
         connection.execute(_UNMARK, {"day": str(day)})
         forgotten.add(day)
     return forgotten
-
-
-def _marks(connection: Connection) -> Marks:
-    return {str(day): number for day, number in connection.execute(_MARKS)}

@@ -1,0 +1,1 @@
+"""Commands that remove old data, and what a publisher said."""

@@ -1,0 +1,58 @@
+"""Whose records of which time are revoked, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, CursorResult, bindparam, text
+
+from sam_pipeline.sql.loading.letters.dead_letter import stored_time
+
+ALWAYS = datetime(9999, 12, 31, tzinfo=UTC)
+"""The end of a period without one."""
+
+THEIRS = "publisher_id IN :ids AND received_at >= :since AND received_at < :until"
+"""The condition on rows of a table with publishers, for `Period.run`."""
+
+
+class Withdrawn(NamedTuple):
+    """What was done to the rows of a class.
+
+    `removed`: records of the publisher; `restored`: rows that others have said as well; `days` on
+    which rows are no longer the same.
+    """
+
+    removed: int = 0
+    restored: int = 0
+    days: frozenset[date] = frozenset()
+
+
+class Period(NamedTuple):
+    """What these publishers said from `since` until `until`, in the transaction of a connection.
+
+    Of results, those that were measured from `start` until `stop`.
+    """
+
+    connection: Connection
+    ids: Sequence[int]
+    since: datetime
+    until: datetime
+    start: datetime
+    stop: datetime
+
+    def run(self, statement: str) -> CursorResult[Any]:
+        """Execute a statement with these values, and the present time as `now`."""
+        prepared = text(statement)
+        names = prepared.compile().params.keys()
+        if "ids" in names:
+            prepared = prepared.bindparams(bindparam("ids", expanding=True))
+        return self.connection.execute(prepared, {name: self.value(name) for name in names})
+
+    def value(self, name: str) -> object:
+        """A value as the database stores it."""
+        if name == "ids":
+            return list(self.ids)
+        moment = datetime.now(UTC) if name == "now" else getattr(self, name)
+        return stored_time(self.connection, moment)
