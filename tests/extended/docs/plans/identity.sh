@@ -38,7 +38,7 @@ same "$(publishers siteContact)" "$me $me "
 configure sign.toml
 result CRITICAL
 sam-consume run --drain
-same "$(publishers metricOutput)" "key:nagios-a "
+same "$(publishers metricOutput)" "$me key:nagios-a "
 #: run sh 8
 same "$(publishers metricOutput)" "$me "
 #: run sh 9
