@@ -134,6 +134,10 @@ class PublisherRule:
         POSITIVE,
         None,
     )
+    backdates: bool = config_key(
+        "its downtimes count as announced at their `timestamp`, even if they arrive later",
+        default=False,
+    )
     until: Optional[date] = config_key("the last day on which it may send, in UTC", default=None)
 
     @cached_property

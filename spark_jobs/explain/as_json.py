@@ -172,4 +172,9 @@ def announcement_json(announcement: Downtime | Exclusion) -> dict[str, Any]:
     """A downtime or an exclusion, with its start and end as times."""
     document = asdict(announcement)
     start, end = document.pop("start"), document.pop("end")
-    return {**document, "start_time": moment(start), "end_time": moment(end)}
+    times: dict[str, Any] = {"start_time": moment(start), "end_time": moment(end)}
+    if isinstance(announcement, Downtime):
+        announced = document.pop("announced")
+        times["announced_at"] = None if announced is None else moment(announced)
+        times["is_late"] = announcement.is_late
+    return {**document, **times}

@@ -216,9 +216,8 @@ def _thing(
             downtime
             for downtime in downtimes
             if (level, status) == (ENDPOINT, "DOWNTIME")
-            and run.counts(downtime)
             and downtime.covers(*names)
-            and downtime.touches(start, end)
+            and any(a < end and b > start for a, b in downtime.counted(profile))
         ]
         excluded = [
             exclusion

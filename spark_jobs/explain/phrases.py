@@ -36,6 +36,9 @@ def downtime_text(downtime: Downtime) -> str:
     text = f": {one_line(downtime.description)}" if downtime.description else ""
     kind = f"{downtime.classification}/{downtime.severity}"
     times = f"{time_text(downtime.start)} to {time_text(downtime.end)}"
+    if downtime.announced is not None:
+        late = ", after it had begun" if downtime.is_late else ""
+        times += f", announced {time_text(downtime.announced)}{late}"
     return f"downtime{name} {kind} of {of}, {times}{text}"
 
 

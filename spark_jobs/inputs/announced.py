@@ -8,6 +8,7 @@ from datetime import date
 
 from sqlalchemy import Connection, text
 
+from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
 from sam_pipeline.spark_jobs.rules.groups import Member
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
@@ -26,8 +27,9 @@ WINDOW = {
 }
 _DOWNTIMES = (
     "SELECT coalesce(downtime_id, ''), site, host_name, service_flavour, start_s, end_s,"
-    " classification, severity, coalesce(description, ''){} FROM report_downtime"
-    " WHERE start_s < :end AND end_s > :start"
+    " classification, severity, coalesce(description, ''), announced_s{} FROM report_downtime"
+    # Those of the whole downtime, which the database finds first.
+    " WHERE whole_start_s < :end AND whole_end_s > :start AND start_s < :end AND end_s > :start"
 )
 # The time column of `report_result` that the index supports.
 TIME = {"sqlite": "measured_at_s", "postgresql": "measured_at"}
@@ -79,7 +81,10 @@ class Announcement:
 
 @dataclass(frozen=True)
 class Downtime(Announcement):
-    """An announced downtime of an endpoint, a host or a site."""
+    """An announced downtime of an endpoint, a host or a site, or a part of one.
+
+    `announced` is when it was announced; None in runs that did not record it.
+    """
 
     downtime_id: str
     site: str
@@ -90,6 +95,18 @@ class Downtime(Announcement):
     classification: str
     severity: str
     description: str
+    announced: int | None = None
+
+    def counted(self, profile: Profile) -> list[tuple[int, int]]:
+        """The parts that change statuses in a report (rule 8); the others are only drawn."""
+        return profile.counted(
+            self.classification, self.severity, self.start, self.end, self.announced
+        )
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it was announced after it had begun."""
+        return self.announced is not None and self.announced > self.start
 
 
 @dataclass(frozen=True)
@@ -215,7 +232,9 @@ def downtimes(connection: Connection, period: Period) -> list[Downtime]:
 
 def in_order(downtimes: Iterable[Downtime]) -> list[Downtime]:
     """Downtimes by start and end, in an order that depends on nothing else than they do."""
-    return sorted(downtimes, key=lambda downtime: (downtime.start, downtime.end, astuple(downtime)))
+    return sorted(
+        downtimes, key=lambda downtime: (downtime.start, downtime.end, repr(astuple(downtime)))
+    )
 
 
 def announcers(connection: Connection, period: Period) -> dict[Downtime, str]:

@@ -127,8 +127,8 @@ def expect(
         if downtime.touches(start, end) and (covered := by_name.covered(downtime))
     ]
     for downtime, covered in overlapping:
-        if profile.counts(downtime.classification, downtime.severity):
-            covers |= {Cover(ENDPOINT, *e, "", downtime.start, downtime.end) for e in covered}
+        for part in downtime.counted(profile):
+            covers |= {Cover(ENDPOINT, *e, "", *part) for e in covered}
     excluded = [
         exclusion
         for exclusion in exclusions

@@ -25,6 +25,10 @@ KEYS = {
     "downtimes": Key(
         "the kinds of downtime that count: [downtimes](#downtimes)", ["SCHEDULED/OUTAGE"]
     ),
+    "notice": Key(
+        'how long before its start a downtime must be announced to count as scheduled, as `"24h"`:'
+        " [downtimes](#downtimes)"
+    ),
     "flavours.NAME.metrics": Key("the metrics of its endpoints, at least one", required=True),
     "flavours.NAME.endpoints_operation": Key(
         "combines the endpoints of this flavour at a site", "OR"

@@ -11,6 +11,7 @@ from sam_pipeline.spark_jobs.rules.figures import Targets
 from sam_pipeline.spark_jobs.rules.statuses import Operation
 
 OFF = "off"
+SCHEDULED, UNSCHEDULED = "SCHEDULED", "UNSCHEDULED"
 
 Group = tuple[str, str]
 """A group of sites: its type and its name."""
@@ -78,6 +79,7 @@ class Profile:
     thresholds: tuple[Threshold, ...] = ()
     targets_of_groups: Mapping[Group, Mapping[str, Fraction]] = field(default_factory=dict)
     targets_of_sites: Mapping[str, Mapping[str, Fraction]] = field(default_factory=dict)
+    notice_s: int = 0
 
     @property
     def digest(self) -> str:
@@ -124,3 +126,20 @@ class Profile:
     def counts(self, classification: str, severity: str) -> bool:
         """Whether a downtime of this kind changes statuses, and is not only drawn (rule 8)."""
         return f"{classification}/{severity}".upper() in self.downtimes
+
+    def counted(
+        self, classification: str, severity: str, start: int, end: int, announced: int | None
+    ) -> list[tuple[int, int]]:
+        """The parts of a downtime that change statuses (rule 8).
+
+        One that is announced less than `notice_s` before its start is unscheduled until then.
+        """
+        scheduled_from = start
+        if self.notice_s and announced is not None and classification.upper() == SCHEDULED:
+            scheduled_from = min(max(start, announced + self.notice_s), end)
+        parts = ((UNSCHEDULED, start, scheduled_from), (classification, scheduled_from, end))
+        return [
+            (first, last)
+            for kind, first, last in parts
+            if first < last and self.counts(kind, severity)
+        ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from sam_pipeline.spark_jobs.profiles.threshold_tables import read_thresholds
 from sam_pipeline.spark_jobs.rules.statuses import AND, OR, Operation, own_operation
 
 MAX_VALIDITY_S = 2**31 - 1
+_DURATION = re.compile("([1-9][0-9]{0,5})([mhd])")
 
 
 class ProfileReader:
@@ -71,6 +73,7 @@ class ProfileReader:
             targets=targets.everywhere(),
             targets_of_groups=targets.of_groups(),
             targets_of_sites=targets.of_sites(),
+            notice_s=self._notice(document),
             operations=tuple(self._operations.values()),
             document=json.dumps(document, sort_keys=True, default=str),
             thresholds=read_thresholds(document, flavours, self._problems),
@@ -127,6 +130,16 @@ class ProfileReader:
         known = ", ".join(self._operations)
         self._problems.add(path, f"expected one of {known}, not {shown(name)}")
         return default
+
+    def _notice(self, document: Mapping[str, Any]) -> int:
+        value = document.get("notice", "")
+        match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+        if match:
+            return int(match[1]) * {"m": 60, "h": 3600, "d": 86_400}[match[2]]
+        if "notice" in document:
+            message = f'expected a time such as "24h", "90m" or "2d", not {shown(value)}'
+            self._problems.add(("notice",), message)
+        return 0
 
     def _validity(self, table: Mapping[str, Any], path: KeyPath) -> int | None:
         key = str(path[-1])

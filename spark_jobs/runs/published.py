@@ -122,7 +122,7 @@ class Run:
 
     def counts(self, downtime: Downtime) -> bool:
         """Whether a downtime changes statuses: the profile chooses the kinds that do (rule 8)."""
-        return self.profile.counts(downtime.classification, downtime.severity)
+        return bool(downtime.counted(self.profile))
 
 
 @dataclass(frozen=True)

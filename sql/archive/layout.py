@@ -86,6 +86,9 @@ SCHEMAS: Mapping[str, pa.Schema] = {
         ("severity", pa.string()),
         ("description", pa.string()),
         ("publisher", pa.string()),
+        ("announced_s", pa.int64()),
+        ("whole_start_s", pa.int64()),
+        ("whole_end_s", pa.int64()),
         optional="downtime_id description publisher",
     ),
     EXCLUSIONS: _schema(

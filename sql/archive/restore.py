@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -231,7 +231,10 @@ def _missing(
 def _missing_downtimes(
     engine: Engine, rows: Iterable[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """The downtimes that were not announced, nor cancelled; one with an id may have moved."""
+    """The downtimes that were not announced, nor cancelled; one with an id may have moved.
+
+    Parts that were announced at different times are one downtime.
+    """
 
     def key(row: Mapping[str, Any]) -> tuple[object, ...]:
         names = tuple(row[name] or "" for name in ("site", "host_name", "service_flavour"))
@@ -245,4 +248,9 @@ def _missing_downtimes(
             start = datetime.fromisoformat(start) if isinstance(start, str) else start
             names = {"site": site, "host_name": host, "service_flavour": flavour}
             known.add(key({**names, "downtime_id": by_id, "start_time": start}))
-    return [row for row in rows if key(row) not in known]
+    whole = {}
+    for row in rows:
+        start, end = (datetime.fromtimestamp(row[f"whole_{of}_s"], UTC) for of in ("start", "end"))
+        downtime = {**row, "start_time": start, "end_time": end}
+        whole[key(downtime)] = downtime
+    return [row for by_key, row in whole.items() if by_key not in known]

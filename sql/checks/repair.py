@@ -107,8 +107,8 @@ def repair(engine: Engine) -> Repair:
             created = _recreate_different(
                 connection, present_objects(connection), wanted_objects(connection)
             )
-            done = created + _settled(connection)
-            return Repair(done, prefixed(name_of(engine), schema_problems(connection)))
+            created += _settled(connection)
+            return Repair(created, prefixed(name_of(engine), schema_problems(connection)))
         roles.lock_schema(connection)
         roles.become_owner(connection)
         before, ours = present_objects(connection), wanted_objects(connection)

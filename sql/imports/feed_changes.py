@@ -14,7 +14,7 @@ from datetime import timedelta
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.loading.catalogue import SOURCE
+from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT, SOURCE
 from sam_pipeline.sql.topology.view_rows import HAND, HOLDS, Row, key_of
 
 MAX_VANISHED_PERCENT = 20
@@ -173,7 +173,8 @@ def downtime_changes(
     for key, row in wanted.items():
         is_said = key in known and key_of(row, details) == key_of(known[key], details)
         if not is_said:
-            changed.append(row)
+            # Only the first time the feed knows when people could read it.
+            changed.append({**row, ANNOUNCED_AT: at} if key in known else row)
         if key not in held:
             counts["new"] += 1
         elif key_of(row, details) == key_of(held[key], details):
@@ -203,7 +204,9 @@ def downtime_changes(
     return FeedChanges(
         "downtime",
         DOWNTIME,
-        rows=tuple({**row, "timestamp": at, SOURCE: snapshot.source} for row in rows),
+        rows=tuple(
+            {ANNOUNCED_AT: at, **row, "timestamp": at, SOURCE: snapshot.source} for row in rows
+        ),
         read=len(wanted),
         ended=len(ended),
         **counts,

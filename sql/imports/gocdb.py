@@ -19,9 +19,11 @@ from xml.etree.ElementTree import Element
 
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
+from sam_pipeline.schema.records.normalise import utc
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.feed_rows import best_endpoints, refuse_invalid, rows_of
 from sam_pipeline.sql.imports.xml_elements import elements
+from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT
 from sam_pipeline.sql.topology.view_rows import Row, key_of
 
 ROOT = "results"
@@ -104,6 +106,7 @@ def read_downtimes(paths: Iterable[Path]) -> list[Row]:
             "classification": element.get("CLASSIFICATION") or _text(element, "CLASSIFICATION"),
             "severity": _text(element, "SEVERITY"),
             "description": _text(element, "DESCRIPTION"),
+            ANNOUNCED_AT: _entered(element),
         }
         nested = element.find("SERVICES")
         services = [element] if nested is None else nested.findall("SERVICE")
@@ -163,6 +166,14 @@ def _time(element: Element, name: str) -> str:
     if _TO_THE_MINUTE.fullmatch(formatted):
         formatted += ":00Z"
     return _text(element, name) or formatted
+
+
+def _entered(element: Element) -> str:
+    """When a downtime was entered; "" if that is unknown."""
+    try:
+        return utc(_time(element, "INSERT_DATE"))
+    except ValueError:
+        return ""
 
 
 def _flag(element: Element, name: str) -> str:

@@ -19,7 +19,7 @@ from sam_pipeline.schema.identity.arrival import arrived
 from sam_pipeline.schema.identity.identity import OPERATOR, key_identity
 from sam_pipeline.schema.identity.policy import NOT_AUTHORISED, UNSIGNED, Policy, refusal
 from sam_pipeline.schema.messages.message import Message
-from sam_pipeline.schema.records.classes import METRIC_OUTPUT, built_in
+from sam_pipeline.schema.records.classes import DOWNTIME, METRIC_OUTPUT, built_in
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.loading.batch import (
     Batch,
@@ -28,7 +28,7 @@ from sam_pipeline.sql.loading.batch import (
     ViewBatch,
     whole_message,
 )
-from sam_pipeline.sql.loading.catalogue import ClassView
+from sam_pipeline.sql.loading.catalogue import SOURCE, ClassView
 
 MAX_AGE_S = 60.0
 """How long the topology, and decisions by it, are remembered."""
@@ -160,6 +160,17 @@ class Authority:
             batch.records.update(map(itemgetter(0), questions[name]))
             if answers[name].count(_ALLOWED) < len(part.rows):
                 _refuse(batch, part, answers[name], self.policy.enforces)
+            if built_in(part.view.name) is DOWNTIME:
+                part.rows = [self._announced(part.view, row) for row in part.rows]
+
+    def _announced(self, view: ClassView, pending: PendingRow) -> PendingRow:
+        """A downtime, announced at its timestamp if its publisher may say so."""
+        publisher = self.policy.publisher_of(pending.publisher)
+        [column] = [name for name in view.statement_columns if name != SOURCE] or [""]
+        if not (publisher and publisher.backdates and column and "timestamp" in pending.row.values):
+            return pending
+        values = {**pending.row.values, column: pending.row.values["timestamp"]}
+        return pending._replace(row=pending.row._replace(values=values))
 
     def refusals(
         self,

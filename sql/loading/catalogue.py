@@ -26,8 +26,9 @@ PUBLISHER = "publisher"
 RECEIVED_AT = "receivedAt"
 """The column that the database fills with the time at which it stores the row."""
 
-SOURCE = "source"
-"""The column of a built-in class of statements that says what else than a message said it."""
+SOURCE, ANNOUNCED_AT = "source", "announcedAt"
+"""The columns of built-in classes of statements that say what else than a message said it, and of a
+downtime when people could know, if not at its arrival."""
 
 _FACTS = {MESSAGE_ID.lower(), PUBLISHER, RECEIVED_AT.lower()}
 
@@ -82,7 +83,8 @@ class ClassView:
     """The view of a message class; names are spelled as in the database.
 
     `columns`: those that a record can fill. `times`: the kinds of the columns that contain times,
-    by key in lower case (see `normalise`). `problem`: why the view can't be used at all. `bulk`:
+    by key in lower case (see `normalise`). `statement_columns`: those of statements that only the
+    loader can fill. `problem`: why the view can't be used at all. `bulk`:
     rows may be copied into its staging table, bypassing the trigger.
     """
 
@@ -90,7 +92,7 @@ class ClassView:
     columns: tuple[str, ...]
     message_id_column: str | None = None
     publisher_column: str | None = None
-    source_column: str | None = None
+    statement_columns: tuple[str, ...] = ()
     has_trigger: bool = True
     problem: str | None = None
     times: Mapping[str, str] = field(default_factory=dict)
@@ -99,20 +101,17 @@ class ClassView:
     @property
     def all_columns(self) -> tuple[str, ...]:
         """The columns of the record, and those about its message that the view has."""
-        facts = (self.message_id_column, self.publisher_column, self.source_column)
-        return (*self.columns, *filter(None, facts))
+        facts = filter(None, [self.message_id_column, self.publisher_column])
+        return (*self.columns, *facts, *self.statement_columns)
 
     def values(self, row: Mapping[str, str], message_id: str, publisher: str) -> list[str | None]:
-        """A row, which may name its source, with the facts about its message, in the order of
-        `all_columns`.
-        """
+        """A row with the facts about its message, in the order of `all_columns`."""
         values = [row.get(name) for name in self.columns]
         if self.message_id_column:
             values.append(message_id)
         if self.publisher_column:
             values.append(publisher)
-        if self.source_column:
-            values.append(row.get(self.source_column))
+        values += map(row.get, self.statement_columns)
         return values
 
 
@@ -198,7 +197,8 @@ def _read(engine: Engine) -> tuple[str | None, list[ClassView]]:
         if not view.enabled and not built_in(view.name) and view.name in schemas_own:
             continue
         names = [column.name for column in view.columns]
-        of_message = {*_FACTS, SOURCE} if built_in(view.name) in STATEMENTS else _FACTS
+        own = {SOURCE, ANNOUNCED_AT.lower()} if built_in(view.name) in STATEMENTS else set()
+        of_message = _FACTS | own
         facts = {name.lower(): name for name in names if name.lower() in of_message}
         classes.append(
             ClassView(
@@ -206,7 +206,7 @@ def _read(engine: Engine) -> tuple[str | None, list[ClassView]]:
                 tuple(name for name in names if name not in facts.values()),
                 facts.get(MESSAGE_ID.lower()),
                 facts.get(PUBLISHER),
-                facts.get(SOURCE),
+                tuple(name for key, name in facts.items() if key in own),
                 has_trigger=bool(view.enabled),
                 problem=problem_of(view, class_names, schemas_own),
                 bulk=view.bulk,

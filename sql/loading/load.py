@@ -44,7 +44,7 @@ from sam_pipeline.sql.loading.batch import (
     split_batch,
     whole_message,
 )
-from sam_pipeline.sql.loading.catalogue import Catalogue, Classes, ClassView
+from sam_pipeline.sql.loading.catalogue import SOURCE, Catalogue, Classes, ClassView
 from sam_pipeline.sql.loading.insert import Inserted, insert_batch
 from sam_pipeline.sql.loading.letters.quota import LetterQuota, Ration
 from sam_pipeline.sql.loading.letters.store import (
@@ -434,8 +434,8 @@ def decode_batches(
             publisher = identity_of(message)
             part.messages.append(message)
             for row in decoded.rows:
-                if view.source_column and FILE in message.headers:
-                    row = row._replace(values={**row.values, view.source_column: "file"})
+                if FILE in message.headers and SOURCE in view.statement_columns:
+                    row = row._replace(values={**row.values, SOURCE: "file"})
                 part.rows.append(PendingRow(message, message_id, publisher, row))
             for refused in decoded.bad:
                 part.failures.append(RecordFailure(message, *refused))

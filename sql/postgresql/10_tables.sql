@@ -297,6 +297,7 @@ CREATE TABLE announced_downtime (
     start_time timestamptz NOT NULL,
     end_time timestamptz NOT NULL CHECK (end_time >= start_time),
     said_at timestamptz NOT NULL,
+    announced_at timestamptz NOT NULL,
     received_at timestamptz NOT NULL,
     site_id integer NOT NULL REFERENCES site,
     host_id integer NOT NULL REFERENCES host,
@@ -314,7 +315,8 @@ CREATE TABLE announced_downtime (
 COMMENT ON TABLE announced_downtime IS
     'A downtime announced for [start_time, end_time); if that is empty, the downtime is '
     'cancelled. start_key is the epoch second of the start for a downtime without an id, and 0 '
-    'for one with an id, which may therefore move.';
+    'for one with an id, which may therefore move. announced_at is when people could know: at the '
+    'arrival, unless a feed or a trusted publisher knows better.';
 CREATE INDEX announced_downtime_key
     ON announced_downtime (site_id, host_id, service_flavour_id, start_key, downtime_id);
 COMMENT ON INDEX announced_downtime_key IS 'Finds the statements about a key.';

@@ -167,6 +167,7 @@ SELECT
     a.message_id AS messageId,
     p.identity AS publisher,
     a.received_at AS receivedAt,
+    a.announced_at AS announcedAt,
     coalesce(a.source, 'message') AS source,
     a.withdrawn_at AS withdrawnAt,
     a.holds AS holds
@@ -180,7 +181,7 @@ COMMENT ON VIEW downtime_statement IS 'What was said about downtimes, each state
 CREATE VIEW downtime AS
 SELECT
     downtimeId, siteName, hostName, serviceFlavour, startTime, endTime, classification,
-    severity, description, timestamp, messageId, publisher, receivedAt, source
+    severity, description, timestamp, messageId, publisher, receivedAt, announcedAt, source
 FROM downtime_statement
 WHERE holds;
 COMMENT ON VIEW downtime IS
@@ -285,23 +286,79 @@ SELECT
     s.name AS site,
     h.name AS host_name,
     f.name AS service_flavour,
-    a.start_time,
-    a.end_time,
-    CAST(extract(epoch FROM a.start_time) AS bigint) AS start_s,
-    CAST(extract(epoch FROM a.end_time) AS bigint) AS end_s,
+    part.start_time,
+    part.end_time,
+    CAST(extract(epoch FROM part.start_time) AS bigint) AS start_s,
+    CAST(extract(epoch FROM part.end_time) AS bigint) AS end_s,
     a.classification,
     a.severity,
     a.description,
-    p.identity AS publisher
+    p.identity AS publisher,
+    part.announced_at,
+    CAST(floor(extract(epoch FROM part.announced_at)) AS bigint) AS announced_s,
+    CAST(extract(epoch FROM a.start_time) AS bigint) AS whole_start_s,
+    CAST(extract(epoch FROM a.end_time) AS bigint) AS whole_end_s
 FROM announced_downtime AS a
 JOIN publisher AS p ON p.publisher_id = a.publisher_id
 JOIN site AS s ON s.site_id = a.site_id
 JOIN host AS h ON h.host_id = a.host_id
 JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id
-WHERE a.holds AND a.end_time > a.start_time;
+CROSS JOIN LATERAL (
+    SELECT
+        edge.at AS start_time,
+        lead(edge.at, 1, a.end_time) OVER (ORDER BY edge.at) AS end_time,
+        (
+            -- The first of the statements from which on all have it.
+            SELECT min(k.announced_at)
+            FROM announced_downtime AS k
+            WHERE k.site_id = a.site_id
+                AND k.host_id = a.host_id
+                AND k.service_flavour_id = a.service_flavour_id
+                AND k.start_key = a.start_key
+                AND k.downtime_id = a.downtime_id
+                AND k.withdrawn_at IS NULL
+                AND NOT EXISTS (
+                    SELECT FROM announced_downtime AS b
+                    WHERE b.site_id = a.site_id
+                        AND b.host_id = a.host_id
+                        AND b.service_flavour_id = a.service_flavour_id
+                        AND b.start_key = a.start_key
+                        AND b.downtime_id = a.downtime_id
+                        AND b.withdrawn_at IS NULL
+                        AND (
+                            b.source IS NOT DISTINCT FROM 'hand', b.said_at,
+                            coalesce(b.message_id, ''), b.statement_id
+                        ) >= (
+                            k.source IS NOT DISTINCT FROM 'hand', k.said_at,
+                            coalesce(k.message_id, ''), k.statement_id
+                        )
+                        AND (
+                            b.start_time > edge.at
+                            OR b.end_time <= edge.at
+                            OR b.classification <> a.classification
+                            OR b.severity <> a.severity
+                        )
+                )
+        ) AS announced_at
+    FROM (
+        SELECT DISTINCT bound.at
+        FROM announced_downtime AS k
+        CROSS JOIN LATERAL (VALUES (k.start_time), (k.end_time)) AS bound (at)
+        WHERE k.site_id = a.site_id
+            AND k.host_id = a.host_id
+            AND k.service_flavour_id = a.service_flavour_id
+            AND k.start_key = a.start_key
+            AND k.downtime_id = a.downtime_id
+            AND k.withdrawn_at IS NULL
+            AND bound.at >= a.start_time
+            AND bound.at < a.end_time
+    ) AS edge
+) AS part
+WHERE a.holds;
 COMMENT ON VIEW report_downtime IS
     'Downtimes that are not cancelled. Without a flavour a downtime applies to the whole host, '
-    'without a host to the whole site.';
+    'without a host to the whole site. A part that was added later is a row of its own, with the '
+    'time at which it was announced; whole_start_s and whole_end_s are those of the downtime.';
 
 CREATE VIEW report_site_group AS
 SELECT

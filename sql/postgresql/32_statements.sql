@@ -463,6 +463,10 @@ BEGIN
         s.startTime,
         s.endTime,
         date_trunc('second', coalesce(s.timestamp, s.receivedAt, now())),
+        coalesce(
+            CASE WHEN coalesce(s.source, '') NOT IN ('hand', 'file') THEN s.announcedAt END,
+            s.receivedAt, now()
+        ),
         coalesce(s.receivedAt, now()),
         (SELECT x.site_id FROM site AS x WHERE x.name = coalesce(s.siteName, '')),
         (SELECT x.host_id FROM host AS x WHERE x.name = coalesce(lower(s.hostName), '')),

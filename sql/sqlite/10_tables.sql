@@ -334,7 +334,8 @@ CREATE INDEX site_contact_key ON site_contact (site_id);
 
 -- A downtime announced for [start_time, end_time); if that is empty, the downtime is cancelled.
 -- start_key is the epoch second of the start for a downtime without an id, and 0 for one with an
--- id, which may therefore move.
+-- id, which may therefore move. announced_at is when people could know: at the arrival, unless a feed
+-- or a trusted publisher knows better.
 CREATE TABLE announced_downtime (
     statement_id integer PRIMARY KEY,
     downtime_id text NOT NULL,
@@ -347,6 +348,7 @@ CREATE TABLE announced_downtime (
     classification text NOT NULL,
     severity text NOT NULL,
     description text,
+    announced_at integer NOT NULL,
     said_at integer NOT NULL,
     source text,
     message_id text,

@@ -165,6 +165,7 @@ SELECT
     a.message_id AS messageId,
     p.identity AS publisher,
     strftime('%Y-%m-%dT%H:%M:%SZ', a.received_at, 'unixepoch') AS receivedAt,
+    strftime('%Y-%m-%dT%H:%M:%SZ', a.announced_at, 'unixepoch') AS announcedAt,
     coalesce(a.source, 'message') AS source,
     strftime('%Y-%m-%dT%H:%M:%SZ', a.withdrawn_at, 'unixepoch') AS withdrawnAt,
     a.holds AS holds
@@ -178,7 +179,7 @@ JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id;
 CREATE VIEW downtime AS
 SELECT
     downtimeId, siteName, hostName, serviceFlavour, startTime, endTime, classification,
-    severity, description, timestamp, messageId, publisher, receivedAt, source
+    severity, description, timestamp, messageId, publisher, receivedAt, announcedAt, source
 FROM downtime_statement
 WHERE holds;
 
@@ -295,27 +296,84 @@ JOIN vo AS v ON v.vo_id = m.vo_id
 WHERE m.holds;
 
 -- Downtimes that are not cancelled. Without a flavour a downtime applies to the whole host, without
--- a host to the whole site.
+-- a host to the whole site. A part that was added later is a row of its own, with the time at which
+-- it was announced; whole_start_s and whole_end_s are those of the downtime.
 CREATE VIEW report_downtime AS
 SELECT
     a.downtime_id,
     s.name AS site,
     h.name AS host_name,
     f.name AS service_flavour,
-    strftime('%Y-%m-%dT%H:%M:%SZ', a.start_time, 'unixepoch') AS start_time,
-    strftime('%Y-%m-%dT%H:%M:%SZ', a.end_time, 'unixepoch') AS end_time,
-    a.start_time AS start_s,
-    a.end_time AS end_s,
+    strftime('%Y-%m-%dT%H:%M:%SZ', part.start_s, 'unixepoch') AS start_time,
+    strftime('%Y-%m-%dT%H:%M:%SZ', part.end_s, 'unixepoch') AS end_time,
+    part.start_s,
+    part.end_s,
     a.classification,
     a.severity,
     a.description,
-    p.identity AS publisher
-FROM announced_downtime AS a
+    p.identity AS publisher,
+    strftime('%Y-%m-%dT%H:%M:%SZ', part.announced_s, 'unixepoch') AS announced_at,
+    part.announced_s,
+    a.start_time AS whole_start_s,
+    a.end_time AS whole_end_s
+FROM (
+    SELECT
+        edge.statement_id,
+        edge.at AS start_s,
+        lead(edge.at, 1, edge.last) OVER (PARTITION BY edge.statement_id ORDER BY edge.at) AS end_s,
+        (
+            -- The first of the statements from which on all have it.
+            SELECT min(k.announced_at)
+            FROM announced_downtime AS a
+            JOIN announced_downtime AS k
+                ON k.site_id = a.site_id
+                AND k.host_id = a.host_id
+                AND k.service_flavour_id = a.service_flavour_id
+                AND k.start_key = a.start_key
+                AND k.downtime_id = a.downtime_id
+                AND k.withdrawn_at IS NULL
+            WHERE a.statement_id = edge.statement_id
+                AND NOT EXISTS (
+                    SELECT 1 FROM announced_downtime AS b
+                    WHERE b.site_id = a.site_id
+                        AND b.host_id = a.host_id
+                        AND b.service_flavour_id = a.service_flavour_id
+                        AND b.start_key = a.start_key
+                        AND b.downtime_id = a.downtime_id
+                        AND b.withdrawn_at IS NULL
+                        AND (b.rank, b.statement_id) >= (k.rank, k.statement_id)
+                        AND (
+                            b.start_time > edge.at
+                            OR b.end_time <= edge.at
+                            OR b.classification <> a.classification
+                            OR b.severity <> a.severity
+                        )
+                )
+        ) AS announced_s
+    FROM (
+        SELECT DISTINCT
+            a.statement_id,
+            a.end_time AS last,
+            CASE side.is_end WHEN 0 THEN k.start_time ELSE k.end_time END AS at
+        FROM announced_downtime AS a
+        JOIN announced_downtime AS k
+            ON k.site_id = a.site_id
+            AND k.host_id = a.host_id
+            AND k.service_flavour_id = a.service_flavour_id
+            AND k.start_key = a.start_key
+            AND k.downtime_id = a.downtime_id
+            AND k.withdrawn_at IS NULL
+        CROSS JOIN (SELECT 0 AS is_end UNION ALL SELECT 1) AS side
+        WHERE a.holds
+            AND CASE side.is_end WHEN 0 THEN k.start_time ELSE k.end_time END >= a.start_time
+            AND CASE side.is_end WHEN 0 THEN k.start_time ELSE k.end_time END < a.end_time
+    ) AS edge
+) AS part
+JOIN announced_downtime AS a ON a.statement_id = part.statement_id
 JOIN publisher AS p ON p.publisher_id = a.publisher_id
 JOIN site AS s ON s.site_id = a.site_id
 JOIN host AS h ON h.host_id = a.host_id
-JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id
-WHERE a.holds AND a.end_time > a.start_time;
+JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id;
 
 -- Members of groups of sites, as announced.
 CREATE VIEW report_site_group AS

@@ -423,7 +423,7 @@ CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime BEGIN
 
     INSERT INTO announced_downtime (
         downtime_id, site_id, host_id, service_flavour_id, start_key,
-        start_time, end_time, classification, severity, description,
+        start_time, end_time, classification, severity, description, announced_at,
         said_at, source, message_id, publisher_id, received_at
     )
     SELECT
@@ -431,6 +431,13 @@ CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime BEGIN
         CASE WHEN coalesce(NEW.downtimeId, '') <> '' THEN 0 ELSE unixepoch(NEW.startTime) END,
         unixepoch(NEW.startTime), unixepoch(NEW.endTime), NEW.classification, NEW.severity,
         NEW.description,
+        coalesce(
+            CASE
+                WHEN coalesce(NEW.source, '') NOT IN ('hand', 'file')
+                    THEN unixepoch(NEW.announcedAt)
+            END,
+            unixepoch(NEW.receivedAt), unixepoch()
+        ),
         coalesce(unixepoch(NEW.timestamp), unixepoch(NEW.receivedAt), unixepoch()),
         -- Without a message id a person says it.
         coalesce(NULLIF(NEW.source, 'message'), CASE WHEN NEW.messageId IS NULL THEN 'hand' END),

@@ -10,10 +10,16 @@ from sqlalchemy import ColumnClause, Connection, Select, column, insert, null, s
 
 from sam_pipeline.schema.identity.identity import operator_identity
 from sam_pipeline.schema.login import login_name
-from sam_pipeline.schema.records.classes import MessageClass
+from sam_pipeline.schema.records.classes import DOWNTIME, MessageClass
 from sam_pipeline.schema.times import format_time
 from sam_pipeline.sql.database.statements import HISTORIES
-from sam_pipeline.sql.loading.catalogue import MESSAGE_ID, PUBLISHER, RECEIVED_AT, SOURCE
+from sam_pipeline.sql.loading.catalogue import (
+    ANNOUNCED_AT,
+    MESSAGE_ID,
+    PUBLISHER,
+    RECEIVED_AT,
+    SOURCE,
+)
 
 Row = Mapping[str, str]
 """Attributes by their wire keys, without missing ones; times are `YYYY-MM-DDThh:mm:ssZ`. `source`
@@ -76,6 +82,8 @@ def history(
 def insert_rows(connection: Connection, message_class: MessageClass, rows: Iterable[Row]) -> None:
     """Insert rows into the view of a class, in their order; this process's login sent them."""
     keys = [*message_class.keys, SOURCE, PUBLISHER]
+    if message_class is DOWNTIME:
+        keys.append(ANNOUNCED_AT)
     facts = {PUBLISHER: operator_identity(login_name())}
     values = [{key.lower(): {**row, **facts}.get(key) for key in keys} for row in rows]
     if values:

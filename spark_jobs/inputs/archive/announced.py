@@ -73,10 +73,13 @@ def archived_announcers(archived: ArchivedDays) -> dict[Downtime, str]:
 
 def _downtimes(archived: ArchivedDays, day: date) -> dict[Downtime, str]:
     """The downtimes of a day, with their publishers."""
-    columns = [*_TEXTS, "start_s", "end_s", "publisher"]
+    columns = [*_TEXTS, "start_s", "end_s", "publisher", "announced_s"]
     return {
         Downtime(
-            **{name: row[name] or "" for name in _TEXTS}, start=row["start_s"], end=row["end_s"]
+            **{name: row[name] or "" for name in _TEXTS},
+            start=row["start_s"],
+            end=row["end_s"],
+            announced=row["announced_s"],
         ): row["publisher"] or ""
         for row in _rows(archived, day, DOWNTIMES, columns)
     }

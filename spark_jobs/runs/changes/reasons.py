@@ -86,7 +86,7 @@ class TracedChanges:
         if any((endpoint in self._old) != (endpoint in self._new) for endpoint in below):
             changed.add(TOPOLOGY)
         if any(
-            self._profile.counts(downtime.classification, downtime.severity)
+            downtime.counted(self._profile)
             and any(downtime.covers(*endpoint) for endpoint in below)
             for downtime in self._downtimes
         ):

@@ -157,5 +157,6 @@ def _where_and_until(announcement: Downtime | Exclusion) -> str:
 
 
 def _announcement_json(announcement: Downtime | Exclusion) -> dict[str, Any]:
-    times = {"start": moment(announcement.start), "end": moment(announcement.end)}
-    return {**vars(announcement), **times}
+    document = vars(announcement)
+    times = [name for name in ("start", "end", "announced") if document.get(name) is not None]
+    return {**document, **{name: moment(document[name]) for name in times}}

@@ -93,7 +93,7 @@ class SiteFolded:
         return max(ends, default=None)
 
     def counts(self, downtime: Downtime) -> bool:
-        return self.profile.counts(downtime.classification, downtime.severity)
+        return bool(downtime.counted(self.profile))
 
 
 def fold_now(

@@ -19,7 +19,12 @@ _OF_SECONDS["end_time"] = "end_s"
 _STATEMENTS = (
     (TOPOLOGY, ENDPOINT, f"SELECT * FROM report_topology WHERE {_VALID}"),
     (TOPOLOGY, MEMBER, f"SELECT * FROM report_site_group WHERE {_VALID}"),
-    (DOWNTIMES, "", "SELECT * FROM report_downtime WHERE start_s < :end AND end_s > :start"),
+    # All parts of a downtime, so that it can be restored.
+    (
+        DOWNTIMES,
+        "",
+        "SELECT * FROM report_downtime WHERE whole_start_s < :end AND whole_end_s > :start",
+    ),
     # A result of the day before that does not exist is not carried over to the day either.
     (EXCLUSIONS, "", "SELECT * FROM report_exclusion WHERE start_s < :end AND end_s >= :before"),
 )

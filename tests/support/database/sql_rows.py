@@ -138,10 +138,13 @@ def stored(engine: Engine, view: str) -> list[dict[str, Any]]:
         {
             spelling.get(key.lower(), key): _plain(value)
             for key, value in row.items()
-            if value is not None and key.lower() not in ("publisher", "receivedat", "source")
+            if value is not None and key.lower() not in _ABOUT
         }
         for row in rows
     ]
+
+
+_ABOUT = ("publisher", "receivedat", "announcedat", "source")
 
 
 def query(engine: Engine, statement: str, **values: object) -> list[tuple[Any, ...]]:

@@ -359,6 +359,19 @@ def test_a_publisher_has_the_name_of_the_policy_that_it_was_last_loaded_under(
     assert query(engine, "SELECT identity, name FROM publisher") == [(ALICE, "new")]
 
 
+@pytest.mark.parametrize("backdates", [True, False])
+def test_only_a_publisher_that_may_backdates_an_announcement(
+    engine: Engine, backdates: bool
+) -> None:
+    rule = PublisherRule("feed", (FEED,), ("*",), sites=("*",), hosts=("*",), backdates=backdates)
+
+    load_now(engine, Policy(ENFORCE, (rule,)), message_of("downtime", downtime(), sender=FEED))
+
+    [(timestamp, announced)] = query(engine, "SELECT timestamp, announcedAt FROM downtime")
+    assert timestamp == "2026-11-18T00:00:00Z"
+    assert (announced == timestamp) == backdates
+
+
 # Random worlds ------------------------------------------------------------------------------------
 
 WORLDS = 200

@@ -218,6 +218,36 @@ def test_downtimes_without_an_id_differ_by_their_start_and_by_what_they_cover(
     assert covered == [("", ""), (host, ""), (host, "CE"), (host, "CE")]
 
 
+def test_a_part_of_a_downtime_that_was_added_later_is_announced_then(engine: Engine) -> None:
+    """Each is said on a day, and arrives on one; the parts are hours and days of arrival."""
+
+    def parts() -> list[tuple[str, str, str]]:
+        rows = query(
+            engine,
+            "SELECT start_time, end_time, announced_at FROM report_downtime ORDER BY start_time",
+        )
+        return [(start[11:13], end[11:13], at[8:10]) for start, end, at in rows]
+
+    for start, end, said, arrived, more, expected in (
+        (10, 12, 1, 1, {}, [("10", "12", "01")]),
+        (10, 14, 2, 2, {}, [("10", "12", "01"), ("12", "14", "02")]),
+        (9, 13, 3, 3, {}, [("09", "10", "03"), ("10", "12", "01"), ("12", "13", "02")]),
+        (9, 13, 4, 4, {}, [("09", "10", "03"), ("10", "12", "01"), ("12", "13", "02")]),
+        (9, 9, 5, 5, {}, []),
+        (9, 13, 6, 6, {}, [(a, b, "06") for a, b in (("09", "10"), ("10", "12"), ("12", "13"))]),
+        (9, 13, 7, 7, {"severity": "WARNING"}, None),
+        (10, 11, 0, 8, {}, None),  # said first, and late
+    ):
+        times = {"startTime": f"2026-11-20T{start:02}:00:00Z"}
+        times |= {"endTime": f"2026-11-20T{end:02}:00:00Z", "timestamp": f"2026-11-0{said + 1}"}
+        times["timestamp"] += "T00:00:00Z"
+        about = {"receivedAt": f"2026-11-0{arrived}T00:00:00Z", "messageId": f"m-{arrived}"}
+        insert(engine, "downtime", downtime(**times, **about, publisher="p", **more))
+        if expected is not None:
+            assert parts() == expected
+    assert {announced for _, _, announced in parts()} == {"07"}
+
+
 def test_reports_read_neither_a_downtime_that_ends_as_it_starts_nor_an_empty_contact(
     engine: Engine,
 ) -> None:

@@ -97,6 +97,29 @@ def test_without_a_vo_endpoints_of_all_vos_are_expected_with_each_metric(profile
 
 
 @pytest.mark.parametrize(
+    ("announced", "kinds", "covered"),
+    [
+        (-3600, "SCHEDULED/OUTAGE", [(100, 200)]),  # in time
+        (-3590, "SCHEDULED/OUTAGE", [(110, 200)]),
+        (-3590, "UNSCHEDULED/OUTAGE", [(100, 110)]),
+        (500, "SCHEDULED/OUTAGE", []),  # when it was over
+        (500, "UNSCHEDULED/OUTAGE", [(100, 200)]),
+        (None, "SCHEDULED/OUTAGE", [(100, 200)]),
+    ],
+)
+def test_a_downtime_is_scheduled_after_its_notice(
+    profile: Profile, announced: int | None, kinds: str, covered: list[tuple[int, int]]
+) -> None:
+    """Announced that many seconds after midnight, with a notice of an hour and 100 seconds."""
+    strict = dataclasses.replace(profile, notice_s=3700, downtimes=(kinds,))
+    at = None if announced is None else START + announced
+
+    day = expect(DAY, [membership()], [downtime(announced=at)], [], strict, LATER)
+
+    assert [(cover.start - START, cover.end - START) for cover in day.covers] == covered
+
+
+@pytest.mark.parametrize(
     ("named", "covered"),
     [
         ({"host_name": "h1", "service_flavour": ""}, [(100, 200)]),

@@ -91,6 +91,14 @@ def problems(text: str | bytes) -> list[str]:
     return list(caught.value.problems)
 
 
+@pytest.mark.parametrize(
+    ("notice", "seconds"), [("24h", 86_400), ("90m", 5_400), ("2d", 172_800), (None, 0)]
+)
+def test_the_notice_is_a_time_with_its_unit(notice: str | None, seconds: int) -> None:
+    key = f'notice = "{notice}"\n' if notice else ""
+    assert of(f"{key}{SHORT}").notice_s == seconds
+
+
 def test_a_short_profile_gets_the_documented_defaults() -> None:
     profile = of(SHORT)
 

@@ -122,6 +122,21 @@ def test_both_methods_give_the_same_downtimes(
     assert "9G0" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("entered", "expected"), [("1763400000", "2025-11-17T17:20:00Z"), ("yesterday", None)]
+)
+def test_a_downtime_was_announced_when_it_was_entered(
+    file: Path, entered: str, expected: str | None
+) -> None:
+    text = document(downtime()).replace(
+        "<START_DATE>", f"<INSERT_DATE>{entered}</INSERT_DATE><START_DATE>"
+    )
+
+    [row] = read_downtimes([write(file, text)])
+
+    assert row.get("announcedAt") == expected
+
+
 def test_formatted_times_are_used_where_epoch_seconds_are_missing(file: Path) -> None:
     text = document(downtime())
     for name, value in (("START_DATE", START), ("END_DATE", END)):

@@ -457,6 +457,19 @@ def test_of_messages_and_gocdb_the_last_word_holds_and_that_by_hand_is_kept(
     assert take(missing, DAY3, downtime("2G0")).ended == 0
 
 
+def test_only_its_first_word_of_a_downtime_has_the_time_of_entry() -> None:
+    view = View(DOWNTIME)
+    entered = downtime(announcedAt="2026-10-01T00:00:00Z")
+
+    rows = [
+        *take(view, DAY1, entered).rows,
+        *take(view, DAY2, {**entered, "endTime": DAY4}).rows,
+        *take(view, DAY3, downtime("2G0"), {**entered, "endTime": DAY4}).rows,
+    ]
+
+    assert [row["announcedAt"] for row in rows] == ["2026-10-01T00:00:00Z", DAY2, DAY3]
+
+
 downtimes = st.dictionaries(
     st.sampled_from(["1G0", "2G0", "3G0"]),
     st.tuples(st.integers(0, 200), st.integers(0, 100)),
