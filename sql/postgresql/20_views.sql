@@ -203,11 +203,7 @@ SELECT
     r.measured_at,
     CAST(extract(epoch FROM r.measured_at) AS bigint) AS measured_at_s,
     s.name AS status,
-    g.gathered_at,
-    g.monitoring_host,
-    r.summary,
-    r.performance_data,
-    r.message_id,
+    g.gathered_at, g.monitoring_host, r.summary, r.performance_data, r.message_id,
     r.status AS status_code,
     r.source_id,
     p.identity AS publisher,
@@ -238,10 +234,7 @@ COMMENT ON VIEW report_source IS
 
 CREATE VIEW report_instance AS
 SELECT
-    i.instance_id,
-    i.endpoint_id,
-    i.metric_id,
-    i.vo_id,
+    i.instance_id, i.endpoint_id, i.metric_id, i.vo_id,
     h.name AS host_name,
     f.name AS service_flavour,
     m.name AS metric_name,
@@ -263,11 +256,7 @@ SELECT
     h.name AS host_name,
     f.name AS service_flavour,
     v.name AS vo,
-    m.service_uri,
-    m.production,
-    m.monitored,
-    m.valid_from,
-    m.valid_to,
+    m.service_uri, m.production, m.monitored, m.valid_from, m.valid_to,
     CAST(extract(epoch FROM m.valid_from) AS bigint) AS valid_from_s,
     CAST(extract(epoch FROM m.valid_to) AS bigint) AS valid_to_s
 FROM endpoint_membership AS m
@@ -290,9 +279,7 @@ SELECT
     part.end_time,
     CAST(extract(epoch FROM part.start_time) AS bigint) AS start_s,
     CAST(extract(epoch FROM part.end_time) AS bigint) AS end_s,
-    a.classification,
-    a.severity,
-    a.description,
+    a.classification, a.severity, a.description,
     p.identity AS publisher,
     part.announced_at,
     CAST(floor(extract(epoch FROM part.announced_at)) AS bigint) AS announced_s,
@@ -365,9 +352,7 @@ SELECT
     s.name AS site,
     g.group_type,
     g.name AS group_name,
-    m.weight,
-    m.valid_from,
-    m.valid_to,
+    m.weight, m.valid_from, m.valid_to,
     CAST(extract(epoch FROM m.valid_from) AS bigint) AS valid_from_s,
     CAST(extract(epoch FROM m.valid_to) AS bigint) AS valid_to_s
 FROM site_group_member AS m
@@ -388,20 +373,11 @@ COMMENT ON VIEW report_site_contact IS 'Who to call about a site: the newest ann
 
 CREATE VIEW report_exclusion AS
 SELECT
-    exclusion_id,
-    kind,
-    monitoring_host,
-    metric_name,
-    site,
-    service_flavour,
-    host_name,
-    start_time,
+    exclusion_id, kind, monitoring_host, metric_name, site, service_flavour, host_name, start_time,
     end_time,
     CAST(extract(epoch FROM start_time) AS bigint) AS start_s,
     CAST(extract(epoch FROM end_time) AS bigint) AS end_s,
-    reason,
-    who,
-    added_at
+    reason, who, added_at
 FROM exclusion
 WHERE removed_at IS NULL;
 COMMENT ON VIEW report_exclusion IS
@@ -410,23 +386,11 @@ COMMENT ON VIEW report_exclusion IS
 
 CREATE VIEW exclusion_history AS
 SELECT
-    exclusion_id,
-    kind,
-    monitoring_host,
-    metric_name,
-    site,
-    service_flavour,
-    host_name,
-    start_time,
+    exclusion_id, kind, monitoring_host, metric_name, site, service_flavour, host_name, start_time,
     end_time,
     CAST(extract(epoch FROM start_time) AS bigint) AS start_s,
     CAST(extract(epoch FROM end_time) AS bigint) AS end_s,
-    reason,
-    who,
-    added_at,
-    removed_at,
-    removed_by,
-    removed_because
+    reason, who, added_at, removed_at, removed_by, removed_because
 FROM exclusion;
 COMMENT ON VIEW exclusion_history IS 'All exclusions, including those that were removed.';
 
@@ -453,21 +417,8 @@ COMMENT ON VIEW report_horizon IS
 
 CREATE VIEW endpoint_availability AS
 SELECT
-    p.report,
-    p.day,
-    g.site,
-    g.service_flavour,
-    g.host_name,
-    g.availability,
-    g.reliability,
-    g.ok_s,
-    g.warning_s,
-    g.critical_s,
-    g.unknown_s,
-    g.missing_s,
-    g.downtime_s,
-    g.excluded_s,
-    r.until,
+    p.report, p.day, g.site, g.service_flavour, g.host_name, g.availability, g.reliability, g.ok_s,
+    g.warning_s, g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s, r.until,
     p.run_id
 FROM published_run AS p
 JOIN run AS r ON r.run_id = p.run_id
@@ -476,21 +427,8 @@ COMMENT ON VIEW endpoint_availability IS 'Availability of endpoints, by site and
 
 CREATE VIEW service_availability AS
 SELECT
-    p.report,
-    p.day,
-    g.site,
-    g.service_flavour,
-    g.availability,
-    g.reliability,
-    g.ok_s,
-    g.warning_s,
-    g.critical_s,
-    g.unknown_s,
-    g.missing_s,
-    g.downtime_s,
-    g.excluded_s,
-    r.until,
-    p.run_id
+    p.report, p.day, g.site, g.service_flavour, g.availability, g.reliability, g.ok_s, g.warning_s,
+    g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s, r.until, p.run_id
 FROM published_run AS p
 JOIN run AS r ON r.run_id = p.run_id
 JOIN service_figure AS g ON g.run_id = p.run_id;
@@ -498,21 +436,8 @@ COMMENT ON VIEW service_availability IS 'Availability of service flavours, by si
 
 CREATE VIEW function_availability AS
 SELECT
-    p.report,
-    p.day,
-    g.site,
-    g.function,
-    g.availability,
-    g.reliability,
-    g.ok_s,
-    g.warning_s,
-    g.critical_s,
-    g.unknown_s,
-    g.missing_s,
-    g.downtime_s,
-    g.excluded_s,
-    r.until,
-    p.run_id
+    p.report, p.day, g.site, g.function, g.availability, g.reliability, g.ok_s, g.warning_s,
+    g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s, r.until, p.run_id
 FROM published_run AS p
 JOIN run AS r ON r.run_id = p.run_id
 JOIN function_figure AS g ON g.run_id = p.run_id;
@@ -520,20 +445,8 @@ COMMENT ON VIEW function_availability IS 'Availability of functions, by site and
 
 CREATE VIEW site_availability AS
 SELECT
-    p.report,
-    p.day,
-    g.site,
-    g.availability,
-    g.reliability,
-    g.ok_s,
-    g.warning_s,
-    g.critical_s,
-    g.unknown_s,
-    g.missing_s,
-    g.downtime_s,
-    g.excluded_s,
-    r.until,
-    p.run_id
+    p.report, p.day, g.site, g.availability, g.reliability, g.ok_s, g.warning_s, g.critical_s,
+    g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s, r.until, p.run_id
 FROM published_run AS p
 JOIN run AS r ON r.run_id = p.run_id
 JOIN site_figure AS g ON g.run_id = p.run_id;
@@ -541,48 +454,26 @@ COMMENT ON VIEW site_availability IS 'Availability of sites, by day.';
 
 CREATE VIEW group_availability AS
 SELECT
-    p.report,
-    p.day,
-    g.group_type,
-    g.group_name,
-    g.availability,
-    g.reliability,
-    g.sites_expected,
-    g.sites_known,
-    p.run_id
+    p.report, p.day, g.group_type, g.group_name, g.availability, g.reliability, g.sites_expected,
+    g.sites_known, p.run_id
 FROM published_run AS p
 JOIN group_figure AS g ON g.run_id = p.run_id;
 COMMENT ON VIEW group_availability IS 'Availability of groups of sites, by day.';
 
 CREATE VIEW report_group_site AS
 SELECT
-    p.report,
-    p.day,
-    g.group_type,
-    g.group_name,
-    g.site,
-    g.weight,
-    p.run_id
+    p.report, p.day, g.group_type, g.group_name, g.site, g.weight, p.run_id
 FROM published_run AS p
 JOIN group_site AS g ON g.run_id = p.run_id;
 COMMENT ON VIEW report_group_site IS 'The sites of a group that a report expects, and their weights, by day.';
 
 CREATE VIEW site_month AS
 SELECT
-    m.report,
-    m.month,
-    m.site,
+    m.report, m.month, m.site,
     CAST(round(100.0 * m.up_s / NULLIF(m.known_s, 0), 5) AS numeric(8, 5)) AS availability,
     CAST(round(100.0 * m.up_s / NULLIF(m.in_service_s, 0), 5) AS numeric(8, 5)) AS reliability,
     CAST(round(100.0 * m.not_known_s / NULLIF(m.all_s, 0), 5) AS numeric(8, 5)) AS unknown,
-    m.ok_s,
-    m.warning_s,
-    m.critical_s,
-    m.unknown_s,
-    m.missing_s,
-    m.downtime_s,
-    m.excluded_s,
-    m.days,
+    m.ok_s, m.warning_s, m.critical_s, m.unknown_s, m.missing_s, m.downtime_s, m.excluded_s, m.days,
     m.until,
     EXISTS (
         SELECT 1 FROM seal AS s WHERE s.report = m.report AND s.month = to_char(m.month, 'YYYY-MM')
@@ -622,10 +513,7 @@ COMMENT ON VIEW site_month IS
 -- by that much, so that it is rounded up.
 CREATE VIEW group_month AS
 SELECT
-    m.report,
-    m.month,
-    m.group_type,
-    m.group_name,
+    m.report, m.month, m.group_type, m.group_name,
     CAST(
         round(
             sum((m.weight + 1) * 100.0 * m.up_s / NULLIF(m.known_s, 0))
@@ -651,9 +539,7 @@ FROM (
     SELECT
         p.report,
         CAST(date_trunc('month', CAST(p.day AS timestamp)) AS date) AS month,
-        g.group_type,
-        g.group_name,
-        g.site,
+        g.group_type, g.group_name, g.site,
         (array_agg(g.weight ORDER BY p.day DESC))[1] AS weight,
         sum(f.ok_s + f.warning_s) AS up_s,
         sum(f.ok_s + f.warning_s + f.critical_s + f.downtime_s) AS known_s,
@@ -685,18 +571,8 @@ COMMENT ON VIEW group_month IS
 
 CREATE VIEW status_timeline AS
 SELECT
-    p.report,
-    p.day,
-    t.level,
-    t.site,
-    t.service_flavour,
-    t.host_name,
-    t.metric_name,
-    t.function,
-    t.start_time,
-    t.end_time,
-    t.status,
-    p.run_id
+    p.report, p.day, t.level, t.site, t.service_flavour, t.host_name, t.metric_name, t.function,
+    t.start_time, t.end_time, t.status, p.run_id
 FROM published_run AS p
 JOIN timeline_segment AS t ON t.run_id = p.run_id;
 COMMENT ON VIEW status_timeline IS
@@ -704,14 +580,7 @@ COMMENT ON VIEW status_timeline IS
 
 CREATE VIEW status_trend AS
 SELECT
-    p.report,
-    p.day,
-    t.level,
-    t.site,
-    t.service_flavour,
-    t.host_name,
-    t.metric_name,
-    t.function,
+    p.report, p.day, t.level, t.site, t.service_flavour, t.host_name, t.metric_name, t.function,
     count(*) - 1 AS changes,
     CASE WHEN count(*) > 1 THEN min(t.end_time) END AS first_change,
     CASE WHEN count(*) > 1 THEN max(t.start_time) END AS last_change,
@@ -747,14 +616,7 @@ SELECT
 FROM published_run AS p
 JOIN timeline_segment AS t ON t.run_id = p.run_id
 GROUP BY
-    p.run_id,
-    p.report,
-    p.day,
-    t.level,
-    t.site,
-    t.service_flavour,
-    t.host_name,
-    t.metric_name,
+    p.run_id, p.report, p.day, t.level, t.site, t.service_flavour, t.host_name, t.metric_name,
     t.function;
 COMMENT ON VIEW status_trend IS
     'How often each timeline changed its status in a day, when it first and last did so, and the '
@@ -800,15 +662,8 @@ COMMENT ON VIEW report_status IS
 CREATE VIEW current_status AS
 SELECT
     coalesce(home.site, '') AS site,
-    n.service_flavour,
-    n.host_name,
-    n.metric_name,
-    n.vo,
-    n.status,
-    n.since,
-    n.measured_at,
-    n.summary,
-    n.publisher
+    n.service_flavour, n.host_name, n.metric_name, n.vo, n.status, n.since, n.measured_at,
+    n.summary, n.publisher
 FROM report_status AS n
 LEFT JOIN (
     SELECT DISTINCT p.endpoint_id, t.name AS site
@@ -822,44 +677,18 @@ COMMENT ON VIEW current_status IS
 
 CREATE VIEW report_run AS
 SELECT
-    r.run_id,
-    r.report,
-    r.day,
-    r.started_at,
-    r.finished_at,
+    r.run_id, r.report, r.day, r.started_at, r.finished_at,
     CASE WHEN c.run_id IS NULL THEN r.state ELSE 'candidate' END AS state,
-    r.until,
-    r.results_read,
-    r.results_ignored,
-    r.instances,
-    r.results_digest,
-    r.topology_digest,
-    r.downtimes_digest,
-    r.profile_digest,
-    r.input_digest,
-    r.profile,
-    r.software_version,
-    r.who,
-    r.change_no,
-    r.exclusions_digest,
-    r.newest_result,
-    r.downtimes,
-    r.exclusions
+    r.until, r.results_read, r.results_ignored, r.instances, r.results_digest, r.topology_digest,
+    r.downtimes_digest, r.profile_digest, r.input_digest, r.profile, r.software_version, r.who,
+    r.change_no, r.exclusions_digest, r.newest_result, r.downtimes, r.exclusions
 FROM run AS r
 LEFT JOIN candidate_run AS c ON c.run_id = r.run_id;
 COMMENT ON VIEW report_run IS 'All runs of all reports: what they read, and their state.';
 
 CREATE VIEW report_change AS
 SELECT
-    c.run_id,
-    r.report,
-    r.day,
-    c.level,
-    c.names,
-    c.old,
-    c.new,
-    c.reason,
-    c.old_run_id
+    c.run_id, r.report, r.day, c.level, c.names, c.old, c.new, c.reason, c.old_run_id
 FROM report_change_row AS c
 JOIN run AS r ON r.run_id = c.run_id;
 COMMENT ON VIEW report_change IS 'The figures that a run changed since the previous run, and why.';
@@ -880,35 +709,15 @@ COMMENT ON VIEW report_candidate IS
 
 CREATE VIEW load_audit AS
 SELECT
-    batch_id,
-    loaded_at,
-    database_user,
-    consumer,
-    host,
-    process_id,
-    brokers,
-    publishers,
-    messages,
-    rows,
-    duplicates,
-    dead_letters,
-    repeated_dead_letters,
-    summarised_dead_letters,
-    checks
+    batch_id, loaded_at, database_user, consumer, host, process_id, brokers, publishers, messages,
+    rows, duplicates, dead_letters, repeated_dead_letters, summarised_dead_letters, checks
 FROM loaded_batch;
 COMMENT ON VIEW load_audit IS
     'Audit of loaders: one row for each committed batch, until it is pruned.';
 
 CREATE VIEW operation_log AS
 SELECT
-    operation_id,
-    happened_at,
-    database_login,
-    os_login,
-    command,
-    arguments,
-    previous_digest,
-    digest
+    operation_id, happened_at, database_login, os_login, command, arguments, previous_digest, digest
 FROM operation;
 COMMENT ON VIEW operation_log IS
     'What operators did to the data; `sam-db audit --verify` checks the chain of digests.';
@@ -930,15 +739,8 @@ COMMENT ON VIEW archive_detail IS 'The long texts of results.';
 
 CREATE VIEW archive_source AS
 SELECT
-    k.source_id,
-    k.site_name,
-    k.service_uri,
-    k.service_type,
-    k.metric_type,
-    k.data_type,
-    k.role,
-    k.nagios_name,
-    k.encrypted,
+    k.source_id, k.site_name, k.service_uri, k.service_type, k.metric_type, k.data_type, k.role,
+    k.nagios_name, k.encrypted,
     p.identity AS publisher
 FROM result_source AS k
 JOIN publisher AS p ON p.publisher_id = k.publisher_id;

@@ -228,11 +228,7 @@ SELECT
     strftime('%Y-%m-%dT%H:%M:%SZ', r.measured_at, 'unixepoch') AS measured_at,
     r.measured_at AS measured_at_s,
     s.name AS status,
-    g.gathered_at,
-    g.monitoring_host,
-    r.summary,
-    r.performance_data,
-    r.message_id,
+    g.gathered_at, g.monitoring_host, r.summary, r.performance_data, r.message_id,
     r.status AS status_code,
     r.source_id,
     (
@@ -256,10 +252,7 @@ JOIN publisher AS p ON p.publisher_id = k.publisher_id;
 -- Metric instances with their names, by the instance_id of report_result.
 CREATE VIEW report_instance AS
 SELECT
-    i.instance_id,
-    i.endpoint_id,
-    i.metric_id,
-    i.vo_id,
+    i.instance_id, i.endpoint_id, i.metric_id, i.vo_id,
     h.name AS host_name,
     f.name AS service_flavour,
     m.name AS metric_name,
@@ -280,9 +273,7 @@ SELECT
     h.name AS host_name,
     f.name AS service_flavour,
     v.name AS vo,
-    m.service_uri,
-    m.production,
-    m.monitored,
+    m.service_uri, m.production, m.monitored,
     strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_from, 'unixepoch') AS valid_from,
     strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_to, 'unixepoch') AS valid_to,
     m.valid_from AS valid_from_s,
@@ -306,11 +297,7 @@ SELECT
     f.name AS service_flavour,
     strftime('%Y-%m-%dT%H:%M:%SZ', part.start_s, 'unixepoch') AS start_time,
     strftime('%Y-%m-%dT%H:%M:%SZ', part.end_s, 'unixepoch') AS end_time,
-    part.start_s,
-    part.end_s,
-    a.classification,
-    a.severity,
-    a.description,
+    part.start_s, part.end_s, a.classification, a.severity, a.description,
     p.identity AS publisher,
     strftime('%Y-%m-%dT%H:%M:%SZ', part.announced_s, 'unixepoch') AS announced_at,
     part.announced_s,
@@ -405,13 +392,7 @@ WHERE c.holds AND c.contact <> '';
 -- everything.
 CREATE VIEW report_exclusion AS
 SELECT
-    exclusion_id,
-    kind,
-    monitoring_host,
-    metric_name,
-    site,
-    service_flavour,
-    host_name,
+    exclusion_id, kind, monitoring_host, metric_name, site, service_flavour, host_name,
     strftime('%Y-%m-%dT%H:%M:%SZ', start_time, 'unixepoch') AS start_time,
     strftime('%Y-%m-%dT%H:%M:%SZ', end_time, 'unixepoch') AS end_time,
     start_time AS start_s,
@@ -425,13 +406,7 @@ WHERE removed_at IS NULL;
 -- All exclusions, including those that were removed.
 CREATE VIEW exclusion_history AS
 SELECT
-    exclusion_id,
-    kind,
-    monitoring_host,
-    metric_name,
-    site,
-    service_flavour,
-    host_name,
+    exclusion_id, kind, monitoring_host, metric_name, site, service_flavour, host_name,
     strftime('%Y-%m-%dT%H:%M:%SZ', start_time, 'unixepoch') AS start_time,
     strftime('%Y-%m-%dT%H:%M:%SZ', end_time, 'unixepoch') AS end_time,
     start_time AS start_s,
@@ -491,20 +466,8 @@ SELECT day FROM horizon;
 -- Availability of endpoints, by site and day.
 CREATE VIEW endpoint_availability AS
 SELECT
-    p.report,
-    p.day,
-    g.site,
-    g.service_flavour,
-    g.host_name,
-    g.availability,
-    g.reliability,
-    g.ok_s,
-    g.warning_s,
-    g.critical_s,
-    g.unknown_s,
-    g.missing_s,
-    g.downtime_s,
-    g.excluded_s,
+    p.report, p.day, g.site, g.service_flavour, g.host_name, g.availability, g.reliability, g.ok_s,
+    g.warning_s, g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s,
     strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
     p.run_id
 FROM published_run AS p
@@ -514,19 +477,8 @@ JOIN endpoint_figure AS g ON g.run_id = p.run_id;
 -- Availability of service flavours, by site and day.
 CREATE VIEW service_availability AS
 SELECT
-    p.report,
-    p.day,
-    g.site,
-    g.service_flavour,
-    g.availability,
-    g.reliability,
-    g.ok_s,
-    g.warning_s,
-    g.critical_s,
-    g.unknown_s,
-    g.missing_s,
-    g.downtime_s,
-    g.excluded_s,
+    p.report, p.day, g.site, g.service_flavour, g.availability, g.reliability, g.ok_s, g.warning_s,
+    g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s,
     strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
     p.run_id
 FROM published_run AS p
@@ -536,19 +488,8 @@ JOIN service_figure AS g ON g.run_id = p.run_id;
 -- Availability of functions, by site and day.
 CREATE VIEW function_availability AS
 SELECT
-    p.report,
-    p.day,
-    g.site,
-    g.function,
-    g.availability,
-    g.reliability,
-    g.ok_s,
-    g.warning_s,
-    g.critical_s,
-    g.unknown_s,
-    g.missing_s,
-    g.downtime_s,
-    g.excluded_s,
+    p.report, p.day, g.site, g.function, g.availability, g.reliability, g.ok_s, g.warning_s,
+    g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s,
     strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
     p.run_id
 FROM published_run AS p
@@ -558,18 +499,8 @@ JOIN function_figure AS g ON g.run_id = p.run_id;
 -- Availability of sites, by day.
 CREATE VIEW site_availability AS
 SELECT
-    p.report,
-    p.day,
-    g.site,
-    g.availability,
-    g.reliability,
-    g.ok_s,
-    g.warning_s,
-    g.critical_s,
-    g.unknown_s,
-    g.missing_s,
-    g.downtime_s,
-    g.excluded_s,
+    p.report, p.day, g.site, g.availability, g.reliability, g.ok_s, g.warning_s, g.critical_s,
+    g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s,
     strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
     p.run_id
 FROM published_run AS p
@@ -579,28 +510,15 @@ JOIN site_figure AS g ON g.run_id = p.run_id;
 -- Availability of groups of sites, by day.
 CREATE VIEW group_availability AS
 SELECT
-    p.report,
-    p.day,
-    g.group_type,
-    g.group_name,
-    g.availability,
-    g.reliability,
-    g.sites_expected,
-    g.sites_known,
-    p.run_id
+    p.report, p.day, g.group_type, g.group_name, g.availability, g.reliability, g.sites_expected,
+    g.sites_known, p.run_id
 FROM published_run AS p
 JOIN group_figure AS g ON g.run_id = p.run_id;
 
 -- The sites of a group that a report expects, and their weights, by day.
 CREATE VIEW report_group_site AS
 SELECT
-    p.report,
-    p.day,
-    g.group_type,
-    g.group_name,
-    g.site,
-    g.weight,
-    p.run_id
+    p.report, p.day, g.group_type, g.group_name, g.site, g.weight, p.run_id
 FROM published_run AS p
 JOIN group_site AS g ON g.run_id = p.run_id;
 
@@ -608,20 +526,11 @@ JOIN group_site AS g ON g.run_id = p.run_id;
 -- divided, in integers that round half up exactly. sealed is 1 if the figures are final.
 CREATE VIEW site_month AS
 SELECT
-    m.report,
-    m.month,
-    m.site,
+    m.report, m.month, m.site,
     (20000000 * m.up_s + m.known_s) / NULLIF(2 * m.known_s, 0) / 100000.0 AS availability,
     (20000000 * m.up_s + m.in_service_s) / NULLIF(2 * m.in_service_s, 0) / 100000.0 AS reliability,
     (20000000 * m.not_known_s + m.all_s) / NULLIF(2 * m.all_s, 0) / 100000.0 AS unknown,
-    m.ok_s,
-    m.warning_s,
-    m.critical_s,
-    m.unknown_s,
-    m.missing_s,
-    m.downtime_s,
-    m.excluded_s,
-    m.days,
+    m.ok_s, m.warning_s, m.critical_s, m.unknown_s, m.missing_s, m.downtime_s, m.excluded_s, m.days,
     strftime('%Y-%m-%dT%H:%M:%SZ', m.until, 'unixepoch') AS until,
     EXISTS (
         SELECT 1 FROM seal AS s WHERE s.report = m.report AND s.month = substr(m.month, 1, 7)
@@ -660,10 +569,7 @@ FROM (
 -- figures is raised by that much, so that it is rounded up.
 CREATE VIEW group_month AS
 SELECT
-    m.report,
-    m.month,
-    m.group_type,
-    m.group_name,
+    m.report, m.month, m.group_type, m.group_name,
     round(
         sum((m.weight + 1) * 100.0 * m.up_s / NULLIF(m.known_s, 0))
         / sum(m.weight + 1) FILTER (WHERE m.known_s > 0) + 1e-11,
@@ -685,9 +591,7 @@ FROM (
     SELECT
         p.report,
         date(p.day, 'start of month') AS month,
-        g.group_type,
-        g.group_name,
-        g.site,
+        g.group_type, g.group_name, g.site,
         max(p.day) AS last_day,
         g.weight AS weight,
         sum(f.ok_s + f.warning_s) AS up_s,
@@ -718,14 +622,7 @@ GROUP BY m.report, m.month, m.group_type, m.group_name, d.days, d.until;
 -- Status timelines of metrics, endpoints, services, functions and sites, cut into days.
 CREATE VIEW status_timeline AS
 SELECT
-    p.report,
-    p.day,
-    t.level,
-    t.site,
-    t.service_flavour,
-    t.host_name,
-    t.metric_name,
-    t.function,
+    p.report, p.day, t.level, t.site, t.service_flavour, t.host_name, t.metric_name, t.function,
     strftime('%Y-%m-%dT%H:%M:%SZ', t.start_time, 'unixepoch') AS start_time,
     strftime('%Y-%m-%dT%H:%M:%SZ', t.end_time, 'unixepoch') AS end_time,
     t.status,
@@ -737,14 +634,7 @@ JOIN timeline_segment AS t ON t.run_id = p.run_id;
 -- seconds it spent in each status.
 CREATE VIEW status_trend AS
 SELECT
-    p.report,
-    p.day,
-    t.level,
-    t.site,
-    t.service_flavour,
-    t.host_name,
-    t.metric_name,
-    t.function,
+    p.report, p.day, t.level, t.site, t.service_flavour, t.host_name, t.metric_name, t.function,
     count(*) - 1 AS changes,
     strftime(
         '%Y-%m-%dT%H:%M:%SZ', CASE WHEN count(*) > 1 THEN min(t.end_time) END, 'unixepoch'
@@ -763,14 +653,7 @@ SELECT
 FROM published_run AS p
 JOIN timeline_segment AS t ON t.run_id = p.run_id
 GROUP BY
-    p.run_id,
-    p.report,
-    p.day,
-    t.level,
-    t.site,
-    t.service_flavour,
-    t.host_name,
-    t.metric_name,
+    p.run_id, p.report, p.day, t.level, t.site, t.service_flavour, t.host_name, t.metric_name,
     t.function;
 
 -- The rows of instance_status as unfolded results change them. A result newer than the newest one
@@ -898,9 +781,7 @@ SELECT
     coalesce(n.since, k.since) AS since,
     n.measured_at,
     CASE WHEN n.since IS NULL THEN k.other_at ELSE n.other_at END AS other_at,
-    n.summary,
-    n.gap_s,
-    n.gaps
+    n.summary, n.gap_s, n.gaps
 FROM newest AS n
 CROSS JOIN instance_status AS k ON k.status_id = n.status_id
 UNION ALL
@@ -978,15 +859,8 @@ CROSS JOIN vo AS v ON v.vo_id = i.vo_id;
 CREATE VIEW current_status AS
 SELECT
     coalesce(home.site, '') AS site,
-    n.service_flavour,
-    n.host_name,
-    n.metric_name,
-    n.vo,
-    n.status,
-    n.since,
-    n.measured_at,
-    n.summary,
-    n.publisher
+    n.service_flavour, n.host_name, n.metric_name, n.vo, n.status, n.since, n.measured_at,
+    n.summary, n.publisher
 FROM report_status AS n
 LEFT JOIN (
     SELECT DISTINCT p.endpoint_id, t.name AS site
@@ -998,54 +872,28 @@ LEFT JOIN (
 -- All runs of all reports: what they read, and their state.
 CREATE VIEW report_run AS
 SELECT
-    r.run_id,
-    r.report,
-    r.day,
+    r.run_id, r.report, r.day,
     strftime('%Y-%m-%dT%H:%M:%SZ', r.started_at, 'unixepoch') AS started_at,
     strftime('%Y-%m-%dT%H:%M:%SZ', r.finished_at, 'unixepoch') AS finished_at,
     CASE WHEN c.run_id IS NULL THEN r.state ELSE 'candidate' END AS state,
     strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
-    r.results_read,
-    r.results_ignored,
-    r.instances,
-    r.results_digest,
-    r.topology_digest,
-    r.downtimes_digest,
-    r.profile_digest,
-    r.input_digest,
-    r.profile,
-    r.software_version,
-    r.who,
-    r.change_no,
-    r.exclusions_digest,
-    r.newest_result,
-    r.downtimes,
-    r.exclusions
+    r.results_read, r.results_ignored, r.instances, r.results_digest, r.topology_digest,
+    r.downtimes_digest, r.profile_digest, r.input_digest, r.profile, r.software_version, r.who,
+    r.change_no, r.exclusions_digest, r.newest_result, r.downtimes, r.exclusions
 FROM run AS r
 LEFT JOIN candidate_run AS c ON c.run_id = r.run_id;
 
 -- The figures that a run changed since the previous run, and why.
 CREATE VIEW report_change AS
 SELECT
-    c.run_id,
-    r.report,
-    r.day,
-    c.level,
-    c.names,
-    c.old,
-    c.new,
-    c.reason,
-    c.old_run_id
+    c.run_id, r.report, r.day, c.level, c.names, c.old, c.new, c.reason, c.old_run_id
 FROM report_change_row AS c
 JOIN run AS r ON r.run_id = c.run_id;
 
 -- Months whose published figures are final: a row for each time the month was sealed.
 CREATE VIEW report_seal AS
 SELECT
-    report,
-    month,
-    revision,
-    who,
+    report, month, revision, who,
     strftime('%Y-%m-%dT%H:%M:%SZ', sealed_at, 'unixepoch') AS sealed_at
 FROM seal;
 
@@ -1062,19 +910,8 @@ CREATE VIEW load_audit AS
 SELECT
     batch_id,
     strftime('%Y-%m-%dT%H:%M:%SZ', loaded_at, 'unixepoch') AS loaded_at,
-    database_user,
-    consumer,
-    host,
-    process_id,
-    brokers,
-    publishers,
-    messages,
-    rows,
-    duplicates,
-    dead_letters,
-    repeated_dead_letters,
-    summarised_dead_letters,
-    checks
+    database_user, consumer, host, process_id, brokers, publishers, messages, rows, duplicates,
+    dead_letters, repeated_dead_letters, summarised_dead_letters, checks
 FROM loaded_batch;
 
 -- What operators did to the data; `sam-db audit --verify` checks the chain of digests.
@@ -1082,12 +919,7 @@ CREATE VIEW operation_log AS
 SELECT
     operation_id,
     strftime('%Y-%m-%dT%H:%M:%SZ', happened_at, 'unixepoch') AS happened_at,
-    database_login,
-    os_login,
-    command,
-    arguments,
-    previous_digest,
-    digest
+    database_login, os_login, command, arguments, previous_digest, digest
 FROM operation;
 
 -- Archive ---------------------------------------------------------------------------------------
@@ -1108,15 +940,8 @@ SELECT instance_id, gatherer_id, ordinal, measured_at, details FROM metric_resul
 -- The names of results by source_id; missing ones are empty.
 CREATE VIEW archive_source AS
 SELECT
-    k.source_id,
-    k.site_name,
-    k.service_uri,
-    k.service_type,
-    k.metric_type,
-    k.data_type,
-    k.role,
-    k.nagios_name,
-    k.encrypted,
+    k.source_id, k.site_name, k.service_uri, k.service_type, k.metric_type, k.data_type, k.role,
+    k.nagios_name, k.encrypted,
     p.identity AS publisher
 FROM result_source AS k
 JOIN publisher AS p ON p.publisher_id = k.publisher_id;

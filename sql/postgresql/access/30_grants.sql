@@ -8,59 +8,17 @@ BEGIN
     END IF;
     -- By default every role may execute a function.
     REVOKE EXECUTE ON FUNCTION
-        demand,
-        is_time,
-        lock_names,
-        make_names,
-        make_publishers,
-        name_publishers,
-        identity_or_operator,
-        make_endpoints,
-        has_relation,
-        make_partitions,
-        make_temporary,
-        open_staging,
-        close_staging,
-        note_duplicates,
-        stage_begin,
-        stage_end,
-        source_names,
-        metricOutput_check,
-        metricOutput_names,
-        metricOutput_add,
-        metricOutput_compare,
-        metricOutput_merge,
-        metricOutput_load,
-        metricOutput_stage,
-        lock_statements,
-        mark_statement_days,
-        store_statements,
-        stage_statement,
-        serviceEndpoint_staged,
-        serviceEndpoint_load,
-        siteGroup_staged,
-        siteGroup_load,
-        siteContact_staged,
-        siteContact_load,
-        downtime_staged,
-        downtime_load,
-        mark_days,
-        exclusion_change,
-        read_history,
-        fold_batches,
-        fold_news,
-        take_changes,
-        may_change,
-        keep_published,
-        keep_run,
-        keep_figures,
-        sweep_runs,
-        seal_month,
-        rows_of_message,
-        operation_digest,
-        append_operation,
-        record_operation,
-        keep_operations
+        demand, is_time, lock_names, make_names, make_publishers, name_publishers,
+        identity_or_operator, make_endpoints, has_relation, make_partitions, make_temporary,
+        open_staging, close_staging, note_duplicates, stage_begin, stage_end, source_names,
+        metricOutput_check, metricOutput_names, metricOutput_add, metricOutput_compare,
+        metricOutput_merge, metricOutput_load, metricOutput_stage, lock_statements,
+        mark_statement_days, store_statements, stage_statement, serviceEndpoint_staged,
+        serviceEndpoint_load, siteGroup_staged, siteGroup_load, siteContact_staged,
+        siteContact_load, downtime_staged, downtime_load, mark_days, exclusion_change, read_history,
+        fold_batches, fold_news, take_changes, may_change, keep_published, keep_run, keep_figures,
+        sweep_runs, seal_month, rows_of_message, operation_digest, append_operation,
+        record_operation, keep_operations
     FROM PUBLIC;
 
     IF (
@@ -91,28 +49,14 @@ BEGIN
         repeated_dead_letters, summarised_dead_letters, checks
     ) ON loaded_batch TO sam_loader;
     GRANT EXECUTE ON FUNCTION
-        lock_names,
-        lock_statements,
-        make_publishers,
-        name_publishers,
-        make_partitions,
-        open_staging,
-        metricOutput_load,
-        serviceEndpoint_load,
-        siteGroup_load,
-        siteContact_load,
-        downtime_load,
-        rows_of_message,
-        fold_news
+        lock_names, lock_statements, make_publishers, name_publishers, make_partitions,
+        open_staging, metricOutput_load, serviceEndpoint_load, siteGroup_load, siteContact_load,
+        downtime_load, rows_of_message, fold_news
     TO sam_loader;
 
     -- Imports of topology: read what was said, and insert what has changed.
     GRANT SELECT ON
-        serviceEndpoint,
-        siteGroup,
-        downtime,
-        endpoint_statement,
-        group_statement,
+        serviceEndpoint, siteGroup, downtime, endpoint_statement, group_statement,
         downtime_statement
     TO sam_topology;
     GRANT INSERT ON serviceEndpoint, siteGroup, siteContact, downtime TO sam_topology;
@@ -121,36 +65,12 @@ BEGIN
     -- The reporter: reads the inputs, and writes reports. Functions seal months, and delete reports
     -- that no view shows any more.
     GRANT SELECT ON
-        current_status,
-        report_result,
-        report_instance,
-        report_source,
-        report_status,
-        report_topology,
-        report_downtime,
-        report_site_group,
-        report_site_contact,
-        report_exclusion,
-        exclusion_history,
-        report_newest_result,
-        report_changed_day,
-        report_horizon,
-        report_run,
-        report_change,
-        report_seal,
-        report_candidate,
-        endpoint_availability,
-        service_availability,
-        function_availability,
-        site_availability,
-        group_availability,
-        report_group_site,
-        site_month,
-        group_month,
-        status_timeline,
-        status_trend,
-        report_archive,
-        database_identity
+        current_status, report_result, report_instance, report_source, report_status,
+        report_topology, report_downtime, report_site_group, report_site_contact, report_exclusion,
+        exclusion_history, report_newest_result, report_changed_day, report_horizon, report_run,
+        report_change, report_seal, report_candidate, endpoint_availability, service_availability,
+        function_availability, site_availability, group_availability, report_group_site, site_month,
+        group_month, status_timeline, status_trend, report_archive, database_identity
     TO sam_reporter;
     GRANT SELECT, INSERT, UPDATE (
         state, finished_at, until, results_read, results_ignored, instances, results_digest,
@@ -163,12 +83,7 @@ BEGIN
     -- Exclusions are never deleted.
     GRANT SELECT, INSERT, UPDATE (removed_at, removed_by, removed_because) ON exclusion TO sam_reporter;
     GRANT SELECT, INSERT ON
-        endpoint_figure,
-        service_figure,
-        function_figure,
-        site_figure,
-        group_figure,
-        group_site,
+        endpoint_figure, service_figure, function_figure, site_figure, group_figure, group_site,
         timeline_segment
     TO sam_reporter;
     GRANT INSERT ON report_change_row TO sam_reporter;
@@ -178,68 +93,24 @@ BEGIN
     -- The archiver: reads closed days, and writes nothing but its own record. Numbering the changes
     -- that a version includes changes no data.
     GRANT SELECT ON
-        database_identity,
-        archive_result,
-        archive_detail,
-        archive_source,
-        archive_gatherer,
-        sealed_version,
-        report_instance,
-        report_topology,
-        report_site_group,
-        report_downtime,
-        report_exclusion,
-        report_newest_result,
-        report_changed_day,
-        report_horizon
+        database_identity, archive_result, archive_detail, archive_source, archive_gatherer,
+        sealed_version, report_instance, report_topology, report_site_group, report_downtime,
+        report_exclusion, report_newest_result, report_changed_day, report_horizon
     TO sam_archiver;
     GRANT SELECT, INSERT, UPDATE ON archived_day TO sam_archiver;
     GRANT EXECUTE ON FUNCTION take_changes TO sam_archiver;
 
     -- The reader: people and dashboards.
     GRANT SELECT ON
-        metricOutput,
-        serviceEndpoint,
-        siteGroup,
-        siteContact,
-        downtime,
-        endpoint_statement,
-        group_statement,
-        contact_statement,
-        downtime_statement,
-        current_status,
-        report_result,
-        report_instance,
-        report_source,
-        report_status,
-        report_topology,
-        report_downtime,
-        report_site_group,
-        report_site_contact,
-        report_exclusion,
-        exclusion_history,
-        report_newest_result,
-        report_changed_day,
-        report_horizon,
-        report_run,
-        report_change,
-        report_seal,
-        report_candidate,
-        endpoint_availability,
-        service_availability,
-        function_availability,
-        site_availability,
-        group_availability,
-        report_group_site,
-        site_month,
-        group_month,
-        status_timeline,
-        status_trend,
-        report_archive,
-        archived_day,
-        database_identity,
-        load_audit,
-        operation_log
+        metricOutput, serviceEndpoint, siteGroup, siteContact, downtime, endpoint_statement,
+        group_statement, contact_statement, downtime_statement, current_status, report_result,
+        report_instance, report_source, report_status, report_topology, report_downtime,
+        report_site_group, report_site_contact, report_exclusion, exclusion_history,
+        report_newest_result, report_changed_day, report_horizon, report_run, report_change,
+        report_seal, report_candidate, endpoint_availability, service_availability,
+        function_availability, site_availability, group_availability, report_group_site, site_month,
+        group_month, status_timeline, status_trend, report_archive, archived_day, database_identity,
+        load_audit, operation_log
     TO sam_reader;
 END
 $$;
