@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -127,3 +128,31 @@ def test_the_names_are_those_of_the_headers_and_publish_refuses_them() -> None:
     for name in (*SPELLINGS, *MARKS, REJECTED, FILE):
         answer = invoke("sam-publish", *result, "--no-spool", "--header", f"{name}=key:nagios")
         assert (answer.code, name in answer.err) == (64, True)
+
+
+def test_a_message_that_two_brokers_vouch_for_is_stored_once(
+    request: pytest.FixtureRequest, tmp_path: Path, destination: str, postgres_url: str
+) -> None:
+    """Without a receipt a publisher sends it by the next broker too, under another identity."""
+    brokers: list[StompServer] = [request.getfixturevalue(name) for name in ("activemq", "artemis")]
+    urls = [broker.url for broker in brokers]
+    where = Subscription(destination)
+    site = site_of(tmp_path, urls, where, database=postgres_url, vouches=urls)
+    site.drain()  # which subscribes
+    messages = [metric_message(metric_result(summaryData=f"m{number}")) for number in range(50)]
+
+    for broker in (*brokers, *brokers):
+        login = {"user": USER, "password": PASSWORD}
+        publish(broker.host, broker.port, destination, messages, **login)
+    site.drain()
+
+    rows = site.column("SELECT summaryData FROM metricOutput")
+    assert sorted(rows) == sorted(f"m{number}" for number in range(50))
+    senders = [
+        *site.column("SELECT publisher FROM metricOutput"),
+        *site.column(
+            "SELECT p.identity FROM result_repeat JOIN result_source USING (source_id)"
+            " JOIN publisher AS p USING (publisher_id)"
+        ),
+    ]
+    assert Counter(senders) == {broker_identity(url, USER): 50 for url in urls}
