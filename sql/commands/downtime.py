@@ -56,6 +56,7 @@ NAMES = {
     "end_time": "endTime",
     "classification": "classification",
     "severity": "severity",
+    "announced_at": "announcedAt",
     "description": "description",
 }
 """Attributes of the class by their names in the output."""
@@ -210,12 +211,12 @@ def run_list(args: argparse.Namespace) -> int:
         return OK
     cells = [
         [
-            ("cancelled" if value else "") if name == "cancelled" else str(value).replace("\n", " ")
+            (name if value else "") if isinstance(value, bool) else str(value).replace("\n", " ")
             for name, value in downtime.items()
         ]
         for downtime in downtimes
     ]
-    print_lines(*text_table([*NAMES, "cancelled", "source"], cells))
+    print_lines(*text_table([*NAMES, "late", "cancelled", "source"], cells))
     return OK
 
 
@@ -241,6 +242,7 @@ def _downtime_document(row: Row) -> dict[str, object]:
     """A downtime for output; an empty host or flavour means all of them."""
     return {
         **{name: row.get(key, "") for name, key in NAMES.items()},
+        "late": row.get("announcedAt", "") > row["startTime"],
         "cancelled": row["endTime"] <= row["startTime"],
         "source": row[SOURCE],
     }

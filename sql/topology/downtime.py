@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from sqlalchemy import Connection, Engine, text
 
@@ -18,13 +18,18 @@ from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import DowntimeRefused, NoSuchDowntime
-from sam_pipeline.sql.loading.catalogue import SOURCE
+from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT, SOURCE
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.operations.record import record_operation
 from sam_pipeline.sql.topology.moments import days_of
 from sam_pipeline.sql.topology.unknown_names import not_in_topology
 from sam_pipeline.sql.topology.view_rows import HAND, Row, insert_rows, key_of, stored_rows
 
+_ANNOUNCED = text("""
+    SELECT downtime_id, site, host_name, service_flavour, whole_start_s, min(announced_s)
+    FROM report_downtime
+    GROUP BY downtime_id, site, host_name, service_flavour, whole_start_s
+""")
 _MARKED = text("SELECT day FROM report_changed_day WHERE change_no IS NULL")
 
 
@@ -107,12 +112,21 @@ def cancel(
 
 
 def list_downtimes(engine: Engine) -> list[Row]:
-    """All downtimes, ordered by start."""
+    """All downtimes, ordered by start; `announcedAt` is when the first part was announced."""
+    names = (*DOWNTIME.natural_key, "startTime")
+    announced = {}
     with reading(engine) as connection:
-        return sorted(
-            stored_rows(connection, DOWNTIME),
-            key=lambda row: key_of(row, ("startTime", "endTime", *DOWNTIME.natural_key)),
-        )
+        rows = stored_rows(connection, DOWNTIME)
+        for *by, start, first in connection.execute(_ANNOUNCED):
+            start, first = (format_time(datetime.fromtimestamp(at, UTC)) for at in (start, first))
+            announced[(*(name or "" for name in by), start)] = first
+    return sorted(
+        (
+            {**row, ANNOUNCED_AT: at} if (at := announced.get(key_of(row, names))) else row
+            for row in rows
+        ),
+        key=lambda row: key_of(row, ("startTime", "endTime", *names)),
+    )
 
 
 def unknown_names(engine: Engine, rows: Iterable[Row]) -> list[str]:
