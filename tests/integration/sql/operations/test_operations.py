@@ -443,6 +443,20 @@ def test_an_equal_result_passes_to_the_next_who_sent_it(engine: Engine) -> None:
         assert len(result.due_days) == due_days
 
 
+def test_a_result_that_arrives_after_a_revocation_is_shown(engine: Engine) -> None:
+    """On SQLite it takes the number of the one that was deleted."""
+    for publisher, host in ((OWNER, "h1.org"), (FORGER, "h2.org")):
+        say(engine, publisher, "metricOutput", metric_result(hostName=host), LATER)
+        fold_all(engine)
+    revoked(engine)
+
+    say(engine, OWNER, "metricOutput", metric_result(hostName="h3.org"), LAST)
+    fold_all(engine)
+
+    shown = query(engine, "SELECT host_name FROM current_status WHERE status = 'OK' ORDER BY 1")
+    assert shown == [("h1.org",), ("h3.org",)]
+
+
 def test_a_revocation_is_undone_and_a_redelivery_is_not_one(engine: Engine) -> None:
     say_all(engine, OWNER, EARLIER)
     say_all(engine, FORGER, LATER, forged=True)
