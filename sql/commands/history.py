@@ -42,7 +42,7 @@ CLASSES = {
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLES
-    command.add_argument("what", choices=CLASSES, help="what the statements are about")
+    command.add_argument("what", choices=tuple(CLASSES), help="what the statements are about")
     command.add_argument("--site", type=text_argument, metavar="S", help="only this site")
     command.set_defaults(handler=run_history)
 
