@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -109,7 +109,7 @@ def made_at(message_id: str) -> str:
     """The time in an id of `new_message_id`, in our format; "" for an id of another form."""
     if not _OUR_ID.fullmatch(message_id):
         return ""
-    return format_time(datetime.fromtimestamp(int(message_id[:14], 16) // 1_000_000, UTC))
+    return format_time(datetime.fromtimestamp(int(message_id[:14], 16) // 1_000_000, timezone.utc))
 
 
 def pack(
