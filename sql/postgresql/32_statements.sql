@@ -20,6 +20,13 @@ CREATE FUNCTION mark_statement_days(
     target text, same_key text, begins text, ends text, facts text[]
 ) RETURNS void
 LANGUAGE plpgsql SET timezone = 'UTC' AS $$
+DECLARE
+    old_facts CONSTANT text := (
+        SELECT string_agg(format('k.%I', c), ', ') FROM unnest(facts) AS c
+    );
+    new_facts CONSTANT text := (
+        SELECT string_agg(format('n.%I', c), ', ') FROM unnest(facts) AS c
+    );
 BEGIN
     EXECUTE format(
         $statement$
@@ -30,10 +37,11 @@ BEGIN
                 n.%2$I AS start, coalesce(n.%3$I, 'infinity') AS stop,
                 (%4$s) IS NOT DISTINCT FROM (%5$s)
                     AND k.%2$I < coalesce(n.%3$I, 'infinity')
-                    AND n.%2$I < coalesce(k.%3$I, 'infinity') AS is_moved
+                    AND n.%2$I < coalesce(k.%3$I, 'infinity')
+                    AND NOT (%9$s) AS is_moved
             FROM pg_temp.%6$I AS n
             LEFT JOIN pg_temp.%7$I AS k ON %8$s
-            WHERE n.holds
+            WHERE n.holds OR (%9$s)
         ) AS change
         CROSS JOIN LATERAL (
             VALUES
@@ -47,16 +55,23 @@ BEGIN
         -- A row of the topology counts on each day at whose beginning it is valid, a downtime on each
         -- day that it overlaps.
         CASE target WHEN 'announced_downtime' THEN 'date_trunc(''day'', begins)' ELSE 'begins' END,
-        begins, ends,
-        (SELECT string_agg(format('k.%I', c), ', ') FROM unnest(facts) AS c),
-        (SELECT string_agg(format('n.%I', c), ', ') FROM unnest(facts) AS c),
-        'new_' || target, 'held_' || target, same_key
+        begins, ends, old_facts, new_facts,
+        'new_' || target, 'held_' || target, same_key,
+        CASE target
+            WHEN 'announced_downtime' THEN format(
+                'n.announced_at < k.announced_at OR NOT n.holds'
+                ' AND (n.start_time, n.end_time, %s) IS DISTINCT FROM (k.start_time, k.end_time, %s)',
+                new_facts, old_facts
+            )
+            ELSE 'false'
+        END
     );
 END
 $$;
 COMMENT ON FUNCTION mark_statement_days IS
     'Mark the days on which new statements that hold differ from those that have held. Statements '
-    'with equal facts whose periods overlap differ only between their starts and between their ends.';
+    'with equal facts whose periods overlap differ only between their starts and between their ends; '
+    'but a downtime may count as announced earlier, or later since a statement contradicts it.';
 
 CREATE FUNCTION store_statements(
     class text, target text, key text[], content text[], begins text, ends text, facts text[]

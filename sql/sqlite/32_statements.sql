@@ -481,13 +481,20 @@ CREATE TRIGGER announced_downtime_insert AFTER INSERT ON announced_downtime BEGI
     SELECT
         1, NEW.start_time, NEW.end_time,
         k.start_time, k.end_time,
-        (k.classification, k.severity, k.description) IS (NEW.classification, NEW.severity, NEW.description)
+        -- It may count as announced earlier, or later since a statement contradicts it.
+        (k.classification, k.severity, k.description)
+                IS (NEW.classification, NEW.severity, NEW.description)
+            AND NEW.announced_at >= k.announced_at
+            AND (k.rank, k.statement_id) < (NEW.rank, NEW.statement_id)
     FROM (SELECT 1)
     LEFT JOIN announced_downtime AS k
         ON k.holds
         AND (k.site_id, k.host_id, k.service_flavour_id, k.start_key, k.downtime_id)
             = (NEW.site_id, NEW.host_id, NEW.service_flavour_id, NEW.start_key, NEW.downtime_id)
-    WHERE k.holds IS NULL OR (k.rank, k.statement_id) < (NEW.rank, NEW.statement_id);
+    WHERE k.holds IS NULL
+        OR (k.rank, k.statement_id) < (NEW.rank, NEW.statement_id)
+        OR k.content IS NOT NEW.content
+        OR NEW.announced_at < k.announced_at;
     UPDATE announced_downtime SET holds = NOT holds
     WHERE (site_id, host_id, service_flavour_id, start_key, downtime_id)
             = (NEW.site_id, NEW.host_id, NEW.service_flavour_id, NEW.start_key, NEW.downtime_id)

@@ -31,9 +31,11 @@ def withdraw(period: Period, table: StatementTable, undo: bool) -> Withdrawn:
     withdrawn = period.run(f"UPDATE {table.name} SET withdrawn_at = {now} WHERE {theirs}").rowcount
     restored = settle(period.connection, table, is_touched)
     after = _spans(period, table, is_touched)
-    days = changed_days(
-        before, after, first_reported_day(period.connection), datetime.now(UTC).date()
-    )
+    reported = first_reported_day(period.connection), datetime.now(UTC).date()
+    days = changed_days(before, after, *reported)
+    if table.view == "downtime":
+        # When one counts as announced may depend on each statement about it.
+        days = changed_days(before, (), *reported) | changed_days((), after, *reported)
     return Withdrawn(withdrawn, restored, frozenset(days))
 
 

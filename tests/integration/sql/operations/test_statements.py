@@ -6,20 +6,22 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, column, insert, table
+from sqlalchemy import Engine, column, insert, table, text
 
 from sam_pipeline.schema.program.command import OK
 from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, STATEMENTS
-from sam_pipeline.schema.times import parse_time
+from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.cli import main
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.database.statements import HISTORIES, TABLES, settle
 from sam_pipeline.sql.imports.feed_changes import FeedSnapshot
 from sam_pipeline.sql.imports.feed_import import apply_snapshot
 from sam_pipeline.sql.imports.feed_rows import FeedRows
+from sam_pipeline.sql.loading.fold import take_changes
 from sam_pipeline.sql.removal.revoking.revoke import revoke
 from tests.oracle.databases import DIALECTS, Databases
 from tests.support.database.sam_db import url_of
@@ -99,6 +101,59 @@ def test_an_older_file_that_is_imported_again_counts_again(
     assert stored(engine, "siteGroup") == []
     assert main(["import", "csv", "--class", "siteGroup", str(tmp_path / "old")]) == OK
     assert [row["weight"] for row in stored(engine, "siteGroup")] == [1]
+
+
+def test_each_day_is_due_on_which_what_is_read_of_a_downtime_has_changed(engine: Engine) -> None:
+    """When it counts as announced included, which statements that do not hold change too."""
+    chance = random.Random(8)
+    today, last = datetime.now(UTC).date(), datetime.now(UTC) - timedelta(days=20)
+
+    def day(number: int) -> str:
+        return (today + timedelta(days=number)).isoformat()
+
+    with writing(engine) as connection:
+        insert_day = "INSERT INTO changed_day (day) VALUES (:day)"
+        connection.execute(text(insert_day), {"day": day(-30)})
+    before: dict[str, list[object]] = {}
+    for step in range(100):
+        with writing(engine) as connection:
+            take_changes(connection)
+        received = last + timedelta(minutes=step)
+        if step % 9 == 8:
+            since = received - timedelta(minutes=chance.randrange(1, 12))
+            undo = step % 27 == 26
+            revoke(engine, chance.choice(["key:a", "key:b"]), since, received, undo=undo)
+        else:
+            start = chance.choice([-6, -5])
+            row = {
+                "siteName": "A",
+                "downtimeId": "1",
+                "startTime": f"{day(start)}T00:00:00Z",
+                "endTime": f"{day(chance.choice([-3, -2]))}T12:00:00Z",
+                "classification": "SCHEDULED",
+                "severity": chance.choice(["OUTAGE", "OUTAGE", "WARNING"]),
+                "timestamp": format_time(received - timedelta(hours=chance.randrange(30))),
+                "announcedAt": format_time(received - timedelta(days=chance.randrange(5))),
+                "publisher": chance.choice(["key:a", "key:b"]),
+                "messageId": f"m{step}",
+                "receivedAt": format_time(received),
+            }
+            target = table("downtime", *(column(name.lower()) for name in row))
+            with writing(engine) as connection:
+                values = {name.lower(): value for name, value in row.items()}
+                connection.execute(insert(target), values)
+        after: dict[str, list[object]] = defaultdict(list)
+        read = "SELECT start_s, end_s, classification, severity, announced_s FROM report_downtime"
+        for begin, end, *facts in query(engine, f"{read} ORDER BY start_s"):
+            for number in range(-6, 0):
+                midnight = parse_time(f"{day(number)}T00:00:00Z").timestamp()
+                overlap = max(begin, midnight), min(end, midnight + 86_400)
+                if overlap[0] < overlap[1]:
+                    after[day(number)].append((*overlap, *facts))
+        changed = {each for each in {*before, *after} if before.get(each) != after.get(each)}
+        marked = query(engine, "SELECT day FROM report_changed_day WHERE change_no IS NULL")
+        assert changed <= {str(each) for (each,) in marked}, step
+        before = after
 
 
 Fact = tuple[str, str, str]
