@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import time
 from pathlib import Path
 
 from sam_pipeline.schema.program.command import OK, print_done, print_json
@@ -22,6 +23,7 @@ from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.runs.archived import archived_days, due_from_archive
 from sam_pipeline.spark_jobs.runs.due import due_reports, requested_reports
 from sam_pipeline.spark_jobs.runs.lock import run_lock
+from sam_pipeline.spark_jobs.runs.unchanged import only_changed
 from sam_pipeline.sql.archive.config import load_archive, require_store
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.open import open_database
@@ -58,7 +60,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--due",
         action="store_true",
         help="instead of a period: every closed day since the first result that was never"
-        " computed, or whose inputs have changed",
+        " computed, or of which the report would read something else now",
     )
     command.add_argument(
         "--force", action="store_true", help="also compute days whose results were pruned"
@@ -96,6 +98,9 @@ def run_report(args: argparse.Namespace) -> int:
                 tasks = due_from_archive(connection, profiles, require_store(args)[1])
             else:
                 tasks = due_reports(connection, profiles, today)
+                if tasks:
+                    with writing(engine) as own:
+                        tasks = only_changed(own, tasks, change_no, int(time.time()))
             for name, profile in {task.profile.name: task.profile for task in tasks}.items():
                 if config.source != ARCHIVE and (unseen := never_seen(connection, profile)):
                     logger.warning("%s: never seen, so MISSING: %s", name, ", ".join(unseen))

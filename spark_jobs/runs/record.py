@@ -137,30 +137,33 @@ def begin(engine: Engine, profile: Profile, days: Mapping[date, int], now: int) 
     return run_ids
 
 
+def input_digests(profile: Profile, day: DayFacts) -> dict[str, str]:
+    """The digests of what a run has read, and `input_digest` over all of it."""
+    digests = {
+        "results_digest": day.results_digest,
+        "topology_digest": _sha256(day.topology_digest, *(str(astuple(m)) for m in day.members)),
+        "downtimes_digest": day.downtimes_digest,
+        "exclusions_digest": day.exclusions_digest,
+    }
+    inputs = (*digests.values(), profile.digest, day.day.isoformat(), str(day.until))
+    return {**digests, "input_digest": _sha256(*inputs)}
+
+
 def note_facts(
     engine: Engine, profile: Profile, facts: Sequence[DayFacts], run_ids: Sequence[int]
 ) -> None:
     """Record what each run has read, also if it cannot be published; not if it has ended."""
     with writing(engine) as connection:
         for day, run_id in zip(facts, run_ids, strict=True):
-            topology = _sha256(day.topology_digest, *(str(astuple(m)) for m in day.members))
-            digests = {
-                "results_digest": day.results_digest,
-                "topology_digest": topology,
-                "downtimes_digest": day.downtimes_digest,
-                "exclusions_digest": day.exclusions_digest,
-            }
-            inputs = (*digests.values(), profile.digest, day.day.isoformat(), str(day.until))
             row = {
-                **digests,
-                "input_digest": _sha256(*inputs),
+                **input_digests(profile, day),
                 "until": None if day.until is None else stored_time(connection, day.until),
                 "results_read": day.results_read,
                 "results_ignored": json.dumps(day.results_ignored, sort_keys=True),
                 "instances": day.instances,
                 "newest_result": day.newest_result,
-                "downtimes": _as_json(day.downtimes),
-                "exclusions": _as_json(day.exclusions),
+                "downtimes": as_json(day.downtimes),
+                "exclusions": as_json(day.exclusions),
             }
             values = ", ".join(f"{name} = :{name}" for name in row)
             # A later run may have ended this one; `publish` reports it.
@@ -249,7 +252,7 @@ def _write_groups(connection: Connection, members: Sequence[Member], run_id: int
     connection.execute(_insert("group_figure", figures[0]), figures)
 
 
-def _as_json(values: Sequence[Downtime | Exclusion]) -> str:
+def as_json(values: Sequence[Downtime | Exclusion]) -> str:
     return json.dumps([asdict(value) for value in values], ensure_ascii=False)
 
 

@@ -22,7 +22,10 @@ _NUMBER_CHANGES = text("SELECT take_changes()")
 _UNFOLDED = text("SELECT count(*) FROM (SELECT 1 FROM unfolded_result LIMIT :at_most)")
 _FOLD_SQLITE = text("INSERT INTO fold_news (at_most) VALUES (:at_most)")
 _NEXT_NUMBER = text("UPDATE change_counter SET change_no = change_no + 1 RETURNING change_no")
-_NUMBER_DAYS = text("UPDATE changed_day SET change_no = :number WHERE change_no IS NULL")
+_NUMBER_DAYS = text("""
+    UPDATE changed_day SET change_no = :number, results_no = coalesce(results_no, :number)
+    WHERE change_no IS NULL
+""")
 
 
 def fold(engine: Engine) -> int:

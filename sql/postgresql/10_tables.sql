@@ -364,12 +364,13 @@ COMMENT ON TABLE exclusion IS
 
 CREATE TABLE changed_day (
     day date PRIMARY KEY,
-    change_no bigint
+    change_no bigint,
+    results_no bigint
 );
 COMMENT ON TABLE changed_day IS
     'Days whose results, topology, downtimes or exclusions have changed. A run of a report '
     'numbers the changes that it is about to read; NULL marks a change that no run has read yet. '
-    'The earliest day is the first one with results.';
+    'results_no numbers those of results alone. The earliest day is the first one with results.';
 CREATE INDEX changed_day_change_no ON changed_day (change_no);
 COMMENT ON INDEX changed_day_change_no IS 'Finds the days without a number.';
 

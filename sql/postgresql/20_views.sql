@@ -401,11 +401,11 @@ COMMENT ON VIEW report_newest_result IS
     'The last result_id assigned. A run reads no result beyond it.';
 
 CREATE VIEW report_changed_day AS
-SELECT day, change_no FROM changed_day;
+SELECT day, change_no, results_no FROM changed_day;
 COMMENT ON VIEW report_changed_day IS
     'Days whose results, topology, downtimes or exclusions have changed. Without a number no run '
     'has read the change yet. A report is due for a day if its published run, or its candidate, '
-    'has a smaller change_no.';
+    'has a smaller change_no. results_no numbers the changes of results alone.';
 
 CREATE VIEW report_horizon AS
 SELECT day FROM horizon;

@@ -17,8 +17,8 @@ BEGIN
     -- Loaders would deadlock if they locked the rows of days, since each may mark days several times.
     -- So a day that is marked already is left alone: take_changes() waits for our commit.
     LOCK TABLE changed_day IN ROW EXCLUSIVE MODE;
-    INSERT INTO changed_day (day)
-    SELECT d.day
+    INSERT INTO changed_day (day, results_no)
+    SELECT d.day, 0
     FROM (SELECT first_day + n AS day FROM generate_series(0, today - first_day) AS n) AS d
     WHERE EXISTS (
         SELECT FROM unnest(starts, ends) AS changed (start_time, end_time)
@@ -265,7 +265,7 @@ BEGIN
     -- A day that runs have read changes only by results of endpoints that belong to a site then. For
     -- those of others it changes when the topology does.
     were_read := ARRAY(
-        SELECT c.day FROM changed_day AS c WHERE c.day = ANY(days) AND c.change_no IS NOT NULL
+        SELECT c.day FROM changed_day AS c WHERE c.day = ANY(days) AND c.results_no IS NOT NULL
     );
     IF were_read <> '{}' THEN
         days := ARRAY(
@@ -290,10 +290,11 @@ BEGIN
     SELECT d.day FROM unnest(days) AS d (day)
     WHERE d.day <= today AND d.day >= coalesce(frozen, d.day)
         AND NOT EXISTS (
-            SELECT FROM changed_day AS c WHERE c.day = d.day AND c.change_no IS NULL
+            SELECT FROM changed_day AS c WHERE c.day = d.day AND c.results_no IS NULL
         )
     ORDER BY d.day
-    ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE changed_day.change_no IS NOT NULL;
+    ON CONFLICT (day) DO UPDATE SET change_no = NULL, results_no = NULL
+    WHERE changed_day.results_no IS NOT NULL;
     DELETE FROM pg_temp.sam_news;
     RETURN folded;
 END
@@ -328,7 +329,8 @@ BEGIN
     WHILE fold_batches(1000) > 0 LOOP
     END LOOP;
     UPDATE change_counter SET change_no = change_no + 1 RETURNING change_no INTO number;
-    UPDATE changed_day SET change_no = number WHERE change_no IS NULL;
+    UPDATE changed_day SET change_no = number, results_no = coalesce(results_no, number)
+    WHERE change_no IS NULL;
     RETURN number;
 END
 $$;
@@ -371,16 +373,20 @@ COMMENT ON TRIGGER published_run_change ON published_run IS 'Keeps the days of s
 CREATE FUNCTION keep_run() RETURNS trigger
 LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
 BEGIN
-    IF NOT may_change(TG_RELID) AND EXISTS (
-        SELECT FROM published_run AS p
-        JOIN seal AS s ON s.report = p.report AND s.month = to_char(p.day, 'YYYY-MM')
-        WHERE p.run_id = OLD.run_id
-    ) THEN
+    IF NOT may_change(TG_RELID)
+        AND to_jsonb(NEW) - 'change_no' <> to_jsonb(OLD) - 'change_no'
+        AND EXISTS (
+            SELECT FROM published_run AS p
+            JOIN seal AS s ON s.report = p.report AND s.month = to_char(p.day, 'YYYY-MM')
+            WHERE p.run_id = OLD.run_id
+        )
+    THEN
         RAISE EXCEPTION 'permission denied: % of report % is sealed', OLD.day, OLD.report
             USING ERRCODE = 'insufficient_privilege';
     END IF;
     IF NOT may_change(TG_RELID) AND OLD.state <> 'running'
-        AND to_jsonb(NEW) - 'state' - 'finished_at' <> to_jsonb(OLD) - 'state' - 'finished_at'
+        AND to_jsonb(NEW) - ARRAY['state', 'finished_at', 'change_no']
+            <> to_jsonb(OLD) - ARRAY['state', 'finished_at', 'change_no']
     THEN
         RAISE EXCEPTION 'permission denied: run % has ended', OLD.run_id
             USING ERRCODE = 'insufficient_privilege';
@@ -390,7 +396,7 @@ END
 $$;
 COMMENT ON FUNCTION keep_run IS
     'Trigger function: keeps what a run has read after it ended, and the state of a run that is '
-    'published in a sealed month.';
+    'published in a sealed month. A later change may leave its inputs the same.';
 
 CREATE TRIGGER run_change BEFORE UPDATE ON run FOR EACH ROW EXECUTE FUNCTION keep_run();
 COMMENT ON TRIGGER run_change ON run IS 'Keeps what runs have read, and runs of sealed months.';

@@ -13,7 +13,8 @@ from sam_pipeline.sql.loading.letters.dead_letter import stored_time
 _FIRST = text("SELECT CAST(min(day) AS text) FROM changed_day")
 _UNMARK = text("DELETE FROM changed_day WHERE day = :day")
 _MARK = text("""
-    INSERT INTO changed_day (day) VALUES (:day) ON CONFLICT (day) DO UPDATE SET change_no = NULL
+    INSERT INTO changed_day (day) VALUES (:day)
+    ON CONFLICT (day) DO UPDATE SET change_no = NULL, results_no = NULL
 """)
 _IS_FIRST = text("""
     SELECT :day = (SELECT CAST(min(day) AS text) FROM changed_day)

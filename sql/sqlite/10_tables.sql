@@ -416,11 +416,12 @@ CREATE TABLE exclusion (
 -- Changes since the last reports ----------------------------------------------------------------
 
 -- Days whose results, topology, downtimes or exclusions have changed. A run of a report numbers the
--- changes that it is about to read; NULL marks a change that no run has read yet. The earliest day
--- is the first one with results.
+-- changes that it is about to read; NULL marks a change that no run has read yet. results_no numbers
+-- those of results alone. The earliest day is the first one with results.
 CREATE TABLE changed_day (
     day text PRIMARY KEY,
-    change_no integer
+    change_no integer,
+    results_no integer
 ) STRICT, WITHOUT ROWID;
 -- Finds the days without a number.
 CREATE INDEX changed_day_change_no ON changed_day (change_no);

@@ -450,11 +450,11 @@ WHERE day BETWEEN coalesce((SELECT day FROM horizon), '') AND date('now');
 
 -- Days whose results, topology, downtimes or exclusions have changed. Without a number no run has
 -- read the change yet. A report is due for a day if its published run, or its candidate, has a
--- smaller change_no.
+-- smaller change_no. results_no numbers the changes of results alone.
 CREATE VIEW report_changed_day AS
-SELECT day, change_no FROM changed_day WHERE day NOT IN (SELECT day FROM unfolded_day)
+SELECT day, change_no, results_no FROM changed_day WHERE day NOT IN (SELECT day FROM unfolded_day)
 UNION ALL
-SELECT day, NULL FROM unfolded_day;
+SELECT day, NULL, NULL FROM unfolded_day;
 
 -- The first day that can be recomputed, once results have been pruned; no row until then.
 CREATE VIEW report_horizon AS

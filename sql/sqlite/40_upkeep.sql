@@ -51,8 +51,8 @@ CREATE TRIGGER fold_news_insert BEFORE INSERT ON fold_news BEGIN
     -- those of others it changes when the topology does.
     INSERT INTO changed_day (day)
     SELECT day FROM unfolded_day WHERE true
-    ON CONFLICT (day) DO UPDATE SET change_no = NULL
-    WHERE change_no IS NOT NULL
+    ON CONFLICT (day) DO UPDATE SET change_no = NULL, results_no = NULL
+    WHERE results_no IS NOT NULL
         AND EXISTS (
             SELECT 1
             FROM unfolded_result AS r
@@ -82,7 +82,7 @@ END;
 
 -- Marks days that are not marked yet.
 CREATE TRIGGER new_change_insert BEFORE INSERT ON new_change BEGIN
-    INSERT INTO changed_day (day)
+    INSERT INTO changed_day (day, results_no)
     WITH RECURSIVE
     span (first_day, last_day) AS (
         SELECT
@@ -103,7 +103,7 @@ CREATE TRIGGER new_change_insert BEFORE INSERT ON new_change BEGIN
         UNION ALL
         SELECT date(day, '+1 day'), last_day FROM step WHERE day < last_day
     )
-    SELECT day FROM step WHERE true
+    SELECT day, 0 FROM step WHERE true
     ON CONFLICT (day) DO UPDATE SET change_no = NULL WHERE change_no IS NOT NULL;
     -- The row itself is not stored.
     SELECT RAISE(IGNORE);

@@ -75,7 +75,7 @@ BEGIN
     GRANT SELECT, INSERT, UPDATE (
         state, finished_at, until, results_read, results_ignored, instances, results_digest,
         topology_digest, downtimes_digest, exclusions_digest, input_digest, newest_result,
-        downtimes, exclusions
+        downtimes, exclusions, change_no
     ) ON run TO sam_reporter;
     GRANT SELECT, INSERT, UPDATE ON published_run TO sam_reporter;
     GRANT SELECT ON seal TO sam_reporter;

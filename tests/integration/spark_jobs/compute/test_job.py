@@ -26,7 +26,9 @@ from sam_pipeline.spark_jobs.rules.days import Period, day_start
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
 from sam_pipeline.spark_jobs.runs import published as stored
 from sam_pipeline.spark_jobs.runs import record as run_record
+from sam_pipeline.spark_jobs.runs.due import due_reports
 from sam_pipeline.spark_jobs.runs.exclusions import add
+from sam_pipeline.spark_jobs.runs.unchanged import only_changed
 from sam_pipeline.sql.database.engine import name_of, reading, writing
 from sam_pipeline.sql.errors import DatabaseFull, DatabaseRefused
 from sam_pipeline.sql.loading.fold import take_changes
@@ -143,6 +145,42 @@ def test_a_recomputed_day_records_its_changes(
         changed = text("UPDATE run SET results_read = 7")
         with pytest.raises(DatabaseRefused, match="has ended"), writing(grid.reporter) as reporter:
             reporter.execute(changed)
+
+
+def test_a_due_day_on_which_a_report_would_read_the_same_is_left_out_and_noted(
+    spark: SparkContext, grid: Grid, tmp_path: Path
+) -> None:
+    both = profile(tmp_path)
+    storage = profile(
+        tmp_path,
+        ('"test"', '"storage"'),
+        ('[flavours.CE]\nmetrics = ["ping", "submit"]', ""),
+        ('[functions.compute]\nflavours = ["CE"]', ""),
+    )
+    grid.endpoint("A", "SRM", "h1")
+    grid.endpoint("B", "CE", "ce1")
+    grid.result("SRM h1 put", "00:00", "OK")
+
+    def run_due() -> list[str]:
+        """Run the reports of the day that are due, and return their names."""
+        with writing(grid.reporter) as connection:
+            number = take_changes(connection)
+            due = due_reports(connection, [both, storage], DAY + timedelta(days=1))
+            due = only_changed(connection, due, number, LATER)
+        for report in due:
+            options = (report.period, number, lambda: LATER, lambda stage: None)
+            job.run(spark, grid.reporter, [report.profile], *options)
+        return [report.profile.name for report in due]
+
+    assert (run_due(), run_due()) == (["test", "storage"], [])
+    grid.downtime("12:00", "13:00", siteName="B")
+    assert (run_due(), run_due()) == (["test"], [])
+    with reading(grid.reporter) as connection:
+        assert due_reports(connection, [both, storage], DAY + timedelta(days=1)) == []
+    grid.result("SRM h1 put", "06:00", "OK")
+    assert (run_due(), run_due()) == (["test", "storage"], [])
+    grid.downtime("12:00", "14:00", hostName="h1", severity="WARNING")
+    assert run_due() == ["test", "storage"]  # pages show it, though it changes no figure
 
 
 def test_the_digest_of_a_day_depends_neither_on_slices_nor_on_groups_of_sites(

@@ -238,7 +238,7 @@ WHEN = ("--start", "2025-10-10T12:00Z", "--end", "2025-10-10T13:00Z", "--reason"
 def reported(engine: Engine, first: str = "2025-10-08") -> None:
     """Pretend that results begin on that day, and that a run has taken all changes."""
     with writing(engine) as connection:
-        connection.execute(text("INSERT INTO changed_day VALUES (:day, 1)"), {"day": first})
+        connection.execute(text("INSERT INTO changed_day VALUES (:day, 1, 1)"), {"day": first})
 
 
 def marked(engine: Engine) -> list[str]:

@@ -129,7 +129,7 @@ def test_a_candidate_counts_as_computed(
     computed(engine, report, day_facts(FIRST))
     sam_report(*SEAL)
     with writing(engine) as connection:
-        connection.execute(text("INSERT INTO changed_day VALUES (:day, NULL)"), {"day": str(FIRST)})
+        connection.execute(text("INSERT INTO changed_day (day) VALUES (:day)"), {"day": str(FIRST)})
 
     def due() -> list[date]:
         with acting_as("reporter", engine) as reporter, reading(reporter) as connection:
