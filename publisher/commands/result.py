@@ -13,11 +13,14 @@ from sam_pipeline.publisher.commands.arguments import (
 )
 from sam_pipeline.publisher.commands.options import config_of, headers_of, record_of
 from sam_pipeline.publisher.commands.outcome import publish_and_report
+from sam_pipeline.publisher.delivery.limits import fitted
+from sam_pipeline.publisher.delivery.termination import Termination
 from sam_pipeline.publisher.errors import PublishUsage
 from sam_pipeline.publisher.probe.host_name import this_host
-from sam_pipeline.publisher.settings.fields import RECORD_KEYS
+from sam_pipeline.publisher.settings.config import RECORD_KEYS
 from sam_pipeline.schema.messages.message import MAX_BYTES, pack
 from sam_pipeline.schema.records.normalise import HOST_STATES, normalise
+from sam_pipeline.schema.records.plugin_output import unescaped
 from sam_pipeline.schema.times import format_time, require_set_clock
 
 if TYPE_CHECKING:
@@ -74,17 +77,13 @@ def handle(args: argparse.Namespace) -> int:
         raise PublishUsage(f"required, unless [publisher.record] has defaults: {options}")
     record["metricStatus"] = HOST_STATES.get(args.status.upper(), args.status)
     if args.from_nagios:
-        from sam_pipeline.schema.records.plugin_output import unescaped
-
         record["detailsData"] = unescaped(record.get("detailsData", "")).rstrip()
     elif record.get("detailsData") == "-":
         details = sys.stdin.buffer.read() if sys.stdin else b""  # it may be closed
         record["detailsData"] = details.decode("utf-8", "replace").rstrip()
     messages = [messages_of(record, config, args)]
-    if not (config.brokers or config.copy):  # there is nothing to wait for
+    if not (config.targets or config.copy):  # there is nothing to wait for
         return publish_and_report(messages, config, args)
-    from sam_pipeline.publisher.delivery.termination import Termination
-
     with Termination() as termination:
         return publish_and_report(messages, config, args, termination=termination)
 
@@ -103,7 +102,5 @@ def messages_of(record: Record, config: PublisherConfig, args: argparse.Namespac
     rows = normalise(record, config.message_class, {}, now)
     messages = list(pack(rows, config.message_class, headers=headers_of(args, config)))
     if any(len(message.body) > MAX_BYTES for message in messages):
-        from sam_pipeline.publisher.delivery.limits import fitted
-
         return [fitted(message, config) for message in messages]
     return messages

@@ -24,6 +24,7 @@ from sam_pipeline.publisher.commands.result import messages_of
 from sam_pipeline.publisher.delivery.publication import NoBrokerTookIt
 from sam_pipeline.publisher.probe.host_name import this_host
 from sam_pipeline.publisher.probe.plugin import UNKNOWN, record_of, run_plugin
+from sam_pipeline.publisher.spool.losses import count_losses
 from sam_pipeline.schema.errors import SamError
 from sam_pipeline.schema.log import lazy_logger
 
@@ -107,8 +108,6 @@ def handle(args: argparse.Namespace) -> int:
     except Exception as error:
         if not isinstance(error, NoBrokerTookIt):  # which has been counted
             with suppress(Exception):
-                from sam_pipeline.publisher.spool.losses import count_losses
-
                 count_losses(None, 1)
         loss = f"the result is lost: {reason_of(error)}"
         try:
@@ -140,7 +139,7 @@ def publish(run: PluginRun, args: argparse.Namespace) -> None:
     if "hostName" not in record:
         record["hostName"] = this_host()
     messages = messages_of(record, config, args)
-    publish_and_report([messages], config, args, logger.info, sys.stderr)
+    publish_and_report([messages], config, args, to_log=True)
 
 
 def reason_of(error: Exception) -> str:

@@ -88,7 +88,7 @@ def test_only_the_table_with_the_same_url_describes_a_url(load: Any, tmp_path: P
 
     assert feed_at(args, "gocdb", URL).timeout_s == 7
     for kind, url in (("gocdb", "https://evil.example"), ("cric", URL)):
-        assert feed_at(args, kind, url) == FeedConfig(kind, url)
+        assert feed_at(args, kind, url) == FeedConfig(kind=kind, url=url)
     with pytest.raises(ConfigError, match="--url is not the URL of a server"):
         feed_at(args, "gocdb", "goc.example.org")
 
@@ -98,8 +98,11 @@ def test_credentials_of_systemd_are_for_feeds_without_a_certificate(
 ) -> None:
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     (tmp_path / "sam-import-certificate").touch()
-    own = FeedConfig("gocdb", "https://x", certificate_file=tmp_path / "own.pem")
-    without, plain = FeedConfig("gocdb", "https://x"), FeedConfig("gocdb", "http://x")
+    own = FeedConfig(kind="gocdb", url="https://x", certificate_file=tmp_path / "own.pem")
+    without, plain = (
+        FeedConfig(kind="gocdb", url="https://x"),
+        FeedConfig(kind="gocdb", url="http://x"),
+    )
 
     assert without.tls_files.certificate_file == tmp_path / "sam-import-certificate"
     assert without.tls_files.key_file is None  # the file of the certificate contains it
@@ -124,7 +127,10 @@ def test_a_feed_without_tls_is_imported_with_a_warning(
 
 
 def urls(kind: str, url: str, **settings: Any) -> list[str]:
-    return [document.url for document in documents_of(FeedConfig(kind, url, **settings), WINDOW)]
+    return [
+        document.url
+        for document in documents_of(FeedConfig(kind=kind, url=url, **settings), WINDOW)
+    ]
 
 
 def test_documents_depend_on_certificate_and_kind(tmp_path: Path) -> None:
