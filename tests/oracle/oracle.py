@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from functools import cache, reduce
+from itertools import pairwise
 
 from tests.worlds.model import (
     Downtime,
@@ -372,16 +373,40 @@ def _matches(selectors: Key, key: Key) -> bool:
 
 
 def _downtimes_in_force(downtimes: Iterable[Downtime], profile: Profile) -> list[Downtime]:
-    """Rule 8: the newest announcement of each downtime, if it is of a kind that counts."""
-    newest: dict[tuple[object, ...], Downtime] = {}
+    """Rule 8: what was said last of each downtime, as far as it is of a kind that counts."""
+    said: dict[tuple[object, ...], list[Downtime]] = {}
     for downtime in sorted(downtimes, key=lambda downtime: downtime.announced_at):
         identity = downtime.downtime_id or downtime.start  # without an id the start identifies it
-        newest[identity, downtime.site, downtime.host, downtime.flavour] = downtime
+        key = (identity, downtime.site, downtime.host, downtime.flavour)
+        said.setdefault(key, []).append(downtime)
     return [
-        downtime
-        for downtime in newest.values()
-        if f"{downtime.classification}/{downtime.severity}" in profile.downtimes
+        part
+        for of_one in said.values()
+        for part in (_by_notice(of_one, profile.notice_s) if profile.notice_s else of_one[-1:])
+        if f"{part.classification}/{part.severity}" in profile.downtimes
     ]
+
+
+def _by_notice(said: Sequence[Downtime], notice_s: int) -> Iterator[Downtime]:
+    """Rule 8: what was said last, unscheduled until the notice since it was announced has passed.
+
+    Each part was announced by the first of the statements from which on all have it.
+    """
+    last = said[-1]
+    edges = {edge for one in said for edge in (one.start, one.end)}
+    for start, end in pairwise(sorted(edge for edge in edges if last.start <= edge <= last.end)):
+        arrivals = []
+        for one in reversed(said):
+            is_same = (one.classification, one.severity) == (last.classification, last.severity)
+            if not (is_same and one.start <= start and end <= one.end):
+                break
+            assert one.arrived_at
+            arrivals.append(one.arrived_at)
+        late = min(max(start, min(arrivals) + timedelta(seconds=notice_s)), end)
+        if last.classification == "SCHEDULED":
+            yield replace(last, start=start, end=late, classification="UNSCHEDULED")
+            start = late
+        yield replace(last, start=start, end=end)
 
 
 def _with_downtimes(

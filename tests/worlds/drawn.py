@@ -150,6 +150,7 @@ _DOWNTIME = st.builds(
     start=_ANY_TIME,
     end=_ANY_TIME,
     announced_at=st.sampled_from([LONG_AGO + timedelta(days=day) for day in range(5)]),
+    arrived_at=st.one_of(st.just(LONG_AGO + timedelta(days=9)), _ANY_TIME),
     of=st.sampled_from(
         [
             (site, host, flavour)

@@ -113,6 +113,7 @@ def profiles(draw: st.DrawFn) -> Profile:
         downtimes=draw(
             st.sampled_from((("SCHEDULED/OUTAGE",), ("SCHEDULED/OUTAGE", "UNSCHEDULED/OUTAGE"), ()))
         ),
+        notice_s=draw(st.sampled_from((0, 0, 60, 21_600, DAY_S))),
     )
 
 

@@ -35,7 +35,10 @@ class SiteGroup:
 
 @dataclass(frozen=True)
 class Downtime:
-    """An announced downtime; of several with one `downtime_id`, or start, the newest counts."""
+    """What is said about a downtime; of several with one `downtime_id`, or start, the last counts.
+
+    It was said at `announced_at`, and known when it arrived; None: when the world is loaded.
+    """
 
     downtime_id: str
     start: datetime
@@ -47,6 +50,7 @@ class Downtime:
     classification: str = "SCHEDULED"
     severity: str = "OUTAGE"
     description: str = ""
+    arrived_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,7 @@ class Profile:
     operations: Mapping[str, tuple[tuple[str, str, str], ...]] = field(default_factory=dict)
     thresholds: tuple[Threshold, ...] = ()
     downtimes: tuple[str, ...] = ("SCHEDULED/OUTAGE",)
+    notice_s: int = 0
 
 
 @dataclass(frozen=True)

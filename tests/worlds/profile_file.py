@@ -22,6 +22,8 @@ def _lines(profile: Profile) -> Iterator[str]:
     if profile.fqan is not None:
         yield f"fqan = {_value(profile.fqan)}"
     yield f"downtimes = {_value(profile.downtimes)}"
+    if profile.notice_s:
+        yield f'notice = "{profile.notice_s // 60}m"'
     if profile.validity_of:
         yield "\n[validity]"
         for metric, seconds in profile.validity_of.items():

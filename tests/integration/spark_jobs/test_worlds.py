@@ -236,7 +236,7 @@ def things(thing: ThingNow) -> Iterator[ThingNow]:
         yield from things(child)
 
 
-# DuckDB does not know groups, thresholds, own operations and excluded monitoring hosts. -----------
+# DuckDB does not know groups, thresholds, own operations, notice and excluded monitoring hosts. ---
 
 
 @pytest.mark.parametrize("number", range(BATCHES))
@@ -290,6 +290,7 @@ def plain(batch: Batch) -> tuple[World, Profile]:
         fqan=None,
         thresholds=(),
         operations={},
+        notice_s=0,
         metrics_operation=known(drawn.metrics_operation),
         functions_operation=known(drawn.functions_operation),
         flavours={
