@@ -58,7 +58,7 @@ def _facts(
     profile: Profile, day: date, of: Announced, results_digest: str, now: int
 ) -> record.DayFacts:
     """The facts of a run that would read the same results."""
-    expected = expect(day, of.memberships, of.downtimes, of.exclusions, profile, now)
+    expected = expect(day, of, profile, now)
     return record.DayFacts(
         day=day,
         until=None,
