@@ -94,7 +94,8 @@ def run_report(args: argparse.Namespace) -> int:
             change_no = take_changes(connection)
         with reading(engine) as connection:
             if requested is not None:
-                archived = archived_days(connection, store, config.source, requested)
+                look_back = max(profile.look_back for profile in profiles)
+                archived = archived_days(connection, store, config.source, requested, look_back)
                 tasks = requested_reports(
                     connection, profiles, requested, force=args.force, archived=archived
                 )
@@ -132,9 +133,9 @@ def run_report(args: argparse.Namespace) -> int:
             return OK
         from sam_pipeline.spark_jobs.compute.reports import run_reports  # slow to import
 
-        def archived_of(period: Period) -> ArchivedDays:
+        def archived_of(period: Period, look_back: int) -> ArchivedDays:
             with reading(engine) as connection:
-                return archived_days(connection, store, config.source, period)
+                return archived_days(connection, store, config.source, period, look_back)
 
         timeout_s = config.start_timeout_s
         return run_reports(args, tasks, change_no, engine, timeout_s, archived_of)

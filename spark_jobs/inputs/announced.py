@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.profiles.profile import Profile
-from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
+from sam_pipeline.spark_jobs.rules.days import Period, day_start
 from sam_pipeline.spark_jobs.rules.groups import Member
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 
@@ -154,12 +154,12 @@ class Announced:
     members: Sequence[Member]
 
 
-def read_announced(connection: Connection, period: Period) -> dict[date, Announced]:
+def read_announced(connection: Connection, period: Period, look_back: int) -> dict[date, Announced]:
     """Read topology, downtimes, exclusions and groups of each day of the period."""
     of_period = (
         memberships(connection, period),
         downtimes(connection, period),
-        exclusions(connection, period),
+        exclusions(connection, period.with_days_before(look_back)),
     )
     return {day: Announced(*of_period, members(connection, day)) for day in period.days()}
 
@@ -262,12 +262,12 @@ def announcers(connection: Connection, period: Period) -> dict[Downtime, str]:
 
 
 def exclusions(connection: Connection, period: Period) -> list[Exclusion]:
-    """The exclusions that overlap the period or the day before, whose last statuses carry over."""
+    """The exclusions that overlap the period."""
     rows = connection.execute(
         text(
             f"SELECT {EXCLUSION_COLUMNS} FROM report_exclusion"
             " WHERE start_s < :end AND end_s >= :start ORDER BY exclusion_id"
         ),
-        {"start": period.start - DAY_S, "end": period.end},
+        {"start": period.start, "end": period.end},
     )
     return [Exclusion(*row) for row in rows]

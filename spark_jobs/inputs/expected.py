@@ -113,6 +113,7 @@ def expect(day: date, announced: Announced, profile: Profile, now: int) -> DayEx
     """The endpoints that a profile expects on a day, and what covers them until `now`."""
     start = day_start(day)
     end = min(start + DAY_S, now)
+    read_s = profile.look_back * DAY_S + 1  # an exclusion also covers the second of its end
     grid_sites = _endpoints(start, announced, profile)
     endpoints = sorted(grid_sites)
     by_name = EndpointsByName(endpoints)
@@ -138,8 +139,8 @@ def expect(day: date, announced: Announced, profile: Profile, now: int) -> DayEx
     excluded = [
         exclusion
         for exclusion in announced.exclusions
-        # A result that does not exist is not carried over to the next day either.
-        if exclusion.touches(start - (1 + DAY_S if exclusion.kind == MONITORING_HOST else 0), end)
+        # A result that does not exist is not carried over to the days after it either.
+        if exclusion.touches(start - (read_s if exclusion.kind == MONITORING_HOST else 0), end)
     ]
     for exclusion in excluded:
         name, times = exclusion.metric_name, (exclusion.start, exclusion.end)

@@ -30,7 +30,7 @@ from sam_pipeline.spark_jobs.pages.verdict import (
     availability_cell,
     totals_of,
 )
-from sam_pipeline.spark_jobs.rules.days import DAY_S, periods
+from sam_pipeline.spark_jobs.rules.days import periods
 from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
@@ -203,7 +203,7 @@ def site_view(
         days,
         list(_spells(days, open_day))[::-1],
         open_day,
-        since if since > month.runs[0].start - DAY_S else 0,
+        since if since > min(run.reads_from for run in month.runs) else 0,
     )
 
 

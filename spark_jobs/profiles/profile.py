@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 
+from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.figures import Targets
 from sam_pipeline.spark_jobs.rules.statuses import Operation
 
@@ -112,6 +113,15 @@ class Profile:
         """The validity of every metric."""
         return {self.validity_s, *self.validity_of.values()}
 
+    def look_back_of(self, metric_name: str) -> int:
+        """How many days before a day a metric's results count: at least one (rules 3 and 5)."""
+        return _look_back(self.validity(metric_name))
+
+    @property
+    def look_back(self) -> int:
+        """How many days before a day the results of any metric count."""
+        return max(map(_look_back, self.validities))
+
     def metrics_of(self, service_flavour: str) -> tuple[str, ...]:
         """The metrics of a flavour; none if the profile does not name it."""
         return next((f.metrics for f in self.flavours if f.name == service_flavour), ())
@@ -156,3 +166,7 @@ class Profile:
             for kind, first, last in parts
             if first < last and self.counts(kind, severity)
         ]
+
+
+def _look_back(validity_s: int | None) -> int:
+    return max(1, -(-(validity_s or 0) // DAY_S))

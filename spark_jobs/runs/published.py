@@ -120,6 +120,11 @@ class Run:
         """The end of the day (epoch s), or of the data if the day was open."""
         return self.start + DAY_S if self.until is None else self.until
 
+    @property
+    def reads_from(self) -> int:
+        """The epoch second from which results count, those before the day included."""
+        return self.start - self.profile.look_back * DAY_S
+
     def counts(self, downtime: Downtime) -> bool:
         """Whether a downtime changes statuses: the profile chooses the kinds that do (rule 8)."""
         return bool(downtime.counted(self.profile))

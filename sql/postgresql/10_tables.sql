@@ -498,15 +498,16 @@ CREATE TABLE run (
     change_no bigint NOT NULL DEFAULT 0,
     exclusions_digest text NOT NULL DEFAULT '',
     newest_result bigint NOT NULL DEFAULT 0,
+    look_back integer NOT NULL DEFAULT 1,
     downtimes text NOT NULL DEFAULT '[]',
     exclusions text NOT NULL DEFAULT '[]'
 );
 COMMENT ON TABLE run IS
     'A computation of one report for one day, and what it read. until is the time of the run if '
     'the day was not over yet; results_ignored is JSON {"reason": count}; change_no is the newest '
-    'change of changed_day that the run has read, and newest_result the last result_id. downtimes '
-    'and exclusions are JSON and list all that overlap the day, including those that do not '
-    'count.';
+    'change of changed_day that the run has read, and newest_result the last result_id. It counts '
+    'results of look_back days before its own. downtimes and exclusions are JSON and list all that '
+    'overlap the day, including those that do not count.';
 CREATE INDEX run_report_day ON run (report, day);
 COMMENT ON INDEX run_report_day IS 'Finds the runs of one day.';
 

@@ -527,8 +527,9 @@ CREATE TABLE operation (
 
 -- A computation of one report for one day, and what it read. until is the time of the run if the
 -- day was not over yet; results_ignored is JSON {"reason": count}; change_no is the newest change
--- of changed_day that the run has read, and newest_result the last result_id. downtimes and
--- exclusions are JSON and list all that overlap the day, including those that do not count.
+-- of changed_day that the run has read, and newest_result the last result_id. It counts results of
+-- look_back days before its own. downtimes and exclusions are JSON and list all that overlap the day,
+-- including those that do not count.
 CREATE TABLE run (
     run_id integer PRIMARY KEY,
     report text NOT NULL,
@@ -551,6 +552,7 @@ CREATE TABLE run (
     change_no integer NOT NULL DEFAULT 0,
     exclusions_digest text NOT NULL DEFAULT '',
     newest_result integer NOT NULL DEFAULT 0,
+    look_back integer NOT NULL DEFAULT 1,
     downtimes text NOT NULL DEFAULT '[]',
     exclusions text NOT NULL DEFAULT '[]'
 ) STRICT;

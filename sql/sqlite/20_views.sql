@@ -880,7 +880,7 @@ SELECT
     strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
     r.results_read, r.results_ignored, r.instances, r.results_digest, r.topology_digest,
     r.downtimes_digest, r.profile_digest, r.input_digest, r.profile, r.software_version, r.who,
-    r.change_no, r.exclusions_digest, r.newest_result, r.downtimes, r.exclusions
+    r.change_no, r.exclusions_digest, r.newest_result, r.look_back, r.downtimes, r.exclusions
 FROM run AS r
 LEFT JOIN candidate_run AS c ON c.run_id = r.run_id;
 

@@ -4,7 +4,7 @@
 
 DIRECTORY contains profile.toml and a Parquet file for each of INPUTS; figure.parquet and
 timeline.parquet, of all days and levels, are written there. With --archive the inputs are instead
-the files of the newest versions of the days, and of the day before them, in an archive.
+the files of the newest versions of the days, and of those before them that count, in an archive.
 
 It is written only from the rules (`rule N` is that of the availability document), for results of
 the profile's VO with their status as sent; excluded monitoring hosts, groups of sites and own
@@ -26,7 +26,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.oracle.duckdb_rules import DAY_S, NAMES, SECONDS, statements
+from tests.oracle.duckdb_rules import DAY_S, NAMES, SECONDS, look_back, statements
 
 _EPOCH = date(1970, 1, 1)
 
@@ -116,7 +116,7 @@ def _view_archive(
 ) -> None:
     """Create the views INPUTS on the files of the archive."""
     files: dict[str, list[str]] = {}
-    for number in range(-1, (last - first).days + 1):
+    for number in range(-look_back(profile), (last - first).days + 1):
         manifests = (root / "manifest" / f"day={first + timedelta(days=number)}").glob("v*.json")
         newest = max(manifests, key=lambda path: int(path.stem[1:]))
         for file in json.loads(newest.read_text())["files"]:

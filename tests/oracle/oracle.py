@@ -360,7 +360,8 @@ def _metric_states(
     states = bytearray([CODE["MISSING"]]) * DAY_S
     coded = [(second_of(measured_at, day), CODE[status]) for measured_at, status in results]
     for second, code in sorted(coded):
-        if second >= -DAY_S:
+        # Without a validity, results from before the previous day do not count.
+        if second >= -DAY_S or validity_s is not None:
             _paint(states, second, DAY_S, code)
             if validity_s is not None:
                 _paint(states, second + validity_s, DAY_S, CODE["MISSING"])

@@ -40,7 +40,7 @@ def read_sites_folded(
     announced = Announced(
         topology,
         downtimes(connection, today),
-        exclusions(connection, today),
+        exclusions(connection, today.with_days_before(profile.look_back)),
         members(connection, day),
     )
     # A run at `now` would cover only the seconds before.
