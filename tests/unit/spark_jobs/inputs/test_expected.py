@@ -239,6 +239,9 @@ def test_an_excluded_host_changes_the_day_after_too(profile: Profile) -> None:
     assert digest(gone) != digest()
     assert digest(dataclasses.replace(gone, start=START - 2 * DAY_S, end=START - DAY_S)) != digest()
     assert digest(dataclasses.replace(gone, end=START - DAY_S - 1)) == digest()
+    profile = dataclasses.replace(profile, validity_of={"ping": 3 * DAY_S})
+    assert digest(dataclasses.replace(gone, end=START - 3 * DAY_S, start=0)) != digest()
+    assert digest(dataclasses.replace(gone, end=START - 3 * DAY_S - 1, start=0)) == digest()
 
 
 def test_digests_do_not_depend_on_order(profile: Profile) -> None:

@@ -18,7 +18,7 @@ from sam_pipeline.spark_jobs.profiles.file import read_profile, read_profiles, r
 from sam_pipeline.spark_jobs.profiles.in_words import in_words, words_by_day
 from sam_pipeline.spark_jobs.profiles.profile import Function, Profile, Threshold
 from sam_pipeline.spark_jobs.profiles.thresholds import read_range, triggers, verdict_of
-from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, OR
 from tests.oracle import oracle
 from tests.worlds import model
@@ -297,6 +297,24 @@ def test_a_profile_may_have_operations_of_its_own_and_validity_by_metric() -> No
     assert own.answers == OR.answers
     validity = [profile.validity(name) for name in ("ping", "put", "org.sam.Submit")]
     assert validity == [7200, 3600, None]
+
+
+@pytest.mark.parametrize(
+    ("validity", "days"),
+    [('"off"', 1), ("1", 1), (f"{DAY_S}", 1), (f"{DAY_S + 1}", 2), (f"{8 * DAY_S}", 8)],
+)
+def test_a_report_looks_back_as_far_as_the_longest_validity_at_least_to_the_day_before(
+    validity: str, days: int
+) -> None:
+    by_default = of(f'name = "x"\nvalidity_s = {validity}\n[flavours.CE]\nmetrics = ["a", "b"]\n')
+    of_one = of(
+        f'name = "x"\nvalidity_s = "off"\n[validity]\nb = {validity}\n'
+        '[flavours.CE]\nmetrics = ["a", "b"]\n'
+    )
+
+    assert by_default.look_back == by_default.look_back_of("a") == days
+    assert [of_one.look_back_of(name) for name in "ab"] == [1, days]
+    assert of_one.look_back == days
 
 
 @pytest.mark.parametrize(
