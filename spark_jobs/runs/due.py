@@ -7,7 +7,7 @@ yet, or a higher one, so its day is due again.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -83,25 +83,32 @@ def due_days(connection: Connection, report: str, today: date) -> list[date]:
     )
     # The candidate of a sealed day is newer than its published run.
     computed = {as_day(day): row for day, *row in rows}
-
     first = max(min(changed), horizon(connection) or date.min)
+    changed = {day: number for day, number in changed.items() if day >= first}
 
     def is_due(day: date) -> bool:
         if day not in computed:
             return True
         until, seen_no, look_back = computed[day]
-        # A result also marks the day after its own, so the first day that counts is not asked for.
-        read = (day - number * _ONE_DAY for number in range(min(look_back, (day - first).days + 1)))
-        newest = [changed[each] for each in read if each in changed]
-        return until is not None or any(no is None or no > seen_no for no in newest)
+        return until is not None or has_changed(changed, day, look_back, seen_no)
 
     return list(filter(is_due, Period(first, today - _ONE_DAY).days()))
 
 
-def changed_days(connection: Connection) -> dict[date, int | None]:
-    """The newest change of each day; None if no run has read it yet."""
-    rows = connection.execute(text("SELECT day, change_no FROM report_changed_day"))
-    return {as_day(day): change_no for day, change_no in rows}
+def changed_days(connection: Connection, column: str = "change_no") -> dict[date, int | None]:
+    """The newest change of each day, or of its results; None if no run has read it yet."""
+    rows = connection.execute(text(f"SELECT day, {column} FROM report_changed_day"))
+    return {as_day(day): number for day, number in rows}
+
+
+def has_changed(
+    changed: Mapping[date, int | None], day: date, look_back: int, seen_no: int
+) -> bool:
+    """Whether a day, or one of those before it whose results count, has changed after `seen_no`."""
+    # A result also marks the day after its own, so the first day that counts is not asked for.
+    read = (day - number * _ONE_DAY for number in range(look_back))
+    newest = [changed[each] for each in read if each in changed]
+    return any(number is None or number > seen_no for number in newest)
 
 
 def first_result_day(connection: Connection) -> date | None:
