@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine
@@ -25,14 +24,15 @@ from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.settings.files import state_dir
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import TOPOLOGY
-from sam_pipeline.sql.imports.cric import FEDERATION, read_federations, read_services
 from sam_pipeline.sql.imports.feed_changes import FeedChanges, FeedSnapshot, Window
 from sam_pipeline.sql.imports.feed_import import apply_snapshot
-from sam_pipeline.sql.imports.feed_rows import FeedRows
-from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
-from sam_pipeline.sql.imports.vofeed import read_vo_feed
+from sam_pipeline.sql.imports.feed_rows import FeedRows, Files
+from sam_pipeline.sql.imports.feed_rules import FeedRules, taken
+from sam_pipeline.sql.imports.formats.cric import read_cric
+from sam_pipeline.sql.imports.formats.gocdb import read_gocdb
+from sam_pipeline.sql.imports.formats.vofeed import read_vo_feed
 from sam_pipeline.sql.topology.moments import day_end, day_start, time_argument, wire_now
-from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB
+from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB, VO_FEED
 
 if TYPE_CHECKING:
     from sam_pipeline.sql.imports.http.feed_config import FeedConfig
@@ -44,8 +44,12 @@ DAYS_BACK, DAYS_AHEAD = 30, 90
 
 logger = logging.getLogger(__name__)
 
-Files = Mapping[str, Sequence[Path]]
-"""The files of a feed by what they contain."""
+READERS: Mapping[str, Callable[[Files], FeedRows]] = {
+    GOCDB: read_gocdb,
+    CRIC: read_cric,
+    VO_FEED: read_vo_feed,
+}
+"""Of each kind of feed: its files become rows. They raise BadInput."""
 
 
 @dataclass(frozen=True)
@@ -151,8 +155,8 @@ def run_feed(
 
         outcome = import_from_server(args, feed_at(args, kind, args.url), window)
     else:
-        name, rows = rows_of_feed(kind, files)
-        snapshot = FeedSnapshot(name, at, args.since, window, args.accept_shrinking)
+        rows = taken(READERS[kind](files), FeedRules())
+        snapshot = FeedSnapshot(rows.feed, at, args.since, window, args.accept_shrinking)
         engine = open_database(args, TOPOLOGY)
         outcome = _outcome(engine, rows, snapshot, args.dry_run)
     if args.json:
@@ -174,9 +178,9 @@ def import_from_server(
     engine = open_database(args, TOPOLOGY)
     at, window = wire_now(), window or _default_window()
     with downloaded(feed, window, state_dir(os.environ), os.environ) as download:
-        name, rows = rows_of_feed(feed.kind, download.files)
+        rows = taken(READERS[feed.kind](download.files), feed.rules, download.answered)
         since = getattr(args, "since", None)
-        snapshot = FeedSnapshot(name, at, since, window, args.accept_shrinking)
+        snapshot = FeedSnapshot(rows.feed, at, since, window, args.accept_shrinking)
         return _outcome(
             engine,
             rows,
@@ -186,27 +190,6 @@ def import_from_server(
             documents=download.documents,
             unchanged=download.unchanged,
         )
-
-
-def rows_of_feed(kind: str, files: Files) -> tuple[str, FeedRows]:
-    """The name of a feed, and its rows.
-
-    Raises:
-        BadInput: a file can't be read, or has invalid elements, which the message lists.
-    """
-    if kind == GOCDB:
-        return kind, FeedRows(
-            read_endpoints(files["endpoints"]) if "endpoints" in files else None,
-            read_groups(files["groups"]) if "groups" in files else {},
-            read_downtimes(files["downtimes"]) if "downtimes" in files else None,
-        )
-    if kind == CRIC:
-        endpoints = read_services(*files["endpoints"]) if "endpoints" in files else None
-        groups = {FEDERATION: read_federations(*files["groups"])} if "groups" in files else {}
-        return kind, FeedRows(endpoints, groups)
-    [[path]] = files.values()
-    feed = read_vo_feed(path)
-    return feed.name, feed.rows
 
 
 def _outcome(

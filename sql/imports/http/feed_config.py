@@ -27,6 +27,7 @@ from sam_pipeline.schema.settings.key import (
 )
 from sam_pipeline.schema.settings.section import examine, load
 from sam_pipeline.schema.settings.show import Part
+from sam_pipeline.sql.imports.feed_rules import FeedRules, SiteFilter
 from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB, VO_FEED
 
 SECTION = "import"
@@ -40,11 +41,17 @@ CERTIFICATE, KEY = "sam-import-certificate", "sam-import-key"
 """The systemd credentials for feeds without a `certificate_file`."""
 
 MIB = 1024 * 1024
+NOT_NEGATIVE = expected("0 or more", lambda number: number >= 0)
 
 
 def _check_read(names: tuple[str, ...]) -> str | None:
     unknown = [name for name in names if name not in KINDS[GOCDB]]
     return f"{', '.join(unknown)}: expected {', '.join(KINDS[GOCDB])}" if unknown else None
+
+
+def _check_flavours(flavours: dict[str, str]) -> str | None:
+    empty = [name for name, flavour in flavours.items() if not (name.strip() and flavour.strip())]
+    return f"{empty[0]!r}: expected a name and a flavour" if empty else None
 
 
 def problem_of_url(url: str) -> str | None:
@@ -90,12 +97,54 @@ class FeedConfig:
         None,
     )
     proxy_password_file: Path | None = secret_key("the password for the proxy")
+    flavours: dict[str, str] = config_key(
+        "names of services in the feed, and the flavours that they get, beside the default ones:"
+        ' `{ "globus-GRIDFTP" = "SRM" }`',
+        _check_flavours,
+        default_factory=dict,
+    )
+    sites: tuple[str, ...] = config_key("only these sites: names, or patterns as `UKI-*`", None, ())
+    certification: tuple[str, ...] = config_key(
+        "only sites with one of these statuses, such as `Certified`", None, ()
+    )
+    infrastructure: tuple[str, ...] = config_key(
+        "only sites of one of these infrastructures, such as `Production`", None, ()
+    )
+    scope: tuple[str, ...] = config_key("only sites with one of these scope tags", None, ())
+    countries: tuple[str, ...] = config_key(
+        "only sites of these countries: names or codes", None, ()
+    )
+    keep_going: bool = config_key(
+        "leave out odd elements, and list them, instead of refusing the whole feed", None, False
+    )
+    max_left_out: int = config_key(
+        "refuse the feed if more elements than this, and more than `max_left_out_percent`, are odd",
+        NOT_NEGATIVE,
+        FeedRules.max_left_out,
+    )
+    max_left_out_percent: float = config_key(
+        "see `max_left_out`", NOT_NEGATIVE, FeedRules.max_left_out_percent
+    )
     timeout_s: float = config_key("for the whole feed, including all retries", POSITIVE, 600.0)
     max_bytes: int = config_key("the limit on the size of the whole feed", POSITIVE, 256 * MIB)
 
     @property
     def parts(self) -> SplitResult:
         return urlsplit(self.url)
+
+    @property
+    def rules(self) -> FeedRules:
+        """What is taken from the feed."""
+        conditions = SiteFilter(
+            self.sites, self.certification, self.infrastructure, self.scope, self.countries
+        )
+        return FeedRules(
+            self.flavours,
+            conditions,
+            self.keep_going,
+            self.max_left_out,
+            self.max_left_out_percent,
+        )
 
     @property
     def can_be_forged(self) -> bool:
@@ -124,6 +173,8 @@ class FeedConfig:
         for name in self.read:
             if name not in KINDS[self.kind]:
                 yield f"read: {self.kind} has no {name}"
+        if self.rules.filter.facts and self.read and "groups" not in self.read:
+            yield f"{self.rules.filter.facts[0]} needs the list of sites: add groups to read"
         if self.key_file and not self.certificate_file:
             yield "key_file without certificate_file"
         if self.certificate_file and self.parts.scheme == "http":

@@ -19,13 +19,13 @@ from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.proxy import Proxy, parse_proxy
 from sam_pipeline.schema.records.classes import SERVICE_ENDPOINT
-from sam_pipeline.sql.commands.imports.feed_command import rows_of_feed
+from sam_pipeline.sql.commands.imports.feed_command import READERS
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import BadInput, FeedRefused, FeedUnavailable
 from sam_pipeline.sql.imports.feed_changes import FeedChanges, FeedSnapshot, Window
 from sam_pipeline.sql.imports.feed_import import apply_snapshot
-from sam_pipeline.sql.imports.feed_rows import FeedRows
-from sam_pipeline.sql.imports.gocdb import read_endpoints
+from sam_pipeline.sql.imports.feed_rules import taken
+from sam_pipeline.sql.imports.formats.gocdb import read_gocdb
 from sam_pipeline.sql.imports.http.client import (
     ATTEMPTS,
     MAX_REDIRECTS,
@@ -77,8 +77,8 @@ def import_feed(
     engine: Engine, feed: FeedConfig, state: Path, at: str, accept_shrinking: bool = False
 ) -> list[FeedChanges]:
     with downloaded(feed, WINDOW, state, {}) as download:
-        name, rows = rows_of_feed(feed.kind, download.files)
-        snapshot = FeedSnapshot(name, at, None, WINDOW, accept_shrinking)
+        rows = taken(READERS[feed.kind](download.files), feed.rules, download.answered)
+        snapshot = FeedSnapshot(rows.feed, at, None, WINDOW, accept_shrinking)
         return apply_snapshot(engine, rows, snapshot)
 
 
@@ -221,7 +221,7 @@ def test_imports_at_once_run_one_after_another_and_wait_for_loaders(
 ) -> None:
     hosts = [f"h{number:04}.example.org" for number in range(2_000)]
     export = document(*(service_endpoint(host=host) for host in hosts))
-    exports = FeedRows(read_endpoints([write(tmp_path / "x.xml", export)]), {}, None)
+    exports = read_gocdb({"endpoints": [write(tmp_path / "x.xml", export)]})
 
     def run() -> tuple[int, int]:
         [changes] = apply_snapshot(engine, exports, FeedSnapshot("gocdb", day(1)))

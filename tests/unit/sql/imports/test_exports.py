@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from sam_pipeline.schema.program.command import BAD_DATA
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports import xml_elements
-from sam_pipeline.sql.imports.cric import read_federations, read_services
-from sam_pipeline.sql.imports.feed_rows import ALL_TYPES
-from sam_pipeline.sql.imports.gocdb import NGI, SCOPE, read_downtimes, read_endpoints, read_groups
-from sam_pipeline.sql.imports.vofeed import read_vo_feed
-from sam_pipeline.sql.imports.xml_elements import elements
+from sam_pipeline.sql.imports.feed_rows import ALL_TYPES, FeedRows
+from sam_pipeline.sql.imports.feed_rules import FeedRules, taken
+from sam_pipeline.sql.imports.formats import xml_elements
+from sam_pipeline.sql.imports.formats.cric import FEDERATION, read_cric
+from sam_pipeline.sql.imports.formats.gocdb import NGI, SCOPE, read_gocdb
+from sam_pipeline.sql.imports.formats.vofeed import read_vo_feed
+from sam_pipeline.sql.imports.formats.xml_elements import elements
+from sam_pipeline.sql.topology.view_rows import Row
 from tests.support.database.gocdb_files import (
     document,
     downtime,
@@ -28,7 +30,6 @@ from tests.support.database.gocdb_files import (
     site,
     write,
 )
-from tests.support.feed_server import vo_feed
 
 START, END = 1_763_971_200, 1_763_985_600
 DOWNTIME = {
@@ -47,6 +48,30 @@ DOWNTIME = {
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "x.xml"
+
+
+def read_endpoints(paths: Sequence[Path]) -> Sequence[Row]:
+    return taken(read_gocdb({"endpoints": paths}), FeedRules()).endpoints or []
+
+
+def read_groups(paths: Sequence[Path]) -> Mapping[str, Sequence[Row]]:
+    return taken(read_gocdb({"groups": paths}), FeedRules()).groups
+
+
+def read_downtimes(paths: Sequence[Path]) -> Sequence[Row]:
+    return taken(read_gocdb({"downtimes": paths}), FeedRules()).downtimes or []
+
+
+def read_services(path: Path) -> Sequence[Row]:
+    return taken(read_cric({"endpoints": [path]}), FeedRules()).endpoints or []
+
+
+def read_federations(path: Path) -> Sequence[Row]:
+    return taken(read_cric({"groups": [path]}), FeedRules()).groups[FEDERATION]
+
+
+def read_feed(path: Path) -> FeedRows:
+    return taken(read_vo_feed({"feed": [path]}), FeedRules())
 
 
 # GOCDB
@@ -227,11 +252,11 @@ def test_services_and_groups_of_a_feed_are_rows_of_its_vo(file: Path) -> None:
     groups = '<group name="T2" type="Tier"/><group name="SITE_A" type="atlas_Site"/>'
     text = feed(SITE.format(services + groups), SITE.format(groups))
 
-    vo, rows = read_vo_feed(write(file, text))
+    rows = read_feed(write(file, text))
 
     place = {"siteName": "SITE-A", "voName": "atlas"}
     ce = {"hostName": "ce01.example.org", "serviceFlavour": "CE", "production": "N"}
-    assert vo == "atlas"
+    assert rows.feed == "vofeed:atlas"
     assert rows.endpoints == [
         {**place, **ce, "serviceURI": "ce01.example.org:1"},
         {**place, "hostName": "se01.example.org", "serviceFlavour": "SRM"},
@@ -240,7 +265,6 @@ def test_services_and_groups_of_a_feed_are_rows_of_its_vo(file: Path) -> None:
     members = [{"siteName": "SITE-A", "groupName": n, "groupType": t} for n, t in kinds.items()]
     assert rows.groups == {ALL_TYPES: members}
     assert rows.downtimes is None
-    assert read_vo_feed(write(file, vo_feed("cms", {"A": [("h", "CE")]}))).name == "vofeed:cms"
 
 
 # Files of XML
@@ -297,7 +321,7 @@ REFUSED: dict[Callable[[Path], object], list[tuple[str, str]]] = {
         ('{"ce": {"rcsite": "A", "endpoint": "http://[x"}}', "ce: endpoint"),
         ('{"ce": {"rcsite": "A", "endpoint": "h"}}', "ce: .*serviceFlavour"),
     ],
-    read_vo_feed: [
+    read_feed: [
         (feed(vo=""), "must name one VO"),
         (feed(vo="<vo>a:b</vo>"), "must name one VO"),
         (feed(SITE.format(SERVICE.format(' production_status="maybe"'))), "1: production_status"),

@@ -15,22 +15,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.records.classes import SERVICE_ENDPOINT, SITE_GROUP
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.feed_rows import (
-    ALL_TYPES,
-    FeedRows,
-    best_endpoints,
-    refuse_invalid,
-    rows_of,
-)
-from sam_pipeline.sql.imports.xml_elements import elements
-from sam_pipeline.sql.topology.view_rows import VO_FEED, key_of
+from sam_pipeline.sql.imports.feed_rows import ALL_TYPES, FeedRows, Files, LeftOut, rows_of
+from sam_pipeline.sql.imports.formats.xml_elements import elements
+from sam_pipeline.sql.topology.view_rows import VO_FEED
 
 ROOT = "root"
 SITE = "atp_site"
@@ -39,23 +31,13 @@ _VO = re.compile(r"[\w.-]{1,100}", re.ASCII)
 _IN_PRODUCTION = {"true": "Y", "false": "N", "": ""}
 
 
-class VoFeed(NamedTuple):
-    """The rows of the feed of one VO, which is the only one whose rows it may close."""
-
-    vo: str
-    rows: FeedRows
-
-    @property
-    def name(self) -> str:
-        return f"{VO_FEED}:{self.vo}"
-
-
-def read_vo_feed(path: Path) -> VoFeed:
+def read_vo_feed(files: Files) -> FeedRows:
     """The endpoints of the VO, and the groups of its sites.
 
     Raises:
-        BadInput: the file can't be read, does not name one VO, or has invalid elements.
+        BadInput: the file can't be read, or does not name one VO.
     """
+    [[path]] = files.values()
     vos: set[str] = set()
     sites: list[tuple[str, Element]] = []
     for where, element in elements(path, ROOT):
@@ -65,15 +47,10 @@ def read_vo_feed(path: Path) -> VoFeed:
             sites.append((where, element))
     if len(vos) != 1 or not _VO.fullmatch(vo := vos.pop()):
         raise BadInput(f"{path}: must name one VO in an element <vo>; nothing was changed")
-    problems: list[str] = []
-    services = rows_of(sites, SERVICE_ENDPOINT, lambda site: _services(site, vo), problems)
-    endpoints = best_endpoints(services)
-    groups = {
-        key_of(row, ("siteName", "groupName", "groupType")): row
-        for row in rows_of(sites, SITE_GROUP, _groups, problems)
-    }
-    refuse_invalid(problems)
-    return VoFeed(vo, FeedRows(endpoints, {ALL_TYPES: list(groups.values())}))
+    left_out: list[LeftOut] = []
+    endpoints = list(rows_of(sites, SERVICE_ENDPOINT, lambda site: _services(site, vo), left_out))
+    groups = list(rows_of(sites, SITE_GROUP, _groups, left_out))
+    return FeedRows(f"{VO_FEED}:{vo}", endpoints, {ALL_TYPES: groups}, left_out=left_out)
 
 
 def _services(site: Element, vo: str) -> Iterator[Mapping[str, str]]:

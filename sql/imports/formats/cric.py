@@ -23,8 +23,8 @@ from sam_pipeline.schema.program.command import IO_ERROR, NO_INPUT, NO_PERMISSIO
 from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.records.classes import SERVICE_ENDPOINT, SITE_GROUP
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.feed_rows import best_endpoints, refuse_invalid, rows_of
-from sam_pipeline.sql.topology.view_rows import Row, key_of
+from sam_pipeline.sql.imports.feed_rows import FeedRows, Files, LeftOut, rows_of
+from sam_pipeline.sql.topology.view_rows import CRIC, Row
 
 FEDERATION = "federation"
 """The group type."""
@@ -36,12 +36,20 @@ _EXIT_CODES = {PermissionError: NO_PERMISSION, FileNotFoundError: NO_INPUT}
 logger = logging.getLogger(__name__)
 
 
-def read_services(path: Path) -> list[Row]:
-    """Rows of serviceEndpoint without `validFrom`, one per site, host and flavour.
+def read_cric(files: Files) -> FeedRows:
+    """The rows of the files `endpoints` and `groups`, as far as they are given.
 
     Raises:
-        BadInput: the file can't be read, or has invalid services, which the message lists.
+        BadInput: a file can't be read, or is not a document of CRIC.
     """
+    left_out: list[LeftOut] = []
+    endpoints = _services(files["endpoints"][0], left_out) if "endpoints" in files else None
+    groups = {FEDERATION: _federations(files["groups"][0], left_out)} if "groups" in files else {}
+    return FeedRows(CRIC, endpoints, groups, left_out=left_out)
+
+
+def _services(path: Path, left_out: list[LeftOut]) -> list[Row]:
+    """Rows of serviceEndpoint without `validFrom`."""
 
     def read(named: tuple[str, Any]) -> Iterator[Mapping[str, str]]:
         name, service = named
@@ -67,17 +75,15 @@ def read_services(path: Path) -> list[Row]:
             }
 
     without_host: list[str] = []
-    problems: list[str] = []
-    rows = best_endpoints(rows_of(_objects(path), SERVICE_ENDPOINT, read, problems))
-    refuse_invalid(problems)
+    rows = list(rows_of(_objects(path), SERVICE_ENDPOINT, read, left_out))
     if without_host:
         ignored = plural(len(without_host), "service")
         logger.warning("ignoring %s without an endpoint, such as %s", ignored, without_host[0])
     return rows
 
 
-def read_federations(path: Path) -> list[Row]:
-    """Rows of siteGroup without `validFrom`, one per federation and site; raises BadInput."""
+def _federations(path: Path, left_out: list[LeftOut]) -> list[Row]:
+    """Rows of siteGroup without `validFrom`, one per federation and site."""
 
     def read(named: tuple[str, Any]) -> Iterator[Mapping[str, str]]:
         name, federation = named
@@ -88,13 +94,7 @@ def read_federations(path: Path) -> list[Row]:
         for site in sites:
             yield {"siteName": site, "groupName": name, "groupType": FEDERATION}
 
-    problems: list[str] = []
-    rows = {
-        key_of(row, ("siteName", "groupName")): row
-        for row in rows_of(_objects(path), SITE_GROUP, read, problems)
-    }
-    refuse_invalid(problems)
-    return list(rows.values())
+    return list(rows_of(_objects(path), SITE_GROUP, read, left_out))
 
 
 def _objects(path: Path) -> Iterator[tuple[str, tuple[str, Any]]]:
