@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from sam_pipeline.schema.program.command import (
     text_table,
 )
 from sam_pipeline.schema.program.wording import plural
+from sam_pipeline.schema.records.classes import DOWNTIME
 from sam_pipeline.schema.settings.files import state_dir
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import TOPOLOGY
@@ -32,12 +33,15 @@ from sam_pipeline.sql.imports.formats.cric import read_cric
 from sam_pipeline.sql.imports.formats.gocdb import read_gocdb
 from sam_pipeline.sql.imports.formats.vofeed import read_vo_feed
 from sam_pipeline.sql.topology.moments import day_end, day_start, time_argument, wire_now
-from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB, VO_FEED
+from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB, VO_FEED, key_of
 
 if TYPE_CHECKING:
     from sam_pipeline.sql.imports.http.feed_config import FeedConfig
 
 COLUMNS = ("kind", "read", "new", "changed", "ended", "unchanged", "kept")
+
+MAX_EXAMPLES = 5
+"""How many names a line of the summary shows."""
 
 DAYS_BACK, DAYS_AHEAD = 30, 90
 """Of the downtimes that are fetched."""
@@ -57,6 +61,7 @@ class FeedOutcome:
     """The changes by a snapshot; of a feed from a server also its URL and how much had changed."""
 
     snapshot: FeedSnapshot
+    rows: FeedRows
     changes: Sequence[FeedChanges]
     dry_run: bool
     url: str = ""
@@ -69,6 +74,11 @@ class FeedOutcome:
         if self.url:
             document |= {"url": self.url, "documents": self.documents}
             document |= {"unchanged_documents": self.unchanged}
+        document["left_out"] = [item._asdict() for item in self.rows.left_out]
+        document["filtered_sites"] = {
+            condition: sorted(sites) for condition, sites in self.rows.filtered.items()
+        }
+        document["downtimes_without_endpoint"] = self._without_endpoint()
         if self.dry_run:
             document["rows"] = [
                 {"class": change.message_class.name, "record": row}
@@ -78,22 +88,42 @@ class FeedOutcome:
         return document
 
     def print_text(self, args: argparse.Namespace) -> None:
+        """The summary; in a dry run also each difference, as a line."""
         if self.url:
             unchanged = f", {self.unchanged} of them unchanged" if self.unchanged else ""
             fetched = f"{plural(self.documents, 'document')}{unchanged}"
             print_done(args, f"{self.url}: {fetched}", success=not self.dry_run)
-        print_done(args, *text_table(COLUMNS, self._counts()), success=not self.dry_run)
-        if not self.dry_run:
-            return
-        print_lines("", "nothing was written; these rows would be:")
-        for change in self.changes:
-            used = {key for row in change.rows for key in row}
-            if keys := [key for key in change.message_class.keys if key in used]:
-                cells = [[row.get(key) for key in keys] for row in change.rows]
-                print_lines("", change.message_class.name, *text_table(keys, cells))
+        lines = text_table(COLUMNS, self._counts())
+        for condition, sites in self.rows.filtered.items():
+            lines.append(f"not taken: {plural(len(sites), 'site')} ({condition}): {_some(sites)}")
+        if lost := self._without_endpoint():
+            lines.append(
+                f"{plural(len(lost), 'downtime')} without an endpoint in the topology, which"
+                f" change no report: {_some(lost)}"
+            )
+        print_done(args, *lines, success=not self.dry_run)
+        for item in self.rows.left_out:
+            logger.warning("left out: %s", item)
+        if self.dry_run:
+            differences = [str(line) for change in self.changes for line in change.differences]
+            print_lines("", *differences, "nothing was written")
 
     def _counts(self) -> list[list[Any]]:
         return [[getattr(change, name) for name in COLUMNS] for change in self.changes]
+
+    def _without_endpoint(self) -> list[str]:
+        return [
+            " ".join(key_of(row, [key for key in DOWNTIME.natural_key if key in row]))
+            for change in self.changes
+            for row in change.without_endpoint
+        ]
+
+
+def _some(names: Iterable[str]) -> str:
+    """The first names, in their order if they have one."""
+    shown = names if isinstance(names, list) else sorted(names)
+    more = len(shown) - MAX_EXAMPLES
+    return ", ".join(shown[:MAX_EXAMPLES]) + (f", … and {more} more" if more > 0 else "")
 
 
 def add_options(command: argparse.ArgumentParser, url_help: str) -> None:
@@ -118,7 +148,12 @@ def add_common_options(command: argparse.ArgumentParser) -> None:
         help="accept that more than 20 %% of the rows are missing",
     )
     command.add_argument(
-        "--dry-run", action="store_true", help="write nothing; print the changes and the rows"
+        "--keep-going",
+        action="store_true",
+        help="leave out odd elements and list them, instead of importing nothing",
+    )
+    command.add_argument(
+        "--dry-run", action="store_true", help="write nothing; print each difference as a line"
     )
 
 
@@ -150,12 +185,12 @@ def run_feed(
     at = args.at or now
     if args.since and args.since > at:
         args.usage_error(f"--since {args.since} is after the snapshot, {at}")
-    if args.url:
-        from sam_pipeline.sql.imports.http.feed_config import feed_at
+    from sam_pipeline.sql.imports.http.feed_config import feed_at, rules_of_files
 
+    if args.url:
         outcome = import_from_server(args, feed_at(args, kind, args.url), window)
     else:
-        rows = taken(READERS[kind](files), FeedRules())
+        rows = taken(READERS[kind](files), _rules(args, rules_of_files(args, kind)))
         snapshot = FeedSnapshot(rows.feed, at, args.since, window, args.accept_shrinking)
         engine = open_database(args, TOPOLOGY)
         outcome = _outcome(engine, rows, snapshot, args.dry_run)
@@ -178,7 +213,9 @@ def import_from_server(
     engine = open_database(args, TOPOLOGY)
     at, window = wire_now(), window or _default_window()
     with downloaded(feed, window, state_dir(os.environ), os.environ) as download:
-        rows = taken(READERS[feed.kind](download.files), feed.rules, download.answered)
+        rows = taken(
+            READERS[feed.kind](download.files), _rules(args, feed.rules), download.answered
+        )
         since = getattr(args, "since", None)
         snapshot = FeedSnapshot(rows.feed, at, since, window, args.accept_shrinking)
         return _outcome(
@@ -192,11 +229,15 @@ def import_from_server(
         )
 
 
+def _rules(args: argparse.Namespace, rules: FeedRules) -> FeedRules:
+    return replace(rules, keep_going=rules.keep_going or args.keep_going)
+
+
 def _outcome(
     engine: Engine, rows: FeedRows, snapshot: FeedSnapshot, dry_run: bool, **fetched: Any
 ) -> FeedOutcome:
     changes = apply_snapshot(engine, rows, snapshot, dry_run=dry_run)
-    return FeedOutcome(snapshot, changes, dry_run, **fetched)
+    return FeedOutcome(snapshot, rows, changes, dry_run, **fetched)
 
 
 def _default_window() -> Window:

@@ -16,9 +16,11 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
 
 from sam_pipeline.schema.program.command import IO_ERROR, NO_INPUT, NO_PERMISSION
+from sam_pipeline.schema.program.wording import one_line
 from sam_pipeline.sql.errors import BadInput
 
 CHUNK_BYTES = 1 << 16
+MAX_QUOTED = 200
 
 # Errors of Expat at the beginning of a second document: at its first element or XML declaration.
 _NEXT_DOCUMENT = {
@@ -88,6 +90,8 @@ class _Document:
         self._is_closed = False
         self._tree = TreeBuilder()
         self._where = ""
+        self._other = ""  # the root of another document, perhaps <error>, and the text in it
+        self._text = ""
 
     def feed(self, data: bytes) -> bytes:
         """Add the elements that end in `data` to `complete`; returns bytes of the next document."""
@@ -113,11 +117,10 @@ class _Document:
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         where = f"{self._path}, line {self._first_line + self._expat.CurrentLineNumber - 1}"
+        if self._other:
+            raise self._another_document()
         if self._depth == 0 and tag != self._root:
-            raise BadInput(
-                f"{where}: begins with <{tag[:40]}>, not <{self._root}>: it is another document,"
-                " or the error of a server"
-            )
+            self._where, self._other = where, tag
         if self._depth == 1:
             self._tree, self._where = TreeBuilder(), where
         if self._depth:
@@ -125,16 +128,27 @@ class _Document:
         self._depth += 1
 
     def data(self, text: str) -> None:
-        if self._depth > 1:
+        if self._other:
+            self._text = (self._text + text)[:MAX_QUOTED]
+        elif self._depth > 1:
             self._tree.data(text)
 
     def end(self, tag: str) -> None:
+        if self._other:
+            raise self._another_document()
         self._depth -= 1
         if self._depth:
             self._tree.end(tag)
         if self._depth == 1:
             self.complete.append(Located(self._where, self._tree.close()))
         self._is_closed = self._depth == 0
+
+    def _another_document(self) -> BadInput:
+        says = f", which says: {one_line(self._text)}" if self._text.strip() else ""
+        return BadInput(
+            f"{self._where}: begins with <{self._other[:40]}>, not <{self._root}>: it is another"
+            f" document, or the error of a server{says}; nothing was changed"
+        )
 
     def _refused(self, error: Exception) -> BadInput:
         if isinstance(error, DefusedXmlException):

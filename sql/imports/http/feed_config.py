@@ -215,6 +215,12 @@ def feed_at(args: argparse.Namespace, kind: str, url: str) -> FeedConfig:
     )
 
 
+def rules_of_files(args: argparse.Namespace, kind: str) -> FeedRules:
+    """The rules for files of a feed: those of the only table of its kind in sam.toml, if any."""
+    feeds = [feed for feed in load_feeds(args) if feed.kind == kind]
+    return feeds[0].rules if len(feeds) == 1 else FeedRules()
+
+
 def import_part(args: argparse.Namespace) -> Part:
     """The section for `config show`."""
     findings = examine(ImportConfig, SECTION, args.config, os.environ)

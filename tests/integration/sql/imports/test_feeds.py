@@ -173,8 +173,10 @@ def test_half_an_export_changes_nothing(
 def test_feeds_of_several_owners_leave_each_others_rows_alone(
     engine: Engine, importer: Engine, server: FeedServer, tmp_path: Path
 ) -> None:
-    """Each drops the host that all of them have; what shrinks must be accepted."""
-    insert(engine, "serviceEndpoint", endpoint_row(hostName="shared", messageId="m-1"))
+    """Each drops the hosts that all of them have; what shrinks must be accepted."""
+    shared = ("shared1", "shared2", "shared3")
+    for host in shared:
+        insert(engine, "serviceEndpoint", endpoint_row(hostName=host, messageId=f"m-{host}"))
 
     def serve(*hosts: str) -> None:
         server.elements["get_service_endpoint"] = [service_endpoint(host=host) for host in hosts]
@@ -194,7 +196,7 @@ def test_feeds_of_several_owners_leave_each_others_rows_alone(
         "vofeed:cms": feed_of(server, "vofeed", "/cms.xml"),
         "cric": feed_of(server, "cric", ""),
     }
-    serve("shared", "own")
+    serve(*shared, "own")
     for number, feed in enumerate(feeds.values(), 1):
         import_feed(importer, feed, tmp_path, day(number))
     everything = open_endpoints(engine)
@@ -203,17 +205,17 @@ def test_feeds_of_several_owners_leave_each_others_rows_alone(
 
     for number, (source, feed) in enumerate(feeds.items(), 10):
         for _ in range(2):  # the refused one is not taken for the last import
-            with pytest.raises(BadInput, match=r"1 of 2 rows from .*--accept-shrinking"):
+            with pytest.raises(BadInput, match=r"3 of 4 rows from .*--accept-shrinking"):
                 import_feed(importer, feed, tmp_path, day(number))
         import_feed(importer, feed, tmp_path, day(number), accept_shrinking=True)
         gone = everything - open_endpoints(engine)
-        assert gone == {("shared", source.partition(":")[2], source)}
+        assert gone == {(host, source.partition(":")[2], source) for host in shared}
         everything -= gone
 
     left = [row for row in stored(engine, "siteGroup") if "validTo" not in row]
     owners = {("own", source.partition(":")[2], source) for source in feeds}
-    assert everything == {("shared", "", "message"), *owners}
-    assert len(groups) - len(left) == 3  # of the two VOs and of CRIC
+    assert everything == {*((host, "", "message") for host in shared), *owners}
+    assert len(groups) - len(left) == 3 * len(shared)  # of the two VOs and of CRIC
 
 
 def test_imports_at_once_run_one_after_another_and_wait_for_loaders(
