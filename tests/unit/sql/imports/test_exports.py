@@ -12,7 +12,7 @@ import pytest
 
 from sam_pipeline.schema.program.command import BAD_DATA
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.feed_rows import ALL_TYPES, FeedRows
+from sam_pipeline.sql.imports.feed_rows import ALL_TYPES, FeedRows, SiteFacts
 from sam_pipeline.sql.imports.feed_rules import FeedRules, taken
 from sam_pipeline.sql.imports.formats import xml_elements
 from sam_pipeline.sql.imports.formats.cric import FEDERATION, read_cric
@@ -160,6 +160,67 @@ def test_a_downtime_was_announced_when_it_was_entered(
     [row] = read_downtimes([write(file, text)])
 
     assert row.get("announcedAt") == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "inner", "expected"),
+    [
+        ("a:1", ["b:2"], "a:1"),
+        ("", ["c:3", "b:2", ""], "b:2"),
+        ("", ["b:2", "", "c:3"], "b:2"),
+        ("", [], None),
+    ],
+)
+def test_the_uri_of_a_service_is_its_own_or_one_of_its_endpoints(
+    file: Path, url: str, inner: Sequence[str], expected: str | None
+) -> None:
+    urls = "".join(f"<ENDPOINT><URL>{text}</URL></ENDPOINT>" for text in inner)
+    service = service_endpoint(url=url)
+    first, _, rest = service.partition("<ENDPOINTS>")
+    service = f"{first}<ENDPOINTS>{urls}</ENDPOINTS>{rest.partition('</ENDPOINTS>')[2]}"
+
+    [row] = read_endpoints([write(file, document(service))])
+
+    assert row.get("serviceURI") == expected
+
+
+def test_the_contact_of_a_site_is_its_mail_and_telephone_unless_it_wants_none(file: Path) -> None:
+    mail, phone = "<CONTACT_EMAIL>a@b.example</CONTACT_EMAIL>", "<CONTACT_TEL>+41 1</CONTACT_TEL>"
+    silent = "<NOTIFICATIONS>N</NOTIFICATIONS>"
+    sites = [site("A", more=mail + phone), site("B", more=mail + silent), site("C")]
+
+    found = read_gocdb({"groups": [write(file, document(*sites))]})
+    listed = read_gocdb({"groups": [write(file, document(listed_site()))]})
+
+    assert found.contacts == [{"siteName": "A", "contact": "a@b.example, +41 1"}]
+    assert listed.contacts is None
+
+
+def test_facts_about_a_site_are_those_that_its_element_states(file: Path) -> None:
+    more = (
+        "<CERTIFICATION_STATUS>Suspended</CERTIFICATION_STATUS>"
+        "<PRODUCTION_INFRASTRUCTURE>Production</PRODUCTION_INFRASTRUCTURE>"
+        "<COUNTRY>Slovenia</COUNTRY><COUNTRY_CODE>SI</COUNTRY_CODE>"
+    )
+    text = document(site("A", scopes=["EGI"], more=more), listed_site("B"))
+
+    sites = read_gocdb({"groups": [write(file, text)]}).sites
+
+    assert sites == {
+        "A": SiteFacts(["Suspended"], ["Production"], ["EGI"], ["Slovenia", "SI"]),
+        "B": SiteFacts(countries=["SI"]),
+    }
+
+
+def test_only_the_odd_service_of_a_downtime_is_left_out(file: Path) -> None:
+    text = document(nested_downtime(("ce01.example.org", "CE"), ("two words", "SRM")))
+
+    found = read_gocdb({"downtimes": [write(file, text)]})
+
+    assert [row["hostName"] for row in found.downtimes or ()] == ["ce01.example.org"]
+    assert [(item.where, "two words" in item.reason) for item in found.left_out] == [
+        (f"{file}, line 3: DOWNTIME 5001G0", True)
+    ]
 
 
 def test_formatted_times_are_used_where_epoch_seconds_are_missing(file: Path) -> None:
@@ -336,7 +397,12 @@ REFUSED: dict[Callable[[Path], object], list[tuple[str, str]]] = {
         ("", "line 1: the file ends here"),
         ("<results>\n<A></results>", "line 2: not valid XML: mismatched tag"),
         ("<results/>\n<results>\n&nbsp;</results>", "line 3: not valid XML: undefined entity"),
-        ("<results/>\n<error>no such method</error>", "line 2: begins with <error>"),
+        (
+            "<results/>\n<error>no such method</error>",
+            "line 2: begins with <error>.*no such method",
+        ),
+        ("<error>Unsupported parameter: certification</error>", "says: Unsupported parameter"),
+        ("<html>\n<p>Sorry</p></html>", "line 1: begins with <html>, .* the error of a server;"),
         ('<?xml version="1.0" encoding="x-none"?><results/>', "unknown encoding"),
     ],
 }
