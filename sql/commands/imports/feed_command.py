@@ -25,6 +25,7 @@ from sam_pipeline.schema.records.classes import DOWNTIME
 from sam_pipeline.schema.settings.files import state_dir
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import TOPOLOGY
+from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.feed_changes import FeedChanges, FeedSnapshot, Window
 from sam_pipeline.sql.imports.feed_import import apply_snapshot
 from sam_pipeline.sql.imports.feed_rows import FeedRows, Files
@@ -185,12 +186,14 @@ def run_feed(
     at = args.at or now
     if args.since and args.since > at:
         args.usage_error(f"--since {args.since} is after the snapshot, {at}")
-    from sam_pipeline.sql.imports.http.feed_config import feed_at, rules_of_files
+    from sam_pipeline.sql.imports.http.feed_config import feed_at, feed_of_files
 
     if args.url:
         outcome = import_from_server(args, feed_at(args, kind, args.url), window)
     else:
-        rows = taken(READERS[kind](files), _rules(args, rules_of_files(args, kind)))
+        feed = feed_of_files(args, kind)
+        _refuse_larger(files, feed.max_bytes)
+        rows = taken(READERS[kind](files), _rules(args, feed.rules))
         snapshot = FeedSnapshot(rows.feed, at, args.since, window, args.accept_shrinking)
         engine = open_database(args, TOPOLOGY)
         outcome = _outcome(engine, rows, snapshot, args.dry_run)
@@ -226,6 +229,16 @@ def import_from_server(
             url=feed.url,
             documents=download.documents,
             unchanged=download.unchanged,
+        )
+
+
+def _refuse_larger(files: Files, max_bytes: int) -> None:
+    """Raise BadInput if the rows of the files might not fit into memory."""
+    paths = [path for some in files.values() for path in some if path.is_file()]
+    if (size := sum(path.stat().st_size for path in paths)) > max_bytes:
+        raise BadInput(
+            f"{', '.join(map(str, paths))}: {size} bytes, more than {max_bytes} (max_bytes of an"
+            " [[import.feed]] of this kind); nothing was changed"
         )
 
 

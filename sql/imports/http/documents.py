@@ -50,7 +50,8 @@ def documents_of(feed: FeedConfig, window: Window) -> Iterator[Document]:
 
 def answered_by(feed: FeedConfig) -> Collection[str]:
     """The conditions of the filter that the server checks: its answer does not say them."""
-    return _ASKED if feed.kind == GOCDB and not _is_protected(feed) else ()
+    is_list = feed.kind == GOCDB and not _is_protected(feed)
+    return [*_ASKED, "scope"] if is_list else []
 
 
 def _of_gocdb(feed: FeedConfig, name: str, window: Window) -> Iterator[Document]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.broker_url import is_loopback
@@ -173,6 +173,8 @@ class FeedConfig:
         for name in self.read:
             if name not in KINDS[self.kind]:
                 yield f"read: {self.kind} has no {name}"
+        if self.scope and "scope" in parse_qs(self.parts.query, keep_blank_values=True):
+            yield "scope is in the url as well"
         if self.rules.filter.facts and self.read and "groups" not in self.read:
             yield f"{self.rules.filter.facts[0]} needs the list of sites: add groups to read"
         if self.key_file and not self.certificate_file:
@@ -215,10 +217,10 @@ def feed_at(args: argparse.Namespace, kind: str, url: str) -> FeedConfig:
     )
 
 
-def rules_of_files(args: argparse.Namespace, kind: str) -> FeedRules:
-    """The rules for files of a feed: those of the only table of its kind in sam.toml, if any."""
+def feed_of_files(args: argparse.Namespace, kind: str) -> FeedConfig:
+    """How files of a feed are imported: like the only feed of its kind in sam.toml, if any."""
     feeds = [feed for feed in load_feeds(args) if feed.kind == kind]
-    return feeds[0].rules if len(feeds) == 1 else FeedRules()
+    return feeds[0] if len(feeds) == 1 else FeedConfig(kind, "")
 
 
 def import_part(args: argparse.Namespace) -> Part:
