@@ -31,9 +31,10 @@ from sam_pipeline.sql.imports.feed_rows import FeedRows, Files
 from sam_pipeline.sql.imports.feed_rules import FeedRules, taken
 from sam_pipeline.sql.imports.formats.cric import read_cric
 from sam_pipeline.sql.imports.formats.gocdb import read_gocdb
+from sam_pipeline.sql.imports.formats.osg import read_osg
 from sam_pipeline.sql.imports.formats.vofeed import read_vo_feed
 from sam_pipeline.sql.topology.moments import day_end, day_start, time_argument, wire_now
-from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB, VO_FEED, key_of
+from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB, OSG, VO_FEED, key_of
 
 if TYPE_CHECKING:
     from sam_pipeline.sql.imports.http.feed_config import FeedConfig
@@ -52,6 +53,7 @@ READERS: Mapping[str, Callable[[Files], FeedRows]] = {
     GOCDB: read_gocdb,
     CRIC: read_cric,
     VO_FEED: read_vo_feed,
+    OSG: read_osg,
 }
 """Of each kind of feed: its files become rows. They raise BadInput."""
 

@@ -33,6 +33,7 @@ from sam_pipeline.schema.settings.files import state_dir
 from sam_pipeline.sql.commands.imports import cric as cric_command
 from sam_pipeline.sql.commands.imports import feeds as feeds_command
 from sam_pipeline.sql.commands.imports import gocdb as gocdb_command
+from sam_pipeline.sql.commands.imports import osg as osg_command
 from sam_pipeline.sql.commands.imports import vofeed as vofeed_command
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.imports.checkpoint import ImportTotals
@@ -147,9 +148,14 @@ FORMATS: Mapping[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]
         vofeed_command.add_options,
     ),
     "cric": (
-        "endpoints and federations of CRIC (JSON), from its server or from files",
-        "Make endpoints and federations match CRIC.",
+        "topology and downtimes of CRIC (JSON), from its server or from files",
+        "Make topology and downtimes match CRIC.",
         cric_command.add_options,
+    ),
+    "osg": (
+        "topology and downtimes of OSG (XML, YAML), from its server or from files",
+        "Make topology and downtimes match the topology of OSG.",
+        osg_command.add_options,
     ),
     "feeds": (
         "all feeds that sam.toml names",

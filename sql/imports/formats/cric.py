@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -50,15 +50,17 @@ def read_cric(files: Files) -> FeedRows:
     endpoints = downtimes = sites = None
     groups: Mapping[str, list[Row]] = {}
     if "endpoints" in files:
-        endpoints, sites = _services(files["endpoints"][0], left_out)
+        endpoints, sites = _services(files["endpoints"], left_out)
     if "groups" in files:
-        groups = {FEDERATION: _federations(files["groups"][0], left_out)}
+        groups = {FEDERATION: _federations(files["groups"], left_out)}
     if "downtimes" in files:
-        downtimes = _downtimes(files["downtimes"][0], left_out)
+        downtimes = _downtimes(files["downtimes"], left_out)
     return FeedRows(CRIC, endpoints, groups, downtimes=downtimes, sites=sites, left_out=left_out)
 
 
-def _services(path: Path, left_out: list[LeftOut]) -> tuple[list[Row], Mapping[str, SiteFacts]]:
+def _services(
+    paths: Iterable[Path], left_out: list[LeftOut]
+) -> tuple[list[Row], Mapping[str, SiteFacts]]:
     """Rows of serviceEndpoint without `validFrom`, and the countries of their sites."""
 
     def read(named: Named) -> Iterator[Mapping[str, str]]:
@@ -97,13 +99,13 @@ def _services(path: Path, left_out: list[LeftOut]) -> tuple[list[Row], Mapping[s
 
     ignored: dict[str, list[str]] = defaultdict(list)
     sites: dict[str, SiteFacts] = {}
-    rows = list(rows_of(_objects(path), SERVICE_ENDPOINT, read, left_out))
+    rows = list(rows_of(_objects(paths), SERVICE_ENDPOINT, read, left_out))
     for lack, names in ignored.items():
         logger.warning("ignoring %s %s, such as %s", plural(len(names), "service"), lack, names[0])
     return rows, sites
 
 
-def _federations(path: Path, left_out: list[LeftOut]) -> list[Row]:
+def _federations(paths: Iterable[Path], left_out: list[LeftOut]) -> list[Row]:
     """Rows of siteGroup without `validFrom`, one per federation and site."""
 
     def read(named: Named) -> Iterator[Mapping[str, str]]:
@@ -115,10 +117,10 @@ def _federations(path: Path, left_out: list[LeftOut]) -> list[Row]:
         for site in sites:
             yield {"siteName": site, "groupName": name, "groupType": FEDERATION}
 
-    return list(rows_of(_objects(path), SITE_GROUP, read, left_out))
+    return list(rows_of(_objects(paths), SITE_GROUP, read, left_out))
 
 
-def _downtimes(path: Path, left_out: list[LeftOut]) -> list[Row]:
+def _downtimes(paths: Iterable[Path], left_out: list[LeftOut]) -> list[Row]:
     """Rows of downtime without `timestamp`, one per affected service."""
 
     def read(entry: tuple[str, Named]) -> Iterator[Mapping[str, str]]:
@@ -142,7 +144,7 @@ def _downtimes(path: Path, left_out: list[LeftOut]) -> list[Row]:
                 **service,
             }
 
-    return list(rows_of(_downtime_objects(path), DOWNTIME, read, left_out))
+    return list(rows_of(_downtime_objects(paths), DOWNTIME, read, left_out))
 
 
 def _affected(downtime: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
@@ -163,32 +165,32 @@ def _affected(downtime: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
             }
 
 
-def _downtime_objects(path: Path) -> Iterator[tuple[str, tuple[str, Named]]]:
-    """The downtimes of a file, in any of their forms, with their location and their site or ""."""
-    document = read_json(path)
-    by_name = document.items() if isinstance(document, dict) else [("", document)]
-    for name, value in by_name:
-        _refuse_error(path, name, value)
-        if isinstance(value, dict) and "start_time" in value:
-            yield f"{path}: {name[:80]}", ("", (name, value))
-        elif isinstance(value, dict):
-            for key, downtime in value.items():
-                yield f"{path}: {name[:80]}: {key[:80]}", (name, (key, downtime))
-        elif isinstance(value, list):
-            for number, downtime in enumerate(value, 1):
-                yield f"{path}: {name[:80]} {number}", (name, ("", downtime))
-        else:
-            yield f"{path}: {name[:80]}", ("", (name, value))
+def _downtime_objects(paths: Iterable[Path]) -> Iterator[tuple[str, tuple[str, Named]]]:
+    """The downtimes of files, in any of their forms, with their location and their site or ""."""
+    for path in paths:
+        document = read_json(path)
+        for name, value in document.items() if isinstance(document, dict) else [("", document)]:
+            _refuse_error(path, name, value)
+            where = f"{path}: {name[:80]}" if name else f"{path}"
+            if isinstance(value, list):
+                for number, downtime in enumerate(value, 1):
+                    yield f"{where}, entry {number}", (name, ("", downtime))
+            elif isinstance(value, dict) and "start_time" not in value:
+                for key, downtime in value.items():
+                    yield f"{where}: {key[:80]}", (name, (key, downtime))
+            else:
+                yield where, ("", (name, value))
 
 
-def _objects(path: Path) -> Iterator[tuple[str, Named]]:
-    """The named objects of a file, each with its location for messages."""
-    document = read_json(path)
-    if not isinstance(document, dict):
-        raise BadInput(f"{path}: must be an object of named objects; nothing was changed")
-    for name, value in document.items():
-        _refuse_error(path, name, value)
-        yield f"{path}: {name[:80]}", (name, value)
+def _objects(paths: Iterable[Path]) -> Iterator[tuple[str, Named]]:
+    """The named objects of files, each with its location for messages."""
+    for path in paths:
+        document = read_json(path)
+        if not isinstance(document, dict):
+            raise BadInput(f"{path}: must be an object of named objects; nothing was changed")
+        for name, value in document.items():
+            _refuse_error(path, name, value)
+            yield f"{path}: {name[:80]}", (name, value)
 
 
 def _refuse_error(path: Path, name: str, value: Any) -> None:

@@ -30,7 +30,7 @@ from sam_pipeline.schema.records.normalise import utc
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.feed_rows import FeedRows, Files, LeftOut, SiteFacts, rows_of
 from sam_pipeline.sql.imports.formats.xml_elements import elements
-from sam_pipeline.sql.imports.formats.yaml_document import read_yaml
+from sam_pipeline.sql.imports.formats.yaml_document import REPEATED, read_yaml
 from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT
 from sam_pipeline.sql.topology.view_rows import OSG, Row
 
@@ -171,6 +171,8 @@ def _downtime_of_entry(entry: tuple[str, Mapping[str, str], Any]) -> Iterator[Ma
     site, hosts, fields = entry
     if not isinstance(fields, dict):
         raise RecordRefused("form", "must have keys and values, such as `ID: 1`")
+    if REPEATED in fields:
+        raise RecordRefused("form", f"the key {fields[REPEATED][:40]} appears twice")
     resource, services = fields.get("ResourceName"), fields.get("Services")
     if not isinstance(resource, str) or resource not in hosts:
         raise RecordRefused("resource", f"{site}.yaml has no host for the resource {resource!r}")
@@ -253,11 +255,9 @@ def _entries(path: Path) -> Iterator[tuple[str, tuple[str, Mapping[str, str], An
         )
     group, _ = read_yaml(beside)
     resources = group.get("Resources") if isinstance(group, dict) else None
-    if not isinstance(resources, dict):
-        raise BadInput(f"{beside}: has no Resources; nothing was changed")
     hosts = {
         name: resource["FQDN"]
-        for name, resource in resources.items()
+        for name, resource in (resources.items() if isinstance(resources, dict) else ())
         if isinstance(resource, dict) and isinstance(resource.get("FQDN"), str)
     }
     entries, lines = read_yaml(path)

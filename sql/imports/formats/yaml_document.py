@@ -15,6 +15,9 @@ import yaml
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.formats.whole_file import read_whole
 
+REPEATED = "a repeated key"
+"""The only key of a mapping in which a key appears twice, with that key as its value."""
+
 LARGEST_BYTES = 4 * 1024 * 1024
 """The limit on a document, which becomes up to fifty times as large in memory."""
 
@@ -26,14 +29,9 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-        if len(mapping) < len(node.value):
-            seen: set[str] = set()
-            for key, _ in node.value:
-                if key.value in seen:
-                    problem = f"the key {str(key.value)[:80]!r} appears twice"
-                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-                seen.add(key.value)
-        return mapping
+        keys = [str(key.value) for key, _ in node.value]
+        repeated = next((key for key in keys if keys.count(key) > 1), None)
+        return mapping if repeated is None else {REPEATED: repeated}
 
 
 def read_yaml(path: Path) -> tuple[Any, Sequence[int]]:
