@@ -28,7 +28,14 @@ from sam_pipeline.schema.records.classes import (
 )
 from sam_pipeline.schema.records.normalise import utc
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.feed_rows import FeedRows, Files, LeftOut, SiteFacts, rows_of
+from sam_pipeline.sql.imports.feed_rows import (
+    FeedRows,
+    Files,
+    LeftOut,
+    SiteFacts,
+    contact_of,
+    rows_of,
+)
 from sam_pipeline.sql.imports.formats.xml_elements import elements
 from sam_pipeline.sql.imports.formats.yaml_document import REPEATED, read_yaml
 from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT
@@ -47,9 +54,11 @@ SEVERITIES = {
 }
 """The severity of GOCDB for each of OSG's: with a severe downtime, most of a service is down."""
 
+FLAVOURS = {"CE": "HTCONDOR-CE"}
+"""Names that say more in OSG than elsewhere: its computing elements are HTCondor-CEs."""
+
 _ADMINISTRATOR = "Administrative Contact"
 _PRODUCTION = "OSG Production Resource"
-_LONGEST_CONTACT = 255
 _TRUE, _FALSE = "true", "false"
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -111,7 +120,7 @@ def _services(group: Element) -> Iterator[Mapping[str, str]]:
             yield {
                 "siteName": _text(group, "GroupName"),
                 "hostName": _text(resource, "FQDN"),
-                "serviceFlavour": _text(service, "Name"),
+                "serviceFlavour": _flavour(_text(service, "Name")),
                 "serviceURI": _text(service, "Details/uri_override")
                 or _text(service, "Details/endpoint"),
                 "production": "Y" if _in_production(group) else "N",
@@ -130,20 +139,16 @@ def _groups(group: Element) -> Iterator[Mapping[str, str]]:
 
 
 def _contacts(group: Element) -> Iterator[Mapping[str, str]]:
-    """The administrators of the resources, each once, as far as there is room."""
-    people = {
+    """The administrators of the resources."""
+    people = [
         " ".join(filter(None, [_text(contact, "Name"), _text(contact, "Email")]))
         for resource in _resources(group)
         for contacts in resource.iterfind("ContactLists/ContactList")
         if _text(contacts, "ContactType") == _ADMINISTRATOR
         for contact in contacts.iterfind("Contacts/Contact")
-    }
-    text = ""
-    for person in sorted(filter(None, people)):
-        longer = f"{text}, {person}" if text else person
-        text = longer if len(longer) <= _LONGEST_CONTACT else text
-    if text:
-        yield {"siteName": _text(group, "GroupName"), "contact": text}
+    ]
+    if contact := contact_of(people):
+        yield {"siteName": _text(group, "GroupName"), "contact": contact}
 
 
 def _resources(group: Element) -> Iterator[Element]:
@@ -202,7 +207,7 @@ def _downtime_rows(
             "downtimeId": fields["ID"],
             "siteName": site,
             "hostName": host,
-            "serviceFlavour": service,
+            "serviceFlavour": _flavour(service),
             "startTime": osg_time(fields.get("StartTime", "")),
             "endTime": osg_time(fields.get("EndTime", "")),
             "classification": fields.get("Class", "").upper(),
@@ -210,6 +215,10 @@ def _downtime_rows(
             "description": description,
             ANNOUNCED_AT: _entered(fields.get("CreatedTime", "")),
         }
+
+
+def _flavour(service: str) -> str:
+    return FLAVOURS.get(service, service)
 
 
 def osg_time(text: str) -> str:
