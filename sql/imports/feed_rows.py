@@ -23,6 +23,8 @@ _PLACEHOLDER = datetime(1970, 1, 1, tzinfo=UTC)
 
 T = TypeVar("T")
 
+LONGEST_CONTACT = 255
+
 Files = Mapping[str, Sequence[Path]]
 """The files of a feed by what they contain."""
 
@@ -87,3 +89,12 @@ def rows_of(
                     left_out.append(LeftOut(where, error.text))
         except RecordRefused as error:
             left_out.append(LeftOut(where, error.text))
+
+
+def contact_of(people: Iterable[str]) -> str:
+    """The contact of a site: its people in alphabetical order, as far as there is room."""
+    contact = ""
+    for person in sorted(set(filter(None, people))):
+        longer = f"{contact}, {person}" if contact else person
+        contact = longer if len(longer) <= LONGEST_CONTACT else contact
+    return contact

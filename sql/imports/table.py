@@ -17,7 +17,7 @@ from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.messages.message import JSON, Message
 from sam_pipeline.schema.program.wording import did_you_mean
-from sam_pipeline.schema.records.classes import DOWNTIME, MessageClass, Names
+from sam_pipeline.schema.records.classes import DOWNTIME, TIME_KEYS, MessageClass, Names
 from sam_pipeline.schema.records.input_file import BLOCK_BYTES, InputFile
 from sam_pipeline.schema.records.json_form import write_json
 from sam_pipeline.schema.records.normalise import Limits, normalise
@@ -25,6 +25,7 @@ from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.records import BATCH_BYTES, record_message, refuse_broken_class
+from sam_pipeline.sql.imports.time_format import time_in
 from sam_pipeline.sql.loading.batch import LINE
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
@@ -54,12 +55,16 @@ class LinesRefused(Exception):
 
 @dataclass
 class CsvTable:
-    """A CSV file with rows of one class, which can be read repeatedly."""
+    """A CSV file with rows of one class, which can be read repeatedly.
+
+    Its times have the `time_format`, or one of those of records.
+    """
 
     name: str
     file: BinaryIO
     message_class: MessageClass
     delimiter: str = ","
+    time_format: str | None = None
 
     def __post_init__(self) -> None:
         csv.field_size_limit(LONGEST_VALUE)
@@ -83,9 +88,14 @@ class CsvTable:
             else:
                 fields = dict(zip(columns, cells, strict=True))
                 try:
+                    for key in TIME_KEYS if self.time_format else ():
+                        if fields.get(key):
+                            fields[key] = time_in(self.time_format, fields[key].strip())
                     normalise(fields, self.message_class.name, {}, now)
                 except RecordRefused as refusal:
                     yield BadLine(line, f"{refusal.reason}: {refusal.text}")
+                except ValueError as error:
+                    yield BadLine(line, f"bad-time: {error}")
                 else:
                     yield line, {key: value for key, value in fields.items() if value}
 
@@ -124,7 +134,10 @@ class Imported:
 
 @contextmanager
 def opened_table(
-    name: str, message_class: MessageClass, delimiter: str = ","
+    name: str,
+    message_class: MessageClass,
+    delimiter: str = ",",
+    time_format: str | None = None,
 ) -> Iterator[CsvTable]:
     """The table in a file or on standard input, decompressed if necessary.
 
@@ -137,7 +150,7 @@ def opened_table(
             copy.write(block)
         if source.damage:
             raise BadInput(f"{source.name}: {source.damage}; nothing was imported")
-        yield CsvTable(source.name, copy, message_class, delimiter)
+        yield CsvTable(source.name, copy, message_class, delimiter, time_format)
 
 
 def import_table(

@@ -83,7 +83,7 @@ sql.archive: $SQL sql.database sql.operations sql.loading sql.topology | sqlalch
   pyarrow boto3 botocore
 sql.checks: $SQL sql.database sql.loading | sqlalchemy alembic
 sql.imports: $SQL sql.database sql.loading sql.topology | sqlalchemy
-sql.imports.formats: $SQL sql.loading sql.topology sql.imports | defusedxml
+sql.imports.formats: $SQL sql.loading sql.topology sql.imports | defusedxml yaml
 # Of `sql.commands`, only what fetches a feed loads it.
 sql.imports.http: $SQL sql.topology sql.imports sql.imports.formats | requests urllib3
 sql.commands: $SQL sql.database sql.operations sql.loading sql.topology sql.removal sql.checks

@@ -30,11 +30,13 @@ from sam_pipeline.sql.imports.feed_changes import FeedChanges, FeedSnapshot, Win
 from sam_pipeline.sql.imports.feed_import import apply_snapshot
 from sam_pipeline.sql.imports.feed_rows import FeedRows, Files
 from sam_pipeline.sql.imports.feed_rules import FeedRules, taken
+from sam_pipeline.sql.imports.formats.argo import read_argo
 from sam_pipeline.sql.imports.formats.cric import read_cric
 from sam_pipeline.sql.imports.formats.gocdb import read_gocdb
+from sam_pipeline.sql.imports.formats.osg import read_osg
 from sam_pipeline.sql.imports.formats.vofeed import read_vo_feed
 from sam_pipeline.sql.topology.moments import day_end, day_start, time_argument, wire_now
-from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB, VO_FEED, key_of
+from sam_pipeline.sql.topology.view_rows import ARGO, CRIC, GOCDB, OSG, VO_FEED, key_of
 
 if TYPE_CHECKING:
     from sam_pipeline.sql.imports.http.feed_config import FeedConfig
@@ -49,10 +51,12 @@ DAYS_BACK, DAYS_AHEAD = 30, 90
 
 logger = logging.getLogger(__name__)
 
-READERS: Mapping[str, Callable[[Files], FeedRows]] = {
+READERS: Mapping[str, Callable[..., FeedRows]] = {
     GOCDB: read_gocdb,
     CRIC: read_cric,
     VO_FEED: read_vo_feed,
+    OSG: read_osg,
+    ARGO: read_argo,
 }
 """Of each kind of feed: its files become rows. They raise BadInput."""
 
@@ -127,9 +131,11 @@ def _some(names: Iterable[str]) -> str:
     return ", ".join(shown[:MAX_EXAMPLES]) + (f", … and {more} more" if more > 0 else "")
 
 
-def add_options(command: argparse.ArgumentParser, url_help: str) -> None:
-    """The options of a feed from files or from a server."""
-    command.add_argument("--url", help=url_help)
+def add_options(command: argparse.ArgumentParser, url_help: str = "") -> None:
+    """The options of a feed from files, or with `url_help` also from a server."""
+    command.set_defaults(url=None)
+    if url_help:
+        command.add_argument("--url", help=url_help)
     command.add_argument(
         "--at", type=time_argument, metavar="TIME", help="time of the files (default: now)"
     )
@@ -173,12 +179,16 @@ def window_argument(argument: str) -> Window:
 
 
 def run_feed(
-    args: argparse.Namespace, kind: str, files: Files, window: Window | None = None
+    args: argparse.Namespace,
+    kind: str,
+    files: Files,
+    window: Window | None = None,
+    **reader_options: str | None,
 ) -> int:
     """Import a feed from files, or from the server at `--url`, and print the changes."""
     now = wire_now()
     if bool(args.url) == bool(files):
-        args.usage_error("either --url or files are required")
+        args.usage_error("files are required, or the --url of a feed that has one")
     if args.url and args.at:
         args.usage_error("--at is for files: the time of a feed from --url is now")
     if args.at and args.at > now:
@@ -193,7 +203,7 @@ def run_feed(
     else:
         feed = feed_of_files(args, kind)
         _refuse_larger(files, feed.max_bytes)
-        rows = taken(READERS[kind](files), _rules(args, feed.rules))
+        rows = taken(READERS[kind](files, **reader_options), _rules(args, feed.rules))
         snapshot = FeedSnapshot(rows.feed, at, args.since, window, args.accept_shrinking)
         engine = open_database(args, TOPOLOGY)
         outcome = _outcome(engine, rows, snapshot, args.dry_run)

@@ -30,10 +30,13 @@ from sam_pipeline.schema.records.classes import (
 )
 from sam_pipeline.schema.records.input_file import refuse_missing
 from sam_pipeline.schema.settings.files import state_dir
+from sam_pipeline.sql.commands.imports import argo as argo_command
 from sam_pipeline.sql.commands.imports import cric as cric_command
 from sam_pipeline.sql.commands.imports import feeds as feeds_command
 from sam_pipeline.sql.commands.imports import gocdb as gocdb_command
+from sam_pipeline.sql.commands.imports import osg as osg_command
 from sam_pipeline.sql.commands.imports import vofeed as vofeed_command
+from sam_pipeline.sql.commands.imports.file_options import add_time_format
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.imports.checkpoint import ImportTotals
 from sam_pipeline.sql.imports.records import MAX_PROBLEMS, Import, limits_of_history, usable_view
@@ -123,6 +126,7 @@ def add_csv_options(table: argparse.ArgumentParser) -> None:
         metavar="C",
         help="the delimiter: one character, or `tab` (default: a comma)",
     )
+    add_time_format(table)
     table.add_argument(
         "--keep-going", action="store_true", help="load the valid lines even if others are invalid"
     )
@@ -147,9 +151,19 @@ FORMATS: Mapping[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]
         vofeed_command.add_options,
     ),
     "cric": (
-        "endpoints and federations of CRIC (JSON), from its server or from files",
-        "Make endpoints and federations match CRIC.",
+        "topology and downtimes of CRIC (JSON), from its server or from files",
+        "Make topology and downtimes match CRIC.",
         cric_command.add_options,
+    ),
+    "osg": (
+        "topology and downtimes of OSG (XML, YAML), from its server or from files",
+        "Make topology and downtimes match the topology of OSG.",
+        osg_command.add_options,
+    ),
+    "argo": (
+        "topology and downtimes from tables of argo-connectors (CSV)",
+        "Make topology and downtimes match tables of argo-connectors.",
+        argo_command.add_options,
     ),
     "feeds": (
         "all feeds that sam.toml names",
@@ -206,7 +220,7 @@ def run_records(args: argparse.Namespace) -> int:
 
 
 def run_csv(args: argparse.Namespace) -> int:
-    with opened_table(args.file, args.message_class, args.delimiter) as table:
+    with opened_table(args.file, args.message_class, args.delimiter, args.time_format) as table:
         engine = open_database(args)
         try:
             catalogue = Catalogue(engine)

@@ -6,7 +6,7 @@ which could define entities, is rejected before anything is expanded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder
@@ -15,12 +15,14 @@ from xml.parsers.expat import errors
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
 
-from sam_pipeline.schema.program.command import IO_ERROR, NO_INPUT, NO_PERMISSION
 from sam_pipeline.schema.program.wording import one_line
 from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.formats.whole_file import refuse_larger, unreadable
 
 CHUNK_BYTES = 1 << 16
 MAX_QUOTED = 200
+LARGEST_BYTES = 256 * 1024 * 1024
+"""The limit on a file: its rows, unlike its elements, are in memory at once."""
 
 # Errors of Expat at the beginning of a second document: at its first element or XML declaration.
 _NEXT_DOCUMENT = {
@@ -33,7 +35,6 @@ _TRUNCATED = {
     errors.codes[errors.XML_ERROR_UNCLOSED_CDATA_SECTION],
     errors.codes[errors.XML_ERROR_PARTIAL_CHAR],
 }
-_EXIT_CODES = {PermissionError: NO_PERMISSION, FileNotFoundError: NO_INPUT}
 
 
 class Located(NamedTuple):
@@ -43,41 +44,44 @@ class Located(NamedTuple):
     element: Element
 
 
-def elements(path: Path, root: str) -> Iterator[Located]:
+def elements(path: Path, root: str, lists: Collection[str] = ()) -> Iterator[Located]:
     """The children of the root of every document in the file.
+
+    Of children whose names are in `lists`, their own children instead.
 
     Raises:
         BadInput: the file is not XML, is truncated, has a different root, or has a DTD; or it
             can't be read (see the exit code).
     """
-    document = _Document(path, root)
+    document = _Document(path, root, lists)
     try:
         with path.open("rb") as file:
+            refuse_larger(path, file, LARGEST_BYTES)
             while chunk := file.read(CHUNK_BYTES):
                 while chunk:
                     chunk = document.feed(chunk)
                     yield from document.complete
                     document.complete.clear()
                     if chunk:
-                        document = _Document(path, root, document.next_line)
+                        document = _Document(path, root, lists, document.next_line)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        code = _EXIT_CODES.get(type(error), IO_ERROR)
-        raise BadInput(f"{path}: {reason}; nothing was changed", exit_code=code) from error
+        raise unreadable(path, error) from error
     document.finish()
 
 
 class _Document:
     """One document, fed with bytes that may include the beginning of the next one.
 
-    It is the target of its own parser, and builds a tree for each child of the root.
+    It is the target of its own parser, and builds a tree for each child of the root, or of a list
+    below the root.
     """
 
-    def __init__(self, path: Path, root: str, first_line: int = 1) -> None:
+    def __init__(self, path: Path, root: str, lists: Collection[str], first_line: int = 1) -> None:
         self.next_line = first_line
         self.complete: list[Located] = []
         self._path = path
         self._root = root
+        self._lists = lists
         self._first_line = first_line
         self._parser: Any = DefusedXMLParser(target=self, forbid_dtd=True)
         self._expat: Any = self._parser.parser
@@ -87,6 +91,7 @@ class _Document:
         self._fed = 0
         self._tail = b""  # the last chunk; after the end of the root, all chunks since
         self._depth = 0
+        self._tree_depth = 1  # 2 inside a list
         self._is_closed = False
         self._tree = TreeBuilder()
         self._where = ""
@@ -122,24 +127,26 @@ class _Document:
         if self._depth == 0 and tag != self._root:
             self._where, self._other = where, tag
         if self._depth == 1:
+            self._tree_depth = 2 if tag in self._lists else 1
+        if self._depth == self._tree_depth:
             self._tree, self._where = TreeBuilder(), where
-        if self._depth:
+        if self._depth >= self._tree_depth:
             self._tree.start(tag, attributes)
         self._depth += 1
 
     def data(self, text: str) -> None:
         if self._other:
             self._text = (self._text + text)[:MAX_QUOTED]
-        elif self._depth > 1:
+        elif self._depth > self._tree_depth:
             self._tree.data(text)
 
     def end(self, tag: str) -> None:
         if self._other:
             raise self._another_document()
         self._depth -= 1
-        if self._depth:
+        if self._depth >= self._tree_depth:
             self._tree.end(tag)
-        if self._depth == 1:
+        if self._depth == self._tree_depth:
             self.complete.append(Located(self._where, self._tree.close()))
         self._is_closed = self._depth == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, date, datetime
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -14,12 +15,13 @@ from sam_pipeline.sql.imports.formats.gocdb import META, ROOT
 from sam_pipeline.sql.imports.formats.xml_elements import elements
 from sam_pipeline.sql.imports.http.client import JSON, XML
 from sam_pipeline.sql.imports.http.feed_config import FeedConfig
-from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB
+from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB, OSG
 
 CURSOR = "next_cursor"
 FIRST_CURSOR = "0"
 
-_CRIC_QUERIES = {"endpoints": "service", "groups": "federation"}
+_CRIC_QUERIES = {"endpoints": "service", "groups": "federation", "downtimes": "downtime"}
+_OSG_DOCUMENTS = {"endpoints": "rgsummary", "downtimes": "rgdowntime"}
 _ASKED = {"certification": "certification_status", "infrastructure": "production_status"}
 """Conditions on sites that only GOCDB itself can check, and its parameters."""
 _BEYOND_ANY = 10_000
@@ -44,6 +46,13 @@ def documents_of(feed: FeedConfig, window: Window) -> Iterator[Document]:
             path = f"{feed.parts.path.rstrip('/')}/api/core/{_CRIC_QUERIES[name]}/query/"
             query = "&".join(filter(None, ["json", feed.parts.query]))
             yield Document(name, feed.parts._replace(path=path, query=query).geturl(), JSON)
+        elif feed.kind == OSG:
+            # All downtimes to come, and those that ended in the window.
+            days = max((datetime.now(UTC).date() - date.fromisoformat(window.start[:10])).days, 0)
+            past = f"downtime_attrs_showpast={days}" if name == "downtimes" else ""
+            path = f"{feed.parts.path.rstrip('/')}/{_OSG_DOCUMENTS[name]}/xml"
+            query = "&".join(filter(None, [past, feed.parts.query]))
+            yield Document(name, feed.parts._replace(path=path, query=query).geturl(), XML)
         else:
             yield Document(name, feed.url, XML)
 

@@ -28,13 +28,14 @@ from sam_pipeline.schema.settings.key import (
 from sam_pipeline.schema.settings.section import examine, load
 from sam_pipeline.schema.settings.show import Part
 from sam_pipeline.sql.imports.feed_rules import FeedRules, SiteFilter
-from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB, VO_FEED
+from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB, OSG, VO_FEED
 
 SECTION = "import"
 KINDS = {
     GOCDB: ("endpoints", "groups", "downtimes"),
     VO_FEED: ("feed",),
-    CRIC: ("endpoints", "groups"),
+    CRIC: ("endpoints", "groups", "downtimes"),
+    OSG: ("endpoints", "downtimes"),
 }
 """The kinds of feeds, and the parts that can be read alone; a VO feed is one document."""
 CERTIFICATE, KEY = "sam-import-certificate", "sam-import-key"
@@ -73,11 +74,13 @@ class FeedConfig:
     """One feed and how its server is reached."""
 
     kind: str = config_key(
-        "`gocdb`, `vofeed` or `cric`", expected(f"one of {', '.join(KINDS)}", KINDS.__contains__)
+        "`gocdb`, `vofeed`, `cric` or `osg`",
+        expected(f"one of {', '.join(KINDS)}", KINDS.__contains__),
     )
     url: str = config_key(
         "GOCDB: the URL that ends in `/gocdbpi`, and parameters for each request"
-        " (`…/gocdbpi?scope=EGI`); CRIC: the URL of the server; a VO feed: that of the document",
+        " (`…/gocdbpi?scope=EGI`); CRIC and OSG: the URL of the server; a VO feed: that of the"
+        " document",
         problem_of_url,
     )
     read: tuple[str, ...] = config_key(
@@ -88,7 +91,8 @@ class FeedConfig:
     )
     crl_file: Path | None = revocation_key()
     certificate_file: Path | None = certificate_key(
-        "the client certificate; with one, GOCDB's protected methods are used"
+        "the client certificate; with one, GOCDB's protected methods are used, and CRIC's downtimes"
+        " are read"
     )
     key_file: Path | None = private_key()
     proxy: str | None = config_key(
@@ -154,7 +158,11 @@ class FeedConfig:
     @property
     def contents(self) -> tuple[str, ...]:
         """What to read."""
-        return self.read or KINDS[self.kind]
+        everything = KINDS[self.kind]
+        if self.kind == CRIC and not self.tls_files.certificate_file:
+            # CRIC answers this query only if it knows who asks.
+            everything = tuple(name for name in everything if name != "downtimes")
+        return self.read or everything
 
     @property
     def tls_files(self) -> TlsFiles:
@@ -175,7 +183,7 @@ class FeedConfig:
                 yield f"read: {self.kind} has no {name}"
         if self.scope and "scope" in parse_qs(self.parts.query, keep_blank_values=True):
             yield "scope is in the url as well"
-        if self.rules.filter.facts and self.read and "groups" not in self.read:
+        if self.rules.filter.facts and self.kind == GOCDB and "groups" not in self.contents:
             yield f"{self.rules.filter.facts[0]} needs the list of sites: add groups to read"
         if self.key_file and not self.certificate_file:
             yield "key_file without certificate_file"

@@ -1,0 +1,44 @@
+"""Files that are read at once, and the errors of files in general."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+from sam_pipeline.schema.program.command import IO_ERROR, NO_INPUT, NO_PERMISSION
+from sam_pipeline.sql.errors import BadInput
+
+_EXIT_CODES = {PermissionError: NO_PERMISSION, FileNotFoundError: NO_INPUT}
+
+
+def read_whole(path: Path, largest_bytes: int) -> bytes:
+    """The contents of a file.
+
+    Raises:
+        BadInput: it can't be read, is empty or too large.
+    """
+    try:
+        with path.open("rb") as file:
+            refuse_larger(path, file, largest_bytes)
+            contents = file.read()
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if not contents.strip():
+        raise BadInput(f"{path}: the file is empty: fetch it again; nothing was changed")
+    return contents
+
+
+def refuse_larger(path: Path, file: BinaryIO, largest_bytes: int) -> None:
+    """Raise BadInput if the file is larger, before it fills the memory."""
+    size = os.fstat(file.fileno()).st_size
+    if size > largest_bytes:
+        limit = f"{size >> 20} MiB, and no export more than {largest_bytes >> 20} MiB"
+        raise BadInput(f"{path}: has {limit}: check what it is; nothing was changed")
+
+
+def unreadable(path: Path, error: OSError) -> BadInput:
+    """The error of a file that can't be read; its exit code says why."""
+    reason = (error.strerror or str(error)).lower()
+    code = _EXIT_CODES.get(type(error), IO_ERROR)
+    return BadInput(f"{path}: {reason}; nothing was changed", exit_code=code)
