@@ -46,16 +46,19 @@ class Difference(NamedTuple):
 
     def __str__(self) -> str:
         """`+ serviceEndpoint A ce01 CE`, `-` if it ends, `~ …: production Y -> N` if it changes."""
-        row = self.after or self.before or {}
-        keys = [key for key in self.message_class.natural_key if key != "validFrom" and key in row]
-        sign = "+" if self.before is None else "-" if self.after is None else "~"
-        line = " ".join([sign, self.message_class.name, *(row[key] for key in keys)])
-        details = _DETAILS[self.message_class.name]
-        if self.before is None or self.after is None:
-            values = [f"{key} {row[key]}" for key in details if key in row]
+        before, after = self.before or {}, self.after or {}
+        row = after or before
+        names = [key for key in self.message_class.natural_key if key != "validFrom"]
+        details = [key for key in self.message_class.keys if key not in (*names, "timestamp")]
+        if before and after:
+            pairs = ((key, before.get(key), after.get(key)) for key in details)
+            values = [
+                f"{key} {old or '-'} -> {new or '-'}" for key, old, new in pairs if old != new
+            ]
         else:
-            pairs = ((key, self.before.get(key), self.after.get(key)) for key in details)
-            values = [f"{key} {old} -> {new}" for key, old, new in pairs if old != new]
+            values = [f"{key} {row[key]}" for key in details if key in row]
+        sign = "~" if before and after else "+" if after else "-"
+        line = " ".join([sign, self.message_class.name, *(row[key] for key in names if key in row)])
         return f"{line}: {', '.join(values)}" if values else line
 
 

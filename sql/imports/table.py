@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,6 +24,7 @@ from sam_pipeline.schema.records.normalise import Limits, normalise
 from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.feed_changes import Difference
 from sam_pipeline.sql.imports.records import BATCH_BYTES, record_message, refuse_broken_class
 from sam_pipeline.sql.imports.time_format import time_in
 from sam_pipeline.sql.loading.batch import LINE
@@ -31,6 +32,7 @@ from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.insert import insert_batch
 from sam_pipeline.sql.loading.load import decode_batch
+from sam_pipeline.sql.topology.view_rows import Row, key_of, stored_rows
 
 ONE_TRANSACTION_LINES = 100_000
 """A longer table is stored in batches: in one transaction it would block all other loaders."""
@@ -51,6 +53,13 @@ class LinesRefused(Exception):
     """The database rejected lines; raised in their transaction, to roll it back."""
 
     bad: Sequence[BadLine]
+
+
+@dataclass(eq=False)
+class RolledBack(Exception):
+    """The end of a dry run; raised in its transaction, to roll it back."""
+
+    result: tuple[int, int, list[BadLine]]
 
 
 @dataclass
@@ -124,12 +133,16 @@ class CsvTable:
 
 @dataclass
 class Imported:
-    """The number of lines below the header, of rows stored and already there, and the bad lines."""
+    """The number of lines below the header, of rows stored and already there, and the bad lines.
+
+    Of a dry run also what it would change.
+    """
 
     lines: int = 0
     rows: int = 0
     duplicates: int = 0
     bad: list[BadLine] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
 
 
 @contextmanager
@@ -154,9 +167,15 @@ def opened_table(
 
 
 def import_table(
-    engine: Engine, catalogue: Catalogue, table: CsvTable, keep_going: bool = False
+    engine: Engine,
+    catalogue: Catalogue,
+    table: CsvTable,
+    keep_going: bool = False,
+    dry_run: bool = False,
 ) -> Imported:
     """Check all lines, then store them. If any are bad, store none, or with `keep_going` the rest.
+
+    A dry run stores them in a transaction that is rolled back.
 
     Raises:
         DatabaseAway: the current transaction was rolled back.
@@ -184,6 +203,7 @@ def import_table(
 
         def action(connection: Connection) -> tuple[int, int, list[BadLine]]:
             rows, duplicates, failures = 0, 0, []
+            before = holding(connection) if dry_run else {}
             for batch in batches():
                 decoded = decode_batch(catalogue, batch, datetime.now(UTC), Limits())
                 inserted = insert_batch(connection, decoded)
@@ -196,16 +216,36 @@ def import_table(
             ]
             if bad and not keep_going:
                 raise LinesRefused(bad)
+            if dry_run:
+                done.differences = differences(before, holding(connection))
+                raise RolledBack((rows, duplicates, bad))
             return rows, duplicates, bad
 
-        rows, duplicates, bad = load_transaction(engine, action)
+        try:
+            rows, duplicates, bad = load_transaction(engine, action)
+        except RolledBack as end:
+            rows, duplicates, bad = end.result
         done.rows += rows
         done.duplicates += duplicates
         done.bad += bad
 
+    def holding(connection: Connection) -> dict[tuple[str, ...], Row]:
+        rows = stored_rows(connection, table.message_class)
+        return {key_of(row, table.message_class.natural_key): row for row in rows}
+
+    def differences(
+        before: Mapping[tuple[str, ...], Row], after: Mapping[tuple[str, ...], Row]
+    ) -> list[Difference]:
+        details = [key for key in table.message_class.keys if key != "timestamp"]
+        return [
+            Difference(table.message_class, before.get(key), row)
+            for key, row in after.items()
+            if key not in before or key_of(before[key], details) != key_of(row, details)
+        ]
+
     fold_all(engine)  # the first result, perhaps just loaded, decides which days are due
     try:
-        if done.lines <= ONE_TRANSACTION_LINES:
+        if dry_run or done.lines <= ONE_TRANSACTION_LINES:
             store(batches)
         else:
             for batch in batches():

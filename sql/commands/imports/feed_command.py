@@ -106,6 +106,8 @@ class FeedOutcome:
                 f"{plural(len(lost), 'downtime')} without an endpoint in the topology, which"
                 f" change no report: {_some(lost)}"
             )
+        if self.rows.left_out:
+            lines.append(f"{plural(len(self.rows.left_out), 'element')} left out")
         print_done(args, *lines, success=not self.dry_run)
         for item in self.rows.left_out:
             logger.warning("left out: %s", item)

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 
 from sam_pipeline.schema.program.command import (
@@ -19,7 +19,7 @@ from sam_pipeline.schema.program.command import (
     whole_number,
 )
 from sam_pipeline.schema.program.progress import Progress
-from sam_pipeline.schema.program.wording import grouped, plural, rows_and_duplicates
+from sam_pipeline.schema.program.wording import grouped, plural
 from sam_pipeline.schema.records.classes import (
     DOWNTIME,
     METRIC_OUTPUT,
@@ -130,6 +130,9 @@ def add_csv_options(table: argparse.ArgumentParser) -> None:
     table.add_argument(
         "--keep-going", action="store_true", help="load the valid lines even if others are invalid"
     )
+    table.add_argument(
+        "--dry-run", action="store_true", help="write nothing; print each difference as a line"
+    )
     table.set_defaults(handler=run_csv)
 
 
@@ -225,19 +228,22 @@ def run_csv(args: argparse.Namespace) -> int:
         try:
             catalogue = Catalogue(engine)
             usable_view(catalogue, args.message_class.name)
-            done = import_table(engine, catalogue, table, args.keep_going)
+            done = import_table(engine, catalogue, table, args.keep_going, args.dry_run)
         finally:
             engine.dispose()
     for bad in done.bad:
         print_lines(f"sam-db: error: {table.name}:{bad.line}: {bad.text}", file=sys.stderr)
-    lines, rows = plural(done.lines, "line"), rows_and_duplicates(done.rows, done.duplicates)
     if args.json:
-        print_json({"file": table.name, "class": args.message_class.name, **asdict(done)})
-    elif not done.bad:
-        print_done(args, f"{table.name}: {lines}: {rows}")
+        lines = [str(difference) for difference in done.differences]
+        facts = {**asdict(replace(done, differences=[])), "differences": lines}
+        print_json({"file": table.name, "class": args.message_class.name, **facts})
     else:
-        outcome = rows if done.rows or args.keep_going else "nothing was imported"
-        print_lines(f"{table.name}: {len(done.bad)} of {lines} are bad; {outcome}")
+        print_lines(*done.differences)
+        outcome = _counts("new or changed", done.rows, done.duplicates, len(done.bad))
+        if args.dry_run or (done.bad and not args.keep_going):
+            outcome += "; nothing was written"
+        summary = f"{table.name}: {plural(done.lines, 'line')}: {outcome}"
+        print_done(args, summary, success=not done.bad and not args.dry_run)
     return BAD_DATA if done.bad else OK
 
 
@@ -255,15 +261,18 @@ def delimiter_argument(text: str) -> str:
     return character
 
 
+def _counts(new: str, rows: int, duplicates: int, left_out: int) -> str:
+    return f"{rows} {new}, {duplicates} unchanged, {left_out} left out"
+
+
 def _summary(totals: ImportTotals, seconds: float, dry_run: bool) -> str:
     def counted(label: str, counts: dict[str, int]) -> str:
         pairs = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
         return f"{label} ({pairs})" if pairs else label
 
-    rows = rows_and_duplicates(totals.rows, totals.duplicates)
-    if dry_run:
-        rows = f"{plural(totals.rows, 'row')} would be stored, unless they are duplicates"
-    parts = [f"{plural(totals.records, 'record')}: {rows}", f"{totals.refused} refused"]
+    new = "new, unless they are stored already" if dry_run else "new"
+    counts = _counts(new, totals.rows, totals.duplicates, totals.refused)
+    parts = [f"{plural(totals.records, 'record')}: {counts}"]
     if not dry_run:
         letters = plural(sum(totals.dead_letters.values()), "new dead letter")
         parts.append(counted(letters, totals.dead_letters))

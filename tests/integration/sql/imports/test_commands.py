@@ -201,7 +201,9 @@ def test_a_dry_run_shows_each_difference_as_a_line(sam_db: SamDb, tmp_path: Path
     sam_db.document(*command, file(kept, *others), *AT)
 
     changed = service_endpoint(host="b", url="u", production="N")
-    done = sam_db(*command, file(kept, changed, service_endpoint(host="d", url="u")), "--dry-run")
+    new = file(kept, changed, service_endpoint(host="d", url="u"))
+    done = sam_db(*command, new, "--at", "2026-11-01T00:00Z", "--dry-run")
+    later, facts = "2026-11-01T00:00:00Z", "serviceURI u, production Y, monitored Y"
 
     *_, last = done.out.splitlines()
     lines = [
@@ -209,7 +211,35 @@ def test_a_dry_run_shows_each_difference_as_a_line(sam_db: SamDb, tmp_path: Path
     ]
     assert last == "nothing was written"
     assert sorted(lines) == [
-        "+ serviceEndpoint EXAMPLE-LCG2 d CE: serviceURI u, production Y, monitored Y",
-        "- serviceEndpoint EXAMPLE-LCG2 c CE: serviceURI u, production Y, monitored Y",
-        "~ serviceEndpoint EXAMPLE-LCG2 b CE: production Y -> N",
+        f"+ serviceEndpoint EXAMPLE-LCG2 d CE: {facts}, validFrom {later}",
+        f"- serviceEndpoint EXAMPLE-LCG2 c CE: {facts}, validFrom {AT[1]}",
+        f"~ serviceEndpoint EXAMPLE-LCG2 b CE: production Y -> N, validFrom {AT[1]} -> {later}",
     ]
+
+
+TABLE = """downtimeId,siteName,startTime,endTime,classification,severity
+D1,S,2026-11-01T08:00:00Z,{}:00:00Z,SCHEDULED,OUTAGE
+"""
+
+
+def test_a_dry_run_of_a_table_shows_each_difference_and_writes_nothing(
+    engine: Engine, sam_db: SamDb, tmp_path: Path
+) -> None:
+    command = ("import", "csv", "--class", "downtime")
+    first = write(tmp_path / "1.csv", TABLE.format("2026-11-01T20"))
+    moved = write(tmp_path / "2.csv", TABLE.format("2026-11-01T22"))
+
+    new = sam_db(*command, first, "--dry-run")
+    before = stored(engine, "downtime")
+    sam_db.document(*command, first)
+    change = sam_db(*command, moved, "--dry-run")
+    same = sam_db(*command, first, "--dry-run")
+
+    assert (new.out.split()[:4], before) == (["+", "downtime", "D1", "S:"], [])
+    assert change.out.splitlines()[0] == (
+        "~ downtime D1 S: endTime 2026-11-01T20:00:00Z -> 2026-11-01T22:00:00Z"
+    )
+    assert same.out.splitlines() == [
+        f"{first}: 1 line: 0 new or changed, 1 unchanged, 0 left out; nothing was written"
+    ]
+    assert [row["endTime"] for row in stored(engine, "downtime")] == ["2026-11-01T20:00:00Z"]
