@@ -27,7 +27,7 @@ def read_json(path: Path) -> Any:
     except UnicodeDecodeError as error:
         problem = f"is not in UTF-8 (byte {error.start + 1}): export it in UTF-8"
     except JSONDecodeError as error:
-        problem = f"line {error.lineno}: not valid JSON: {error.msg.lower()}"
+        problem = f"line {error.lineno}: not valid JSON: {error.msg.lower().removesuffix(' at')}"
         if contents.lstrip().startswith(b"<"):
             problem = "is HTML or XML, not JSON: it is another document, or the error of a server"
         elif not error.doc[error.pos :].strip() or error.msg.startswith("Unterminated string"):

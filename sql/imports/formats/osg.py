@@ -179,7 +179,9 @@ def _downtime_of_entry(entry: tuple[str, Mapping[str, str], Any]) -> Iterator[Ma
     if REPEATED in fields:
         raise RecordRefused("form", f"the key {fields[REPEATED][:40]} appears twice")
     resource, services = fields.get("ResourceName"), fields.get("Services")
-    if not isinstance(resource, str) or resource not in hosts:
+    if not isinstance(resource, str):
+        raise RecordRefused("missing", "has no ResourceName")
+    if resource not in hosts:
         raise RecordRefused("resource", f"{site}.yaml has no host for the resource {resource!r}")
     if not isinstance(services, list) or not all(isinstance(name, str) for name in services):
         raise RecordRefused("form", "Services must be a list of names")

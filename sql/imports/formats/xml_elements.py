@@ -29,6 +29,7 @@ _NEXT_DOCUMENT = {
     errors.codes[errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT],
     errors.codes[errors.XML_ERROR_MISPLACED_XML_PI],
 }
+_INVALID_TOKEN = errors.codes[errors.XML_ERROR_INVALID_TOKEN]
 _TRUNCATED = {
     errors.codes[errors.XML_ERROR_NO_ELEMENTS],
     errors.codes[errors.XML_ERROR_UNCLOSED_TOKEN],
@@ -161,12 +162,22 @@ class _Document:
         if isinstance(error, DefusedXmlException):
             line = self._expat.CurrentLineNumber
             problem = "has a document type (DTD), which could define entities; no feed needs one"
+            if str(getattr(error, "name", "")).lower() == "html":
+                problem = "is HTML: it is another document, or the error of a server"
         elif isinstance(error, ParseError):
             line = error.position[0]
             problem = f"not valid XML: {errors.messages.get(error.code, error)}"
             if error.code in _TRUNCATED:
-                problem = "the file ends here: truncated or empty"
+                problem = "the file ends here: truncated or empty; fetch it again"
+            elif self._is_other_encoding(error):
+                problem = "is not in the encoding that it declares (without one, UTF-8): convert it"
         else:
             return BadInput(f"{self._path}: {error}; nothing was changed")
         where = f"{self._path}, line {self._first_line + line - 1}"
         return BadInput(f"{where}: {problem}; nothing was changed")
+
+    def _is_other_encoding(self, error: ParseError) -> bool:
+        """Whether an invalid token is a byte that the encoding does not have."""
+        offset = self._expat.ErrorByteIndex - (self._fed - len(self._tail))
+        bad = self._tail[offset : offset + 1]
+        return error.code == _INVALID_TOKEN and not bad.isascii()

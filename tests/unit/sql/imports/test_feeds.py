@@ -57,7 +57,7 @@ def load(tmp_path: Path) -> Any:
         ('kind = "gocdb"\nurl = "https://jane@x"\n', "must not contain a login"),
         (GOCDB + "urll = 1\n", "unknown key urll (did you mean url"),
         (GOCDB + 'read = ["endpoint"]\n', "endpoint: expected endpoints, groups, downtimes"),
-        (GOCDB.replace("gocdb", "cric", 1) + 'read = ["downtimes"]\n', "cric has no downtimes"),
+        (GOCDB.replace("gocdb", "osg", 1) + 'read = ["groups"]\n', "osg has no groups"),
         (GOCDB + "timeout_s = 0\n", "expected more than 0"),
         (GOCDB + "max_left_out = -1\n", "expected 0 or more"),
         (GOCDB + 'flavours = { webdav = "" }\n', "'webdav': expected a name and a flavour"),
