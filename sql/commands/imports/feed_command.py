@@ -135,7 +135,7 @@ def _some(names: Iterable[str]) -> str:
 
 def add_options(command: argparse.ArgumentParser, url_help: str = "") -> None:
     """The options of a feed from files, or with `url_help` also from a server."""
-    command.set_defaults(url=None)
+    command.set_defaults(url=None, needed="either --url or files" if url_help else "files")
     if url_help:
         command.add_argument("--url", help=url_help)
     command.add_argument(
@@ -190,7 +190,7 @@ def run_feed(
     """Import a feed from files, or from the server at `--url`, and print the changes."""
     now = wire_now()
     if bool(args.url) == bool(files):
-        args.usage_error("files are required, or the --url of a feed that has one")
+        args.usage_error(f"{args.needed} are required")
     if args.url and args.at:
         args.usage_error("--at is for files: the time of a feed from --url is now")
     if args.at and args.at > now:

@@ -189,6 +189,7 @@ def test_feeds_of_several_owners_leave_each_others_rows_alone(
         server.documents["/api/core/service/query/"] = cric
         federations = as_json({host: {"rcsites": ["EXAMPLE-LCG2"]} for host in hosts})
         server.documents["/api/core/federation/query/"] = federations
+        server.documents["/api/core/downtime/query/"] = as_json({})
 
     feeds = {
         "gocdb": feed_of(server),
