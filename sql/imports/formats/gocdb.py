@@ -112,11 +112,9 @@ def _sites(
 
     def contact(named: tuple[str, Element]) -> Iterator[Mapping[str, str]]:
         site, element = named
-        # A site without notifications wants to be called by nobody.
-        if _flag(element, "NOTIFICATIONS") != "N":
-            channels = (_text(element, "CONTACT_EMAIL"), _text(element, "CONTACT_TEL"))
-            if text := ", ".join(filter(None, channels)):
-                yield {"siteName": site, "contact": text}
+        channels = (_text(element, "CONTACT_EMAIL"), _text(element, "CONTACT_TEL"))
+        if text := ", ".join(filter(None, channels)):
+            yield {"siteName": site, "contact": text}
 
     groups = {NGI: list(rows_of(items, SITE_GROUP, ngis, left_out))}
     contacts = None

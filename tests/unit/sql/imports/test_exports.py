@@ -184,15 +184,17 @@ def test_the_uri_of_a_service_is_its_own_or_one_of_its_endpoints(
     assert row.get("serviceURI") == expected
 
 
-def test_the_contact_of_a_site_is_its_mail_and_telephone_unless_it_wants_none(file: Path) -> None:
+def test_the_contact_of_a_site_is_its_mail_and_telephone(file: Path) -> None:
     mail, phone = "<CONTACT_EMAIL>a@b.example</CONTACT_EMAIL>", "<CONTACT_TEL>+41 1</CONTACT_TEL>"
-    silent = "<NOTIFICATIONS>N</NOTIFICATIONS>"
-    sites = [site("A", more=mail + phone), site("B", more=mail + silent), site("C")]
+    sites = [site("A", more=mail + phone), site("B", more=mail), site("C")]
 
     found = read_gocdb({"groups": [write(file, document(*sites))]})
     listed = read_gocdb({"groups": [write(file, document(listed_site()))]})
 
-    assert found.contacts == [{"siteName": "A", "contact": "a@b.example, +41 1"}]
+    assert found.contacts == [
+        {"siteName": "A", "contact": "a@b.example, +41 1"},
+        {"siteName": "B", "contact": "a@b.example"},
+    ]
     assert listed.contacts is None
 
 
