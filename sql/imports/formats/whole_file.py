@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import BinaryIO
 
 from sam_pipeline.schema.program.command import IO_ERROR, NO_INPUT, NO_PERMISSION
 from sam_pipeline.sql.errors import BadInput
@@ -20,21 +18,15 @@ def read_whole(path: Path, largest_bytes: int) -> bytes:
     """
     try:
         with path.open("rb") as file:
-            refuse_larger(path, file, largest_bytes)
-            contents = file.read()
+            contents = file.read(largest_bytes + 1)
     except OSError as error:
         raise unreadable(path, error) from error
+    if len(contents) > largest_bytes:
+        limit = f"more than {largest_bytes >> 20} MiB, and no export is as large"
+        raise BadInput(f"{path}: has {limit}: check what it is; nothing was changed")
     if not contents.strip():
         raise BadInput(f"{path}: the file is empty: fetch it again; nothing was changed")
     return contents
-
-
-def refuse_larger(path: Path, file: BinaryIO, largest_bytes: int) -> None:
-    """Raise BadInput if the file is larger, before it fills the memory."""
-    size = os.fstat(file.fileno()).st_size
-    if size > largest_bytes:
-        limit = f"{size >> 20} MiB, and no export more than {largest_bytes >> 20} MiB"
-        raise BadInput(f"{path}: has {limit}: check what it is; nothing was changed")
 
 
 def unreadable(path: Path, error: OSError) -> BadInput:

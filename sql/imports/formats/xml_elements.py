@@ -17,12 +17,10 @@ from defusedxml.ElementTree import DefusedXMLParser
 
 from sam_pipeline.schema.program.wording import one_line
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports.formats.whole_file import refuse_larger, unreadable
+from sam_pipeline.sql.imports.formats.whole_file import unreadable
 
 CHUNK_BYTES = 1 << 16
 MAX_QUOTED = 200
-LARGEST_BYTES = 256 * 1024 * 1024
-"""The limit on a file: its rows, unlike its elements, are in memory at once."""
 
 # Errors of Expat at the beginning of a second document: at its first element or XML declaration.
 _NEXT_DOCUMENT = {
@@ -57,7 +55,6 @@ def elements(path: Path, root: str, lists: Collection[str] = ()) -> Iterator[Loc
     document = _Document(path, root, lists)
     try:
         with path.open("rb") as file:
-            refuse_larger(path, file, LARGEST_BYTES)
             while chunk := file.read(CHUNK_BYTES):
                 while chunk:
                     chunk = document.feed(chunk)
