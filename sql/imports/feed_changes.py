@@ -21,7 +21,7 @@ MAX_VANISHED_PERCENT = 20
 """If more rows vanish at once, the export is probably incomplete."""
 
 _DETAILS = {
-    SERVICE_ENDPOINT.name: ("serviceURI", "production", "monitored"),
+    SERVICE_ENDPOINT.name: ("serviceURI", "gridSite", "production", "monitored"),
     SITE_GROUP.name: ("weight",),
     DOWNTIME.name: ("startTime", "endTime", "classification", "severity", "description"),
 }
@@ -215,11 +215,13 @@ def downtime_changes(
 
 def _ends_today(downtime: Row, endpoints: Sequence[Row], at: str) -> bool:
     """Whether all endpoints of a downtime have ended since the beginning of the day."""
-    keys = [key for key in ("siteName", "hostName", "serviceFlavour") if key in downtime]
+    keys = [key for key in ("hostName", "serviceFlavour") if key in downtime]
     ends = [
         row.get("validTo", "9")
         for row in endpoints
-        if key_of(row, keys) == key_of(downtime, keys) and row["validFrom"] <= at
+        if key_of(row, keys) == key_of(downtime, keys)
+        and downtime.get("siteName") in (None, row["siteName"], row.get("gridSite"))
+        and row["validFrom"] <= at
     ]
     return bool(ends) and f"{at[:10]}T00:00:00Z" < max(ends) <= at
 
