@@ -8,18 +8,22 @@
   </atp_site>
 </root>
 
-`endpoint` and `production_status` may be absent. Nothing else is read.
+`endpoint` and `production_status` may be absent. Nothing else is read. A VO that has sites of its
+own names them in groups of a certain type; then these are the sites, and SITE is the grid site of
+their endpoints.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from sam_pipeline.schema.errors import RecordRefused
+from sam_pipeline.schema.program.wording import did_you_mean_or_list
 from sam_pipeline.schema.records.classes import SERVICE_ENDPOINT, SITE_GROUP
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.feed_rows import (
@@ -50,11 +54,14 @@ class VoFeed(NamedTuple):
         return f"{VO_FEED}:{self.vo}"
 
 
-def read_vo_feed(path: Path) -> VoFeed:
+def read_vo_feed(path: Path, site_group: str = "") -> VoFeed:
     """The endpoints of the VO, and the groups of its sites.
 
+    Args:
+        site_group: the type of the groups that are the sites of the VO, if it has its own.
     Raises:
-        BadInput: the file can't be read, does not name one VO, or has invalid elements.
+        BadInput: the file can't be read, does not name one VO, has invalid elements, or no group
+            of the type.
     """
     vos: set[str] = set()
     sites: list[tuple[str, Element]] = []
@@ -65,24 +72,44 @@ def read_vo_feed(path: Path) -> VoFeed:
             sites.append((where, element))
     if len(vos) != 1 or not _VO.fullmatch(vo := vos.pop()):
         raise BadInput(f"{path}: must name one VO in an element <vo>; nothing was changed")
+    types = {group.get("type", "") for _, site in sites for group in site.iterfind("group")}
+    if site_group and site_group not in types:
+        hint = did_you_mean_or_list(site_group, types)
+        raise BadInput(f"{path}: no group has the type {site_group}: {hint}; nothing was changed")
     problems: list[str] = []
-    services = rows_of(sites, SERVICE_ENDPOINT, lambda site: _services(site, vo), problems)
+
+    def services_of(site: Element) -> Iterator[Mapping[str, str]]:
+        return _services(site, _sites_of(site, site_group), vo)
+
+    def groups_of(site: Element) -> Iterator[Mapping[str, str]]:
+        return _groups(site, _sites_of(site, site_group), site_group)
+
+    services = rows_of(sites, SERVICE_ENDPOINT, services_of, problems)
     endpoints = best_endpoints(services)
     groups = {
         key_of(row, ("siteName", "groupName", "groupType")): row
-        for row in rows_of(sites, SITE_GROUP, _groups, problems)
+        for row in rows_of(sites, SITE_GROUP, groups_of, problems)
     }
     refuse_invalid(problems)
     return VoFeed(vo, FeedRows(endpoints, {ALL_TYPES: list(groups.values())}))
 
 
-def _services(site: Element, vo: str) -> Iterator[Mapping[str, str]]:
-    for service in site.iterfind("service"):
+def _sites_of(site: Element, site_group: str) -> list[str]:
+    """The sites of the VO at a grid site; without any, the grid site itself."""
+    groups = site.iterfind("group") if site_group else ()
+    names = [group.get("name", "") for group in groups if group.get("type") == site_group]
+    return names or [site.get("name", "")]
+
+
+def _services(site: Element, names: Sequence[str], vo: str) -> Iterator[Mapping[str, str]]:
+    grid_site = site.get("name", "")
+    for name, service in product(names, site.iterfind("service")):
         status = service.get("production_status", "").strip().lower()
         if status not in _IN_PRODUCTION:
             raise RecordRefused("flag", f"production_status must be true or false, not {status!r}")
         yield {
-            "siteName": site.get("name", ""),
+            "siteName": name,
+            "gridSite": grid_site if grid_site != name else "",
             "hostName": service.get("hostname", ""),
             "serviceFlavour": service.get("flavour", ""),
             "serviceURI": service.get("endpoint", ""),
@@ -91,10 +118,11 @@ def _services(site: Element, vo: str) -> Iterator[Mapping[str, str]]:
         }
 
 
-def _groups(site: Element) -> Iterator[Mapping[str, str]]:
-    for group in site.iterfind("group"):
-        yield {
-            "siteName": site.get("name", ""),
-            "groupName": group.get("name", ""),
-            "groupType": group.get("type", ""),
-        }
+def _groups(site: Element, names: Sequence[str], site_group: str) -> Iterator[Mapping[str, str]]:
+    for name, group in product(names, site.iterfind("group")):
+        if not site_group or group.get("type") != site_group:
+            yield {
+                "siteName": name,
+                "groupName": group.get("name", ""),
+                "groupType": group.get("type", ""),
+            }

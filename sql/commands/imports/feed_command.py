@@ -151,7 +151,7 @@ def run_feed(
 
         outcome = import_from_server(args, feed_at(args, kind, args.url), window)
     else:
-        name, rows = rows_of_feed(kind, files)
+        name, rows = rows_of_feed(kind, files, getattr(args, "site_group", ""))
         snapshot = FeedSnapshot(name, at, args.since, window, args.accept_shrinking)
         engine = open_database(args, TOPOLOGY)
         outcome = _outcome(engine, rows, snapshot, args.dry_run)
@@ -174,7 +174,8 @@ def import_from_server(
     engine = open_database(args, TOPOLOGY)
     at, window = wire_now(), window or _default_window()
     with downloaded(feed, window, state_dir(os.environ), os.environ) as download:
-        name, rows = rows_of_feed(feed.kind, download.files)
+        site_group = getattr(args, "site_group", "") or feed.site_group
+        name, rows = rows_of_feed(feed.kind, download.files, site_group)
         since = getattr(args, "since", None)
         snapshot = FeedSnapshot(name, at, since, window, args.accept_shrinking)
         return _outcome(
@@ -188,7 +189,7 @@ def import_from_server(
         )
 
 
-def rows_of_feed(kind: str, files: Files) -> tuple[str, FeedRows]:
+def rows_of_feed(kind: str, files: Files, site_group: str = "") -> tuple[str, FeedRows]:
     """The name of a feed, and its rows.
 
     Raises:
@@ -205,7 +206,7 @@ def rows_of_feed(kind: str, files: Files) -> tuple[str, FeedRows]:
         groups = {FEDERATION: read_federations(*files["groups"])} if "groups" in files else {}
         return kind, FeedRows(endpoints, groups)
     [[path]] = files.values()
-    feed = read_vo_feed(path)
+    feed = read_vo_feed(path, site_group)
     return feed.name, feed.rows
 
 

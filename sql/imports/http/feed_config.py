@@ -76,6 +76,12 @@ class FeedConfig:
     read: tuple[str, ...] = config_key(
         "what to read: `endpoints`, `groups`, `downtimes`; by default everything", _check_read, ()
     )
+    site_group: str = config_key(
+        'a VO feed: the type of the groups that are its sites, as `"CMS_Site"`; by default the grid'
+        " sites are",
+        None,
+        "",
+    )
     ca_file: Path | None = path_key(
         "certificate authorities, a file or a directory, instead of those of the system"
     )
@@ -124,6 +130,8 @@ class FeedConfig:
         for name in self.read:
             if name not in KINDS[self.kind]:
                 yield f"read: {self.kind} has no {name}"
+        if self.site_group and self.kind != VO_FEED:
+            yield f"site_group: {self.kind} has none"
         if self.key_file and not self.certificate_file:
             yield "key_file without certificate_file"
         if self.certificate_file and self.parts.scheme == "http":
