@@ -203,8 +203,7 @@ def _read_inputs(
 def _expected(inputs: Inputs, profile: Profile) -> list[DayExpectation]:
     """What is expected on each day."""
     return [
-        expect(day, of.memberships, of.downtimes, of.exclusions, profile, inputs.now)
-        for day, of in inputs.announced.items()
+        expect(day, announced, profile, inputs.now) for day, announced in inputs.announced.items()
     ]
 
 

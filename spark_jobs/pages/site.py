@@ -212,7 +212,10 @@ def _may_have_a_section(run: Run, timelines: Timelines) -> bool:
     [site, *_] = next(iter(timelines.of))[1]
     return (
         any(segment.status != FINE for of_one in timelines.of.values() for segment in of_one)
-        or any(downtime.site in ("", site) for downtime in run.downtimes)
+        or any(
+            downtime.site in ("", site) or any(site == at for at, *_ in downtime.by_grid_site)
+            for downtime in run.downtimes
+        )
         or bool(run.exclusions)
     )
 

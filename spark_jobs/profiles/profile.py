@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from fractions import Fraction
 
 from sam_pipeline.spark_jobs.rules.figures import Targets
@@ -60,6 +61,7 @@ class Threshold:
 class Profile:
     """The profile of one report. `document` is its content as JSON, which each run records.
 
+    `sites` are patterns for names of sites, and `groups` for `TYPE/NAME` of groups.
     The targets of groups and sites are those that differ from `targets`.
     """
 
@@ -80,11 +82,22 @@ class Profile:
     targets_of_groups: Mapping[Group, Mapping[str, Fraction]] = field(default_factory=dict)
     targets_of_sites: Mapping[str, Mapping[str, Fraction]] = field(default_factory=dict)
     notice_s: int = 0
+    sites: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
         """The SHA-256 of the content, whatever its comments and layout."""
         return hashlib.sha256(self.document.encode()).hexdigest()
+
+    def expects(self, site: str, groups: Iterable[Group]) -> bool:
+        """Whether a site, a member of these groups, is in the report; without patterns, each is."""
+        if not self.sites and not self.groups:
+            return True
+        names = ("/".join(group) for group in groups)
+        return any(fnmatchcase(site, pattern) for pattern in self.sites) or any(
+            fnmatchcase(name, pattern) for name in names for pattern in self.groups
+        )
 
     def operation_number(self, name: str) -> int:
         """The index of the operation in `operations`."""

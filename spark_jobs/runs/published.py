@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from sam_pipeline.schema.program.wording import did_you_mean_or_list
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion, recorded_downtime
 from sam_pipeline.spark_jobs.profiles.file import recorded_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, as_day, day_start, in_ranges
@@ -206,7 +206,7 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
             who=row.who or "",
             profile=recorded_profile(row.profile),
             newest_result=row.newest_result,
-            downtimes=[Downtime(**downtime) for downtime in json.loads(row.downtimes)],
+            downtimes=list(map(recorded_downtime, json.loads(row.downtimes))),
             exclusions=[Exclusion(**exclusion) for exclusion in json.loads(row.exclusions)],
             archived=archived.get(row.run_id, {}),
         )

@@ -6,7 +6,7 @@ closes or cancels only what holds by its own word; what others said is left alon
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +22,7 @@ from sam_pipeline.schema.records.classes import (
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT, SOURCE
+from sam_pipeline.sql.topology.unknown_names import without_endpoints
 from sam_pipeline.sql.topology.view_rows import HAND, HOLDS, Row, key_of
 
 MAX_VANISHED_PERCENT, MIN_VANISHED = 20, 3
@@ -29,7 +30,7 @@ MAX_VANISHED_PERCENT, MIN_VANISHED = 20, 3
 export is probably incomplete."""
 
 _DETAILS = {
-    SERVICE_ENDPOINT.name: ("serviceURI", "production", "monitored"),
+    SERVICE_ENDPOINT.name: ("serviceURI", "gridSite", "production", "monitored"),
     SITE_GROUP.name: ("weight",),
     SITE_CONTACT.name: ("contact",),
     DOWNTIME.name: ("startTime", "endTime", "classification", "severity", "description"),
@@ -67,8 +68,8 @@ class FeedChanges:
     """The rows to insert for one kind of export, and the counts behind them.
 
     The `read` rows of the export are `new`, `changed`, `unchanged`, or `kept`: what another source
-    said holds. `ended` rows are missing from the export, and closed or cancelled. The current and
-    future downtimes `without_endpoint` match no endpoint of the topology.
+    said holds. `ended` rows are missing from the export, and closed or cancelled. A warning
+    says which current and future downtimes are `without_endpoint`.
     """
 
     kind: str
@@ -81,7 +82,7 @@ class FeedChanges:
     unchanged: int = 0
     kept: int = 0
     differences: tuple[Difference, ...] = ()
-    without_endpoint: tuple[Row, ...] = ()
+    without_endpoint: str = ""
 
 
 @dataclass(frozen=True)
@@ -288,41 +289,23 @@ def downtime_changes(
         read=len(wanted),
         ended=len(ended),
         differences=tuple(differences),
-        without_endpoint=_without_endpoint(exported, endpoints, at),
+        without_endpoint=without_endpoints(
+            (row for row in exported if row["endTime"] > max(at, row["startTime"])),
+            (row for row in endpoints if row.get("validTo", "9") > at),
+        ),
         **counts,
     )
 
 
-def _without_endpoint(
-    downtimes: Sequence[Row], endpoints: Sequence[Row], at: str
-) -> tuple[Row, ...]:
-    """The downtimes that are not over, and whose names no endpoint has; known hosts first."""
-    names = ("siteName", "hostName", "serviceFlavour")
-    hosts: dict[str, list[Row]] = defaultdict(list)
-    sites: dict[str, list[Row]] = defaultdict(list)
-    for endpoint in endpoints:
-        if endpoint.get("validTo", "9") > at:
-            hosts[endpoint["hostName"]].append(endpoint)
-            sites[endpoint["siteName"]].append(endpoint)
-
-    def matches(downtime: Row) -> bool:
-        keys = [key for key in names if key in downtime]
-        near = (
-            hosts[downtime["hostName"]] if "hostName" in downtime else sites[downtime["siteName"]]
-        )
-        return any(key_of(endpoint, keys) == key_of(downtime, keys) for endpoint in near)
-
-    lost = [row for row in downtimes if row["endTime"] > at and not matches(row)]
-    return tuple(sorted(lost, key=lambda row: not hosts.get(row.get("hostName", ""))))
-
-
 def _ends_today(downtime: Row, endpoints: Sequence[Row], at: str) -> bool:
     """Whether all endpoints of a downtime have ended since the beginning of the day."""
-    keys = [key for key in ("siteName", "hostName", "serviceFlavour") if key in downtime]
+    keys = [key for key in ("hostName", "serviceFlavour") if key in downtime]
     ends = [
         row.get("validTo", "9")
         for row in endpoints
-        if key_of(row, keys) == key_of(downtime, keys) and row["validFrom"] <= at
+        if key_of(row, keys) == key_of(downtime, keys)
+        and downtime.get("siteName") in (None, row["siteName"], row.get("gridSite"))
+        and row["validFrom"] <= at
     ]
     return bool(ends) and f"{at[:10]}T00:00:00Z" < max(ends) <= at
 

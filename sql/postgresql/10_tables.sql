@@ -244,6 +244,7 @@ CREATE TABLE endpoint_membership (
     valid_to timestamptz,
     withdrawn_at timestamptz,
     service_uri text COLLATE "C",
+    grid_site text COLLATE "C",
     production text COLLATE "C",
     monitored text COLLATE "C",
     source text COLLATE "C",
@@ -251,7 +252,8 @@ CREATE TABLE endpoint_membership (
 );
 COMMENT ON TABLE endpoint_membership IS
     'An endpoint belongs to a site during [valid_from, valid_to). Without valid_to it belongs '
-    'there until further notice.';
+    'there until further notice. grid_site is the site that others know it by, where a VO names '
+    'sites of its own.';
 CREATE INDEX endpoint_membership_key ON endpoint_membership (endpoint_id, site_id);
 COMMENT ON INDEX endpoint_membership_key IS
     'Finds the statements about a key; the rest of it would make the index twice as large.';

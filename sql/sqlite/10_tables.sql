@@ -268,7 +268,8 @@ CREATE TABLE fold_news (
 -- together with statement_id; content is all that is said about a key.
 
 -- An endpoint belongs to a site during [valid_from, valid_to). Without valid_to it belongs there
--- until further notice.
+-- until further notice. grid_site is the site that others know it by, where a VO names sites of its
+-- own.
 CREATE TABLE endpoint_membership (
     statement_id integer PRIMARY KEY,
     site_id integer NOT NULL REFERENCES site,
@@ -277,6 +278,7 @@ CREATE TABLE endpoint_membership (
     valid_from integer NOT NULL,
     valid_to integer,
     service_uri text,
+    grid_site text,
     production text,
     monitored text,
     said_at integer NOT NULL,
@@ -287,7 +289,7 @@ CREATE TABLE endpoint_membership (
     withdrawn_at integer,
     holds integer NOT NULL DEFAULT 0,
     rank text AS (format('%d%012d%s', source IS 'hand', said_at, coalesce(message_id, ''))),
-    content text AS (json_array(valid_to, service_uri, production, monitored))
+    content text AS (json_array(valid_to, service_uri, grid_site, production, monitored))
 ) STRICT;
 -- Finds the statements about a key.
 CREATE INDEX endpoint_membership_key

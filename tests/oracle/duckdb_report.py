@@ -40,7 +40,7 @@ def _columns(names: str) -> Mapping[str, Any]:
 _ENDPOINT = "site service_flavour host_name"
 INPUTS: Mapping[str, Mapping[str, Any]] = {
     "result": _columns("host_name service_flavour metric_name measured_at status"),
-    "membership": _columns(f"{_ENDPOINT} vo production monitored valid_from valid_to"),
+    "membership": _columns(f"{_ENDPOINT} vo grid_site production monitored valid_from valid_to"),
     "downtime": _columns(f"{_ENDPOINT} start stop classification severity"),
     "exclusion": _columns(f"kind {_ENDPOINT} metric_name start stop"),
 }
@@ -52,8 +52,8 @@ _RESULT = (
     " ['OK', 'WARNING', 'UNKNOWN', 'CRITICAL'][status + 1] AS status"
 )
 _MEMBERSHIP = (
-    "site, service_flavour, host_name, vo, production, monitored, valid_from_s AS valid_from,"
-    " valid_to_s AS valid_to"
+    "site, service_flavour, host_name, vo, grid_site, production, monitored,"
+    " valid_from_s AS valid_from, valid_to_s AS valid_to"
 )
 _OF_ENDPOINTS = "WHERE record = 'endpoint'"
 _DOWNTIME = (

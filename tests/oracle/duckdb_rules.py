@@ -63,7 +63,20 @@ FROM range($first, $last + 1) AS d (day)
 """
 _DOWNTIMES = """
 CREATE TABLE downtime_that_counts AS
-SELECT *, row_number() OVER () AS number FROM downtime
+SELECT *, row_number() OVER () AS number
+FROM (
+    SELECT site, service_flavour, host_name, start, stop, classification, severity FROM downtime
+    UNION ALL
+    -- One that names a grid site, as one of each endpoint there.
+    SELECT e.site, e.service_flavour, e.host_name,
+        greatest(o.start, e.start), least(o.stop, e.stop), o.classification, o.severity
+    FROM downtime AS o
+    JOIN governing AS e
+        ON o.site = e.grid_site
+        AND covers(o.service_flavour, e.service_flavour)
+        AND covers(o.host_name, e.host_name)
+    WHERE o.site <> '' AND o.start < e.stop AND o.stop > e.start
+)
 WHERE classification || '/' || severity IN (SELECT unnest($kinds))
 """
 _EXCLUSIONS = """
@@ -73,21 +86,27 @@ SELECT *, row_number() OVER () AS number FROM exclusion WHERE kind = '{kind}'
 
 # Rule 2: the expected endpoints; of the rows that are valid at midnight the newest governs.
 _EXPECTED = """
-CREATE TABLE endpoint AS
-WITH governing AS (
+CREATE TABLE governing AS
+WITH newest AS (
     SELECT d.day, d.start, d.stop, m.*
     FROM day AS d
     JOIN membership AS m
         ON m.valid_from <= d.start AND coalesce(m.valid_to > d.start, true)
-    WHERE $vo IS NULL OR m.vo IN ('', $vo)
+    WHERE ($vo IS NULL OR m.vo IN ('', $vo))
+        AND (
+            len($sites) = 0
+            OR EXISTS (SELECT 1 FROM unnest($sites) AS s (name) WHERE m.site GLOB s.name)
+        )
     QUALIFY row_number() OVER (
         PARTITION BY d.day, m.site, m.host_name, m.service_flavour, m.vo ORDER BY m.valid_from DESC
     ) = 1
 )
-SELECT DISTINCT g.day, g.start, g.stop, g.site, g.service_flavour, g.host_name
-FROM governing AS g
-WHERE is_yes(g.production) AND is_yes(g.monitored)
-    AND g.service_flavour IN (SELECT service_flavour FROM profile_metric);
+SELECT * FROM newest
+WHERE is_yes(production) AND is_yes(monitored)
+    AND service_flavour IN (SELECT service_flavour FROM profile_metric);
+
+CREATE TABLE endpoint AS
+SELECT DISTINCT day, start, stop, site, service_flavour, host_name FROM governing;
 
 CREATE TABLE instance AS
 SELECT row_number() OVER () AS instance, e.*, p.metric_name, p.validity
@@ -234,9 +253,10 @@ def statements(
     start, stop = days[0] * DAY_S, min((days[-1] + 1) * DAY_S, now or sys.maxsize)
     yield _DAYS, {"first": days[0], "last": days[-1], "stop": stop}
     yield from _profile_tables(profile)
-    endpoints, instances = _EXPECTED.split(";\n\n")
-    yield endpoints, {"vo": profile.get("vo")}
-    yield (instances,)
+    governing, *others = _EXPECTED.split(";\n\n")
+    yield governing, {"vo": profile.get("vo"), "sites": profile.get("sites", [])}
+    yield from ((statement,) for statement in others)
+    yield _DOWNTIMES, {"kinds": profile.get("downtimes", ["SCHEDULED/OUTAGE"])}
     yield _READ, {"start": start, "stop": stop}
     validity = "SELECT 1 FROM profile_metric WHERE validity IS NOT NULL"
     only_changes = f"WHERE next & 7 <> packed & 7 OR EXISTS ({validity})"
@@ -257,7 +277,7 @@ def statements(
 
 def _profile_tables(profile: Mapping[str, Any]) -> Iterator[Statement]:
     """The profile file as tables: metrics with validity, and the operation of each parent."""
-    unknown = {"operations", "thresholds", "fqan"} & set(profile)
+    unknown = {"operations", "thresholds", "fqan", "groups"} & set(profile)
     if unknown:
         raise ValueError(f"not supported here: {', '.join(sorted(unknown))}")
     flavours, functions = profile["flavours"], profile.get("functions")
@@ -292,8 +312,6 @@ def _profile_tables(profile: Mapping[str, Any]) -> Iterator[Statement]:
         ),
     ):
         yield _table(table, columns, rows)
-    kinds = profile.get("downtimes", ["SCHEDULED/OUTAGE"])
-    yield _DOWNTIMES, {"kinds": kinds}
     for kind, level in (("metric", "metric"), ("group", "site")):
         yield (_EXCLUSIONS.format(kind=kind, level=level),)
 

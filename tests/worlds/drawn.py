@@ -39,6 +39,8 @@ KINDS = (
     ("UNSCHEDULED", "OUTAGE"),
     ("SCHEDULED", "WARNING"),
 )
+GRID_SITE = "GRID"
+"""The grid site of some endpoints of both sites; that of some others is B."""
 STRANGE_FLAVOUR, STRANGE_METRIC = "SRM", "version"
 
 Value = TypeVar("Value")
@@ -153,7 +155,10 @@ _DOWNTIME = st.builds(
     of=st.sampled_from(
         [
             (site, host, flavour)
-            for site, host in (("A", ""), ("", HOST), ("A", HOST), ("B", ""), ("B", "h2"))
+            for site, host in (
+                *(("A", ""), ("", HOST), ("A", HOST), ("B", ""), ("B", "h2")),
+                *((GRID_SITE, ""), (GRID_SITE, HOST)),
+            )
             for flavour in ("", "", *FLAVOURS)
         ]
     ),
@@ -193,7 +198,13 @@ def _endpoints(setting: Setting) -> st.SearchStrategy[list[Endpoint]]:
             )
         ),
         st.one_of(*[st.just((LONG_AGO, None))] * 2, st.tuples(_SOMETIMES_FROM, _SOMETIMES_TO)),
-        st.sampled_from((*[("", "")] * 4, ("Y", "Y"), ("N", ""), ("", "N"))),
+        st.sampled_from(
+            (
+                *[("", "", "")] * 3,
+                *[("", "", GRID_SITE)] * 2,
+                *(("Y", "Y", "B"), ("N", "", GRID_SITE), ("", "N", "")),
+            )
+        ),
         st.sampled_from((*[""] * 5, "ops", "physics")),
     )
     return _seldom_few(st.lists(endpoint, min_size=3, max_size=8))

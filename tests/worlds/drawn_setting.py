@@ -110,6 +110,8 @@ def profiles(draw: st.DrawFn) -> Profile:
         validity_of=draw(st.dictionaries(st.sampled_from(metrics), validity)),
         operations=own,
         thresholds=draw(_thresholds(flavours)),
+        sites=draw(st.sampled_from((*[()] * 5, ("*A",), ("B", "*-B")))),
+        groups=draw(st.sampled_from((*[()] * 5, ("federation/*G",), ("*/*H", "region/*")))),
         downtimes=draw(
             st.sampled_from((("SCHEDULED/OUTAGE",), ("SCHEDULED/OUTAGE", "UNSCHEDULED/OUTAGE"), ()))
         ),

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A service of a site, from `valid_from` until `valid_to`."""
+    """A service of a site, from `valid_from` until `valid_to`; others call it `grid_site`."""
 
     site: str
     host: str
@@ -19,6 +19,7 @@ class Endpoint:
     vo: str = ""
     production: str = ""
     monitored: str = ""
+    grid_site: str = ""
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,8 @@ class Profile:
     operations: Mapping[str, tuple[tuple[str, str, str], ...]] = field(default_factory=dict)
     thresholds: tuple[Threshold, ...] = ()
     downtimes: tuple[str, ...] = ("SCHEDULED/OUTAGE",)
+    sites: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,13 @@ from sam_pipeline.sql.archive.manifest import DOWNTIMES, EXCLUSIONS, TOPOLOGY
 
 _MEMBERSHIP = (
     *("site", "service_flavour", "host_name", "vo", "production", "monitored"),
-    *("valid_from_s", "valid_to_s"),
+    *("valid_from_s", "valid_to_s", "grid_site"),
 )
 _EXCLUSION = EXCLUSION_COLUMNS.split(", ")
 _MEMBER = ("group_type", "group_name", "site", "weight", "valid_from_s", "valid_to_s")
-_TEXTS = (
-    *("downtime_id", "site", "host_name", "service_flavour"),
-    *("classification", "severity", "description"),
+_DOWNTIME = (
+    *("downtime_id", "site", "host_name", "service_flavour", "start_s", "end_s"),
+    *("classification", "severity", "description", "announced_s"),
 )
 
 
@@ -73,16 +73,11 @@ def archived_announcers(archived: ArchivedDays) -> dict[Downtime, str]:
 
 def _downtimes(archived: ArchivedDays, day: date) -> dict[Downtime, str]:
     """The downtimes of a day, with their publishers."""
-    columns = [*_TEXTS, "start_s", "end_s", "publisher", "announced_s"]
-    return {
-        Downtime(
-            **{name: row[name] or "" for name in _TEXTS},
-            start=row["start_s"],
-            end=row["end_s"],
-            announced=row["announced_s"],
-        ): row["publisher"] or ""
-        for row in _rows(archived, day, DOWNTIMES, columns)
-    }
+    publishers = {}
+    for row in _rows(archived, day, DOWNTIMES, [*_DOWNTIME, "publisher"]):
+        values: list[Any] = ["" if row[name] is None else row[name] for name in _DOWNTIME]
+        publishers[Downtime(*values)] = row["publisher"] or ""
+    return publishers
 
 
 def _members(rows: Sequence[dict[str, Any]], at: int) -> list[Member]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,6 @@ from sam_pipeline.schema.program.command import (
     text_table,
 )
 from sam_pipeline.schema.program.wording import plural
-from sam_pipeline.schema.records.classes import DOWNTIME
 from sam_pipeline.schema.settings.files import state_dir
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import TOPOLOGY
@@ -29,14 +28,14 @@ from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.feed_changes import FeedChanges, FeedSnapshot, Window
 from sam_pipeline.sql.imports.feed_import import apply_snapshot
 from sam_pipeline.sql.imports.feed_rows import FeedRows, Files
-from sam_pipeline.sql.imports.feed_rules import FeedRules, taken
+from sam_pipeline.sql.imports.feed_rules import taken
 from sam_pipeline.sql.imports.formats.argo import read_argo
 from sam_pipeline.sql.imports.formats.cric import read_cric
 from sam_pipeline.sql.imports.formats.gocdb import read_gocdb
 from sam_pipeline.sql.imports.formats.osg import read_osg
 from sam_pipeline.sql.imports.formats.vofeed import read_vo_feed
 from sam_pipeline.sql.topology.moments import day_end, day_start, time_argument, wire_now
-from sam_pipeline.sql.topology.view_rows import ARGO, CRIC, GOCDB, OSG, VO_FEED, key_of
+from sam_pipeline.sql.topology.view_rows import ARGO, CRIC, GOCDB, OSG, VO_FEED
 
 if TYPE_CHECKING:
     from sam_pipeline.sql.imports.http.feed_config import FeedConfig
@@ -45,6 +44,8 @@ COLUMNS = ("kind", "read", "new", "changed", "ended", "unchanged", "kept")
 
 MAX_EXAMPLES = 5
 """How many names a line of the summary shows."""
+
+NO_OPTIONS: Mapping[str, str | None] = {}
 
 DAYS_BACK, DAYS_AHEAD = 30, 90
 """Of the downtimes that are fetched."""
@@ -101,11 +102,7 @@ class FeedOutcome:
         lines = text_table(COLUMNS, self._counts())
         for condition, sites in self.rows.filtered.items():
             lines.append(f"not taken: {plural(len(sites), 'site')} ({condition}): {_some(sites)}")
-        if lost := self._without_endpoint():
-            lines.append(
-                f"{plural(len(lost), 'downtime')} without an endpoint in the topology, which"
-                f" change no report: {_some(lost)}"
-            )
+        lines += self._without_endpoint()
         if self.rows.left_out:
             lines.append(f"{plural(len(self.rows.left_out), 'element')} left out")
         print_done(args, *lines, success=not self.dry_run)
@@ -119,16 +116,11 @@ class FeedOutcome:
         return [[getattr(change, name) for name in COLUMNS] for change in self.changes]
 
     def _without_endpoint(self) -> list[str]:
-        return [
-            " ".join(key_of(row, [key for key in DOWNTIME.natural_key if key in row]))
-            for change in self.changes
-            for row in change.without_endpoint
-        ]
+        return [change.without_endpoint for change in self.changes if change.without_endpoint]
 
 
 def _some(names: Iterable[str]) -> str:
-    """The first names, in their order if they have one."""
-    shown = names if isinstance(names, list) else sorted(names)
+    shown = sorted(names)
     more = len(shown) - MAX_EXAMPLES
     return ", ".join(shown[:MAX_EXAMPLES]) + (f", … and {more} more" if more > 0 else "")
 
@@ -205,7 +197,7 @@ def run_feed(
     else:
         feed = feed_of_files(args, kind)
         _refuse_larger(files, feed.max_bytes)
-        rows = taken(READERS[kind](files, **reader_options), _rules(args, feed.rules))
+        rows = _rows(args, feed, files, reader_options=reader_options)
         snapshot = FeedSnapshot(rows.feed, at, args.since, window, args.accept_shrinking)
         engine = open_database(args, TOPOLOGY)
         outcome = _outcome(engine, rows, snapshot, args.dry_run)
@@ -228,9 +220,7 @@ def import_from_server(
     engine = open_database(args, TOPOLOGY)
     at, window = wire_now(), window or _default_window()
     with downloaded(feed, window, state_dir(os.environ), os.environ) as download:
-        rows = taken(
-            READERS[feed.kind](download.files), _rules(args, feed.rules), download.answered
-        )
+        rows = _rows(args, feed, download.files, download.answered)
         since = getattr(args, "since", None)
         snapshot = FeedSnapshot(rows.feed, at, since, window, args.accept_shrinking)
         return _outcome(
@@ -254,8 +244,18 @@ def _refuse_larger(files: Files, max_bytes: int) -> None:
         )
 
 
-def _rules(args: argparse.Namespace, rules: FeedRules) -> FeedRules:
-    return replace(rules, keep_going=rules.keep_going or args.keep_going)
+def _rows(
+    args: argparse.Namespace,
+    feed: FeedConfig,
+    files: Files,
+    answered: Collection[str] = (),
+    reader_options: Mapping[str, str | None] = NO_OPTIONS,
+) -> FeedRows:
+    """What is taken from the files of a feed; raises BadInput."""
+    if feed.kind == VO_FEED:
+        reader_options = {"site_group": getattr(args, "site_group", "") or feed.site_group}
+    rules = replace(feed.rules, keep_going=feed.keep_going or args.keep_going)
+    return taken(READERS[feed.kind](files, **reader_options), rules, answered)
 
 
 def _outcome(

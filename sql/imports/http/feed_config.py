@@ -86,6 +86,12 @@ class FeedConfig:
     read: tuple[str, ...] = config_key(
         "what to read: `endpoints`, `groups`, `downtimes`; by default everything", _check_read, ()
     )
+    site_group: str = config_key(
+        'a VO feed: the type of the groups that are its sites, as `"CMS_Site"`; by default the grid'
+        " sites are",
+        None,
+        "",
+    )
     ca_file: Path | None = path_key(
         "certificate authorities, a file or a directory, instead of those of the system"
     )
@@ -185,6 +191,8 @@ class FeedConfig:
             yield "scope is in the url as well"
         if self.rules.filter.facts and self.kind == GOCDB and "groups" not in self.contents:
             yield f"{self.rules.filter.facts[0]} needs the list of sites: add groups to read"
+        if self.site_group and self.kind != VO_FEED:
+            yield f"site_group: {self.kind} has none"
         if self.key_file and not self.certificate_file:
             yield "key_file without certificate_file"
         if self.certificate_file and self.parts.scheme == "http":

@@ -288,6 +288,7 @@ def plain(batch: Batch) -> tuple[World, Profile]:
     profile = replace(
         drawn,
         fqan=None,
+        groups=(),
         thresholds=(),
         operations={},
         metrics_operation=known(drawn.metrics_operation),

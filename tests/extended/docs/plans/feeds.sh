@@ -17,3 +17,4 @@ sam-db() { command sam-db "$@" && sleep 1.01; }  # two snapshots never have the 
 #: write toml 1 tables.toml
 { cat base.toml tables.toml; printf "$trust"; } > sam.toml
 #: run sh 2 3 4
+#: valid sam-db toml 2

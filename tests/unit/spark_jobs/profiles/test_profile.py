@@ -151,6 +151,8 @@ PROBLEMS = [
 name = "critical"
 validity_s = "of"  #! expected whole seconds
 vos = "ops"  #! unknown key, did you mean vo?
+sites = ["T1_*", 5, "T1_*"]  #! [2]: expected a string #! [3]: 'T1_*' is listed twice
+groups = ["tier/1", "tier", "/1"]  #! [2]: expected "TYPE/NAME" #! [3]: expected "TYPE/NAME"
 [flavours.CE]
 metrics = ["ping", "put", "ping"]  #! [3]: 'ping' is listed twice
 endpoint_operation = "OR"  #! unknown key, did you mean endpoints_operation?
@@ -357,6 +359,11 @@ def profile_of(directory: Path, top: str = "", rest: str = "") -> Profile:
         ('vo = ""\nfqan = "/ops"', "", "Results", "without a VO and FQAN /ops;"),
         ("", "[validity]\nput = 14400\n", "Validity", "a result is valid for 2 h; of put: for 4 h"),
         ("downtimes = []", "", "Downtimes", "none count"),
+        ('sites = ["T1_*", "T0"]', "", "Sites", "only those named T1_* or T0"),
+        (
+            'sites = ["T0"]\ngroups = ["tier/1", "*/DE"]',
+            *("", "Sites", "only those named T0 and members of tier/1 or */DE"),
+        ),
         ("", "[targets]\nreliability = 99.5\n", "Targets", "availability 80 %, reliability 99.5 %"),
         ("", "[targets.sites.A]\nunknown = 5\n", "Targets of A", "at most 5 % not known"),
         *(

@@ -330,6 +330,43 @@ def test_services_and_groups_of_a_feed_are_rows_of_its_vo(file: Path) -> None:
     assert rows.downtimes is None
 
 
+def test_a_vo_may_have_sites_of_its_own(file: Path) -> None:
+    """Two at one grid site, one at two of them, and a service of none."""
+
+    def grid_site(name: str, host: str, *vo_sites: str) -> str:
+        service = f'<service hostname="{host}" flavour="CE"/>'
+        groups = [f'<group name="{site}" type="Site"/>' for site in vo_sites]
+        tier = '<group name="2" type="Tier"/>'
+        return f'<atp_site name="{name}">{service}{"".join(groups)}{tier}</atp_site>'
+
+    text = feed(
+        grid_site("GRID-1", "h1", "North"),
+        grid_site("GRID-1", "h2", "South"),
+        grid_site("GRID-2", "h3", "South"),
+        grid_site("GRID-2", "h4", "East", "West"),
+        grid_site("GRID-3", "h5"),
+        grid_site("Same", "h6", "Same"),
+    )
+
+    rows = read_vo_feed({"feed": [write(file, text)]}, "Site")
+
+    keys = ("siteName", "gridSite", "hostName")
+    assert [tuple(row.get(key, "") for key in keys) for row in rows.endpoints or ()] == [
+        ("North", "GRID-1", "h1"),
+        ("South", "GRID-1", "h2"),
+        ("South", "GRID-2", "h3"),
+        ("East", "GRID-2", "h4"),
+        ("West", "GRID-2", "h4"),
+        ("GRID-3", "", "h5"),
+        ("Same", "", "h6"),
+    ]
+    members = {(row["siteName"], row["groupType"]) for row in rows.groups[ALL_TYPES]}
+    sites = ("North", "South", "East", "West", "GRID-3", "Same")
+    assert members == {(site, "Tier") for site in sites}
+    with pytest.raises(BadInput, match="no group has the type site: did you mean Site"):
+        read_vo_feed({"feed": [file]}, "site")
+
+
 # Files of XML
 
 BOMB = """<?xml version="1.0"?>

@@ -70,6 +70,7 @@ def load(tmp_path: Path) -> Any:
         (GOCDB + 'certificate_file = "open.pem"\n', "accessible to other users"),
         (f"{GOCDB}[[import.feed]]\n{GOCDB.replace('goc.', 'goc2.')}", "gocdb appears 2 times"),
         (f"{VO}[[import.feed]]\n{VO}", "feed.xml appears 2 times"),
+        (GOCDB + 'site_group = "CMS_Site"\n', "site_group: gocdb has none"),
     ],
 )
 def test_each_problem_is_reported(load: Any, tmp_path: Path, table: str, problem: str) -> None:
@@ -314,6 +315,17 @@ def test_a_downtime_that_vanishes_with_its_endpoint_lasts_until_the_end_of_the_d
 
     [row] = view.rows.values()
     assert (row["endTime"], counts(again)) == (expected, (0, 0, 0, 0, 0))
+
+
+def test_a_downtime_of_a_grid_site_vanishes_with_an_endpoint_there() -> None:
+    of_vo = endpoint(siteName="T2_A", gridSite="A", validFrom=DAY1, validTo=DAY3)
+    view = View(DOWNTIME)
+    take(view, DAY1, downtime(end=DAY5, siteName="A"))
+
+    take(view, DAY3, endpoints=[of_vo])
+
+    [row] = view.rows.values()
+    assert row["endTime"] == MIDNIGHT
 
 
 def test_a_downtime_that_vanishes_ends_at_once_if_its_endpoint_has_only_changed() -> None:
