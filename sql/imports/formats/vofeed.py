@@ -114,17 +114,18 @@ def _service(name: str, site: Element, service: Element, vo: str) -> Iterator[Ma
 
 
 def _groups(name: str, site: Element, site_group: str) -> Iterator[Mapping[str, str]]:
+    own_types = {site_group} if site_group else set()
     said = _said(site)
     own_names = {
         group: kind
         for group, kind in reversed(said)
-        if kind.endswith(_OWN_NAME) or kind == site_group
+        if kind in own_types or kind.endswith(_OWN_NAME)
     }
     for group, kind in said:
-        if kind == site_group:
+        if kind in own_types:
             continue
         if group in own_names and not kind.endswith(_OWN_NAME):
-            if own_names[group] == site_group and group != name:
+            if own_names[group] in own_types and group != name:
                 continue  # it is about another site of the VO at this grid site
             group, kind = kind, own_names[group].removesuffix(_OWN_NAME) + _OWN_GROUP
         yield {"siteName": name, "groupName": group, "groupType": kind}

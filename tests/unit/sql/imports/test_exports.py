@@ -363,6 +363,20 @@ def test_a_vo_may_have_sites_of_its_own(file: Path) -> None:
     members = {(row["siteName"], row["groupType"]) for row in rows.groups[ALL_TYPES]}
     sites = ("North", "South", "East", "West", "GRID-3", "Same")
     assert members == {(site, "Tier") for site in sites}
+    groups = "".join(
+        f'<group name="{site}" type="{kind}"/>'
+        for site, kind in (
+            ("East", "Site"),
+            ("West", "Site"),
+            ("East", "Tier2s"),
+            ("West", "Tier3s"),
+        )
+    )
+    own = read_vo_feed({"feed": [write(file, feed(SITE.format(groups)))]}, "Site")
+    assert [(row["siteName"], row["groupName"]) for row in own.groups[ALL_TYPES]] == [
+        ("East", "Tier2s"),
+        ("West", "Tier3s"),
+    ]
     with pytest.raises(BadInput, match="no group has the type site: did you mean Site"):
         read_vo_feed({"feed": [file]}, "site")
 
