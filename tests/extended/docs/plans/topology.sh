@@ -8,7 +8,7 @@ curl() { case "$*" in  # instead of GOCDB on the network
     *) cat gocdb/services.xml ;;
 esac; }
 #: run sh 1 2 3 4 5 6 7 8 9 10
-shows "nothing was written; these rows would be:"
+shows "nothing was written"
 shows "due: 2026-03-02 2026-03-03"
 same "$(sam-db downtime list --all --json | grep -c '"source": "feed gocdb"')" 1
 before=$(sqlite3 sam.db .dump | md5sum)
