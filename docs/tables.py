@@ -32,6 +32,7 @@ from sam_pipeline.spark_jobs.rules.statuses import AND, FOLDED, OR, Operation
 from sam_pipeline.spark_jobs.runs.changes.figures import INPUTS, OTHERWISE
 from sam_pipeline.sql.archive.config import ArchiveConfig
 from sam_pipeline.sql.commands.imports.files import TABLES as IMPORTED
+from sam_pipeline.sql.imports.flavours import DEFAULT_FLAVOURS
 from sam_pipeline.sql.imports.http.feed_config import FeedConfig
 
 DOCS = Path(__file__).parent
@@ -75,6 +76,14 @@ def imported_columns() -> str:
 
     rows = ((_code(table.name), columns(table)) for table in IMPORTED)
     return _table(("`--class`", "columns (required ones first)"), rows)
+
+
+def default_flavours() -> str:
+    names: dict[str, list[str]] = {}
+    for name, flavour in DEFAULT_FLAVOURS.items():
+        names.setdefault(flavour, []).extend([] if name == flavour else [_code(name)])
+    rows = ((_code(flavour), ", ".join(others) or NONE) for flavour, others in names.items())
+    return _table(("flavour", "other names"), rows)
 
 
 def thresholds(known: Iterable[PluginThreshold]) -> str:
@@ -132,6 +141,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "report-changes": lambda: _table(("reason", "what differs"), [*INPUTS.values(), OTHERWISE]),
     "report-exit-codes": lambda: exit_codes("reports"),
     "imported-columns": imported_columns,
+    "default-flavours": default_flavours,
     **{name: partial(scale_table, name) for name in scale_tables.TABLES},
 }
 

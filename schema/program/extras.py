@@ -12,6 +12,7 @@ EXTRAS = {
         "requests",
         "sqlalchemy",
         "urllib3",
+        "yaml",
     ),
     "door": ("aiohttp",),
     "reports": ("jinja2", "pandas", "py4j", "pyspark"),

@@ -77,6 +77,7 @@ SERVICE_ENDPOINT = MessageClass(
         "serviceFlavour",
         "serviceURI",
         "voName",
+        "gridSite",
         "production",
         "monitored",
         "validFrom",

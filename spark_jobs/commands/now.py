@@ -11,6 +11,7 @@ from sam_pipeline.spark_jobs.config import load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.contacts import contact_of
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
+from sam_pipeline.spark_jobs.profiles.in_words import expected_sites
 from sam_pipeline.spark_jobs.runs.now import as_text, instances
 from sam_pipeline.spark_jobs.runs.now.report_now import read_sites_folded
 from sam_pipeline.spark_jobs.runs.published import published_profiles
@@ -68,7 +69,9 @@ def run_now(args: argparse.Namespace) -> int:
         if args.report is not None:
             folded = read_sites_folded(connection, profiles[0], at, args.site)
             if args.site is not None and not folded:
-                raise ReportUsage(f"{args.site}: {args.report} expects nothing there today")
+                only = expected_sites(profiles[0])
+                why = f"; it expects {only}" if only else ""
+                raise ReportUsage(f"{args.site}: {args.report} expects nothing there today{why}")
             if args.site is not None and as_json:
                 print_json({**as_text.folded_site_json(folded[0]), "contact": contact or None})
             elif args.site is not None:

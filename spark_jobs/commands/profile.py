@@ -157,6 +157,7 @@ def check(connection: Connection, profile: Profile, days: int, today: date) -> C
     for flavour in observed.without_endpoints(connection, profile, today):
         of_vo = f" for VO {profile.vo}" if profile.vo else ""
         warnings.append(f"flavour {flavour} has no endpoint{of_vo} in the topology of {today}")
+    warnings += observed.idle_patterns(connection, profile, today)
     for unknown in observed.unknown_names(connection, profile):
         warnings.append(f"targets of an unknown {unknown}")
     for metric_of_flavour in observed.never_seen(connection, profile):

@@ -7,6 +7,8 @@ import logging
 import time
 from pathlib import Path
 
+from sqlalchemy import Connection
+
 from sam_pipeline.schema.program.command import OK, print_done, print_json
 from sam_pipeline.spark_jobs.command_line.arguments import (
     add_period_options,
@@ -16,6 +18,7 @@ from sam_pipeline.spark_jobs.command_line.arguments import (
 )
 from sam_pipeline.spark_jobs.config import ARCHIVE, DATABASE, SOURCES, load_report
 from sam_pipeline.spark_jobs.errors import ReportUsage
+from sam_pipeline.spark_jobs.inputs.announced import downtimes, memberships
 from sam_pipeline.spark_jobs.inputs.archive.days import ArchivedDays
 from sam_pipeline.spark_jobs.inputs.observed import never_seen
 from sam_pipeline.spark_jobs.profiles.file import read_profiles
@@ -30,6 +33,7 @@ from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import REPORTER
 from sam_pipeline.sql.loading.fold import take_changes
 from sam_pipeline.sql.operations.record import record_operation
+from sam_pipeline.sql.topology.unknown_names import without_endpoints
 
 EXAMPLES = """\
 examples:
@@ -90,7 +94,8 @@ def run_report(args: argparse.Namespace) -> int:
             change_no = take_changes(connection)
         with reading(engine) as connection:
             if requested is not None:
-                archived = archived_days(connection, store, config.source, requested)
+                look_back = max(profile.look_back for profile in profiles)
+                archived = archived_days(connection, store, config.source, requested, look_back)
                 tasks = requested_reports(
                     connection, profiles, requested, force=args.force, archived=archived
                 )
@@ -104,6 +109,10 @@ def run_report(args: argparse.Namespace) -> int:
             for name, profile in {task.profile.name: task.profile for task in tasks}.items():
                 if config.source != ARCHIVE and (unseen := never_seen(connection, profile)):
                     logger.warning("%s: never seen, so MISSING: %s", name, ", ".join(unseen))
+            if config.source != ARCHIVE:
+                for period in dict.fromkeys(task.period for task in tasks):
+                    if unmatched := _without_endpoints(connection, period):
+                        logger.warning("%s: %s", period, unmatched)
         if requested is not None:
             names = ", ".join(profile.name for profile in profiles)
             arguments = {
@@ -124,9 +133,33 @@ def run_report(args: argparse.Namespace) -> int:
             return OK
         from sam_pipeline.spark_jobs.compute.reports import run_reports  # slow to import
 
-        def archived_of(period: Period) -> ArchivedDays:
+        def archived_of(period: Period, look_back: int) -> ArchivedDays:
             with reading(engine) as connection:
-                return archived_days(connection, store, config.source, period)
+                return archived_days(connection, store, config.source, period, look_back)
 
         timeout_s = config.start_timeout_s
         return run_reports(args, tasks, change_no, engine, timeout_s, archived_of)
+
+
+def _without_endpoints(connection: Connection, period: Period) -> str:
+    """A warning about downtimes of the period that apply to no endpoint; "" if all apply."""
+    return without_endpoints(
+        (
+            {
+                "siteName": downtime.site,
+                "hostName": downtime.host_name,
+                "serviceFlavour": downtime.service_flavour,
+                "downtimeId": downtime.downtime_id,
+            }
+            for downtime in downtimes(connection, period)
+        ),
+        (
+            {
+                "siteName": endpoint.site,
+                "gridSite": endpoint.grid_site or "",
+                "hostName": endpoint.host_name,
+                "serviceFlavour": endpoint.service_flavour,
+            }
+            for endpoint in memberships(connection, period)
+        ),
+    )

@@ -151,7 +151,8 @@ def _published(
             raise ReportUsage(
                 f"{report}: no closed day is published in {period}: nothing to compare"
             )
-        archived = archived_days(connection, store, source, Period(runs[0].day, runs[-1].day))
+        compared = Period(runs[0].day, runs[-1].day)
+        archived = archived_days(connection, store, source, compared, other.look_back)
         first_day = horizon(connection) or date.min
         if any(run.day < first_day and run.day not in archived for run in runs):
             raise ReportUsage(

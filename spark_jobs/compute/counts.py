@@ -29,7 +29,7 @@ class ResultCounts:
     """The results of a report and day, or of a part of it.
 
     `ignored` counts the results that do not count, by REASONS. The digests, of the results that
-    count and of the last ones of the day before, are sums modulo 2⁶⁴, so they do not depend on the
+    count and of the last ones before the day, are sums modulo 2⁶⁴, so they do not depend on the
     order of the results. `mixed` are things with results of several VOs: (thing, VO).
     """
 
@@ -64,6 +64,7 @@ def count(
     instance = stretches.instance
     position, thing = plan.metrics.follow(instance)
     counts = (plan.refused[instance[position]] == COUNTS) & day.metrics[thing]
+    counts &= second_of(stretches.packed[position]) >= day.start - plan.look_back[thing]
     position, thing = position[counts], thing[counts]
     is_counted = np.zeros(len(instance), bool)
     is_counted[position] = True

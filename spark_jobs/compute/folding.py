@@ -18,7 +18,6 @@ import numpy as np
 
 from sam_pipeline.spark_jobs.compute.plan import Covers, Level, Plan, PlannedDay
 from sam_pipeline.spark_jobs.compute.stretches import pack, second_of, status_of
-from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, METRIC, SITE
 from sam_pipeline.spark_jobs.rules.shares import Integers
 from sam_pipeline.spark_jobs.rules.statuses import DOWNTIME, EXCLUDED, FOLDED, MISSING, UNKNOWN
@@ -63,11 +62,11 @@ def fold(
     """The timelines of a day for a group of sites, metrics first (availability rules 3 to 10).
 
     Args:
-        measured: in any order; at least everything since the last result of the day before.
+        measured: in any order; everything on the day, and the last results before it that count.
     """
     expected = np.flatnonzero(day.metrics & (plan.levels[0].group == group))
     # Older than all results that count.
-    never = np.full(len(expected), day.start - DAY_S - 1)
+    never = day.start - plan.look_back[expected] - 1
     changes = _metric_changes(
         MetricStretches(
             np.concatenate([expected, measured.thing]),

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date
 from itertools import chain
 from typing import NamedTuple
 
+import numpy as np
 from pyspark import SparkContext
 from sqlalchemy import Engine
 
@@ -93,9 +94,10 @@ def run(
         AnotherRun: a later run published one of the days first.
     """
     storage = Storage(engine)
-    inputs = _read_inputs(context, storage, period, clock(), stage, watching, archived)
+    look_back = max(profile.look_back for profile in profiles)
+    inputs = _read_inputs(context, storage, period, look_back, clock(), stage, watching, archived)
     with reading(engine) as connection:
-        changes = change_numbers(connection, archived, period, change_no)
+        changes = change_numbers(connection, archived, period, look_back, change_no)
     # Thresholds change results, so only reports with the same ones read them together.
     together: dict[tuple[Threshold, ...], list[Profile]] = {}
     for profile in profiles:
@@ -147,7 +149,8 @@ def site_days(
         ArchiveError: a file of the archive cannot be read, or is not what its manifest says.
     """
     storage = Storage(engine)
-    inputs = _read_inputs(context, storage, period, now, stage, watching, archived)
+    look_back = profile.look_back
+    inputs = _read_inputs(context, storage, period, look_back, now, stage, watching, archived)
     expected = _expected(inputs, profile)
     numbers = range(len(expected))  # of the days, instead of runs
     report = StartedReport(profile, expected, numbers)
@@ -171,25 +174,26 @@ def _read_inputs(
     context: SparkContext,
     storage: Storage,
     period: Period,
+    look_back: int,
     now: int,
     stage: Stage,
     watching: Callable[[], AbstractContextManager[None]],
     archived: ArchivedDays,
 ) -> Inputs:
     stage("reading topology, downtimes and exclusions")
-    days = list(period.days())
-    read = [period.first - timedelta(days=1), *days]
+    read = period.with_days_before(look_back).days()
     stored = [day for day in read if day not in archived and day not in archived.absent]
     newest, tables = 0, []
     of_day: dict[date, Announced] = {}
     if stored:
         with reading(storage.engine) as connection:
-            of_day = read_announced(connection, period)
+            of_day = read_announced(connection, period, look_back)
             newest = newest_result(connection)
             tables.append(read_instances(connection))
-    of_day |= read_archived(archived, days)
-    announced = {day: of_day[day] for day in days}
-    # Of the day before the first, those results count that the first day begins with.
+    in_database = of_day[period.first].exclusions if of_day else ()
+    of_day |= read_archived(archived, period, look_back, in_database)
+    announced = {day: of_day[day] for day in period.days()}
+    # Of the days before the first, those results count that the first day begins with.
     excluded = {e for day in stored for e in announced[max(day, period.first)].exclusions}
     of_database = DatabaseResults(storage, period, stored, list(excluded), now, newest)
     if archived.manifests:
@@ -203,8 +207,7 @@ def _read_inputs(
 def _expected(inputs: Inputs, profile: Profile) -> list[DayExpectation]:
     """What is expected on each day."""
     return [
-        expect(day, of.memberships, of.downtimes, of.exclusions, profile, inputs.now)
-        for day, of in inputs.announced.items()
+        expect(day, announced, profile, inputs.now) for day, announced in inputs.announced.items()
     ]
 
 
@@ -233,6 +236,9 @@ def _make_work(
         group=instance_groups(instances, everywhere, group_of, groups),
         vo=instances.vo,
         keys=instances.key,
+        look_back=np.array(
+            [max(p.look_back_of(name) for p in profiles) for name in instances.metrics], np.int64
+        )[instances.metric],
         plans=[make_plan(*report, instances, group_of, inputs.now) for report in reports],
     )
 
@@ -283,12 +289,13 @@ def _publish(
             inputs.announced[day.day].members,
             of_day,
             excluded.get(day_number(day.day), 0),
-            inputs.newest_result(day.day),
-            inputs.archived.days.versions([day.day - timedelta(days=1), day.day]),
+            max(map(inputs.newest_result, read)),
+            inputs.archived.days.versions(read),
             profile,
             inputs.now,
         )
         for day, of_day in zip(report.expected, counts, strict=True)
+        for read in [list(Period(day.day, day.day).with_days_before(profile.look_back).days())]
     ]
     record.note_facts(engine, profile, facts, report.run_ids)
     published = record.publish(engine, profile, facts, report.run_ids, clock())

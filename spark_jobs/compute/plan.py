@@ -77,15 +77,16 @@ class Plan(NamedTuple):
     """The plan of a report.
 
     `levels` lead from metrics to sites. `answers` has the folded status of each set of states, one
-    row for each operation. `validity` is that of each metric thing in seconds. `refused` is the
-    reason (the place in REASONS) why the results of an instance never count, or COUNTS, and
-    `metrics` are links from instances to their metric things. If `one_vo`, all results of a metric
-    thing must be of the same VO.
+    row for each operation. `validity` is that of each metric thing, and `look_back` how long before
+    a day its results count, both in seconds. `refused` is the reason (the place in REASONS) why the
+    results of an instance never count, or COUNTS, and `metrics` are links from instances to their
+    metric things. If `one_vo`, all results of a metric thing must be of the same VO.
     """
 
     levels: Sequence[Level]
     answers: Integers
     validity: Integers
+    look_back: Integers
     refused: Integers
     metrics: Links
     one_vo: bool

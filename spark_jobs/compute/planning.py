@@ -41,7 +41,7 @@ from sam_pipeline.spark_jobs.rules.levels import (
 )
 from sam_pipeline.spark_jobs.rules.shares import Integers
 
-_NEVER_EXPIRES_S = 2 * DAY_S + 1  # longer than a task looks back (rule 5)
+_NEVER_EXPIRES_S = 2 * DAY_S + 1  # longer than such results count (rule 5)
 _ABSENT = -1
 
 Names = tuple[str, ...]
@@ -67,7 +67,8 @@ def make_plan(
     return Plan(
         levels=things.levels(group_of),
         answers=np.array([operation.answers for operation in profile.operations], np.int64),
-        validity=things.validity(),
+        validity=things.seconds(lambda name: profile.validity(name) or _NEVER_EXPIRES_S),
+        look_back=things.seconds(lambda name: profile.look_back_of(name) * DAY_S),
         refused=refused,
         metrics=metrics,
         one_vo=profile.vo is None,
@@ -218,10 +219,9 @@ class _Things:
         begin = np.searchsorted(instance, np.arange(len(instances.ids) + 1))
         return refused, Links(begin, self._first_metric[endpoint] + place[instance])
 
-    def validity(self) -> Integers:
-        """The seconds for which a result of each metric thing is valid (rule 5)."""
-        names = self._metric_names.dictionary.to_pylist()
-        seconds = [self._profile.validity(name) or _NEVER_EXPIRES_S for name in names]
+    def seconds(self, of_name: Callable[[str], int]) -> Integers:
+        """The seconds of each metric thing, by its metric name."""
+        seconds = list(map(of_name, self._metric_names.dictionary.to_pylist()))
         of_metrics: Integers = np.array(seconds, np.int64)[self._metric_names.indices.to_numpy()]
         return of_metrics
 

@@ -33,12 +33,13 @@ def run_reports(
     change_no: int,
     engine: Engine,
     start_timeout_s: float,
-    archived_of: Callable[[Period], ArchivedDays] = lambda period: FROM_DATABASE,
+    archived_of: Callable[[Period, int], ArchivedDays] = lambda period, look_back: FROM_DATABASE,
 ) -> int:
     """Compute the due reports one after the other, and print a summary of each.
 
     Args:
-        archived_of: which days of a period are read from the archive.
+        archived_of: which days of a period, and of how many days before it, are read from the
+            archive.
     Raises:
         SparkFailed, SparkDiskFull, JavaMissing, DatabaseFull: see `computing`.
         ArchiveError: the archive cannot be read.
@@ -67,7 +68,7 @@ def run_reports(
                 spark.progress.stage,
                 published,
                 spark.watcher.watching,
-                archived_of(period),
+                archived_of(period, max(profile.look_back for profile in profiles)),
             )
     if args.json:
         print_json([summary.document() for summary in summaries])

@@ -49,6 +49,7 @@ class Work:
         first_day: the first day of the reports, in days since the epoch.
         days, groups: the number of days and of groups of sites; each pair is a partition.
         group, vo, keys: of each instance, by its number.
+        look_back: how many days before a day the results of each instance count.
         plans: of each report.
         stores: whether rows are stored; if not, the driver gets those of the figures of sites.
     """
@@ -61,14 +62,16 @@ class Work:
     group: Integers
     vo: Integers
     keys: Hashes
+    look_back: Integers
     plans: Sequence[Plan]
     stores: bool = True
 
     def in_parts(self, days_at_once: int) -> Iterator[Work]:
-        """The work on some days after the other, each with the results of the day before it."""
+        """The work on some days after the other, each with the results before it that count."""
+        days_before = int(self.look_back.max(initial=1))
         for low in range(0, self.days, days_at_once):
             high = min(low + days_at_once, self.days)
-            before, end = self.first_day + low - 1, self.first_day + high
+            before, end = self.first_day + low - days_before, self.first_day + high
             yield replace(
                 self,
                 slices=[piece for piece in self.slices if before <= piece.day < end],
@@ -92,18 +95,22 @@ class Folded:
 
 
 def read_slice(work: Work, number: int) -> Iterator[tuple[int, Stretches]]:
-    """The stretches of a slice for its day, and the newest of each instance for the next day.
+    """The stretches of a slice for its day, and the newest of each instance for the days after it.
 
     Each comes with the number of its partition.
     """
     piece = work.slices[number]
     slice_day = piece.day - work.first_day
     for part in piece.read():
-        for day, rows in ((slice_day, part), (slice_day + 1, newest(part))):
-            if 0 <= day < work.days:
-                group_of_row = work.group[rows.instance]
-                for group in range(work.groups):
-                    yield day * work.groups + group, rows.where(group_of_row == group)
+        last = newest(part)
+        days_left = work.look_back[last.instance]
+        for day in range(max(slice_day, 0), work.days):
+            rows = part if day == slice_day else last.where(days_left >= day - slice_day)
+            if not len(rows.instance):
+                break
+            group_of_row = work.group[rows.instance]
+            for group in range(work.groups):
+                yield day * work.groups + group, rows.where(group_of_row == group)
 
 
 def fold_and_write(

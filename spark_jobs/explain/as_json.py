@@ -171,6 +171,7 @@ def _ignored_json(ignored: Ignored) -> dict[str, Any]:
 def announcement_json(announcement: Downtime | Exclusion) -> dict[str, Any]:
     """A downtime or an exclusion, with its start and end as times."""
     document = asdict(announcement)
+    document.pop("by_grid_site", None)
     start, end = document.pop("start"), document.pop("end")
     times: dict[str, Any] = {"start_time": moment(start), "end_time": moment(end)}
     if isinstance(announcement, Downtime):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from sam_pipeline.spark_jobs.explain.results import CountedResults, Ignored, Result, instance_of
 from sam_pipeline.spark_jobs.inputs.announced import Exclusion
-from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.levels import METRIC
 from sam_pipeline.spark_jobs.runs.published import Segment
 
@@ -18,7 +17,8 @@ class Evidence:
 
     `decides` is whether the endpoint's status follows from it. `results` are those with the status,
     oldest first, and `why_none` is why there are none. A MISSING metric has none, but may have a
-    `last` earlier result, which was valid for `validity_s` seconds. `ignored` are results that
+    `last` earlier result, which was valid for `validity_s` seconds; otherwise there is none `since`
+    the second from which results count. `ignored` are results that
     would have counted if their monitoring hosts were not excluded. `exclusions` are those that made
     the metric EXCLUDED.
     """
@@ -31,6 +31,7 @@ class Evidence:
     decides: bool = True
     last: Result | None = None
     validity_s: int | None = None
+    since: int = 0
     ignored: Sequence[Ignored] = ()
     exclusions: Sequence[Exclusion] = ()
     why_none: str = ""
@@ -54,8 +55,7 @@ def evidence_of(segment: Segment, results: CountedResults) -> Evidence:
         return Evidence(*of_segment, results.behind(segment), why_none=results.why_none)
     instance, validity_s = instance_of(segment), results.run.profile.validity(metric)
     last = None if validity_s is None else results.last_before(instance, segment.start)
-    # A run reads results from the day before on.
-    since = last.measured if last else results.run.start - DAY_S
+    since = last.measured if last else results.first_second(instance)
     ignored = results.ignored(instance, since, segment.end)
     validity_s = validity_s if last else None
-    return Evidence(*of_segment, (), last=last, validity_s=validity_s, ignored=ignored)
+    return Evidence(*of_segment, (), last=last, validity_s=validity_s, since=since, ignored=ignored)

@@ -14,7 +14,6 @@ from sam_pipeline.spark_jobs.explain.failures import failures
 from sam_pipeline.spark_jobs.explain.results import CountedResults, Ignored, ReadResults
 from sam_pipeline.spark_jobs.explain.timelines import FINE, Timelines
 from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
-from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, GROUP, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, rounded
 from sam_pipeline.spark_jobs.runs.published import Names, Run, Segment
@@ -101,7 +100,7 @@ def explain_site(
         result
         for instance in sorted(results)
         if instance[:2] in here
-        for result in counted.ignored(instance, run.start - DAY_S, run.end)
+        for result in counted.ignored(instance, counted.first_second(instance), run.end)
     ]
     downtimes = [
         downtime

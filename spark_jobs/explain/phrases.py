@@ -67,8 +67,7 @@ def exclusion_text(exclusion: Exclusion) -> str:
 def missing_text(evidence: Evidence) -> str:
     last = evidence.last
     if last is None or evidence.validity_s is None:
-        since = evidence.start - evidence.start % DAY_S - DAY_S
-        return f"{NO_RESULT} since {time_text(since)} (a report looks back no further)"
+        return f"{NO_RESULT} since {time_text(evidence.since)} (a report looks back no further)"
     since = last.measured + evidence.validity_s
     return (
         f"{NO_RESULT} for {duration(evidence.end - last.measured)}; the last one,"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -120,7 +120,7 @@ class CountedResults:
     @property
     def why_none(self) -> str:
         """Why a status has no result behind it although it had one."""
-        return NOT_READ if self._results.since > self.run.start - DAY_S else NOT_STORED
+        return NOT_READ if self._results.since > self.run.reads_from else NOT_STORED
 
     def between(self, instance: Instance, start: int, end: int) -> list[Result]:
         """The results of [start, end), oldest first."""
@@ -131,13 +131,13 @@ class CountedResults:
         ]
 
     def last_before(self, instance: Instance, end: int, status: str = "") -> Result | None:
-        """The newest result before `end` on this day or the one before, with `status` if given.
+        """The newest result before `end` that counts on this day, with `status` if given.
 
         Of several at one second it is the worst, which is the one that counted (rule 4).
         """
         last: Result | None = None
         severity = STATUSES.index
-        for result in reversed(self._read(instance, self.run.start - DAY_S, end)):
+        for result in reversed(self._read(instance, self.first_second(instance), end)):
             if last and result.measured < last.measured:
                 break
             if self._exclusion(result) is None:
@@ -157,9 +157,14 @@ class CountedResults:
         ]
         if inside and inside[0].measured == segment.start:
             return inside
-        # The status continues: from the day before, or from before an exclusion.
+        # The status continues: from a day before, or from before an exclusion.
         before = self.last_before(instance, segment.start, segment.status)
         return [before, *inside] if before else inside
+
+    def first_second(self, instance: Instance) -> int:
+        """The second from which results of the instance count, those before the day included."""
+        _, _, metric = instance
+        return self.run.start - self.run.profile.look_back_of(metric) * DAY_S
 
     def ignored(self, instance: Instance, start: int, end: int) -> list[Ignored]:
         """The results of [start, end) from excluded monitoring hosts."""
@@ -213,7 +218,7 @@ def read_results(
     at_most: int | None = None,
     archive: OpenArchive = no_archive,
 ) -> ReadResults:
-    """The results of the instances since the day before the first run's day, oldest first.
+    """The results of the instances on the days of the runs and before them, oldest first.
 
     Only results whose VO and FQAN count (rule 2); with `at_most`, only the newest ones. Without
     `with_ok`, results sent as OK are left out, unless a threshold may have made them worse or they
@@ -258,13 +263,17 @@ def exclusion_of(result: Result, exclusions: Iterable[Exclusion]) -> Exclusion |
     )
 
 
+def _reads_from(runs: Iterable[Run]) -> int:
+    return min(run.reads_from for run in runs)
+
+
 def _days_gone(connection: Connection, runs: Sequence[Run]) -> list[date]:
     """The days that were pruned, or that runs read from the archive and the database never had."""
     first_kept = horizon(connection) or date.min
     from_archive = {day for run in runs for day in run.archived}
     return [
         day
-        for day in Period(runs[0].day - timedelta(days=1), runs[-1].day).days()
+        for day in Period(moment(_reads_from(runs)).date(), runs[-1].day).days()
         if day < first_kept
         or (day in from_archive and not count_results(connection, Period(day, day), at_most=1))
     ]
@@ -334,7 +343,7 @@ def _stored(
         )
     ).bindparams(bindparam("instances", expanding=True))
     bounds = {
-        "start": runs[0].start - DAY_S,
+        "start": _reads_from(runs),
         "end": runs[-1].start + DAY_S,
         "newest": max(run.newest_result for run in runs),
     }

@@ -16,8 +16,9 @@ from sam_pipeline.spark_jobs.explain.explanation import SiteDay, Thing, explain_
 from sam_pipeline.spark_jobs.explain.phrases import time_text
 from sam_pipeline.spark_jobs.explain.results import read_results
 from sam_pipeline.spark_jobs.explain.timelines import Timelines
-from sam_pipeline.spark_jobs.inputs.announced import announcers, validity_of_site
+from sam_pipeline.spark_jobs.inputs.announced import announcers, members, validity_of_site
 from sam_pipeline.spark_jobs.inputs.archive.opening import OpenArchive, no_archive
+from sam_pipeline.spark_jobs.profiles.in_words import expected_sites
 from sam_pipeline.spark_jobs.rules.days import Period
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, FUNCTION, METRIC, SERVICE, SITE
 from sam_pipeline.spark_jobs.runs.published import (
@@ -138,7 +139,21 @@ def _absence(connection: Connection, reports: Sequence[str], site: str, period: 
         return f"no site {site} on {period}: it is in the topology from {time_text(first)} on"
     if last is not None and last <= period.start:
         return f"no site {site} on {period}: it was in the topology until {time_text(last)}"
+    profiles = {
+        name: run.profile for name in reports for run in published_runs(connection, name, period)
+    }
+    groups = [
+        (member.group_type, member.group_name)
+        for day in period.days()
+        for member in members(connection, day)
+        if member.site == site
+    ]
+    patterns = [
+        f"; {name} expects {expected_sites(profile)}"
+        for name, profile in profiles.items()
+        if not profile.expects(site, groups)
+    ]
     return (
         f"no site {site} on {period}: it is in the topology, but none of its endpoints is"
-        f" expected that day by {', '.join(reports)}"
+        f" expected that day by {', '.join(reports)}{''.join(patterns)}"
     )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from datetime import date
+from typing import Any
 
 from sqlalchemy import Connection, text
 
 from sam_pipeline.spark_jobs.profiles.profile import Profile
-from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_start
+from sam_pipeline.spark_jobs.rules.days import Period, day_start
 from sam_pipeline.spark_jobs.rules.groups import Member
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 
@@ -42,7 +43,10 @@ VALUES = {
 
 @dataclass(frozen=True)
 class Membership:
-    """An announced endpoint of a site; its flags are as they were sent, and None means yes."""
+    """An announced endpoint of a site; its flags are as they were sent, and None means yes.
+
+    `grid_site` is the site that others know it by, where a VO names sites of its own.
+    """
 
     site: str
     service_flavour: str
@@ -52,24 +56,29 @@ class Membership:
     monitored: str | None
     valid_from: int
     valid_to: int | None
+    grid_site: str | None = None
 
     def is_valid(self, at: int) -> bool:
         return self.valid_from <= at and (self.valid_to is None or self.valid_to > at)
 
 
 class Announcement:
-    """A downtime or an exclusion in [start, end); an empty name stands for any."""
+    """A downtime or an exclusion in [start, end); an empty name stands for any.
+
+    `by_grid_site` are the endpoints (site, flavour, host) whose grid site it names.
+    """
 
     site: str
     service_flavour: str
     host_name: str
     start: int
     end: int
+    by_grid_site: Sequence[tuple[str, str, str]] = ()
 
     def covers(self, site: str, service_flavour: str, host_name: str) -> bool:
         """Whether it applies to this endpoint (availability rules 7 and 8)."""
         return (
-            self.site in ("", site)
+            (self.site in ("", site) or (site, service_flavour, host_name) in self.by_grid_site)
             and self.service_flavour in ("", service_flavour)
             and self.host_name in ("", host_name)
         )
@@ -96,6 +105,8 @@ class Downtime(Announcement):
     severity: str
     description: str
     announced: int | None = None
+    # It is the same downtime, whichever endpoints its site has.
+    by_grid_site: Sequence[tuple[str, str, str]] = field(default=(), compare=False)
 
     def counted(self, profile: Profile) -> list[tuple[int, int]]:
         """The parts that change statuses in a report (rule 8); the others are only drawn."""
@@ -143,12 +154,12 @@ class Announced:
     members: Sequence[Member]
 
 
-def read_announced(connection: Connection, period: Period) -> dict[date, Announced]:
+def read_announced(connection: Connection, period: Period, look_back: int) -> dict[date, Announced]:
     """Read topology, downtimes, exclusions and groups of each day of the period."""
     of_period = (
         memberships(connection, period),
         downtimes(connection, period),
-        exclusions(connection, period),
+        exclusions(connection, period.with_days_before(look_back)),
     )
     return {day: Announced(*of_period, members(connection, day)) for day in period.days()}
 
@@ -172,7 +183,7 @@ def memberships(
     rows = connection.execute(
         text(
             "SELECT site, service_flavour, host_name, vo, production, monitored, valid_from_s,"
-            " valid_to_s FROM report_topology"
+            " valid_to_s, grid_site FROM report_topology"
             f" WHERE valid_from_s < :end AND (valid_to_s IS NULL OR valid_to_s > :start){only}"
         ),
         {"start": period.start, "end": period.end, "site": site},
@@ -230,6 +241,11 @@ def downtimes(connection: Connection, period: Period) -> list[Downtime]:
     return in_order(Downtime(*row) for row in rows)
 
 
+def recorded_downtime(row: Mapping[str, Any]) -> Downtime:
+    """The downtime that a run recorded."""
+    return Downtime(**{**row, "by_grid_site": tuple(map(tuple, row.get("by_grid_site", ())))})
+
+
 def in_order(downtimes: Iterable[Downtime]) -> list[Downtime]:
     """Downtimes by start and end, in an order that depends on nothing else than they do."""
     return sorted(
@@ -246,12 +262,12 @@ def announcers(connection: Connection, period: Period) -> dict[Downtime, str]:
 
 
 def exclusions(connection: Connection, period: Period) -> list[Exclusion]:
-    """The exclusions that overlap the period or the day before, whose last statuses carry over."""
+    """The exclusions that overlap the period."""
     rows = connection.execute(
         text(
             f"SELECT {EXCLUSION_COLUMNS} FROM report_exclusion"
             " WHERE start_s < :end AND end_s >= :start ORDER BY exclusion_id"
         ),
-        {"start": period.start - DAY_S, "end": period.end},
+        {"start": period.start, "end": period.end},
     )
     return [Exclusion(*row) for row in rows]

@@ -8,17 +8,18 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import NamedTuple
 
 from sam_pipeline.spark_jobs.inputs.announced import (
     MONITORING_HOST,
+    Announced,
     Downtime,
     Exclusion,
     Membership,
 )
-from sam_pipeline.spark_jobs.profiles.profile import Profile
+from sam_pipeline.spark_jobs.profiles.profile import Group, Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
 from sam_pipeline.spark_jobs.rules.levels import ENDPOINT, GROUP, METRIC, SITE
 
@@ -66,7 +67,8 @@ class EndpointsByName:
         if announcement.host_name:
             candidates = self._of_host.get(announcement.host_name, ())
         elif announcement.site:
-            candidates = self.of_site.get(announcement.site, ())
+            by_grid_site = map(Endpoint._make, announcement.by_grid_site)
+            candidates = [*self.of_site.get(announcement.site, ()), *by_grid_site]
         return [endpoint for endpoint in candidates if announcement.covers(*endpoint)]
 
 
@@ -107,33 +109,38 @@ class DayExpectation:
         return sum(len(profile.metrics_of(e.service_flavour)) for e in self.endpoints)
 
 
-def expect(
-    day: date,
-    memberships: Iterable[Membership],
-    downtimes: Iterable[Downtime],
-    exclusions: Iterable[Exclusion],
-    profile: Profile,
-    now: int,
-) -> DayExpectation:
+def expect(day: date, announced: Announced, profile: Profile, now: int) -> DayExpectation:
     """The endpoints that a profile expects on a day, and what covers them until `now`."""
     start = day_start(day)
     end = min(start + DAY_S, now)
-    endpoints = _endpoints(start, memberships, profile)
+    read_s = profile.look_back * DAY_S + 1  # an exclusion also covers the second of its end
+    grid_sites = _endpoints(start, announced, profile)
+    endpoints = sorted(grid_sites)
     by_name = EndpointsByName(endpoints)
+    of_grid_site: dict[str, list[Endpoint]] = defaultdict(list)
+    for endpoint in endpoints:
+        for name in grid_sites[endpoint] - {"", endpoint.site}:
+            of_grid_site[name].append(endpoint)
     covers: set[Cover] = set()
-    overlapping = [
-        (downtime, covered)
-        for downtime in downtimes
-        if downtime.touches(start, end) and (covered := by_name.covered(downtime))
-    ]
+    overlapping = []
+    for downtime in announced.downtimes:
+        if downtime.touches(start, end):
+            by_grid_site = tuple(
+                endpoint
+                for endpoint in of_grid_site.get(downtime.site, ())
+                if downtime.covers(downtime.site, *endpoint[1:])
+            )
+            found = replace(downtime, by_grid_site=by_grid_site) if by_grid_site else downtime
+            if covered := by_name.covered(found):
+                overlapping.append((found, covered))
     for downtime, covered in overlapping:
         for part in downtime.counted(profile):
             covers |= {Cover(ENDPOINT, *e, "", *part) for e in covered}
     excluded = [
         exclusion
-        for exclusion in exclusions
-        # A result that does not exist is not carried over to the next day either.
-        if exclusion.touches(start - (1 + DAY_S if exclusion.kind == MONITORING_HOST else 0), end)
+        for exclusion in announced.exclusions
+        # A result that does not exist is not carried over to the days after it either.
+        if exclusion.touches(start - (read_s if exclusion.kind == MONITORING_HOST else 0), end)
     ]
     for exclusion in excluded:
         name, times = exclusion.metric_name, (exclusion.start, exclusion.end)
@@ -161,32 +168,34 @@ def expect(
     )
 
 
-def _endpoints(at: int, memberships: Iterable[Membership], profile: Profile) -> list[Endpoint]:
-    """The endpoints of a profile at a time.
+def _endpoints(at: int, announced: Announced, profile: Profile) -> dict[Endpoint, set[str]]:
+    """The endpoints of a profile at a time, with the grid sites that the VOs name for them.
 
     A row counts if it has no VO, or that of the profile; without a VO in the profile, every row
     counts. Of several valid rows for one site, flavour, host and VO the newest counts.
     """
+    groups_of: dict[str, list[Group]] = defaultdict(list)
+    for member in announced.members if profile.groups else ():
+        groups_of[member.site].append((member.group_type, member.group_name))
     valid = [
         membership
-        for membership in memberships
-        if membership.is_valid(at) and (profile.vo is None or membership.vo in ("", profile.vo))
+        for membership in announced.memberships
+        if membership.is_valid(at)
+        and (profile.vo is None or membership.vo in ("", profile.vo))
+        and profile.expects(membership.site, groups_of.get(membership.site, ()))
     ]
     newest: Mapping[tuple[Endpoint, str], Membership] = {
         (Endpoint(row.site, row.service_flavour, row.host_name), row.vo): row
         for row in sorted(valid, key=lambda row: row.valid_from)
     }
-    return sorted(
-        {
-            endpoint
-            for (endpoint, _), membership in newest.items()
-            if all(
-                flag is None or flag.strip().lower() not in _NO
-                for flag in (membership.production, membership.monitored)
-            )
-            and profile.metrics_of(endpoint.service_flavour)
-        }
-    )
+    grid_sites: dict[Endpoint, set[str]] = defaultdict(set)
+    for (endpoint, _), membership in newest.items():
+        flags = (membership.production, membership.monitored)
+        if profile.metrics_of(endpoint.service_flavour) and all(
+            flag is None or flag.strip().lower() not in _NO for flag in flags
+        ):
+            grid_sites[endpoint].add(membership.grid_site or "")
+    return grid_sites
 
 
 def _digest(items: Iterable[object]) -> str:

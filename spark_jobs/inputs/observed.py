@@ -11,13 +11,20 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, text
 
 from sam_pipeline.schema.program.wording import did_you_mean_or_list
-from sam_pipeline.spark_jobs.inputs.announced import WINDOW, count_results, memberships
+from sam_pipeline.spark_jobs.inputs.announced import (
+    WINDOW,
+    Announced,
+    count_results,
+    members,
+    memberships,
+)
 from sam_pipeline.spark_jobs.inputs.expected import expect
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, as_day
@@ -78,6 +85,22 @@ def known_vos(connection: Connection) -> list[str]:
     """The VOs that results or endpoints name."""
     statement = "SELECT vo FROM report_topology UNION SELECT vo FROM report_instance"
     return sorted(filter(None, connection.scalars(text(statement))))
+
+
+def idle_patterns(connection: Connection, profile: Profile, day: date) -> list[str]:
+    """The patterns for sites and groups that match none of a day's topology."""
+    period, of_day = Period(day, day), members(connection, day)
+    sites = {membership.site for membership in memberships(connection, period)}
+    groups = {f"{member.group_type}/{member.group_name}" for member in of_day}
+    return [
+        f"{key}: {pattern} matches no {key[:-1]} in the topology of {day}"
+        for key, patterns, names in (
+            ("sites", profile.sites, sites),
+            ("groups", profile.groups, groups),
+        )
+        for pattern in patterns
+        if not any(fnmatchcase(name, pattern) for name in names)
+    ]
 
 
 def unknown_names(connection: Connection, profile: Profile) -> list[str]:
@@ -181,5 +204,6 @@ def _instances(connection: Connection, profile: Profile, columns: str) -> list[t
 def _endpoints(connection: Connection, profile: Profile, day: date) -> set[tuple[str, str]]:
     """The flavour and host of every endpoint expected on a day."""
     period = Period(day, day)
-    expected = expect(day, memberships(connection, period), [], [], profile, period.end)
+    announced = Announced(memberships(connection, period), [], [], members(connection, day))
+    expected = expect(day, announced, profile, period.end)
     return {(endpoint.service_flavour, endpoint.host_name) for endpoint in expected.endpoints}

@@ -30,7 +30,7 @@ from sam_pipeline.spark_jobs.pages.verdict import (
     availability_cell,
     totals_of,
 )
-from sam_pipeline.spark_jobs.rules.days import DAY_S, periods
+from sam_pipeline.spark_jobs.rules.days import periods
 from sam_pipeline.spark_jobs.rules.figures import Targets, figure_of
 from sam_pipeline.spark_jobs.rules.levels import GROUP, METRIC
 from sam_pipeline.spark_jobs.rules.seconds import Seconds, short
@@ -203,7 +203,7 @@ def site_view(
         days,
         list(_spells(days, open_day))[::-1],
         open_day,
-        since if since > month.runs[0].start - DAY_S else 0,
+        since if since > min(run.reads_from for run in month.runs) else 0,
     )
 
 
@@ -212,7 +212,10 @@ def _may_have_a_section(run: Run, timelines: Timelines) -> bool:
     [site, *_] = next(iter(timelines.of))[1]
     return (
         any(segment.status != FINE for of_one in timelines.of.values() for segment in of_one)
-        or any(downtime.site in ("", site) for downtime in run.downtimes)
+        or any(
+            downtime.site in ("", site) or any(site == at for at, *_ in downtime.by_grid_site)
+            for downtime in run.downtimes
+        )
         or bool(run.exclusions)
     )
 

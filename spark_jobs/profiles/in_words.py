@@ -48,6 +48,7 @@ def in_words(profile: Profile) -> list[tuple[str, str]]:
     if profile.fqan is not None:
         results += f" and FQAN {profile.fqan}" if profile.fqan else " and without an FQAN"
     return [
+        *([("Sites", only)] if (only := expected_sites(profile)) else []),
         ("Up when", _expression(profile.functions_operation, functions)),
         *(
             (f"Metrics of {flavour.name}", _flavour(profile, flavour))
@@ -65,6 +66,16 @@ def in_words(profile: Profile) -> list[tuple[str, str]]:
             if operation.name not in _CONJUNCTIONS
         ),
     ]
+
+
+def expected_sites(profile: Profile) -> str:
+    """Which sites the patterns of a profile choose; empty without patterns."""
+    parts = []
+    if profile.sites:
+        parts.append(f"those named {_listed(profile.sites, 'or')}")
+    if profile.groups:
+        parts.append(f"members of {_listed(profile.groups, 'or')}")
+    return f"only {' and '.join(parts)}" if parts else ""
 
 
 def own_targets(profile: Profile) -> Iterator[tuple[str, str]]:

@@ -29,6 +29,10 @@ KEYS = {
         'how long before its start a downtime must be announced to count as scheduled, as `"24h"`:'
         " [downtimes](#downtimes)"
     ),
+    "sites": Key(
+        'patterns for names of sites, as `["T1_*"]`; others are not expected: [sites](#sites)'
+    ),
+    "groups": Key('patterns for `TYPE/NAME` of groups whose members are expected, as `["tier/1"]`'),
     "flavours.NAME.metrics": Key("the metrics of its endpoints, at least one", required=True),
     "flavours.NAME.endpoints_operation": Key(
         "combines the endpoints of this flavour at a site", "OR"

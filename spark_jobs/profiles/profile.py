@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from fractions import Fraction
 
+from sam_pipeline.spark_jobs.rules.days import DAY_S
 from sam_pipeline.spark_jobs.rules.figures import Targets
 from sam_pipeline.spark_jobs.rules.statuses import Operation
 
@@ -60,6 +62,7 @@ class Threshold:
 class Profile:
     """The profile of one report. `document` is its content as JSON, which each run records.
 
+    `sites` are patterns for names of sites, and `groups` for `TYPE/NAME` of groups.
     The targets of groups and sites are those that differ from `targets`.
     """
 
@@ -80,11 +83,22 @@ class Profile:
     targets_of_groups: Mapping[Group, Mapping[str, Fraction]] = field(default_factory=dict)
     targets_of_sites: Mapping[str, Mapping[str, Fraction]] = field(default_factory=dict)
     notice_s: int = 0
+    sites: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
         """The SHA-256 of the content, whatever its comments and layout."""
         return hashlib.sha256(self.document.encode()).hexdigest()
+
+    def expects(self, site: str, groups: Iterable[Group]) -> bool:
+        """Whether a site, a member of these groups, is in the report; without patterns, each is."""
+        if not self.sites and not self.groups:
+            return True
+        names = ("/".join(group) for group in groups)
+        return any(fnmatchcase(site, pattern) for pattern in self.sites) or any(
+            fnmatchcase(name, pattern) for name in names for pattern in self.groups
+        )
 
     def operation_number(self, name: str) -> int:
         """The index of the operation in `operations`."""
@@ -98,6 +112,15 @@ class Profile:
     def validities(self) -> set[int | None]:
         """The validity of every metric."""
         return {self.validity_s, *self.validity_of.values()}
+
+    def look_back_of(self, metric_name: str) -> int:
+        """How many days before a day a metric's results count: at least one (rules 3 and 5)."""
+        return _look_back(self.validity(metric_name))
+
+    @property
+    def look_back(self) -> int:
+        """How many days before a day the results of any metric count."""
+        return max(map(_look_back, self.validities))
 
     def metrics_of(self, service_flavour: str) -> tuple[str, ...]:
         """The metrics of a flavour; none if the profile does not name it."""
@@ -143,3 +166,7 @@ class Profile:
             for kind, first, last in parts
             if first < last and self.counts(kind, severity)
         ]
+
+
+def _look_back(validity_s: int | None) -> int:
+    return max(1, -(-(validity_s or 0) // DAY_S))

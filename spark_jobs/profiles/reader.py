@@ -74,6 +74,8 @@ class ProfileReader:
             targets_of_groups=targets.of_groups(),
             targets_of_sites=targets.of_sites(),
             notice_s=self._notice(document),
+            sites=self._patterns(document, "sites", "patterns for names of sites"),
+            groups=self._patterns(document, "groups", 'patterns "TYPE/NAME" of groups'),
             operations=tuple(self._operations.values()),
             document=json.dumps(document, sort_keys=True, default=str),
             thresholds=read_thresholds(document, flavours, self._problems),
@@ -130,6 +132,16 @@ class ProfileReader:
         known = ", ".join(self._operations)
         self._problems.add(path, f"expected one of {known}, not {shown(name)}")
         return default
+
+    def _patterns(self, document: Mapping[str, Any], key: str, kind: str) -> tuple[str, ...]:
+        if key not in document:
+            return ()
+        patterns = self._problems.names(document, (key,), kind)
+        for pattern in patterns if key == "groups" else ():
+            if not all(pattern.partition("/")):
+                number = document[key].index(pattern) + 1
+                self._problems.add((key, number), f'expected "TYPE/NAME", not {shown(pattern)}')
+        return patterns
 
     def _notice(self, document: Mapping[str, Any]) -> int:
         value = document.get("notice", "")

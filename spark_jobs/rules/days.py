@@ -36,6 +36,10 @@ class Period:
         count = (self.last - self.first).days + 1
         return (self.first + timedelta(days=offset) for offset in range(count))
 
+    def with_days_before(self, count: int) -> Period:
+        """The period, extended by some days before the first one."""
+        return Period(self.first - timedelta(days=count), self.last)
+
     def months(self) -> Iterator[Period]:
         """The period, cut where months end."""
         first = self.first

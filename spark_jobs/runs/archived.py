@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from datetime import date, timedelta
+from datetime import date
 
 from sqlalchemy import Connection, text
 
@@ -13,27 +13,26 @@ from sam_pipeline.spark_jobs.config import ARCHIVE, DATABASE
 from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, as_day, in_ranges, periods
-from sam_pipeline.spark_jobs.runs.due import DueReport, horizon
+from sam_pipeline.spark_jobs.runs.due import DueReport, changed_days, horizon
 from sam_pipeline.sql.archive.manifest import Manifest, newest_of, versions
 from sam_pipeline.sql.archive.store import Store
 from sam_pipeline.sql.errors import ArchiveAway, ArchiveRefused, NotArchived
 
 _COMPUTED = (
-    "SELECT r.day, r.run_id, a.day AS archived_day, a.version FROM report_run AS r"
+    "SELECT r.day, r.run_id, r.look_back, a.day AS archived_day, a.version FROM report_run AS r"
     " LEFT JOIN report_archive AS a ON a.run_id = r.run_id"
     " WHERE r.report = :report AND r.state IN ('published', 'candidate') ORDER BY r.run_id"
 )
-_ONE_DAY = timedelta(days=1)
 
 logger = logging.getLogger(__name__)
 
 
 def archived_days(
-    connection: Connection, store: Store | None, source: str, period: Period
+    connection: Connection, store: Store | None, source: str, period: Period, look_back: int
 ) -> ArchivedDays:
-    """The days of a period that are read from the archive, and maybe the day before it.
+    """The days that are read from the archive: of a period, and of the days before it.
 
-    Otherwise these are the days whose newest version includes all changes that the database knows
+    With AUTO, these are the days whose newest version includes all changes that the database knows
     of, and those that the database no longer has.
 
     Raises:
@@ -46,20 +45,18 @@ def archived_days(
             raise ConfigError(
                 ["no archive is configured: set url in section [archive] of sam.toml"]
             )
-        return _all_days(store, period)
+        return _all_days(store, period, look_back)
     if source == DATABASE or store is None:
         return FROM_DATABASE
     first_day = horizon(connection)
     try:
-        newest = newest_of(store, [period.first - _ONE_DAY, *period.days()])
+        newest = newest_of(store, period.with_days_before(look_back).days())
     except (ArchiveAway, ArchiveRefused) as error:
         if first_day is not None and period.first < first_day:
             raise
         logger.warning("%s; all days are read from the database", error)
         return FROM_DATABASE
-    rows = connection.execute(text("SELECT day, change_no FROM report_changed_day"))
-    changed = {as_day(day): change_no for day, change_no in rows}
-    ours = database_id(connection)
+    changed, ours = changed_days(connection), database_id(connection)
 
     def is_newest(manifest: Manifest) -> bool:
         day = manifest.day
@@ -71,20 +68,18 @@ def archived_days(
     return ArchivedDays(store.source(), chosen) if chosen else FROM_DATABASE
 
 
-def _all_days(store: Store, period: Period) -> ArchivedDays:
-    """All days of the period and the day before it, from the archive alone."""
-    day_before = period.first - _ONE_DAY
-    newest = newest_of(store, [day_before, *period.days()])
-    missing = [day for day in period.days() if day not in newest]
+def _all_days(store: Store, period: Period, look_back: int) -> ArchivedDays:
+    """All days of the period and the days before it, from the archive alone."""
+    wanted = list(period.with_days_before(look_back).days())
+    newest = newest_of(store, wanted)
+    missing = [day for day in wanted if day not in newest]
     absent = []
-    if not missing and day_before not in newest:
-        if min(versions(store)) < day_before:
-            missing = [day_before]
-        else:
-            absent = [day_before]
-            logger.warning(
-                "%s begins with %s: earlier results are not known", store.url, period.first
-            )
+    if missing and missing[-1] < period.first:
+        first = min(versions(store))
+        absent = [day for day in missing if day < first]
+        missing = missing[len(absent) :]
+        if absent:
+            logger.warning("%s begins with %s: earlier results are not known", store.url, first)
     if missing:
         raise NotArchived(
             f"{store.url}: {in_ranges(missing)} is not in the archive: `sam-db archive` on the"
@@ -107,37 +102,49 @@ def due_from_archive(
 def _due_days(connection: Connection, report: str, store: Store) -> list[date]:
     """The days of the archive of which the report has not read the newest versions, oldest first.
 
-    A report of a day also reads the day before.
+    A report of a day also reads the days before, as many as the run that was published.
     """
-    computed: dict[date, dict[date, int]] = {}
+    computed: dict[date, tuple[int, dict[date, int]]] = {}
     of_run: dict[int, dict[date, int]] = {}
-    for day, run_id, archived_day, version in connection.execute(
+    for day, run_id, look_back, archived_day, version in connection.execute(
         text(_COMPUTED), {"report": report}
     ):
         # The candidate of a sealed day is newer than its published run.
-        computed[as_day(day)] = of_run.setdefault(run_id, {})
+        computed[as_day(day)] = look_back, of_run.setdefault(run_id, {})
         if archived_day is not None:
             of_run[run_id][as_day(archived_day)] = version
     newest = {day: numbers[-1] for day, numbers in versions(store).items()}
 
     def is_due(day: date) -> bool:
-        wanted = {each: newest[each] for each in (day - _ONE_DAY, day) if each in newest}
-        return computed.get(day) != wanted
+        if day not in computed:
+            return True
+        look_back, read = computed[day]
+        days = Period(day, day).with_days_before(look_back).days()
+        return read != {each: newest[each] for each in days if each in newest}
 
     return list(filter(is_due, newest))
 
 
 def change_numbers(
-    connection: Connection, archived: ArchivedDays, period: Period, change_no: int
+    connection: Connection, archived: ArchivedDays, period: Period, look_back: int, change_no: int
 ) -> dict[date, int]:
-    """The newest change that a run reads of each day; `change_no` is that of the database."""
-    ours = database_id(connection)
+    """The newest change up to which a run reads all days that count for a day.
+
+    Args:
+        change_no: that of the database; archived days may lack some of its changes.
+    """
+    changed, ours = changed_days(connection), database_id(connection)
+    numbers = {
+        day: manifest.source.change_no
+        for day, manifest in archived.manifests.items()
+        if manifest.source.database == ours
+        and day in changed
+        and not manifest.includes(changed[day])
+    }
 
     def number(day: date) -> int:
-        if day not in archived:
-            return change_no
-        source = archived.manifests[day].source
-        return min(change_no, source.change_no) if source.database == ours else change_no
+        read = Period(day, day).with_days_before(look_back).days()
+        return min([change_no, *(numbers[each] for each in read if each in numbers)])
 
     return {day: number(day) for day in period.days()}
 

@@ -7,7 +7,7 @@ yet, or a higher one, so its day is due again.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -68,33 +68,47 @@ def due_reports(
 def due_days(connection: Connection, report: str, today: date) -> list[date]:
     """The closed days since the first result that must be computed or recomputed, oldest first.
 
-    Such a day was never computed, was open when it was computed, or has changed since. Days before
-    the horizon are never due.
+    Such a day was never computed, was open when it was computed, or has changed since; so may have
+    the days before it whose results count. Days before the horizon are never due.
     """
-    rows = connection.execute(text("SELECT day, change_no FROM report_changed_day"))
-    changed = {as_day(day): change_no for day, change_no in rows}
+    changed = changed_days(connection)
     if not changed:
         return []
     rows = connection.execute(
         text(
-            "SELECT day, until, change_no FROM report_run"
+            "SELECT day, until, change_no, look_back FROM report_run"
             " WHERE report = :report AND state IN ('published', 'candidate') ORDER BY run_id"
         ),
         {"report": report},
     )
     # The candidate of a sealed day is newer than its published run.
-    computed = {as_day(day): (until, change_no) for day, until, change_no in rows}
+    computed = {as_day(day): row for day, *row in rows}
+    first = max(min(changed), horizon(connection) or date.min)
+    changed = {day: number for day, number in changed.items() if day >= first}
 
     def is_due(day: date) -> bool:
         if day not in computed:
             return True
-        until, seen_no = computed[day]
-        if until is not None or day not in changed:
-            return until is not None
-        return changed[day] is None or changed[day] > seen_no
+        until, seen_no, look_back = computed[day]
+        return until is not None or has_changed(changed, day, look_back, seen_no)
 
-    first = max(min(changed), horizon(connection) or date.min)
     return list(filter(is_due, Period(first, today - _ONE_DAY).days()))
+
+
+def changed_days(connection: Connection, column: str = "change_no") -> dict[date, int | None]:
+    """The newest change of each day, or of its results; None if no run has read it yet."""
+    rows = connection.execute(text(f"SELECT day, {column} FROM report_changed_day"))
+    return {as_day(day): number for day, number in rows}
+
+
+def has_changed(
+    changed: Mapping[date, int | None], day: date, look_back: int, seen_no: int
+) -> bool:
+    """Whether a day, or one of those before it whose results count, has changed after `seen_no`."""
+    # A result also marks the day after its own, so the first day that counts is not asked for.
+    read = (day - number * _ONE_DAY for number in range(look_back))
+    newest = [changed[each] for each in read if each in changed]
+    return any(number is None or number > seen_no for number in newest)
 
 
 def first_result_day(connection: Connection) -> date | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 
 from sqlalchemy import Connection, bindparam, text
 
@@ -21,6 +21,7 @@ _MAX_INSTANCES = 1000
 _TOPOLOGY = "SELECT DISTINCT site, host_name, service_flavour FROM report_topology"
 _INSTANCES = "SELECT instance_id, host_name, service_flavour, metric_name FROM report_instance"
 _MARKED = "SELECT day FROM report_changed_day WHERE change_no IS NULL"
+_LONGEST = "SELECT max(look_back) FROM report_run WHERE state = 'published'"
 
 
 @dataclass(frozen=True)
@@ -91,12 +92,20 @@ def effect(
 
 
 def days_made_due(connection: Connection, exclusion: Exclusion) -> list[date]:
-    """The days up to today that the exclusion touches and that wait for a run."""
-    end = exclusion.end + (1 + DAY_S if exclusion.kind == MONITORING_HOST else 0)
+    """The days up to today that the exclusion touches and that wait for a run.
+
+    That of a monitoring host also touches the days after it on which its results would count.
+    """
+    is_of_host = exclusion.kind == MONITORING_HOST
+    end = exclusion.end + (1 + DAY_S if is_of_host else 0)
     marked = map(as_day, connection.scalars(text(_MARKED)))
-    return sorted(
+    days = {
         day for day in marked if day_start(day) < end and day_start(day) + DAY_S > exclusion.start
-    )
+    }
+    if is_of_host:
+        later = range(connection.scalar(text(_LONGEST)) or 1)
+        days |= {day + timedelta(days=number) for day in days for number in later}
+    return sorted(day for day in days if day <= datetime.now(UTC).date())
 
 
 def _unknown_name(

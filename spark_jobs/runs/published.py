@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from sam_pipeline.schema.program.wording import did_you_mean_or_list
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion
+from sam_pipeline.spark_jobs.inputs.announced import Downtime, Exclusion, recorded_downtime
 from sam_pipeline.spark_jobs.profiles.file import recorded_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, as_day, day_start, in_ranges
@@ -120,6 +120,11 @@ class Run:
         """The end of the day (epoch s), or of the data if the day was open."""
         return self.start + DAY_S if self.until is None else self.until
 
+    @property
+    def reads_from(self) -> int:
+        """The epoch second from which results count, those before the day included."""
+        return self.start - self.profile.look_back * DAY_S
+
     def counts(self, downtime: Downtime) -> bool:
         """Whether a downtime changes statuses: the profile chooses the kinds that do (rule 8)."""
         return bool(downtime.counted(self.profile))
@@ -206,7 +211,7 @@ def published_runs(connection: Connection, report: str, period: Period) -> list[
             who=row.who or "",
             profile=recorded_profile(row.profile),
             newest_result=row.newest_result,
-            downtimes=[Downtime(**downtime) for downtime in json.loads(row.downtimes)],
+            downtimes=list(map(recorded_downtime, json.loads(row.downtimes))),
             exclusions=[Exclusion(**exclusion) for exclusion in json.loads(row.exclusions)],
             archived=archived.get(row.run_id, {}),
         )

@@ -131,6 +131,7 @@ def begin(engine: Engine, profile: Profile, days: Mapping[date, int], now: int) 
                 "software_version": version("sam-pipeline"),
                 "who": login_name(),
                 "change_no": change_no,
+                "look_back": profile.look_back,
             }
             insert = _insert("run", row, " RETURNING run_id")
             run_ids.append(int(connection.execute(insert, row).scalar_one()))

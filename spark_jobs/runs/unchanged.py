@@ -16,14 +16,13 @@ from sam_pipeline.spark_jobs.inputs.expected import expect
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import as_day, periods
 from sam_pipeline.spark_jobs.runs import record
-from sam_pipeline.spark_jobs.runs.due import DueReport
+from sam_pipeline.spark_jobs.runs.due import DueReport, changed_days, has_changed
 
 # The candidate of a sealed day is newer than its published run.
 _RUNS = text(
-    "SELECT r.day, r.run_id, r.results_digest, r.input_digest, r.downtimes, r.exclusions"
-    " FROM report_run AS r JOIN report_changed_day AS c ON c.day = r.day"
-    " WHERE r.report = :report AND r.state IN ('published', 'candidate') AND r.until IS NULL"
-    " AND r.day BETWEEN :first AND :last AND c.results_no <= r.change_no ORDER BY r.run_id"
+    "SELECT day, run_id, change_no, look_back, results_digest, input_digest, downtimes, exclusions"
+    " FROM report_run WHERE report = :report AND state IN ('published', 'candidate')"
+    " AND until IS NULL AND day BETWEEN :first AND :last ORDER BY run_id"
 )
 _SAME = text("UPDATE run SET change_no = :change_no WHERE run_id = :run_id")
 
@@ -32,13 +31,20 @@ def only_changed(
     connection: Connection, due: Sequence[DueReport], change_no: int, now: int
 ) -> list[DueReport]:
     """The due reports without the days whose inputs are the same, which no longer are due."""
+    look_back = max((report.profile.look_back for report in due), default=1)
+    results = changed_days(connection, "results_no")
     announced: dict[date, Announced] = {}
     changed = []
     for report in due:
         rows = connection.execute(_RUNS, {"report": report.profile.name, **report.period.bounds})
-        runs = {as_day(row.day): row for row in rows}
+        runs = {
+            day: row
+            for row in rows
+            for day in [as_day(row.day)]
+            if not has_changed(results, day, row.look_back, row.change_no)
+        }
         for period in periods(sorted(day for day in runs if day not in announced)):
-            announced |= read_announced(connection, period)
+            announced |= read_announced(connection, period, look_back)
         same = set()
         for day, run in runs.items():
             facts = _facts(report.profile, day, announced[day], run.results_digest, now)
@@ -58,7 +64,7 @@ def _facts(
     profile: Profile, day: date, of: Announced, results_digest: str, now: int
 ) -> record.DayFacts:
     """The facts of a run that would read the same results."""
-    expected = expect(day, of.memberships, of.downtimes, of.exclusions, profile, now)
+    expected = expect(day, of, profile, now)
     return record.DayFacts(
         day=day,
         until=None,

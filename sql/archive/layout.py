@@ -61,6 +61,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
         ("service_flavour", pa.string()),
         ("vo", pa.string()),
         ("service_uri", pa.string()),
+        ("grid_site", pa.string()),
         ("production", pa.string()),
         ("monitored", pa.string()),
         ("group_type", pa.string()),
@@ -70,8 +71,8 @@ SCHEMAS: Mapping[str, pa.Schema] = {
         ("valid_to", _TIME),
         ("valid_from_s", pa.int64()),
         ("valid_to_s", pa.int64()),
-        optional="host_name service_flavour vo service_uri production monitored group_type"
-        " group_name weight valid_to valid_to_s",
+        optional="host_name service_flavour vo service_uri grid_site production monitored"
+        " group_type group_name weight valid_to valid_to_s",
     ),
     DOWNTIMES: _schema(
         ("downtime_id", pa.string()),

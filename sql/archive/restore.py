@@ -61,6 +61,7 @@ _ENDPOINT = {
     "serviceFlavour": "service_flavour",
     "voName": "vo",
     "serviceURI": "service_uri",
+    "gridSite": "grid_site",
     "production": "production",
     "monitored": "monitored",
     "validFrom": "valid_from",

@@ -15,6 +15,8 @@ from sam_pipeline.sql.database.config import load_database, note_on_plain_text
 from sam_pipeline.sql.database.engine import make_engine, name_of
 from sam_pipeline.sql.database.version import current_schema
 from sam_pipeline.sql.errors import SchemaMismatch
+from sam_pipeline.sql.topology.downtime import downtimes_without_endpoints
+from sam_pipeline.sql.topology.moments import wire_now
 
 EXAMPLES = """\
 examples:
@@ -24,7 +26,8 @@ examples:
 Each problem is printed with the command that solves it: `sam-db upgrade`, `sam-db repair`,
 `sam-db sql --roles | psql`, or a statement for psql or sqlite3. There is no command for an altered
 table, nor for a setting on the server's command line. Exit 78 if there is a problem. Objects and
-grants are compared if the schema has this program's version.
+grants are compared if the schema has this program's version. A note says how many downtimes that
+are not over apply to no endpoint of the topology: perhaps their sites or flavours have other names.
 """
 
 
@@ -51,6 +54,8 @@ def run_check(args: argparse.Namespace) -> int:
         schema = current_schema(engine)
         if schema and not schema.is_wanted:
             add_note(f"{name}: {schema}; its objects and grants were not compared")
+        elif unmatched := downtimes_without_endpoints(engine, wire_now()):
+            add_note(f"{name}: {unmatched}")
     except SchemaMismatch as error:
         if args.json:
             mismatch = Problem(str(error), "sam-db upgrade" if error.is_older else None)

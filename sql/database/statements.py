@@ -44,7 +44,7 @@ TABLES = (
         ("site_id", "endpoint_id", "vo_id", "valid_from"),
         "valid_from",
         "valid_to",
-        ("service_uri", "production", "monitored"),
+        ("service_uri", "grid_site", "production", "monitored"),
     ),
     StatementTable(
         "siteGroup",

@@ -10,22 +10,57 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import NamedTuple
 
-from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP, MessageClass
+from sam_pipeline.schema.records.classes import (
+    DOWNTIME,
+    SERVICE_ENDPOINT,
+    SITE_CONTACT,
+    SITE_GROUP,
+    MessageClass,
+)
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT, SOURCE
+from sam_pipeline.sql.topology.unknown_names import without_endpoints
 from sam_pipeline.sql.topology.view_rows import HAND, HOLDS, Row, key_of
 
-MAX_VANISHED_PERCENT = 20
-"""If more rows vanish at once, the export is probably incomplete."""
+MAX_VANISHED_PERCENT, MIN_VANISHED = 20, 3
+"""If at least so many rows, and more than this part of all, vanish at once, or all of them, the
+export is probably incomplete."""
 
 _DETAILS = {
-    SERVICE_ENDPOINT.name: ("serviceURI", "production", "monitored"),
+    SERVICE_ENDPOINT.name: ("serviceURI", "gridSite", "production", "monitored"),
     SITE_GROUP.name: ("weight",),
+    SITE_CONTACT.name: ("contact",),
     DOWNTIME.name: ("startTime", "endTime", "classification", "severity", "description"),
 }
 """Attributes outside the key; if one of them changes, a new row is inserted."""
+
+
+class Difference(NamedTuple):
+    """A row before and after an import: None before it begins, or after it ends."""
+
+    message_class: MessageClass
+    before: Row | None
+    after: Row | None
+
+    def __str__(self) -> str:
+        """`+ serviceEndpoint A ce01 CE`, `-` if it ends, `~ …: production Y -> N` if it changes."""
+        before, after = self.before or {}, self.after or {}
+        row = after or before
+        names = [key for key in self.message_class.natural_key if key != "validFrom"]
+        details = [key for key in self.message_class.keys if key not in (*names, "timestamp")]
+        if before and after:
+            pairs = ((key, before.get(key), after.get(key)) for key in details)
+            values = [
+                f"{key} {old or '-'} -> {new or '-'}" for key, old, new in pairs if old != new
+            ]
+        else:
+            values = [f"{key} {row[key]}" for key in details if key in row]
+        sign = "~" if before and after else "+" if after else "-"
+        line = " ".join([sign, self.message_class.name, *(row[key] for key in names if key in row)])
+        return f"{line}: {', '.join(values)}" if values else line
 
 
 @dataclass(frozen=True)
@@ -33,7 +68,8 @@ class FeedChanges:
     """The rows to insert for one kind of export, and the counts behind them.
 
     The `read` rows of the export are `new`, `changed`, `unchanged`, or `kept`: what another source
-    said holds. `ended` rows are missing from the export, and closed or cancelled.
+    said holds. `ended` rows are missing from the export, and closed or cancelled. A warning
+    says which current and future downtimes are `without_endpoint`.
     """
 
     kind: str
@@ -45,6 +81,8 @@ class FeedChanges:
     ended: int = 0
     unchanged: int = 0
     kept: int = 0
+    differences: tuple[Difference, ...] = ()
+    without_endpoint: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,12 +143,7 @@ def topology_changes(
     known = {key_of(row, keys): row for row in said if row.get("validTo", "9") > at}
     wanted = {key_of(row, keys): row for row in exported}
     gone = [row for key, row in known.items() if key not in wanted]
-    if len(gone) * 100 > len(known) * MAX_VANISHED_PERCENT and not snapshot.accept_shrinking:
-        raise BadInput(
-            f"{kind}: {len(gone)} of {len(known)} rows from {snapshot.title} are missing from the"
-            f" export, more than {MAX_VANISHED_PERCENT} %; if it is complete, --accept-shrinking"
-            " closes them; nothing was changed"
-        )
+    _refuse_shrinking(kind, len(gone), len(known), snapshot)
     both = wanted.keys() & known.keys()
     changed = {key for key in both if key_of(wanted[key], details) != key_of(known[key], details)}
     start = snapshot.since if snapshot.since and not said else at
@@ -124,6 +157,10 @@ def topology_changes(
         {**row, "validTo": at}
         for row in [*gone, *(known[key] for key in changed if HOLDS in known[key])]
     ]
+    differences = [
+        *(Difference(message_class, row, None) for row in gone),
+        *(Difference(message_class, known.get(key_of(row, keys)), row) for row in begun),
+    ]
     rows = (*ended, *begun)
     if rows:
         _refuse_old_snapshot(kind, said, snapshot)
@@ -136,6 +173,44 @@ def topology_changes(
         changed=len(changed),
         ended=len(gone),
         unchanged=len(both) - len(changed),
+        differences=tuple(differences),
+    )
+
+
+def contact_changes(
+    exported: Sequence[Row], said: Sequence[Row], snapshot: FeedSnapshot
+) -> FeedChanges:
+    """The changes that make the contacts of sites match a snapshot; arguments as above.
+
+    A contact that vanished is removed, unless another source has said one since.
+    """
+    known = {row["siteName"]: row for row in said if "contact" in row}
+    wanted = {row["siteName"]: row for row in exported}
+    gone = [row for site, row in known.items() if site not in wanted]
+    _refuse_shrinking(SITE_CONTACT.name, len(gone), len(known), snapshot)
+    gone = [row for row in gone if HOLDS in row]
+    begun = [
+        row
+        for site, row in wanted.items()
+        if site not in known or known[site]["contact"] != row["contact"]
+    ]
+    rows = [*({"siteName": row["siteName"]} for row in gone), *begun]
+    if rows:
+        _refuse_old_snapshot(SITE_CONTACT.name, said, snapshot)
+    changed = sum(row["siteName"] in known for row in begun)
+    return FeedChanges(
+        SITE_CONTACT.name,
+        SITE_CONTACT,
+        rows=tuple({**row, "timestamp": snapshot.at, SOURCE: snapshot.source} for row in rows),
+        read=len(wanted),
+        new=len(begun) - changed,
+        changed=changed,
+        ended=len(gone),
+        unchanged=len(wanted) - len(begun),
+        differences=(
+            *(Difference(SITE_CONTACT, row, None) for row in gone),
+            *(Difference(SITE_CONTACT, known.get(row["siteName"]), row) for row in begun),
+        ),
     )
 
 
@@ -168,6 +243,7 @@ def downtime_changes(
     held = {key_of(row, keys): row for row in holding if "downtimeId" in row}
     wanted = {key_of(row, keys): row for row in exported}
     counts: Counter[str] = Counter()
+    differences: list[Difference] = []
     changed: list[Row] = []
     ended: list[Row] = []
     for key, row in wanted.items():
@@ -177,12 +253,14 @@ def downtime_changes(
             changed.append({**row, ANNOUNCED_AT: at} if key in known else row)
         if key not in held:
             counts["new"] += 1
+            differences.append(Difference(DOWNTIME, None, row))
         elif key_of(row, details) == key_of(held[key], details):
             counts["unchanged"] += 1
         elif is_said or held[key][SOURCE] == HAND or held[key]["timestamp"] >= at:
             counts["kept"] += 1
         else:
             counts["changed"] += 1
+            differences.append(Difference(DOWNTIME, held[key], row))
     for key, row in known.items():
         if key in wanted or window is None or HOLDS not in row:
             continue
@@ -193,6 +271,7 @@ def downtime_changes(
             last = max(min(end, format_time(midnight)), last)
         if start < window.end and end > window.start and end > last:
             ended.append({**row, "endTime": last})
+            differences.append(Difference(DOWNTIME, row, ended[-1]))
     if ended and not wanted and not snapshot.accept_shrinking:
         raise BadInput(
             f"the export has no downtimes, but {len(ended)} from {snapshot.title} are in the"
@@ -209,19 +288,36 @@ def downtime_changes(
         ),
         read=len(wanted),
         ended=len(ended),
+        differences=tuple(differences),
+        without_endpoint=without_endpoints(
+            (row for row in exported if row["endTime"] > max(at, row["startTime"])),
+            (row for row in endpoints if row.get("validTo", "9") > at),
+        ),
         **counts,
     )
 
 
 def _ends_today(downtime: Row, endpoints: Sequence[Row], at: str) -> bool:
     """Whether all endpoints of a downtime have ended since the beginning of the day."""
-    keys = [key for key in ("siteName", "hostName", "serviceFlavour") if key in downtime]
+    keys = [key for key in ("hostName", "serviceFlavour") if key in downtime]
     ends = [
         row.get("validTo", "9")
         for row in endpoints
-        if key_of(row, keys) == key_of(downtime, keys) and row["validFrom"] <= at
+        if key_of(row, keys) == key_of(downtime, keys)
+        and downtime.get("siteName") in (None, row["siteName"], row.get("gridSite"))
+        and row["validFrom"] <= at
     ]
     return bool(ends) and f"{at[:10]}T00:00:00Z" < max(ends) <= at
+
+
+def _refuse_shrinking(kind: str, gone: int, known: int, snapshot: FeedSnapshot) -> None:
+    """Make sure that an incomplete export ends nothing."""
+    is_many = gone >= MIN_VANISHED and gone * 100 > known * MAX_VANISHED_PERCENT
+    if (is_many or 0 < gone == known) and not snapshot.accept_shrinking:
+        raise BadInput(
+            f"{kind}: {gone} of {known} rows from {snapshot.title} are missing from the export; if"
+            " it is complete, --accept-shrinking closes them; nothing was changed"
+        )
 
 
 def _refuse_old_snapshot(kind: str, said: Sequence[Row], snapshot: FeedSnapshot) -> None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Engine, text
 
-from sam_pipeline.schema.records.classes import DOWNTIME, SERVICE_ENDPOINT, SITE_GROUP
+from sam_pipeline.schema.records.classes import (
+    DOWNTIME,
+    SERVICE_ENDPOINT,
+    SITE_CONTACT,
+    SITE_GROUP,
+)
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import DATABASE_ERRORS, LOCK_TIMEOUT, ImportRunning, sqlstate
 from sam_pipeline.sql.imports.feed_changes import (
     FeedChanges,
     FeedSnapshot,
+    contact_changes,
     downtime_changes,
     topology_changes,
 )
@@ -54,10 +60,13 @@ def apply_snapshot(
             said = [row for row in groups if group_type in (ALL_TYPES, row["groupType"])]
             kind = f"{SITE_GROUP.name} {group_type}".strip()
             changes.append(topology_changes(kind, SITE_GROUP, exported, said, snapshot))
+        if rows.contacts is not None:
+            said = last_said(connection, SITE_CONTACT, snapshot.source)
+            changes.append(contact_changes(rows.contacts, said, snapshot))
         if rows.downtimes is not None:
             endpoints = (
                 *stored_rows(connection, SERVICE_ENDPOINT),
-                *(row for change in changes for row in change.rows),
+                *(row for c in changes if c.message_class is SERVICE_ENDPOINT for row in c.rows),
             )
             key = SERVICE_ENDPOINT.natural_key
             said = last_said(connection, DOWNTIME, snapshot.source)

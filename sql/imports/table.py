@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,19 +17,22 @@ from sam_pipeline.schema.chunks import chunks
 from sam_pipeline.schema.errors import RecordRefused
 from sam_pipeline.schema.messages.message import JSON, Message
 from sam_pipeline.schema.program.wording import did_you_mean
-from sam_pipeline.schema.records.classes import DOWNTIME, MessageClass, Names
+from sam_pipeline.schema.records.classes import DOWNTIME, TIME_KEYS, MessageClass, Names
 from sam_pipeline.schema.records.input_file import BLOCK_BYTES, InputFile
 from sam_pipeline.schema.records.json_form import write_json
 from sam_pipeline.schema.records.normalise import Limits, normalise
 from sam_pipeline.schema.records.text import Record
 from sam_pipeline.sql.database.transaction import load_transaction
 from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.feed_changes import Difference
 from sam_pipeline.sql.imports.records import BATCH_BYTES, record_message, refuse_broken_class
+from sam_pipeline.sql.imports.time_format import time_in
 from sam_pipeline.sql.loading.batch import LINE
 from sam_pipeline.sql.loading.catalogue import Catalogue
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.loading.insert import insert_batch
 from sam_pipeline.sql.loading.load import decode_batch
+from sam_pipeline.sql.topology.view_rows import Row, key_of, stored_rows
 
 ONE_TRANSACTION_LINES = 100_000
 """A longer table is stored in batches: in one transaction it would block all other loaders."""
@@ -52,14 +55,25 @@ class LinesRefused(Exception):
     bad: Sequence[BadLine]
 
 
+@dataclass(eq=False)
+class RolledBack(Exception):
+    """The end of a dry run; raised in its transaction, to roll it back."""
+
+    result: tuple[int, int, list[BadLine]]
+
+
 @dataclass
 class CsvTable:
-    """A CSV file with rows of one class, which can be read repeatedly."""
+    """A CSV file with rows of one class, which can be read repeatedly.
+
+    Its times have the `time_format`, or one of those of records.
+    """
 
     name: str
     file: BinaryIO
     message_class: MessageClass
     delimiter: str = ","
+    time_format: str | None = None
 
     def __post_init__(self) -> None:
         csv.field_size_limit(LONGEST_VALUE)
@@ -83,9 +97,14 @@ class CsvTable:
             else:
                 fields = dict(zip(columns, cells, strict=True))
                 try:
+                    for key in TIME_KEYS if self.time_format else ():
+                        if fields.get(key):
+                            fields[key] = time_in(self.time_format, fields[key].strip())
                     normalise(fields, self.message_class.name, {}, now)
                 except RecordRefused as refusal:
                     yield BadLine(line, f"{refusal.reason}: {refusal.text}")
+                except ValueError as error:
+                    yield BadLine(line, f"bad-time: {error}")
                 else:
                     yield line, {key: value for key, value in fields.items() if value}
 
@@ -114,17 +133,24 @@ class CsvTable:
 
 @dataclass
 class Imported:
-    """The number of lines below the header, of rows stored and already there, and the bad lines."""
+    """The number of lines below the header, of rows stored and already there, and the bad lines.
+
+    Of a dry run also what it would change.
+    """
 
     lines: int = 0
     rows: int = 0
     duplicates: int = 0
     bad: list[BadLine] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
 
 
 @contextmanager
 def opened_table(
-    name: str, message_class: MessageClass, delimiter: str = ","
+    name: str,
+    message_class: MessageClass,
+    delimiter: str = ",",
+    time_format: str | None = None,
 ) -> Iterator[CsvTable]:
     """The table in a file or on standard input, decompressed if necessary.
 
@@ -137,13 +163,19 @@ def opened_table(
             copy.write(block)
         if source.damage:
             raise BadInput(f"{source.name}: {source.damage}; nothing was imported")
-        yield CsvTable(source.name, copy, message_class, delimiter)
+        yield CsvTable(source.name, copy, message_class, delimiter, time_format)
 
 
 def import_table(
-    engine: Engine, catalogue: Catalogue, table: CsvTable, keep_going: bool = False
+    engine: Engine,
+    catalogue: Catalogue,
+    table: CsvTable,
+    keep_going: bool = False,
+    dry_run: bool = False,
 ) -> Imported:
     """Check all lines, then store them. If any are bad, store none, or with `keep_going` the rest.
+
+    A dry run stores them in a transaction that is rolled back.
 
     Raises:
         DatabaseAway: the current transaction was rolled back.
@@ -171,6 +203,7 @@ def import_table(
 
         def action(connection: Connection) -> tuple[int, int, list[BadLine]]:
             rows, duplicates, failures = 0, 0, []
+            before = holding(connection) if dry_run else {}
             for batch in batches():
                 decoded = decode_batch(catalogue, batch, datetime.now(UTC), Limits())
                 inserted = insert_batch(connection, decoded)
@@ -183,16 +216,36 @@ def import_table(
             ]
             if bad and not keep_going:
                 raise LinesRefused(bad)
+            if dry_run:
+                done.differences = differences(before, holding(connection))
+                raise RolledBack((rows, duplicates, bad))
             return rows, duplicates, bad
 
-        rows, duplicates, bad = load_transaction(engine, action)
+        try:
+            rows, duplicates, bad = load_transaction(engine, action)
+        except RolledBack as end:
+            rows, duplicates, bad = end.result
         done.rows += rows
         done.duplicates += duplicates
         done.bad += bad
 
+    def holding(connection: Connection) -> dict[tuple[str, ...], Row]:
+        rows = stored_rows(connection, table.message_class)
+        return {key_of(row, table.message_class.natural_key): row for row in rows}
+
+    def differences(
+        before: Mapping[tuple[str, ...], Row], after: Mapping[tuple[str, ...], Row]
+    ) -> list[Difference]:
+        details = [key for key in table.message_class.keys if key != "timestamp"]
+        return [
+            Difference(table.message_class, before.get(key), row)
+            for key, row in after.items()
+            if key not in before or key_of(before[key], details) != key_of(row, details)
+        ]
+
     fold_all(engine)  # the first result, perhaps just loaded, decides which days are due
     try:
-        if done.lines <= ONE_TRANSACTION_LINES:
+        if dry_run or done.lines <= ONE_TRANSACTION_LINES:
             store(batches)
         else:
             for batch in batches():

@@ -244,6 +244,7 @@ CREATE TABLE endpoint_membership (
     valid_to timestamptz,
     withdrawn_at timestamptz,
     service_uri text COLLATE "C",
+    grid_site text COLLATE "C",
     production text COLLATE "C",
     monitored text COLLATE "C",
     source text COLLATE "C",
@@ -251,7 +252,8 @@ CREATE TABLE endpoint_membership (
 );
 COMMENT ON TABLE endpoint_membership IS
     'An endpoint belongs to a site during [valid_from, valid_to). Without valid_to it belongs '
-    'there until further notice.';
+    'there until further notice. grid_site is the site that others know it by, where a VO names '
+    'sites of its own.';
 CREATE INDEX endpoint_membership_key ON endpoint_membership (endpoint_id, site_id);
 COMMENT ON INDEX endpoint_membership_key IS
     'Finds the statements about a key; the rest of it would make the index twice as large.';
@@ -496,15 +498,16 @@ CREATE TABLE run (
     change_no bigint NOT NULL DEFAULT 0,
     exclusions_digest text NOT NULL DEFAULT '',
     newest_result bigint NOT NULL DEFAULT 0,
+    look_back integer NOT NULL DEFAULT 1,
     downtimes text NOT NULL DEFAULT '[]',
     exclusions text NOT NULL DEFAULT '[]'
 );
 COMMENT ON TABLE run IS
     'A computation of one report for one day, and what it read. until is the time of the run if '
     'the day was not over yet; results_ignored is JSON {"reason": count}; change_no is the newest '
-    'change of changed_day that the run has read, and newest_result the last result_id. downtimes '
-    'and exclusions are JSON and list all that overlap the day, including those that do not '
-    'count.';
+    'change of changed_day that the run has read, and newest_result the last result_id. It counts '
+    'results of look_back days before its own. downtimes and exclusions are JSON and list all that '
+    'overlap the day, including those that do not count.';
 CREATE INDEX run_report_day ON run (report, day);
 COMMENT ON INDEX run_report_day IS 'Finds the runs of one day.';
 

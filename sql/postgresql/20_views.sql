@@ -69,6 +69,7 @@ SELECT
     f.name AS serviceFlavour,
     m.service_uri AS serviceURI,
     NULLIF(v.name, '') AS voName,
+    m.grid_site AS gridSite,
     m.production AS production,
     m.monitored AS monitored,
     m.valid_from AS validFrom,
@@ -91,8 +92,8 @@ COMMENT ON VIEW endpoint_statement IS 'What was said about the endpoints of site
 
 CREATE VIEW serviceEndpoint AS
 SELECT
-    siteName, hostName, serviceFlavour, serviceURI, voName, production, monitored, validFrom,
-    validTo, timestamp, messageId, publisher, receivedAt, source
+    siteName, hostName, serviceFlavour, serviceURI, voName, gridSite, production, monitored,
+    validFrom, validTo, timestamp, messageId, publisher, receivedAt, source
 FROM endpoint_statement
 WHERE holds;
 COMMENT ON VIEW serviceEndpoint IS
@@ -256,7 +257,7 @@ SELECT
     h.name AS host_name,
     f.name AS service_flavour,
     v.name AS vo,
-    m.service_uri, m.production, m.monitored, m.valid_from, m.valid_to,
+    m.service_uri, m.grid_site, m.production, m.monitored, m.valid_from, m.valid_to,
     CAST(extract(epoch FROM m.valid_from) AS bigint) AS valid_from_s,
     CAST(extract(epoch FROM m.valid_to) AS bigint) AS valid_to_s
 FROM endpoint_membership AS m
@@ -681,7 +682,7 @@ SELECT
     CASE WHEN c.run_id IS NULL THEN r.state ELSE 'candidate' END AS state,
     r.until, r.results_read, r.results_ignored, r.instances, r.results_digest, r.topology_digest,
     r.downtimes_digest, r.profile_digest, r.input_digest, r.profile, r.software_version, r.who,
-    r.change_no, r.exclusions_digest, r.newest_result, r.downtimes, r.exclusions
+    r.change_no, r.exclusions_digest, r.newest_result, r.look_back, r.downtimes, r.exclusions
 FROM run AS r
 LEFT JOIN candidate_run AS c ON c.run_id = r.run_id;
 COMMENT ON VIEW report_run IS 'All runs of all reports: what they read, and their state.';

@@ -255,7 +255,7 @@ BEGIN
             WHERE x.identity = identity_or_operator(s.publisher)
         ),
         false, s.validTo, CAST(NULL AS timestamptz),
-        s.serviceURI, s.production, s.monitored, s.source,
+        s.serviceURI, s.gridSite, s.production, s.monitored, s.source,
         CASE WHEN s.source IS NULL THEN s.messageId END
     FROM (SELECT * FROM pg_temp.staged_serviceendpoint ORDER BY ctid) AS s;
 END
@@ -296,10 +296,10 @@ BEGIN
     RETURN store_statements(
         'serviceendpoint', 'endpoint_membership',
         key => '{site_id, endpoint_id, vo_id, valid_from}',
-        content => '{valid_to, service_uri, production, monitored}',
+        content => '{valid_to, service_uri, grid_site, production, monitored}',
         begins => 'valid_from',
         ends => 'valid_to',
-        facts => '{service_uri, production, monitored}'
+        facts => '{service_uri, grid_site, production, monitored}'
     );
 END
 $$;

@@ -2,7 +2,7 @@
 -- The rules are in docs/consumer.md, "Silence".
 
 CREATE VIEW watched_membership AS
-SELECT m.endpoint_id, m.site_id
+SELECT m.endpoint_id, m.site_id, m.grid_site
 FROM endpoint_membership AS m
 WHERE m.holds
     AND m.valid_from <= now()
@@ -32,7 +32,8 @@ SELECT w.endpoint_id
 FROM announced_downtime AS a
 JOIN host AS h ON h.host_id = a.host_id AND h.name = ''
 JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id
-JOIN watched_membership AS w ON w.site_id = a.site_id
+JOIN site AS s ON s.site_id = a.site_id
+JOIN watched_membership AS w ON w.site_id = a.site_id OR w.grid_site = s.name
 JOIN endpoint AS e
     ON e.endpoint_id = w.endpoint_id
     AND (f.name = '' OR e.service_flavour_id = a.service_flavour_id)

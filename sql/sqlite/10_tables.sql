@@ -268,7 +268,8 @@ CREATE TABLE fold_news (
 -- together with statement_id; content is all that is said about a key.
 
 -- An endpoint belongs to a site during [valid_from, valid_to). Without valid_to it belongs there
--- until further notice.
+-- until further notice. grid_site is the site that others know it by, where a VO names sites of its
+-- own.
 CREATE TABLE endpoint_membership (
     statement_id integer PRIMARY KEY,
     site_id integer NOT NULL REFERENCES site,
@@ -277,6 +278,7 @@ CREATE TABLE endpoint_membership (
     valid_from integer NOT NULL,
     valid_to integer,
     service_uri text,
+    grid_site text,
     production text,
     monitored text,
     said_at integer NOT NULL,
@@ -287,7 +289,7 @@ CREATE TABLE endpoint_membership (
     withdrawn_at integer,
     holds integer NOT NULL DEFAULT 0,
     rank text AS (format('%d%012d%s', source IS 'hand', said_at, coalesce(message_id, ''))),
-    content text AS (json_array(valid_to, service_uri, production, monitored))
+    content text AS (json_array(valid_to, service_uri, grid_site, production, monitored))
 ) STRICT;
 -- Finds the statements about a key.
 CREATE INDEX endpoint_membership_key
@@ -525,8 +527,9 @@ CREATE TABLE operation (
 
 -- A computation of one report for one day, and what it read. until is the time of the run if the
 -- day was not over yet; results_ignored is JSON {"reason": count}; change_no is the newest change
--- of changed_day that the run has read, and newest_result the last result_id. downtimes and
--- exclusions are JSON and list all that overlap the day, including those that do not count.
+-- of changed_day that the run has read, and newest_result the last result_id. It counts results of
+-- look_back days before its own. downtimes and exclusions are JSON and list all that overlap the day,
+-- including those that do not count.
 CREATE TABLE run (
     run_id integer PRIMARY KEY,
     report text NOT NULL,
@@ -549,6 +552,7 @@ CREATE TABLE run (
     change_no integer NOT NULL DEFAULT 0,
     exclusions_digest text NOT NULL DEFAULT '',
     newest_result integer NOT NULL DEFAULT 0,
+    look_back integer NOT NULL DEFAULT 1,
     downtimes text NOT NULL DEFAULT '[]',
     exclusions text NOT NULL DEFAULT '[]'
 ) STRICT;

@@ -70,6 +70,7 @@ SELECT
     f.name AS serviceFlavour,
     m.service_uri AS serviceURI,
     NULLIF(v.name, '') AS voName,
+    m.grid_site AS gridSite,
     m.production AS production,
     m.monitored AS monitored,
     strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_from, 'unixepoch') AS validFrom,
@@ -92,8 +93,8 @@ JOIN vo AS v ON v.vo_id = m.vo_id;
 -- Message class: the endpoints of sites, and when they are valid.
 CREATE VIEW serviceEndpoint AS
 SELECT
-    siteName, hostName, serviceFlavour, serviceURI, voName, production, monitored, validFrom,
-    validTo, timestamp, messageId, publisher, receivedAt, source
+    siteName, hostName, serviceFlavour, serviceURI, voName, gridSite, production, monitored,
+    validFrom, validTo, timestamp, messageId, publisher, receivedAt, source
 FROM endpoint_statement
 WHERE holds;
 
@@ -273,7 +274,7 @@ SELECT
     h.name AS host_name,
     f.name AS service_flavour,
     v.name AS vo,
-    m.service_uri, m.production, m.monitored,
+    m.service_uri, m.grid_site, m.production, m.monitored,
     strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_from, 'unixepoch') AS valid_from,
     strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_to, 'unixepoch') AS valid_to,
     m.valid_from AS valid_from_s,
@@ -879,7 +880,7 @@ SELECT
     strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
     r.results_read, r.results_ignored, r.instances, r.results_digest, r.topology_digest,
     r.downtimes_digest, r.profile_digest, r.input_digest, r.profile, r.software_version, r.who,
-    r.change_no, r.exclusions_digest, r.newest_result, r.downtimes, r.exclusions
+    r.change_no, r.exclusions_digest, r.newest_result, r.look_back, r.downtimes, r.exclusions
 FROM run AS r
 LEFT JOIN candidate_run AS c ON c.run_id = r.run_id;
 

@@ -76,12 +76,12 @@ CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint BEGIN
     ON CONFLICT (host_id, service_flavour_id) DO NOTHING;
 
     INSERT INTO endpoint_membership (
-        site_id, endpoint_id, vo_id, valid_from, valid_to, service_uri, production, monitored,
-        said_at, source, message_id, publisher_id, received_at
+        site_id, endpoint_id, vo_id, valid_from, valid_to, service_uri, grid_site,
+        production, monitored, said_at, source, message_id, publisher_id, received_at
     )
     SELECT
         s.site_id, e.endpoint_id, v.vo_id, unixepoch(NEW.validFrom), unixepoch(NEW.validTo),
-        NEW.serviceURI, NEW.production, NEW.monitored,
+        NEW.serviceURI, NEW.gridSite, NEW.production, NEW.monitored,
         coalesce(unixepoch(NEW.timestamp), unixepoch(NEW.receivedAt), unixepoch()),
         -- Without a message id a person says it.
         coalesce(NULLIF(NEW.source, 'message'), CASE WHEN NEW.messageId IS NULL THEN 'hand' END),
@@ -128,7 +128,8 @@ CREATE TRIGGER endpoint_membership_insert AFTER INSERT ON endpoint_membership BE
     SELECT
         0, NEW.valid_from, coalesce(NEW.valid_to, 253402300800),
         k.valid_from, CASE WHEN k.holds THEN coalesce(k.valid_to, 253402300800) END,
-        (k.service_uri, k.production, k.monitored) IS (NEW.service_uri, NEW.production, NEW.monitored)
+        (k.service_uri, k.grid_site, k.production, k.monitored)
+            IS (NEW.service_uri, NEW.grid_site, NEW.production, NEW.monitored)
     FROM (SELECT 1)
     LEFT JOIN endpoint_membership AS k
         ON k.holds

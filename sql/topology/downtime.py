@@ -17,12 +17,18 @@ from sam_pipeline.schema.records.normalise import normalise
 from sam_pipeline.schema.times import format_time, parse_time
 from sam_pipeline.sql.database.engine import reading
 from sam_pipeline.sql.database.transaction import load_transaction
-from sam_pipeline.sql.errors import DowntimeRefused, NoSuchDowntime
+from sam_pipeline.sql.errors import (
+    DATABASE_ERRORS,
+    DowntimeRefused,
+    Kind,
+    NoSuchDowntime,
+    kind_of,
+)
 from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT, SOURCE
 from sam_pipeline.sql.loading.fold import fold_all
 from sam_pipeline.sql.operations.record import record_operation
 from sam_pipeline.sql.topology.moments import days_of
-from sam_pipeline.sql.topology.unknown_names import not_in_topology
+from sam_pipeline.sql.topology.unknown_names import not_in_topology, without_endpoints
 from sam_pipeline.sql.topology.view_rows import HAND, Row, insert_rows, key_of, stored_rows
 
 _ANNOUNCED = text("""
@@ -134,6 +140,25 @@ def unknown_names(engine: Engine, rows: Iterable[Row]) -> list[str]:
     with reading(engine) as connection:
         topology = stored_rows(connection, SERVICE_ENDPOINT)
     return [warning for row in rows if (warning := not_in_topology(row, topology))]
+
+
+def downtimes_without_endpoints(engine: Engine, now: str) -> str:
+    """A warning about downtimes that are not over and apply to no endpoint; "" if all apply.
+
+    It is "" too if the views are broken, or this user may not read them.
+    """
+    try:
+        with reading(engine) as connection:
+            downtimes = stored_rows(connection, DOWNTIME)
+            topology = stored_rows(connection, SERVICE_ENDPOINT)
+    except DATABASE_ERRORS as error:
+        if kind_of(error) is not Kind.CLASS:
+            raise
+        return ""
+    return without_endpoints(
+        (row for row in downtimes if row["endTime"] > max(now, row["startTime"])),
+        (row for row in topology if row.get("validTo", "9") > now),
+    )
 
 
 def _store(

@@ -25,7 +25,7 @@ Row = Mapping[str, str]
 """Attributes by their wire keys, without missing ones; times are `YYYY-MM-DDThh:mm:ssZ`. `source`
 is who said it: `message`, `hand`, `file` or `feed NAME`."""
 
-GOCDB, CRIC, VO_FEED = "gocdb", "cric", "vofeed"
+GOCDB, CRIC, VO_FEED, OSG, ARGO = "gocdb", "cric", "vofeed", "osg", "argo"
 """The names of feeds; that of a VO feed ends in `:` and its VO."""
 
 HAND = "hand"

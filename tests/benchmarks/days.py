@@ -60,7 +60,7 @@ MARK = """
 INSERT INTO changed_day (day) VALUES (:day) ON CONFLICT (day) DO UPDATE SET change_no = NULL
 """
 QUERIES = {
-    "membership": "SELECT site, service_flavour, host_name, vo, production, monitored,"
+    "membership": "SELECT site, service_flavour, host_name, vo, grid_site, production, monitored,"
     " valid_from_s AS valid_from, valid_to_s AS valid_to FROM report_topology",
     "downtime": "SELECT site, service_flavour, host_name, start_s AS start, end_s AS stop,"
     " classification, severity FROM report_downtime",

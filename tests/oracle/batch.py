@@ -74,7 +74,7 @@ def drawn_batch(seed: int, number: int, size: int) -> Batch:
 
 def named(world: World, name: str) -> World:
     """The world with names of its own: sites and groups such as `w001-A`, hosts `h1.w001`."""
-    of_sites, of_hosts = ("site", "group_name"), ("host", "monitoring_host")
+    of_sites, of_hosts = ("site", "grid_site", "group_name"), ("host", "monitoring_host")
 
     def renamed(row: Row) -> Row:
         changes: dict[str, Any] = {

@@ -4,7 +4,7 @@
 
 DIRECTORY contains profile.toml and a Parquet file for each of INPUTS; figure.parquet and
 timeline.parquet, of all days and levels, are written there. With --archive the inputs are instead
-the files of the newest versions of the days, and of the day before them, in an archive.
+the files of the newest versions of the days, and of those before them that count, in an archive.
 
 It is written only from the rules (`rule N` is that of the availability document), for results of
 the profile's VO with their status as sent; excluded monitoring hosts, groups of sites and own
@@ -26,7 +26,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.oracle.duckdb_rules import DAY_S, NAMES, SECONDS, statements
+from tests.oracle.duckdb_rules import DAY_S, NAMES, SECONDS, look_back, statements
 
 _EPOCH = date(1970, 1, 1)
 
@@ -40,7 +40,7 @@ def _columns(names: str) -> Mapping[str, Any]:
 _ENDPOINT = "site service_flavour host_name"
 INPUTS: Mapping[str, Mapping[str, Any]] = {
     "result": _columns("host_name service_flavour metric_name measured_at status"),
-    "membership": _columns(f"{_ENDPOINT} vo production monitored valid_from valid_to"),
+    "membership": _columns(f"{_ENDPOINT} vo grid_site production monitored valid_from valid_to"),
     "downtime": _columns(f"{_ENDPOINT} start stop classification severity"),
     "exclusion": _columns(f"kind {_ENDPOINT} metric_name start stop"),
 }
@@ -52,8 +52,8 @@ _RESULT = (
     " ['OK', 'WARNING', 'UNKNOWN', 'CRITICAL'][status + 1] AS status"
 )
 _MEMBERSHIP = (
-    "site, service_flavour, host_name, vo, production, monitored, valid_from_s AS valid_from,"
-    " valid_to_s AS valid_to"
+    "site, service_flavour, host_name, vo, grid_site, production, monitored,"
+    " valid_from_s AS valid_from, valid_to_s AS valid_to"
 )
 _OF_ENDPOINTS = "WHERE record = 'endpoint'"
 _DOWNTIME = (
@@ -116,7 +116,7 @@ def _view_archive(
 ) -> None:
     """Create the views INPUTS on the files of the archive."""
     files: dict[str, list[str]] = {}
-    for number in range(-1, (last - first).days + 1):
+    for number in range(-look_back(profile), (last - first).days + 1):
         manifests = (root / "manifest" / f"day={first + timedelta(days=number)}").glob("v*.json")
         newest = max(manifests, key=lambda path: int(path.stem[1:]))
         for file in json.loads(newest.read_text())["files"]:

@@ -63,7 +63,20 @@ FROM range($first, $last + 1) AS d (day)
 """
 _DOWNTIMES = """
 CREATE TABLE downtime_that_counts AS
-SELECT *, row_number() OVER () AS number FROM downtime
+SELECT *, row_number() OVER () AS number
+FROM (
+    SELECT site, service_flavour, host_name, start, stop, classification, severity FROM downtime
+    UNION ALL
+    -- One that names a grid site, as one of each endpoint there.
+    SELECT e.site, e.service_flavour, e.host_name,
+        greatest(o.start, e.start), least(o.stop, e.stop), o.classification, o.severity
+    FROM downtime AS o
+    JOIN governing AS e
+        ON o.site = e.grid_site
+        AND covers(o.service_flavour, e.service_flavour)
+        AND covers(o.host_name, e.host_name)
+    WHERE o.site <> '' AND o.start < e.stop AND o.stop > e.start
+)
 WHERE classification || '/' || severity IN (SELECT unnest($kinds))
 """
 _EXCLUSIONS = """
@@ -73,28 +86,35 @@ SELECT *, row_number() OVER () AS number FROM exclusion WHERE kind = '{kind}'
 
 # Rule 2: the expected endpoints; of the rows that are valid at midnight the newest governs.
 _EXPECTED = """
-CREATE TABLE endpoint AS
-WITH governing AS (
+CREATE TABLE governing AS
+WITH newest AS (
     SELECT d.day, d.start, d.stop, m.*
     FROM day AS d
     JOIN membership AS m
         ON m.valid_from <= d.start AND coalesce(m.valid_to > d.start, true)
-    WHERE $vo IS NULL OR m.vo IN ('', $vo)
+    WHERE ($vo IS NULL OR m.vo IN ('', $vo))
+        AND (
+            len($sites) = 0
+            OR EXISTS (SELECT 1 FROM unnest($sites) AS s (name) WHERE m.site GLOB s.name)
+        )
     QUALIFY row_number() OVER (
         PARTITION BY d.day, m.site, m.host_name, m.service_flavour, m.vo ORDER BY m.valid_from DESC
     ) = 1
 )
-SELECT DISTINCT g.day, g.start, g.stop, g.site, g.service_flavour, g.host_name
-FROM governing AS g
-WHERE is_yes(g.production) AND is_yes(g.monitored)
-    AND g.service_flavour IN (SELECT service_flavour FROM profile_metric);
+SELECT * FROM newest
+WHERE is_yes(production) AND is_yes(monitored)
+    AND service_flavour IN (SELECT service_flavour FROM profile_metric);
+
+CREATE TABLE endpoint AS
+SELECT DISTINCT day, start, stop, site, service_flavour, host_name FROM governing;
 
 CREATE TABLE instance AS
-SELECT row_number() OVER () AS instance, e.*, p.metric_name, p.validity
+SELECT row_number() OVER () AS instance, e.*, p.metric_name, p.validity, p.look_back
 FROM endpoint AS e JOIN profile_metric AS p USING (service_flavour);
 """
 
-# Rules 3 and 4: results of the day, the last one of the day before, MISSING before all of them.
+# Rules 3 to 5: results of the day, the last one of each day before it on which they count, MISSING
+# before all of them.
 # `packed` orders by second, then by severity: of two results at one second the worse is later.
 _READ = f"""
 CREATE TABLE reading AS
@@ -104,19 +124,22 @@ WITH coded AS (
     " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(STATUSES))
 } END AS packed
     FROM result
-    WHERE measured_at >= $start - {DAY_S} AND measured_at < $stop
+    WHERE measured_at >= $start - $look_back * {DAY_S} AND measured_at < $stop
+),
+later AS (
+    SELECT instance, day - unnest(range(1, look_back + 1)) AS day,
+        host_name, service_flavour, metric_name
+    FROM instance
 )
 SELECT i.instance, c.packed
 FROM coded AS c JOIN instance AS i USING (day, host_name, service_flavour, metric_name)
 WHERE c.packed < i.stop * 8
 UNION ALL
-SELECT i.instance, max(c.packed)
-FROM coded AS c JOIN instance AS i
-    ON i.day = c.day + 1 AND i.host_name = c.host_name
-    AND i.service_flavour = c.service_flavour AND i.metric_name = c.metric_name
-GROUP BY i.instance
+SELECT l.instance, max(c.packed)
+FROM coded AS c JOIN later AS l USING (day, host_name, service_flavour, metric_name)
+GROUP BY l.instance, l.day
 UNION ALL
-SELECT instance, (start - {DAY_S} - 1) * 8 + {STATUSES.index("MISSING")} FROM instance;
+SELECT instance, (start - look_back * {DAY_S} - 1) * 8 + {STATUSES.index("MISSING")} FROM instance;
 """
 
 # Rule 5, too. A row is a stretch from one result to the next. It gives the changes within it and at
@@ -234,10 +257,11 @@ def statements(
     start, stop = days[0] * DAY_S, min((days[-1] + 1) * DAY_S, now or sys.maxsize)
     yield _DAYS, {"first": days[0], "last": days[-1], "stop": stop}
     yield from _profile_tables(profile)
-    endpoints, instances = _EXPECTED.split(";\n\n")
-    yield endpoints, {"vo": profile.get("vo")}
-    yield (instances,)
-    yield _READ, {"start": start, "stop": stop}
+    governing, *others = _EXPECTED.split(";\n\n")
+    yield governing, {"vo": profile.get("vo"), "sites": profile.get("sites", [])}
+    yield from ((statement,) for statement in others)
+    yield _DOWNTIMES, {"kinds": profile.get("downtimes", ["SCHEDULED/OUTAGE"])}
+    yield _READ, {"start": start, "stop": stop, "look_back": look_back(profile)}
     validity = "SELECT 1 FROM profile_metric WHERE validity IS NOT NULL"
     only_changes = f"WHERE next & 7 <> packed & 7 OR EXISTS ({validity})"
     yield (_CHANGES.format(only_changes=only_changes),)
@@ -255,9 +279,18 @@ def statements(
     yield (_FIGURES,)
 
 
+def look_back(profile: Mapping[str, Any]) -> int:
+    """On how many days before a day results count, of some metric."""
+    return max(map(_look_back, [profile["validity_s"], *profile.get("validity", {}).values()]))
+
+
+def _look_back(validity: int | str) -> int:
+    return 1 if validity == "off" else max(1, -(-int(validity) // DAY_S))
+
+
 def _profile_tables(profile: Mapping[str, Any]) -> Iterator[Statement]:
     """The profile file as tables: metrics with validity, and the operation of each parent."""
-    unknown = {"operations", "thresholds", "fqan"} & set(profile)
+    unknown = {"operations", "thresholds", "fqan", "groups"} & set(profile)
     if unknown:
         raise ValueError(f"not supported here: {', '.join(sorted(unknown))}")
     flavours, functions = profile["flavours"], profile.get("functions")
@@ -265,7 +298,7 @@ def _profile_tables(profile: Mapping[str, Any]) -> Iterator[Statement]:
         functions = {name: {"flavours": [name]} for name in flavours}
     validity = {"off": None}
     metrics = [
-        (name, metric, validity.get(seconds, seconds))
+        (name, metric, validity.get(seconds, seconds), _look_back(seconds))
         for name, flavour in flavours.items()
         for metric in flavour["metrics"]
         for seconds in [profile.get("validity", {}).get(metric, profile["validity_s"])]
@@ -278,10 +311,11 @@ def _profile_tables(profile: Mapping[str, Any]) -> Iterator[Statement]:
         for name, function in functions.items()
         for flavour in function["flavours"]
     ]
+    of_metric = "service_flavour text, metric_name text, validity bigint, look_back bigint"
     by_flavour = "service_flavour text, operation text"
     by_function = "service_flavour text, function text, operation text"
     for table, columns, rows in (
-        ("profile_metric", "service_flavour text, metric_name text, validity bigint", metrics),
+        ("profile_metric", of_metric, metrics),
         ("endpoint_operation", by_flavour, [(name, metrics_operation) for name in flavours]),
         ("service_operation", by_flavour, endpoints),
         ("function_operation", by_function, members),
@@ -292,8 +326,6 @@ def _profile_tables(profile: Mapping[str, Any]) -> Iterator[Statement]:
         ),
     ):
         yield _table(table, columns, rows)
-    kinds = profile.get("downtimes", ["SCHEDULED/OUTAGE"])
-    yield _DOWNTIMES, {"kinds": kinds}
     for kind, level in (("metric", "metric"), ("group", "site")):
         yield (_EXCLUSIONS.format(kind=kind, level=level),)
 

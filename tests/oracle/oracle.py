@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from functools import cache, reduce
+from itertools import pairwise
 
 from tests.worlds.model import (
     Downtime,
@@ -128,7 +129,7 @@ def day_report(
     """The expected report on one day of the world; `until` ends a day that is still open."""
     seconds = DAY_S if until is None else second_of(until, day)
     results_of = counting_results(world, profile)
-    expected = _expected_endpoints(world.endpoints, profile, day)
+    expected = _expected_endpoints(world, profile, day)
     metrics: dict[Key, States] = {}
     for site, flavour, host in expected:
         for metric in profile.flavours[flavour].metrics:
@@ -145,9 +146,9 @@ def day_report(
 
     endpoints = {
         key: _with_downtimes(
-            folded(profile.metrics_operation, _children(metrics, key)), in_force, key, day
+            folded(profile.metrics_operation, _children(metrics, key)), in_force, names, key, day
         )
-        for key in expected
+        for key, names in expected.items()
     }
     services = _services(endpoints, profile, folded)
     functions = _functions(services, profile, folded)
@@ -234,22 +235,45 @@ def rounded(value: Fraction | None) -> Decimal | None:
     return exact.quantize(Decimal("0.00001"), ROUND_HALF_UP)
 
 
-def _expected_endpoints(endpoints: Iterable[Endpoint], profile: Profile, day: date) -> list[Key]:
-    """Rule 2, with the topology of the day's midnight; of several rows the latest governs."""
+def _expected_endpoints(world: World, profile: Profile, day: date) -> dict[Key, set[str]]:
+    """Rule 2, with the topology of the day's midnight; of several rows the latest governs.
+
+    Each endpoint has the names of its site: that of the report, and those that others call it.
+    """
     moment = midnight(day)
     governing: dict[Key, Endpoint] = {}
-    for row in sorted(endpoints, key=lambda row: row.valid_from):
+    for row in sorted(world.endpoints, key=lambda row: row.valid_from):
         if row.valid_from <= moment and (row.valid_to is None or row.valid_to > moment):
             governing[row.site, row.flavour, row.host, row.vo] = row
-    return sorted(
-        {
-            (row.site, row.flavour, row.host)
-            for row in governing.values()
-            if row.flavour in profile.flavours
+    groups = [
+        (row.site, f"{row.group_type}/{row.group_name}")
+        for row in world.site_groups
+        if row.valid_from <= moment and (row.valid_to is None or row.valid_to > moment)
+    ]
+    names: dict[Key, set[str]] = {}
+    for row in sorted(governing.values(), key=lambda row: (row.site, row.flavour, row.host)):
+        if (
+            row.flavour in profile.flavours
             and (profile.vo is None or row.vo in ("", profile.vo))
             and row.production != "N"
             and row.monitored != "N"
-        }
+            and _is_chosen(row.site, [group for site, group in groups if site == row.site], profile)
+        ):
+            sites = names.setdefault((row.site, row.flavour, row.host), {row.site})
+            sites |= {row.grid_site} - {""}
+    return names
+
+
+def _is_chosen(site: str, groups: Sequence[str], profile: Profile) -> bool:
+    """Whether a pattern of the profile matches the site or one of its groups, if there are any."""
+
+    def matches(pattern: str, name: str) -> bool:
+        return re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), name) is not None
+
+    return (
+        not (profile.sites or profile.groups)
+        or any(matches(pattern, site) for pattern in profile.sites)
+        or any(matches(pattern, group) for pattern in profile.groups for group in groups)
     )
 
 
@@ -336,7 +360,8 @@ def _metric_states(
     states = bytearray([CODE["MISSING"]]) * DAY_S
     coded = [(second_of(measured_at, day), CODE[status]) for measured_at, status in results]
     for second, code in sorted(coded):
-        if second >= -DAY_S:
+        # Without a validity, results from before the previous day do not count.
+        if second >= -DAY_S or validity_s is not None:
             _paint(states, second, DAY_S, code)
             if validity_s is not None:
                 _paint(states, second + validity_s, DAY_S, CODE["MISSING"])
@@ -372,24 +397,50 @@ def _matches(selectors: Key, key: Key) -> bool:
 
 
 def _downtimes_in_force(downtimes: Iterable[Downtime], profile: Profile) -> list[Downtime]:
-    """Rule 8: the newest announcement of each downtime, if it is of a kind that counts."""
-    newest: dict[tuple[object, ...], Downtime] = {}
+    """Rule 8: what was said last of each downtime, as far as it is of a kind that counts."""
+    said: dict[tuple[object, ...], list[Downtime]] = {}
     for downtime in sorted(downtimes, key=lambda downtime: downtime.announced_at):
         identity = downtime.downtime_id or downtime.start  # without an id the start identifies it
-        newest[identity, downtime.site, downtime.host, downtime.flavour] = downtime
+        key = (identity, downtime.site, downtime.host, downtime.flavour)
+        said.setdefault(key, []).append(downtime)
     return [
-        downtime
-        for downtime in newest.values()
-        if f"{downtime.classification}/{downtime.severity}" in profile.downtimes
+        part
+        for of_one in said.values()
+        for part in (_by_notice(of_one, profile.notice_s) if profile.notice_s else of_one[-1:])
+        if f"{part.classification}/{part.severity}" in profile.downtimes
     ]
 
 
+def _by_notice(said: Sequence[Downtime], notice_s: int) -> Iterator[Downtime]:
+    """Rule 8: what was said last, unscheduled until the notice since it was announced has passed.
+
+    Each part was announced by the first of the statements from which on all have it.
+    """
+    last = said[-1]
+    edges = {edge for one in said for edge in (one.start, one.end)}
+    for start, end in pairwise(sorted(edge for edge in edges if last.start <= edge <= last.end)):
+        arrivals = []
+        for one in reversed(said):
+            is_same = (one.classification, one.severity) == (last.classification, last.severity)
+            if not (is_same and one.start <= start and end <= one.end):
+                break
+            assert one.arrived_at
+            arrivals.append(one.arrived_at)
+        late = min(max(start, min(arrivals) + timedelta(seconds=notice_s)), end)
+        if last.classification == "SCHEDULED":
+            yield replace(last, start=start, end=late, classification="UNSCHEDULED")
+            start = late
+        yield replace(last, start=start, end=end)
+
+
 def _with_downtimes(
-    states: States, downtimes: Iterable[Downtime], endpoint: Key, day: date
+    states: States, downtimes: Iterable[Downtime], sites: set[str], endpoint: Key, day: date
 ) -> States:
+    """Rule 8; a downtime may name any of the endpoint's sites."""
     painted = bytearray(states)
     for downtime in downtimes:
-        if _matches((downtime.site, downtime.flavour, downtime.host), endpoint):
+        of_site = downtime.site == "" or downtime.site in sites
+        if of_site and _matches((downtime.flavour, downtime.host), endpoint[1:]):
             start, end = second_of(downtime.start, day), second_of(downtime.end, day)
             _paint(painted, start, end, CODE["DOWNTIME"])
     return bytes(painted)

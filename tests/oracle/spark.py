@@ -27,13 +27,14 @@ from tests.oracle.batch import FIGURE_LEVELS, Batch, Facts, spans
 from tests.oracle.duckdb_rules import KEYS
 from tests.oracle.oracle import STATUSES, GroupFigures, Segment, Trend
 from tests.support.reports.stored import moment_of, percentages
-from tests.worlds.model import Exclusion, World, midnight
+from tests.worlds.model import Downtime, Exclusion, World, midnight
 from tests.worlds.profile_file import to_toml
 from tests.worlds.records import (
     downtime_record,
     endpoint_record,
     result_record,
     site_group_record,
+    wire_time,
     wlcg_text,
 )
 
@@ -90,14 +91,35 @@ def fill(engine: Engine, batch: Batch, arrangement: Arrangement) -> None:
     chance = random.Random(arrangement.shuffled)
     catalogue = Catalogue(engine)
     now = midnight(batch.setting.days[-1]) + timedelta(days=3)
-    messages = list(_messages(list(batch.named.values()), arrangement, chance))
+    worlds = list(batch.named.values())
+    messages = list(_messages(worlds, arrangement, chance))
     chance.shuffle(messages)
     half = len(messages) // 2
     for part in (messages[:half], messages[half:]):
         loaded = load(engine, catalogue, part, now)
         assert not loaded.dead_letters
+    downtimes = [row for world in worlds for row in world.downtimes]
+    downtimes += chance.sample(downtimes, int(len(downtimes) * arrangement.copies))
+    insert_downtimes(engine, chance.sample(downtimes, len(downtimes)))
     exclusions = [exclusion for world in batch.named.values() for exclusion in world.exclusions]
     insert_exclusions(engine, [*exclusions, *batch.setting.exclusions])
+
+
+def insert_downtimes(engine: Engine, downtimes: Sequence[Downtime]) -> None:
+    """Insert the downtimes as messages that arrived at their times."""
+    rows = []
+    for number, downtime in enumerate(downtimes):
+        about = {"publisher": "key:a", "messageId": f"m{number}"}
+        assert downtime.arrived_at
+        rows.append(
+            {**downtime_record(downtime), **about, "receivedAt": wire_time(downtime.arrived_at)}
+        )
+    names = sorted({name for row in rows for name in row})
+    marks = ", ".join(f":{name}" for name in names)
+    statement = text(f"INSERT INTO downtime ({', '.join(names)}) VALUES ({marks})")
+    with writing(engine) as connection:
+        for row in rows:
+            connection.execute(statement, {name: row.get(name) for name in names})
 
 
 def insert_exclusions(engine: Engine, exclusions: Sequence[Exclusion]) -> None:
@@ -156,7 +178,6 @@ def _messages(
     records = {
         "serviceEndpoint": [endpoint_record(row) for world in worlds for row in world.endpoints],
         "siteGroup": [site_group_record(row) for world in worlds for row in world.site_groups],
-        "downtime": [downtime_record(row) for world in worlds for row in world.downtimes],
         "metricOutput": [result_record(row) for world in worlds for row in world.results],
     }
     for name, rows in records.items():

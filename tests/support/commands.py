@@ -42,6 +42,8 @@ ROLES = (
     ("sam-db import gocdb", "topology"),
     ("sam-db import vofeed", "topology"),
     ("sam-db import cric", "topology"),
+    ("sam-db import osg", "topology"),
+    ("sam-db import argo", "topology"),
     ("sam-db import feeds", "topology"),
 )
 """The role of a command, by its prefix; all other commands run as administrator."""

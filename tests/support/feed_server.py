@@ -73,6 +73,8 @@ class FeedServer(HttpServer):
     """Of a client that it accepts."""
     elements: dict[str, Sequence[str]] = field(default_factory=dict)
     """By method of GOCDB: the elements of its answer."""
+    certified: dict[str, Sequence[str]] = field(default_factory=dict)
+    """By certification status: the elements of the list of these sites."""
     documents: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By path: content type and text."""
     faults: deque[Fault | None] = field(default_factory=deque)
@@ -126,9 +128,11 @@ class FeedServer(HttpServer):
         parameters = dict(request.parameters)
         method = parameters.pop("method", "")
         elements = self.elements.get(method)
-        known = {"scope", "windowstart", "windowend", "next_cursor"}
+        known = {"scope", "scope_match", "windowstart", "windowend", "next_cursor"}
         if method == "get_site_list":
-            known -= {"next_cursor"}
+            known = {"scope", "scope_match", "certification_status", "production_status"}
+            if status := parameters.get("certification_status"):
+                elements = self.certified.get(status, ())
         if unknown := parameters.keys() - known:
             return f"<error>Unsupported parameter: {', '.join(unknown)}</error>"
         if elements is None or (method == "get_site" and "/private/" not in request.path):

@@ -82,9 +82,10 @@ sql.removal: $SQL sql.database sql.operations sql.loading | sqlalchemy
 sql.archive: $SQL sql.database sql.operations sql.loading sql.topology | sqlalchemy psycopg2 numpy
   pyarrow boto3 botocore
 sql.checks: $SQL sql.database sql.loading | sqlalchemy alembic
-sql.imports: $SQL sql.database sql.loading sql.topology | sqlalchemy defusedxml
+sql.imports: $SQL sql.database sql.loading sql.topology | sqlalchemy
+sql.imports.formats: $SQL sql.loading sql.topology sql.imports | defusedxml yaml
 # Of `sql.commands`, only what fetches a feed loads it.
-sql.imports.http: $SQL sql.topology sql.imports | requests urllib3
+sql.imports.http: $SQL sql.topology sql.imports sql.imports.formats | requests urllib3
 sql.commands: $SQL sql.database sql.operations sql.loading sql.topology sql.removal sql.checks
   sql.imports sql.archive | sqlalchemy
 sql.cli: $SQL sql.commands sql.database

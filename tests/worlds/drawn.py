@@ -39,6 +39,8 @@ KINDS = (
     ("UNSCHEDULED", "OUTAGE"),
     ("SCHEDULED", "WARNING"),
 )
+GRID_SITE = "GRID"
+"""The grid site of some endpoints of both sites; that of some others is B."""
 STRANGE_FLAVOUR, STRANGE_METRIC = "SRM", "version"
 
 Value = TypeVar("Value")
@@ -150,10 +152,14 @@ _DOWNTIME = st.builds(
     start=_ANY_TIME,
     end=_ANY_TIME,
     announced_at=st.sampled_from([LONG_AGO + timedelta(days=day) for day in range(5)]),
+    arrived_at=st.one_of(st.just(LONG_AGO + timedelta(days=9)), _ANY_TIME),
     of=st.sampled_from(
         [
             (site, host, flavour)
-            for site, host in (("A", ""), ("", HOST), ("A", HOST), ("B", ""), ("B", "h2"))
+            for site, host in (
+                *(("A", ""), ("", HOST), ("A", HOST), ("B", ""), ("B", "h2")),
+                *((GRID_SITE, ""), (GRID_SITE, HOST)),
+            )
             for flavour in ("", "", *FLAVOURS)
         ]
     ),
@@ -193,7 +199,13 @@ def _endpoints(setting: Setting) -> st.SearchStrategy[list[Endpoint]]:
             )
         ),
         st.one_of(*[st.just((LONG_AGO, None))] * 2, st.tuples(_SOMETIMES_FROM, _SOMETIMES_TO)),
-        st.sampled_from((*[("", "")] * 4, ("Y", "Y"), ("N", ""), ("", "N"))),
+        st.sampled_from(
+            (
+                *[("", "", "")] * 3,
+                *[("", "", GRID_SITE)] * 2,
+                *(("Y", "Y", "B"), ("N", "", GRID_SITE), ("", "N", "")),
+            )
+        ),
         st.sampled_from((*[""] * 5, "ops", "physics")),
     )
     return _seldom_few(st.lists(endpoint, min_size=3, max_size=8))

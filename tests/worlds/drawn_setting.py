@@ -27,7 +27,10 @@ HOST = "h1"
 """The host that some thresholds name."""
 METRICS = ("ping", "put", "get")
 FLAVOURS = ("CE", "SE", "XROOTD")
-VALIDITIES = (*[None] * 6, 3600, 1, 21_600, 43_200, DAY_S - 1, DAY_S, DAY_S + 1, 100_000, 2 * DAY_S)
+VALIDITIES = (
+    *(*[None] * 6, 3600, 1, 21_600, 43_200, DAY_S - 1, DAY_S, DAY_S + 1, 100_000, 2 * DAY_S),
+    *(3 * DAY_S, 5 * DAY_S - 1, 9 * DAY_S + 1),
+)
 RANGES = ("", "10", "10:", "~:10", "10:20", "@10:20", "-1:1")
 
 
@@ -45,13 +48,24 @@ class Setting:
         return [self.first_day + timedelta(days=number) for number in range(DAYS)]
 
     @property
+    def days_before(self) -> int:
+        """On how many days before the first one results count."""
+        validities = [
+            validity or 1
+            for profile in self.profiles
+            for validity in (profile.validity_s, *profile.validity_of.values())
+        ]
+        return -(-max(validities) // DAY_S)
+
+    @property
     def moments(self) -> list[datetime]:
         """The times at which something may happen.
 
         They are midnights, quarters of days, times from which a result expires at midnight, the
-        time of the run, and one other.
+        time of the run, and one other; of the days before the previous one only one each.
         """
         start, end = (midnight(self.first_day) + timedelta(days=at) for at in (-1, DAYS + 1))
+        earlier = [start - timedelta(hours=24 * day - 5) for day in range(1, self.days_before + 1)]
         edges = [start + timedelta(hours=6 * at) for at in range(4 * (DAYS + 2) + 1)]
         midnights = [midnight(day) for day in self.days]
         expiries = [
@@ -62,7 +76,7 @@ class Setting:
             if validity
         ]
         moments = [start + timedelta(seconds=54_321), *midnights, *expiries, *edges, self.until]
-        return [moment for moment in moments if start <= moment <= end]
+        return [*earlier, *(moment for moment in moments if moment <= end)]
 
 
 @st.composite
@@ -110,9 +124,12 @@ def profiles(draw: st.DrawFn) -> Profile:
         validity_of=draw(st.dictionaries(st.sampled_from(metrics), validity)),
         operations=own,
         thresholds=draw(_thresholds(flavours)),
+        sites=draw(st.sampled_from((*[()] * 5, ("*A",), ("B", "*-B")))),
+        groups=draw(st.sampled_from((*[()] * 5, ("federation/*G",), ("*/*H", "region/*")))),
         downtimes=draw(
             st.sampled_from((("SCHEDULED/OUTAGE",), ("SCHEDULED/OUTAGE", "UNSCHEDULED/OUTAGE"), ()))
         ),
+        notice_s=draw(st.sampled_from((0, 0, 60, 21_600, DAY_S))),
     )
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A service of a site, from `valid_from` until `valid_to`."""
+    """A service of a site, from `valid_from` until `valid_to`; others call it `grid_site`."""
 
     site: str
     host: str
@@ -19,6 +19,7 @@ class Endpoint:
     vo: str = ""
     production: str = ""
     monitored: str = ""
+    grid_site: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,10 @@ class SiteGroup:
 
 @dataclass(frozen=True)
 class Downtime:
-    """An announced downtime; of several with one `downtime_id`, or start, the newest counts."""
+    """What is said about a downtime; of several with one `downtime_id`, or start, the last counts.
+
+    It was said at `announced_at`, and known when it arrived; None: when the world is loaded.
+    """
 
     downtime_id: str
     start: datetime
@@ -47,6 +51,7 @@ class Downtime:
     classification: str = "SCHEDULED"
     severity: str = "OUTAGE"
     description: str = ""
+    arrived_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,9 @@ class Profile:
     operations: Mapping[str, tuple[tuple[str, str, str], ...]] = field(default_factory=dict)
     thresholds: tuple[Threshold, ...] = ()
     downtimes: tuple[str, ...] = ("SCHEDULED/OUTAGE",)
+    notice_s: int = 0
+    sites: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,8 @@ def result_batches(results: Sequence[Result], prefix: str) -> list[Batch]:
 
 def endpoint_record(endpoint: Endpoint) -> dict[str, str]:
     keys = "siteName=site hostName=host serviceFlavour=flavour voName=vo production=production"
-    return _record(endpoint, f"{keys} monitored=monitored validFrom=valid_from validTo=valid_to")
+    keys += " monitored=monitored gridSite=grid_site"
+    return _record(endpoint, f"{keys} validFrom=valid_from validTo=valid_to")
 
 
 def site_group_record(group: SiteGroup) -> dict[str, str]:

@@ -27,6 +27,7 @@ _VALUES: Mapping[str, Mapping[str, Sequence[str]]] = {
         "hostName": ("h1", "h2"),
         "serviceFlavour": ("CE",),
         "production": ("", "Y", "N"),
+        "gridSite": ("", "", "G1"),
         "validFrom": (_DAY1,),
         "validTo": ("", _DAY2, _DAY3),
     },

@@ -105,6 +105,7 @@ _CLASSES: Mapping[str, Mapping[str, Sequence[str]]] = {
         "serviceFlavour": ("CE",),
         "serviceURI": ("", "h1:8443"),
         "production": ("", "Y", "N"),
+        "gridSite": ("", "", "G1"),
         "validFrom": (_TIMES[0], _TIMES[0], _TIMES[1]),
         "validTo": ("", *_TIMES),
         "timestamp": ("", *_TIMES),

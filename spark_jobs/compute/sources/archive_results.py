@@ -77,7 +77,7 @@ def survey_results(
         SurveyedFile(
             day_number(day),
             file,
-            # Of the day before the first, those results count that the first day begins with.
+            # Of the days before the first, those results count that the first day begins with.
             _excluded_hosts(announced[max(day, first)], day),
             min(day_start(day) + DAY_S, now),
         )

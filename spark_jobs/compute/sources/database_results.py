@@ -22,7 +22,7 @@ from sam_pipeline.spark_jobs.inputs.announced import (
     of_excluded_hosts,
 )
 from sam_pipeline.spark_jobs.profiles.profile import Threshold
-from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_number, day_start
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, day_number, day_start, periods
 from sam_pipeline.spark_jobs.rules.statuses import STATUSES
 
 # Results that arrive during the run are left to the next one.
@@ -37,9 +37,9 @@ _JUDGED = (
 
 @dataclass(frozen=True)
 class DatabaseResults:
-    """The results of a period before `now`, on some of its days and on the day before it.
+    """The results of a period before `now`, on some of its days and of the days before it.
 
-    Of the day before the period, only the last results are needed. Results of excluded monitoring
+    Of the days before the period, only the last results are needed. Results of excluded monitoring
     hosts do not exist (availability rule 7). `newest` is the highest result_id when reading begins.
     """
 
@@ -57,10 +57,10 @@ class DatabaseResults:
         apart_s: int | None,
         cores: int,
     ) -> list[DatabaseSlice]:
-        """The days in slices, at least one per core, and the day before the period.
+        """The days in slices, at least one per core, and the days before the period.
 
-        The day before is split by instances, not by time. With thresholds, which judge each result,
-        it is read in full, in slices like the rest. See compute/stretches.py for `apart_s`.
+        Those before are split by instances, not by time. With thresholds, which judge each result,
+        they are read in full, in slices like the rest. See compute/stretches.py for `apart_s`.
         """
         if not self.days:
             return []
@@ -68,8 +68,8 @@ class DatabaseResults:
         _, hosts = of_excluded_hosts(self.exclusions)
         names = sorted({threshold.metric_name for threshold in thresholds})
         parameters = {"newest": self.newest, **hosts, "names": json.dumps(names)}
-        starts = [day_start(day) for day in self.days]
-        whole = [start for start in starts if start >= self.period.start or thresholds]
+        before = [] if thresholds else [day for day in self.days if day < self.period.first]
+        whole = [day_start(day) for day in self.days if day not in before]
         per_day = -(-cores // max(len(whole), 1))
         slices = [
             DatabaseSlice(reader, {**parameters, "start": low, "end": high})
@@ -80,10 +80,9 @@ class DatabaseResults:
             )
             if low < high
         ]
-        for start in starts:
-            if start not in whole:
-                before = {**parameters, "start": start, "end": start + DAY_S, "parts": cores}
-                slices += [DatabaseSlice(reader, {**before, "part": n}) for n in range(cores)]
+        for days in periods(before):
+            last = {**parameters, "start": days.start, "end": days.end, "parts": cores}
+            slices += [DatabaseSlice(reader, {**last, "part": n}) for n in range(cores)]
         return slices
 
     def excluded(self, connection: Connection) -> dict[int, int]:

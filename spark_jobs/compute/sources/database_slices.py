@@ -100,7 +100,7 @@ class DatabaseSlice:
 
     @property
     def day(self) -> int:
-        return int(self.parameters["start"]) // DAY_S
+        return (int(self.parameters["end"]) - 1) // DAY_S
 
     def read(self) -> Iterator[Stretches]:
         reader = self.reader

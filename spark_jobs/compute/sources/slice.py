@@ -12,11 +12,11 @@ NAMES = ("host_name", "service_flavour", "metric_name", "vo", "fqan")
 
 
 class Slice(Protocol):
-    """A part of the results of a day that one task reads."""
+    """A part of the results of a day, or of the last ones of some days, that one task reads."""
 
     @property
     def day(self) -> int:
-        """The day of all its results, in days since the epoch."""
+        """The last day of its results, in days since the epoch."""
 
     def read(self) -> Iterator[Stretches]:
         """The stretches, of instances by their numbers.

@@ -15,7 +15,12 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
-from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Downtime, Exclusion
+from sam_pipeline.spark_jobs.inputs.announced import (
+    MONITORING_HOST,
+    Downtime,
+    Exclusion,
+    recorded_downtime,
+)
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.levels import FUNCTION, GROUP, METRIC, SITE
 
@@ -142,7 +147,7 @@ def changed_announcements(
         for of_old, of_new in zip(map(json.loads, before), map(json.loads, after), strict=True)
     )
     return (
-        [DowntimeDifference(Downtime(**row), is_new) for row, is_new in downtimes],
+        [DowntimeDifference(recorded_downtime(row), is_new) for row, is_new in downtimes],
         [ExclusionDifference(Exclusion(**row), is_new) for row, is_new in exclusions],
     )
 

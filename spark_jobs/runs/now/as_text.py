@@ -157,6 +157,6 @@ def _where_and_until(announcement: Downtime | Exclusion) -> str:
 
 
 def _announcement_json(announcement: Downtime | Exclusion) -> dict[str, Any]:
-    document = vars(announcement)
+    document = {k: v for k, v in vars(announcement).items() if k != "by_grid_site"}
     times = [name for name in ("start", "end", "announced") if document.get(name) is not None]
     return {**document, **{name: moment(document[name]) for name in times}}

@@ -25,7 +25,7 @@ from sam_pipeline.spark_jobs.rules.statuses import (
     STATUSES,
     UNKNOWN,
 )
-from sam_pipeline.spark_jobs.runs.now.newest import Instance, Newest, look_back
+from sam_pipeline.spark_jobs.runs.now.newest import Instance, Newest
 
 # The worst first. An announced downtime is not a failure.
 SEVERITY = ("CRITICAL", "MISSING", "UNKNOWN", "WARNING", "DOWNTIME", "EXCLUDED", "OK")
@@ -158,7 +158,7 @@ class _Fold:
         self._metrics_of = {flavour.name: flavour.metrics for flavour in profile.flavours}
         self._newest = newest
         self._now = now
-        self._oldest = look_back(now)
+        self._today = day_start(moment(now).date())
 
     def of(self, operation: str, children: Sequence[ThingNow]) -> int:
         """The folded status of the children."""
@@ -199,7 +199,8 @@ class _Fold:
     def _metric(self, endpoint: Endpoint, metric: str) -> ThingNow:
         names = (*endpoint, metric)
         by_vo = self._newest.get((endpoint.service_flavour, endpoint.host_name, metric), {})
-        counting = [vo for vo, last in by_vo.items() if last.measured >= self._oldest]
+        oldest = self._today - self._profile.look_back_of(metric) * DAY_S
+        counting = [vo for vo, last in by_vo.items() if last.measured >= oldest]
         if len(counting) > 1:
             instance = f"{endpoint.host_name} {endpoint.service_flavour} {metric}"
             self.mixed[instance] = counting
@@ -207,10 +208,10 @@ class _Fold:
             return ThingNow(METRIC, names, MISSING)
         last = max(by_vo.values(), key=attrgetter("measured"))
         validity_s = self._profile.validity(metric)
-        # A report looks back to the start of the day before the result's next one (rule 3).
-        expiry = day_start(moment(last.measured).date()) + 2 * DAY_S
-        if validity_s is not None:
-            expiry = min(expiry, last.measured + validity_s)
+        if validity_s is None:  # a report looks back to the start of the day before (rule 3)
+            expiry = day_start(moment(last.measured).date()) + 2 * DAY_S
+        else:
+            expiry = last.measured + validity_s
         if expiry <= self._now:
             return ThingNow(METRIC, names, MISSING, last=last, since=expiry)
         return ThingNow(METRIC, names, STATUSES.index(last.status), last=last, since=last.since)

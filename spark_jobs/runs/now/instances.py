@@ -14,10 +14,11 @@ from sam_pipeline.schema.identity.identity import known_identity
 from sam_pipeline.schema.program import command
 from sam_pipeline.schema.program.wording import did_you_mean_or_list, duration, one_line
 from sam_pipeline.spark_jobs.errors import ReportUsage
-from sam_pipeline.spark_jobs.inputs.announced import Membership, memberships
+from sam_pipeline.spark_jobs.inputs.announced import Announced, Membership, members, memberships
 from sam_pipeline.spark_jobs.inputs.expected import expect
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, Period, moment
+from sam_pipeline.spark_jobs.rules.groups import Member
 from sam_pipeline.spark_jobs.runs.now.report_now import of_site
 from sam_pipeline.spark_jobs.runs.published import second_of
 
@@ -114,7 +115,8 @@ def read_site(connection: Connection, site: str, profiles: Sequence[Profile], no
     statement = text(_OF_HOSTS).bindparams(bindparam("hosts", expanding=True))
     rows = connection.execute(statement, {"hosts": hosts}) if hosts else ()
     statuses = [status for status in map(_status, rows) if status.site == site]
-    return _site_now(site, now, statuses, topology, profiles)
+    of_groups = [m for m in members(connection, day) if m.site == site]
+    return _site_now(site, now, statuses, Announced(topology, (), (), of_groups), profiles)
 
 
 def read_sites(connection: Connection, profiles: Sequence[Profile], now: int) -> list[SiteNow]:
@@ -126,8 +128,17 @@ def read_sites(connection: Connection, profiles: Sequence[Profile], now: int) ->
     topology: dict[str, list[Membership]] = defaultdict(list)
     for membership in memberships(connection, Period(day, day)):
         topology[membership.site].append(membership)
+    of_groups: dict[str, list[Member]] = defaultdict(list)
+    for member in members(connection, day):
+        of_groups[member.site].append(member)
     sites = [
-        _site_now(site, now, statuses[site], topology[site], profiles)
+        _site_now(
+            site,
+            now,
+            statuses[site],
+            Announced(topology[site], (), (), of_groups[site]),
+            profiles,
+        )
         for site in sorted({*statuses, *topology})
     ]
 
@@ -240,7 +251,7 @@ def _site_now(
     site: str,
     now: int,
     statuses: Sequence[Status],
-    topology: Sequence[Membership],
+    announced: Announced,
     profiles: Sequence[Profile],
 ) -> SiteNow:
     statuses_of: dict[tuple[str, ...], list[Status]] = defaultdict(list)
@@ -248,7 +259,7 @@ def _site_now(
         statuses_of[status[:4]].append(status)
     silent: dict[_Instance, tuple[list[str], Status | None]] = {}
     for profile in profiles:
-        for endpoint in expect(moment(now).date(), topology, (), (), profile, now).endpoints:
+        for endpoint in expect(moment(now).date(), announced, profile, now).endpoints:
             for metric in profile.metrics_of(endpoint.service_flavour):
                 names = (*endpoint, metric)
                 # Only results of the profile's VO count (availability rule 2).

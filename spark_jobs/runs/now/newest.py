@@ -43,11 +43,6 @@ class Newest(NamedTuple):
     publisher: str
 
 
-def look_back(now: int) -> int:
-    """The first second whose results count today: the start of the day before (rule 3)."""
-    return day_start(moment(now).date()) - DAY_S
-
-
 def read_newest(
     connection: Connection,
     profile: Profile,
@@ -55,7 +50,7 @@ def read_newest(
     now: int,
     hosts: Sequence[str] | None = None,
 ) -> dict[Instance, dict[str, Newest]]:
-    """The newest results by instance and VO, those before `look_back` included.
+    """The newest results by instance and VO, those included that are too old to count.
 
     Only results of `hosts`, if given, have their summaries and publishers.
     """
@@ -126,7 +121,8 @@ def _counting(
         " coalesce(publisher, '') FROM newest"
         f" JOIN report_result ON instance_id = number AND {TIME[dialect]} = second AND {exists}"
     )
-    window = {**of_hosts, "start": look_back(now), "end": now + 1}
+    start = day_start(moment(now).date()) - profile.look_back * DAY_S
+    window = {**of_hosts, "start": start, "end": now + 1}
     rows = _rows(connection, statement, {**window, "names": json.dumps(list(instances))})
     for number, status, performance_data, measured, *texts in rows:
         flavour, host, metric, _ = instances[number]

@@ -9,9 +9,11 @@ from sqlalchemy import Connection, text
 from sam_pipeline.schema.program.wording import did_you_mean_or_list
 from sam_pipeline.spark_jobs.errors import ReportUsage
 from sam_pipeline.spark_jobs.inputs.announced import (
+    Announced,
     Membership,
     downtimes,
     exclusions,
+    members,
     memberships,
 )
 from sam_pipeline.spark_jobs.inputs.expected import expect
@@ -34,12 +36,17 @@ def read_sites_folded(
     """
     day = moment(now).date()
     today = Period(day, day)
-    announced = exclusions(connection, today)
     topology = memberships(connection, today) if site is None else of_site(connection, today, site)
+    announced = Announced(
+        topology,
+        downtimes(connection, today),
+        exclusions(connection, today.with_days_before(profile.look_back)),
+        members(connection, day),
+    )
     # A run at `now` would cover only the seconds before.
-    expected = expect(day, topology, downtimes(connection, today), announced, profile, now + 1)
+    expected = expect(day, announced, profile, now + 1)
     hosts = None if site is None else sorted({row.host_name for row in topology})
-    newest = read_newest(connection, profile, announced, now, hosts)
+    newest = read_newest(connection, profile, announced.exclusions, now, hosts)
     return worst_first(fold_now(profile, expected, newest, now))
 
 

@@ -1,32 +1,31 @@
-"""`sam-db import cric`: make the topology match CRIC."""
+"""`sam-db import cric`: make topology and downtimes match CRIC."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from sam_pipeline.sql.commands.imports.feed_command import add_options as add_feed_options
-from sam_pipeline.sql.commands.imports.feed_command import run_feed
+from sam_pipeline.sql.commands.imports.file_options import add_file_options
 from sam_pipeline.sql.topology.view_rows import CRIC
 
 EXAMPLES = """\
 examples:
   sam-db import cric --url https://wlcg-cric.cern.ch
   sam-db import cric --endpoints services.json --groups federations.json --dry-run
+  sam-db import cric --downtimes downtimes.json --window 2026-11-01..2026-11-30
 
-The files are responses of CRIC, in JSON, to api/core/service/query/ and
-api/core/federation/query/. Rows of earlier imports from CRIC that are missing are closed.
+The files are responses of CRIC, in JSON, to queries below api/core. Rows of earlier imports from
+CRIC that are missing are closed, downtimes only within --window. With --url, downtimes are fetched
+with a client certificate only, as CRIC shows them to nobody else.
 """
-FILES = {"endpoints": "the services", "groups": "the federations of sites"}
+FILES = {
+    "endpoints": "from service/query: the services",
+    "groups": "from federation/query: the federations of sites",
+    "downtimes": "from downtime/query",
+}
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLES
-    for name, summary in FILES.items():
-        command.add_argument(f"--{name}", type=Path, metavar="JSON", help=summary)
-    add_feed_options(command, "fetch both from this server")
-    command.set_defaults(handler=run_cric, usage_error=command.error)
-
-
-def run_cric(args: argparse.Namespace) -> int:
-    return run_feed(args, CRIC, {name: [path] for name in FILES if (path := getattr(args, name))})
+    add_file_options(command, CRIC, FILES, "JSON")
+    add_feed_options(command, "fetch everything from this server")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine
@@ -25,27 +24,42 @@ from sam_pipeline.schema.program.wording import plural
 from sam_pipeline.schema.settings.files import state_dir
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.database.roles import TOPOLOGY
-from sam_pipeline.sql.imports.cric import FEDERATION, read_federations, read_services
+from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.feed_changes import FeedChanges, FeedSnapshot, Window
 from sam_pipeline.sql.imports.feed_import import apply_snapshot
-from sam_pipeline.sql.imports.feed_rows import FeedRows
-from sam_pipeline.sql.imports.gocdb import read_downtimes, read_endpoints, read_groups
-from sam_pipeline.sql.imports.vofeed import read_vo_feed
+from sam_pipeline.sql.imports.feed_rows import FeedRows, Files
+from sam_pipeline.sql.imports.feed_rules import taken
+from sam_pipeline.sql.imports.formats.argo import read_argo
+from sam_pipeline.sql.imports.formats.cric import read_cric
+from sam_pipeline.sql.imports.formats.gocdb import read_gocdb
+from sam_pipeline.sql.imports.formats.osg import read_osg
+from sam_pipeline.sql.imports.formats.vofeed import read_vo_feed
 from sam_pipeline.sql.topology.moments import day_end, day_start, time_argument, wire_now
-from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB
+from sam_pipeline.sql.topology.view_rows import ARGO, CRIC, GOCDB, OSG, VO_FEED
 
 if TYPE_CHECKING:
     from sam_pipeline.sql.imports.http.feed_config import FeedConfig
 
 COLUMNS = ("kind", "read", "new", "changed", "ended", "unchanged", "kept")
 
+MAX_EXAMPLES = 5
+"""How many names a line of the summary shows."""
+
+NO_OPTIONS: Mapping[str, str | None] = {}
+
 DAYS_BACK, DAYS_AHEAD = 30, 90
 """Of the downtimes that are fetched."""
 
 logger = logging.getLogger(__name__)
 
-Files = Mapping[str, Sequence[Path]]
-"""The files of a feed by what they contain."""
+READERS: Mapping[str, Callable[..., FeedRows]] = {
+    GOCDB: read_gocdb,
+    CRIC: read_cric,
+    VO_FEED: read_vo_feed,
+    OSG: read_osg,
+    ARGO: read_argo,
+}
+"""Of each kind of feed: its files become rows. They raise BadInput."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +67,7 @@ class FeedOutcome:
     """The changes by a snapshot; of a feed from a server also its URL and how much had changed."""
 
     snapshot: FeedSnapshot
+    rows: FeedRows
     changes: Sequence[FeedChanges]
     dry_run: bool
     url: str = ""
@@ -65,6 +80,11 @@ class FeedOutcome:
         if self.url:
             document |= {"url": self.url, "documents": self.documents}
             document |= {"unchanged_documents": self.unchanged}
+        document["left_out"] = [item._asdict() for item in self.rows.left_out]
+        document["filtered_sites"] = {
+            condition: sorted(sites) for condition, sites in self.rows.filtered.items()
+        }
+        document["downtimes_without_endpoint"] = self._without_endpoint()
         if self.dry_run:
             document["rows"] = [
                 {"class": change.message_class.name, "record": row}
@@ -74,27 +94,42 @@ class FeedOutcome:
         return document
 
     def print_text(self, args: argparse.Namespace) -> None:
+        """The summary; in a dry run also each difference, as a line."""
         if self.url:
             unchanged = f", {self.unchanged} of them unchanged" if self.unchanged else ""
             fetched = f"{plural(self.documents, 'document')}{unchanged}"
             print_done(args, f"{self.url}: {fetched}", success=not self.dry_run)
-        print_done(args, *text_table(COLUMNS, self._counts()), success=not self.dry_run)
-        if not self.dry_run:
-            return
-        print_lines("", "nothing was written; these rows would be:")
-        for change in self.changes:
-            used = {key for row in change.rows for key in row}
-            if keys := [key for key in change.message_class.keys if key in used]:
-                cells = [[row.get(key) for key in keys] for row in change.rows]
-                print_lines("", change.message_class.name, *text_table(keys, cells))
+        lines = text_table(COLUMNS, self._counts())
+        for condition, sites in self.rows.filtered.items():
+            lines.append(f"not taken: {plural(len(sites), 'site')} ({condition}): {_some(sites)}")
+        lines += self._without_endpoint()
+        if self.rows.left_out:
+            lines.append(f"{plural(len(self.rows.left_out), 'element')} left out")
+        print_done(args, *lines, success=not self.dry_run)
+        for item in self.rows.left_out:
+            logger.warning("left out: %s", item)
+        if self.dry_run:
+            differences = [str(line) for change in self.changes for line in change.differences]
+            print_lines("", *differences, "nothing was written")
 
     def _counts(self) -> list[list[Any]]:
         return [[getattr(change, name) for name in COLUMNS] for change in self.changes]
 
+    def _without_endpoint(self) -> list[str]:
+        return [change.without_endpoint for change in self.changes if change.without_endpoint]
 
-def add_options(command: argparse.ArgumentParser, url_help: str) -> None:
-    """The options of a feed from files or from a server."""
-    command.add_argument("--url", help=url_help)
+
+def _some(names: Iterable[str]) -> str:
+    shown = sorted(names)
+    more = len(shown) - MAX_EXAMPLES
+    return ", ".join(shown[:MAX_EXAMPLES]) + (f", … and {more} more" if more > 0 else "")
+
+
+def add_options(command: argparse.ArgumentParser, url_help: str = "") -> None:
+    """The options of a feed from files, or with `url_help` also from a server."""
+    command.set_defaults(url=None, needed="either --url or files" if url_help else "files")
+    if url_help:
+        command.add_argument("--url", help=url_help)
     command.add_argument(
         "--at", type=time_argument, metavar="TIME", help="time of the files (default: now)"
     )
@@ -114,7 +149,12 @@ def add_common_options(command: argparse.ArgumentParser) -> None:
         help="accept that more than 20 %% of the rows are missing",
     )
     command.add_argument(
-        "--dry-run", action="store_true", help="write nothing; print the changes and the rows"
+        "--keep-going",
+        action="store_true",
+        help="leave out odd elements and list them, instead of importing nothing",
+    )
+    command.add_argument(
+        "--dry-run", action="store_true", help="write nothing; print each difference as a line"
     )
 
 
@@ -133,12 +173,16 @@ def window_argument(argument: str) -> Window:
 
 
 def run_feed(
-    args: argparse.Namespace, kind: str, files: Files, window: Window | None = None
+    args: argparse.Namespace,
+    kind: str,
+    files: Files,
+    window: Window | None = None,
+    **reader_options: str | None,
 ) -> int:
     """Import a feed from files, or from the server at `--url`, and print the changes."""
     now = wire_now()
     if bool(args.url) == bool(files):
-        args.usage_error("either --url or files are required")
+        args.usage_error(f"{args.needed} are required")
     if args.url and args.at:
         args.usage_error("--at is for files: the time of a feed from --url is now")
     if args.at and args.at > now:
@@ -146,13 +190,15 @@ def run_feed(
     at = args.at or now
     if args.since and args.since > at:
         args.usage_error(f"--since {args.since} is after the snapshot, {at}")
-    if args.url:
-        from sam_pipeline.sql.imports.http.feed_config import feed_at
+    from sam_pipeline.sql.imports.http.feed_config import feed_at, feed_of_files
 
+    if args.url:
         outcome = import_from_server(args, feed_at(args, kind, args.url), window)
     else:
-        name, rows = rows_of_feed(kind, files)
-        snapshot = FeedSnapshot(name, at, args.since, window, args.accept_shrinking)
+        feed = feed_of_files(args, kind)
+        _refuse_larger(files, feed.max_bytes)
+        rows = _rows(args, feed, files, reader_options=reader_options)
+        snapshot = FeedSnapshot(rows.feed, at, args.since, window, args.accept_shrinking)
         engine = open_database(args, TOPOLOGY)
         outcome = _outcome(engine, rows, snapshot, args.dry_run)
     if args.json:
@@ -174,9 +220,9 @@ def import_from_server(
     engine = open_database(args, TOPOLOGY)
     at, window = wire_now(), window or _default_window()
     with downloaded(feed, window, state_dir(os.environ), os.environ) as download:
-        name, rows = rows_of_feed(feed.kind, download.files)
+        rows = _rows(args, feed, download.files, download.answered)
         since = getattr(args, "since", None)
-        snapshot = FeedSnapshot(name, at, since, window, args.accept_shrinking)
+        snapshot = FeedSnapshot(rows.feed, at, since, window, args.accept_shrinking)
         return _outcome(
             engine,
             rows,
@@ -188,32 +234,35 @@ def import_from_server(
         )
 
 
-def rows_of_feed(kind: str, files: Files) -> tuple[str, FeedRows]:
-    """The name of a feed, and its rows.
-
-    Raises:
-        BadInput: a file can't be read, or has invalid elements, which the message lists.
-    """
-    if kind == GOCDB:
-        return kind, FeedRows(
-            read_endpoints(files["endpoints"]) if "endpoints" in files else None,
-            read_groups(files["groups"]) if "groups" in files else {},
-            read_downtimes(files["downtimes"]) if "downtimes" in files else None,
+def _refuse_larger(files: Files, max_bytes: int) -> None:
+    """Raise BadInput if the rows of the files might not fit into memory."""
+    paths = [path for some in files.values() for path in some if path.is_file()]
+    if (size := sum(path.stat().st_size for path in paths)) > max_bytes:
+        raise BadInput(
+            f"{', '.join(map(str, paths))}: {size} bytes, more than {max_bytes} (max_bytes of an"
+            " [[import.feed]] of this kind); nothing was changed"
         )
-    if kind == CRIC:
-        endpoints = read_services(*files["endpoints"]) if "endpoints" in files else None
-        groups = {FEDERATION: read_federations(*files["groups"])} if "groups" in files else {}
-        return kind, FeedRows(endpoints, groups)
-    [[path]] = files.values()
-    feed = read_vo_feed(path)
-    return feed.name, feed.rows
+
+
+def _rows(
+    args: argparse.Namespace,
+    feed: FeedConfig,
+    files: Files,
+    answered: Collection[str] = (),
+    reader_options: Mapping[str, str | None] = NO_OPTIONS,
+) -> FeedRows:
+    """What is taken from the files of a feed; raises BadInput."""
+    if feed.kind == VO_FEED:
+        reader_options = {"site_group": getattr(args, "site_group", "") or feed.site_group}
+    rules = replace(feed.rules, keep_going=feed.keep_going or args.keep_going)
+    return taken(READERS[feed.kind](files, **reader_options), rules, answered)
 
 
 def _outcome(
     engine: Engine, rows: FeedRows, snapshot: FeedSnapshot, dry_run: bool, **fetched: Any
 ) -> FeedOutcome:
     changes = apply_snapshot(engine, rows, snapshot, dry_run=dry_run)
-    return FeedOutcome(snapshot, changes, dry_run, **fetched)
+    return FeedOutcome(snapshot, rows, changes, dry_run, **fetched)
 
 
 def _default_window() -> Window:

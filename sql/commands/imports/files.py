@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 
 from sam_pipeline.schema.program.command import (
@@ -19,7 +19,7 @@ from sam_pipeline.schema.program.command import (
     whole_number,
 )
 from sam_pipeline.schema.program.progress import Progress
-from sam_pipeline.schema.program.wording import grouped, plural, rows_and_duplicates
+from sam_pipeline.schema.program.wording import grouped, plural
 from sam_pipeline.schema.records.classes import (
     DOWNTIME,
     METRIC_OUTPUT,
@@ -30,10 +30,13 @@ from sam_pipeline.schema.records.classes import (
 )
 from sam_pipeline.schema.records.input_file import refuse_missing
 from sam_pipeline.schema.settings.files import state_dir
+from sam_pipeline.sql.commands.imports import argo as argo_command
 from sam_pipeline.sql.commands.imports import cric as cric_command
 from sam_pipeline.sql.commands.imports import feeds as feeds_command
 from sam_pipeline.sql.commands.imports import gocdb as gocdb_command
+from sam_pipeline.sql.commands.imports import osg as osg_command
 from sam_pipeline.sql.commands.imports import vofeed as vofeed_command
+from sam_pipeline.sql.commands.imports.file_options import add_time_format
 from sam_pipeline.sql.database.open import open_database
 from sam_pipeline.sql.imports.checkpoint import ImportTotals
 from sam_pipeline.sql.imports.records import MAX_PROBLEMS, Import, limits_of_history, usable_view
@@ -123,8 +126,12 @@ def add_csv_options(table: argparse.ArgumentParser) -> None:
         metavar="C",
         help="the delimiter: one character, or `tab` (default: a comma)",
     )
+    add_time_format(table)
     table.add_argument(
         "--keep-going", action="store_true", help="load the valid lines even if others are invalid"
+    )
+    table.add_argument(
+        "--dry-run", action="store_true", help="write nothing; print each difference as a line"
     )
     table.set_defaults(handler=run_csv)
 
@@ -147,9 +154,19 @@ FORMATS: Mapping[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]
         vofeed_command.add_options,
     ),
     "cric": (
-        "endpoints and federations of CRIC (JSON), from its server or from files",
-        "Make endpoints and federations match CRIC.",
+        "topology and downtimes of CRIC (JSON), from its server or from files",
+        "Make topology and downtimes match CRIC.",
         cric_command.add_options,
+    ),
+    "osg": (
+        "topology and downtimes of OSG (XML, YAML), from its server or from files",
+        "Make topology and downtimes match the topology of OSG.",
+        osg_command.add_options,
+    ),
+    "argo": (
+        "topology and downtimes from tables of argo-connectors (CSV)",
+        "Make topology and downtimes match tables of argo-connectors.",
+        argo_command.add_options,
     ),
     "feeds": (
         "all feeds that sam.toml names",
@@ -206,24 +223,27 @@ def run_records(args: argparse.Namespace) -> int:
 
 
 def run_csv(args: argparse.Namespace) -> int:
-    with opened_table(args.file, args.message_class, args.delimiter) as table:
+    with opened_table(args.file, args.message_class, args.delimiter, args.time_format) as table:
         engine = open_database(args)
         try:
             catalogue = Catalogue(engine)
             usable_view(catalogue, args.message_class.name)
-            done = import_table(engine, catalogue, table, args.keep_going)
+            done = import_table(engine, catalogue, table, args.keep_going, args.dry_run)
         finally:
             engine.dispose()
     for bad in done.bad:
         print_lines(f"sam-db: error: {table.name}:{bad.line}: {bad.text}", file=sys.stderr)
-    lines, rows = plural(done.lines, "line"), rows_and_duplicates(done.rows, done.duplicates)
     if args.json:
-        print_json({"file": table.name, "class": args.message_class.name, **asdict(done)})
-    elif not done.bad:
-        print_done(args, f"{table.name}: {lines}: {rows}")
+        lines = [str(difference) for difference in done.differences]
+        facts = {**asdict(replace(done, differences=[])), "differences": lines}
+        print_json({"file": table.name, "class": args.message_class.name, **facts})
     else:
-        outcome = rows if done.rows or args.keep_going else "nothing was imported"
-        print_lines(f"{table.name}: {len(done.bad)} of {lines} are bad; {outcome}")
+        print_lines(*done.differences)
+        outcome = _counts("new or changed", done.rows, done.duplicates, len(done.bad))
+        if args.dry_run or (done.bad and not args.keep_going):
+            outcome += "; nothing was written"
+        summary = f"{table.name}: {plural(done.lines, 'line')}: {outcome}"
+        print_done(args, summary, success=not done.bad and not args.dry_run)
     return BAD_DATA if done.bad else OK
 
 
@@ -241,15 +261,18 @@ def delimiter_argument(text: str) -> str:
     return character
 
 
+def _counts(new: str, rows: int, duplicates: int, left_out: int) -> str:
+    return f"{rows} {new}, {duplicates} unchanged, {left_out} left out"
+
+
 def _summary(totals: ImportTotals, seconds: float, dry_run: bool) -> str:
     def counted(label: str, counts: dict[str, int]) -> str:
         pairs = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
         return f"{label} ({pairs})" if pairs else label
 
-    rows = rows_and_duplicates(totals.rows, totals.duplicates)
-    if dry_run:
-        rows = f"{plural(totals.rows, 'row')} would be stored, unless they are duplicates"
-    parts = [f"{plural(totals.records, 'record')}: {rows}", f"{totals.refused} refused"]
+    new = "new, unless they are stored already" if dry_run else "new"
+    counts = _counts(new, totals.rows, totals.duplicates, totals.refused)
+    parts = [f"{plural(totals.records, 'record')}: {counts}"]
     if not dry_run:
         letters = plural(sum(totals.dead_letters.values()), "new dead letter")
         parts.append(counted(letters, totals.dead_letters))

@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from sam_pipeline.sql.commands.imports.feed_command import (
-    DAYS_AHEAD,
-    DAYS_BACK,
-    run_feed,
-    window_argument,
-)
-from sam_pipeline.sql.commands.imports.feed_command import (
-    add_options as add_feed_options,
-)
+from sam_pipeline.sql.commands.imports.feed_command import add_options as add_feed_options
+from sam_pipeline.sql.commands.imports.file_options import add_file_options
 from sam_pipeline.sql.topology.view_rows import GOCDB
 
 EXAMPLES = """\
@@ -38,23 +30,5 @@ FILES = {
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLES
-    for name, summary in FILES.items():
-        command.add_argument(
-            f"--{name}", type=Path, nargs="+", action="extend", metavar="XML", help=summary
-        )
-    command.add_argument(
-        "--window",
-        type=window_argument,
-        metavar="A..B",
-        help="days (inclusive) or times that --downtimes covers; missing downtimes are cancelled"
-        f" (with --url: from {DAYS_BACK} days ago to {DAYS_AHEAD} days ahead)",
-    )
+    add_file_options(command, GOCDB, FILES, "XML")
     add_feed_options(command, "fetch everything from the GOCDB whose URL ends in /gocdbpi")
-    command.set_defaults(handler=run_gocdb, usage_error=command.error)
-
-
-def run_gocdb(args: argparse.Namespace) -> int:
-    files = {name: paths for name in FILES if (paths := getattr(args, name))}
-    if args.window and not (args.downtimes or args.url):
-        args.usage_error("--window needs --downtimes or --url")
-    return run_feed(args, GOCDB, files, args.window)

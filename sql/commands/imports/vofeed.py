@@ -13,6 +13,7 @@ EXAMPLES = """\
 examples:
   sam-db import vofeed --url https://vo.example.org/vofeed.xml
   sam-db import vofeed vofeed.xml --dry-run
+  sam-db import vofeed vofeed.xml --site-group CMS_Site
 
 The feed names its VO. Endpoints and groups of earlier feeds of this VO that are missing from it are
 closed; those of other VOs and from other sources are not.
@@ -23,6 +24,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLES
     command.add_argument("file", type=Path, nargs="?", metavar="XML", help="the feed as a file")
     add_feed_options(command, "fetch the feed from here")
+    command.add_argument(
+        "--site-group",
+        default="",
+        metavar="TYPE",
+        help="the groups of this type are the sites (default: the grid sites are)",
+    )
     command.set_defaults(handler=run_vofeed, usage_error=command.error)
 
 

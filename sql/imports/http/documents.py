@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, date, datetime
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 from sam_pipeline.sql.errors import BadInput
 from sam_pipeline.sql.imports.feed_changes import Window
-from sam_pipeline.sql.imports.gocdb import META, ROOT
+from sam_pipeline.sql.imports.formats.gocdb import META, ROOT
+from sam_pipeline.sql.imports.formats.xml_elements import elements
 from sam_pipeline.sql.imports.http.client import JSON, XML
 from sam_pipeline.sql.imports.http.feed_config import FeedConfig
-from sam_pipeline.sql.imports.xml_elements import elements
-from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB
+from sam_pipeline.sql.topology.view_rows import CRIC, GOCDB, OSG
 
 CURSOR = "next_cursor"
 FIRST_CURSOR = "0"
 
-_CRIC_QUERIES = {"endpoints": "service", "groups": "federation"}
+_CRIC_QUERIES = {"endpoints": "service", "groups": "federation", "downtimes": "downtime"}
+_OSG_DOCUMENTS = {"endpoints": "rgsummary", "downtimes": "rgdowntime"}
+_ASKED = {"certification": "certification_status", "infrastructure": "production_status"}
+"""Conditions on sites that only GOCDB itself can check, and its parameters."""
 _BEYOND_ANY = 10_000
 """More pages than a GOCDB has: its cursor goes in circles."""
 
@@ -36,35 +41,57 @@ def documents_of(feed: FeedConfig, window: Window) -> Iterator[Document]:
     """What to fetch; downtimes are those that overlap the window."""
     for name in feed.contents:
         if feed.kind == GOCDB:
-            yield _of_gocdb(feed, name, window)
+            yield from _of_gocdb(feed, name, window)
         elif feed.kind == CRIC:
             path = f"{feed.parts.path.rstrip('/')}/api/core/{_CRIC_QUERIES[name]}/query/"
             query = "&".join(filter(None, ["json", feed.parts.query]))
             yield Document(name, feed.parts._replace(path=path, query=query).geturl(), JSON)
+        elif feed.kind == OSG:
+            # All downtimes to come, and those that ended in the window.
+            days = max((datetime.now(UTC).date() - date.fromisoformat(window.start[:10])).days, 0)
+            past = f"downtime_attrs_showpast={days}" if name == "downtimes" else ""
+            path = f"{feed.parts.path.rstrip('/')}/{_OSG_DOCUMENTS[name]}/xml"
+            query = "&".join(filter(None, [past, feed.parts.query]))
+            yield Document(name, feed.parts._replace(path=path, query=query).geturl(), XML)
         else:
             yield Document(name, feed.url, XML)
 
 
-def _of_gocdb(feed: FeedConfig, name: str, window: Window) -> Document:
-    """A method of GOCDB-PI. Only its protected methods show scopes, and require a certificate."""
-    is_protected = feed.tls_files.certificate_file is not None
+def answered_by(feed: FeedConfig) -> Collection[str]:
+    """The conditions of the filter that the server checks: its answer does not say them."""
+    is_list = feed.kind == GOCDB and not _is_protected(feed)
+    return [*_ASKED, "scope"] if is_list else []
+
+
+def _of_gocdb(feed: FeedConfig, name: str, window: Window) -> Iterator[Document]:
+    """Methods of GOCDB-PI. Only its protected ones show scopes, and require a certificate."""
     method = {
         "endpoints": "get_service_endpoint",
-        "groups": "get_site" if is_protected else "get_site_list",
+        "groups": "get_site" if _is_protected(feed) else "get_site_list",
         "downtimes": "get_downtime_nested_services",
     }[name]
     # GOCDB refuses parameters that a method does not have.
     is_paged = method != "get_site_list"
     parameters = [("method", method), *parse_qsl(feed.parts.query, keep_blank_values=True)]
+    if feed.scope:
+        parameters += [("scope", ",".join(feed.scope)), ("scope_match", "any")]
     if name == "downtimes":
         parameters += [("windowstart", window.start[:10]), ("windowend", window.end[:10])]
     if is_paged:
         parameters.append((CURSOR, FIRST_CURSOR))
     path = feed.parts.path.rstrip("/")
     if not path.endswith(("/public", "/private")):
-        path += "/private" if is_protected else "/public"
-    url = feed.parts._replace(path=f"{path}/", query=urlencode(parameters)).geturl()
-    return Document(name, url, XML, is_paged)
+        path += "/private" if _is_protected(feed) else "/public"
+    # A condition has one value, and the list of sites does not say which one a site has.
+    choices = [[(name, value) for value in getattr(feed, key)] for key, name in _ASKED.items()]
+    for asked in product(*filter(None, choices if method == "get_site_list" else [])):
+        query = urlencode([*parameters, *asked])
+        url = feed.parts._replace(path=f"{path}/", query=query).geturl()
+        yield Document(name, url, XML, is_paged)
+
+
+def _is_protected(feed: FeedConfig) -> bool:
+    return feed.tls_files.certificate_file is not None
 
 
 def next_page(url: str, path: Path, seen: set[str]) -> str | None:

@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +28,7 @@ from sam_pipeline.schema.secret_file import read_secret
 from sam_pipeline.sql.errors import FeedUnavailable, ImportRunning, StateUnusable
 from sam_pipeline.sql.imports.feed_changes import Window
 from sam_pipeline.sql.imports.http.client import FeedClient, Validators
-from sam_pipeline.sql.imports.http.documents import Document, documents_of, next_page
+from sam_pipeline.sql.imports.http.documents import Document, answered_by, documents_of, next_page
 from sam_pipeline.sql.imports.http.feed_config import SECTION, FeedConfig
 
 INDEX = "index.json"
@@ -47,11 +47,15 @@ class Version(NamedTuple):
 
 @dataclass
 class Download:
-    """The files of a feed, by what they contain, and how many of them the server had changed."""
+    """The files of a feed, by what they contain, and how many of them the server had changed.
+
+    The server has checked the conditions of the filter that it `answered`.
+    """
 
     files: dict[str, list[Path]] = field(default_factory=dict)
     documents: int = 0
     unchanged: int = 0
+    answered: Collection[str] = ()
 
 
 @contextmanager
@@ -77,14 +81,14 @@ def downloaded(
             deadline = Deadline.after(feed.timeout_s)
             client = FeedClient(feed, _proxy(feed, environ), deadline)
             known = _index(current)
-            download, index = Download(), {}
+            download, index = Download(answered=answered_by(feed)), {}
 
             def fetch() -> None:
                 for document in documents_of(feed, window):
-                    download.files[document.name] = []
-                    for url, path in _pages(document, new, get):
+                    files = download.files.setdefault(document.name, [])
+                    for url, path in _pages(document, new, len(files), get):
                         logger.debug("%s: %s", path, url)
-                        download.files[document.name].append(path)
+                        files.append(path)
 
             def get(document: Document, url: str, path: Path) -> None:
                 """Fetch one document, or take it from the last import."""
@@ -115,12 +119,11 @@ def downloaded(
 
 
 def _pages(
-    document: Document, directory: Path, get: Callable[[Document, str, Path], None]
+    document: Document, directory: Path, number: int, get: Callable[[Document, str, Path], None]
 ) -> Iterator[tuple[str, Path]]:
-    """Fetch a document page by page; their URLs and files."""
+    """Fetch a document page by page; their URLs and files, which are counted from `number` on."""
     url: str | None = document.url
     seen: set[str] = set()
-    number = 0
     while url:
         number += 1
         suffix = document.content_types[0].partition("/")[2]

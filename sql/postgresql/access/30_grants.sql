@@ -57,7 +57,7 @@ BEGIN
     -- Imports of topology: read what was said, and insert what has changed.
     GRANT SELECT ON
         serviceEndpoint, siteGroup, downtime, endpoint_statement, group_statement,
-        downtime_statement, report_downtime
+        contact_statement, downtime_statement, report_downtime
     TO sam_topology;
     GRANT INSERT ON serviceEndpoint, siteGroup, siteContact, downtime TO sam_topology;
     GRANT EXECUTE ON FUNCTION lock_names, lock_statements, fold_news TO sam_topology;

@@ -68,10 +68,10 @@ def prune(request: PruneRequest) -> Pruned:
             if (day := first_kept[partition.parent]) and partition.day < day
         ]
 
-    to_thin, to_empty = [], []
+    to_thin, to_empty, first_thinned = [], [], request.first_thinned
     with reading(request.engine) as connection:
         for partition in old_partitions(connection):
-            if partition.parent == RESULTS and partition.day == request.last_pruned:
+            if partition.parent == RESULTS and first_thinned and partition.day >= first_thinned:
                 statement = text(_HAS_OLDER_RESULTS.format(name=partition.name))
                 if partition.filled and connection.scalar(statement):
                     to_thin.append(partition)

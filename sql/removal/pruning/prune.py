@@ -1,9 +1,10 @@
 """Removes whole UTC days of results, details, old statements, audit rows and settled dead letters.
 
 A prune first moves the horizon, the first day whose results are complete. Reports of days before it
-are frozen and never due, so that none is computed from part of a day. The day just before the
-horizon keeps the newest result of each instance, because the next day's report starts from it. Only
-statements that no longer hold are removed, and only those from before the horizon.
+are frozen and never due, so that none is computed from part of a day. Each of the days just before
+the horizon keeps the newest result of each instance, because the next reports start from it: as
+many days as any published report looks back. Only statements that no longer hold are removed, and
+only those from before the horizon.
 
 Each step is a short transaction that can be repeated, so the next prune completes an interrupted
 one.
@@ -31,6 +32,7 @@ _LOCK_CHANGES = text("SELECT FROM changed_day WHERE day < :day ORDER BY day FOR 
 _HORIZON = text("SELECT max(day) FROM horizon")
 _DELETE_HORIZON = text("DELETE FROM horizon")
 _INSERT_HORIZON = text("INSERT INTO horizon (day) VALUES (:day)")
+_LOOK_BACK = text("SELECT coalesce(max(look_back), 1) FROM run WHERE state = 'published'")
 _DELETE_CHANGES = text("DELETE FROM changed_day WHERE day < :day")
 
 
@@ -57,6 +59,7 @@ def prune(
             connection.execute(_LOCK_HORIZON)
         stored = connection.scalar(_HORIZON)
         frozen = None if stored is None else date.fromisoformat(str(stored))
+        look_back = int(connection.scalar(_LOOK_BACK) or 1)
         if horizon is not None:
             horizon = max(filter(None, (horizon, frozen)))  # it never moves back
             if not dry_run:
@@ -74,7 +77,7 @@ def prune(
     before = horizon or frozen
     old = bounds.statements and before and min(bounds.statements, before)
     bounds = replace(bounds, statements=old)
-    request = PruneRequest(engine, bounds, horizon, dry_run, on_progress, sleep)
+    request = PruneRequest(engine, bounds, horizon, look_back, dry_run, on_progress, sleep)
     if engine.dialect.name == "sqlite":
         return prune_sqlite.prune(request)
     return prune_postgresql.prune(request)

@@ -32,23 +32,23 @@ class Bounds:
 
 @dataclass(frozen=True)
 class PruneRequest:
-    """What to prune and how; `on_progress` is called with a line of text after each step."""
+    """What to prune and how; `on_progress` is called with a line of text after each step.
+
+    On the `look_back` days before the horizon, the newest result of each instance is kept.
+    """
 
     engine: Engine
     bounds: Bounds
     horizon: date | None
+    look_back: int
     dry_run: bool
     on_progress: Callable[[str], None]
     sleep: Callable[[float], None]
 
     @property
-    def last_pruned(self) -> date | None:
-        """The day of which the newest result of each instance is kept.
-
-        None if an earlier prune moved the horizon further, and so kept them on a later day.
-        """
-        horizon = self.horizon
-        return horizon - DAY if horizon and horizon == self.bounds.results else None
+    def first_thinned(self) -> date | None:
+        """The first day on which the newest result of each instance is kept."""
+        return self.horizon and self.horizon - self.look_back * DAY
 
 
 @dataclass(frozen=True)

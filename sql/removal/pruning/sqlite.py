@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sam_pipeline.sql.database.engine import reading, writing
 from sam_pipeline.sql.database.statements import TABLES
 from sam_pipeline.sql.loading.fold import fold_all
-from sam_pipeline.sql.removal.pruning.request import DAY, Pruned, PruneRequest, Removed
+from sam_pipeline.sql.removal.pruning.request import Pruned, PruneRequest, Removed
 
 BATCH_ROWS = 2_000
 PAUSE_S = 0.05
@@ -24,17 +24,17 @@ _BEFORE_ALL = -(2**63)
 # Loaders expect the first result of a key at the ordinal 0.
 _FIRST_OF_KEY = text("""
     UPDATE metric_result SET ordinal = 0
-    WHERE measured_at >= :end - 86400 AND measured_at < :end AND ordinal > 0
+    WHERE measured_at >= :first AND measured_at < :end AND ordinal > 0
 """)
 _OLD = "measured_at < :end"
-# On the day that ends at :end, the instance has a newer result, or a worse one of the same time.
+# The instance has a newer result on the same day, or a worse one of the same time.
 _SUPERSEDED = """
-    measured_at >= :end - 86400 AND measured_at < :end AND EXISTS (
+    measured_at >= :first AND measured_at < :end AND EXISTS (
         SELECT 1
         FROM metric_result AS better
         WHERE better.instance_id = old.instance_id
             AND better.measured_at >= old.measured_at
-            AND better.measured_at < :end
+            AND better.measured_at < (old.measured_at / 86400 + 1) * 86400
             AND (better.measured_at, better.status, -better.result_id)
                 > (old.measured_at, old.status, -old.result_id)
     )
@@ -46,16 +46,19 @@ _DROPPED = "state = 'dropped' AND changed_at < :end"
 
 def prune(request: PruneRequest) -> Pruned:
     """Delete, or only count, the rows before the bounds."""
-    bounds, last_pruned = request.bounds, request.last_pruned
+    bounds, first_thinned = request.bounds, request.first_thinned
     if not request.dry_run:
         fold_all(request.engine)  # results must be folded before they are deleted
-    results = _remove(request, "metric_result", "measured_at", _OLD, last_pruned or bounds.results)
-    if last_pruned:
-        end = last_pruned + DAY
-        results += _remove(request, "metric_result", "measured_at", _SUPERSEDED, end)
+    results = 0
+    if bounds.results and first_thinned:
+        first = min(bounds.results, first_thinned)
+        results += _remove(request, "metric_result", "measured_at", _OLD, first)
+        of_days = (_SUPERSEDED, bounds.results, first)
+        results += _remove(request, "metric_result", "measured_at", *of_days)
         if not request.dry_run:
             with writing(request.engine) as connection:
-                connection.execute(_FIRST_OF_KEY, {"end": _seconds(end)})
+                times = {"first": _seconds(first), "end": _seconds(bounds.results)}
+                connection.execute(_FIRST_OF_KEY, times)
     _remove(request, "result_repeat", "instance_id", _OLD, bounds.results)
     details = _remove(request, "metric_result_detail", "instance_id", _OLD, bounds.details)
     statements = sum(
@@ -71,7 +74,12 @@ def prune(request: PruneRequest) -> Pruned:
 
 
 def _remove(
-    request: PruneRequest, table: str, ordered_by: str, condition: str, end: date | None
+    request: PruneRequest,
+    table: str,
+    ordered_by: str,
+    condition: str,
+    end: date | None,
+    first: date = date.min,
 ) -> int:
     """Delete, or only count, the rows that satisfy `condition`; returns their number.
 
@@ -79,10 +87,11 @@ def _remove(
         ordered_by: an indexed column. Each batch continues at its value of the last row, so that
             no batch reads the rows of an earlier one again.
         end: the day whose beginning is `:end` in the condition; None keeps all rows.
+        first: the day whose beginning is `:first`.
     """
     if end is None:
         return 0
-    values = {"end": _seconds(end)}
+    values = {"end": _seconds(end), "first": _seconds(first)}
     if request.dry_run:
         count = text(f"SELECT count(*) FROM {table} AS old WHERE {condition}")
         with reading(request.engine) as connection:

@@ -40,7 +40,6 @@ T = TypeVar("T")
 _LETTERS = f"""
     UPDATE dead_letter SET state = 'dropped', changed_at = :now WHERE state = 'open' AND {THEIRS}
 """
-_HORIZON = text("SELECT max(day) FROM horizon")
 _SEALS = text("SELECT DISTINCT report, month FROM report_seal ORDER BY month, report")
 
 
@@ -143,18 +142,12 @@ def _due(action: Callable[[Period], Withdrawn], period: Period) -> Withdrawn:
 
 
 def _times_of_results(engine: Engine) -> list[tuple[datetime, datetime]]:
-    """The times of results to handle together: on PostgreSQL the days that have a partition.
-
-    Of the results before the horizon, only those of the last day may still be stored.
-    """
-    with reading(engine) as connection:
-        frozen = connection.scalar(_HORIZON)
-        days = sorted({partition.day for partition in partitions(connection)})
-    first = date.fromisoformat(str(frozen)) - _DAY if frozen else date.min
+    """The times of results to handle together: on PostgreSQL the days that have a partition."""
     if engine.dialect.name == "sqlite":
-        return [(datetime.combine(first, time(), UTC), ALWAYS)]
+        return [(datetime.combine(date.min, time(), UTC), ALWAYS)]
+    with reading(engine) as connection:
+        days = sorted({partition.day for partition in partitions(connection)})
     return [
         (datetime.combine(day, time(), UTC), datetime.combine(day + _DAY, time(), UTC))
         for day in days
-        if day >= first
     ]

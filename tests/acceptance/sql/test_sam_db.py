@@ -30,7 +30,15 @@ from tests.support import feed_server
 from tests.support.builders import metric_result
 from tests.support.commands import Answer, Workplace
 from tests.support.database.gocdb_files import endpoint_elements, nested_downtime, site
-from tests.support.database.with_schema import with_schema
+from tests.support.feed_samples import (
+    CRIC_DOWNTIME,
+    osg_downtime,
+    osg_downtimes,
+    osg_group,
+    osg_resource,
+    osg_service,
+    osg_summary,
+)
 from tests.support.feed_server import XML, Fault, FeedServer, as_json, serving, vo_feed
 from tests.support.reports.stored import query
 from tests.support.waiting import eventually
@@ -39,15 +47,6 @@ RECORDS = 12_000
 BAD = {number for number in range(RECORDS) if number % 500 == 7}
 KILLS = 3
 HOSTS = 35
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def workplace(request: pytest.FixtureRequest, tmp_path: Path) -> Workplace:
-    url = f"sqlite:///{tmp_path / 'sam.db'}"
-    if request.param == "postgresql":
-        url = request.getfixturevalue("postgres_url")
-    with_schema(url).dispose()
-    return Workplace(tmp_path, f"spool://{tmp_path}/spool", url).write_configuration()
 
 
 def record(number: int) -> str:
@@ -115,13 +114,18 @@ def server(tmp_path: Path) -> Iterator[FeedServer]:
         server.documents = {"/vo.xml": (XML, vo_feed("atlas", {"A": [("h1", "CE")]}, "T2"))}
         server.documents["/api/core/service/query/"] = as_json({})
         server.documents["/api/core/federation/query/"] = as_json({"F": {"rcsites": ["A"]}})
+        server.documents["/api/core/downtime/query/"] = as_json({"4711": CRIC_DOWNTIME})
+        group = osg_group("EXAMPLE_T2", osg_resource("ce.example.edu", osg_service("CE")))
+        server.documents["/rgsummary/xml"] = (XML, osg_summary(group))
+        server.documents["/rgdowntime/xml"] = (XML, osg_downtimes(osg_downtime()))
         yield server
 
 
 @pytest.fixture
 def feeds(workplace: Workplace, server: FeedServer) -> Workplace:
     """All feeds of the server are those of sam.toml."""
-    urls = {"gocdb": server.gocdb, "vofeed": f"{server.url}/vo.xml", "cric": server.url}
+    urls = {"gocdb": server.gocdb, "vofeed": f"{server.url}/vo.xml"}
+    urls |= {"cric": server.url, "osg": server.url}
     files = f'ca_file = "{server.ca_file}"\ncertificate_file = "{server.certificate_file}"\n'
     tables = (
         f'[[import.feed]]\nkind = "{kind}"\nurl = "{url}"\ntimeout_s = 60\n{files}'
@@ -156,11 +160,19 @@ def test_all_feeds_are_imported_and_then_unchanged(feeds: Workplace, server: Fee
         "gocdb serviceEndpoint": [0, 0, 0, HOSTS],
         "gocdb siteGroup NGI": [0, 0, 0, 1],
         "gocdb siteGroup scope": [0, 0, 0, 2],
+        "gocdb siteContact": [0, 0, 0, 0],
         "gocdb downtime": [0, 0, 0, 1],
         "vofeed serviceEndpoint": [0, 0, 0, 1],
         "vofeed siteGroup": [0, 0, 0, 1],
+        "vofeed siteContact": [0, 0, 0, 0],
         "cric serviceEndpoint": [0, 0, 0, 0],
         "cric siteGroup federation": [0, 0, 0, 1],
+        "cric downtime": [0, 0, 0, 2],
+        "osg serviceEndpoint": [0, 0, 0, 1],
+        "osg siteGroup OSG_Facility": [0, 0, 0, 1],
+        "osg siteGroup OSG_Site": [0, 0, 0, 1],
+        "osg siteContact": [0, 0, 0, 0],
+        "osg downtime": [0, 0, 0, 2],
     }
     half = len(server.requests) // 2
     assert server.statuses() == [200] * half + [304] * half
@@ -178,12 +190,12 @@ def test_a_feed_that_fails_does_not_stop_the_others_and_the_first_decides_the_ex
 
     done = feeds.run("sam-db", "import", "feeds", "--json")
 
-    failed, vo_feed, cric = done.json
+    failed, vo_feed, cric, _ = done.json
     assert done.code == BAD_DATA
     assert "instead of application/xml" in failed["error"]
     assert "instead of application/xml" in done.err
     assert "answered 404" in cric["error"]
-    assert [kind["new"] for kind in vo_feed["kinds"]] == [1, 1]
+    assert [kind["new"] for kind in vo_feed["kinds"]] == [1, 1, 0]
 
 
 @on_sqlite

@@ -35,6 +35,18 @@ from tests.support.database.gocdb_files import (
     service_endpoint,
     site,
 )
+from tests.support.feed_samples import (
+    ARGO_DOWNTIMES,
+    ARGO_TOPOLOGY,
+    OSG_DOWNTIME_YAML,
+    OSG_GROUP_YAML,
+    osg_downtime,
+    osg_downtimes,
+    osg_group,
+    osg_resource,
+    osg_service,
+    osg_summary,
+)
 from tests.support.feed_server import XML, as_json, serving, vo_feed
 from tests.support.waiting import eventually
 
@@ -142,8 +154,11 @@ def tls(directory: Path) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def feeds(directory: Path) -> Iterator[dict[str, str]]:
-    """GOCDB, CRIC and a VO feed on one server, and their files."""
+    """GOCDB, CRIC, OSG and a VO feed on one server, and their files."""
     now = int(time.time())
+    summary = osg_summary(
+        osg_group("EXAMPLE_T2", osg_resource("ce.example.edu", osg_service("CE")))
+    )
     (directory / "gocdb").mkdir()
     downtime = nested_downtime(("ce01.example.org", "CE"), start=now, end=2**31)
     for name, text in {
@@ -153,6 +168,11 @@ def feeds(directory: Path) -> Iterator[dict[str, str]]:
         "vofeed.xml": vo_feed("cms", {"A": [("ce01", "CE")]}, "T2"),
         "services.json": as_json(SERVICES)[1],
         "federations.json": as_json(FEDERATIONS)[1],
+        "rgsummary.xml": summary,
+        "EXAMPLE_T2.yaml": OSG_GROUP_YAML,
+        "EXAMPLE_T2_downtime.yaml": OSG_DOWNTIME_YAML,
+        "topology.csv": ARGO_TOPOLOGY,
+        "downtimes.csv": ARGO_DOWNTIMES,
     }.items():
         content = text.encode() if isinstance(text, str) else text
         (directory / "gocdb" / name).write_bytes(content)
@@ -167,6 +187,8 @@ def feeds(directory: Path) -> Iterator[dict[str, str]]:
             "/atlas/vofeed.xml": (XML, vo_feed("atlas", {"A": [("ce01", "CE")]}, "T2")),
             "/api/core/service/query/": as_json(SERVICES),
             "/api/core/federation/query/": as_json(FEDERATIONS),
+            "/rgsummary/xml": (XML, summary),
+            "/rgdowntime/xml": (XML, osg_downtimes(osg_downtime())),
         }
         yield {
             "feeds": server.url,

@@ -47,9 +47,9 @@ from tests.worlds.parquet_files import write_world
 from tests.worlds.profile_file import to_toml
 from tests.worlds.records import result_batches, topology_batches
 
-SEED = 7
+SEED = 39
 BATCHES, SIZE = 4, 30
-OF_ARCHIVE = 25
+OF_ARCHIVE = 36
 """Another seed."""
 _RUNS = text(
     "SELECT report, day, results_read, results_ignored, instances, results_digest,"
@@ -143,7 +143,7 @@ def test_reports_from_the_archive_equal_those_from_the_database(
     assert facts
 
 
-@pytest.mark.parametrize("from_archive", [(0, 2), (-1, 1)])
+@pytest.mark.parametrize("from_archive", [(0, 2), (-1, 1), (-6, -5, -2, 1)])
 def test_days_of_both_sources_make_one_report(
     spark: SparkContext, databases: Databases, tmp_path: Path, from_archive: tuple[int, ...]
 ) -> None:
@@ -167,7 +167,7 @@ def test_days_of_both_sources_make_one_report(
 def chosen(engine: Engine, store: LocalStore, source: str, batch: Batch) -> ArchivedDays:
     with reading(engine) as connection:
         period = Period(batch.setting.days[0], batch.setting.days[-1])
-        return archived_days(connection, store, source, period)
+        return archived_days(connection, store, source, period, batch.setting.days_before)
 
 
 def local_store(directory: Path) -> LocalStore:
@@ -184,7 +184,8 @@ def archive(engine: Engine, store: LocalStore, days: list[date]) -> None:
 
 
 def days_read(setting: Setting) -> list[date]:
-    return [setting.first_day - timedelta(days=1), *setting.days]
+    before = range(setting.days_before, 0, -1)
+    return [*(setting.first_day - timedelta(days=number) for number in before), *setting.days]
 
 
 def published(engine: Engine, setting: Setting) -> tuple[Mapping[Any, Any], list[Any]]:
@@ -236,7 +237,7 @@ def things(thing: ThingNow) -> Iterator[ThingNow]:
         yield from things(child)
 
 
-# DuckDB does not know groups, thresholds, own operations and excluded monitoring hosts. -----------
+# DuckDB does not know groups, thresholds, own operations, notice and excluded monitoring hosts. ---
 
 
 @pytest.mark.parametrize("number", range(BATCHES))
@@ -288,8 +289,10 @@ def plain(batch: Batch) -> tuple[World, Profile]:
     profile = replace(
         drawn,
         fqan=None,
+        groups=(),
         thresholds=(),
         operations={},
+        notice_s=0,
         metrics_operation=known(drawn.metrics_operation),
         functions_operation=known(drawn.functions_operation),
         flavours={

@@ -35,7 +35,8 @@ VALUES ('monitoring-host', 'nagios.example.org', '', '', '', '', :start, :end, '
 
 def fill(engine: Engine) -> None:
     """Load the three days."""
-    insert(engine, "serviceEndpoint", service_endpoint(), service_endpoint(hostName=HOSTS[0]))
+    of_grid_site = service_endpoint(hostName=HOSTS[0], gridSite="GRID")
+    insert(engine, "serviceEndpoint", service_endpoint(), of_grid_site)
     insert(engine, "siteGroup", site_group())
     insert(engine, "downtime", downtime())
     start, end = (1_795_132_800 + 60 * n for n in (53, 54))

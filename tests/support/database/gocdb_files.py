@@ -40,16 +40,19 @@ def service_endpoint(
 
 
 def site(
-    name: str = "EXAMPLE-LCG2", ngi: str = "NGI_SI", scopes: Sequence[str] = ("EGI", "tier2")
+    name: str = "EXAMPLE-LCG2",
+    ngi: str = "NGI_SI",
+    scopes: Sequence[str] = ("EGI", "tier2"),
+    more: str = "",
 ) -> str:
-    """An element of get_site."""
+    """An element of get_site; `more` are further elements in it."""
     tags = "".join(f"<SCOPE>{escape(scope)}</SCOPE>" for scope in scopes)
     return f"""  <SITE ID="14" PRIMARY_KEY="14G0" NAME={quoteattr(name)}>
     <PRIMARY_KEY>14G0</PRIMARY_KEY>
     <SHORT_NAME>{escape(name)}</SHORT_NAME>
     <OFFICIAL_NAME>A site</OFFICIAL_NAME>
     <ROC>{escape(ngi)}</ROC>
-    <SCOPES>{tags}</SCOPES>
+    <SCOPES>{tags}</SCOPES>{more}
   </SITE>
 """
 

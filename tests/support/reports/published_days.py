@@ -110,6 +110,7 @@ def _run(connection: Connection, profile: Profile, day: date, until: int | None)
     values: dict[str, object] = {"report": profile.name, "day": str(day), "state": "published"}
     values |= {"started_at": stored(day_start(day) + DAY_S), "until": until and stored(until)}
     values |= {"profile": profile.document, "newest_result": 2**62}
+    values |= {"look_back": profile.look_back}
     names, placeholders = ", ".join(values), ", ".join(f":{name}" for name in values)
     statement = text(f"INSERT INTO run ({names}) VALUES ({placeholders}) RETURNING run_id")
     return int(connection.execute(statement, values).scalar_one())

@@ -71,7 +71,6 @@ class StoredDay:
 
 
 def at(time: str) -> int:
-    """The epoch second of hh:mm on the day, or on the previous day with a leading tilde."""
-    before = time.startswith("~")
-    hours, minutes = time.removeprefix("~").split(":")
-    return MIDNIGHT + int(hours) * 3600 + int(minutes) * 60 - (DAY_S if before else 0)
+    """The epoch second of hh:mm on the day; each leading tilde is a day before."""
+    hours, minutes = time.lstrip("~").split(":")
+    return MIDNIGHT + int(hours) * 3600 + int(minutes) * 60 - time.count("~") * DAY_S

@@ -422,7 +422,9 @@ def test_a_table_becomes_rows(db: SamDb, delimiter: str, sign: str) -> None:
 
     done = db(*TABLE, "--delimiter", delimiter, file)
 
-    assert (done.code, done.out) == (OK, "g.csv: 1 line: 1 row, 0 duplicates\n")
+    assert (done.code, done.out) == (
+        *(OK, "g.csv: 1 line: 1 new or changed, 0 unchanged, 0 left out\n"),
+    )
     assert rows(db, "siteGroup", "siteName, groupName") == [("A", 'North "upper"')]
 
 

@@ -29,6 +29,7 @@ from tests.oracle.oracle import (
     DayReport,
     Trend,
     day_report,
+    figures_of,
     period,
     rounded,
     trend,
@@ -128,6 +129,43 @@ def test_the_topology_of_a_day_is_that_of_its_first_moment() -> None:
     ]
 
     assert {site for site, _, _ in report(endpoints=endpoints).endpoints} == {"A", "D"}
+
+
+def test_a_downtime_names_the_site_or_the_grid_site_of_an_endpoint() -> None:
+    endpoints = [
+        replace(ENDPOINT, grid_site="GRID"),
+        replace(ENDPOINT, site="BETA", host="ce02", grid_site="GRID"),
+        replace(ENDPOINT, site="BETA", host="ce03", grid_site="OTHER"),
+    ]
+
+    def covered(**names: str) -> set[str]:
+        day = report(endpoints=endpoints, downtimes=[downtime(**names)])
+        downs = {host: states for (_, _, host), states in day.endpoints.items()}
+        return {host for host, states in downs.items() if figures_of(states).seconds["DOWNTIME"]}
+
+    assert covered(site="GRID") == {"ce01", "ce02"}
+    assert covered(site="BETA") == {"ce02", "ce03"}
+    assert covered(site="OTHER", host="ce03") == {"ce03"}
+    assert covered(site="OTHER", host="ce02") == set()
+
+
+@pytest.mark.parametrize(
+    ("patterns", "sites"),
+    [
+        ({"sites": ("A*",)}, {"ALFA"}),
+        ({"groups": ("federation/*",)}, {"BETA"}),
+        ({"sites": ("ALFA",), "groups": ("*/G",)}, {"ALFA", "BETA"}),
+        ({"sites": ("LFA",)}, set()),
+    ],
+)
+def test_a_profile_may_choose_sites(patterns: dict[str, Any], sites: set[str]) -> None:
+    endpoints = [ENDPOINT, replace(ENDPOINT, site="BETA", host="ce02")]
+    groups = [SiteGroup("BETA", "federation", "G", LONG_AGO)]
+    groups.append(SiteGroup("ALFA", "federation", "G", LONG_AGO, START))  # until this day
+
+    day = report(endpoints=endpoints, groups=groups, profile=replace(PROFILE, **patterns))
+
+    assert {site for (site,) in day.sites} == sites
 
 
 def test_downtimes_count_at_their_place_in_their_newest_announcement_but_not_for_reliability() -> (
@@ -374,6 +412,14 @@ EDGES: dict[str, Callable[[World], object]] = {
     "an endpoint of two sites": lambda world: (
         most((host, flavour) for _, host, flavour in {astuple(e)[:3] for e in world.endpoints}) > 1
     ),
+    "two sites at a grid site in downtime": lambda world: any(
+        d.start < d.end
+        and len({e.site for e in world.endpoints if "" != e.grid_site == d.site != e.site}) > 1
+        for d in world.downtimes
+    ),
+    "a site at two grid sites": lambda world: (
+        most(site for site, grid in {(e.site, e.grid_site) for e in world.endpoints} if grid) > 1
+    ),
     "an endpoint that is not monitored": lambda world: any(
         "N" in (endpoint.production, endpoint.monitored) for endpoint in world.endpoints
     ),
@@ -411,6 +457,8 @@ def test_every_status_and_every_kind_of_setting_occurs() -> None:
     assert {profile.fqan for profile in drawn_profiles} == {None, "", "/ops/pilot"}
     assert {None} < {profile.validity_s for profile in drawn_profiles}
     assert any(profile.validity_of for profile in drawn_profiles)
+    assert any(profile.sites and not profile.groups for profile in drawn_profiles)
+    assert any(profile.groups and not profile.sites for profile in drawn_profiles)
     assert any(profile.thresholds for profile in drawn_profiles)
     assert any(len(profile.functions) > 1 for profile in drawn_profiles)
     operations = [table for profile in drawn_profiles for table in profile.operations.values()]

@@ -7,10 +7,10 @@ curl() { case "$*" in  # instead of GOCDB on the network
     *downtime*) cat gocdb/downtimes.xml ;;
     *) cat gocdb/services.xml ;;
 esac; }
-#: run sh 1 2 3 4 5 6 7 8 9
-shows "nothing was written; these rows would be:"
+#: run sh 1 2 3 4 5 6 7 8 9 10
+shows "nothing was written"
 shows "due: 2026-03-02 2026-03-03"
 same "$(sam-db downtime list --all --json | grep -c '"source": "feed gocdb"')" 1
 before=$(sqlite3 sam.db .dump | md5sum)
-#: run sh 5 7
+#: run sh 6 8
 same "$(sqlite3 sam.db .dump | md5sum)" "$before"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from sam_pipeline.spark_jobs.compute.storage import Storage
 from sam_pipeline.spark_jobs.compute.stretches import concatenated
 from sam_pipeline.spark_jobs.errors import AnotherRun, MixedVOs, SparkFailed
 from sam_pipeline.spark_jobs.inputs.announced import MONITORING_HOST, Exclusion
+from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import Period, day_start
 from sam_pipeline.spark_jobs.rules.seconds import Seconds
@@ -32,13 +33,27 @@ from sam_pipeline.spark_jobs.runs.unchanged import only_changed
 from sam_pipeline.sql.database.engine import name_of, reading, writing
 from sam_pipeline.sql.errors import DatabaseFull, DatabaseRefused
 from sam_pipeline.sql.loading.fold import take_changes
+from sam_pipeline.sql.removal.pruning.prune import prune
+from sam_pipeline.sql.removal.pruning.request import bounds_of
 from tests.integration.spark_jobs.conftest import SamReport
 from tests.oracle.spark import cut
 from tests.support.database.dialects import only_on
 from tests.support.database.sql_rows import query
 from tests.support.reports.database import DAY, LATER, ONE_DAY, PROFILE, Grid, profile
+from tests.support.reports.stored import moment_of
+from tests.worlds.model import midnight
 
 HOUR = 3600
+LONG = """
+name = "test"
+validity_s = 3600
+[validity]
+certificate = 691200  # 8 days
+other = "off"
+[flavours.SRM]
+metrics = ["put", "certificate", "other"]
+"""
+JUDGED = '[[thresholds]]\nmetric = "certificate"\nlabel = "days"\ncritical = "7:"\n'
 FULL_DISK = """
 CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100';
@@ -298,6 +313,41 @@ def test_several_days_are_one_job_and_an_open_day_ends_at_the_run(
     ]
     read = query(small_grid.reader, "SELECT results_read FROM report_run ORDER BY day")
     assert read == [(1,), (2,), (1,)]
+
+
+@pytest.mark.parametrize("threshold", ["", JUDGED])
+def test_a_result_counts_until_its_validity_ends_days_later_even_if_its_day_was_pruned(
+    spark: SparkContext, grid: Grid, tmp_path: Path, threshold: str
+) -> None:
+    """Each metric has its own validity. A day alone reads the same as a day of a period."""
+    (tmp_path / "long.toml").write_text(LONG + threshold)
+    report = read_profile(tmp_path / "long.toml")
+    days = [DAY + timedelta(days=number) for number in range(10)]
+    grid.endpoint("A", "SRM", "h1")
+    for metric in ("put", "certificate", "other"):
+        grid.result(f"SRM h1 {metric}", "12:00", "CRITICAL")
+        grid.result(f"SRM h1 {metric}", "23:30", "OK", performanceData="days=30")
+
+    def ok_until(day: date) -> dict[str, float]:
+        """The hour until which each metric was OK on a day; it was not OK again later."""
+        ends = "SELECT metric_name, end_time FROM status_timeline WHERE level = 'metric'"
+        rows = query(grid.reader, f"{ends} AND day = '{day}' AND status = 'OK'")
+        return {name: (moment_of(end) - midnight(day)) / timedelta(hours=1) for name, end in rows}
+
+    run(spark, grid, report, Period(days[0], days[-1]))
+    of_period = [ok_until(day) for day in days]
+    prune(grid.engine, bounds_of(days[3], keep_results=1))
+    for day in days[2:]:
+        run(spark, grid, report, Period(day, day))
+
+    certificate = [{"certificate": 24}] * 6 + [{"certificate": 23.5}, {}]
+    assert of_period[:2] == [
+        {"put": 24, "certificate": 24, "other": 24},
+        {"put": 0.5, "certificate": 24, "other": 24},
+    ]
+    assert of_period[2:] == [ok_until(day) for day in days[2:]] == certificate
+    read = "SELECT DISTINCT day, results_read, results_digest, input_digest FROM report_run"
+    assert len(query(grid.reader, read)) == len(days)
 
 
 @only_on("postgresql")

@@ -258,3 +258,18 @@ def test_the_results_are_those_that_the_run_has_read(few_results: Grid, tmp_path
     assert [result.publisher for result in read[PING][1:]] == ["anonymous", "key:nagios"]
     assert [result.status for result in earlier[PING]] == ["OK", "CRITICAL"]
     assert newest_two == {PING: read[PING][2:], PUT: read[PUT]}
+
+
+def test_results_of_several_days_are_read_from_the_first_one_that_any_run_looked_back_to(
+    few_results: Grid, tmp_path: Path
+) -> None:
+    long = profile(tmp_path, ('"off"', f"{2 * DAY_S}"))
+    usual = Run(1, BEFORE, "", None, 0, {}, 0, "", "", "", profile(tmp_path), 2**62, (), ())
+
+    def oldest(*runs: Run) -> int:
+        with reading(few_results.reader) as connection:
+            return read_results(connection, runs, [PING])[PING][0].measured - START
+
+    assert oldest(usual) == oldest(replace(usual, day=DAY, profile=long)) == -DAY_S - 60
+    assert oldest(replace(usual, day=DAY)) == -DAY_S
+    assert oldest(replace(usual, day=NEXT), replace(usual, day=NEXT, profile=long)) == -DAY_S

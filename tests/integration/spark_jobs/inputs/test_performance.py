@@ -172,7 +172,8 @@ def test_suspicious_settings_give_warnings(grid: Grid, tmp_path: Path) -> None:
     measure(grid, "CE ce01.example.org ping", HOURLY)
     measure(grid, "CE ce01.example.org submit", ["02:00"], day=DAY - timedelta(days=7))
     measure(grid, "SRM ce01.example.org ping", ["02:00"])
-    odd = profile(tmp_path, ('"off"', "3599"), ('["SRM"]', f'["CE"]{TARGETS}'))
+    patterns = 'sites = ["SITE-?", "T1_*"]\ngroups = ["*/NORTH", "tier/1"]'
+    odd = profile(tmp_path, ('"off"', f"3599\n{patterns}"), ('["SRM"]', f'["CE"]{TARGETS}'))
     of_no_vo = profile(tmp_path, ('"ops"', '"xyz"'))
 
     with reading(grid.reporter) as connection:
@@ -190,9 +191,11 @@ def test_suspicious_settings_give_warnings(grid: Grid, tmp_path: Path) -> None:
         ("submit ", str(WEEK)),
         ("targets ", "federation NORHT", "did you mean federation NORTH"),
         ("targets ", "site SITE-B", "SITE-A"),
+        ("sites: ", "T1_*", f"topology of {DAY}"),
+        ("groups: ", "tier/1", f"topology of {DAY}"),
     ):
         [_] = [w for w in warnings if w.startswith(subject) and all(fact in w for fact in facts)]
-    assert len(warnings) == 7
+    assert len(warnings) == 9
     [named] = [warning for warning in of_vo if "VO xyz: " in warning]
     assert named.endswith("there are atlas, ops")
     assert any(warning.startswith("flavour SRM has no endpoint for VO xyz") for warning in of_vo)

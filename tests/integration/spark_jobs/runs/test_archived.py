@@ -15,7 +15,7 @@ from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.spark_jobs.compute import job
 from sam_pipeline.spark_jobs.config import ARCHIVE, AUTO, DATABASE
 from sam_pipeline.spark_jobs.inputs.archive.days import FROM_DATABASE, ArchivedDays
-from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period
 from sam_pipeline.spark_jobs.runs.archived import archived_days, change_numbers, due_from_archive
 from sam_pipeline.sql.archive.manifest import MANIFESTS, RESULTS, Manifest
 from sam_pipeline.sql.archive.record import number_changes
@@ -63,10 +63,14 @@ def another_database(directory: Path) -> Grid:
 
 
 def chosen(
-    grid: Grid, store: LocalStore | None, source: str = AUTO, period: Period = PERIOD
+    grid: Grid,
+    store: LocalStore | None,
+    source: str = AUTO,
+    period: Period = PERIOD,
+    look_back: int = 1,
 ) -> ArchivedDays:
     with reading(grid.engine) as connection:
-        return archived_days(connection, store, source, period)
+        return archived_days(connection, store, source, period, look_back)
 
 
 def run(spark: SparkContext, grid: Grid, directory: Path, archived: ArchivedDays) -> None:
@@ -114,6 +118,10 @@ def test_the_archive_alone_must_have_all_days_and_the_day_before(
     assert list(chosen(grid, store, ARCHIVE, Period(BEFORE, BEFORE)).absent) == [
         BEFORE - timedelta(days=1)
     ]
+    absent = chosen(grid, store, ARCHIVE, Period(BEFORE, BEFORE), look_back=3).absent
+    assert [(BEFORE - day).days for day in absent] == [3, 2, 1]
+    with pytest.raises(NotArchived, match=f"{DAY} is not in the archive"):
+        chosen(grid, store, ARCHIVE, Period(NEXT, NEXT), look_back=3)
     with pytest.raises(ConfigError, match="no archive is configured"):
         chosen(grid, None, ARCHIVE)
 
@@ -133,17 +141,25 @@ def test_auto_reads_the_database_while_the_archive_is_away_unless_days_were_prun
 def test_a_run_from_the_archive_has_seen_the_changes_of_the_version(
     grid: Grid, store: LocalStore, tmp_path: Path
 ) -> None:
-    [manifest] = archive(grid, store, DAY)
-    archived = ArchivedDays(store.source(), {DAY: manifest})
+    days = [DAY + timedelta(days=number) for number in range(4)]
+    period = Period(days[0], days[-1])
+    manifests = archive(grid, store, *days)
+    archived = ArchivedDays(store.source(), dict(zip(days, manifests, strict=True)))
     other = another_database(tmp_path)
 
-    with reading(grid.engine) as connection:
-        ours = change_numbers(connection, archived, PERIOD, 99)
-    with reading(other.engine) as connection:
-        of_others = change_numbers(connection, archived, PERIOD, 99)
+    def numbers(grid: Grid, look_back: int = 1) -> list[int]:
+        with reading(grid.engine) as connection:
+            of_days = change_numbers(connection, archived, period, look_back, change_no=99)
+        return [of_days[day] for day in days]
 
-    assert ours == {DAY: manifest.source.change_no, NEXT: 99}
-    assert of_others == {DAY: 99, NEXT: 99}
+    at_first = numbers(grid)
+    grid.result("SRM h1 put", "19:00", "OK")  # of the day, which changes the next one, too
+    number_changes(grid.engine)
+
+    version = manifests[0].source.change_no
+    assert at_first == numbers(other) == [99] * 4
+    assert numbers(grid) == [version, version, version, 99]
+    assert numbers(grid, look_back=2) == [version] * 4
 
 
 def test_days_of_the_archive_are_due_until_their_newest_versions_were_read(
@@ -162,6 +178,29 @@ def test_days_of_the_archive_are_due_until_their_newest_versions_were_read(
     assert due() == [Period(BEFORE, BEFORE)]
     archive(grid, store, DAY)
     assert due() == [Period(BEFORE, NEXT)]
+
+
+def test_a_new_version_makes_all_days_due_on_which_its_results_count(
+    spark: SparkContext, grid: Grid, store: LocalStore, tmp_path: Path
+) -> None:
+    figures = Grid(f"sqlite:///{tmp_path}/figures.db")
+    report = profile(tmp_path, ('"off"', str(3 * DAY_S)))
+    days = [BEFORE + timedelta(days=number) for number in range(6)]
+    period = Period(days[0], days[-1])
+    archive(grid, store, *days)
+    archived = chosen(figures, store, ARCHIVE, period, report.look_back)
+    job.run(
+        *(spark, figures.reporter, [report], period, 99, lambda: LATER, lambda stage: None),
+        archived=archived,
+    )
+
+    def due() -> list[Period]:
+        with reading(figures.engine) as connection:
+            return [report.period for report in due_from_archive(connection, [report], store)]
+
+    assert due() == []
+    archive(grid, store, DAY)
+    assert due() == [Period(days[1], days[4])]
 
 
 def test_files_that_are_not_what_the_manifest_says_stop_the_run_before_it_begins(

@@ -48,9 +48,11 @@ def published(
     report: str = "test",
     state: str = "published",
     was_open: bool = False,
+    look_back: int = 1,
 ) -> None:
     second = 0 if engine.dialect.name == "sqlite" else "1970-01-01T00:00:00Z"
     more = {"state": state, "change_no": change_no, "until": second if was_open else None}
+    more["look_back"] = look_back
     day = f"2026-11-{number:02}"
     _write(engine, "run", report=report, day=day, started_at=second, **more)
 
@@ -151,6 +153,25 @@ def test_a_late_result_makes_its_day_and_the_next_due_once_its_endpoint_is_known
     assert due_after() == november(14, 15)
     grid.endpoint("B", "CE", "ce.new", validFrom="2026-11-15T00:00:00Z")
     assert set(november(15, 16)) <= set(due_after())
+
+
+def test_a_late_result_makes_each_report_due_for_as_many_days_as_it_looked_back(grid: Grid) -> None:
+    grid.endpoint("A", "CE", "ce.A")
+    grid.result("CE ce.A ping", "12:00", "OK", day=november(8)[0])
+    change_no = taken(grid.engine)
+    for number in range(8, 20):
+        published(grid.engine, number, change_no=change_no)
+        published(grid.engine, number, change_no=change_no, report="long", look_back=6)
+        published(grid.engine, number, change_no=change_no, report="all", look_back=24_856)
+    before = due(grid.engine), due(grid.engine, "long"), due(grid.engine, "all")
+
+    grid.result("CE ce.A ping", "13:00", "CRITICAL", day=november(12)[0])
+    taken(grid.engine)
+
+    assert before == ([], [], [])
+    assert due(grid.engine) == november(12, 13)
+    assert due(grid.engine, "long") == november(*range(12, 19))
+    assert due(grid.engine, "all") == november(*range(12, 20))
 
 
 # Of two concurrent commands for a report the second waits, and logs for whom ----------------------
@@ -314,6 +335,19 @@ def test_the_days_that_an_exclusion_touches_are_due_and_again_when_it_is_removed
 
     assert after_adding == marked(engine) == days
     assert bool(re.match(r"due: 2025-10", removed.out)) == bool(days)
+
+
+def test_exclusion_of_a_monitoring_host_lists_the_days_on_which_its_results_would_count(
+    engine: Engine, sam_report: SamReport, tmp_path: Path
+) -> None:
+    reported(engine)
+    publish(engine, profile(tmp_path, ('"off"', "259200")), DAY, {})
+    times = ("--start", "2025-10-10T12:00Z", "--end", "2025-10-10T13:00Z", "--reason", "x")
+
+    of_host, of_metric = (sam_report(*ADD, *of, *times, "--json") for of in (MONITOR, METRIC))
+
+    assert of_host.json["due_days"] == [f"2025-10-{number}" for number in (10, 11, 12, 13)]
+    assert of_metric.json["due_days"] == ["2025-10-10"]
 
 
 def test_frozen_days_are_not_marked_and_a_warning_names_their_end(

@@ -278,6 +278,8 @@ def test_topology_and_downtimes_that_are_missing_are_restored_but_not_what_was_c
 
     assert restored.rows == {"serviceEndpoint": 2, "siteGroup": 1, "downtime": 1, "metricOutput": 0}
     assert query(engine, "SELECT groupName, weight FROM siteGroup") == [("North", 3)]
+    named = "SELECT gridSite FROM serviceEndpoint WHERE gridSite IS NOT NULL"
+    assert query(engine, named) == [("GRID",)]
     start = "2026-11-20T08:00:00Z"
     assert query(engine, "SELECT downtimeId, startTime FROM downtime") == [("D1", start)]
     insert(engine, "downtime", downtime(endTime=start, timestamp="2026-11-24T00:00:00Z"))

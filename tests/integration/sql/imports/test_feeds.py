@@ -19,13 +19,13 @@ from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.proxy import Proxy, parse_proxy
 from sam_pipeline.schema.records.classes import SERVICE_ENDPOINT
-from sam_pipeline.sql.commands.imports.feed_command import rows_of_feed
+from sam_pipeline.sql.commands.imports.feed_command import READERS
 from sam_pipeline.sql.database.engine import writing
 from sam_pipeline.sql.errors import BadInput, FeedRefused, FeedUnavailable
 from sam_pipeline.sql.imports.feed_changes import FeedChanges, FeedSnapshot, Window
 from sam_pipeline.sql.imports.feed_import import apply_snapshot
-from sam_pipeline.sql.imports.feed_rows import FeedRows
-from sam_pipeline.sql.imports.gocdb import read_endpoints
+from sam_pipeline.sql.imports.feed_rules import taken
+from sam_pipeline.sql.imports.formats.gocdb import read_gocdb
 from sam_pipeline.sql.imports.http.client import (
     ATTEMPTS,
     MAX_REDIRECTS,
@@ -77,8 +77,8 @@ def import_feed(
     engine: Engine, feed: FeedConfig, state: Path, at: str, accept_shrinking: bool = False
 ) -> list[FeedChanges]:
     with downloaded(feed, WINDOW, state, {}) as download:
-        name, rows = rows_of_feed(feed.kind, download.files)
-        snapshot = FeedSnapshot(name, at, None, WINDOW, accept_shrinking)
+        rows = taken(READERS[feed.kind](download.files), feed.rules, download.answered)
+        snapshot = FeedSnapshot(rows.feed, at, None, WINDOW, accept_shrinking)
         return apply_snapshot(engine, rows, snapshot)
 
 
@@ -173,8 +173,10 @@ def test_half_an_export_changes_nothing(
 def test_feeds_of_several_owners_leave_each_others_rows_alone(
     engine: Engine, importer: Engine, server: FeedServer, tmp_path: Path
 ) -> None:
-    """Each drops the host that all of them have; what shrinks must be accepted."""
-    insert(engine, "serviceEndpoint", endpoint_row(hostName="shared", messageId="m-1"))
+    """Each drops the hosts that all of them have; what shrinks must be accepted."""
+    shared = ("shared1", "shared2", "shared3")
+    for host in shared:
+        insert(engine, "serviceEndpoint", endpoint_row(hostName=host, messageId=f"m-{host}"))
 
     def serve(*hosts: str) -> None:
         server.elements["get_service_endpoint"] = [service_endpoint(host=host) for host in hosts]
@@ -187,6 +189,7 @@ def test_feeds_of_several_owners_leave_each_others_rows_alone(
         server.documents["/api/core/service/query/"] = cric
         federations = as_json({host: {"rcsites": ["EXAMPLE-LCG2"]} for host in hosts})
         server.documents["/api/core/federation/query/"] = federations
+        server.documents["/api/core/downtime/query/"] = as_json({})
 
     feeds = {
         "gocdb": feed_of(server),
@@ -194,7 +197,7 @@ def test_feeds_of_several_owners_leave_each_others_rows_alone(
         "vofeed:cms": feed_of(server, "vofeed", "/cms.xml"),
         "cric": feed_of(server, "cric", ""),
     }
-    serve("shared", "own")
+    serve(*shared, "own")
     for number, feed in enumerate(feeds.values(), 1):
         import_feed(importer, feed, tmp_path, day(number))
     everything = open_endpoints(engine)
@@ -203,17 +206,17 @@ def test_feeds_of_several_owners_leave_each_others_rows_alone(
 
     for number, (source, feed) in enumerate(feeds.items(), 10):
         for _ in range(2):  # the refused one is not taken for the last import
-            with pytest.raises(BadInput, match=r"1 of 2 rows from .*--accept-shrinking"):
+            with pytest.raises(BadInput, match=r"3 of 4 rows from .*--accept-shrinking"):
                 import_feed(importer, feed, tmp_path, day(number))
         import_feed(importer, feed, tmp_path, day(number), accept_shrinking=True)
         gone = everything - open_endpoints(engine)
-        assert gone == {("shared", source.partition(":")[2], source)}
+        assert gone == {(host, source.partition(":")[2], source) for host in shared}
         everything -= gone
 
     left = [row for row in stored(engine, "siteGroup") if "validTo" not in row]
     owners = {("own", source.partition(":")[2], source) for source in feeds}
-    assert everything == {("shared", "", "message"), *owners}
-    assert len(groups) - len(left) == 3  # of the two VOs and of CRIC
+    assert everything == {*((host, "", "message") for host in shared), *owners}
+    assert len(groups) - len(left) == 3 * len(shared)  # of the two VOs and of CRIC
 
 
 def test_imports_at_once_run_one_after_another_and_wait_for_loaders(
@@ -221,7 +224,7 @@ def test_imports_at_once_run_one_after_another_and_wait_for_loaders(
 ) -> None:
     hosts = [f"h{number:04}.example.org" for number in range(2_000)]
     export = document(*(service_endpoint(host=host) for host in hosts))
-    exports = FeedRows(read_endpoints([write(tmp_path / "x.xml", export)]), {}, None)
+    exports = read_gocdb({"endpoints": [write(tmp_path / "x.xml", export)]})
 
     def run() -> tuple[int, int]:
         [changes] = apply_snapshot(engine, exports, FeedSnapshot("gocdb", day(1)))

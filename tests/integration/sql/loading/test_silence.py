@@ -121,14 +121,17 @@ def test_an_endpoint_that_the_topology_no_longer_has_need_not_report(engine: Eng
         ({"hostName": "h", "serviceFlavour": "CE"}, -1.1, ["h"]),
         ({}, 1, []),
         ({"hostName": "h", "serviceFlavour": "SRM"}, 1, ["h"]),
+        ({"siteName": "GRID"}, 1, []),
+        ({"siteName": "GRID", "serviceFlavour": "SRM"}, 1, ["h"]),
+        ({"siteName": "OTHER-GRID"}, 1, ["h"]),
     ],
 )
 def test_a_downtime_counts_until_an_hour_after_its_end(
     engine: Engine, of: dict[str, str], ends_in: float, expected: list[str]
 ) -> None:
     report(engine, "h", regular(timedelta(hours=2)))
-    topology = service_endpoint(hostName="h", serviceFlavour="CE", validFrom=LONG_AGO)
-    insert(engine, "serviceEndpoint", topology)
+    named = {"hostName": "h", "serviceFlavour": "CE", "gridSite": "GRID"}
+    insert(engine, "serviceEndpoint", service_endpoint(**named, validFrom=LONG_AGO))
     now = datetime.now(UTC)  # NOW may be older, and the database has a clock of its own
     announced = downtime(
         startTime=format_time(now - timedelta(hours=5)),

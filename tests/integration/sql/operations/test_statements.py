@@ -202,7 +202,9 @@ def take(
         for known in (SERVICE_ENDPOINT, DOWNTIME)
     }
     snapshot = FeedSnapshot(feed, moment(step), accept_shrinking=True)
-    apply_snapshot(engine, FeedRows(rows[SERVICE_ENDPOINT], {}, rows[DOWNTIME]), snapshot)
+    apply_snapshot(
+        engine, FeedRows("gocdb", rows[SERVICE_ENDPOINT], downtimes=rows[DOWNTIME]), snapshot
+    )
 
 
 def contents(engine: Engine) -> Mapping[str, set[Fact]]:

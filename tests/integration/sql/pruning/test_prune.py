@@ -81,6 +81,32 @@ def test_exactly_the_days_before_the_bounds_are_removed_and_a_dry_run_counts_the
     assert not any((again.results.rows, again.results.partitions, again.details.partitions))
 
 
+def test_newest_results_are_kept_of_as_many_days_as_a_published_report_looks_back(
+    engine: Engine,
+) -> None:
+    began = "2026-01-01T00:00:00Z" if engine.dialect.name == "postgresql" else 0
+    for report, state, look_back in (("x", "published", 3), ("y", "superseded", 9)):
+        run = {"report": report, "state": state, "look_back": look_back}
+        statement = "INSERT INTO run (report, day, started_at, state, look_back)"
+        with writing(engine) as connection:
+            connection.execute(
+                text(f"{statement} VALUES (:report, :day, :began, :state, :look_back)"),
+                {**run, "day": str(TODAY), "began": began},
+            )
+    fill(engine, range(8))
+
+    counted = prune_now(engine, results=2, dry_run=True).results
+    pruned = prune_now(engine, results=2).results
+    after = everything(engine)
+    prune_now(engine, results=4)  # the horizon stays
+
+    assert (counted.rows, counted.partitions) == (pruned.rows, pruned.partitions)
+    assert results_by_age(engine) == {0: ALL, 1: ALL, 2: ALL, 3: NEWEST, 4: NEWEST, 5: NEWEST}
+    assert everything(engine) == after
+    prune_now(engine, results=1)
+    assert results_by_age(engine) == {0: ALL, 1: ALL, 2: NEWEST, 3: NEWEST, 4: NEWEST}
+
+
 def test_the_worst_of_several_newest_results_is_kept(engine: Engine) -> None:
     at_once = [
         metric_result(gatheredAt=gatherer, metricStatus=status, timestamp="2026-11-18T23:00:00Z")

@@ -534,7 +534,11 @@ def test_a_changed_end_marks_the_days_between_both_ends(march: Engine, view: str
 
 @pytest.mark.parametrize(
     ("view", "change"),
-    [("serviceEndpoint", {"production": "N"}), ("siteGroup", {"weight": "99"})],
+    [
+        ("serviceEndpoint", {"production": "N"}),
+        ("serviceEndpoint", {"gridSite": "GRID"}),
+        ("siteGroup", {"weight": "99"}),
+    ],
 )
 def test_a_change_from_its_beginning_on_marks_all_days(
     march: Engine, view: str, change: Values

@@ -130,7 +130,7 @@ def test_no_text_has_a_character_that_is_not_shown(text: str, document: dict[str
 
 
 PYPROJECT = Path(__file__).parents[4] / "pyproject.toml"
-IMPORT_NAMES = {"psycopg2-binary": "psycopg2", "pynacl": "nacl"}
+IMPORT_NAMES = {"psycopg2-binary": "psycopg2", "pynacl": "nacl", "pyyaml": "yaml"}
 """Of distributions whose names differ from those of their packages."""
 
 

@@ -43,7 +43,7 @@ assert DISAGREE
 PROFILE = Profile(
     name="test",
     validity_s=None,
-    validity_of={"fresh": 2 * 3600},
+    validity_of={"fresh": 2 * 3600, "infosys": 3 * DAY_S},
     vo=None,
     fqan=None,
     downtimes=("SCHEDULED/OUTAGE",),
@@ -171,6 +171,16 @@ CASES = [
         "validity runs on past midnight",
         [("SRM h1 fresh", -1, "OK")],
         {"metric SRM h1 fresh": "1 OK 24 MISSING"},
+    ),
+    Case(
+        "a validity of days counts from the last result, also of several days before",
+        [("ARC h1 infosys", -60, "CRITICAL"), ("ARC h1 infosys", -52, "OK")],
+        {"metric ARC h1 infosys": "20 OK 24 MISSING"},
+    ),
+    Case(
+        "a newer result replaces one that is still valid, whatever the day",
+        [("ARC h1 infosys", -71, "OK"), ("ARC h1 infosys", -30, "WARNING")],
+        {"metric ARC h1 infosys": "24 WARNING"},
     ),
     Case(
         "an open day ends at the time of the run",

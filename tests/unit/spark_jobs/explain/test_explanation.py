@@ -36,6 +36,7 @@ from tests.support.reports.site_day import DAY, StoredDay, at
 ALL = Selection("A")
 SUBMIT = "CE h1 submit"
 TWO_HOURS = ('validity_s = "off"', "validity_s = 7200")
+THREE_DAYS = ('validity_s = "off"', "validity_s = 259200")
 
 
 def text_of(stored: StoredDay, selection: Selection = ALL) -> str:
@@ -143,6 +144,34 @@ def test_missing_and_earlier_results_are_explained(
 
     [line] = {line for line in lines(stored) if all(part in line for part in expected.split("|"))}
     assert line and "21:00:00Z" not in text_of(stored)
+
+
+@pytest.mark.parametrize(
+    ("segments", "results", "expected"),
+    [
+        ("00:00-24:00 MISSING", "", "no result since 2026-11-11T00:00:00Z ("),
+        (
+            "00:00-24:00 CRITICAL",
+            "~~~20:00 CRITICAL; ~~~21:00 CRITICAL; ~~20:00 OK m1",
+            "2026-11-11T21:00:00Z CRITICAL",
+        ),
+        (
+            "00:00-18:00 OK; 18:00-24:00 MISSING",
+            "~~~18:00 OK; ~~~~23:59 CRITICAL",
+            "the last one, 2026-11-11T18:00:00Z OK|was valid for 3 d",
+        ),
+    ],
+)
+def test_with_a_validity_of_days_the_results_of_earlier_days_are_explained(
+    tmp_path: Path, segments: str, results: str, expected: str
+) -> None:
+    stored = fill(StoredDay(tmp_path, THREE_DAYS), segments, results=results)
+    excluded = {"monitoring_host": "m1"}
+    stored.exclusions = [exclusion(1, MONITORING_HOST, "~~19:00", "~~20:00", **excluded)]
+
+    [line] = {line for line in lines(stored) if all(part in line for part in expected.split("|"))}
+    assert line and "20:00:00Z CRITICAL" not in text_of(stored)
+    assert ("ignored: CE h1 submit 2026-11-12T20:00:00Z" in text_of(stored)) == ("m1" in results)
 
 
 def test_the_cause_of_a_time_without_results_shows_its_start_and_end(stored: StoredDay) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,17 @@ from hypothesis import strategies as st
 
 from sam_pipeline.spark_jobs.inputs.announced import (
     MONITORING_HOST,
+    Announced,
     Downtime,
     Exclusion,
     Membership,
 )
-from sam_pipeline.spark_jobs.inputs.expected import Cover, expect
+from sam_pipeline.spark_jobs.inputs.expected import Cover, DayExpectation, expect
 from sam_pipeline.spark_jobs.inputs.observed import percentile
 from sam_pipeline.spark_jobs.profiles.file import read_profile
 from sam_pipeline.spark_jobs.profiles.profile import Profile
 from sam_pipeline.spark_jobs.rules.days import DAY_S, day_start
+from sam_pipeline.spark_jobs.rules.groups import Member
 
 DAY = date(2026, 11, 14)
 START = day_start(DAY)
@@ -50,8 +53,20 @@ def downtime(**changes: Any) -> Downtime:
     return dataclasses.replace(plain, **changes)
 
 
-def endpoints(profile: Profile, *memberships: Membership) -> list[str]:
-    expected = expect(DAY, memberships, [], [], profile, LATER)
+def expected_on(
+    profile: Profile,
+    memberships: Sequence[Membership],
+    downtimes: Sequence[Downtime] = (),
+    exclusions: Sequence[Exclusion] = (),
+    members: Sequence[Member] = (),
+) -> DayExpectation:
+    return expect(DAY, Announced(memberships, downtimes, exclusions, members), profile, LATER)
+
+
+def endpoints(
+    profile: Profile, *memberships: Membership, members: Sequence[Member] = ()
+) -> list[str]:
+    expected = expected_on(profile, memberships, members=members)
     return [" ".join(endpoint) for endpoint in expected.endpoints]
 
 
@@ -93,7 +108,7 @@ def test_without_a_vo_endpoints_of_all_vos_are_expected_with_each_metric(profile
     any_vo = dataclasses.replace(profile, vo=None)
 
     assert endpoints(any_vo, *members) == ["A CE h1", "A CE h2"]
-    assert expect(DAY, members, [], [], any_vo, LATER).instances(any_vo) == 4
+    assert expected_on(any_vo, members).instances(any_vo) == 4
 
 
 @pytest.mark.parametrize(
@@ -114,7 +129,7 @@ def test_a_downtime_is_scheduled_after_its_notice(
     strict = dataclasses.replace(profile, notice_s=3700, downtimes=(kinds,))
     at = None if announced is None else START + announced
 
-    day = expect(DAY, [membership()], [downtime(announced=at)], [], strict, LATER)
+    day = expected_on(strict, [membership()], [downtime(announced=at)])
 
     assert [(cover.start - START, cover.end - START) for cover in day.covers] == covered
 
@@ -132,32 +147,113 @@ def test_a_downtime_is_scheduled_after_its_notice(
 def test_a_downtime_that_counts_covers_an_endpoint_a_host_or_a_site(
     profile: Profile, named: dict[str, Any], covered: list[tuple[int, int]]
 ) -> None:
-    covers = expect(DAY, [membership()], [downtime(**named)], [], profile, LATER).covers
+    covers = expected_on(profile, [membership()], [downtime(**named)]).covers
 
     assert [(cover.start - START, cover.end - START) for cover in covers] == covered
 
 
+# One grid site with two sites of the VO, one of which has another grid site as well.
+NORTH = membership(site="North", grid_site="GRID-1")
+SOUTH = membership(site="South", host_name="h2", grid_site="GRID-1")
+SOUTH_ELSEWHERE = membership(site="South", host_name="h3", grid_site="GRID-2")
+
+
+@pytest.mark.parametrize(
+    ("site", "host", "covered"),
+    [
+        ("GRID-1", "", "North h1, South h2"),
+        ("GRID-2", "", "South h3"),
+        ("South", "", "South h2, South h3"),
+        ("GRID-1", "h2", "South h2"),
+        ("South", "h2", "South h2"),
+        ("GRID-2", "h2", ""),
+        ("North", "h2", ""),
+        ("", "h2", "South h2"),
+        ("GRID-3", "", ""),
+    ],
+)
+def test_a_downtime_names_the_site_of_the_vo_or_the_grid_site(
+    profile: Profile, site: str, host: str, covered: str
+) -> None:
+    announced = downtime(site=site, host_name=host, service_flavour="")
+
+    day = expected_on(profile, [NORTH, SOUTH, SOUTH_ELSEWHERE], [announced])
+
+    assert ", ".join(f"{cover.site} {cover.host_name}" for cover in day.covers) == covered
+    # What explains the day later knows only names.
+    assert covered == ", ".join(
+        f"{names[0]} {names[2]}"
+        for names in day.endpoints
+        if any(found.covers(*names) for found in day.downtimes)
+    )
+
+
+def test_the_grid_sites_of_all_vos_that_count_are_known(profile: Profile) -> None:
+    of_vos = [
+        membership(vo="ops", grid_site="GRID-1"),
+        membership(vo="physics", grid_site="GRID-2"),
+        membership(vo="ops", grid_site="GRID-3", valid_from=START - 50),  # until the first
+        membership(vo="tests", grid_site="GRID-4", monitored="N"),
+    ]
+    downtimes = [downtime(site=f"GRID-{number}", host_name="") for number in range(1, 5)]
+
+    def applying(profile: Profile) -> list[str]:
+        return [found.site for found in expected_on(profile, of_vos, downtimes).downtimes]
+
+    assert applying(profile) == ["GRID-1"]
+    assert applying(dataclasses.replace(profile, vo=None)) == ["GRID-1", "GRID-2"]
+
+
+@pytest.mark.parametrize(
+    ("sites", "groups", "expected"),
+    [
+        ((), (), "T1_A, T2_B, t1_c"),
+        (("T1_*",), (), "T1_A"),  # upper and lower case differ
+        (("*_?",), (), "T1_A, T2_B, t1_c"),
+        ((), ("tier/1",), "T1_A, t1_c"),
+        ((), ("*/DE",), "T2_B"),
+        (("T1_*",), ("country/*", "tier/3"), "T1_A, T2_B"),
+        (("X*",), (), ""),
+    ],
+)
+def test_only_sites_of_the_patterns_are_expected(
+    profile: Profile, sites: tuple[str, ...], groups: tuple[str, ...], expected: str
+) -> None:
+    members = [Member("tier", "1", "T1_A", 0), Member("tier", "1", "t1_c", 0)]
+    members.append(Member("country", "DE", "T2_B", 0))
+    chosen = dataclasses.replace(profile, sites=sites, groups=groups)
+
+    found = endpoints(
+        chosen, *(membership(site=site) for site in ("T1_A", "T2_B", "t1_c")), members=members
+    )
+
+    assert ", ".join(name.split()[0] for name in found) == expected
+
+
 def test_an_excluded_host_changes_the_day_after_too(profile: Profile) -> None:
     def digest(*exclusions: Exclusion) -> str:
-        return expect(DAY, [membership()], [], exclusions, profile, LATER).exclusions_digest
+        return expected_on(profile, [membership()], [], exclusions).exclusions_digest
 
     gone = exclusion(MONITORING_HOST, monitoring_host="m1", start=START - 100, end=START - 50)
 
     assert digest(gone) != digest()
     assert digest(dataclasses.replace(gone, start=START - 2 * DAY_S, end=START - DAY_S)) != digest()
     assert digest(dataclasses.replace(gone, end=START - DAY_S - 1)) == digest()
+    profile = dataclasses.replace(profile, validity_of={"ping": 3 * DAY_S})
+    assert digest(dataclasses.replace(gone, end=START - 3 * DAY_S, start=0)) != digest()
+    assert digest(dataclasses.replace(gone, end=START - 3 * DAY_S - 1, start=0)) == digest()
 
 
 def test_digests_do_not_depend_on_order(profile: Profile) -> None:
     members = [membership(), membership(site="B")]
     announced = [downtime(), downtime(start=START, end=START + 5)]
-    one = expect(DAY, members, announced, [], profile, LATER)
-    two = expect(DAY, members[::-1], announced[::-1], [], profile, LATER)
+    one = expected_on(profile, members, announced)
+    two = expected_on(profile, members[::-1], announced[::-1])
 
     assert one.topology_digest == two.topology_digest
     assert one.downtimes_digest == two.downtimes_digest
     assert one.covers[0] == Cover("endpoint", "A", "CE", "h1", "", START, START + 5)
-    assert expect(DAY, members[:1], [], [], profile, LATER).topology_digest != one.topology_digest
+    assert expected_on(profile, members[:1]).topology_digest != one.topology_digest
 
 
 @given(st.lists(st.integers(0, 9), min_size=1))

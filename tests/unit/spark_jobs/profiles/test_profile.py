@@ -18,7 +18,7 @@ from sam_pipeline.spark_jobs.profiles.file import read_profile, read_profiles, r
 from sam_pipeline.spark_jobs.profiles.in_words import in_words, words_by_day
 from sam_pipeline.spark_jobs.profiles.profile import Function, Profile, Threshold
 from sam_pipeline.spark_jobs.profiles.thresholds import read_range, triggers, verdict_of
-from sam_pipeline.spark_jobs.rules.days import Period
+from sam_pipeline.spark_jobs.rules.days import DAY_S, Period
 from sam_pipeline.spark_jobs.rules.statuses import FOLDED, OR
 from tests.oracle import oracle
 from tests.worlds import model
@@ -151,6 +151,8 @@ PROBLEMS = [
 name = "critical"
 validity_s = "of"  #! expected whole seconds
 vos = "ops"  #! unknown key, did you mean vo?
+sites = ["T1_*", 5, "T1_*"]  #! [2]: expected a string #! [3]: 'T1_*' is listed twice
+groups = ["tier/1", "tier", "/1"]  #! [2]: expected "TYPE/NAME" #! [3]: expected "TYPE/NAME"
 [flavours.CE]
 metrics = ["ping", "put", "ping"]  #! [3]: 'ping' is listed twice
 endpoint_operation = "OR"  #! unknown key, did you mean endpoints_operation?
@@ -298,6 +300,24 @@ def test_a_profile_may_have_operations_of_its_own_and_validity_by_metric() -> No
 
 
 @pytest.mark.parametrize(
+    ("validity", "days"),
+    [('"off"', 1), ("1", 1), (f"{DAY_S}", 1), (f"{DAY_S + 1}", 2), (f"{8 * DAY_S}", 8)],
+)
+def test_a_report_looks_back_as_far_as_the_longest_validity_at_least_to_the_day_before(
+    validity: str, days: int
+) -> None:
+    by_default = of(f'name = "x"\nvalidity_s = {validity}\n[flavours.CE]\nmetrics = ["a", "b"]\n')
+    of_one = of(
+        f'name = "x"\nvalidity_s = "off"\n[validity]\nb = {validity}\n'
+        '[flavours.CE]\nmetrics = ["a", "b"]\n'
+    )
+
+    assert by_default.look_back == by_default.look_back_of("a") == days
+    assert [of_one.look_back_of(name) for name in "ab"] == [1, days]
+    assert of_one.look_back == days
+
+
+@pytest.mark.parametrize(
     ("pairs", "message"),
     [
         ({**PAIRS, ("OK", "OK"): "WARNING"}, "not idempotent: OK with OK is WARNING"),
@@ -357,6 +377,11 @@ def profile_of(directory: Path, top: str = "", rest: str = "") -> Profile:
         ('vo = ""\nfqan = "/ops"', "", "Results", "without a VO and FQAN /ops;"),
         ("", "[validity]\nput = 14400\n", "Validity", "a result is valid for 2 h; of put: for 4 h"),
         ("downtimes = []", "", "Downtimes", "none count"),
+        ('sites = ["T1_*", "T0"]', "", "Sites", "only those named T1_* or T0"),
+        (
+            'sites = ["T0"]\ngroups = ["tier/1", "*/DE"]',
+            *("", "Sites", "only those named T0 and members of tier/1 or */DE"),
+        ),
         ("", "[targets]\nreliability = 99.5\n", "Targets", "availability 80 %, reliability 99.5 %"),
         ("", "[targets.sites.A]\nunknown = 5\n", "Targets of A", "at most 5 % not known"),
         *(

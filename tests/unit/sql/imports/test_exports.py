@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from sam_pipeline.schema.program.command import BAD_DATA
 from sam_pipeline.sql.errors import BadInput
-from sam_pipeline.sql.imports import xml_elements
-from sam_pipeline.sql.imports.cric import read_federations, read_services
-from sam_pipeline.sql.imports.feed_rows import ALL_TYPES
-from sam_pipeline.sql.imports.gocdb import NGI, SCOPE, read_downtimes, read_endpoints, read_groups
-from sam_pipeline.sql.imports.vofeed import read_vo_feed
-from sam_pipeline.sql.imports.xml_elements import elements
+from sam_pipeline.sql.imports.feed_rows import ALL_TYPES, FeedRows, SiteFacts
+from sam_pipeline.sql.imports.feed_rules import FeedRules, taken
+from sam_pipeline.sql.imports.formats import xml_elements
+from sam_pipeline.sql.imports.formats.cric import FEDERATION, read_cric
+from sam_pipeline.sql.imports.formats.gocdb import NGI, SCOPE, read_gocdb
+from sam_pipeline.sql.imports.formats.vofeed import read_vo_feed
+from sam_pipeline.sql.imports.formats.xml_elements import elements
+from sam_pipeline.sql.topology.view_rows import Row
 from tests.support.database.gocdb_files import (
     document,
     downtime,
@@ -28,7 +30,6 @@ from tests.support.database.gocdb_files import (
     site,
     write,
 )
-from tests.support.feed_server import vo_feed
 
 START, END = 1_763_971_200, 1_763_985_600
 DOWNTIME = {
@@ -47,6 +48,30 @@ DOWNTIME = {
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "x.xml"
+
+
+def read_endpoints(paths: Sequence[Path]) -> Sequence[Row]:
+    return taken(read_gocdb({"endpoints": paths}), FeedRules()).endpoints or []
+
+
+def read_groups(paths: Sequence[Path]) -> Mapping[str, Sequence[Row]]:
+    return taken(read_gocdb({"groups": paths}), FeedRules()).groups
+
+
+def read_downtimes(paths: Sequence[Path]) -> Sequence[Row]:
+    return taken(read_gocdb({"downtimes": paths}), FeedRules()).downtimes or []
+
+
+def read_services(path: Path) -> Sequence[Row]:
+    return taken(read_cric({"endpoints": [path]}), FeedRules()).endpoints or []
+
+
+def read_federations(path: Path) -> Sequence[Row]:
+    return taken(read_cric({"groups": [path]}), FeedRules()).groups[FEDERATION]
+
+
+def read_feed(path: Path) -> FeedRows:
+    return taken(read_vo_feed({"feed": [path]}), FeedRules())
 
 
 # GOCDB
@@ -135,6 +160,69 @@ def test_a_downtime_was_announced_when_it_was_entered(
     [row] = read_downtimes([write(file, text)])
 
     assert row.get("announcedAt") == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "inner", "expected"),
+    [
+        ("a:1", ["b:2"], "a:1"),
+        ("", ["c:3", "b:2", ""], "b:2"),
+        ("", ["b:2", "", "c:3"], "b:2"),
+        ("", [], None),
+    ],
+)
+def test_the_uri_of_a_service_is_its_own_or_one_of_its_endpoints(
+    file: Path, url: str, inner: Sequence[str], expected: str | None
+) -> None:
+    urls = "".join(f"<ENDPOINT><URL>{text}</URL></ENDPOINT>" for text in inner)
+    service = service_endpoint(url=url)
+    first, _, rest = service.partition("<ENDPOINTS>")
+    service = f"{first}<ENDPOINTS>{urls}</ENDPOINTS>{rest.partition('</ENDPOINTS>')[2]}"
+
+    [row] = read_endpoints([write(file, document(service))])
+
+    assert row.get("serviceURI") == expected
+
+
+def test_the_contact_of_a_site_is_its_mail_and_telephone(file: Path) -> None:
+    mail, phone = "<CONTACT_EMAIL>a@b.example</CONTACT_EMAIL>", "<CONTACT_TEL>+41 1</CONTACT_TEL>"
+    sites = [site("A", more=mail + phone), site("B", more=mail), site("C")]
+
+    found = read_gocdb({"groups": [write(file, document(*sites))]})
+    listed = read_gocdb({"groups": [write(file, document(listed_site()))]})
+
+    assert found.contacts == [
+        {"siteName": "A", "contact": "a@b.example, +41 1"},
+        {"siteName": "B", "contact": "a@b.example"},
+    ]
+    assert listed.contacts is None
+
+
+def test_facts_about_a_site_are_those_that_its_element_states(file: Path) -> None:
+    more = (
+        "<CERTIFICATION_STATUS>Suspended</CERTIFICATION_STATUS>"
+        "<PRODUCTION_INFRASTRUCTURE>Production</PRODUCTION_INFRASTRUCTURE>"
+        "<COUNTRY>Slovenia</COUNTRY><COUNTRY_CODE>SI</COUNTRY_CODE>"
+    )
+    text = document(site("A", scopes=["EGI"], more=more), listed_site("B"))
+
+    sites = read_gocdb({"groups": [write(file, text)]}).sites
+
+    assert sites == {
+        "A": SiteFacts(["Suspended"], ["Production"], ["EGI"], ["Slovenia", "SI"]),
+        "B": SiteFacts(countries=["SI"]),
+    }
+
+
+def test_only_the_odd_service_of_a_downtime_is_left_out(file: Path) -> None:
+    text = document(nested_downtime(("ce01.example.org", "CE"), ("two words", "SRM")))
+
+    found = read_gocdb({"downtimes": [write(file, text)]})
+
+    assert [row["hostName"] for row in found.downtimes or ()] == ["ce01.example.org"]
+    assert [(item.where, "two words" in item.reason) for item in found.left_out] == [
+        (f"{file}, line 3: DOWNTIME 5001G0", True)
+    ]
 
 
 def test_formatted_times_are_used_where_epoch_seconds_are_missing(file: Path) -> None:
@@ -227,11 +315,11 @@ def test_services_and_groups_of_a_feed_are_rows_of_its_vo(file: Path) -> None:
     groups = '<group name="T2" type="Tier"/><group name="SITE_A" type="atlas_Site"/>'
     text = feed(SITE.format(services + groups), SITE.format(groups))
 
-    vo, rows = read_vo_feed(write(file, text))
+    rows = read_feed(write(file, text))
 
     place = {"siteName": "SITE-A", "voName": "atlas"}
     ce = {"hostName": "ce01.example.org", "serviceFlavour": "CE", "production": "N"}
-    assert vo == "atlas"
+    assert rows.feed == "vofeed:atlas"
     assert rows.endpoints == [
         {**place, **ce, "serviceURI": "ce01.example.org:1"},
         {**place, "hostName": "se01.example.org", "serviceFlavour": "SRM"},
@@ -240,7 +328,57 @@ def test_services_and_groups_of_a_feed_are_rows_of_its_vo(file: Path) -> None:
     members = [{"siteName": "SITE-A", "groupName": n, "groupType": t} for n, t in kinds.items()]
     assert rows.groups == {ALL_TYPES: members}
     assert rows.downtimes is None
-    assert read_vo_feed(write(file, vo_feed("cms", {"A": [("h", "CE")]}))).name == "vofeed:cms"
+
+
+def test_a_vo_may_have_sites_of_its_own(file: Path) -> None:
+    """Two at one grid site, one at two of them, and a service of none."""
+
+    def grid_site(name: str, host: str, *vo_sites: str) -> str:
+        service = f'<service hostname="{host}" flavour="CE"/>'
+        groups = [f'<group name="{site}" type="Site"/>' for site in vo_sites]
+        tier = '<group name="2" type="Tier"/>'
+        return f'<atp_site name="{name}">{service}{"".join(groups)}{tier}</atp_site>'
+
+    text = feed(
+        grid_site("GRID-1", "h1", "North"),
+        grid_site("GRID-1", "h2", "South"),
+        grid_site("GRID-2", "h3", "South"),
+        grid_site("GRID-2", "h4", "East", "West"),
+        grid_site("GRID-3", "h5"),
+        grid_site("Same", "h6", "Same"),
+    )
+
+    rows = read_vo_feed({"feed": [write(file, text)]}, "Site")
+
+    keys = ("siteName", "gridSite", "hostName")
+    assert [tuple(row.get(key, "") for key in keys) for row in rows.endpoints or ()] == [
+        ("North", "GRID-1", "h1"),
+        ("South", "GRID-1", "h2"),
+        ("South", "GRID-2", "h3"),
+        ("East", "GRID-2", "h4"),
+        ("West", "GRID-2", "h4"),
+        ("GRID-3", "", "h5"),
+        ("Same", "", "h6"),
+    ]
+    members = {(row["siteName"], row["groupType"]) for row in rows.groups[ALL_TYPES]}
+    sites = ("North", "South", "East", "West", "GRID-3", "Same")
+    assert members == {(site, "Tier") for site in sites}
+    groups = "".join(
+        f'<group name="{site}" type="{kind}"/>'
+        for site, kind in (
+            ("East", "Site"),
+            ("West", "Site"),
+            ("East", "Tier2s"),
+            ("West", "Tier3s"),
+        )
+    )
+    own = read_vo_feed({"feed": [write(file, feed(SITE.format(groups)))]}, "Site")
+    assert [(row["siteName"], row["groupName"]) for row in own.groups[ALL_TYPES]] == [
+        ("East", "Tier2s"),
+        ("West", "Tier3s"),
+    ]
+    with pytest.raises(BadInput, match="no group has the type site: did you mean Site"):
+        read_vo_feed({"feed": [file]}, "site")
 
 
 # Files of XML
@@ -297,7 +435,7 @@ REFUSED: dict[Callable[[Path], object], list[tuple[str, str]]] = {
         ('{"ce": {"rcsite": "A", "endpoint": "http://[x"}}', "ce: endpoint"),
         ('{"ce": {"rcsite": "A", "endpoint": "h"}}', "ce: .*serviceFlavour"),
     ],
-    read_vo_feed: [
+    read_feed: [
         (feed(vo=""), "must name one VO"),
         (feed(vo="<vo>a:b</vo>"), "must name one VO"),
         (feed(SITE.format(SERVICE.format(' production_status="maybe"'))), "1: production_status"),
@@ -312,7 +450,12 @@ REFUSED: dict[Callable[[Path], object], list[tuple[str, str]]] = {
         ("", "line 1: the file ends here"),
         ("<results>\n<A></results>", "line 2: not valid XML: mismatched tag"),
         ("<results/>\n<results>\n&nbsp;</results>", "line 3: not valid XML: undefined entity"),
-        ("<results/>\n<error>no such method</error>", "line 2: begins with <error>"),
+        (
+            "<results/>\n<error>no such method</error>",
+            "line 2: begins with <error>.*no such method",
+        ),
+        ("<error>Unsupported parameter: certification</error>", "says: Unsupported parameter"),
+        ("<html>\n<p>Sorry</p></html>", "line 1: begins with <html>, .* the error of a server;"),
         ('<?xml version="1.0" encoding="x-none"?><results/>', "unknown encoding"),
     ],
 }

@@ -24,7 +24,7 @@ from sam_pipeline.sql.imports.feed_changes import (
     downtime_changes,
     topology_changes,
 )
-from sam_pipeline.sql.imports.http.documents import documents_of, next_page
+from sam_pipeline.sql.imports.http.documents import answered_by, documents_of, next_page
 from sam_pipeline.sql.imports.http.feed_config import FeedConfig, feed_at, load_feeds
 from sam_pipeline.sql.topology.view_rows import HAND, Row, key_of
 from tests.support.database.gocdb_files import service_endpoint, write
@@ -57,8 +57,12 @@ def load(tmp_path: Path) -> Any:
         ('kind = "gocdb"\nurl = "https://jane@x"\n', "must not contain a login"),
         (GOCDB + "urll = 1\n", "unknown key urll (did you mean url"),
         (GOCDB + 'read = ["endpoint"]\n', "endpoint: expected endpoints, groups, downtimes"),
-        (GOCDB.replace("gocdb", "cric", 1) + 'read = ["downtimes"]\n', "cric has no downtimes"),
+        (GOCDB.replace("gocdb", "osg", 1) + 'read = ["groups"]\n', "osg has no groups"),
         (GOCDB + "timeout_s = 0\n", "expected more than 0"),
+        (GOCDB + "max_left_out = -1\n", "expected 0 or more"),
+        (GOCDB + 'flavours = { webdav = "" }\n', "'webdav': expected a name and a flavour"),
+        (GOCDB + 'read = ["endpoints"]\nscope = ["EGI"]\n', "scope needs the list of sites"),
+        (GOCDB.replace('pi"', 'pi?scope="') + 'scope = ["EGI"]\n', "scope is in the url as well"),
         (GOCDB + 'ca_file = "/nowhere"\n', "/nowhere: no such file"),
         (GOCDB + 'proxy = "http://u:p@x"\n', "use proxy_password_file"),
         (GOCDB + 'key_file = "key.pem"\n', "key_file without certificate_file"),
@@ -66,6 +70,7 @@ def load(tmp_path: Path) -> Any:
         (GOCDB + 'certificate_file = "open.pem"\n', "accessible to other users"),
         (f"{GOCDB}[[import.feed]]\n{GOCDB.replace('goc.', 'goc2.')}", "gocdb appears 2 times"),
         (f"{VO}[[import.feed]]\n{VO}", "feed.xml appears 2 times"),
+        (GOCDB + 'site_group = "CMS_Site"\n', "site_group: gocdb has none"),
     ],
 )
 def test_each_problem_is_reported(load: Any, tmp_path: Path, table: str, problem: str) -> None:
@@ -149,6 +154,25 @@ def test_documents_depend_on_certificate_and_kind(tmp_path: Path) -> None:
     ]
     queries = [f"{cric}/api/core/{name}/query/?json" for name in ("service", "federation")]
     assert (urls("cric", f"{cric}/"), urls("vofeed", vo)) == (queries, [vo])
+
+
+def test_gocdb_is_asked_for_the_sites_that_only_it_can_choose(tmp_path: Path) -> None:
+    conditions = {"certification": ("Certified", "Candidate"), "infrastructure": ("Production",)}
+    scope = "scope=EGI%2Cwlcg&scope_match=any"
+    groups = {"read": ("groups",), "scope": ("EGI", "wlcg"), **conditions}
+    public = FeedConfig(kind="gocdb", url=URL, **groups)
+    protected = FeedConfig(kind="gocdb", url=URL, **groups, certificate_file=tmp_path)
+
+    assert [document.url for document in documents_of(public, WINDOW)] == [
+        f"{URL}/public/?method=get_site_list&{scope}&certification_status={status}"
+        "&production_status=Production"
+        for status in conditions["certification"]
+    ]
+    assert [document.url for document in documents_of(protected, WINDOW)] == [
+        f"{URL}/private/?method=get_site&{scope}&next_cursor=0"
+    ]
+    assert answered_by(public) == ["certification", "infrastructure", "scope"]
+    assert not answered_by(protected)
 
 
 def page(elements: int, link: str | None, count: str = "", size: str = "") -> str:
@@ -297,6 +321,17 @@ def test_a_downtime_that_vanishes_with_its_endpoint_lasts_until_the_end_of_the_d
 
     [row] = view.rows.values()
     assert (row["endTime"], counts(again)) == (expected, (0, 0, 0, 0, 0))
+
+
+def test_a_downtime_of_a_grid_site_vanishes_with_an_endpoint_there() -> None:
+    of_vo = endpoint(siteName="T2_A", gridSite="A", validFrom=DAY1, validTo=DAY3)
+    view = View(DOWNTIME)
+    take(view, DAY1, downtime(end=DAY5, siteName="A"))
+
+    take(view, DAY3, endpoints=[of_vo])
+
+    [row] = view.rows.values()
+    assert row["endTime"] == MIDNIGHT
 
 
 def test_a_downtime_that_vanishes_ends_at_once_if_its_endpoint_has_only_changed() -> None:

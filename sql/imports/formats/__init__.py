@@ -1,0 +1,1 @@
+"""Readers of the formats of feeds: each makes a `FeedRows` of its files."""

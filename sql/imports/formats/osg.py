@@ -1,0 +1,282 @@
+"""Reads the topology of OSG: the documents of its server, and downtimes of its repository.
+
+document                 element or entry    class
+rgsummary/xml            ResourceGroup       siteGroup (OSG_Facility, OSG_Site), siteContact
+                         Resource            serviceEndpoint, one per service
+rgdowntime/xml           Downtime            downtime, one per service
+GROUP_downtime.yaml      an entry            downtime, one per service
+
+A resource group is a site. Resources that are not active, or disabled, are not read. The file
+GROUP.yaml beside GROUP_downtime.yaml says which host a resource is.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from sam_pipeline.schema.errors import RecordRefused
+from sam_pipeline.schema.records.classes import (
+    DOWNTIME,
+    SERVICE_ENDPOINT,
+    SITE_CONTACT,
+    SITE_GROUP,
+)
+from sam_pipeline.schema.records.normalise import utc
+from sam_pipeline.sql.errors import BadInput
+from sam_pipeline.sql.imports.feed_rows import (
+    FeedRows,
+    Files,
+    LeftOut,
+    SiteFacts,
+    contact_of,
+    rows_of,
+)
+from sam_pipeline.sql.imports.formats.xml_elements import elements
+from sam_pipeline.sql.imports.formats.yaml_document import REPEATED, read_yaml
+from sam_pipeline.sql.loading.catalogue import ANNOUNCED_AT
+from sam_pipeline.sql.topology.view_rows import OSG, Row
+
+SUMMARY, GROUP = "ResourceSummary", "ResourceGroup"
+DOWNTIMES, PERIODS = "Downtimes", ("PastDowntimes", "CurrentDowntimes", "FutureDowntimes")
+FACILITY, SITE = "OSG_Facility", "OSG_Site"
+"""The group types."""
+
+SEVERITIES = {
+    "outage": "OUTAGE",
+    "severe": "OUTAGE",
+    "intermittent outage": "WARNING",
+    "no significant outage expected": "WARNING",
+}
+"""The severity of GOCDB for each of OSG's: with a severe downtime, most of a service is down."""
+
+FLAVOURS = {"CE": "HTCONDOR-CE"}
+"""Names that say more in OSG than elsewhere: its computing elements are HTCondor-CEs."""
+
+_ADMINISTRATOR = "Administrative Contact"
+_PRODUCTION = "OSG Production Resource"
+_TRUE, _FALSE = "true", "false"
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_TIME = re.compile(
+    r"([A-Z][a-z]{2}) {1,2}(\d{1,2}), (\d{4}) (\d{1,2}):(\d\d)(?: ([AP]M))?(?: (UTC|[+-]\d{4}))?",
+    re.ASCII,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def read_osg(files: Files) -> FeedRows:
+    """The rows of the files `endpoints` and `downtimes`, as far as they are given.
+
+    Raises:
+        BadInput: a file can't be read, or is not a document of OSG.
+    """
+    left_out: list[LeftOut] = []
+    endpoints = contacts = sites = None
+    downtimes: list[Row] | None = None
+    groups: Mapping[str, list[Row]] = {}
+    if "endpoints" in files:
+        resource_groups = [
+            located
+            for path in files["endpoints"]
+            for located in elements(path, SUMMARY)
+            if _text(located.element, "Disable").lower() != _TRUE
+        ]
+        endpoints = list(rows_of(resource_groups, SERVICE_ENDPOINT, _services, left_out))
+        found = list(rows_of(resource_groups, SITE_GROUP, _groups, left_out))
+        groups = {
+            kind: [row for row in found if row["groupType"] == kind] for kind in (FACILITY, SITE)
+        }
+        contacts = list(rows_of(resource_groups, SITE_CONTACT, _contacts, left_out))
+        sites = {
+            _text(element, "GroupName"): SiteFacts(
+                infrastructure=["Production" if _in_production(element) else "Test"],
+                countries=[_text(element, "Site/Country")],
+            )
+            for _, element in resource_groups
+        }
+    if "downtimes" in files:
+        downtimes = []
+        for path in files["downtimes"]:
+            read: Callable[[Any], Iterator[Mapping[str, str]]] = _downtime_of_element
+            items: Iterator[tuple[str, Any]] = elements(path, DOWNTIMES, PERIODS)
+            if path.suffix in (".yaml", ".yml"):
+                read, items = _downtime_of_entry, _entries(path)
+            downtimes += rows_of(items, DOWNTIME, read, left_out)
+    return FeedRows(OSG, endpoints, groups, contacts, downtimes, sites, left_out)
+
+
+def _services(group: Element) -> Iterator[Mapping[str, str]]:
+    """An endpoint for each service of an active resource."""
+    for resource in _resources(group):
+        wlcg_monitoring = _text(resource, "WLCGInformation/InteropMonitoring").lower()
+        for service in resource.iterfind("Services/Service"):
+            is_silent = _FALSE in (wlcg_monitoring, _text(service, "Details/Monitored").lower())
+            yield {
+                "siteName": _text(group, "GroupName"),
+                "hostName": _text(resource, "FQDN"),
+                "serviceFlavour": _flavour(_text(service, "Name")),
+                "serviceURI": _text(service, "Details/uri_override")
+                or _text(service, "Details/endpoint"),
+                "production": "Y" if _in_production(group) else "N",
+                "monitored": "N" if is_silent else "Y",
+            }
+
+
+def _groups(group: Element) -> Iterator[Mapping[str, str]]:
+    for group_type, name in (
+        (FACILITY, _text(group, "Facility/Name")),
+        (SITE, _text(group, "Site/Name")),
+    ):
+        if name:
+            site = _text(group, "GroupName")
+            yield {"siteName": site, "groupName": name, "groupType": group_type}
+
+
+def _contacts(group: Element) -> Iterator[Mapping[str, str]]:
+    """The administrators of the resources."""
+    people = [
+        " ".join(filter(None, [_text(contact, "Name"), _text(contact, "Email")]))
+        for resource in _resources(group)
+        for contacts in resource.iterfind("ContactLists/ContactList")
+        if _text(contacts, "ContactType") == _ADMINISTRATOR
+        for contact in contacts.iterfind("Contacts/Contact")
+    ]
+    if contact := contact_of(people):
+        yield {"siteName": _text(group, "GroupName"), "contact": contact}
+
+
+def _resources(group: Element) -> Iterator[Element]:
+    for resource in group.iterfind("Resources/Resource"):
+        is_active = _text(resource, "Active").lower() != _FALSE
+        if is_active and _text(resource, "Disable").lower() != _TRUE:
+            yield resource
+
+
+def _in_production(group: Element) -> bool:
+    said = _text(group, "Production").lower()
+    return said == _TRUE if said else _text(group, "GridType") == _PRODUCTION
+
+
+def _downtime_of_element(downtime: Element) -> Iterator[Mapping[str, str]]:
+    if downtime.tag != "Downtime":
+        raise RecordRefused("element", f"is <{downtime.tag[:40]}>, not <Downtime>")
+    fields = {child.tag: (child.text or "").strip() for child in downtime}
+    services = [_text(service, "Name") for service in downtime.iterfind("Services/Service")]
+    site = _text(downtime, "ResourceGroup/GroupName")
+    yield from _downtime_rows(fields, site, fields.get("ResourceFQDN", ""), services)
+
+
+def _downtime_of_entry(entry: tuple[str, Mapping[str, str], Any]) -> Iterator[Mapping[str, str]]:
+    site, hosts, fields = entry
+    if not isinstance(fields, dict):
+        raise RecordRefused("form", "must have keys and values, such as `ID: 1`")
+    if REPEATED in fields:
+        raise RecordRefused("form", f"the key {fields[REPEATED][:40]} appears twice")
+    resource, services = fields.get("ResourceName"), fields.get("Services")
+    if not isinstance(resource, str):
+        raise RecordRefused("missing", "has no ResourceName")
+    if resource not in hosts:
+        raise RecordRefused("resource", f"{site}.yaml has no host for the resource {resource!r}")
+    if not isinstance(services, list) or not all(isinstance(name, str) for name in services):
+        raise RecordRefused("form", "Services must be a list of names")
+    texts = {key: value for key, value in fields.items() if isinstance(value, str)}
+    yield from _downtime_rows(texts, site, hosts[resource], services)
+
+
+def _downtime_rows(
+    fields: Mapping[str, str], site: str, host: str, services: Sequence[str]
+) -> Iterator[Mapping[str, str]]:
+    """A row for each service that is down."""
+    if not fields.get("ID"):
+        raise RecordRefused("missing", "has no ID")
+    severity = fields.get("Severity", "")
+    if severity.lower() not in SEVERITIES:
+        known = ", ".join(name.capitalize() for name in SEVERITIES)
+        raise RecordRefused("severity", f"Severity must be one of {known}, not {severity[:40]!r}")
+    if not services:
+        raise RecordRefused("missing", "names no services")
+    ours, description = SEVERITIES[severity.lower()], fields.get("Description", "")
+    if severity.upper() != ours:
+        description = f"{severity}: {description}"
+    for service in services:
+        yield {
+            "downtimeId": fields["ID"],
+            "siteName": site,
+            "hostName": host,
+            "serviceFlavour": _flavour(service),
+            "startTime": osg_time(fields.get("StartTime", "")),
+            "endTime": osg_time(fields.get("EndTime", "")),
+            "classification": fields.get("Class", "").upper(),
+            "severity": ours,
+            "description": description,
+            ANNOUNCED_AT: _entered(fields.get("CreatedTime", "")),
+        }
+
+
+def _flavour(service: str) -> str:
+    return FLAVOURS.get(service, service)
+
+
+def osg_time(text: str) -> str:
+    """`Mar 28, 2017 22:00 -0500`, or in UTC `… 22:00 PM UTC`, `… 10:00 PM UTC`, `… 22:00`.
+
+    Raises:
+        RecordRefused: the text is no such time.
+    """
+    match = _TIME.fullmatch(text)
+    if match is None or match[1] not in _MONTHS:
+        expected = "expected `Mar 28, 2017 22:00 -0500`, or UTC"
+        raise RecordRefused("bad-time", f"{text[:40]!r} is not a time of OSG ({expected})")
+    _, day, year, hour, minute, half, zone = match.groups()
+    hours = int(hour)
+    if half == "PM" and hours < 12:
+        hours += 12
+    elif half == "AM" and hours == 12:
+        hours = 0
+    month = _MONTHS.index(match[1]) + 1
+    offset = zone if zone and zone != "UTC" else "Z"
+    try:
+        return utc(f"{year}-{month:02}-{int(day):02}T{hours:02}:{minute}:00{offset}")
+    except ValueError as error:
+        raise RecordRefused("bad-time", f"{text[:40]!r}: {error}") from None
+
+
+def _entered(text: str) -> str:
+    """When a downtime was entered; "" if that is unknown."""
+    try:
+        return osg_time(text)
+    except RecordRefused:
+        return ""
+
+
+def _entries(path: Path) -> Iterator[tuple[str, tuple[str, Mapping[str, str], Any]]]:
+    """The downtimes of a resource group, with its name and the hosts of its resources."""
+    site = path.stem.removesuffix("_downtime")
+    beside = path.with_name(f"{site}{path.suffix}")
+    if site == path.stem or not beside.exists():
+        raise BadInput(
+            f"{path}: must be named GROUP_downtime.yaml, with GROUP.yaml beside it, which says the"
+            " hosts of its resources; nothing was changed"
+        )
+    group, _ = read_yaml(beside)
+    resources = group.get("Resources") if isinstance(group, dict) else None
+    hosts = {
+        name: resource["FQDN"]
+        for name, resource in (resources.items() if isinstance(resources, dict) else ())
+        if isinstance(resource, dict) and isinstance(resource.get("FQDN"), str)
+    }
+    entries, lines = read_yaml(path)
+    if not isinstance(entries, list):
+        raise BadInput(f"{path}: must be a list of downtimes; nothing was changed")
+    for entry, line in zip(entries, lines, strict=True):
+        yield f"{path}, line {line}", (site, hosts, entry)
+
+
+def _text(element: Element, name: str) -> str:
+    return (element.findtext(name) or "").strip()
