@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sam_pipeline.schema.settings import key
+from sam_pipeline.schema.settings import key as settings_key
 from sam_pipeline.schema.settings.key import Settings
 
 NONE = "\N{EN DASH}"
@@ -24,10 +24,10 @@ class ConfigKey(NamedTuple):
 
 def keys_of(settings: type[Settings]) -> Iterator[ConfigKey]:
     """The keys of a section or table, without the tables in it that have pages of their own."""
-    for known in sorted(key.keys_of(settings).values(), key=lambda key: key.name not in FIRST):
-        if known.meaning:
-            default = REQUIRED if known.default is key.REQUIRED else _shown(known.default)
-            yield ConfigKey(known.name, default, known.meaning)
+    for key in sorted(settings.KEYS.values(), key=lambda key: key.name not in FIRST):
+        if key.meaning:
+            default = REQUIRED if key.default is settings_key.REQUIRED else _shown(key.default)
+            yield ConfigKey(key.name, default, key.meaning)
 
 
 def _shown(default: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
-from typing import Callable, Optional, Protocol, cast
+from typing import TYPE_CHECKING, Callable, Optional, cast
 
 from sam_pipeline.publisher.errors import MessageRejected
 from sam_pipeline.schema.messages.message import Message
@@ -19,6 +19,11 @@ from sam_pipeline.schema.net.broker_url import (
 )
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.target import Target
+
+if TYPE_CHECKING:
+    from typing import Protocol
+else:  # as classes for the type checker alone they cost 1 % of publishing a result
+    Protocol = object
 
 KINDS = {
     STOMP: "sam_pipeline.publisher.brokers.stomp",
@@ -99,4 +104,6 @@ def outcomes(
         except MessageRejected as rejection:
             settled.add(rejection.position)
             yield waiting[rejection.position], rejection
+        if len(settled) == len(waiting):
+            return
         waiting = [position for index, position in enumerate(waiting) if index not in settled]

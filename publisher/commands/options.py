@@ -32,9 +32,8 @@ def config_of(args: argparse.Namespace) -> PublisherConfig:
             if name is not None:
                 require_destination(name)
     no_spool = getattr(args, "no_spool", False)
-    flags = {**flags_of(args), "destination": None}
-    config = load_config(args.config, flags, no_spool=no_spool)
-    return config.replace(option_destination=destination)
+    flags = {**flags_of(args), "destination": None, "option_destination": destination}
+    return load_config(args.config, flags, no_spool=no_spool)
 
 
 def flags_of(args: argparse.Namespace) -> dict[str, Any]:

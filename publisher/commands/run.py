@@ -17,7 +17,7 @@ from sam_pipeline.publisher.commands.arguments import (
     add_record_options,
     seconds_argument,
 )
-from sam_pipeline.publisher.commands.options import config_of
+from sam_pipeline.publisher.commands.options import config_of, headers_of
 from sam_pipeline.publisher.commands.options import record_of as record_of_options
 from sam_pipeline.publisher.commands.outcome import publish_and_report
 from sam_pipeline.publisher.commands.result import messages_of
@@ -138,7 +138,7 @@ def publish(run: PluginRun, args: argparse.Namespace) -> None:
     }
     if "hostName" not in record:
         record["hostName"] = this_host()
-    messages = messages_of(record, config, args)
+    messages = messages_of(record, config, headers_of(args, config))
     publish_and_report([messages], config, args, to_log=True)
 
 

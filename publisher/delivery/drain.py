@@ -133,22 +133,23 @@ def drain_in_passing(
     totals, left = DrainTotals(), 0
     queue = DirectoryQueue(config.spool, config.shares_spool, totals.inaccessible.__setitem__)
     try:
-        if queue.has_elements():
-            drainer_lock = open_directory(os.fspath(config.spool))
-            try:
-                if flock_at_once(drainer_lock):
-                    queue.purge()
-                    limit_s = min(deadline.remaining(), IN_PASSING * config.timeout_s)
-                    deadline = Deadline.after(limit_s)
-                    one_pass = _Pass(queue, config, totals, rejected_rest=True)
-                    try:
-                        one_pass.send_to(transport, target, lambda: deadline)
-                    except BrokerUnavailable:
-                        if not deadline.expired:
-                            raise
-                    left = queue.count() if deadline.expired else 0
-            finally:
-                os.close(drainer_lock)
+        if not queue.has_elements():
+            return 0
+        drainer_lock = open_directory(os.fspath(config.spool))
+        try:
+            if flock_at_once(drainer_lock):
+                queue.purge()
+                limit_s = min(deadline.remaining(), IN_PASSING * config.timeout_s)
+                deadline = Deadline.after(limit_s)
+                one_pass = _Pass(queue, config, totals, rejected_rest=True)
+                try:
+                    one_pass.send_to(transport, target, lambda: deadline)
+                except BrokerUnavailable:
+                    if not deadline.expired:
+                        raise
+                left = queue.count() if deadline.expired else 0
+        finally:
+            os.close(drainer_lock)
     except (BrokerUnavailable, SpoolError) as error:
         logger.warning("could not drain the spool: %s", error)
     _log(totals, config.spool)

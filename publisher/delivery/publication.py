@@ -177,6 +177,7 @@ class Courier:
                 self._connection = None  # not closed: a DISCONNECT could follow half a frame
                 if isinstance(interrupt, KeyboardInterrupt):
                     raise
+        batch.failures = route.failures
 
     def settle(self, batch: MessageBatch, deadline: Deadline) -> Publication:
         """Spool the missing messages, and return where each one is.
@@ -188,12 +189,17 @@ class Courier:
         if spool_error and batch.route:  # brokers were left out only because there is a spool
             with batch.route as route:
                 self._try_brokers(batch, route.left_out(), route, deadline)
-        failures = batch.route.failures if batch.route else []
+            batch.failures = route.failures
+        failures = batch.failures
         # A broker of another kind may take it when it is back.
-        rejections = tuple(r for r in batch.refused.values() if not (r.for_good and failures))
+        rejections = list(batch.refused.values())
+        if failures:
+            rejections = [rejection for rejection in rejections if not rejection.for_good]
         receipts, spooled = tuple(batch.receipts), tuple(batch.spooled)
-        publication = Publication(receipts, spooled, rejections, tuple(failures))
-        counts = Counter((str(rejection.address), rejection.reason) for rejection in rejections)
+        publication = Publication(receipts, spooled, tuple(rejections), tuple(failures))
+        counts = Counter[tuple[str, str]]()
+        for rejection in rejections:
+            counts[str(rejection.address), rejection.reason] += 1
         for (broker, reason), count in counts.items():
             counted = plural(count, "message")
             fields = {"broker": broker}
@@ -264,6 +270,8 @@ class MessageBatch:
         self.spooled: list[Message] = []
         self.route: Route | None = None
         """The brokers to which they were offered."""
+        self.failures: Sequence[BrokerUnavailable] = ()
+        """One for each of these brokers that failed or was left out."""
 
     def snapshot(self) -> MessageBatch:
         """The state of a batch that another thread may still send, without refused messages."""

@@ -262,7 +262,7 @@ class Memory:
 
     def last_worked(self) -> tuple[Target, bool] | None:
         """The address that worked last, and whether it may be used without a look-up."""
-        by_url = {_key(target.broker): target for target in self.targets}
+        by_url = {_key(target.broker, ""): target for target in self.targets}
         worked = []
         for key, fact in self._facts.items():
             name, blank, ip = key.rpartition(" ")
@@ -296,7 +296,7 @@ class Memory:
 
     def worked(self, target: Target) -> None:
         """Forget the failures of the address, and try it first from now on."""
-        key, name = _key(target.broker, target.ip), _key(target.broker)
+        key, name = _key(target.broker, target.ip), _key(target.broker, "")
         failed = any(self._facts.get(known, NOTHING).failures for known in (key, name))
         only_choice = len(self.targets) == 1 and is_literal(target)
         if not failed and (only_choice or self.last_worked() == (target, True)):
@@ -337,7 +337,7 @@ class Memory:
 
 
 @lru_cache(maxsize=1000)
-def _key(broker: Broker, ip: str = "") -> str:
+def _key(broker: Broker, ip: str) -> str:
     """The key of an address; without an IP, as if its name did not resolve, that of the broker."""
     return f"{broker} {ip}"
 

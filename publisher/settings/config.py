@@ -241,18 +241,23 @@ class PublisherConfig(MessageKeys, SectionKeys):
     def targets(self) -> tuple[Target, ...]:
         """The listed brokers, then those of further tables."""
         tables = {str(table.broker): table for table in self.broker}
-        brokers = {str(broker): broker for broker in map(parse_broker, self.brokers)}
-        brokers = {**brokers, **{n: t.broker for n, t in tables.items() if n not in brokers}}
-        return tuple(self.target_of(broker, tables.get(name)) for name, broker in brokers.items())
+        targets = []
+        for url in self.brokers:
+            broker = parse_broker(url)
+            table = tables.pop(str(broker), None) if tables else None
+            targets.append(self.target_of(broker, table))
+        for table in tables.values():
+            targets.append(self.target_of(table.broker, table))
+        return tuple(targets)
 
     def target_of(self, broker: Broker, table: Optional[BrokerTable] = None) -> Target:
         """A broker as these settings apply there."""
-        target = target_of(broker, self, SECTION, table, only_files=bool(self.copy_name))
-        destinations = table.destinations if table else {}
-        return target._replace(
-            destinations={name.lower(): text for name, text in destinations.items()},
-            limits=self.spool_limits,
-        )
+        destinations = table.destinations.items() if table else ()
+        more = {
+            "destinations": {name.lower(): destination for name, destination in destinations},
+            "limits": self.spool_limits,
+        }
+        return target_of(broker, self, SECTION, table, bool(self.copy_name), more)
 
     @cached_property
     def copies(self) -> tuple[PublisherConfig, ...]:

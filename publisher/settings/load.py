@@ -43,18 +43,21 @@ def load_config(
     Raises:
         ConfigError: all problems at once.
     """
+    state = state_dir(os.environ)
     config = load(PublisherConfig, SECTION, path, os.environ, **flags)
-    config = _with_directories(_of_brokers(config, flags), no_spool)
+    config = _with_directories(_of_brokers(config, flags), state, no_spool)
     problems = []
     for one in (config, *config.copies):
         for target in one.targets:
             if target.user and (problem := target.problem_of_login()):
                 problems.append(f"{one.name} {target}: {problem}")
-    problems += problems_between_keys(config)
+    if config.broker or config.copy:
+        problems += problems_between_keys(config)
     if problems:
         raise ConfigError(problems)
     for one in (config, *config.copies):
-        one.require_signer()
+        if one.signing_key_file:
+            one.require_signer()
     return config
 
 
@@ -69,7 +72,7 @@ def examine_config(path: str | None, flags: Mapping[str, Any]) -> tuple[Publishe
     good = {name: tuple(filter(None, findings.values.get(name, ()))) for name in ("broker", "copy")}
     good["brokers"] = tuple(url for url in urls if problem_of_target(url) is None)
     config = PublisherConfig(**{**findings.values, **good})
-    return _with_directories(_of_brokers(config, flags)), findings
+    return _with_directories(_of_brokers(config, flags), state_dir(os.environ)), findings
 
 
 def problems_between_keys(config: PublisherConfig) -> Iterator[str]:
@@ -123,9 +126,11 @@ def _of_brokers(config: PublisherConfig, flags: Mapping[str, Any]) -> PublisherC
     return config.replace(broker=tables, copy=())
 
 
-def _with_directories(config: PublisherConfig, no_spool: bool = False) -> PublisherConfig:
+def _with_directories(
+    config: PublisherConfig, state: Path, no_spool: bool = False
+) -> PublisherConfig:
     """The configuration with defaults for the directories of state and spools."""
-    state = config.state or state_dir(os.environ)
+    state = config.state or state
     spool = config.spool or state / "spool"
     if not (state.is_absolute() and spool.is_absolute()) and not _has_working_directory():
         logger.warning("no spool: %s is relative, and the working directory was removed", spool)

@@ -50,8 +50,8 @@ class BoundedSpool:
     def __init__(self, path: Path, limits: SpoolLimits, shared: bool) -> None:
         self._path = path
         self._limits = limits
-        self._queue = DirectoryQueue(path, shared)
         self._count = CountFile(path, limits.state)
+        self._queue = DirectoryQueue(path, shared)
 
     def add(self, message: Message) -> str:
         """Store the message durably and return the name of its element.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from sam_pipeline.schema.net.broker_url import Broker, parse_broker
 from sam_pipeline.schema.net.target import Target, TlsFiles
@@ -97,8 +98,9 @@ def target_of(
     name: str,
     table: Optional[TableKeys] = None,
     only_files: bool = False,
+    more: Mapping[str, Any] = {},
 ) -> Target:
-    """A broker of a section with the settings that apply there.
+    """A broker of a section with the settings that apply there, and `more` of its own program.
 
     Secrets of the section also come from variables and systemd credentials, unless the section's
     are `only_files`: the environment is not meant for another owner's broker.
@@ -133,4 +135,5 @@ def target_of(
         insecure=section.insecure,
         vhost=table.vhost if table else "/",
         headers=table.headers if table else {},
+        **more,
     )

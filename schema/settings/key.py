@@ -69,25 +69,26 @@ class Settings:
     """
 
     # A dataclass would be the same, but its module takes as long to import as Python to start.
-    _defaults: dict[str, Any] = {}  # noqa: RUF012
+    DEFAULTS: dict[str, Any] = {}  # noqa: RUF012
     """The default of each attribute; those of the class itself precede inherited ones."""
-    _keys: dict[str, Key] = {}  # noqa: RUF012
+    KEYS: dict[str, Key] = {}  # noqa: RUF012
 
     def __init_subclass__(cls) -> None:
         own = {name: vars(cls)[name] for name in vars(cls).get("__annotations__", {})}
         keys = {name: value for name, value in own.items() if isinstance(value, Key)}
         defaults = {**own, **{name: key.default for name, key in keys.items()}}
         for base in cls.__bases__:
-            keys.update({n: key for n, key in keys_of(base).items() if n not in own})
-            defaults.update({n: value for n, value in attributes_of(base).items() if n not in own})
-        cls._keys, cls._defaults = keys, defaults
+            if issubclass(base, Settings):
+                keys.update({n: key for n, key in base.KEYS.items() if n not in own})
+                defaults.update({n: v for n, v in base.DEFAULTS.items() if n not in own})
+        cls.KEYS, cls.DEFAULTS = keys, defaults
 
     def __init__(self, **values: Any) -> None:
-        self.__dict__.update(self._defaults)
+        self.__dict__.update(self.DEFAULTS)
         self.__dict__.update(values)
-        if REQUIRED in self.__dict__.values() or len(self.__dict__) > len(self._defaults):
+        if REQUIRED in self.__dict__.values() or len(self.__dict__) > len(self.DEFAULTS):
             wrong = [name for name, value in self.__dict__.items() if value is REQUIRED]
-            wrong += values.keys() - self._defaults.keys()
+            wrong += values.keys() - self.DEFAULTS.keys()
             raise TypeError(f"{type(self).__name__}: missing or unknown: {', '.join(wrong)}")
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -98,7 +99,7 @@ class Settings:
         return type(self)(**{**self._values(), **changes})
 
     def _values(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in self._defaults}
+        return {name: self.__dict__[name] for name in self.DEFAULTS}
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self._values() == other._values()
@@ -112,19 +113,9 @@ class Settings:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def keys_of(settings: type[Settings]) -> dict[str, Key]:
-    """The keys of a section or table by attribute, in the order in which pages list them."""
-    return settings._keys
-
-
-def attributes_of(settings: type[Settings]) -> dict[str, Any]:
-    """All attributes with their defaults, also those that are no keys."""
-    return settings._defaults
-
-
 def is_table(kind: Any) -> bool:
     """Whether values of this type are tables of the file."""
-    return isinstance(kind, type) and issubclass(kind, Settings)
+    return hasattr(kind, "KEYS")
 
 
 def type_name(kind: Any) -> str:

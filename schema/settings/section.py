@@ -20,9 +20,6 @@ from sam_pipeline.schema.settings.files import (
 from sam_pipeline.schema.settings.key import (
     REQUIRED,
     Settings,
-    attributes_of,
-    is_table,
-    keys_of,
     redacted,
     suggestion,
     type_name,
@@ -82,7 +79,7 @@ class Findings:
         """Values of the right type that their check rejected, by attribute."""
         self.overrides: dict[str, str] = {}
         """The variable or the option that sets an attribute."""
-        self._keys = {name: key.name for name, key in keys_of(settings).items()}
+        self._keys = {name: key.name for name, key in settings.KEYS.items()}
 
     def locate(self, name: str) -> str:
         """Where a key is set, for messages: `sam.toml:7: [publisher] spool`, or a variable."""
@@ -153,8 +150,8 @@ def examine(
             overrides.update(variables.names)
             problems += variables.problems
             break
-    keys = keys_of(settings)
-    for name in attributes_of(settings):
+    keys = settings.KEYS
+    for name in settings.DEFAULTS:
         if flags.get(name) is not None:
             values[name] = flags[name]
             overrides[name] = f"command line: {keys[name].name if name in keys else name}"
@@ -182,7 +179,7 @@ def examine_file(settings: type[Settings], file: Path) -> Findings:
     findings = Findings(settings, TomlTable(document, (), ""))
     content = document.values
     findings.values.update(_read(settings, content, findings.table, findings.problems))
-    given = {name for name, key in keys_of(settings).items() if key.name in content}
+    given = {name for name, key in settings.KEYS.items() if key.name in content}
     findings.check(settings, given)
     return findings
 
@@ -193,7 +190,7 @@ def _read(
     """The values of a table by attribute, of the right type; what is wrong with the others."""
     if not content:  # saves 1 % of publishing a result
         return {}
-    keys = {key.name: key for key in keys_of(settings).values()}
+    keys = {key.name: key for key in settings.KEYS.values()}
     values: dict[str, Any] = {}
     for name, value in content.items():
         if name not in keys:
@@ -205,7 +202,7 @@ def _read(
             if read is not None:  # the table under the key has no problems
                 values[keys[name].attribute] = read
         except ValueError as error:
-            holds_tables = get_origin(kind) is tuple and is_table(get_args(kind)[0])
+            holds_tables = get_origin(kind) is tuple and hasattr(get_args(kind)[0], "KEYS")
             advice = suggestion(name, keys.keys() - {name} if holds_tables else ())
             problems.append(f"{table.locate(name)}: {error}{advice}")
     return values
@@ -217,11 +214,11 @@ def _value(kind: Any, value: Any, table: TomlTable, key: str, problems: list[str
         if not isinstance(value, list):
             raise ValueError(f"expected a list, not {redacted(value)}")
         kind = get_args(kind)[0]
-        if not is_table(kind):
+        if not hasattr(kind, "KEYS"):
             return tuple(_value(kind, item, table, key, problems) for item in value)
         tables = ((table.item(key, number), item) for number, item in enumerate(value, 1))
         return tuple(_table(kind, item, place, problems) for place, item in tables)
-    if is_table(kind):
+    if hasattr(kind, "KEYS"):
         if not isinstance(value, dict):
             raise ValueError(f"expected a table, not {redacted(value)}")
         return _table(kind, value, table.child(key), problems)
@@ -252,7 +249,7 @@ def _table(
         raise ValueError(f"expected a list of tables, not {redacted(content)}")
     before = len(problems)
     values = _read(settings, content, table, problems)
-    keys = keys_of(settings)
+    keys = settings.KEYS
     given = {name for name, key in keys.items() if key.name in content}
     _check(settings, values, given, lambda name: table.locate(keys[name].name), problems)
     return settings(**values) if len(problems) == before else None
@@ -267,7 +264,7 @@ def _check(
 ) -> set[str]:
     """The attributes whose value is missing or bad; adds the reasons to `problems`."""
     bad = set()
-    for name, key in keys_of(settings).items():
+    for name, key in settings.KEYS.items():
         reasons = None
         if name not in values:
             if key.default is REQUIRED and name not in given:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from sam_pipeline.schema.errors import ConfigError
 from sam_pipeline.schema.program.command import OK, print_json, print_lines, text_table
 from sam_pipeline.schema.settings.files import no_file_found
-from sam_pipeline.schema.settings.key import REQUIRED, Settings, is_table, keys_of
+from sam_pipeline.schema.settings.key import REQUIRED, Settings, is_table
 from sam_pipeline.schema.settings.section import SECRETS, Findings, names_a_secret
 
 DESCRIPTION = """\
@@ -80,7 +80,7 @@ def settings_of(part: Part) -> Iterator[Setting]:
     """The settings of a section, and which secrets variables hold."""
     section, settings, findings = part
     given = {**findings.rejected, **findings.values}
-    for attribute, key in keys_of(settings).items():
+    for attribute, key in settings.KEYS.items():
         name = f"{section}.{key.name}"
         value = given.get(attribute, "invalid" if attribute in findings.bad else key.default)
         inside = [*_settings_in(value)]
@@ -100,7 +100,7 @@ def settings_of(part: Part) -> Iterator[Setting]:
 def _settings_in(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     """The path and the masked value of each key of a table, however deep; of another value none."""
     if is_table(type(value)):
-        for attribute, key in keys_of(type(value)).items():
+        for attribute, key in type(value).KEYS.items():
             item = getattr(value, attribute)
             inside = [*_settings_in(item)] or [((), masked(key.name, item))]
             yield from (((key.name, *path), setting) for path, setting in inside)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 from sam_pipeline.schema.log import lazy_logger
 from sam_pipeline.schema.program.wording import did_you_mean
-from sam_pipeline.schema.settings.key import Settings, is_table, keys_of, suggestion, type_name
+from sam_pipeline.schema.settings.key import Settings, is_table, suggestion, type_name
 
 _SHARED_VARIABLES = (
     "SAM_CONFIG",
@@ -42,7 +42,7 @@ def read_variables(
     settings: type[Settings], section: str, secrets: Collection[str], environ: Mapping[str, str]
 ) -> VariableFindings:
     """The variables of a section; those of `secrets` are only named, their values not read."""
-    keys = keys_of(settings)
+    keys = settings.KEYS
     variables = {name: f"SAM_{section}_{name}".upper() for name in secrets}
     variables.update({name: f"SAM_{section}_{key.name}".upper() for name, key in keys.items()})
     names = {name: variable for name, variable in variables.items() if environ.get(variable)}
