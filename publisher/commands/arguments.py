@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from sam_pipeline.schema.messages.claims import is_ours
+from sam_pipeline.schema.messages.message import DESTINATION
+from sam_pipeline.schema.net.broker_url import parse_broker
 from sam_pipeline.schema.program.command import text_argument
 
 PROGRAM = "sam-publish"
@@ -87,8 +90,6 @@ def add_message_options(parser: argparse.ArgumentParser) -> None:
 
 def broker_argument(text: str) -> str:
     """The argparse `type` of a broker URL."""
-    from sam_pipeline.schema.net.broker_url import parse_broker
-
     try:
         parse_broker(text)
     except ValueError as error:
@@ -109,8 +110,7 @@ def seconds_argument(text: str) -> float:
 
 def header_argument(text: str) -> tuple[str, str]:
     """The argparse `type` of a message header, `NAME=VALUE`."""
-    from sam_pipeline.schema.messages.claims import is_ours
-    from sam_pipeline.schema.messages.message import DESTINATION
+    # Few calls set a header.
     from sam_pipeline.schema.net.stomp.headers import OURS, belongs_to_broker, is_header_name
 
     name, equals, value = text.partition("=")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sam_pipeline.schema.errors import RecordRefused
+from sam_pipeline.schema.records.json_form import text_of
 from sam_pipeline.schema.records.text import Malformed, Record
 
 
@@ -27,8 +28,6 @@ def record_of_values(values: Mapping[str, object]) -> Record:
         if value is None:
             continue
         if not isinstance(value, str):
-            from sam_pipeline.schema.records.json_form import text_of  # `import json` is slow
-
             try:
                 value = text_of(key, value)
             except Malformed as problem:
