@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sam_pipeline.consumer.settings import config as consumer
-from sam_pipeline.publisher.settings import secrets as publisher
+from sam_pipeline.schema.settings.broker import secret_of
+from sam_pipeline.schema.settings.section import SECRETS
 from sam_pipeline.sql.archive import config as archive
 from sam_pipeline.sql.imports.http import feed_config as feeds
 from tests.extended.installed.installation import packages_or_missing
@@ -291,14 +291,14 @@ def test_a_credential_of_root_reaches_the_service(host: Host) -> None:
     assert arrived == "secret\n"
 
 
+def credentials_of(section: str) -> set[str]:
+    return {secret_of(section, name).credential for name in SECRETS[section]}
+
+
 def test_the_units_load_every_credential_that_their_programs_look_for() -> None:
     ours = {
-        "consumer": {consumer.PASSWORD_CREDENTIAL, consumer.PROXY_PASSWORD_CREDENTIAL},
-        "worker": {
-            publisher.PASSWORD_CREDENTIAL,
-            publisher.TOKEN_CREDENTIAL,
-            publisher.PROXY_PASSWORD_CREDENTIAL,
-        },
+        "consumer": credentials_of("consumer"),
+        "worker": credentials_of("publisher"),
         "database": {feeds.CERTIFICATE, feeds.KEY},
     }
     with_archive = {"sam-db-archive.service", "sam-db-prune.service", "sam-report.service"}
