@@ -540,44 +540,12 @@ COMMENT ON TABLE candidate_run IS
     'The newest run of a day in a sealed month, which the next seal publishes. It is superseded '
     'from the start, but it is not swept.';
 
-CREATE TABLE endpoint_figure (
+CREATE TABLE figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    level text COLLATE "C" NOT NULL CHECK (level IN ('endpoint', 'service', 'function', 'site')),
     site text COLLATE "C" NOT NULL,
     service_flavour text COLLATE "C" NOT NULL,
     host_name text COLLATE "C" NOT NULL,
-    availability numeric(8, 5),
-    reliability numeric(8, 5),
-    ok_s integer NOT NULL,
-    warning_s integer NOT NULL,
-    critical_s integer NOT NULL,
-    unknown_s integer NOT NULL,
-    missing_s integer NOT NULL,
-    downtime_s integer NOT NULL,
-    excluded_s integer NOT NULL,
-    PRIMARY KEY (run_id, site, service_flavour, host_name)
-);
-COMMENT ON TABLE endpoint_figure IS 'Figures of an endpoint at a site for one day.';
-
-CREATE TABLE service_figure (
-    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
-    site text COLLATE "C" NOT NULL,
-    service_flavour text COLLATE "C" NOT NULL,
-    availability numeric(8, 5),
-    reliability numeric(8, 5),
-    ok_s integer NOT NULL,
-    warning_s integer NOT NULL,
-    critical_s integer NOT NULL,
-    unknown_s integer NOT NULL,
-    missing_s integer NOT NULL,
-    downtime_s integer NOT NULL,
-    excluded_s integer NOT NULL,
-    PRIMARY KEY (run_id, site, service_flavour)
-);
-COMMENT ON TABLE service_figure IS 'Figures of a service flavour at a site for one day.';
-
-CREATE TABLE function_figure (
-    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
-    site text COLLATE "C" NOT NULL,
     function text COLLATE "C" NOT NULL,
     availability numeric(8, 5),
     reliability numeric(8, 5),
@@ -588,25 +556,11 @@ CREATE TABLE function_figure (
     missing_s integer NOT NULL,
     downtime_s integer NOT NULL,
     excluded_s integer NOT NULL,
-    PRIMARY KEY (run_id, site, function)
+    PRIMARY KEY (run_id, level, site, service_flavour, host_name, function)
 );
-COMMENT ON TABLE function_figure IS 'Figures of a function of a site for one day.';
-
-CREATE TABLE site_figure (
-    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
-    site text COLLATE "C" NOT NULL,
-    availability numeric(8, 5),
-    reliability numeric(8, 5),
-    ok_s integer NOT NULL,
-    warning_s integer NOT NULL,
-    critical_s integer NOT NULL,
-    unknown_s integer NOT NULL,
-    missing_s integer NOT NULL,
-    downtime_s integer NOT NULL,
-    excluded_s integer NOT NULL,
-    PRIMARY KEY (run_id, site)
-);
-COMMENT ON TABLE site_figure IS 'Figures of a site for one day.';
+COMMENT ON TABLE figure IS
+    'Figures of an endpoint, service flavour or function at a site, or of a site, for one day. '
+    'Unused parts of the key are empty.';
 
 CREATE TABLE group_figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
@@ -629,7 +583,7 @@ CREATE TABLE group_site (
     weight integer NOT NULL,
     PRIMARY KEY (run_id, group_type, group_name, site)
 );
-COMMENT ON TABLE group_site IS 'The sites of a group that a run expected, with their weights. All have a site_figure.';
+COMMENT ON TABLE group_site IS 'The sites of a group that a run expected, with their weights. All have a figure.';
 
 CREATE TABLE timeline_segment (
     run_id integer NOT NULL,

@@ -349,40 +349,18 @@ COMMENT ON VIEW report_downtime IS
 
 CREATE VIEW report_site_group AS
 SELECT
-    s.name AS site,
-    g.group_type,
-    g.name AS group_name,
-    m.weight, m.valid_from, m.valid_to,
-    CAST(extract(epoch FROM m.valid_from) AS bigint) AS valid_from_s,
-    CAST(extract(epoch FROM m.valid_to) AS bigint) AS valid_to_s
-FROM site_group_member AS m
-JOIN site AS s ON s.site_id = m.site_id
-JOIN site_group AS g ON g.site_group_id = m.site_group_id
-WHERE m.holds;
+    siteName AS site, groupType AS group_type, groupName AS group_name, weight,
+    validFrom AS valid_from, validTo AS valid_to,
+    CAST(extract(epoch FROM validFrom) AS bigint) AS valid_from_s,
+    CAST(extract(epoch FROM validTo) AS bigint) AS valid_to_s
+FROM siteGroup;
 COMMENT ON VIEW report_site_group IS 'Members of groups of sites, as announced.';
 
 CREATE VIEW report_site_contact AS
-SELECT
-    s.name AS site,
-    c.contact,
-    c.said_at AS announced_at
-FROM site_contact AS c
-JOIN site AS s ON s.site_id = c.site_id
-WHERE c.holds AND c.contact <> '';
+SELECT siteName AS site, contact, timestamp AS announced_at
+FROM siteContact
+WHERE contact IS NOT NULL;
 COMMENT ON VIEW report_site_contact IS 'Who to call about a site: the newest announcement.';
-
-CREATE VIEW report_exclusion AS
-SELECT
-    exclusion_id, kind, monitoring_host, metric_name, site, service_flavour, host_name, start_time,
-    end_time,
-    CAST(extract(epoch FROM start_time) AS bigint) AS start_s,
-    CAST(extract(epoch FROM end_time) AS bigint) AS end_s,
-    reason, who, added_at
-FROM exclusion
-WHERE removed_at IS NULL;
-COMMENT ON VIEW report_exclusion IS
-    'Periods that do not count in reports: the exclusions in force. An empty selector matches '
-    'everything.';
 
 CREATE VIEW exclusion_history AS
 SELECT
@@ -393,6 +371,16 @@ SELECT
     reason, who, added_at, removed_at, removed_by, removed_because
 FROM exclusion;
 COMMENT ON VIEW exclusion_history IS 'All exclusions, including those that were removed.';
+
+CREATE VIEW report_exclusion AS
+SELECT
+    exclusion_id, kind, monitoring_host, metric_name, site, service_flavour, host_name, start_time,
+    end_time, start_s, end_s, reason, who, added_at
+FROM exclusion_history
+WHERE removed_at IS NULL;
+COMMENT ON VIEW report_exclusion IS
+    'Periods that do not count in reports: the exclusions in force. An empty selector matches '
+    'everything.';
 
 CREATE VIEW report_newest_result AS
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS result_id
@@ -415,41 +403,46 @@ COMMENT ON VIEW report_horizon IS
 -- Report views ----------------------------------------------------------------------------------
 -- Figures of the published run of each report and day.
 
-CREATE VIEW endpoint_availability AS
+CREATE VIEW published_figure AS
 SELECT
-    p.report, p.day, g.site, g.service_flavour, g.host_name, g.availability, g.reliability, g.ok_s,
-    g.warning_s, g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s, r.until,
-    p.run_id
+    p.report, p.day, f.level, f.site, f.service_flavour, f.host_name, f.function, f.availability,
+    f.reliability, f.ok_s, f.warning_s, f.critical_s, f.unknown_s, f.missing_s, f.downtime_s,
+    f.excluded_s, r.until, p.run_id
 FROM published_run AS p
 JOIN run AS r ON r.run_id = p.run_id
-JOIN endpoint_figure AS g ON g.run_id = p.run_id;
+JOIN figure AS f ON f.run_id = p.run_id;
+COMMENT ON VIEW published_figure IS 'The figures of published runs.';
+
+CREATE VIEW endpoint_availability AS
+SELECT
+    report, day, site, service_flavour, host_name, availability, reliability, ok_s, warning_s,
+    critical_s, unknown_s, missing_s, downtime_s, excluded_s, until, run_id
+FROM published_figure
+WHERE level = 'endpoint';
 COMMENT ON VIEW endpoint_availability IS 'Availability of endpoints, by site and day.';
 
 CREATE VIEW service_availability AS
 SELECT
-    p.report, p.day, g.site, g.service_flavour, g.availability, g.reliability, g.ok_s, g.warning_s,
-    g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s, r.until, p.run_id
-FROM published_run AS p
-JOIN run AS r ON r.run_id = p.run_id
-JOIN service_figure AS g ON g.run_id = p.run_id;
+    report, day, site, service_flavour, availability, reliability, ok_s, warning_s, critical_s,
+    unknown_s, missing_s, downtime_s, excluded_s, until, run_id
+FROM published_figure
+WHERE level = 'service';
 COMMENT ON VIEW service_availability IS 'Availability of service flavours, by site and day.';
 
 CREATE VIEW function_availability AS
 SELECT
-    p.report, p.day, g.site, g.function, g.availability, g.reliability, g.ok_s, g.warning_s,
-    g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s, r.until, p.run_id
-FROM published_run AS p
-JOIN run AS r ON r.run_id = p.run_id
-JOIN function_figure AS g ON g.run_id = p.run_id;
+    report, day, site, function, availability, reliability, ok_s, warning_s, critical_s, unknown_s,
+    missing_s, downtime_s, excluded_s, until, run_id
+FROM published_figure
+WHERE level = 'function';
 COMMENT ON VIEW function_availability IS 'Availability of functions, by site and day.';
 
 CREATE VIEW site_availability AS
 SELECT
-    p.report, p.day, g.site, g.availability, g.reliability, g.ok_s, g.warning_s, g.critical_s,
-    g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s, r.until, p.run_id
-FROM published_run AS p
-JOIN run AS r ON r.run_id = p.run_id
-JOIN site_figure AS g ON g.run_id = p.run_id;
+    report, day, site, availability, reliability, ok_s, warning_s, critical_s, unknown_s,
+    missing_s, downtime_s, excluded_s, until, run_id
+FROM published_figure
+WHERE level = 'site';
 COMMENT ON VIEW site_availability IS 'Availability of sites, by day.';
 
 CREATE VIEW group_availability AS
@@ -472,7 +465,7 @@ SELECT
     m.report, m.month, m.site,
     CAST(round(100.0 * m.up_s / NULLIF(m.known_s, 0), 5) AS numeric(8, 5)) AS availability,
     CAST(round(100.0 * m.up_s / NULLIF(m.in_service_s, 0), 5) AS numeric(8, 5)) AS reliability,
-    CAST(round(100.0 * m.not_known_s / NULLIF(m.all_s, 0), 5) AS numeric(8, 5)) AS unknown,
+    CAST(round(100.0 * m.not_known_s / NULLIF(m.known_s + m.not_known_s, 0), 5) AS numeric(8, 5)) AS unknown,
     m.ok_s, m.warning_s, m.critical_s, m.unknown_s, m.missing_s, m.downtime_s, m.excluded_s, m.days,
     m.until,
     EXISTS (
@@ -480,29 +473,23 @@ SELECT
     ) AS sealed
 FROM (
     SELECT
-        p.report,
-        CAST(date_trunc('month', CAST(p.day AS timestamp)) AS date) AS month,
-        g.site,
-        sum(g.ok_s + g.warning_s) AS up_s,
-        sum(g.ok_s + g.warning_s + g.critical_s + g.downtime_s) AS known_s,
-        sum(g.ok_s + g.warning_s + g.critical_s) AS in_service_s,
-        sum(g.unknown_s + g.missing_s + g.excluded_s) AS not_known_s,
-        sum(
-            g.ok_s + g.warning_s + g.critical_s + g.unknown_s + g.missing_s + g.downtime_s
-            + g.excluded_s
-        ) AS all_s,
-        sum(g.ok_s) AS ok_s,
-        sum(g.warning_s) AS warning_s,
-        sum(g.critical_s) AS critical_s,
-        sum(g.unknown_s) AS unknown_s,
-        sum(g.missing_s) AS missing_s,
-        sum(g.downtime_s) AS downtime_s,
-        sum(g.excluded_s) AS excluded_s,
+        f.report,
+        CAST(date_trunc('month', CAST(f.day AS timestamp)) AS date) AS month,
+        f.site,
+        sum(f.ok_s + f.warning_s) AS up_s,
+        sum(f.ok_s + f.warning_s + f.critical_s + f.downtime_s) AS known_s,
+        sum(f.ok_s + f.warning_s + f.critical_s) AS in_service_s,
+        sum(f.unknown_s + f.missing_s + f.excluded_s) AS not_known_s,
+        sum(f.ok_s) AS ok_s,
+        sum(f.warning_s) AS warning_s,
+        sum(f.critical_s) AS critical_s,
+        sum(f.unknown_s) AS unknown_s,
+        sum(f.missing_s) AS missing_s,
+        sum(f.downtime_s) AS downtime_s,
+        sum(f.excluded_s) AS excluded_s,
         count(*) AS days,
-        max(r.until) AS until
-    FROM published_run AS p
-    JOIN run AS r ON r.run_id = p.run_id
-    JOIN site_figure AS g ON g.run_id = p.run_id
+        max(f.until) AS until
+    FROM site_availability AS f
     GROUP BY 1, 2, 3
 ) AS m;
 COMMENT ON VIEW site_month IS
@@ -546,7 +533,7 @@ FROM (
         sum(f.ok_s + f.warning_s + f.critical_s) AS in_service_s
     FROM published_run AS p
     JOIN group_site AS g ON g.run_id = p.run_id
-    JOIN site_figure AS f ON f.run_id = g.run_id AND f.site = g.site
+    JOIN figure AS f ON f.run_id = g.run_id AND f.level = 'site' AND f.site = g.site
     GROUP BY 1, 2, 3, 4, 5
 ) AS m
 JOIN (
@@ -584,37 +571,19 @@ SELECT
     count(*) - 1 AS changes,
     CASE WHEN count(*) > 1 THEN min(t.end_time) END AS first_change,
     CASE WHEN count(*) > 1 THEN max(t.start_time) END AS last_change,
-    coalesce(
-        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
-        FILTER (WHERE t.status = 'OK'), 0
-    ) AS ok_s,
-    coalesce(
-        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
-        FILTER (WHERE t.status = 'WARNING'), 0
-    ) AS warning_s,
-    coalesce(
-        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
-        FILTER (WHERE t.status = 'CRITICAL'), 0
-    ) AS critical_s,
-    coalesce(
-        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
-        FILTER (WHERE t.status = 'UNKNOWN'), 0
-    ) AS unknown_s,
-    coalesce(
-        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
-        FILTER (WHERE t.status = 'MISSING'), 0
-    ) AS missing_s,
-    coalesce(
-        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
-        FILTER (WHERE t.status = 'DOWNTIME'), 0
-    ) AS downtime_s,
-    coalesce(
-        sum(CAST(extract(epoch FROM t.end_time - t.start_time) AS integer))
-        FILTER (WHERE t.status = 'EXCLUDED'), 0
-    ) AS excluded_s,
+    coalesce(sum(t.length_s) FILTER (WHERE t.status = 'OK'), 0) AS ok_s,
+    coalesce(sum(t.length_s) FILTER (WHERE t.status = 'WARNING'), 0) AS warning_s,
+    coalesce(sum(t.length_s) FILTER (WHERE t.status = 'CRITICAL'), 0) AS critical_s,
+    coalesce(sum(t.length_s) FILTER (WHERE t.status = 'UNKNOWN'), 0) AS unknown_s,
+    coalesce(sum(t.length_s) FILTER (WHERE t.status = 'MISSING'), 0) AS missing_s,
+    coalesce(sum(t.length_s) FILTER (WHERE t.status = 'DOWNTIME'), 0) AS downtime_s,
+    coalesce(sum(t.length_s) FILTER (WHERE t.status = 'EXCLUDED'), 0) AS excluded_s,
     p.run_id
 FROM published_run AS p
-JOIN timeline_segment AS t ON t.run_id = p.run_id
+JOIN (
+    SELECT *, CAST(extract(epoch FROM end_time - start_time) AS integer) AS length_s
+    FROM timeline_segment
+) AS t ON t.run_id = p.run_id
 GROUP BY
     p.run_id, p.report, p.day, t.level, t.site, t.service_flavour, t.host_name, t.metric_name,
     t.function;

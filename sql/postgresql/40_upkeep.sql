@@ -412,18 +412,9 @@ $$;
 COMMENT ON FUNCTION keep_figures IS
     'Trigger function: lets figures be added only to a run that is running.';
 
-CREATE TRIGGER endpoint_figure_insert AFTER INSERT ON endpoint_figure
+CREATE TRIGGER figure_insert AFTER INSERT ON figure
 REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
-COMMENT ON TRIGGER endpoint_figure_insert ON endpoint_figure IS 'Keeps the figures of runs.';
-CREATE TRIGGER service_figure_insert AFTER INSERT ON service_figure
-REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
-COMMENT ON TRIGGER service_figure_insert ON service_figure IS 'Keeps the figures of runs.';
-CREATE TRIGGER function_figure_insert AFTER INSERT ON function_figure
-REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
-COMMENT ON TRIGGER function_figure_insert ON function_figure IS 'Keeps the figures of runs.';
-CREATE TRIGGER site_figure_insert AFTER INSERT ON site_figure
-REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
-COMMENT ON TRIGGER site_figure_insert ON site_figure IS 'Keeps the figures of runs.';
+COMMENT ON TRIGGER figure_insert ON figure IS 'Keeps the figures of runs.';
 CREATE TRIGGER group_figure_insert AFTER INSERT ON group_figure
 REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION keep_figures();
 COMMENT ON TRIGGER group_figure_insert ON group_figure IS 'Keeps the figures of runs.';
@@ -448,10 +439,7 @@ DECLARE
     );
 BEGIN
     DELETE FROM timeline_segment WHERE run_id = ANY (unseen);
-    DELETE FROM endpoint_figure WHERE run_id = ANY (unseen);
-    DELETE FROM service_figure WHERE run_id = ANY (unseen);
-    DELETE FROM function_figure WHERE run_id = ANY (unseen);
-    DELETE FROM site_figure WHERE run_id = ANY (unseen);
+    DELETE FROM figure WHERE run_id = ANY (unseen);
     DELETE FROM group_figure WHERE run_id = ANY (unseen);
     DELETE FROM group_site WHERE run_id = ANY (unseen);
 END

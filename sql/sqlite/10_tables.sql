@@ -583,45 +583,14 @@ CREATE TABLE candidate_run (
     PRIMARY KEY (report, day)
 ) STRICT;
 
--- Figures of an endpoint at a site for one day.
-CREATE TABLE endpoint_figure (
+-- Figures of an endpoint, service flavour or function at a site, or of a site, for one day. Unused
+-- parts of the key are empty.
+CREATE TABLE figure (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
+    level text NOT NULL CHECK (level IN ('endpoint', 'service', 'function', 'site')),
     site text NOT NULL,
     service_flavour text NOT NULL,
     host_name text NOT NULL,
-    availability real,
-    reliability real,
-    ok_s integer NOT NULL,
-    warning_s integer NOT NULL,
-    critical_s integer NOT NULL,
-    unknown_s integer NOT NULL,
-    missing_s integer NOT NULL,
-    downtime_s integer NOT NULL,
-    excluded_s integer NOT NULL,
-    PRIMARY KEY (run_id, site, service_flavour, host_name)
-) STRICT;
-
--- Figures of a service flavour at a site for one day.
-CREATE TABLE service_figure (
-    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
-    site text NOT NULL,
-    service_flavour text NOT NULL,
-    availability real,
-    reliability real,
-    ok_s integer NOT NULL,
-    warning_s integer NOT NULL,
-    critical_s integer NOT NULL,
-    unknown_s integer NOT NULL,
-    missing_s integer NOT NULL,
-    downtime_s integer NOT NULL,
-    excluded_s integer NOT NULL,
-    PRIMARY KEY (run_id, site, service_flavour)
-) STRICT;
-
--- Figures of a function of a site for one day.
-CREATE TABLE function_figure (
-    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
-    site text NOT NULL,
     function text NOT NULL,
     availability real,
     reliability real,
@@ -632,23 +601,7 @@ CREATE TABLE function_figure (
     missing_s integer NOT NULL,
     downtime_s integer NOT NULL,
     excluded_s integer NOT NULL,
-    PRIMARY KEY (run_id, site, function)
-) STRICT;
-
--- Figures of a site for one day.
-CREATE TABLE site_figure (
-    run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
-    site text NOT NULL,
-    availability real,
-    reliability real,
-    ok_s integer NOT NULL,
-    warning_s integer NOT NULL,
-    critical_s integer NOT NULL,
-    unknown_s integer NOT NULL,
-    missing_s integer NOT NULL,
-    downtime_s integer NOT NULL,
-    excluded_s integer NOT NULL,
-    PRIMARY KEY (run_id, site)
+    PRIMARY KEY (run_id, level, site, service_flavour, host_name, function)
 ) STRICT;
 
 -- Weighted means of a group of sites for one day, and how many of its sites had a value.
@@ -663,7 +616,7 @@ CREATE TABLE group_figure (
     PRIMARY KEY (run_id, group_type, group_name)
 ) STRICT;
 
--- The sites of a group that a run expected, with their weights. All have a site_figure.
+-- The sites of a group that a run expected, with their weights. All have a figure.
 CREATE TABLE group_site (
     run_id integer NOT NULL REFERENCES run ON DELETE CASCADE,
     group_type text NOT NULL,

@@ -365,43 +365,16 @@ JOIN service_flavour AS f ON f.service_flavour_id = a.service_flavour_id;
 -- Members of groups of sites, as announced.
 CREATE VIEW report_site_group AS
 SELECT
-    s.name AS site,
-    g.group_type,
-    g.name AS group_name,
-    m.weight,
-    strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_from, 'unixepoch') AS valid_from,
-    strftime('%Y-%m-%dT%H:%M:%SZ', m.valid_to, 'unixepoch') AS valid_to,
-    m.valid_from AS valid_from_s,
-    m.valid_to AS valid_to_s
-FROM site_group_member AS m
-JOIN site AS s ON s.site_id = m.site_id
-JOIN site_group AS g ON g.site_group_id = m.site_group_id
-WHERE m.holds;
+    siteName AS site, groupType AS group_type, groupName AS group_name, weight,
+    validFrom AS valid_from, validTo AS valid_to,
+    unixepoch(validFrom) AS valid_from_s, unixepoch(validTo) AS valid_to_s
+FROM siteGroup;
 
 -- Who to call about a site: the newest announcement.
 CREATE VIEW report_site_contact AS
-SELECT
-    s.name AS site,
-    c.contact,
-    strftime('%Y-%m-%dT%H:%M:%SZ', c.said_at, 'unixepoch') AS announced_at
-FROM site_contact AS c
-JOIN site AS s ON s.site_id = c.site_id
-WHERE c.holds AND c.contact <> '';
-
--- Periods that do not count in reports: the exclusions in force. An empty selector matches
--- everything.
-CREATE VIEW report_exclusion AS
-SELECT
-    exclusion_id, kind, monitoring_host, metric_name, site, service_flavour, host_name,
-    strftime('%Y-%m-%dT%H:%M:%SZ', start_time, 'unixepoch') AS start_time,
-    strftime('%Y-%m-%dT%H:%M:%SZ', end_time, 'unixepoch') AS end_time,
-    start_time AS start_s,
-    end_time AS end_s,
-    reason,
-    who,
-    strftime('%Y-%m-%dT%H:%M:%SZ', added_at, 'unixepoch') AS added_at
-FROM exclusion
-WHERE removed_at IS NULL;
+SELECT siteName AS site, contact, timestamp AS announced_at
+FROM siteContact
+WHERE contact IS NOT NULL;
 
 -- All exclusions, including those that were removed.
 CREATE VIEW exclusion_history AS
@@ -418,6 +391,15 @@ SELECT
     removed_by,
     removed_because
 FROM exclusion;
+
+-- Periods that do not count in reports: the exclusions in force. An empty selector matches
+-- everything.
+CREATE VIEW report_exclusion AS
+SELECT
+    exclusion_id, kind, monitoring_host, metric_name, site, service_flavour, host_name, start_time,
+    end_time, start_s, end_s, reason, who, added_at
+FROM exclusion_history
+WHERE removed_at IS NULL;
 
 -- The last result_id assigned. A run reads no result beyond it.
 CREATE VIEW report_newest_result AS
@@ -463,49 +445,49 @@ SELECT day FROM horizon;
 -- Report views ----------------------------------------------------------------------------------
 -- Figures of the published run of each report and day.
 
--- Availability of endpoints, by site and day.
-CREATE VIEW endpoint_availability AS
+-- The figures of published runs.
+CREATE VIEW published_figure AS
 SELECT
-    p.report, p.day, g.site, g.service_flavour, g.host_name, g.availability, g.reliability, g.ok_s,
-    g.warning_s, g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s,
+    p.report, p.day, f.level, f.site, f.service_flavour, f.host_name, f.function, f.availability,
+    f.reliability, f.ok_s, f.warning_s, f.critical_s, f.unknown_s, f.missing_s, f.downtime_s,
+    f.excluded_s,
     strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
     p.run_id
 FROM published_run AS p
 JOIN run AS r ON r.run_id = p.run_id
-JOIN endpoint_figure AS g ON g.run_id = p.run_id;
+JOIN figure AS f ON f.run_id = p.run_id;
+
+-- Availability of endpoints, by site and day.
+CREATE VIEW endpoint_availability AS
+SELECT
+    report, day, site, service_flavour, host_name, availability, reliability, ok_s, warning_s,
+    critical_s, unknown_s, missing_s, downtime_s, excluded_s, until, run_id
+FROM published_figure
+WHERE level = 'endpoint';
 
 -- Availability of service flavours, by site and day.
 CREATE VIEW service_availability AS
 SELECT
-    p.report, p.day, g.site, g.service_flavour, g.availability, g.reliability, g.ok_s, g.warning_s,
-    g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s,
-    strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
-    p.run_id
-FROM published_run AS p
-JOIN run AS r ON r.run_id = p.run_id
-JOIN service_figure AS g ON g.run_id = p.run_id;
+    report, day, site, service_flavour, availability, reliability, ok_s, warning_s, critical_s,
+    unknown_s, missing_s, downtime_s, excluded_s, until, run_id
+FROM published_figure
+WHERE level = 'service';
 
 -- Availability of functions, by site and day.
 CREATE VIEW function_availability AS
 SELECT
-    p.report, p.day, g.site, g.function, g.availability, g.reliability, g.ok_s, g.warning_s,
-    g.critical_s, g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s,
-    strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
-    p.run_id
-FROM published_run AS p
-JOIN run AS r ON r.run_id = p.run_id
-JOIN function_figure AS g ON g.run_id = p.run_id;
+    report, day, site, function, availability, reliability, ok_s, warning_s, critical_s, unknown_s,
+    missing_s, downtime_s, excluded_s, until, run_id
+FROM published_figure
+WHERE level = 'function';
 
 -- Availability of sites, by day.
 CREATE VIEW site_availability AS
 SELECT
-    p.report, p.day, g.site, g.availability, g.reliability, g.ok_s, g.warning_s, g.critical_s,
-    g.unknown_s, g.missing_s, g.downtime_s, g.excluded_s,
-    strftime('%Y-%m-%dT%H:%M:%SZ', r.until, 'unixepoch') AS until,
-    p.run_id
-FROM published_run AS p
-JOIN run AS r ON r.run_id = p.run_id
-JOIN site_figure AS g ON g.run_id = p.run_id;
+    report, day, site, availability, reliability, ok_s, warning_s, critical_s, unknown_s,
+    missing_s, downtime_s, excluded_s, until, run_id
+FROM published_figure
+WHERE level = 'site';
 
 -- Availability of groups of sites, by day.
 CREATE VIEW group_availability AS
@@ -529,37 +511,32 @@ SELECT
     m.report, m.month, m.site,
     (20000000 * m.up_s + m.known_s) / NULLIF(2 * m.known_s, 0) / 100000.0 AS availability,
     (20000000 * m.up_s + m.in_service_s) / NULLIF(2 * m.in_service_s, 0) / 100000.0 AS reliability,
-    (20000000 * m.not_known_s + m.all_s) / NULLIF(2 * m.all_s, 0) / 100000.0 AS unknown,
+    (20000000 * m.not_known_s + m.known_s + m.not_known_s)
+        / NULLIF(2 * (m.known_s + m.not_known_s), 0) / 100000.0 AS unknown,
     m.ok_s, m.warning_s, m.critical_s, m.unknown_s, m.missing_s, m.downtime_s, m.excluded_s, m.days,
-    strftime('%Y-%m-%dT%H:%M:%SZ', m.until, 'unixepoch') AS until,
+    m.until,
     EXISTS (
         SELECT 1 FROM seal AS s WHERE s.report = m.report AND s.month = substr(m.month, 1, 7)
     ) AS sealed
 FROM (
     SELECT
-        p.report,
-        date(p.day, 'start of month') AS month,
-        g.site,
-        sum(g.ok_s + g.warning_s) AS up_s,
-        sum(g.ok_s + g.warning_s + g.critical_s + g.downtime_s) AS known_s,
-        sum(g.ok_s + g.warning_s + g.critical_s) AS in_service_s,
-        sum(g.unknown_s + g.missing_s + g.excluded_s) AS not_known_s,
-        sum(
-            g.ok_s + g.warning_s + g.critical_s + g.unknown_s + g.missing_s + g.downtime_s
-            + g.excluded_s
-        ) AS all_s,
-        sum(g.ok_s) AS ok_s,
-        sum(g.warning_s) AS warning_s,
-        sum(g.critical_s) AS critical_s,
-        sum(g.unknown_s) AS unknown_s,
-        sum(g.missing_s) AS missing_s,
-        sum(g.downtime_s) AS downtime_s,
-        sum(g.excluded_s) AS excluded_s,
+        f.report,
+        date(f.day, 'start of month') AS month,
+        f.site,
+        sum(f.ok_s + f.warning_s) AS up_s,
+        sum(f.ok_s + f.warning_s + f.critical_s + f.downtime_s) AS known_s,
+        sum(f.ok_s + f.warning_s + f.critical_s) AS in_service_s,
+        sum(f.unknown_s + f.missing_s + f.excluded_s) AS not_known_s,
+        sum(f.ok_s) AS ok_s,
+        sum(f.warning_s) AS warning_s,
+        sum(f.critical_s) AS critical_s,
+        sum(f.unknown_s) AS unknown_s,
+        sum(f.missing_s) AS missing_s,
+        sum(f.downtime_s) AS downtime_s,
+        sum(f.excluded_s) AS excluded_s,
         count(*) AS days,
-        max(r.until) AS until
-    FROM published_run AS p
-    JOIN run AS r ON r.run_id = p.run_id
-    JOIN site_figure AS g ON g.run_id = p.run_id
+        max(f.until) AS until
+    FROM site_availability AS f
     GROUP BY 1, 2, 3
 ) AS m;
 
@@ -599,7 +576,7 @@ FROM (
         sum(f.ok_s + f.warning_s + f.critical_s) AS in_service_s
     FROM published_run AS p
     JOIN group_site AS g ON g.run_id = p.run_id
-    JOIN site_figure AS f ON f.run_id = g.run_id AND f.site = g.site
+    JOIN figure AS f ON f.run_id = g.run_id AND f.level = 'site' AND f.site = g.site
     GROUP BY 1, 2, 3, 4, 5
 ) AS m
 JOIN (

@@ -71,7 +71,7 @@ BEGIN
         report_change, report_seal, report_candidate, endpoint_availability, service_availability,
         function_availability, site_availability, group_availability, report_group_site, site_month,
         group_month, status_timeline, status_trend, report_archive, database_identity
-    TO sam_reporter;
+    TO sam_reporter, sam_reader;
     GRANT SELECT, INSERT, UPDATE (
         state, finished_at, until, results_read, results_ignored, instances, results_digest,
         topology_digest, downtimes_digest, exclusions_digest, input_digest, newest_result,
@@ -82,10 +82,7 @@ BEGIN
     GRANT SELECT, INSERT, UPDATE, DELETE ON candidate_run TO sam_reporter;
     -- Exclusions are never deleted.
     GRANT SELECT, INSERT, UPDATE (removed_at, removed_by, removed_because) ON exclusion TO sam_reporter;
-    GRANT SELECT, INSERT ON
-        endpoint_figure, service_figure, function_figure, site_figure, group_figure, group_site,
-        timeline_segment
-    TO sam_reporter;
+    GRANT SELECT, INSERT ON figure, group_figure, group_site, timeline_segment TO sam_reporter;
     GRANT INSERT ON report_change_row TO sam_reporter;
     GRANT SELECT, INSERT ON run_archive TO sam_reporter;
     GRANT EXECUTE ON FUNCTION take_changes, may_change, sweep_runs, seal_month TO sam_reporter;
@@ -100,17 +97,11 @@ BEGIN
     GRANT SELECT, INSERT, UPDATE ON archived_day TO sam_archiver;
     GRANT EXECUTE ON FUNCTION take_changes TO sam_archiver;
 
-    -- The reader: people and dashboards.
+    -- The reader: people and dashboards, who also read the inputs and the reports.
     GRANT SELECT ON
         metricOutput, serviceEndpoint, siteGroup, siteContact, downtime, endpoint_statement,
-        group_statement, contact_statement, downtime_statement, current_status, report_result,
-        report_instance, report_source, report_status, report_topology, report_downtime,
-        report_site_group, report_site_contact, report_exclusion, exclusion_history,
-        report_newest_result, report_changed_day, report_horizon, report_run, report_change,
-        report_seal, report_candidate, endpoint_availability, service_availability,
-        function_availability, site_availability, group_availability, report_group_site, site_month,
-        group_month, status_timeline, status_trend, report_archive, archived_day, database_identity,
-        load_audit, operation_log
+        group_statement, contact_statement, downtime_statement, archived_day, load_audit,
+        operation_log
     TO sam_reader;
 END
 $$;
