@@ -8,17 +8,16 @@ BEGIN
     END IF;
     -- By default every role may execute a function.
     REVOKE EXECUTE ON FUNCTION
-        demand, is_time, lock_names, make_names, make_publishers, name_publishers,
+        demand, is_time, demand_time, lock_names, make_names, make_publishers, name_publishers,
         identity_or_operator, make_endpoints, has_relation, make_partitions, make_temporary,
         open_staging, close_staging, note_duplicates, stage_begin, stage_end, source_names,
         metricOutput_check, metricOutput_names, metricOutput_add, metricOutput_compare,
         metricOutput_merge, metricOutput_load, metricOutput_stage, lock_statements,
-        mark_statement_days, store_statements, stage_statement, serviceEndpoint_staged,
-        serviceEndpoint_load, siteGroup_staged, siteGroup_load, siteContact_staged,
-        siteContact_load, downtime_staged, downtime_load, mark_days, exclusion_change, read_history,
-        fold_batches, fold_news, take_changes, may_change, keep_published, keep_run, keep_figures,
-        sweep_runs, seal_month, rows_of_message, operation_digest, append_operation,
-        record_operation, keep_operations
+        mark_statement_days, prepare_statements, store_statements, stage_statement,
+        serviceEndpoint_load, siteGroup_load, siteContact_load, downtime_load, mark_days,
+        exclusion_change, read_history, fold_batches, fold_news, take_changes, may_change,
+        keep_published, keep_run, keep_figures, sweep_runs, seal_month, rows_of_message,
+        operation_digest, append_operation, record_operation, keep_operations
     FROM PUBLIC;
 
     IF (
