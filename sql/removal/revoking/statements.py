@@ -20,11 +20,7 @@ def withdraw(period: Period, table: StatementTable, undo: bool) -> Withdrawn:
     if period.connection.dialect.name == "postgresql":
         period.connection.execute(_LOCK)
     theirs = f"{THEIRS} AND withdrawn_at IS {'NOT NULL' if undo else 'NULL'}"
-    period.run("DROP TABLE IF EXISTS revoked_key")
-    period.run(f"""
-        CREATE TEMPORARY TABLE revoked_key AS
-        SELECT DISTINCT {table.key} FROM {table.name} WHERE {theirs}
-    """)
+    period.note("revoked_key", f"SELECT DISTINCT {table.key} FROM {table.name} WHERE {theirs}")
     is_touched = f"({table.key}) IN (SELECT {table.key} FROM revoked_key)"
     before = _spans(period, table, is_touched)
     now = "NULL" if undo else ":now"
