@@ -191,47 +191,6 @@ COMMENT ON VIEW downtime IS
 -- Results have no site here: the topology assigns it. Times appear twice, as a timestamp and in
 -- epoch seconds (…_s).
 
-CREATE VIEW report_result AS
-SELECT
-    r.result_id,
-    r.instance_id,
-    h.name AS host_name,
-    f.name AS service_flavour,
-    m.name AS metric_name,
-    v.name AS vo,
-    q.name AS fqan,
-    r.measured_at,
-    CAST(extract(epoch FROM r.measured_at) AS bigint) AS measured_at_s,
-    s.name AS status,
-    g.gathered_at, g.monitoring_host, r.summary, r.performance_data, r.message_id,
-    r.status AS status_code,
-    r.source_id,
-    p.identity AS publisher,
-    r.received_at
-FROM metric_result AS r
-LEFT JOIN metric_instance AS i ON i.instance_id = r.instance_id
-LEFT JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
-LEFT JOIN host AS h ON h.host_id = e.host_id
-LEFT JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
-LEFT JOIN metric AS m ON m.metric_id = i.metric_id
-LEFT JOIN vo AS v ON v.vo_id = i.vo_id
-LEFT JOIN fqan AS q ON q.fqan_id = i.fqan_id
-LEFT JOIN metric_status AS s ON s.status = r.status
-LEFT JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id
-LEFT JOIN result_source AS k ON k.source_id = r.source_id
-LEFT JOIN publisher AS p ON p.publisher_id = k.publisher_id;
-COMMENT ON VIEW report_result IS
-    'Results with the ids and names that reports read. A query pays only for the names that it '
-    'uses: the planner removes an outer join whose columns are not used.';
-
-CREATE VIEW report_source AS
-SELECT k.source_id, p.identity AS publisher
-FROM result_source AS k
-JOIN publisher AS p ON p.publisher_id = k.publisher_id;
-COMMENT ON VIEW report_source IS
-    'The publishers of results, by the source_id of report_result: for a few results, looking up '
-    'theirs is cheaper than the column publisher, which reads all sources.';
-
 CREATE VIEW report_instance AS
 SELECT
     i.instance_id, i.endpoint_id, i.metric_id, i.vo_id,
@@ -249,6 +208,37 @@ LEFT JOIN vo AS v ON v.vo_id = i.vo_id
 LEFT JOIN fqan AS q ON q.fqan_id = i.fqan_id;
 COMMENT ON VIEW report_instance IS
     'Metric instances with their names, by the instance_id of report_result.';
+
+CREATE VIEW report_source AS
+SELECT k.source_id, p.identity AS publisher
+FROM result_source AS k
+JOIN publisher AS p ON p.publisher_id = k.publisher_id;
+COMMENT ON VIEW report_source IS
+    'The publishers of results, by the source_id of report_result: for a few results, looking up '
+    'theirs is cheaper than the column publisher, which reads all sources.';
+
+CREATE VIEW report_result AS
+SELECT
+    r.result_id,
+    r.instance_id,
+    i.host_name, i.service_flavour, i.metric_name, i.vo, i.fqan,
+    r.measured_at,
+    CAST(extract(epoch FROM r.measured_at) AS bigint) AS measured_at_s,
+    s.name AS status,
+    g.gathered_at, g.monitoring_host, r.summary, r.performance_data, r.message_id,
+    r.status AS status_code,
+    r.source_id,
+    p.identity AS publisher,
+    r.received_at
+FROM metric_result AS r
+LEFT JOIN report_instance AS i ON i.instance_id = r.instance_id
+LEFT JOIN metric_status AS s ON s.status = r.status
+LEFT JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id
+LEFT JOIN result_source AS k ON k.source_id = r.source_id
+LEFT JOIN publisher AS p ON p.publisher_id = k.publisher_id;
+COMMENT ON VIEW report_result IS
+    'Results with the ids and names that reports read. A query pays only for the names that it '
+    'uses: the planner removes an outer join whose columns are not used.';
 
 CREATE VIEW report_topology AS
 SELECT
@@ -298,19 +288,13 @@ CROSS JOIN LATERAL (
             -- The first of the statements from which on all have it.
             SELECT min(k.announced_at)
             FROM announced_downtime AS k
-            WHERE k.site_id = a.site_id
-                AND k.host_id = a.host_id
-                AND k.service_flavour_id = a.service_flavour_id
-                AND k.start_key = a.start_key
-                AND k.downtime_id = a.downtime_id
+            WHERE (k.site_id, k.host_id, k.service_flavour_id, k.start_key, k.downtime_id)
+                    = (a.site_id, a.host_id, a.service_flavour_id, a.start_key, a.downtime_id)
                 AND k.withdrawn_at IS NULL
                 AND NOT EXISTS (
                     SELECT FROM announced_downtime AS b
-                    WHERE b.site_id = a.site_id
-                        AND b.host_id = a.host_id
-                        AND b.service_flavour_id = a.service_flavour_id
-                        AND b.start_key = a.start_key
-                        AND b.downtime_id = a.downtime_id
+                    WHERE (b.site_id, b.host_id, b.service_flavour_id, b.start_key, b.downtime_id)
+                            = (a.site_id, a.host_id, a.service_flavour_id, a.start_key, a.downtime_id)
                         AND b.withdrawn_at IS NULL
                         AND (
                             b.source IS NOT DISTINCT FROM 'hand', b.said_at,
@@ -331,11 +315,8 @@ CROSS JOIN LATERAL (
         SELECT DISTINCT bound.at
         FROM announced_downtime AS k
         CROSS JOIN LATERAL (VALUES (k.start_time), (k.end_time)) AS bound (at)
-        WHERE k.site_id = a.site_id
-            AND k.host_id = a.host_id
-            AND k.service_flavour_id = a.service_flavour_id
-            AND k.start_key = a.start_key
-            AND k.downtime_id = a.downtime_id
+        WHERE (k.site_id, k.host_id, k.service_flavour_id, k.start_key, k.downtime_id)
+                = (a.site_id, a.host_id, a.service_flavour_id, a.start_key, a.downtime_id)
             AND k.withdrawn_at IS NULL
             AND bound.at >= a.start_time
             AND bound.at < a.end_time
@@ -605,14 +586,13 @@ SELECT
     CAST(extract(epoch FROM i.measured_at) AS bigint) AS measured_at_s,
     i.summary,
     (
-        SELECT p.identity
+        SELECT k.publisher
         FROM metric_instance AS n
         JOIN metric_result AS r
             ON r.instance_id = n.instance_id
             AND r.measured_at = i.measured_at
             AND r.status = i.status
-        JOIN result_source AS k ON k.source_id = r.source_id
-        JOIN publisher AS p ON p.publisher_id = k.publisher_id
+        JOIN report_source AS k ON k.source_id = r.source_id
         WHERE n.status_id = i.status_id
         ORDER BY r.result_id
         LIMIT 1

@@ -264,8 +264,9 @@ CREATE TABLE fold_news (
 -- never changed. Of the statements about one key one holds (see 32_statements.sql).
 --
 -- said_at is the time that orders them, received_at that of arrival. source is NULL for a message,
--- else 'hand', 'file' or 'feed NAME'. A statement with withdrawn_at never holds. rank orders them,
--- together with statement_id; content is all that is said about a key.
+-- else 'hand', 'file' or 'feed NAME'. A statement with withdrawn_at never holds. What a statement is
+-- about are its site and key; rank orders them, together with statement_id; content is all that is
+-- said about a key, and said all in which a publisher may repeat itself.
 
 -- An endpoint belongs to a site during [valid_from, valid_to). Without valid_to it belongs there
 -- until further notice.
@@ -286,12 +287,13 @@ CREATE TABLE endpoint_membership (
     received_at integer NOT NULL,
     withdrawn_at integer,
     holds integer NOT NULL DEFAULT 0,
+    key text AS (json_array(endpoint_id, vo_id, valid_from)),
     rank text AS (format('%d%012d%s', source IS 'hand', said_at, coalesce(message_id, ''))),
-    content text AS (json_array(valid_to, service_uri, production, monitored))
+    content text AS (json_array(valid_to, service_uri, production, monitored)),
+    said text AS (json_array(publisher_id, source, withdrawn_at, content))
 ) STRICT;
 -- Finds the statements about a key.
-CREATE INDEX endpoint_membership_key
-    ON endpoint_membership (site_id, endpoint_id, vo_id, valid_from);
+CREATE INDEX endpoint_membership_key ON endpoint_membership (site_id, key);
 
 -- A site belongs to a group during [valid_from, valid_to).
 CREATE TABLE site_group_member (
@@ -308,11 +310,13 @@ CREATE TABLE site_group_member (
     received_at integer NOT NULL,
     withdrawn_at integer,
     holds integer NOT NULL DEFAULT 0,
+    key text AS (json_array(site_group_id, valid_from)),
     rank text AS (format('%d%012d%s', source IS 'hand', said_at, coalesce(message_id, ''))),
-    content text AS (json_array(valid_to, weight))
+    content text AS (json_array(valid_to, weight)),
+    said text AS (json_array(publisher_id, source, withdrawn_at, content))
 ) STRICT;
 -- Finds the statements about a key.
-CREATE INDEX site_group_member_key ON site_group_member (site_id, site_group_id, valid_from);
+CREATE INDEX site_group_member_key ON site_group_member (site_id, key);
 
 -- Who to call about a site. An empty contact was removed.
 CREATE TABLE site_contact (
@@ -326,11 +330,13 @@ CREATE TABLE site_contact (
     received_at integer NOT NULL,
     withdrawn_at integer,
     holds integer NOT NULL DEFAULT 0,
+    key text AS (''),
     rank text AS (format('%d%012d%s', source IS 'hand', said_at, coalesce(message_id, ''))),
-    content text AS (contact)
+    content text AS (contact),
+    said text AS (json_array(publisher_id, source, withdrawn_at, content))
 ) STRICT;
 -- Finds the statements about a key.
-CREATE INDEX site_contact_key ON site_contact (site_id);
+CREATE INDEX site_contact_key ON site_contact (site_id, key);
 
 -- A downtime announced for [start_time, end_time); if that is empty, the downtime is cancelled.
 -- start_key is the epoch second of the start for a downtime without an id, and 0 for one with an
@@ -356,12 +362,13 @@ CREATE TABLE announced_downtime (
     received_at integer NOT NULL,
     withdrawn_at integer,
     holds integer NOT NULL DEFAULT 0,
+    key text AS (json_array(host_id, service_flavour_id, start_key, downtime_id)),
     rank text AS (format('%d%012d%s', source IS 'hand', said_at, coalesce(message_id, ''))),
-    content text AS (json_array(start_time, end_time, classification, severity, description))
+    content text AS (json_array(start_time, end_time, classification, severity, description)),
+    said text AS (json_array(publisher_id, source, withdrawn_at, content))
 ) STRICT;
 -- Finds the statements about a key.
-CREATE INDEX announced_downtime_key
-    ON announced_downtime (site_id, host_id, service_flavour_id, start_key, downtime_id);
+CREATE INDEX announced_downtime_key ON announced_downtime (site_id, key);
 
 -- A call, like new_result: marks the days on which a statement that holds from now on differs from
 -- the one that has held; old_start is NULL if there was none. is_downtime: it counts on each day that

@@ -187,6 +187,30 @@ WHERE holds;
 -- Results have no site here: the topology assigns it. Times appear twice, as a timestamp and in
 -- epoch seconds (…_s).
 
+-- Metric instances with their names, by the instance_id of report_result.
+CREATE VIEW report_instance AS
+SELECT
+    i.instance_id, i.endpoint_id, i.metric_id, i.vo_id,
+    h.name AS host_name,
+    f.name AS service_flavour,
+    m.name AS metric_name,
+    v.name AS vo,
+    q.name AS fqan
+FROM metric_instance AS i
+LEFT JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
+LEFT JOIN host AS h ON h.host_id = e.host_id
+LEFT JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
+LEFT JOIN metric AS m ON m.metric_id = i.metric_id
+LEFT JOIN vo AS v ON v.vo_id = i.vo_id
+LEFT JOIN fqan AS q ON q.fqan_id = i.fqan_id;
+
+-- The publishers of results, by the source_id of report_result: for a few results, looking up theirs
+-- is cheaper than the column publisher.
+CREATE VIEW report_source AS
+SELECT k.source_id, p.identity AS publisher
+FROM result_source AS k
+JOIN publisher AS p ON p.publisher_id = k.publisher_id;
+
 -- Results with the ids and names that reports read. A query pays only for the names that it uses:
 -- SQLite removes an unused outer join, but not a chain of them, hence the sub-queries.
 CREATE VIEW report_result AS
@@ -231,40 +255,11 @@ SELECT
     g.gathered_at, g.monitoring_host, r.summary, r.performance_data, r.message_id,
     r.status AS status_code,
     r.source_id,
-    (
-        SELECT p.identity
-        FROM result_source AS k
-        JOIN publisher AS p ON p.publisher_id = k.publisher_id
-        WHERE k.source_id = r.source_id
-    ) AS publisher,
+    (SELECT k.publisher FROM report_source AS k WHERE k.source_id = r.source_id) AS publisher,
     strftime('%Y-%m-%dT%H:%M:%SZ', r.received_at, 'unixepoch') AS received_at
 FROM metric_result AS r
 LEFT JOIN metric_status AS s ON s.status = r.status
 LEFT JOIN gatherer AS g ON g.gatherer_id = r.gatherer_id;
-
--- The publishers of results, by the source_id of report_result: for a few results, looking up theirs
--- is cheaper than the column publisher.
-CREATE VIEW report_source AS
-SELECT k.source_id, p.identity AS publisher
-FROM result_source AS k
-JOIN publisher AS p ON p.publisher_id = k.publisher_id;
-
--- Metric instances with their names, by the instance_id of report_result.
-CREATE VIEW report_instance AS
-SELECT
-    i.instance_id, i.endpoint_id, i.metric_id, i.vo_id,
-    h.name AS host_name,
-    f.name AS service_flavour,
-    m.name AS metric_name,
-    v.name AS vo,
-    q.name AS fqan
-FROM metric_instance AS i
-LEFT JOIN endpoint AS e ON e.endpoint_id = i.endpoint_id
-LEFT JOIN host AS h ON h.host_id = e.host_id
-LEFT JOIN service_flavour AS f ON f.service_flavour_id = e.service_flavour_id
-LEFT JOIN metric AS m ON m.metric_id = i.metric_id
-LEFT JOIN vo AS v ON v.vo_id = i.vo_id
-LEFT JOIN fqan AS q ON q.fqan_id = i.fqan_id;
 
 -- Endpoints of sites, as announced. production and monitored are as sent; NULL means yes.
 CREATE VIEW report_topology AS
@@ -313,20 +308,12 @@ FROM (
             SELECT min(k.announced_at)
             FROM announced_downtime AS a
             JOIN announced_downtime AS k
-                ON k.site_id = a.site_id
-                AND k.host_id = a.host_id
-                AND k.service_flavour_id = a.service_flavour_id
-                AND k.start_key = a.start_key
-                AND k.downtime_id = a.downtime_id
+                ON (k.site_id, k.key) = (a.site_id, a.key)
                 AND k.withdrawn_at IS NULL
             WHERE a.statement_id = edge.statement_id
                 AND NOT EXISTS (
                     SELECT 1 FROM announced_downtime AS b
-                    WHERE b.site_id = a.site_id
-                        AND b.host_id = a.host_id
-                        AND b.service_flavour_id = a.service_flavour_id
-                        AND b.start_key = a.start_key
-                        AND b.downtime_id = a.downtime_id
+                    WHERE (b.site_id, b.key) = (a.site_id, a.key)
                         AND b.withdrawn_at IS NULL
                         AND (b.rank, b.statement_id) >= (k.rank, k.statement_id)
                         AND (
@@ -344,11 +331,7 @@ FROM (
             CASE side.is_end WHEN 0 THEN k.start_time ELSE k.end_time END AS at
         FROM announced_downtime AS a
         JOIN announced_downtime AS k
-            ON k.site_id = a.site_id
-            AND k.host_id = a.host_id
-            AND k.service_flavour_id = a.service_flavour_id
-            AND k.start_key = a.start_key
-            AND k.downtime_id = a.downtime_id
+            ON (k.site_id, k.key) = (a.site_id, a.key)
             AND k.withdrawn_at IS NULL
         CROSS JOIN (SELECT 0 AS is_end UNION ALL SELECT 1) AS side
         WHERE a.holds
@@ -801,14 +784,13 @@ SELECT
     i.measured_at AS measured_at_s,
     i.summary,
     (
-        SELECT p.identity
+        SELECT k.publisher
         FROM metric_instance AS n
         JOIN metric_result AS r
             ON r.instance_id = n.instance_id
             AND r.measured_at = i.measured_at
             AND r.status = i.status
-        JOIN result_source AS k ON k.source_id = r.source_id
-        JOIN publisher AS p ON p.publisher_id = k.publisher_id
+        JOIN report_source AS k ON k.source_id = r.source_id
         WHERE n.status_id = i.status_id
         ORDER BY r.result_id
         LIMIT 1

@@ -36,6 +36,34 @@ CREATE TRIGGER new_holder_insert BEFORE INSERT ON new_holder BEGIN
     SELECT RAISE(IGNORE);
 END;
 
+-- Of equal statements of a publisher with no other between them the first and the last are kept. These
+-- are the others.
+CREATE VIEW needless_statement AS
+SELECT class, site_id, key, statement_id
+FROM (
+    SELECT
+        class, site_id, key, statement_id,
+        lag(said) OVER w = said
+            AND lead(said) OVER w = said
+            AND lag(received_at) OVER w <= received_at
+            AND lead(received_at) OVER w >= received_at AS is_between
+    FROM (
+        SELECT 'serviceEndpoint' AS class, site_id, key, statement_id, rank, received_at, said
+        FROM endpoint_membership
+        UNION ALL
+        SELECT 'siteGroup', site_id, key, statement_id, rank, received_at, said
+        FROM site_group_member
+        UNION ALL
+        SELECT 'siteContact', site_id, key, statement_id, rank, received_at, said
+        FROM site_contact
+        UNION ALL
+        SELECT 'downtime', site_id, key, statement_id, rank, received_at, said
+        FROM announced_downtime
+    )
+    WINDOW w AS (PARTITION BY class, site_id, key ORDER BY rank, statement_id)
+)
+WHERE is_between;
+
 -- serviceEndpoint --------------------------------------------------------------------------------
 
 -- Stores an endpoint of a site.
@@ -46,14 +74,11 @@ CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint BEGIN
         WHEN coalesce(NEW.serviceFlavour, '') = ''
             THEN RAISE(ABORT, 'serviceFlavour: is not a service flavour')
         WHEN NEW.validFrom IS NULL
-            OR NEW.validFrom
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validFrom), 'unixepoch')
+            OR NEW.validFrom IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.validFrom, '+0 days')
             THEN RAISE(ABORT, 'validFrom: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
-        WHEN NEW.validTo
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validTo), 'unixepoch')
+        WHEN NEW.validTo IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.validTo, '+0 days')
             THEN RAISE(ABORT, 'validTo: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
-        WHEN NEW.timestamp
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.timestamp), 'unixepoch')
+        WHEN NEW.timestamp IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.timestamp, '+0 days')
             THEN RAISE(ABORT, 'timestamp: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
         WHEN NEW.source NOT IN ('message', 'hand', 'file') AND NEW.source NOT LIKE 'feed _%'
             THEN RAISE(ABORT, 'source: is not message, hand, file or feed NAME')
@@ -64,9 +89,7 @@ CREATE TRIGGER serviceEndpoint_insert INSTEAD OF INSERT ON serviceEndpoint BEGIN
     INSERT INTO service_flavour (name) VALUES (NEW.serviceFlavour) ON CONFLICT (name) DO NOTHING;
     INSERT INTO vo (name) VALUES (coalesce(NEW.voName, '')) ON CONFLICT (name) DO NOTHING;
     INSERT INTO publisher (identity, name)
-    SELECT identity, identity
-    FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
-    WHERE true
+    SELECT i, i FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS i) WHERE true
     ON CONFLICT (identity) DO NOTHING;
     INSERT INTO endpoint (host_id, service_flavour_id)
     SELECT h.host_id, f.service_flavour_id
@@ -101,15 +124,13 @@ END;
 CREATE TRIGGER endpoint_membership_repeat BEFORE INSERT ON endpoint_membership
 WHEN EXISTS (
     SELECT 1 FROM endpoint_membership AS k
-    WHERE (k.site_id, k.endpoint_id, k.vo_id, k.valid_from)
-            = (NEW.site_id, NEW.endpoint_id, NEW.vo_id, NEW.valid_from)
+    WHERE (k.site_id, k.key) = (NEW.site_id, NEW.key)
         AND k.content IS NEW.content
         AND k.source IS NEW.source
         AND CASE NEW.source
             WHEN 'file' THEN k.statement_id = (
                 SELECT statement_id FROM endpoint_membership
-                WHERE (site_id, endpoint_id, vo_id, valid_from)
-                        = (NEW.site_id, NEW.endpoint_id, NEW.vo_id, NEW.valid_from)
+                WHERE (site_id, key) = (NEW.site_id, NEW.key)
                     AND source = 'file'
                     AND withdrawn_at IS NULL
                 ORDER BY rank DESC, statement_id DESC
@@ -121,8 +142,7 @@ WHEN EXISTS (
     SELECT RAISE(IGNORE);
 END;
 
--- Finds out which statement holds now. Of equal statements of a publisher with no other between them
--- the first and the last are kept.
+-- Finds out which statement holds now.
 CREATE TRIGGER endpoint_membership_insert AFTER INSERT ON endpoint_membership BEGIN
     INSERT INTO new_holder (is_downtime, start, stop, old_start, old_stop, has_same_facts)
     SELECT
@@ -131,41 +151,20 @@ CREATE TRIGGER endpoint_membership_insert AFTER INSERT ON endpoint_membership BE
         (k.service_uri, k.production, k.monitored) IS (NEW.service_uri, NEW.production, NEW.monitored)
     FROM (SELECT 1)
     LEFT JOIN endpoint_membership AS k
-        ON k.holds
-        AND (k.site_id, k.endpoint_id, k.vo_id, k.valid_from)
-            = (NEW.site_id, NEW.endpoint_id, NEW.vo_id, NEW.valid_from)
+        ON k.holds AND (k.site_id, k.key) = (NEW.site_id, NEW.key)
     WHERE k.holds IS NULL OR (k.rank, k.statement_id) < (NEW.rank, NEW.statement_id);
     UPDATE endpoint_membership SET holds = NOT holds
-    WHERE (site_id, endpoint_id, vo_id, valid_from)
-            = (NEW.site_id, NEW.endpoint_id, NEW.vo_id, NEW.valid_from)
+    WHERE (site_id, key) = (NEW.site_id, NEW.key)
         AND (holds OR statement_id = NEW.statement_id)
         AND NOT EXISTS (
             SELECT 1 FROM endpoint_membership AS k
-            WHERE (k.site_id, k.endpoint_id, k.vo_id, k.valid_from)
-                    = (NEW.site_id, NEW.endpoint_id, NEW.vo_id, NEW.valid_from)
+            WHERE (k.site_id, k.key) = (NEW.site_id, NEW.key)
                 AND k.holds
                 AND (k.rank, k.statement_id) > (NEW.rank, NEW.statement_id)
         );
     DELETE FROM endpoint_membership WHERE statement_id IN (
-        SELECT statement_id
-        FROM (
-            SELECT
-                statement_id,
-                lag(said) OVER w = said
-                    AND lead(said) OVER w = said
-                    AND lag(received_at) OVER w <= received_at
-                    AND lead(received_at) OVER w >= received_at AS is_between
-            FROM (
-                SELECT
-                    statement_id, rank, received_at,
-                    json_array(publisher_id, source, withdrawn_at, content) AS said
-                FROM endpoint_membership
-                WHERE (site_id, endpoint_id, vo_id, valid_from)
-                        = (NEW.site_id, NEW.endpoint_id, NEW.vo_id, NEW.valid_from)
-            )
-            WINDOW w AS (ORDER BY rank, statement_id)
-        )
-        WHERE is_between
+        SELECT statement_id FROM needless_statement
+        WHERE class = 'serviceEndpoint' AND (site_id, key) = (NEW.site_id, NEW.key)
     );
 END;
 
@@ -180,14 +179,11 @@ CREATE TRIGGER siteGroup_insert INSTEAD OF INSERT ON siteGroup BEGIN
         WHEN NEW.weight < 0 OR NEW.weight GLOB '*[^0-9]*' OR NEW.weight = ''
             THEN RAISE(ABORT, 'weight: is not a weight')
         WHEN NEW.validFrom IS NULL
-            OR NEW.validFrom
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validFrom), 'unixepoch')
+            OR NEW.validFrom IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.validFrom, '+0 days')
             THEN RAISE(ABORT, 'validFrom: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
-        WHEN NEW.validTo
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.validTo), 'unixepoch')
+        WHEN NEW.validTo IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.validTo, '+0 days')
             THEN RAISE(ABORT, 'validTo: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
-        WHEN NEW.timestamp
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.timestamp), 'unixepoch')
+        WHEN NEW.timestamp IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.timestamp, '+0 days')
             THEN RAISE(ABORT, 'timestamp: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
         WHEN NEW.source NOT IN ('message', 'hand', 'file') AND NEW.source NOT LIKE 'feed _%'
             THEN RAISE(ABORT, 'source: is not message, hand, file or feed NAME')
@@ -197,9 +193,7 @@ CREATE TRIGGER siteGroup_insert INSTEAD OF INSERT ON siteGroup BEGIN
     INSERT INTO site_group (group_type, name) VALUES (NEW.groupType, NEW.groupName)
     ON CONFLICT (group_type, name) DO NOTHING;
     INSERT INTO publisher (identity, name)
-    SELECT identity, identity
-    FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
-    WHERE true
+    SELECT i, i FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS i) WHERE true
     ON CONFLICT (identity) DO NOTHING;
 
     INSERT INTO site_group_member (
@@ -223,15 +217,13 @@ END;
 CREATE TRIGGER site_group_member_repeat BEFORE INSERT ON site_group_member
 WHEN EXISTS (
     SELECT 1 FROM site_group_member AS k
-    WHERE (k.site_id, k.site_group_id, k.valid_from)
-            = (NEW.site_id, NEW.site_group_id, NEW.valid_from)
+    WHERE (k.site_id, k.key) = (NEW.site_id, NEW.key)
         AND k.content IS NEW.content
         AND k.source IS NEW.source
         AND CASE NEW.source
             WHEN 'file' THEN k.statement_id = (
                 SELECT statement_id FROM site_group_member
-                WHERE (site_id, site_group_id, valid_from)
-                        = (NEW.site_id, NEW.site_group_id, NEW.valid_from)
+                WHERE (site_id, key) = (NEW.site_id, NEW.key)
                     AND source = 'file'
                     AND withdrawn_at IS NULL
                 ORDER BY rank DESC, statement_id DESC
@@ -243,8 +235,7 @@ WHEN EXISTS (
     SELECT RAISE(IGNORE);
 END;
 
--- Finds out which statement holds now. Of equal statements of a publisher with no other between them
--- the first and the last are kept.
+-- Finds out which statement holds now.
 CREATE TRIGGER site_group_member_insert AFTER INSERT ON site_group_member BEGIN
     INSERT INTO new_holder (is_downtime, start, stop, old_start, old_stop, has_same_facts)
     SELECT
@@ -253,41 +244,20 @@ CREATE TRIGGER site_group_member_insert AFTER INSERT ON site_group_member BEGIN
         k.weight IS NEW.weight
     FROM (SELECT 1)
     LEFT JOIN site_group_member AS k
-        ON k.holds
-        AND (k.site_id, k.site_group_id, k.valid_from)
-            = (NEW.site_id, NEW.site_group_id, NEW.valid_from)
+        ON k.holds AND (k.site_id, k.key) = (NEW.site_id, NEW.key)
     WHERE k.holds IS NULL OR (k.rank, k.statement_id) < (NEW.rank, NEW.statement_id);
     UPDATE site_group_member SET holds = NOT holds
-    WHERE (site_id, site_group_id, valid_from)
-            = (NEW.site_id, NEW.site_group_id, NEW.valid_from)
+    WHERE (site_id, key) = (NEW.site_id, NEW.key)
         AND (holds OR statement_id = NEW.statement_id)
         AND NOT EXISTS (
             SELECT 1 FROM site_group_member AS k
-            WHERE (k.site_id, k.site_group_id, k.valid_from)
-                    = (NEW.site_id, NEW.site_group_id, NEW.valid_from)
+            WHERE (k.site_id, k.key) = (NEW.site_id, NEW.key)
                 AND k.holds
                 AND (k.rank, k.statement_id) > (NEW.rank, NEW.statement_id)
         );
     DELETE FROM site_group_member WHERE statement_id IN (
-        SELECT statement_id
-        FROM (
-            SELECT
-                statement_id,
-                lag(said) OVER w = said
-                    AND lead(said) OVER w = said
-                    AND lag(received_at) OVER w <= received_at
-                    AND lead(received_at) OVER w >= received_at AS is_between
-            FROM (
-                SELECT
-                    statement_id, rank, received_at,
-                    json_array(publisher_id, source, withdrawn_at, content) AS said
-                FROM site_group_member
-                WHERE (site_id, site_group_id, valid_from)
-                        = (NEW.site_id, NEW.site_group_id, NEW.valid_from)
-            )
-            WINDOW w AS (ORDER BY rank, statement_id)
-        )
-        WHERE is_between
+        SELECT statement_id FROM needless_statement
+        WHERE class = 'siteGroup' AND (site_id, key) = (NEW.site_id, NEW.key)
     );
 END;
 
@@ -299,8 +269,7 @@ CREATE TRIGGER siteContact_insert INSTEAD OF INSERT ON siteContact BEGIN
         WHEN coalesce(NEW.siteName, '') = '' THEN RAISE(ABORT, 'siteName: is not a site name')
         WHEN length(NEW.contact) > 255
             THEN RAISE(ABORT, 'contact: is longer than 255 characters')
-        WHEN NEW.timestamp
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.timestamp), 'unixepoch')
+        WHEN NEW.timestamp IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.timestamp, '+0 days')
             THEN RAISE(ABORT, 'timestamp: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
         WHEN NEW.source NOT IN ('message', 'hand', 'file') AND NEW.source NOT LIKE 'feed _%'
             THEN RAISE(ABORT, 'source: is not message, hand, file or feed NAME')
@@ -308,9 +277,7 @@ CREATE TRIGGER siteContact_insert INSTEAD OF INSERT ON siteContact BEGIN
 
     INSERT INTO site (name) VALUES (NEW.siteName) ON CONFLICT (name) DO NOTHING;
     INSERT INTO publisher (identity, name)
-    SELECT identity, identity
-    FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
-    WHERE true
+    SELECT i, i FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS i) WHERE true
     ON CONFLICT (identity) DO NOTHING;
 
     INSERT INTO site_contact (
@@ -332,13 +299,13 @@ END;
 CREATE TRIGGER site_contact_repeat BEFORE INSERT ON site_contact
 WHEN EXISTS (
     SELECT 1 FROM site_contact AS k
-    WHERE k.site_id = NEW.site_id
+    WHERE (k.site_id, k.key) = (NEW.site_id, NEW.key)
         AND k.content IS NEW.content
         AND k.source IS NEW.source
         AND CASE NEW.source
             WHEN 'file' THEN k.statement_id = (
                 SELECT statement_id FROM site_contact
-                WHERE site_id = NEW.site_id
+                WHERE (site_id, key) = (NEW.site_id, NEW.key)
                     AND source = 'file'
                     AND withdrawn_at IS NULL
                 ORDER BY rank DESC, statement_id DESC
@@ -350,37 +317,20 @@ WHEN EXISTS (
     SELECT RAISE(IGNORE);
 END;
 
--- Finds out which statement holds now. Of equal statements of a publisher with no other between them
--- the first and the last are kept.
+-- Finds out which statement holds now.
 CREATE TRIGGER site_contact_insert AFTER INSERT ON site_contact BEGIN
     UPDATE site_contact SET holds = NOT holds
-    WHERE site_id = NEW.site_id
+    WHERE (site_id, key) = (NEW.site_id, NEW.key)
         AND (holds OR statement_id = NEW.statement_id)
         AND NOT EXISTS (
             SELECT 1 FROM site_contact AS k
-            WHERE k.site_id = NEW.site_id
+            WHERE (k.site_id, k.key) = (NEW.site_id, NEW.key)
                 AND k.holds
                 AND (k.rank, k.statement_id) > (NEW.rank, NEW.statement_id)
         );
     DELETE FROM site_contact WHERE statement_id IN (
-        SELECT statement_id
-        FROM (
-            SELECT
-                statement_id,
-                lag(said) OVER w = said
-                    AND lead(said) OVER w = said
-                    AND lag(received_at) OVER w <= received_at
-                    AND lead(received_at) OVER w >= received_at AS is_between
-            FROM (
-                SELECT
-                    statement_id, rank, received_at,
-                    json_array(publisher_id, source, withdrawn_at, content) AS said
-                FROM site_contact
-                WHERE site_id = NEW.site_id
-            )
-            WINDOW w AS (ORDER BY rank, statement_id)
-        )
-        WHERE is_between
+        SELECT statement_id FROM needless_statement
+        WHERE class = 'siteContact' AND (site_id, key) = (NEW.site_id, NEW.key)
     );
 END;
 
@@ -392,19 +342,16 @@ CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime BEGIN
         WHEN coalesce(NEW.siteName, '') || coalesce(NEW.hostName, '') = ''
             THEN RAISE(ABORT, 'hostName: is not a host name, and siteName is missing')
         WHEN NEW.startTime IS NULL
-            OR NEW.startTime
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.startTime), 'unixepoch')
+            OR NEW.startTime IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.startTime, '+0 days')
             THEN RAISE(ABORT, 'startTime: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
         WHEN NEW.endTime IS NULL
-            OR NEW.endTime
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.endTime), 'unixepoch')
+            OR NEW.endTime IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.endTime, '+0 days')
             THEN RAISE(ABORT, 'endTime: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
         WHEN NEW.endTime < NEW.startTime THEN RAISE(ABORT, 'endTime: is before startTime')
         WHEN coalesce(NEW.classification, '') = ''
             THEN RAISE(ABORT, 'classification: is not a classification')
         WHEN coalesce(NEW.severity, '') = '' THEN RAISE(ABORT, 'severity: is not a severity')
-        WHEN NEW.timestamp
-                IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', unixepoch(NEW.timestamp), 'unixepoch')
+        WHEN NEW.timestamp IS NOT strftime('%Y-%m-%dT%H:%M:%SZ', NEW.timestamp, '+0 days')
             THEN RAISE(ABORT, 'timestamp: is not a time (expected YYYY-MM-DDThh:mm:ssZ)')
         WHEN NEW.source NOT IN ('message', 'hand', 'file') AND NEW.source NOT LIKE 'feed _%'
             THEN RAISE(ABORT, 'source: is not message, hand, file or feed NAME')
@@ -416,9 +363,7 @@ CREATE TRIGGER downtime_insert INSTEAD OF INSERT ON downtime BEGIN
     INSERT INTO service_flavour (name) VALUES (coalesce(NEW.serviceFlavour, ''))
     ON CONFLICT (name) DO NOTHING;
     INSERT INTO publisher (identity, name)
-    SELECT identity, identity
-    FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS identity)
-    WHERE true
+    SELECT i, i FROM (SELECT coalesce(NULLIF(NEW.publisher, ''), 'operator') AS i) WHERE true
     ON CONFLICT (identity) DO NOTHING;
 
     INSERT INTO announced_downtime (
@@ -454,15 +399,13 @@ END;
 CREATE TRIGGER announced_downtime_repeat BEFORE INSERT ON announced_downtime
 WHEN EXISTS (
     SELECT 1 FROM announced_downtime AS k
-    WHERE (k.site_id, k.host_id, k.service_flavour_id, k.start_key, k.downtime_id)
-            = (NEW.site_id, NEW.host_id, NEW.service_flavour_id, NEW.start_key, NEW.downtime_id)
+    WHERE (k.site_id, k.key) = (NEW.site_id, NEW.key)
         AND k.content IS NEW.content
         AND k.source IS NEW.source
         AND CASE NEW.source
             WHEN 'file' THEN k.statement_id = (
                 SELECT statement_id FROM announced_downtime
-                WHERE (site_id, host_id, service_flavour_id, start_key, downtime_id)
-                        = (NEW.site_id, NEW.host_id, NEW.service_flavour_id, NEW.start_key, NEW.downtime_id)
+                WHERE (site_id, key) = (NEW.site_id, NEW.key)
                     AND source = 'file'
                     AND withdrawn_at IS NULL
                 ORDER BY rank DESC, statement_id DESC
@@ -474,8 +417,7 @@ WHEN EXISTS (
     SELECT RAISE(IGNORE);
 END;
 
--- Finds out which statement holds now. Of equal statements of a publisher with no other between them
--- the first and the last are kept.
+-- Finds out which statement holds now.
 CREATE TRIGGER announced_downtime_insert AFTER INSERT ON announced_downtime BEGIN
     INSERT INTO new_holder (is_downtime, start, stop, old_start, old_stop, has_same_facts)
     SELECT
@@ -484,40 +426,19 @@ CREATE TRIGGER announced_downtime_insert AFTER INSERT ON announced_downtime BEGI
         (k.classification, k.severity, k.description) IS (NEW.classification, NEW.severity, NEW.description)
     FROM (SELECT 1)
     LEFT JOIN announced_downtime AS k
-        ON k.holds
-        AND (k.site_id, k.host_id, k.service_flavour_id, k.start_key, k.downtime_id)
-            = (NEW.site_id, NEW.host_id, NEW.service_flavour_id, NEW.start_key, NEW.downtime_id)
+        ON k.holds AND (k.site_id, k.key) = (NEW.site_id, NEW.key)
     WHERE k.holds IS NULL OR (k.rank, k.statement_id) < (NEW.rank, NEW.statement_id);
     UPDATE announced_downtime SET holds = NOT holds
-    WHERE (site_id, host_id, service_flavour_id, start_key, downtime_id)
-            = (NEW.site_id, NEW.host_id, NEW.service_flavour_id, NEW.start_key, NEW.downtime_id)
+    WHERE (site_id, key) = (NEW.site_id, NEW.key)
         AND (holds OR statement_id = NEW.statement_id)
         AND NOT EXISTS (
             SELECT 1 FROM announced_downtime AS k
-            WHERE (k.site_id, k.host_id, k.service_flavour_id, k.start_key, k.downtime_id)
-                    = (NEW.site_id, NEW.host_id, NEW.service_flavour_id, NEW.start_key, NEW.downtime_id)
+            WHERE (k.site_id, k.key) = (NEW.site_id, NEW.key)
                 AND k.holds
                 AND (k.rank, k.statement_id) > (NEW.rank, NEW.statement_id)
         );
     DELETE FROM announced_downtime WHERE statement_id IN (
-        SELECT statement_id
-        FROM (
-            SELECT
-                statement_id,
-                lag(said) OVER w = said
-                    AND lead(said) OVER w = said
-                    AND lag(received_at) OVER w <= received_at
-                    AND lead(received_at) OVER w >= received_at AS is_between
-            FROM (
-                SELECT
-                    statement_id, rank, received_at,
-                    json_array(publisher_id, source, withdrawn_at, content) AS said
-                FROM announced_downtime
-                WHERE (site_id, host_id, service_flavour_id, start_key, downtime_id)
-                        = (NEW.site_id, NEW.host_id, NEW.service_flavour_id, NEW.start_key, NEW.downtime_id)
-            )
-            WINDOW w AS (ORDER BY rank, statement_id)
-        )
-        WHERE is_between
+        SELECT statement_id FROM needless_statement
+        WHERE class = 'downtime' AND (site_id, key) = (NEW.site_id, NEW.key)
     );
 END;
