@@ -672,19 +672,8 @@ COMMENT ON VIEW operation_log IS
     'What operators did to the data; `sam-db audit --verify` checks the chain of digests.';
 
 -- Archive ---------------------------------------------------------------------------------------
--- What `sam-db archive` reads besides the input views of reports: ids instead of names, which it
--- looks up once for each id, as most results share them.
-
-CREATE VIEW archive_result AS
-SELECT
-    result_id, instance_id, gatherer_id, ordinal, source_id, measured_at, received_at, status,
-    summary, performance_data, message_id
-FROM metric_result;
-COMMENT ON VIEW archive_result IS 'Results with ids.';
-
-CREATE VIEW archive_detail AS
-SELECT instance_id, gatherer_id, ordinal, measured_at, details FROM metric_result_detail;
-COMMENT ON VIEW archive_detail IS 'The long texts of results.';
+-- What `sam-db archive` reads besides the input views of reports, and the tables of results and
+-- gatherers: it looks names up once for each id, as most results share them.
 
 CREATE VIEW archive_source AS
 SELECT
@@ -694,10 +683,6 @@ SELECT
 FROM result_source AS k
 JOIN publisher AS p ON p.publisher_id = k.publisher_id;
 COMMENT ON VIEW archive_source IS 'The names of results by source_id; missing ones are empty.';
-
-CREATE VIEW archive_gatherer AS
-SELECT gatherer_id, gathered_at, monitoring_host FROM gatherer;
-COMMENT ON VIEW archive_gatherer IS 'The hosts on which probes ran, by gatherer_id.';
 
 CREATE VIEW report_archive AS
 SELECT a.run_id, r.report, r.day AS report_day, a.day, a.version

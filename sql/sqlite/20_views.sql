@@ -882,19 +882,8 @@ SELECT
 FROM operation;
 
 -- Archive ---------------------------------------------------------------------------------------
--- What `sam-db archive` reads besides the input views of reports: ids instead of names, which it
--- looks up once for each id, as most results share them.
-
--- Results with ids.
-CREATE VIEW archive_result AS
-SELECT
-    result_id, instance_id, gatherer_id, ordinal, source_id, measured_at, received_at, status,
-    summary, performance_data, message_id
-FROM metric_result;
-
--- The long texts of results.
-CREATE VIEW archive_detail AS
-SELECT instance_id, gatherer_id, ordinal, measured_at, details FROM metric_result_detail;
+-- What `sam-db archive` reads besides the input views of reports, and the tables of results and
+-- gatherers: it looks names up once for each id, as most results share them.
 
 -- The names of results by source_id; missing ones are empty.
 CREATE VIEW archive_source AS
@@ -904,10 +893,6 @@ SELECT
     p.identity AS publisher
 FROM result_source AS k
 JOIN publisher AS p ON p.publisher_id = k.publisher_id;
-
--- The hosts on which probes ran, by gatherer_id.
-CREATE VIEW archive_gatherer AS
-SELECT gatherer_id, gathered_at, monitoring_host FROM gatherer;
 
 -- The versions of archived days that runs have read instead of the database.
 CREATE VIEW report_archive AS

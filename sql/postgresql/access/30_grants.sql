@@ -89,7 +89,7 @@ BEGIN
     -- The archiver: reads closed days, and writes nothing but its own record. Numbering the changes
     -- that a version includes changes no data.
     GRANT SELECT ON
-        database_identity, archive_result, archive_detail, archive_source, archive_gatherer,
+        database_identity, metric_result, metric_result_detail, gatherer, archive_source,
         sealed_version, report_instance, report_topology, report_site_group, report_downtime,
         report_exclusion, report_newest_result, report_changed_day, report_horizon
     TO sam_archiver;
