@@ -579,7 +579,8 @@ CREATE TABLE group_site (
     weight integer NOT NULL,
     PRIMARY KEY (run_id, group_type, group_name, site)
 );
-COMMENT ON TABLE group_site IS 'The sites of a group that a run expected, with their weights. All have a figure.';
+COMMENT ON TABLE group_site IS
+    'The sites of a group that a run expected, with their weights. All have a figure.';
 
 CREATE TABLE timeline_segment (
     run_id integer NOT NULL,

@@ -289,12 +289,12 @@ CROSS JOIN LATERAL (
             SELECT min(k.announced_at)
             FROM announced_downtime AS k
             WHERE (k.site_id, k.host_id, k.service_flavour_id, k.start_key, k.downtime_id)
-                    = (a.site_id, a.host_id, a.service_flavour_id, a.start_key, a.downtime_id)
+            = (a.site_id, a.host_id, a.service_flavour_id, a.start_key, a.downtime_id)
                 AND k.withdrawn_at IS NULL
                 AND NOT EXISTS (
                     SELECT FROM announced_downtime AS b
                     WHERE (b.site_id, b.host_id, b.service_flavour_id, b.start_key, b.downtime_id)
-                            = (a.site_id, a.host_id, a.service_flavour_id, a.start_key, a.downtime_id)
+                        = (a.site_id, a.host_id, a.service_flavour_id, a.start_key, a.downtime_id)
                         AND b.withdrawn_at IS NULL
                         AND (
                             b.source IS NOT DISTINCT FROM 'hand', b.said_at,
@@ -316,7 +316,7 @@ CROSS JOIN LATERAL (
         FROM announced_downtime AS k
         CROSS JOIN LATERAL (VALUES (k.start_time), (k.end_time)) AS bound (at)
         WHERE (k.site_id, k.host_id, k.service_flavour_id, k.start_key, k.downtime_id)
-                = (a.site_id, a.host_id, a.service_flavour_id, a.start_key, a.downtime_id)
+            = (a.site_id, a.host_id, a.service_flavour_id, a.start_key, a.downtime_id)
             AND k.withdrawn_at IS NULL
             AND bound.at >= a.start_time
             AND bound.at < a.end_time
@@ -446,7 +446,8 @@ SELECT
     m.report, m.month, m.site,
     CAST(round(100.0 * m.up_s / NULLIF(m.known_s, 0), 5) AS numeric(8, 5)) AS availability,
     CAST(round(100.0 * m.up_s / NULLIF(m.in_service_s, 0), 5) AS numeric(8, 5)) AS reliability,
-    CAST(round(100.0 * m.not_known_s / NULLIF(m.known_s + m.not_known_s, 0), 5) AS numeric(8, 5)) AS unknown,
+    CAST(round(100.0 * m.not_known_s / NULLIF(m.known_s + m.not_known_s, 0), 5) AS numeric(8, 5))
+        AS unknown,
     m.ok_s, m.warning_s, m.critical_s, m.unknown_s, m.missing_s, m.downtime_s, m.excluded_s, m.days,
     m.until,
     EXISTS (

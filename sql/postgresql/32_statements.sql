@@ -201,8 +201,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION store_statements IS
-    'Store the rows of new_<table> in the table, with these columns as key and content; returns how '
-    'many were duplicates, which changed nothing. Reports read the facts of the statement that '
+    'Store the rows of new_<table> in the table, with these columns as key and content; returns '
+    'how many were duplicates, which changed nothing. Reports read the facts of the statement that '
     'holds, from begins until ends.';
 
 CREATE FUNCTION stage_statement() RETURNS trigger

@@ -264,9 +264,9 @@ CREATE TABLE fold_news (
 -- never changed. Of the statements about one key one holds (see 32_statements.sql).
 --
 -- said_at is the time that orders them, received_at that of arrival. source is NULL for a message,
--- else 'hand', 'file' or 'feed NAME'. A statement with withdrawn_at never holds. What a statement is
--- about are its site and key; rank orders them, together with statement_id; content is all that is
--- said about a key, and said all in which a publisher may repeat itself.
+-- else 'hand', 'file' or 'feed NAME'. A statement with withdrawn_at never holds. It is about a site
+-- and a key; rank orders statements, together with statement_id; content is all that is said about
+-- a key, and said all in which a publisher may repeat itself.
 
 -- An endpoint belongs to a site during [valid_from, valid_to). Without valid_to it belongs there
 -- until further notice.

@@ -204,8 +204,8 @@ LEFT JOIN metric AS m ON m.metric_id = i.metric_id
 LEFT JOIN vo AS v ON v.vo_id = i.vo_id
 LEFT JOIN fqan AS q ON q.fqan_id = i.fqan_id;
 
--- The publishers of results, by the source_id of report_result: for a few results, looking up theirs
--- is cheaper than the column publisher.
+-- The publishers of results, by the source_id of report_result: for a few results, looking up
+-- theirs is cheaper than the column publisher.
 CREATE VIEW report_source AS
 SELECT k.source_id, p.identity AS publisher
 FROM result_source AS k

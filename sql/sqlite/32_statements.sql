@@ -36,8 +36,8 @@ CREATE TRIGGER new_holder_insert BEFORE INSERT ON new_holder BEGIN
     SELECT RAISE(IGNORE);
 END;
 
--- Of equal statements of a publisher with no other between them the first and the last are kept. These
--- are the others.
+-- Of equal statements of a publisher with no other between them the first and the last are kept.
+-- These are the others.
 CREATE VIEW needless_statement AS
 SELECT class, site_id, key, statement_id
 FROM (
