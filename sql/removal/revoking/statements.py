@@ -8,8 +8,8 @@ from sqlalchemy import text
 
 from sam_pipeline.sql.database.statements import StatementTable, settle
 from sam_pipeline.sql.loading.letters.dead_letter import time_of
+from sam_pipeline.sql.removal.days import RowSpan, changed_days
 from sam_pipeline.sql.removal.derived import first_reported_day
-from sam_pipeline.sql.removal.revoking.days import RowSpan, changed_days
 from sam_pipeline.sql.removal.revoking.period import THEIRS, Period, Withdrawn
 
 _LOCK = text("SELECT lock_statements()")
