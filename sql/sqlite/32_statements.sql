@@ -36,34 +36,6 @@ CREATE TRIGGER new_holder_insert BEFORE INSERT ON new_holder BEGIN
     SELECT RAISE(IGNORE);
 END;
 
--- Of equal statements of a publisher with no other between them the first and the last are kept.
--- These are the others.
-CREATE VIEW needless_statement AS
-SELECT class, site_id, key, statement_id
-FROM (
-    SELECT
-        class, site_id, key, statement_id,
-        lag(said) OVER w = said
-            AND lead(said) OVER w = said
-            AND lag(received_at) OVER w <= received_at
-            AND lead(received_at) OVER w >= received_at AS is_between
-    FROM (
-        SELECT 'serviceEndpoint' AS class, site_id, key, statement_id, rank, received_at, said
-        FROM endpoint_membership
-        UNION ALL
-        SELECT 'siteGroup', site_id, key, statement_id, rank, received_at, said
-        FROM site_group_member
-        UNION ALL
-        SELECT 'siteContact', site_id, key, statement_id, rank, received_at, said
-        FROM site_contact
-        UNION ALL
-        SELECT 'downtime', site_id, key, statement_id, rank, received_at, said
-        FROM announced_downtime
-    )
-    WINDOW w AS (PARTITION BY class, site_id, key ORDER BY rank, statement_id)
-)
-WHERE is_between;
-
 -- serviceEndpoint --------------------------------------------------------------------------------
 
 -- Stores an endpoint of a site.
@@ -142,7 +114,8 @@ WHEN EXISTS (
     SELECT RAISE(IGNORE);
 END;
 
--- Finds out which statement holds now.
+-- Finds out which statement holds now. Of equal statements of a publisher with no other between
+-- them the first and the last are kept.
 CREATE TRIGGER endpoint_membership_insert AFTER INSERT ON endpoint_membership BEGIN
     INSERT INTO new_holder (is_downtime, start, stop, old_start, old_stop, has_same_facts)
     SELECT
@@ -163,8 +136,19 @@ CREATE TRIGGER endpoint_membership_insert AFTER INSERT ON endpoint_membership BE
                 AND (k.rank, k.statement_id) > (NEW.rank, NEW.statement_id)
         );
     DELETE FROM endpoint_membership WHERE statement_id IN (
-        SELECT statement_id FROM needless_statement
-        WHERE class = 'serviceEndpoint' AND (site_id, key) = (NEW.site_id, NEW.key)
+        SELECT statement_id
+        FROM (
+            SELECT
+                statement_id,
+                lag(said) OVER w = said
+                    AND lead(said) OVER w = said
+                    AND lag(received_at) OVER w <= received_at
+                    AND lead(received_at) OVER w >= received_at AS is_between
+            FROM endpoint_membership
+            WHERE (site_id, key) = (NEW.site_id, NEW.key)
+            WINDOW w AS (ORDER BY rank, statement_id)
+        )
+        WHERE is_between
     );
 END;
 
@@ -235,7 +219,8 @@ WHEN EXISTS (
     SELECT RAISE(IGNORE);
 END;
 
--- Finds out which statement holds now.
+-- Finds out which statement holds now. Of equal statements of a publisher with no other between
+-- them the first and the last are kept.
 CREATE TRIGGER site_group_member_insert AFTER INSERT ON site_group_member BEGIN
     INSERT INTO new_holder (is_downtime, start, stop, old_start, old_stop, has_same_facts)
     SELECT
@@ -256,8 +241,19 @@ CREATE TRIGGER site_group_member_insert AFTER INSERT ON site_group_member BEGIN
                 AND (k.rank, k.statement_id) > (NEW.rank, NEW.statement_id)
         );
     DELETE FROM site_group_member WHERE statement_id IN (
-        SELECT statement_id FROM needless_statement
-        WHERE class = 'siteGroup' AND (site_id, key) = (NEW.site_id, NEW.key)
+        SELECT statement_id
+        FROM (
+            SELECT
+                statement_id,
+                lag(said) OVER w = said
+                    AND lead(said) OVER w = said
+                    AND lag(received_at) OVER w <= received_at
+                    AND lead(received_at) OVER w >= received_at AS is_between
+            FROM site_group_member
+            WHERE (site_id, key) = (NEW.site_id, NEW.key)
+            WINDOW w AS (ORDER BY rank, statement_id)
+        )
+        WHERE is_between
     );
 END;
 
@@ -317,7 +313,8 @@ WHEN EXISTS (
     SELECT RAISE(IGNORE);
 END;
 
--- Finds out which statement holds now.
+-- Finds out which statement holds now. Of equal statements of a publisher with no other between
+-- them the first and the last are kept.
 CREATE TRIGGER site_contact_insert AFTER INSERT ON site_contact BEGIN
     UPDATE site_contact SET holds = NOT holds
     WHERE (site_id, key) = (NEW.site_id, NEW.key)
@@ -329,8 +326,19 @@ CREATE TRIGGER site_contact_insert AFTER INSERT ON site_contact BEGIN
                 AND (k.rank, k.statement_id) > (NEW.rank, NEW.statement_id)
         );
     DELETE FROM site_contact WHERE statement_id IN (
-        SELECT statement_id FROM needless_statement
-        WHERE class = 'siteContact' AND (site_id, key) = (NEW.site_id, NEW.key)
+        SELECT statement_id
+        FROM (
+            SELECT
+                statement_id,
+                lag(said) OVER w = said
+                    AND lead(said) OVER w = said
+                    AND lag(received_at) OVER w <= received_at
+                    AND lead(received_at) OVER w >= received_at AS is_between
+            FROM site_contact
+            WHERE (site_id, key) = (NEW.site_id, NEW.key)
+            WINDOW w AS (ORDER BY rank, statement_id)
+        )
+        WHERE is_between
     );
 END;
 
@@ -417,7 +425,8 @@ WHEN EXISTS (
     SELECT RAISE(IGNORE);
 END;
 
--- Finds out which statement holds now.
+-- Finds out which statement holds now. Of equal statements of a publisher with no other between
+-- them the first and the last are kept.
 CREATE TRIGGER announced_downtime_insert AFTER INSERT ON announced_downtime BEGIN
     INSERT INTO new_holder (is_downtime, start, stop, old_start, old_stop, has_same_facts)
     SELECT
@@ -438,7 +447,18 @@ CREATE TRIGGER announced_downtime_insert AFTER INSERT ON announced_downtime BEGI
                 AND (k.rank, k.statement_id) > (NEW.rank, NEW.statement_id)
         );
     DELETE FROM announced_downtime WHERE statement_id IN (
-        SELECT statement_id FROM needless_statement
-        WHERE class = 'downtime' AND (site_id, key) = (NEW.site_id, NEW.key)
+        SELECT statement_id
+        FROM (
+            SELECT
+                statement_id,
+                lag(said) OVER w = said
+                    AND lead(said) OVER w = said
+                    AND lag(received_at) OVER w <= received_at
+                    AND lead(received_at) OVER w >= received_at AS is_between
+            FROM announced_downtime
+            WHERE (site_id, key) = (NEW.site_id, NEW.key)
+            WINDOW w AS (ORDER BY rank, statement_id)
+        )
+        WHERE is_between
     );
 END;
