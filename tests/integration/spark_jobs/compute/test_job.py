@@ -373,7 +373,7 @@ def test_a_large_slice_is_read_in_parts(grid: Grid, monkeypatch: pytest.MonkeyPa
 
 
 WITHOUT_STORAGE = PROFILE.replace('[functions.storage]\nflavours = ["SRM"]\n', "")
-TABLES = ("run", "timeline_segment", "site_figure", "endpoint_figure", "published_run")
+TABLES = ("run", "timeline_segment", "figure", "published_run")
 DIFFERENT = ("what-if", "--profile", "other.toml")
 OF_DAY = (*DIFFERENT, "--day", DAY)
 
