@@ -37,7 +37,7 @@ from sam_pipeline.schema.net.broker_url import (
     parse_broker,
 )
 from sam_pipeline.schema.net.proxy import Proxy, chosen, problem_of_proxy
-from sam_pipeline.schema.net.stomp_session import VIRTUAL_HOST
+from sam_pipeline.schema.net.stomp.session import VIRTUAL_HOST
 from sam_pipeline.schema.records.normalise import Limits
 from sam_pipeline.schema.secret_file import (
     find_secret,

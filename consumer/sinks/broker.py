@@ -24,8 +24,8 @@ from sam_pipeline.schema.identity.policy import NOT_AUTHORISED
 from sam_pipeline.schema.messages.destination import forwarding_destination, problem_of_destination
 from sam_pipeline.schema.messages.message import DESTINATION, Message, default_destination
 from sam_pipeline.schema.net.broker_url import Broker
-from sam_pipeline.schema.net.stomp.session import FORBIDDEN, says
-from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.stomp.sender import FORBIDDEN, says
+from sam_pipeline.schema.net.stomp.session import SessionLost
 
 REFUSED_BY_BROKER = "refused-by-broker"
 NO_DESTINATION = "it names neither a destination nor a class"

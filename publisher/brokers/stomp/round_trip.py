@@ -10,8 +10,8 @@ from sam_pipeline.schema.messages.destination import QUEUES
 from sam_pipeline.schema.messages.message import DESTINATION, MESSAGE_ID, Message
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.headers import send_headers
-from sam_pipeline.schema.net.stomp.session import MISSING, NoAnswer, SendingSession, says
-from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.stomp.sender import MISSING, SendingSession, says
+from sam_pipeline.schema.net.stomp.session import NoAnswer, SessionLost
 
 ROUND_TRIP = "round trip"
 SUBSCRIPTION = "check"

@@ -7,8 +7,8 @@ from sam_pipeline.publisher.brokers.connection import open_channel
 from sam_pipeline.publisher.errors import BrokerUnavailable, MessageRejected, PublishError
 from sam_pipeline.publisher.settings.config import PublisherConfig
 from sam_pipeline.schema.net.deadline import Deadline
-from sam_pipeline.schema.net.stomp.session import SendingSession, is_refusal
-from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.stomp.sender import SendingSession, is_refusal
+from sam_pipeline.schema.net.stomp.session import SessionLost
 
 
 def open_session(

@@ -14,7 +14,7 @@ from sam_pipeline.schema.net.broker_url import Broker
 from sam_pipeline.schema.net.deadline import Deadline
 from sam_pipeline.schema.net.stomp.headers import RECEIPT
 from sam_pipeline.schema.net.stomp.sender import SendRefused, StompSender, send_frame
-from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.stomp.session import SessionLost
 
 
 def refusal_of(broker: Broker, message: Message) -> str:

@@ -25,7 +25,7 @@ from sam_pipeline.consumer.core.tally import Tally
 from sam_pipeline.consumer.core.unstored import UnstoredMessage
 from sam_pipeline.consumer.errors import SinkAway, SourcesFull, needs_action
 from sam_pipeline.schema.errors import ConfigError
-from sam_pipeline.schema.net.stomp_session import SessionLost
+from sam_pipeline.schema.net.stomp.session import SessionLost
 from sam_pipeline.sql.errors import DatabaseAway, SchemaMismatch
 from tests.support.consumer.doubles import FakeSession, FakeSource, delivery
 
