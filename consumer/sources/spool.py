@@ -23,6 +23,7 @@ from sam_pipeline.schema.identity.identity import (
 )
 from sam_pipeline.schema.identity.signature import KEY_NAME
 from sam_pipeline.schema.messages.claims import without_claims
+from sam_pipeline.schema.messages.counts import Counts
 from sam_pipeline.schema.messages.foreign import Stamp
 from sam_pipeline.schema.messages.message import Message
 from sam_pipeline.schema.messages.refused import MARKS
@@ -186,7 +187,7 @@ class SpoolSource:
             self._to_unlock.add(name)
             target = self._queue.quarantine(name, str(error))
             self._to_unlock.discard(name)
-            inbox.damaged += 1
+            inbox.count(Counts(damaged_elements=1))
             text = "spool %s: %s; moved to %s"
             logger.error(text, self.name, error, target, extra={"broker": self.name})
             return
