@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
@@ -252,15 +253,20 @@ class Inbox:
     def count(self, counts: Counts) -> None:
         """A source has refused messages, or set elements aside."""
         with self._changed:
-            self._counts += counts
+            self._counts += counts.printable_for(self._counts)
 
     def count_reconnect(self, broker: str) -> None:
         """A source has replaced a lost session."""
         with self._changed:
             self.reconnects[broker] += 1
 
+    def counted(self) -> Counts:
+        """What sources have counted since the last call of `take_counts`."""
+        with self._changed:
+            return deepcopy(self._counts)
+
     def take_counts(self) -> Counts:
-        """What sources have counted since the last call."""
+        """Move what sources have counted into a total."""
         with self._changed:
             taken, self._counts = self._counts, Counts()
         return taken

@@ -103,21 +103,21 @@ class Loop:
             SinkAway: the sink was away for longer than the patience lasts.
         """
         news, stop = True, self.patience.stop
-        while should_continue(news or self.inbox.any_paused) and not stop.is_set():
+        while should_continue(news) and not stop.is_set():
             self.state.turned()
             batch = self.inbox.take(self.rule, IDLE_S)
-            self.state.taken(batch)
-            for part in self.attempts.parts(batch):
-                # Returns when the part is committed, however long the sink is away.
-                part, outcome = self.patience.until_done(partial(self._store, part))
-                self.attempts.end(part)
-                for name, pause_s in outcome.pauses.items():
-                    self.inbox.pause(name, pause_s)
-                acknowledge(part, outcome.answers)
-                self.state.committed(part, outcome.counts)
-            self.state.count(self.inbox.take_counts())
-            news = bool(batch)
-            self.sink.upkeep(news)
+            news = bool(batch) or self.inbox.any_paused
+            if batch:
+                self.state.taken(batch)
+                for part in self.attempts.parts(batch):
+                    # Returns when the part is committed, however long the sink is away.
+                    part, outcome = self.patience.until_done(partial(self._store, part))
+                    self.attempts.end(part)
+                    for name, pause_s in outcome.pauses.items():
+                        self.inbox.pause(name, pause_s)
+                    acknowledge(part, outcome.answers)
+                    self.state.committed(part, outcome.counts)
+            self.sink.upkeep(bool(batch))
 
     def _store(self, batch: Sequence[Delivery]) -> tuple[Sequence[Delivery], Outcome]:
         """Store and commit the batch, without the messages of sources that are full.

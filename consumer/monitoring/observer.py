@@ -70,6 +70,7 @@ class Observer:
         silences_by_kind[PROBE] = state.probe_silences.silent
         with state.lock:
             counts = deepcopy(state.counts)
+            counts += self._inbox.counted().printable_for(counts)
             for source in self._sources:  # also those that have delivered nothing
                 counts.messages_by_broker[source.name] += 0
             messages_per_s, rows_per_s = state.rates()

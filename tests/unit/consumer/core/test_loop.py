@@ -196,24 +196,15 @@ def test_a_loop_waits_for_the_messages_of_a_broker_that_the_sink_pauses(tmp_path
 
 def test_what_sources_have_counted_moves_into_the_totals_at_the_end(tmp_path: Path) -> None:
     scene = Scene(tmp_path, 0)
-    scene.inbox.count(Counts(damaged_elements=2))
+    counted = Counts(damaged_elements=2, refusals=Counter({("a", "not-authorised"): 1}))
+    scene.inbox.count(counted)
     scene.inbox.count_reconnect("stomp://a:1")
     scene.stop.set()
 
     consume(scene.loop, [])
 
-    assert (scene.state.counts, scene.inbox.take_counts()) == (Counts(damaged_elements=2), Counts())
+    assert (scene.state.counts, scene.inbox.counted()) == (counted, Counts())
     assert (scene.state.reconnects, scene.inbox.reconnects) == ({"stomp://a:1": 1}, {})
-
-
-def test_refusals_of_sources_are_counted_without_any_message(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, 0)
-    scene.inbox.count(Counts(refusals=Counter({("a", "not-authorised"): 1})))
-
-    for _ in range(2):
-        scene.run()
-
-    assert scene.state.counts.refusals == {("a", "not-authorised"): 1}
 
 
 @pytest.mark.parametrize(

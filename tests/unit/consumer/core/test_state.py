@@ -35,13 +35,14 @@ class Scene:
     def __init__(self) -> None:
         self.now = NOON
         self.state = State(lambda: moment(self.now))
+        self.inbox = Inbox(10)
 
     def commit(self, batch: Sequence[Delivery], rows: int | None = None) -> None:
         self.state.taken(batch)
         self.state.committed(batch, loaded(len(batch) if rows is None else rows))
 
     def snapshot(self) -> Snapshot:
-        return Observer("site-a", self.state, Inbox(10), [FakeSource()], {}).snapshot()
+        return Observer("site-a", self.state, self.inbox, [FakeSource()], {}).snapshot()
 
 
 @pytest.fixture
@@ -133,6 +134,17 @@ def test_a_wait_for_the_database_has_the_time_of_the_first_failure_and_the_last_
     waits.append((scene.state.waiting_since, scene.state.waiting_for))
 
     assert waits == [(moment(NOON), NOT_TRIED), (None, ""), (moment(NOON + 5), "starting up")]
+
+
+def test_what_sources_count_is_in_the_next_snapshot(scene: Scene) -> None:
+    scene.state.committed([delivery()], Counts(refusals=Counter({("a", "unsigned"): 1})))
+    for reason in ("unsigned", "not-authorised"):
+        scene.inbox.count(Counts(refusals=Counter({("a", reason): 1})))
+
+    for _ in range(2):
+        refusals = scene.snapshot().counts.refusals
+
+    assert refusals == {("a", "unsigned"): 2, ("a", "not-authorised"): 1}
 
 
 def test_a_class_of_which_only_duplicates_arrive_is_not_silent(scene: Scene) -> None:
